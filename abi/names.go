@@ -1,0 +1,40 @@
+package abi
+
+// Version names the contract. It is also the name of the import module.
+const Version = "starling:v1"
+
+// The three imports of module [Version].
+const (
+	ImportNow    = "now"    // () -> i64: Unix time in nanoseconds
+	ImportRandom = "random" // () -> i64: 64 uniform random bits
+	ImportHTTP   = "http"   // (req, req_len, buf, cap i32) -> i64: one HTTP exchange
+)
+
+// WASIModule is the import module of WASI preview 1, which language runtimes
+// link. The host serves it as pure functions of the call; see spec/abi.md.
+const WASIModule = "wasi_snapshot_preview1"
+
+// The exports of a guest. Initialize and Warmup are optional. A module that
+// has Start and neither Describe nor Execute is a WASI command.
+const (
+	ExportMemory     = "memory"
+	ExportAlloc      = "starling_alloc"    // (n i32) -> i32
+	ExportDescribe   = "starling_describe" // () -> i64
+	ExportExecute    = "starling_execute"  // (ptr, len i32) -> i64
+	ExportInitialize = "_initialize"       // () -> ()
+	ExportWarmup     = "starling_warmup"   // () -> ()
+	ExportStart      = "_start"            // () -> ()
+)
+
+// EffectHeader is the header of an HTTP request by which a guest names the
+// effect in the log. The host removes it before the request leaves. Without it
+// the name is the method, a space and the URL.
+const EffectHeader = "Starling-Effect"
+
+// Pack joins the address and length of a document in guest memory into the one
+// i64 that starling_describe and starling_execute return.
+func Pack(ptr, length uint32) uint64 { return uint64(ptr)<<32 | uint64(length) }
+
+// Unpack is the inverse of [Pack]. When the length is zero the address has no
+// meaning and must be ignored: Zig hands out 0xaaaaaaaa for empty slices.
+func Unpack(v uint64) (ptr, length uint32) { return uint32(v >> 32), uint32(v) }

@@ -1,0 +1,244 @@
+package event
+
+import "github.com/starling-host/starling/eventlog/canon"
+
+// SchemaVersion is the version of the payloads below, written into
+// [RunStarted]. Readers accept 1 up to this one.
+const SchemaVersion = 1
+
+// Payload structs carry the wire names of the Starling format. A field without
+// omitempty is always on the wire, as null when it is nil; the fields that this
+// project adds are all omitempty, so that a run that does not use them has the
+// bytes that Starling would have written.
+
+// RunStarted pins everything that determines the bytes of a run. It is the
+// first event of every run.
+type RunStarted struct {
+	SchemaVersion    uint32          `cbor:"schema_version"`
+	Goal             string          `cbor:"goal"`
+	ProviderID       string          `cbor:"provider_id"`
+	ModelID          string          `cbor:"model_id"`
+	APIVersion       string          `cbor:"api_version"`
+	ParamsHash       []byte          `cbor:"params_hash"` // BLAKE3 of Params, nil without
+	Params           canon.Raw       `cbor:"params"`
+	SystemPromptHash []byte          `cbor:"system_prompt_hash"` // BLAKE3 of the UTF-8 text, nil when empty
+	SystemPrompt     string          `cbor:"system_prompt"`
+	ToolRegistryHash []byte          `cbor:"tool_registry_hash"` // see [RegistryHash], nil without tools
+	ToolSchemas      []ToolSchemaRef `cbor:"tool_schemas"`       // sorted by name; empty, never nil
+	Budget           *BudgetLimits   `cbor:"budget,omitempty"`
+	StarlingVersion  string          `cbor:"starling_version,omitempty"` // informative; replay copies it
+	AppVersion       string          `cbor:"app_version,omitempty"`      // informative; replay copies it
+}
+
+// ToolSchemaRef identifies one tool that a run may call.
+type ToolSchemaRef struct {
+	Name            string   `cbor:"name"`
+	SchemaHash      []byte   `cbor:"schema_hash"`                // BLAKE3 of the input schema's bytes
+	DescriptionHash []byte   `cbor:"description_hash,omitempty"` // BLAKE3 of the description's UTF-8
+	Sandbox         *Sandbox `cbor:"sandbox,omitempty"`          // nil for a tool that is not a module
+}
+
+// Sandbox is what determines the bytes that a sandboxed tool produces, beside
+// its input and its recorded effects.
+type Sandbox struct {
+	Module    []byte        `cbor:"module"`     // BLAKE3-256 of the module as it was loaded
+	ABI       string        `cbor:"abi"`        // abi.Version, or "wasi:command"
+	CostTable uint32        `cbor:"cost_table"` // version of spec/determinism.md's table
+	Limits    SandboxLimits `cbor:"limits"`
+	Allow     []string      `cbor:"allow,omitempty"` // hosts that egress allowed; for the reader, not for replay
+}
+
+// SandboxLimits are the bounds of one call. Zero means unbounded, where the
+// field's comment does not forbid it.
+type SandboxLimits struct {
+	Fuel        uint64 `cbor:"fuel"`         // units of spec/determinism.md
+	MemoryPages uint32 `cbor:"memory_pages"` // 64 KiB pages, 1 to 65536
+	Depth       uint32 `cbor:"depth"`        // weighted frame slots
+	TimeoutMs   int64  `cbor:"timeout_ms"`   // wall clock; informative for replay, which has no clock
+	InputBytes  uint64 `cbor:"input_bytes"`
+	OutputBytes uint64 `cbor:"output_bytes"`
+	LogBytes    uint64 `cbor:"log_bytes"` // what is kept of what the guest writes to fd 1 and 2
+	Effects     uint64 `cbor:"effects"`   // recorded effects per call
+	EffectBytes uint64 `cbor:"effect_bytes"`
+}
+
+// BudgetLimits are the spending caps of a run; zero disables an axis.
+type BudgetLimits struct {
+	MaxInputTokens  int64   `cbor:"max_input_tokens,omitempty"`
+	MaxOutputTokens int64   `cbor:"max_output_tokens,omitempty"`
+	MaxUSD          float64 `cbor:"max_usd,omitempty"`
+	MaxWallClockMs  int64   `cbor:"max_wall_clock_ms,omitempty"`
+}
+
+// UserMessageAppended records a message that was added to a run in progress.
+type UserMessageAppended struct {
+	Content string `cbor:"content"`
+}
+
+// TurnStarted opens one exchange with the model.
+type TurnStarted struct {
+	TurnID      string `cbor:"turn_id"`
+	PromptHash  []byte `cbor:"prompt_hash"`
+	InputTokens int64  `cbor:"input_tokens"` // the estimate made before the call
+}
+
+// ReasoningEmitted records one block of the model's reasoning.
+type ReasoningEmitted struct {
+	TurnID    string `cbor:"turn_id"`
+	Content   string `cbor:"content"`
+	Sensitive bool   `cbor:"sensitive"`
+	Signature []byte `cbor:"signature,omitempty"`
+	Redacted  bool   `cbor:"redacted,omitempty"` // Content is opaque to everyone but the provider
+}
+
+// AssistantMessageCompleted closes a turn.
+type AssistantMessageCompleted struct {
+	TurnID            string           `cbor:"turn_id"`
+	Text              string           `cbor:"text"`
+	ToolUses          []PlannedToolUse `cbor:"tool_uses,omitempty"`
+	StopReason        string           `cbor:"stop_reason"`
+	InputTokens       int64            `cbor:"input_tokens"`
+	OutputTokens      int64            `cbor:"output_tokens"`
+	CacheReadTokens   int64            `cbor:"cache_read_tokens,omitempty"`
+	CacheCreateTokens int64            `cbor:"cache_create_tokens,omitempty"`
+	CostUSD           float64          `cbor:"cost_usd"`
+	RawResponseHash   []byte           `cbor:"raw_response_hash"`
+	ProviderRequestID string           `cbor:"provider_request_id,omitempty"`
+}
+
+// PlannedToolUse is one call that the model asked for.
+type PlannedToolUse struct {
+	CallID   string    `cbor:"call_id"`
+	ToolName string    `cbor:"tool"`
+	Args     canon.Raw `cbor:"args"`
+}
+
+// ToolCallScheduled is written, and made durable, before anything of the call
+// runs.
+type ToolCallScheduled struct {
+	CallID   string    `cbor:"call_id"`
+	TurnID   string    `cbor:"turn_id"`
+	ToolName string    `cbor:"tool"`
+	Args     canon.Raw `cbor:"args"`
+	Attempt  uint32    `cbor:"attempt"` // from 1
+	IdempKey string    `cbor:"idemp_key,omitempty"`
+	ParentID string    `cbor:"parent_id,omitempty"` // the call from within which this one was made
+}
+
+// ToolCallCompleted closes an attempt that succeeded.
+type ToolCallCompleted struct {
+	CallID     string    `cbor:"call_id"`
+	Result     canon.Raw `cbor:"result"`
+	DurationMs int64     `cbor:"duration_ms"` // replay copies it
+	Attempt    uint32    `cbor:"attempt"`
+	Meter
+}
+
+// ToolCallFailed closes an attempt that failed.
+type ToolCallFailed struct {
+	CallID     string `cbor:"call_id"`
+	Error      string `cbor:"error"`
+	ErrorType  string `cbor:"error_type"`  // one of the Error constants
+	DurationMs int64  `cbor:"duration_ms"` // replay copies it
+	Attempt    uint32 `cbor:"attempt"`
+	Final      bool   `cbor:"final,omitempty"` // no further attempt follows
+	Meter
+}
+
+// Meter is what a sandboxed call consumed. It is a function of the module, the
+// input and the recorded effects, so replay compares it.
+type Meter struct {
+	Fuel       uint64 `cbor:"fuel,omitempty"`        // units of spec/determinism.md
+	PeakMemory uint64 `cbor:"peak_memory,omitempty"` // bytes of linear memory
+	Log        string `cbor:"log,omitempty"`         // what the guest wrote to fd 1 and 2, valid UTF-8, capped
+}
+
+// The values of ToolCallFailed.ErrorType. The first four are the seeds'; the
+// others belong to sandboxed tools.
+const (
+	ErrorTool      = "tool"      // the tool said so, or does not exist
+	ErrorPanic     = "panic"     // the tool panicked or trapped
+	ErrorCancelled = "cancelled" // the caller's context was cancelled
+	ErrorTimeout   = "timeout"   // the host's own deadline passed
+	ErrorFuel      = "fuel"      // the fuel budget was spent
+	ErrorLimit     = "limit"     // another bound of [SandboxLimits] was hit
+)
+
+// SideEffectRecorded records one crossing of the boundary and what came back.
+type SideEffectRecorded struct {
+	Name    string       `cbor:"name"`
+	Value   canon.Raw    `cbor:"value"`             // null when the effect failed
+	CallID  string       `cbor:"call_id,omitempty"` // the call that caused it; empty outside of calls
+	Request []byte       `cbor:"request,omitempty"` // what was asked, for effects that have a request
+	Error   *EffectError `cbor:"error,omitempty"`   // the failure, which replays as the same failure
+	Fuel    uint64       `cbor:"fuel,omitempty"`    // the call's counter at the crossing
+}
+
+// EffectError is the failure of an effect.
+type EffectError struct {
+	Type    string `cbor:"type"` // an Error constant
+	Message string `cbor:"message"`
+}
+
+// The names of SideEffectRecorded that belong to the runtime.
+const (
+	EffectNow    = "now"    // value: int, Unix nanoseconds
+	EffectRandom = "rand"   // value: uint, 64 random bits
+	EffectSeed   = "seed"   // value: 32 bytes that seed a call's own generator
+	EffectIntent = "intent" // value: [Intent]; what follows may have happened even if nothing else is recorded
+)
+
+// Intent is the value of an [EffectIntent] record. It is durable before the
+// effect that it announces leaves the host.
+type Intent struct {
+	Name string `cbor:"name"` // the name of the effect that follows
+	Key  string `cbor:"key"`  // its idempotency key
+}
+
+// BudgetExceeded records the trip of a spending cap.
+type BudgetExceeded struct {
+	Limit         string  `cbor:"limit"` // input_tokens, output_tokens, usd or wall_clock
+	Cap           float64 `cbor:"cap"`
+	Actual        float64 `cbor:"actual"`
+	Where         string  `cbor:"where"` // pre_call or mid_stream
+	TurnID        string  `cbor:"turn_id,omitempty"`
+	CallID        string  `cbor:"call_id,omitempty"`
+	PartialText   string  `cbor:"partial_text,omitempty"`
+	PartialTokens int64   `cbor:"partial_tokens,omitempty"`
+}
+
+// RunCompleted ends a run that succeeded.
+type RunCompleted struct {
+	FinalText         string  `cbor:"final_text"`
+	TurnCount         uint32  `cbor:"turn_count"`
+	ToolCallCount     uint32  `cbor:"tool_call_count"`
+	TotalCostUSD      float64 `cbor:"total_cost_usd"`
+	TotalInputTokens  int64   `cbor:"total_input_tokens"`
+	TotalOutputTokens int64   `cbor:"total_output_tokens"`
+	DurationMs        int64   `cbor:"duration_ms"` // replay copies it
+	MerkleRoot        []byte  `cbor:"merkle_root"` // over the hashes of all earlier events
+}
+
+// RunFailed ends a run that failed.
+type RunFailed struct {
+	Error      string `cbor:"error"`
+	ErrorType  string `cbor:"error_type"` // an Error constant, or budget, max_turns, provider, internal
+	MerkleRoot []byte `cbor:"merkle_root"`
+	DurationMs int64  `cbor:"duration_ms"`
+}
+
+// RunCancelled ends a run that was cancelled.
+type RunCancelled struct {
+	Reason     string `cbor:"reason"`
+	MerkleRoot []byte `cbor:"merkle_root"`
+	DurationMs int64  `cbor:"duration_ms"`
+}
+
+// RunResumed marks the seam between the process that began a run and the one
+// that went on with it.
+type RunResumed struct {
+	AtSeq        uint64 `cbor:"at_seq"` // the last event of the earlier process
+	ExtraMessage string `cbor:"extra_message,omitempty"`
+	ReissueTools bool   `cbor:"reissue_tools"`
+	PendingCalls uint32 `cbor:"pending_calls"`
+}
