@@ -1,0 +1,103 @@
+package step
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Mode selects between acting and re-enacting.
+type Mode uint8
+
+const (
+	// ModeLive, the zero value: effects happen and are recorded.
+	ModeLive Mode = iota
+	// ModeReplay: effects are answered from Config.Recorded, nothing happens
+	// and nothing is appended.
+	ModeReplay
+)
+
+// DefaultMaxParallelTools is the number of tools that [CallTools] runs at the
+// same time unless Config.MaxParallelTools says otherwise.
+const DefaultMaxParallelTools = 8
+
+// Config is what a [Context] needs to know. RunID is always required, Log in
+// live mode, Recorded in replay mode.
+type Config struct {
+	// Log receives the events of a live run. A replay does not touch it.
+	Log eventlog.EventLog
+
+	// RunID is the run's identity, see [event.NewID].
+	RunID string
+
+	// Tools are the tools that can be called. Nil means none: every call fails
+	// with [ErrToolNotFound].
+	Tools *Registry
+
+	// Mode is [ModeLive] by default.
+	Mode Mode
+
+	// Recorded is the recording that a replay follows: the run's events from
+	// seq 1 on, which must have passed [eventlog.Check]. Not used in live mode.
+	Recorded []event.Event
+
+	// IgnoreMeter makes a replay accept any fuel and peak memory, for replaying
+	// with a module or limits other than the recorded ones.
+	IgnoreMeter bool
+
+	// ClockFn reads the wall clock for [Now], timestamps and durations. Nil
+	// means time.Now. It must be safe for concurrent use. A replay never calls
+	// it.
+	ClockFn func() time.Time
+
+	// MaxParallelTools bounds how many tools [CallTools] runs at once. Zero
+	// means [DefaultMaxParallelTools], one makes it sequential.
+	MaxParallelTools int
+
+	// Logger is told about retries. Nil discards.
+	Logger *slog.Logger
+
+	// Metrics is told about live calls and appends. Nil disables it.
+	Metrics MetricsSink
+
+	// EmitTimeout bounds each append and each barrier, which otherwise do not
+	// end when the run is cancelled, because its outcome must still be written.
+	// Zero means no bound.
+	EmitTimeout time.Duration
+}
+
+// MetricsSink receives measurements. Implementations must be safe for
+// concurrent use and fast, because the append observer runs for every event.
+// Replays are not measured. Status is "ok" or "error".
+type MetricsSink interface {
+	ObserveProviderCall(model, status string, d time.Duration, promptTokens, completionTokens int64)
+	ObserveToolCall(toolName, status, errorType string, d time.Duration)
+	ObserveEventlogAppend(kind, status string, d time.Duration)
+	ObserveBudgetExceeded(axis string)
+}
+
+// Registry is an immutable set of tools by name.
+type Registry struct {
+	tools map[string]tool.Tool
+}
+
+// NewRegistry returns a Registry of the given tools. Of two tools with the same
+// name the later one wins.
+func NewRegistry(tools ...tool.Tool) *Registry {
+	byName := make(map[string]tool.Tool, len(tools))
+	for _, t := range tools {
+		byName[t.Name()] = t
+	}
+	return &Registry{tools: byName}
+}
+
+// lookup returns the tool of that name, or nil. A nil Registry has no tools.
+func (r *Registry) lookup(name string) tool.Tool {
+	if r == nil {
+		return nil
+	}
+	return r.tools[name]
+}

@@ -1,0 +1,137 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+var (
+	// ErrInvalidConfig is returned by [NewContext] for a Config that lacks what
+	// its mode needs.
+	ErrInvalidConfig = errors.New("step: invalid Config")
+
+	// ErrToolNotFound is wrapped by the failure of a call to a tool that the
+	// [Registry] does not have. The failure is in the log like any other.
+	ErrToolNotFound = errors.New("step: tool not found")
+
+	// ErrReplayMismatch is what every [*MismatchError] is.
+	ErrReplayMismatch = errors.New("step: replay mismatch")
+
+	// ErrRecordingEnded unwinds the replay of a run that was cut off, by a
+	// crash or because it is still going on, when the code asks for an event
+	// that was never recorded. It is not a divergence.
+	ErrRecordingEnded = errors.New("step: the recording ends here")
+
+	// ErrEnded is returned, or thrown by the helpers that cannot return an
+	// error, when a call or a run that already has its outcome goes on acting.
+	ErrEnded = errors.New("step: already ended")
+
+	// ErrInvalidCall is returned by [CallTool] and [CallTools] for a call that
+	// cannot be written down: no turn, a call id used before, arguments that are
+	// not JSON or too large. Nothing is recorded.
+	ErrInvalidCall = errors.New("step: invalid call")
+
+	// ErrInvalidEffect is returned by [SideEffect] and [Do] for an effect that
+	// cannot be written down: an empty, reserved or overlong name, or a request
+	// that is too large. Nothing is recorded and nothing is done.
+	ErrInvalidEffect = errors.New("step: invalid effect")
+)
+
+// MismatchClass says in what way a replay differs from the recording.
+type MismatchClass string
+
+const (
+	// MismatchExhausted: the code did more than was recorded, or less.
+	MismatchExhausted MismatchClass = "exhausted"
+	// MismatchKind: an event of one kind was recorded, another one happened.
+	MismatchKind MismatchClass = "kind"
+	// MismatchPayload: the kinds agree, the bytes or the order of events do not.
+	MismatchPayload MismatchClass = "payload"
+	// MismatchTurnID: the payloads differ first in their turn id.
+	MismatchTurnID MismatchClass = "turn_id"
+)
+
+// MismatchError is the first difference between a replay and its recording.
+type MismatchError struct {
+	Seq          uint64     // of the recorded event; one past the last when there is none
+	Kind         event.Kind // what the replay did; zero when it did nothing more
+	ExpectedKind event.Kind // what was recorded; zero when nothing more was
+	Class        MismatchClass
+	Reason       string // one sentence
+	Field        string // dotted path of the first payload field that differs, or empty
+	Expected     string // the recorded value of Field
+	Got          string // the replayed value of Field
+}
+
+// Error tells where and how the replay differs.
+func (e *MismatchError) Error() string {
+	text := fmt.Sprintf("%v at seq %d (%s): %s", ErrReplayMismatch, e.Seq, e.Class, e.Reason)
+	if e.Field != "" {
+		text += fmt.Sprintf(": %s: recorded %s, got %s", e.Field, e.Expected, e.Got)
+	}
+	return text
+}
+
+// Is reports whether target is [ErrReplayMismatch].
+func (e *MismatchError) Is(target error) bool { return target == ErrReplayMismatch }
+
+// EffectTransient is the type of a failed effect whose error wrapped
+// [tool.ErrTransient]. The other types are the Error constants of package event.
+const EffectTransient = "transient"
+
+// EffectError is a failed effect, as it is in the log. The run that recorded it
+// and every replay of it get the same error, so it carries the text of the
+// original and its class, but not the original itself.
+type EffectError struct {
+	Name    string // of the effect
+	Type    string // an Error constant of package event, or [EffectTransient]
+	Message string // the text of the original error
+}
+
+// Error returns the text of the original error.
+func (e *EffectError) Error() string { return e.Message }
+
+// Is reports whether target is the sentinel of e's class; for a timeout and a
+// cancellation the error of package context is one too.
+func (e *EffectError) Is(target error) bool { return isClass(e.Type, target) }
+
+// CallError is a failed call of a tool, as it is in the log. It unwraps to the
+// error of the tool.
+type CallError struct {
+	Tool   string
+	Failed event.ToolCallFailed // the last attempt
+	Err    error
+}
+
+// Error returns the recorded text.
+func (e *CallError) Error() string { return e.Failed.Error }
+
+// Unwrap returns the tool's own error.
+func (e *CallError) Unwrap() error { return e.Err }
+
+// Is reports whether target is the sentinel of the failure's class.
+func (e *CallError) Is(target error) bool { return isClass(e.Failed.ErrorType, target) }
+
+// isClass reports whether target is a sentinel of the class that the log calls
+// errorType.
+func isClass(errorType string, target error) bool {
+	switch errorType {
+	case event.ErrorPanic:
+		return target == tool.ErrPanicked
+	case event.ErrorCancelled:
+		return target == tool.ErrCancelled || target == context.Canceled
+	case event.ErrorTimeout:
+		return target == tool.ErrTimeout || target == context.DeadlineExceeded
+	case event.ErrorFuel:
+		return target == tool.ErrFuel
+	case event.ErrorLimit:
+		return target == tool.ErrLimit
+	case EffectTransient:
+		return target == tool.ErrTransient
+	}
+	return false
+}
