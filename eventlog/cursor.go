@@ -1,0 +1,119 @@
+package eventlog
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Cursor is what a backend has to know of a run in order to take its next
+// event: where the run stands. Its zero value stands before the first event.
+// It is not safe for concurrent use; a backend guards one cursor per run.
+type Cursor struct {
+	run     RunSummary
+	startNs int64
+}
+
+// NewCursor returns the cursor of a run that stands where its summary says,
+// for a run that another process, or this one earlier, has begun.
+func NewCursor(s RunSummary) Cursor {
+	return Cursor{run: s, startNs: s.StartedAt.UnixNano()}
+}
+
+// Run returns where the run stands.
+func (c *Cursor) Run() RunSummary { return c.run }
+
+// Append checks that ev continues the run and moves behind it. After an error,
+// which is [ErrInvalidAppend], the cursor is where it was.
+func (c *Cursor) Append(runID string, ev event.Event) error {
+	if err := c.check(runID, ev); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidAppend, err)
+	}
+	if ev.Seq == 1 {
+		c.run.RunID, c.startNs = runID, ev.Timestamp
+		c.run.StartedAt = time.Unix(0, ev.Timestamp).UTC()
+	}
+	if ev.Kind.Terminal() {
+		c.run.TerminalKind = ev.Kind
+	}
+	c.run.add(ev)
+	c.run.LastSeq = ev.Seq
+	c.run.DurationMs = (ev.Timestamp - c.startNs) / int64(time.Millisecond)
+	c.run.Head = ev.Hash()
+	return nil
+}
+
+func (c *Cursor) check(runID string, ev event.Event) error {
+	if err := checkRunID(runID, ev.RunID); err != nil {
+		return err
+	}
+	if err := c.checkChain(ev); err != nil {
+		return err
+	}
+	if err := c.checkKind(ev); err != nil {
+		return err
+	}
+	return checkPayload(ev.Payload)
+}
+
+func checkRunID(param, inEvent string) error {
+	switch {
+	case param == "":
+		return fmt.Errorf("empty runID parameter")
+	case inEvent == "":
+		return fmt.Errorf("event has empty RunID")
+	case param != inEvent:
+		return fmt.Errorf("runID parameter %q does not match event RunID %q", param, inEvent)
+	case len(param) > MaxRunIDBytes:
+		return fmt.Errorf("run id has %d bytes; at most %d are allowed", len(param), MaxRunIDBytes)
+	case !utf8.ValidString(param):
+		return fmt.Errorf("run id %q is not valid UTF-8", param)
+	}
+	return nil
+}
+
+// checkChain wants the next number and the hash of the last event. An empty
+// PrevHash that is not nil is another byte string on the wire, and would come
+// back from storage as nil, with another hash.
+func (c *Cursor) checkChain(ev event.Event) error {
+	last := c.run.LastSeq
+	switch {
+	case last == 0 && ev.Seq != 1:
+		return fmt.Errorf("first event must have Seq=1, got %d", ev.Seq)
+	case last == 0 && ev.PrevHash != nil:
+		return fmt.Errorf("first event must have empty PrevHash (nil)")
+	case ev.Seq != last+1:
+		return fmt.Errorf("expected Seq=%d, got %d", last+1, ev.Seq)
+	case last > 0 && !bytes.Equal(ev.PrevHash, c.run.Head[:]):
+		return fmt.Errorf("PrevHash does not match prior event hash (Seq=%d)", ev.Seq)
+	}
+	return nil
+}
+
+func (c *Cursor) checkKind(ev event.Event) error {
+	switch {
+	case c.run.TerminalKind != 0:
+		return fmt.Errorf("run %q has ended with %v", c.run.RunID, c.run.TerminalKind)
+	case !ev.Kind.Valid():
+		return fmt.Errorf("unknown kind %d", uint8(ev.Kind))
+	case ev.Seq == 1 && ev.Kind != event.KindRunStarted:
+		return fmt.Errorf("first event must be RunStarted, got %v", ev.Kind)
+	case ev.Seq != 1 && ev.Kind == event.KindRunStarted:
+		return fmt.Errorf("second RunStarted at Seq=%d", ev.Seq)
+	}
+	return nil
+}
+
+func checkPayload(p canon.Raw) error {
+	if len(p) > MaxPayloadBytes {
+		return fmt.Errorf("payload has %d bytes; at most %d are allowed", len(p), MaxPayloadBytes)
+	}
+	if err := canon.Valid(p); err != nil {
+		return fmt.Errorf("payload: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+// Package memlog is an event log in memory, for tests and for runs that nobody
+// needs afterwards.
+//
+// It keeps the whole contract of [eventlog.EventLog] except durability: an
+// event is as durable as it will ever be once Append returns, so Sync has
+// nothing to wait for.
+package memlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+)
+
+// Log is an event log in memory. Use [New].
+type Log struct {
+	hub tail.Hub
+
+	mu      sync.RWMutex // guards all below
+	closed  bool
+	runs    map[string]*run
+	modules map[chain.Hash][]byte
+}
+
+type run struct {
+	cursor eventlog.Cursor
+	events []event.Event // append-only, so a reader may keep a prefix
+	order  int           // of beginning, to list runs that began in the same nanosecond
+}
+
+var (
+	_ eventlog.EventLog      = (*Log)(nil)
+	_ eventlog.EventSource   = (*Log)(nil)
+	_ eventlog.RunLister     = (*Log)(nil)
+	_ eventlog.RunPageLister = (*Log)(nil)
+	_ eventlog.RunFinder     = (*Log)(nil)
+	_ eventlog.ModuleStore   = (*Log)(nil)
+)
+
+// New returns an empty log.
+func New() *Log {
+	return &Log{runs: make(map[string]*run), modules: make(map[chain.Hash][]byte)}
+}
+
+// Append implements [eventlog.EventLog]. It never blocks.
+func (l *Log) Append(_ context.Context, runID string, ev event.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		r = &run{order: len(l.runs)}
+	}
+	if err := r.cursor.Append(runID, ev); err != nil {
+		return err
+	}
+	r.events = append(r.events, ev)
+	l.runs[runID] = r
+	l.hub.Wake(runID)
+	return nil
+}
+
+// Sync implements [eventlog.EventLog].
+func (l *Log) Sync(context.Context, string) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return eventlog.ErrLogClosed
+	}
+	return nil
+}
+
+// Read implements [eventlog.EventLog].
+func (l *Log) Read(_ context.Context, runID string) ([]event.Event, error) {
+	evs, err := l.events(runID)
+	return slices.Clone(evs), err
+}
+
+// Events implements [eventlog.EventSource].
+func (l *Log) Events(_ context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		evs, err := l.events(runID)
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		for _, e := range evs[min(after, uint64(len(evs))):] {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Stream implements [eventlog.EventLog].
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	return l.hub.Stream(ctx, runID, l.page)
+}
+
+func (l *Log) page(_ context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		return nil, nil
+	}
+	rest := r.events[after:]
+	return rest[:min(n, len(rest))], nil
+}
+
+// Close implements [eventlog.EventLog]. What was in the log is gone.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	l.closed, l.runs, l.modules = true, nil, nil
+	l.mu.Unlock()
+	l.hub.Close()
+	return nil
+}
+
+func (l *Log) events(runID string) ([]event.Event, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		return nil, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return r.events, nil
+}
+
+// Run implements [eventlog.RunFinder].
+func (l *Log) Run(_ context.Context, runID string) (eventlog.RunSummary, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return eventlog.RunSummary{}, eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		return eventlog.RunSummary{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return r.cursor.Run(), nil
+}
+
+// ListRuns implements [eventlog.RunLister].
+func (l *Log) ListRuns(context.Context) ([]eventlog.RunSummary, error) {
+	return l.list(func(eventlog.RunSummary) bool { return true })
+}
+
+// ListRunsPage implements [eventlog.RunPageLister].
+func (l *Log) ListRunsPage(_ context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	o = o.Normal()
+	match, err := matcher(o)
+	if err != nil {
+		return eventlog.RunPage{}, err
+	}
+	all, err := l.list(match)
+	if err != nil {
+		return eventlog.RunPage{}, err
+	}
+	from := min(o.Offset, len(all))
+	to := min(from+o.Limit, len(all))
+	return eventlog.RunPage{Runs: all[from:to], TotalMatching: len(all), Limit: o.Limit, Offset: o.Offset}, nil
+}
+
+func matcher(o eventlog.RunPageOptions) (func(eventlog.RunSummary) bool, error) {
+	if _, ok := eventlog.StatusKind(o.Status); o.Status != "" && !ok {
+		return nil, fmt.Errorf("memlog: unknown status %q", o.Status)
+	}
+	query := strings.ToLower(o.Query)
+	return func(s eventlog.RunSummary) bool {
+		return (o.Status == "" || s.Status() == o.Status) &&
+			(query == "" || strings.Contains(strings.ToLower(s.RunID), query)) &&
+			(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
+			(!o.RequireToolCalls || s.ToolCallCount > 0)
+	}, nil
+}
+
+// list returns the runs that match, the newest first.
+func (l *Log) list(match func(eventlog.RunSummary) bool) ([]eventlog.RunSummary, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	runs := make([]*run, 0, len(l.runs))
+	for _, r := range l.runs {
+		if match(r.cursor.Run()) {
+			runs = append(runs, r)
+		}
+	}
+	slices.SortFunc(runs, func(a, b *run) int {
+		return cmp.Or(b.cursor.Run().StartedAt.Compare(a.cursor.Run().StartedAt), b.order-a.order)
+	})
+	out := make([]eventlog.RunSummary, len(runs))
+	for i, r := range runs {
+		out[i] = r.cursor.Run()
+	}
+	return out, nil
+}
+
+// PutModule implements [eventlog.ModuleStore].
+func (l *Log) PutModule(_ context.Context, wasm []byte) (chain.Hash, error) {
+	if len(wasm) > eventlog.MaxModuleBytes {
+		return chain.Hash{}, fmt.Errorf("memlog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
+	}
+	digest := chain.Sum(wasm)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return chain.Hash{}, eventlog.ErrLogClosed
+	}
+	l.modules[digest] = bytes.Clone(wasm)
+	return digest, nil
+}
+
+// Module implements [eventlog.ModuleStore].
+func (l *Log) Module(_ context.Context, digest chain.Hash) ([]byte, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	wasm, ok := l.modules[digest]
+	if !ok {
+		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
+	}
+	return bytes.Clone(wasm), nil
+}

@@ -1,0 +1,114 @@
+package eventlog
+
+import (
+	"context"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// RunSummary is one line of a listing.
+type RunSummary struct {
+	RunID         string
+	StartedAt     time.Time  // of the first event
+	LastSeq       uint64     // number of the last event
+	TerminalKind  event.Kind // zero while the run is open
+	TurnCount     int
+	ToolCallCount int // calls, not attempts
+	InputTokens   int64
+	OutputTokens  int64
+	CostUSD       float64
+	DurationMs    int64      // from the first event to the last
+	Head          chain.Hash // of the last event; zero where the backend keeps none
+}
+
+// Status returns the word for the state of the run that listings filter by:
+// "completed", "failed", "cancelled" or "in progress".
+func (s RunSummary) Status() string {
+	switch s.TerminalKind {
+	case event.KindRunCompleted:
+		return StatusCompleted
+	case event.KindRunFailed:
+		return StatusFailed
+	case event.KindRunCancelled:
+		return StatusCancelled
+	}
+	return StatusInProgress
+}
+
+// The values of [RunPageOptions].Status.
+const (
+	StatusCompleted  = "completed"
+	StatusFailed     = "failed"
+	StatusCancelled  = "cancelled"
+	StatusInProgress = "in progress"
+)
+
+// StatusKind returns the terminal kind that a status stands for, zero for a run
+// in progress, and whether there is such a status.
+func StatusKind(status string) (event.Kind, bool) {
+	switch status {
+	case StatusCompleted:
+		return event.KindRunCompleted, true
+	case StatusFailed:
+		return event.KindRunFailed, true
+	case StatusCancelled:
+		return event.KindRunCancelled, true
+	case StatusInProgress:
+		return 0, true
+	}
+	return 0, false
+}
+
+// RunLister lists all durable runs, the newest first.
+type RunLister interface {
+	ListRuns(ctx context.Context) ([]RunSummary, error)
+}
+
+// RunPageLister lists the durable runs that match, the newest first, a page at
+// a time.
+type RunPageLister interface {
+	ListRunsPage(ctx context.Context, o RunPageOptions) (RunPage, error)
+}
+
+// RunPageOptions selects runs. The zero value selects the first page of all.
+type RunPageOptions struct {
+	Limit            int       // runs on the page; zero or less is DefaultPageLimit, more than MaxPageLimit is MaxPageLimit
+	Offset           int       // matching runs to skip; less than zero is zero
+	Status           string    // one of the Status constants; empty selects all, another value is an error
+	Query            string    // substring of the run id, in any case; empty selects all
+	StartedAfter     time.Time // only runs that started later; zero selects all
+	RequireToolCalls bool      // only runs with at least one tool call
+}
+
+// Bounds of [RunPageOptions].Limit.
+const (
+	DefaultPageLimit = 50
+	MaxPageLimit     = 1000
+)
+
+// Normal returns o with Limit and Offset brought into their bounds.
+func (o RunPageOptions) Normal() RunPageOptions {
+	if o.Limit <= 0 {
+		o.Limit = DefaultPageLimit
+	}
+	o.Limit = min(o.Limit, MaxPageLimit)
+	o.Offset = max(o.Offset, 0)
+	return o
+}
+
+// RunPage is one page of a listing.
+type RunPage struct {
+	Runs          []RunSummary
+	TotalMatching int // runs that match, on all pages
+	Limit, Offset int // as they were applied
+}
+
+// RunFinder looks up one run. All of it but the events themselves is an index
+// that the backend maintains: the head in it is what [CheckRun] holds the last
+// event against.
+type RunFinder interface {
+	// Run returns the summary of a durable run, or [ErrRunNotFound].
+	Run(ctx context.Context, runID string) (RunSummary, error)
+}

@@ -1,0 +1,38 @@
+package eventlog
+
+import "github.com/starling-host/starling/eventlog/event"
+
+// AggregateRun adds up a run: turns begun, tool calls scheduled (a call is
+// counted once however often it is attempted), tokens and cost of the model's
+// answers, and the nanoseconds from the first event to the last. It is the one
+// source of these figures for listings, servers and views. An event whose
+// payload does not decode is skipped, because one broken row must not blank a
+// whole page.
+func AggregateRun(events []event.Event) (turns, tools int, inTok, outTok int64, cost float64, durNs int64) {
+	var s RunSummary
+	for _, e := range events {
+		s.add(e)
+	}
+	if n := len(events); n > 0 {
+		durNs = events[n-1].Timestamp - events[0].Timestamp
+	}
+	return s.TurnCount, s.ToolCallCount, s.InputTokens, s.OutputTokens, s.CostUSD, durNs
+}
+
+// add counts what one event contributes to the totals.
+func (s *RunSummary) add(e event.Event) {
+	switch e.Kind {
+	case event.KindTurnStarted:
+		s.TurnCount++
+	case event.KindToolCallScheduled:
+		if p, err := e.AsToolCallScheduled(); err == nil && p.Attempt <= 1 {
+			s.ToolCallCount++
+		}
+	case event.KindAssistantMessageCompleted:
+		if p, err := e.AsAssistantMessageCompleted(); err == nil {
+			s.InputTokens += p.InputTokens
+			s.OutputTokens += p.OutputTokens
+			s.CostUSD += p.CostUSD
+		}
+	}
+}
