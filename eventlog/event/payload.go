@@ -242,3 +242,10 @@ type RunResumed struct {
 	ReissueTools bool   `cbor:"reissue_tools"`
 	PendingCalls uint32 `cbor:"pending_calls"`
 }
+
+// ContextTruncated is reserved. Nobody has said what its fields are, so a
+// reader gets them as they are.
+type ContextTruncated map[string]canon.Raw
+
+// TurnFailed is reserved like [ContextTruncated].
+type TurnFailed map[string]canon.Raw

@@ -1,0 +1,251 @@
+package canon
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"math/big"
+	"unicode"
+	"unicode/utf8"
+)
+
+// ToJSON returns the canonical JSON of an item that [FromJSON] made. It is its
+// inverse: ToJSON(FromJSON(doc)) equals JSON(doc).
+//
+// What JSON cannot hold is an error: byte strings, NaN and infinities, keys
+// that are not text, tags other than those of big integers, nesting beyond
+// [MaxDepth]. [Render] shows these too.
+func ToJSON(raw Raw) ([]byte, error) { return toJSON(raw, false) }
+
+// Render returns JSON that shows any canonical item to people. An item that
+// [ToJSON] accepts looks the same here. Of the rest,
+//
+//	byte strings of printable text  are {"$text":"GET / HTTP/1.1\r\n"}
+//	other byte strings              are "h'0a1b'", as in CBOR diagnostic notation
+//	NaN and infinities              are {"$float":"NaN"}, "Infinity" or "-Infinity"
+//	maps with keys that are no text are {"$map":[[key,value],...]}
+//	other tags                      are {"$tag":[number,value]}
+//	other simple values             are {"$simple":number}
+//
+// The form is for reading: a value that itself contains such an object looks
+// alike. What must be exact is the encoding, not this.
+func Render(raw Raw) ([]byte, error) { return toJSON(raw, true) }
+
+func toJSON(raw Raw, human bool) ([]byte, error) {
+	if err := Valid(raw); err != nil {
+		return nil, err
+	}
+	r := renderer{reader: reader{data: raw}, human: human}
+	r.buf = make([]byte, 0, 2*len(raw))
+	if err := r.item(0); err != nil {
+		return nil, err
+	}
+	return r.buf, nil
+}
+
+// renderer reads an item that is known to be valid and writes it as JSON.
+type renderer struct {
+	reader
+	jsonWriter
+	human bool // show what JSON cannot hold, instead of refusing it
+}
+
+func (r *renderer) item(depth int) error {
+	at := r.off
+	h, err := r.head()
+	if err != nil {
+		return err
+	}
+	if !r.human && depth >= MaxDepth && (h.major == majorArray || h.major == majorMap) {
+		return r.errorAt(at, "nested deeper than %d", MaxDepth)
+	}
+	switch h.major {
+	case majorUint, majorNegint:
+		r.integer(integer{negative: h.major == majorNegint, arg: h.arg})
+		return nil
+	case majorBytes:
+		return r.byteString(at, h.arg)
+	case majorText:
+		s, err := r.bytes(h.arg)
+		r.text(s)
+		return err
+	case majorArray:
+		return r.array(h.arg, depth+1)
+	case majorMap:
+		return r.object(at, h.arg, depth+1)
+	case majorTag:
+		return r.tag(at, h.arg, depth)
+	}
+	return r.simple(at, h)
+}
+
+func (r *renderer) array(n uint64, depth int) error {
+	c := r.open(false)
+	for range n {
+		r.element(&c)
+		if err := r.item(depth); err != nil {
+			return err
+		}
+		r.done(&c)
+	}
+	r.close(&c)
+	return nil
+}
+
+// object writes a map whose keys are text, and any other one as pairs.
+func (r *renderer) object(at int, n uint64, depth int) error {
+	if !r.textKeys(n) {
+		if !r.human {
+			return r.errorAt(at, "a map with keys that are not text")
+		}
+		return r.pairs(n, depth)
+	}
+	c := r.open(true)
+	for range n {
+		keyAt := r.off
+		key, err := r.string()
+		if err != nil {
+			return err
+		}
+		r.key(&c, key, keyAt)
+		if err := r.item(depth); err != nil {
+			return err
+		}
+		r.done(&c)
+	}
+	r.close(&c)
+	return nil
+}
+
+// textKeys looks ahead over a map of n pairs.
+func (r *renderer) textKeys(n uint64) bool {
+	ahead := r.reader
+	for range n {
+		if ahead.data[ahead.off]>>5 != majorText {
+			return false
+		}
+		ahead.skip()
+		ahead.skip()
+	}
+	return true
+}
+
+// pairs writes {"$map":[[key,value],...]}.
+func (r *renderer) pairs(n uint64, depth int) error {
+	r.buf = append(r.buf, `{"$map":`...)
+	list := r.open(false)
+	for range n {
+		if err := r.array(2, depth); err != nil {
+			return err
+		}
+		r.done(&list)
+		list.count++
+	}
+	r.close(&list)
+	r.buf = append(r.buf, '}')
+	return nil
+}
+
+func (r *renderer) byteString(at int, n uint64) error {
+	b, err := r.bytes(n)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !r.human:
+		return r.errorAt(at, "a byte string")
+	case printable(b):
+		r.buf = append(appendString(append(r.buf, `{"$text":`...), b), '}')
+	default:
+		r.buf = append(hex.AppendEncode(append(r.buf, `"h'`...), b), `'"`...)
+	}
+	return nil
+}
+
+// printable reports whether b is text that a terminal can show.
+func printable(b []byte) bool {
+	if len(b) == 0 || !utf8.Valid(b) {
+		return false
+	}
+	for _, c := range string(b) {
+		if !unicode.IsPrint(c) && c != '\n' && c != '\r' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *renderer) tag(at int, tag uint64, depth int) error {
+	if tag == tagPosBig || tag == tagNegBig {
+		return r.bigInteger(at, tag)
+	}
+	if !r.human {
+		return r.errorAt(at, "tag %d", tag)
+	}
+	r.buf = fmt.Appendf(r.buf, `{"$tag":[%d,`, tag)
+	if err := r.item(depth + 1); err != nil {
+		return err
+	}
+	r.buf = append(r.buf, "]}"...)
+	return nil
+}
+
+// bigInteger writes the digits of a big integer, or its bytes when there are
+// more digits than JSON may have here.
+func (r *renderer) bigInteger(at int, tag uint64) error {
+	b, err := r.string()
+	if err != nil {
+		return err
+	}
+	if len(b) <= maxBigBytes {
+		x := new(big.Int).SetBytes(b)
+		if tag == tagNegBig {
+			x.Not(x)
+		}
+		if len(x.Text(10)) <= MaxDigits+1 {
+			r.integer(integer{big: x})
+			return nil
+		}
+	}
+	if !r.human {
+		return r.errorAt(at, "an integer of more than %d digits", MaxDigits)
+	}
+	r.buf = fmt.Appendf(r.buf, `{"$tag":[%d,"h'%x'"]}`, tag, b)
+	return nil
+}
+
+func (r *renderer) simple(at int, h head) error {
+	switch {
+	case h.isFloat():
+		return r.floatOrName(at, h.float())
+	case h.arg == cborNull&0x1f:
+		r.null()
+	case h.arg == cborTrue&0x1f, h.arg == cborFalse&0x1f:
+		r.boolean(h.arg == cborTrue&0x1f)
+	case !r.human:
+		return r.errorAt(at, "simple value %d", h.arg)
+	default:
+		r.buf = fmt.Appendf(r.buf, `{"$simple":%d}`, h.arg)
+	}
+	return nil
+}
+
+func (r *renderer) floatOrName(at int, f float64) error {
+	name := ""
+	switch {
+	case math.IsNaN(f):
+		name = "NaN"
+	case math.IsInf(f, 1):
+		name = "Infinity"
+	case math.IsInf(f, -1):
+		name = "-Infinity"
+	default:
+		r.float(f)
+		return nil
+	}
+	if !r.human {
+		return r.errorAt(at, "%s", name)
+	}
+	r.buf = fmt.Appendf(r.buf, `{"$float":%q}`, name)
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package chain hashes events and folds their hashes into one.
+package chain
