@@ -1,0 +1,16 @@
+// Package host holds the packages that run untrusted tools. It exports
+// nothing; this is their map, from the bytes of a module to a tool that an
+// agent can call:
+//
+//   - host/registry finds modules: a file, or a folder that it builds.
+//   - host/wasm reads and writes modules. It knows no engine.
+//   - host/rewrite decides whether a module may run, and writes fuel, call
+//     depth and limits into it: bytes in, checked bytes out.
+//   - host/sandbox runs rewritten modules in wazero, one instance per call. It
+//     takes the world as an interface of four functions.
+//   - host/guest makes a loaded module a set of tools, and binds those four
+//     functions to the deterministic steps of a run.
+//
+// A package here may import its siblings to the left of it in this order, and
+// the packages of runtime, eventlog and abi.
+package host

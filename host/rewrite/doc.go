@@ -1,0 +1,31 @@
+// Package rewrite turns a module of unknown origin into one that a host can
+// run: bytes in, checked and metered bytes out. It is a pure function and
+// knows no engine.
+//
+// [Check] is the gate. It refuses, before any engine has parsed a byte, what
+// would hurt at load time or could not be controlled at run time, and says
+// what and where in a [*Refusal].
+//
+// [Rewrite] passes the gate and then adds, to every function, what makes its
+// execution countable and finite. spec/determinism.md is normative; in short:
+//
+//   - Fuel. Every straight-line block begins with one addition of its cost to
+//     [GlobalFuel], a counter that only grows. At the head of each loop and
+//     the entry of each function that calls, the counter is compared with
+//     [GlobalLimit]; beyond it the guest calls [RefillModule]'s
+//     [RefillName], where the host raises the limit or panics to end the call.
+//     Bulk memory operations pay by length, in pieces.
+//   - Depth. Every function that calls takes the slots of its frame from
+//     [GlobalDepth] and gives them back on every way out. Below zero it traps.
+//   - The start function becomes the export [ExportStart], so that it runs
+//     when the host has set the budget, not while the engine instantiates.
+//   - The memory gets the host's maximum. Custom sections go.
+//
+// So the count belongs to the bytes and not to the engine: it is the same on
+// every engine and every machine. A call that the world ended is replayed by
+// setting the limit one below the recorded counter: the same check stops it.
+//
+// What was invalid stays invalid. All indices are compared with the module's
+// own index spaces before anything is appended to them, so that a guest cannot
+// name the counter, and the engine validates the result.
+package rewrite

@@ -1,0 +1,94 @@
+package rewrite
+
+// Limits are what [Check] accepts at most. They bound what an engine spends on
+// a module before the first instruction runs: none of it can be cancelled, and
+// parts of it grow with the square of the input. A field that is zero accepts
+// none of what it counts; begin with [DefaultLimits].
+//
+// The defaults come from modules that the toolchains of Go, Rust, C, C++, Zig,
+// AssemblyScript and QuickJS emit, with a margin; the largest seen is in the
+// comments.
+type Limits struct {
+	ModuleBytes int // of the whole binary; seen: 11.5 MB, Go with net/http
+
+	Types           int // seen: 120
+	Params          int // of one function type; seen: 13
+	Results         int // of one function type; seen: 3
+	Imports         int // seen: 46
+	Functions       int // that have a body; seen: 6,300
+	Globals         int // seen: 30
+	Exports         int // seen: 60
+	NameBytes       int // of one import or export name
+	TableEntries    int // of the one table; seen: 10,400
+	ElementSegments int // seen: 3
+	ElementItems    int // of all element segments; seen: 6,300
+	DataSegments    int // seen: 100,000, the most that the linker of Go writes
+
+	BodyBytes   int // of one function; seen: 53 KB, QuickJS
+	Locals      int // of one function, parameters included; seen: 813, Zig
+	TotalLocals int // of all functions
+	Nesting     int // of blocks; seen: 550, Go
+	Blocks      int // of one function: blocks, branches and, four each, bulk operations; seen: 3,200
+	BranchTable int // labels of one br_table; seen: 1,144, Go
+
+	// FunctionCost and ModuleCost bound the estimate of what compiling costs,
+	// see compileCost. Only they bound the products: blocks times locals,
+	// loops times values.
+	FunctionCost uint64
+	ModuleCost   uint64
+}
+
+// DefaultLimits returns the limits that real tools pass and that keep the
+// worst accepted module from costing more than a large honest one.
+func DefaultLimits() Limits {
+	return Limits{
+		ModuleBytes:     32 << 20,
+		Types:           10_000,
+		Params:          64,
+		Results:         16,
+		Imports:         1_000,
+		Functions:       40_000,
+		Globals:         1_000,
+		Exports:         1_000,
+		NameBytes:       512,
+		TableEntries:    65_536,
+		ElementSegments: 1_000,
+		ElementItems:    131_072,
+		DataSegments:    131_072,
+		BodyBytes:       128 << 10,
+		Locals:          2_000,
+		TotalLocals:     1 << 20,
+		Nesting:         1_024,
+		Blocks:          4_096,
+		BranchTable:     4_096,
+		FunctionCost:    2_000_000,
+		ModuleCost:      150_000_000,
+	}
+}
+
+// Options say what [Rewrite] writes into a module.
+type Options struct {
+	// MemoryPages is the most memory that the guest may have, in pages of
+	// 64 KiB. It becomes the maximum of the module's memory, if the module does
+	// not declare a lower one. Zero means [DefaultMemoryPages].
+	MemoryPages uint32
+	// Depth is the budget of the call stack, in slots: see frameSlots. It is
+	// the initial value of [GlobalDepth]. Zero means [DefaultDepth].
+	Depth uint32
+}
+
+// The values that the zero [Options] mean.
+const (
+	DefaultMemoryPages = 1024    // 64 MiB
+	DefaultDepth       = 1 << 17 // about 1 MiB of native stack
+)
+
+func (o Options) withDefaults() Options {
+	if o.MemoryPages == 0 {
+		o.MemoryPages = DefaultMemoryPages
+	}
+	if o.Depth == 0 {
+		o.Depth = DefaultDepth
+	}
+	return o
+}

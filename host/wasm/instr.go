@@ -1,0 +1,216 @@
+package wasm
+
+// BlockType is the type of a block: [BlockEmpty], a value type that is its one
+// result, or the index of a function type.
+type BlockType int64
+
+// BlockEmpty is the type of a block without parameters and results.
+const BlockEmpty BlockType = -64
+
+// Index returns the index of the function type that b names.
+func (b BlockType) Index() (index uint32, ok bool) { return uint32(b), b >= 0 }
+
+// Result returns the one result that b names.
+func (b BlockType) Result() (ValType, bool) {
+	return ValType(b & 0x7f), b < 0 && b != BlockEmpty
+}
+
+// Append appends the block type's bytes.
+func (b BlockType) Append(dst []byte) []byte { return AppendS64(dst, int64(b)) }
+
+// Instr is one instruction. Its bytes are those from Pos to End.
+type Instr struct {
+	Op       Op
+	Pos, End int
+	// Index is the first index of the instruction: a label, function, local,
+	// global, table or segment, for call_indirect the type, for br_table the
+	// number of labels without the default.
+	Index uint32
+	// Index2 is its second index: the table of call_indirect and table.init,
+	// the source of table.copy.
+	Index2 uint32
+	Block  BlockType // of block, loop and if
+}
+
+// Iter steps over the instructions of a body. It ends after the end
+// instruction that closes the body, which must be its last byte.
+type Iter struct {
+	Instr
+	r      Reader
+	labels int // offset of the first label of a br_table
+	depth  int // of open blocks
+	done   bool
+}
+
+// Body returns the local declarations of function body i, appended to groups,
+// and an iterator over its instructions.
+func (m *Module) Body(i int, groups []LocalGroup) ([]LocalGroup, Iter, error) {
+	c := m.Code[i]
+	r := NewReader(m.bytes, c.Pos, c.End)
+	for range r.Count("groups of locals", 2) {
+		groups = append(groups, LocalGroup{Count: r.U32(), Type: r.valType()})
+		if r.err != nil {
+			break
+		}
+	}
+	return groups, Iter{r: r}, r.Err()
+}
+
+// Pos is the offset of the next instruction.
+func (it *Iter) Pos() int { return it.r.pos }
+
+// Err returns why Next returned false: nil at the proper end of the body.
+func (it *Iter) Err() error { return it.r.Err() }
+
+// Depth is the number of blocks that are open after the instruction.
+func (it *Iter) Depth() int { return it.depth }
+
+// Next reads one instruction into it.Instr.
+func (it *Iter) Next() bool {
+	if it.done || it.r.err != nil {
+		return false
+	}
+	it.Instr = Instr{Pos: it.r.pos}
+	it.Op = Op(it.r.Byte())
+	it.immediates()
+	it.End = it.r.pos
+	switch it.Op {
+	case OpBlock, OpLoop, OpIf:
+		it.depth++
+	case OpEnd:
+		if it.depth--; it.depth < 0 {
+			it.done, it.depth = true, 0
+			it.r.finish("function body")
+		}
+	}
+	return it.r.err == nil
+}
+
+// immediates reads what follows the opcode.
+func (it *Iter) immediates() {
+	r := &it.r
+	switch op := it.Op; {
+	case op >= OpI32Eqz && op <= OpI64Extend32S, op <= OpNop, op == OpElse, op == OpEnd,
+		op == OpReturn, op == OpDrop, op == OpSelect, op == OpRefIsNull:
+	case op >= OpLocalGet && op <= OpTableSet, op == OpBr, op == OpBrIf, op == OpCall, op == OpRefFunc:
+		it.Index = r.U32()
+	case op >= OpI32Load && op <= OpI64Store32:
+		it.memarg()
+	case op == OpI32Const:
+		r.S32()
+	case op == OpI64Const:
+		r.S64()
+	case op == OpBlock || op == OpLoop || op == OpIf:
+		it.Block = r.blockType()
+	case op == OpBrTable:
+		it.brTable()
+	case op == OpCallIndirect:
+		it.Index, it.Index2 = r.U32(), r.U32()
+	case op == OpMemorySize || op == OpMemoryGrow:
+		r.zeroByte()
+	case op == OpF32Const:
+		r.Bytes(4)
+	case op == OpF64Const:
+		r.Bytes(8)
+	case op == OpSelectTyped:
+		it.selectTypes()
+	case op == OpRefNull:
+		r.refType()
+	case op == 0xfc:
+		it.prefixed()
+	default:
+		r.failOp(it.Instr.Pos, byte(op))
+	}
+}
+
+func (r *Reader) failOp(at int, b byte) {
+	if f := feature(b); f != "" {
+		r.failFeature(at, f, "opcode %#x", b)
+		return
+	}
+	r.failAt(at, "unknown opcode %#x", b)
+}
+
+// blockType reads a signed 33-bit number: negative for the empty type and
+// value types, which are one byte, else a type index.
+func (r *Reader) blockType() BlockType {
+	at := r.pos
+	if b := BlockType(r.S33()); b >= 0 || b == BlockEmpty {
+		return b
+	}
+	if r.err != nil {
+		return 0
+	}
+	r.pos = at
+	return BlockType(int64(r.valType()) - 0x80)
+}
+
+func (r *Reader) zeroByte() {
+	if b := r.Byte(); b != 0 {
+		r.failFeature(r.pos-1, "multiple memories", "memory index %d", b)
+	}
+}
+
+// memarg reads alignment and offset of a load or store. Bit 6 of the alignment
+// would announce a memory index.
+func (it *Iter) memarg() {
+	if align := it.r.U32(); align >= 1<<6 {
+		it.r.failFeature(it.r.pos-1, "multiple memories", "alignment %#x", align)
+	}
+	it.r.U32()
+}
+
+// brTable steps over the labels; [Iter.Labels] reads them again. A count that
+// the body cannot hold has failed before the loop begins.
+func (it *Iter) brTable() {
+	n := it.r.Count("labels", 1)
+	it.Index, it.labels = uint32(n), it.r.pos
+	for i := 0; i <= n && it.r.err == nil; i++ {
+		it.r.U32()
+	}
+}
+
+// Labels yields the labels of the br_table instruction that it stands on, the
+// default last.
+func (it *Iter) Labels(yield func(label uint32) bool) {
+	r := NewReader(it.r.buf, it.labels, it.r.pos)
+	for r.Len() > 0 {
+		if !yield(r.U32()) {
+			return
+		}
+	}
+}
+
+// selectTypes reads the type list of a typed select, which has one entry.
+func (it *Iter) selectTypes() {
+	if n := it.r.U32(); it.r.err == nil && n != 1 {
+		it.r.Failf("select with %d types", n)
+		return
+	}
+	it.r.valType()
+}
+
+// prefixed reads an instruction of the 0xfc page.
+func (it *Iter) prefixed() {
+	r := &it.r
+	sub := r.U32()
+	it.Op = OpTruncSat | Op(sub&0xff)
+	switch {
+	case r.err != nil:
+	case sub > uint32(OpTableFill&0xff):
+		r.failAt(it.Instr.Pos, "unknown opcode 0xfc %d", sub)
+	case it.Op < OpMemoryInit:
+	case it.Op == OpMemoryInit:
+		it.Index = r.U32()
+		r.zeroByte()
+	case it.Op == OpMemoryCopy:
+		r.zeroByte()
+		r.zeroByte()
+	case it.Op == OpMemoryFill:
+		r.zeroByte()
+	case it.Op == OpTableInit || it.Op == OpTableCopy:
+		it.Index, it.Index2 = r.U32(), r.U32()
+	default:
+		it.Index = r.U32()
+	}
+}

@@ -1,0 +1,73 @@
+package wasm
+
+import "encoding/binary"
+
+// AppendU32 appends v as the shortest unsigned LEB128.
+func AppendU32(dst []byte, v uint32) []byte {
+	return binary.AppendUvarint(dst, uint64(v))
+}
+
+// AppendS32 appends v as the shortest signed LEB128.
+func AppendS32(dst []byte, v int32) []byte { return AppendS64(dst, int64(v)) }
+
+// AppendS64 appends v as the shortest signed LEB128.
+func AppendS64(dst []byte, v int64) []byte {
+	for {
+		low := byte(v & 0x7f)
+		v >>= 7
+		if v == 0 && low&0x40 == 0 || v == -1 && low&0x40 != 0 {
+			return append(dst, low)
+		}
+		dst = append(dst, low|0x80)
+	}
+}
+
+// AppendName appends s with its length in front.
+func AppendName(dst []byte, s string) []byte {
+	return append(AppendU32(dst, uint32(len(s))), s...)
+}
+
+// unsigned reads an unsigned LEB128 of at most bits bits. As the specification
+// asks, it takes no more than ceil(bits/7) bytes and no set bit beyond bits.
+func (r *Reader) unsigned(bits uint) uint64 {
+	var v uint64
+	for shift := uint(0); ; shift += 7 {
+		b := r.Byte()
+		if r.err != nil {
+			return 0
+		}
+		v |= uint64(b&0x7f) << shift
+		if left := bits - shift; left < 7 && b>>left != 0 {
+			r.Failf("number has more than %d bits", bits)
+			return 0
+		}
+		if b < 0x80 {
+			return v
+		}
+	}
+}
+
+// signed reads a signed LEB128 of at most bits bits; the unused bits of the
+// last byte must repeat the sign.
+func (r *Reader) signed(bits uint) int64 {
+	var v int64
+	for shift := uint(0); ; shift += 7 {
+		b := r.Byte()
+		if r.err != nil {
+			return 0
+		}
+		v |= int64(b&0x7f) << shift
+		if left := bits - shift; left <= 7 {
+			if top := int8(b<<1) >> left; b >= 0x80 || top != 0 && top != -1 {
+				r.Failf("number has more than %d bits", bits)
+				return 0
+			}
+		}
+		if b < 0x80 {
+			if shift+7 < 64 && b&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v
+		}
+	}
+}
