@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -33,8 +34,14 @@ func (c *Cursor) Append(runID string, ev event.Event) error {
 	if err := c.check(runID, ev); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidAppend, err)
 	}
+	c.advance(ev, ev.Hash())
+	return nil
+}
+
+// advance moves behind ev, whose hash is known.
+func (c *Cursor) advance(ev event.Event, hash chain.Hash) {
 	if ev.Seq == 1 {
-		c.run.RunID, c.startNs = runID, ev.Timestamp
+		c.run.RunID, c.startNs = ev.RunID, ev.Timestamp
 		c.run.StartedAt = time.Unix(0, ev.Timestamp).UTC()
 	}
 	if ev.Kind.Terminal() {
@@ -43,8 +50,7 @@ func (c *Cursor) Append(runID string, ev event.Event) error {
 	c.run.add(ev)
 	c.run.LastSeq = ev.Seq
 	c.run.DurationMs = (ev.Timestamp - c.startNs) / int64(time.Millisecond)
-	c.run.Head = ev.Hash()
-	return nil
+	c.run.Head = hash
 }
 
 func (c *Cursor) check(runID string, ev event.Event) error {
@@ -76,16 +82,14 @@ func checkRunID(param, inEvent string) error {
 	return nil
 }
 
-// checkChain wants the next number and the hash of the last event. An empty
-// PrevHash that is not nil is another byte string on the wire, and would come
-// back from storage as nil, with another hash.
+// checkChain wants the next number and the hash of the last event.
 func (c *Cursor) checkChain(ev event.Event) error {
 	last := c.run.LastSeq
 	switch {
 	case last == 0 && ev.Seq != 1:
 		return fmt.Errorf("first event must have Seq=1, got %d", ev.Seq)
-	case last == 0 && ev.PrevHash != nil:
-		return fmt.Errorf("first event must have empty PrevHash (nil)")
+	case last == 0 && len(ev.PrevHash) != 0:
+		return fmt.Errorf("first event must have empty PrevHash")
 	case ev.Seq != last+1:
 		return fmt.Errorf("expected Seq=%d, got %d", last+1, ev.Seq)
 	case last > 0 && !bytes.Equal(ev.PrevHash, c.run.Head[:]):

@@ -1,6 +1,11 @@
 package eventlog
 
-import "github.com/starling-host/starling/eventlog/event"
+import (
+	"math"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
 
 // AggregateRun adds up a run: turns begun, tool calls scheduled (a call is
 // counted once however often it is attempted), tokens and cost of the model's
@@ -25,14 +30,31 @@ func (s *RunSummary) add(e event.Event) {
 	case event.KindTurnStarted:
 		s.TurnCount++
 	case event.KindToolCallScheduled:
-		if p, err := e.AsToolCallScheduled(); err == nil && p.Attempt <= 1 {
+		var p callRef
+		if canon.Unmarshal(e.Payload, &p) == nil && p.Attempt <= 1 {
 			s.ToolCallCount++
 		}
 	case event.KindAssistantMessageCompleted:
-		if p, err := e.AsAssistantMessageCompleted(); err == nil {
+		var p answerRef
+		if canon.Unmarshal(e.Payload, &p) == nil {
 			s.InputTokens += p.InputTokens
 			s.OutputTokens += p.OutputTokens
-			s.CostUSD += p.CostUSD
+			s.CostUSD += finite(p.CostUSD)
 		}
 	}
+}
+
+// finite keeps a NaN, which is unequal to itself, out of sums that are compared.
+func finite(x float64) float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	return x
+}
+
+// answerRef is the part of an answer that is added up.
+type answerRef struct {
+	InputTokens  int64   `cbor:"input_tokens"`
+	OutputTokens int64   `cbor:"output_tokens"`
+	CostUSD      float64 `cbor:"cost_usd"`
 }

@@ -1,0 +1,28 @@
+package eventlog
+
+import (
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// CorruptError says where a run is not what a run has to be, and why.
+type CorruptError struct {
+	RunID     string
+	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
+	Kind      event.Kind // as it is stored; zero when the event is missing
+	Invariant string     // D1 to D8, S1 to S6, "head" or "storage"; see [Check], [CheckRun]
+	Reason    string
+}
+
+// Error names the run, the event, the invariant and the reason.
+func (e *CorruptError) Error() string {
+	where := fmt.Sprintf("event %d", e.Seq)
+	if e.Kind != 0 {
+		where += fmt.Sprintf(" (%v)", e.Kind)
+	}
+	return fmt.Sprintf("%v: run %q, %s: %s: %s", ErrLogCorrupt, e.RunID, where, e.Invariant, e.Reason)
+}
+
+// Unwrap returns [ErrLogCorrupt].
+func (e *CorruptError) Unwrap() error { return ErrLogCorrupt }
