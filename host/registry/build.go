@@ -1,0 +1,132 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// buildFlags are the arguments of "go build" that decide bytes. The module
+// holds no path, no version control state, no profile and no debug information,
+// so the same sources give the same module on every machine.
+var buildFlags = []string{
+	"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-pgo=off", "-ldflags=-s -w -buildid=",
+}
+
+// buildEnv overrides what the user's shell or "go env -w" may have set. GOFLAGS
+// repeats a flag of buildFlags because the Go command takes an empty variable
+// for an unset one.
+var buildEnv = []string{
+	"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath",
+}
+
+// maxOutput bounds what is kept of the messages of the Go command.
+const maxOutput = 64 << 10
+
+// build returns the module of the Go tool in the folder dir, which the user
+// calls ref, from the cache if it is there.
+func build(ctx context.Context, ref, dir string) ([]byte, error) {
+	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.go"))
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, &Error{Ref: ref, Reason: "the folder holds no Go files", Hint: hintReference}
+	}
+	t := toolchain{ref: ref, dir: dir}
+	if t.path, err = exec.LookPath("go"); err != nil {
+		return nil, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
+			Hint: "install Go, or give a .wasm file"}
+	}
+	key, err := t.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache := openCache()
+	if wasm, ok := cache.get(key); ok {
+		return wasm, nil
+	}
+	wasm, err := t.build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A source that changed during the build would be cached under the key of
+	// its earlier text.
+	if again, err := t.key(ctx); err == nil && again == key {
+		cache.put(key, wasm)
+	}
+	return wasm, nil
+}
+
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// toolchain runs the Go command in the folder of a tool.
+type toolchain struct {
+	path string // of the Go command
+	ref  string // the folder, as the user calls it
+	dir  string // the folder, absolute
+}
+
+// build compiles the tool into a temporary folder and returns the module.
+func (t toolchain) build(ctx context.Context) ([]byte, error) {
+	tmp, err := os.MkdirTemp("", "starling-build-")
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "tool.wasm")
+	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})
+	if _, err := t.run(ctx, args...); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(out)
+	if err != nil {
+		return nil, fmt.Errorf("registry: go build wrote no module: %w", err)
+	}
+	if info.Size() > MaxModuleBytes {
+		return nil, tooLarge(t.ref, info.Size())
+	}
+	return os.ReadFile(out)
+}
+
+// run runs the Go command and returns what it wrote to standard output. When
+// ctx ends, the command is interrupted, which makes it remove its own temporary
+// files, and killed when it does not end soon after.
+func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, t.path, args...)
+	cmd.Dir = t.dir
+	cmd.Env = slices.Concat(os.Environ(), buildEnv, []string{"PWD=" + t.dir})
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var stdout bytes.Buffer
+	var stderr limitedBuffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err == nil {
+		return stdout.Bytes(), nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, context.Cause(ctx))
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil, &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
+	}
+	return nil, fmt.Errorf("registry: go %s: %w", args[0], err)
+}
+
+// limitedBuffer keeps the first maxOutput bytes and drops the rest.
+type limitedBuffer struct{ bytes.Buffer }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), maxOutput-b.Len())])
+	return len(p), nil
+}
