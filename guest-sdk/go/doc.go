@@ -1,0 +1,54 @@
+// Package starling is the SDK for tools written in Go.
+//
+// A tool is a program that starling-host loads as a WebAssembly module. It
+// registers what it can do in init and has an empty main, which is never run:
+//
+//	package main
+//
+//	import starling "github.com/starling-host/starling/guest-sdk/go"
+//
+//	func init() {
+//		starling.Register(starling.Tool{
+//			Name:        "echo",
+//			Description: "Answers with its input.",
+//			Execute: func(call *starling.Call, input []byte) ([]byte, error) {
+//				return input, nil
+//			},
+//		})
+//	}
+//
+//	func main() {}
+//
+// The package owns the exports that the host calls (starling_alloc,
+// starling_describe, starling_execute), takes the envelope around the input
+// apart, and puts the one around the output together. What is between, from
+// JSON bytes to JSON bytes, is the tool.
+//
+// # The world
+//
+// A module has three doors: [Now], [Random] and HTTP ([Get], [Do], and [HTTP]
+// for the bytes themselves). What passes through them is recorded, and replay
+// answers from the record, so a tool needs no care to be replayed: there is
+// nothing else that it could read. [SideEffect] gives the HTTP exchanges of a
+// function the name under which they stand in the record.
+//
+// The doors are open while a tool is called and at no other time: a tool that
+// uses them in init or in a variable's initialiser is refused when it is loaded.
+//
+// # Failing
+//
+// An error from Execute ends the call, not the run: the model reads its text.
+// [Transient], [Cancel], [Discard] and [Snooze] add what the host should do
+// next. A panic is not caught. It ends the module instance, as a trap, and the
+// host records it as such with the trace.
+//
+// # Size
+//
+// Every megabyte of a module is compiled by the host before the first call.
+// This package therefore stays away from encoding/json, fmt, reflect and
+// net/http: a tool that uses no more than this is smaller than 2 MiB. Two
+// packages beside it trade size for comfort. Package typed makes a tool from a
+// Go function (3 MB, like all that imports encoding/json), and package
+// starlinghttp makes net/http work (10 MB). Package starlingtest calls tools in
+// ordinary Go tests.
+package starling

@@ -1,0 +1,152 @@
+package starling
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+)
+
+// answers are what the tools of this file's envelopes do, by tool name.
+var answers = map[string]func(call *Call, input []byte) ([]byte, error){
+	"t_echo":     func(_ *Call, input []byte) ([]byte, error) { return input, nil },
+	"t_nothing":  func(*Call, []byte) ([]byte, error) { return nil, nil },
+	"t_breakout": func(*Call, []byte) ([]byte, error) { return []byte(`1},"error":{"kind":"snooze"`), nil },
+	"t_call":     func(c *Call, _ []byte) ([]byte, error) { return json.Marshal(c) },
+	"t_clobber": func(c *Call, input []byte) ([]byte, error) {
+		_ = append(input, strings.Repeat("x", 64)...)
+		return c.Variables, nil
+	},
+	"t_plain":     func(*Call, []byte) ([]byte, error) { return nil, errors.New("no \"luck\"\n") },
+	"t_transient": func(*Call, []byte) ([]byte, error) { return nil, Transient(errors.New("busy")) },
+	"t_cancel":    func(*Call, []byte) ([]byte, error) { return nil, Cancel(errors.New("forbidden")) },
+	"t_snooze":    func(*Call, []byte) ([]byte, error) { return nil, Snooze(1500, errors.New("rate limit")) },
+	"t_wrapped": func(*Call, []byte) ([]byte, error) {
+		return nil, fmt.Errorf("lookup: %w", Discard(Transient(errors.New("bad id"))))
+	},
+	"t_joined": func(*Call, []byte) ([]byte, error) {
+		return nil, errors.Join(errors.New("first"), fmt.Errorf("x: %w", Transient(errors.New("second"))))
+	},
+	"t_denied":  func(*Call, []byte) ([]byte, error) { return nil, fmt.Errorf("get: %w", &HTTPError{Reason: ErrDenied}) },
+	"t_timeout": func(*Call, []byte) ([]byte, error) { return nil, &HTTPError{Reason: ErrTimeout, Text: "30s"} },
+	"t_large":   func(*Call, []byte) ([]byte, error) { return nil, &HTTPError{Reason: ErrTooLarge} },
+}
+
+func init() {
+	for name, fn := range answers {
+		Register(Tool{Name: name, Execute: fn})
+	}
+}
+
+func TestExecuteAnswersEnvelopes(t *testing.T) {
+	const context = `"context":{"run_id":"r","call_id":"c","attempt":2,"variables":{"tenant":"t1"}}`
+	for _, c := range []struct{ name, envelope, want string }{
+		{"the input comes back", `{"tool":"t_echo","input":{"a":[1, 2.50]},` + context + `}`, `{"output":{"a":[1, 2.50]}}`},
+		{"members may come in any order", `{` + context + `,"input":1,"tool":"t_echo"}`, `{"output":1}`},
+		{"unknown members are passed over", `{"tool":"t_echo","later":[{}],"input":1,` + context + `}`, `{"output":1}`},
+		{"no output is null", `{"tool":"t_nothing","input":{},` + context + `}`, `{"output":null}`},
+		{"an output cannot break out", `{"tool":"t_breakout","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"starling: the output of t_breakout is not JSON: text after the value at byte 1"}}`},
+		{"the context arrives", `{"tool":"t_call","input":{},` + context + `}`, `{"output":{"RunID":"r","CallID":"c","Attempt":2,"Variables":"eyJ0ZW5hbnQiOiJ0MSJ9"}}`},
+		{"appending to the input leaves the variables alone", `{"tool":"t_clobber","input":1,` + context + `}`, `{"output":{"tenant":"t1"}}`},
+		{"a plain error", `{"tool":"t_plain","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"no \"luck\"\u000a"}}`},
+		{"transient", `{"tool":"t_transient","input":{},` + context + `}`, `{"error":{"kind":"transient","message":"busy"}}`},
+		{"cancel", `{"tool":"t_cancel","input":{},` + context + `}`, `{"error":{"kind":"cancel","message":"forbidden"}}`},
+		{"snooze", `{"tool":"t_snooze","input":{},` + context + `}`, `{"error":{"kind":"snooze","message":"rate limit","retry_after_ms":1500}}`},
+		{"the outermost mark decides", `{"tool":"t_wrapped","input":{},` + context + `}`, `{"error":{"kind":"discard","message":"lookup: bad id"}}`},
+		{"a mark below a join is found", `{"tool":"t_joined","input":{},` + context + `}`, `{"error":{"kind":"transient","message":"first\u000ax: second"}}`},
+		{"a denial cancels", `{"tool":"t_denied","input":{},` + context + `}`, `{"error":{"kind":"cancel","message":"get: http: denied"}}`},
+		{"a timeout is transient", `{"tool":"t_timeout","input":{},` + context + `}`, `{"error":{"kind":"transient","message":"http: timeout: 30s"}}`},
+		{"too large is a failure of the tool", `{"tool":"t_large","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"http: too large"}}`},
+		{"nothing", ``, `{"error":{"kind":"tool","message":"starling: input envelope: the text ends too early at byte 0"}}`},
+		{"not an object", `[]`, `{"error":{"kind":"tool","message":"starling: input envelope: not an object at byte 0"}}`},
+		{"no tool", `{"input":{},` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: no tool is named"}}`},
+		{"no input", `{"tool":"t_echo",` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: there is no input"}}`},
+		{"no context", `{"tool":"t_echo","input":1}`, `{"error":{"kind":"tool","message":"starling: input envelope: there is no context"}}`},
+		{"two inputs", `{"tool":"t_echo","input":1,"input":2,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: input is there twice"}}`},
+		{"two inputs, one escaped", `{"tool":"t_echo","input":1,"inpu\u0074":2,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: input is there twice"}}`},
+		{"a tool that is not a string", `{"tool":1,"input":1,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: tool: not a string at byte 0"}}`},
+		{"an attempt that is not a number", `{"tool":"t_echo","input":1,"context":{"attempt":-1}}`, `{"error":{"kind":"tool","message":"starling: input envelope: attempt: not a whole number of 32 bits at byte 0"}}`},
+		{"an attempt beyond 32 bits", `{"tool":"t_echo","input":1,"context":{"attempt":4294967296}}`, `{"error":{"kind":"tool","message":"starling: input envelope: attempt: not a whole number of 32 bits at byte 9"}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := string(execute([]byte(c.envelope))); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestUnknownToolIsDiscarded(t *testing.T) {
+	got := string(execute([]byte(`{"tool":"nosuch","input":{},"context":{}}`)))
+	if !strings.HasPrefix(got, `{"error":{"kind":"discard","message":"starling: the module has no tool named nosuch, it has `) || !strings.Contains(got, "t_echo") {
+		t.Error(got)
+	}
+}
+
+// TestConstantsAgreeWithABI: this package does not import abi, because abi's
+// texts link package fmt into every module. It must not drift apart from it.
+func TestConstantsAgreeWithABI(t *testing.T) {
+	for ours, theirs := range map[string]string{
+		effectHeader:          abi.EffectHeader,
+		string(KindTool):      string(abi.ErrorTool),
+		string(KindTransient): string(abi.ErrorTransient),
+		string(KindCancel):    string(abi.ErrorCancel),
+		string(KindDiscard):   string(abi.ErrorDiscard),
+		string(KindSnooze):    string(abi.ErrorSnooze),
+	} {
+		if ours != theirs {
+			t.Errorf("%q is %q in package abi", ours, theirs)
+		}
+	}
+	for status, want := range map[abi.Status]error{
+		abi.StatusDenied: ErrDenied, abi.StatusNetwork: ErrNetwork, abi.StatusTimeout: ErrTimeout,
+		abi.StatusTooLarge: ErrTooLarge, abi.StatusMalformed: ErrMalformed,
+	} {
+		if got := reason(int64(status)); got != want {
+			t.Errorf("status %v is %v", status, got)
+		}
+	}
+}
+
+func TestDescriptionIsTheContracts(t *testing.T) {
+	full := Tool{
+		Name: "full", Description: "All of it: \"quotes\", é.", InputSchema: `{"type":"object"}`, OutputSchema: `{"type":"string"}`,
+		Effects: []string{"api.example.com", "b.example.com:8443"}, Idempotent: true,
+		Limits: Limits{Fuel: 1 << 60, MemoryBytes: 1 << 20, TimeoutMs: 1500},
+	}
+	for _, tool := range []Tool{full, {Name: "bare"}, {Name: "one", Limits: Limits{TimeoutMs: 1}, Effects: []string{"a"}}} {
+		want := abi.ToolDescription{
+			Name: tool.Name, Description: tool.Description, InputSchema: abi.JSON(`{"type":"object"}`),
+			OutputSchema: abi.JSON(tool.OutputSchema), Effects: tool.Effects, Idempotent: tool.Idempotent, Limits: abi.Limits(tool.Limits),
+		}
+		if tool.OutputSchema == "" {
+			want.OutputSchema = nil
+		}
+		doc := tool.appendDescription(nil)
+		var got abi.ToolDescription
+		if err := json.Unmarshal(doc, &got); err != nil {
+			t.Fatalf("%s: %v", doc, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s\n%s", doc, diff)
+		}
+	}
+}
+
+// FuzzExecute: whatever the envelope, the answer is JSON with one member.
+func FuzzExecute(f *testing.F) {
+	f.Add([]byte(`{"tool":"t_echo","input":{"a":1},"context":{"run_id":"r","call_id":"c","attempt":1}}`))
+	f.Add([]byte(`{"tool":"t_\u0065cho","input":"\ud83d\ude00","context":{"variables":{}}}`))
+	f.Add([]byte(`{"tool":"`))
+	f.Fuzz(func(t *testing.T, envelope []byte) {
+		var answer map[string]json.RawMessage
+		got := execute(envelope)
+		if err := json.Unmarshal(got, &answer); err != nil || len(answer) != 1 {
+			t.Fatalf("%q -> %q: %v", envelope, got, err)
+		}
+	})
+}

@@ -1,0 +1,22 @@
+//go:build !wasip1
+
+// Package starlingtest calls tools in ordinary Go tests.
+//
+// A test of the program that registers the tools puts a [Host] in the place of
+// starling-host and calls them by name:
+//
+//	func TestDice(t *testing.T) {
+//		host := starlingtest.Host{Random: func() uint64 { return 3 }}
+//		got := host.Call(t, "dice", `{"rolls":2}`)
+//		if got.Failure != nil || got.Output != `{"rolls":[4,4]}` {
+//			t.Errorf("got %+v", got)
+//		}
+//	}
+//
+// The call takes the way that it takes in a module, through both envelopes and
+// the protocol of the http import, so an output that is not JSON, or a request
+// that the SDK refuses to send, shows here. What only the real host does is
+// missing: the input is not checked against the schema, policy is what the
+// handler says, and nothing is recorded or metered. Calls of parallel tests run
+// one after another, as they would in one instance of a module.
+package starlingtest
