@@ -1,0 +1,148 @@
+package egress
+
+import (
+	"context"
+	"crypto/x509"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+)
+
+// The defaults of [Config].
+const (
+	DefaultTimeout          = 30 * time.Second
+	DefaultMaxRequestBytes  = 1 << 20
+	DefaultMaxResponseBytes = 8 << 20
+	DefaultMaxHeaderBytes   = 64 << 10
+)
+
+// Config says what a [Client] may do. The zero Config refuses everything.
+type Config struct {
+	// Allow holds the rules. A request must match one of them.
+	Allow []Rule
+
+	// AllowPrivate lets rules that name a host in full reach loopback, RFC 1918
+	// and unique local (fc00::/7) addresses. Link-local addresses, metadata
+	// services and all other special ranges stay refused. Default: false.
+	AllowPrivate bool
+
+	// Timeout bounds a whole exchange, from resolving the name to the last byte
+	// of the response. Default: 30 s.
+	Timeout time.Duration
+
+	// MaxRequestBytes bounds the body of a request. Default: 1 MiB.
+	MaxRequestBytes int64
+
+	// MaxResponseBytes bounds the body of a response, as it was sent, before any
+	// decompression. Default: 8 MiB.
+	MaxResponseBytes int64
+
+	// MaxHeaderBytes bounds the head of a request and, separately, everything
+	// that comes before the body of a response. Default: 64 KiB.
+	MaxHeaderBytes int64
+
+	// Resolve looks up the addresses of a name. It is asked once per exchange and
+	// must respect ctx. Default: the system's resolver, without its search list
+	// for names that have a dot.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// Client carries out requests. It keeps nothing between them and may be used by
+// several goroutines.
+type Client struct {
+	config Config
+	guard  guard
+	dial   dialFunc       // tests watch where connections would go
+	roots  *x509.CertPool // nil: the system's; tests have their own
+}
+
+// New returns a client with the defaults filled in for what config leaves at
+// zero or below.
+func New(config Config) *Client {
+	config.Timeout = orDefault(config.Timeout, DefaultTimeout)
+	config.MaxRequestBytes = orDefault(config.MaxRequestBytes, DefaultMaxRequestBytes)
+	config.MaxResponseBytes = orDefault(config.MaxResponseBytes, DefaultMaxResponseBytes)
+	config.MaxHeaderBytes = orDefault(config.MaxHeaderBytes, DefaultMaxHeaderBytes)
+	if config.Resolve == nil {
+		config.Resolve = lookup
+	}
+	config.Allow = slices.Clone(config.Allow)
+	return &Client{config: config, guard: newGuard(), dial: dialTCP}
+}
+
+func orDefault[T int64 | time.Duration](v, otherwise T) T {
+	if v <= 0 {
+		return otherwise
+	}
+	return v
+}
+
+// Do carries out one request and returns the response as a message/http
+// document. A redirect is a response like any other. With an idempotencyKey, the
+// request carries it in the header Idempotency-Key unless the guest has set one.
+//
+// The error is an [*Error] for everything that the guest can handle. When ctx
+// has ended it is ctx.Err() instead, and whether the server acted is unknown.
+func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	response, err := c.do(limited, r, idempotencyKey)
+	switch {
+	case err == nil:
+		return response, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case limited.Err() != nil:
+		return nil, failf(abi.StatusTimeout, "no complete response within %v", c.config.Timeout)
+	}
+	return nil, err
+}
+
+func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
+	t, err := r.check()
+	if err != nil {
+		return nil, err
+	}
+	if idempotencyKey != "" && !isFieldValue(idempotencyKey) {
+		return nil, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
+	}
+	local, err := c.authorize(t)
+	if err != nil {
+		return nil, err
+	}
+	head, message := r.wire(t, idempotencyKey)
+	if int64(len(head)) > c.config.MaxHeaderBytes {
+		return nil, failf(abi.StatusTooLarge, "request line and headers take more than %d bytes", c.config.MaxHeaderBytes)
+	}
+	if int64(len(r.Body)) > c.config.MaxRequestBytes {
+		return nil, failf(abi.StatusTooLarge, "the request's body has more than %d bytes", c.config.MaxRequestBytes)
+	}
+	conn, err := c.connect(ctx, t, local)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stream, err := c.secure(ctx, conn, t)
+	if err != nil {
+		return nil, err
+	}
+	return c.exchange(ctx, stream, r.Method, message)
+}
+
+// authorize compares the target with the rules and reports whether it may lie
+// in a private network.
+func (c *Client) authorize(t target) (local bool, err error) {
+	allowed := false
+	for _, rule := range c.config.Allow {
+		if rule.matches(t) {
+			allowed = true
+			local = local || c.config.AllowPrivate && rule.exact()
+		}
+	}
+	if !allowed {
+		return false, failf(abi.StatusDenied, "%s://%s is not an allowed destination", t.scheme, t.hostPort())
+	}
+	return local, nil
+}

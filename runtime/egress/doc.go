@@ -1,0 +1,74 @@
+// Package egress is the one HTTP client for destinations that untrusted code
+// chooses.
+//
+// A guest writes an HTTP request as text, the host carries it out, and the
+// response goes back as text. Whoever wrote the guest also picks the URL, may
+// run the DNS server that answers for it, and may run the server behind it.
+// The package therefore believes none of the three:
+//
+//	request text -> ParseRequest -> rules -> resolve -> check every address -> connect -> check again -> exchange -> response text
+//
+// # The request
+//
+// A request is a message/http document (RFC 9112) in absolute form, which is
+// what http.Request.WriteProxy of Go writes and what fits in a string literal
+// elsewhere:
+//
+//	POST http://127.0.0.1:8080/customers HTTP/1.1\r\n
+//	Content-Type: application/json\r\n
+//	Content-Length: 14\r\n
+//	Starling-Effect: create customer\r\n
+//	\r\n
+//	{"name":"Ada"}
+//
+// [ParseRequest] accepts one spelling of everything, so that two readers of a
+// recorded request can never disagree about what it asked for: lines end in
+// CRLF, there is no folding, no space before a colon, no duplicate of a header
+// that has one value, no user name in the URL, no fragment, no octal, hex or
+// single-number address, no trailing dot, no name that is not ASCII. The body
+// is exactly as long as Content-Length says, or chunked without extensions and
+// trailers, or absent. Host may be left out; when it is there it must name the
+// target. "Connection: close" and "Connection: keep-alive" are accepted and
+// dropped, because clients write them and the guest has no connection; the
+// other headers that manage a connection (Proxy-*, Keep-Alive, TE, Trailer,
+// Upgrade, Expect, HTTP2-Settings) are refused, as are CONNECT and TRACE.
+//
+// # The decision
+//
+// Nothing is allowed until a [Rule] names it. Rules decide about names; then
+// the name is resolved once, and a single answer that lies in a special-purpose
+// range of IANA, embeds an IPv4 address, or is IPv6 outside 2000::/3 refuses
+// the request. The connection goes to an address that passed, not to the name,
+// and the address is looked at once more between socket and connect.
+//
+// [Config.AllowPrivate] opens loopback, RFC 1918 and unique local addresses,
+// and only to rules that name a host in full: a name below ".example.com"
+// that suddenly resolves to 127.0.0.1 is refused all the same. Link-local
+// addresses and the metadata services of clouds are refused always.
+//
+// # The exchange
+//
+// One connection per exchange, HTTP/1.1, closed afterwards: nothing (socket,
+// TLS session, cookie) outlives a request, so nothing is shared between guests.
+// No proxy is used, whatever the environment says. Nothing is decompressed and
+// no Accept-Encoding is added, so the record holds the bytes that the server
+// sent and a gzip bomb stays as small as it was. Redirects are handed back to
+// the guest: the next hop is its next request, under the same rules. Time,
+// header and body are bounded; what does not fit is a typed failure, never a
+// shortened response.
+//
+// # The response
+//
+// The response is again a message/http document: status line, headers sorted by
+// canonical name with one line per value, the body. Framing and hop-by-hop
+// headers are replaced by one Content-Length that matches the body, so the same
+// answer always gives the same bytes. To HEAD, and with 304, Content-Length is
+// what the server claimed and no body follows; 204 has neither.
+//
+// # Failures
+//
+// Every failure is an [*Error] with an abi.Status and a text that depends on
+// the request alone: no local port, no address that the guest did not write,
+// no clock. Only when the caller's own context has ended is the error that of
+// the context.
+package egress

@@ -1,0 +1,138 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+)
+
+// exchange sends a message and reads the response to it. It is done with conn
+// when it returns; closing conn is up to the caller. Its errors are of type
+// *Error.
+//
+// The message is written beside the reading, because a server may answer and
+// stop listening before it has read everything. Whether writing failed is then
+// of no interest: if it did, the response says so by its absence.
+func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, message []byte) ([]byte, error) {
+	stop := context.AfterFunc(ctx, func() { interrupt(conn) })
+	defer stop()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		conn.Write(message)
+	}()
+	response, err := c.receive(conn, method)
+	interrupt(conn)
+	<-written
+	return response, err
+}
+
+// interrupt makes reads and writes on conn fail, those in progress too.
+func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
+
+func (c *Client) receive(conn net.Conn, method string) ([]byte, error) {
+	head := &headReader{r: conn, left: c.config.MaxHeaderBytes}
+	buffered := bufio.NewReader(head)
+	res, err := readHead(buffered, method)
+	if head.exhausted {
+		return nil, failf(abi.StatusTooLarge, "the head of the response has more than %d bytes", c.config.MaxHeaderBytes)
+	}
+	if err != nil {
+		return nil, responseError(err)
+	}
+	head.done = true
+	body, err := c.readBody(res)
+	if err != nil {
+		return nil, err
+	}
+	return render(method, res, body), nil
+}
+
+// readHead reads up to the final response. Interim responses (RFC 9110 section
+// 15.2) are passed over; that they end is what the limit on the head is for.
+func readHead(r *bufio.Reader, method string) (*http.Response, error) {
+	for {
+		res, err := http.ReadResponse(r, &http.Request{Method: method})
+		switch {
+		case err != nil:
+			return nil, err
+		case res.ProtoMajor != 1 || res.StatusCode < 100:
+			return nil, errNotHTTP
+		case res.StatusCode == http.StatusSwitchingProtocols:
+			return nil, failf(abi.StatusNetwork, "the server switched protocols, which nobody asked it to do")
+		case res.StatusCode < 200:
+			continue
+		}
+		for name, values := range res.Header {
+			if !isToken(name) || !allFieldValues(values) {
+				return nil, errNotHTTP
+			}
+		}
+		return res, nil
+	}
+}
+
+var errNotHTTP = errors.New("not an HTTP/1.1 response")
+
+func allFieldValues(values []string) bool {
+	for _, v := range values {
+		if !isFieldValue(v) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Client) readBody(res *http.Response) ([]byte, error) {
+	limit := c.config.MaxResponseBytes
+	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	if int64(len(body)) > limit {
+		return nil, failf(abi.StatusTooLarge, "the response's body has more than %d bytes", limit)
+	}
+	if err != nil {
+		return nil, responseError(err)
+	}
+	return body, nil
+}
+
+// responseError tells a broken connection from a broken response.
+func responseError(err error) error {
+	var known *Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var op *net.OpError
+	if errors.As(err, &op) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return failf(abi.StatusNetwork, "%s", networkReason(err))
+	}
+	return failf(abi.StatusNetwork, "the server's response is not HTTP/1.1")
+}
+
+// headReader limits what is read until the head of a response is complete.
+// What is buffered beyond the head counts too, so the limit is never exceeded
+// and always reached.
+type headReader struct {
+	r         io.Reader
+	left      int64
+	exhausted bool // more was asked for than the limit
+	done      bool // the head is complete: no limit any more
+}
+
+func (h *headReader) Read(p []byte) (int, error) {
+	if h.done {
+		return h.r.Read(p)
+	}
+	if h.left == 0 {
+		h.exhausted = true
+		return 0, io.EOF
+	}
+	n, err := h.r.Read(p[:min(int64(len(p)), h.left)])
+	h.left -= int64(n)
+	return n, err
+}

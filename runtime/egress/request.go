@@ -1,0 +1,293 @@
+package egress
+
+import (
+	"bytes"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/abi"
+)
+
+const (
+	// maxRequestHead bounds what ParseRequest reads as request line and headers,
+	// in bytes.
+	maxRequestHead = 64 << 10
+
+	// maxEffectName bounds the name of an effect, in bytes.
+	maxEffectName = 256
+
+	crlf = "\r\n"
+)
+
+// Request is one HTTP request of a guest. [ParseRequest] makes one from text;
+// host code may also fill one in, for which [Client.Do] makes the same checks.
+type Request struct {
+	// Method is a token such as GET. It is sent as it is, in its own case.
+	Method string
+	// URL is absolute: http or https, a host, and optionally path and query.
+	URL string
+	// Header holds the headers to send under their canonical names. Host,
+	// Content-Length, Starling-Effect and what manages a connection have no place
+	// here and are refused.
+	Header http.Header
+	// Body is sent with its length. Nil and empty mean no body.
+	Body []byte
+	// Effect names the exchange in the log: the Starling-Effect header, or the
+	// method, a space and the URL, cut at 256 bytes.
+	Effect string
+}
+
+// ParseRequest reads a message/http document with a request in absolute form.
+// See the package documentation for what it accepts. The error is an [*Error]
+// with StatusMalformed, or StatusTooLarge when request line and headers take
+// more than 64 KiB. The request shares no memory with raw.
+func ParseRequest(raw []byte) (*Request, error) {
+	head, body, err := cutHead(raw)
+	if err != nil {
+		return nil, err
+	}
+	requestLine, fields, _ := strings.Cut(head, crlf)
+	r := &Request{}
+	if r.Method, r.URL, err = parseRequestLine(requestLine); err != nil {
+		return nil, err
+	}
+	if r.Header, err = parseFields(fields); err != nil {
+		return nil, err
+	}
+	if r.Body, err = takeBody(r.Header, body); err != nil {
+		return nil, err
+	}
+	if err := r.dropConnection(); err != nil {
+		return nil, err
+	}
+	if err := r.takeEffect(); err != nil {
+		return nil, err
+	}
+	if err := r.takeHost(); err != nil {
+		return nil, err
+	}
+	if _, err := r.check(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Safe reports whether the method asks for nothing but a look (RFC 9110 section
+// 9.2.1), so that repeating the request after a crash does no harm.
+func (r *Request) Safe() bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return true
+	}
+	return false
+}
+
+// cutHead splits a document at the empty line that ends the head. The head
+// keeps no line end after its last line.
+func cutHead(raw []byte) (head string, body []byte, err error) {
+	end := bytes.Index(raw[:min(len(raw), maxRequestHead)], []byte(crlf+crlf))
+	if end >= 0 {
+		return string(raw[:end]), raw[end+len(crlf+crlf):], nil
+	}
+	if len(raw) > maxRequestHead {
+		return "", nil, failf(abi.StatusTooLarge, "request line and headers take more than %d bytes", maxRequestHead)
+	}
+	return "", nil, malformed(`no empty line ends the headers: each line ends with \r\n, and one more \r\n stands before the body`)
+}
+
+func parseRequestLine(line string) (method, url string, err error) {
+	parts := strings.Split(line, " ")
+	if len(parts) != 3 || parts[2] != "HTTP/1.1" {
+		return "", "", malformed("the request line is %s: write METHOD URL HTTP/1.1, with one space between", quote(line))
+	}
+	return parts[0], parts[1], nil
+}
+
+// parseFields reads header lines (RFC 9112 section 5) into canonical names.
+func parseFields(fields string) (http.Header, error) {
+	header := http.Header{}
+	for fields != "" {
+		var line string
+		line, fields, _ = strings.Cut(fields, crlf)
+		name, value, ok := strings.Cut(line, ":")
+		value = strings.Trim(value, " \t")
+		if !ok || !isToken(name) {
+			return nil, malformed("the header line %s is not NAME: VALUE, or continues the line before it", quote(line))
+		}
+		if !isFieldValue(value) {
+			return nil, malformed(`the value of header %s holds a control character, or its line does not end with \r\n`, quote(name))
+		}
+		key := textproto.CanonicalMIMEHeaderKey(name)
+		if len(header[key]) > 0 && singular(key) {
+			return nil, malformed("header %s is there twice", key)
+		}
+		header[key] = append(header[key], value)
+	}
+	return header, nil
+}
+
+// singular lists the headers of which a second line would leave it to the
+// reader which of them counts.
+func singular(key string) bool {
+	switch key {
+	case "Authorization", "Connection", "Content-Length", "Content-Type", "Host",
+		abi.EffectHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent":
+		return true
+	}
+	return false
+}
+
+// takeBody checks the body against the headers that frame it, and removes them.
+func takeBody(header http.Header, body []byte) ([]byte, error) {
+	coding, chunked := header["Transfer-Encoding"]
+	length, sized := header["Content-Length"]
+	delete(header, "Transfer-Encoding")
+	delete(header, "Content-Length")
+	switch {
+	case chunked && sized:
+		return nil, malformed("Content-Length and Transfer-Encoding contradict each other: send one of them")
+	case chunked && !strings.EqualFold(coding[0], "chunked"):
+		return nil, malformed("Transfer-Encoding %s is not supported: send chunked, or Content-Length", quote(coding[0]))
+	case chunked:
+		return decodeChunked(body)
+	case sized:
+		return exactly(body, length[0])
+	case len(body) > 0:
+		return nil, malformed("%d bytes follow the headers, and no Content-Length announces them", len(body))
+	}
+	return nil, nil
+}
+
+func exactly(body []byte, length string) ([]byte, error) {
+	n, err := strconv.ParseUint(length, 10, 63)
+	if err != nil || strconv.FormatUint(n, 10) != length {
+		return nil, malformed("Content-Length %s is not a number", quote(length))
+	}
+	if n != uint64(len(body)) {
+		return nil, malformed("Content-Length is %d, and %d bytes follow the headers", n, len(body))
+	}
+	return bytes.Clone(body), nil
+}
+
+// dropConnection removes the one connection header that clients write without
+// meaning anything by it. Any other use is left for check to refuse.
+func (r *Request) dropConnection() error {
+	switch v := r.Header.Get("Connection"); strings.ToLower(v) {
+	case "", "close", "keep-alive":
+		delete(r.Header, "Connection")
+		return nil
+	default:
+		return malformed("Connection may be close or keep-alive, not %s", quote(v))
+	}
+}
+
+func (r *Request) takeEffect() error {
+	name := r.Header.Get(abi.EffectHeader)
+	if len(r.Header[abi.EffectHeader]) == 0 {
+		name = r.Method + " " + r.URL
+		if len(name) > maxEffectName {
+			name = name[:maxEffectName-3] + "..."
+		}
+	}
+	if name == "" || len(name) > maxEffectName || !utf8.ValidString(name) {
+		return malformed("%s is not the name of an effect: write 1 to %d bytes of UTF-8", abi.EffectHeader, maxEffectName)
+	}
+	delete(r.Header, abi.EffectHeader)
+	r.Effect = name
+	return nil
+}
+
+// takeHost removes Host after comparing it with the target, which it may spell
+// with or without the scheme's own port.
+func (r *Request) takeHost() error {
+	host, ok := r.Header["Host"]
+	if !ok {
+		return nil
+	}
+	delete(r.Header, "Host")
+	t, err := parseTarget(r.URL)
+	if err != nil {
+		return malformed("%v", err)
+	}
+	h, err := parseAuthority(host[0])
+	if h.port == 0 {
+		h.port = defaultPort(t.scheme)
+	}
+	if err != nil || h.host != t.host || h.port != t.port {
+		return malformed("Host is %s, and the URL says %s: write the same, or leave Host out", quote(host[0]), quote(t.hostPort()))
+	}
+	return nil
+}
+
+// check makes sure that the request can be sent as it is and returns where to.
+func (r *Request) check() (target, error) {
+	if !isToken(r.Method) {
+		return target{}, malformed("the method %s is not a token", quote(r.Method))
+	}
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+		return target{}, malformed("the method %s is not supported", r.Method)
+	}
+	t, err := parseTarget(r.URL)
+	if err != nil {
+		return target{}, malformed("%v", err)
+	}
+	for name, values := range r.Header {
+		if err := checkField(name, values); err != nil {
+			return target{}, err
+		}
+	}
+	return t, nil
+}
+
+func checkField(name string, values []string) error {
+	if !isToken(name) || name != textproto.CanonicalMIMEHeaderKey(name) {
+		return malformed("%s is not the canonical name of a header", quote(name))
+	}
+	if name == "Host" || name == abi.EffectHeader || connectionHeader(name) {
+		return malformed("header %s belongs to the host: leave it out", name)
+	}
+	for _, v := range values {
+		if !isFieldValue(v) {
+			return malformed("the value of header %s holds a control character", name)
+		}
+	}
+	return nil
+}
+
+// connectionHeader lists what RFC 9110 section 7.6.1 calls connection-specific,
+// what speaks to a proxy, and Expect, which asks for a dialogue that one call
+// cannot have.
+func connectionHeader(name string) bool {
+	switch name {
+	case "Connection", "Content-Length", "Expect", "Http2-Settings", "Keep-Alive",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return strings.HasPrefix(name, "Proxy-")
+}
+
+// isToken implements the token of RFC 9110 section 5.6.2.
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		digit := c >= '0' && c <= '9'
+		if !letter && !digit && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isFieldValue implements the field-value of RFC 9110 section 5.5: visible
+// characters, spaces and tabs inside, and bytes from 0x80 up.
+func isFieldValue(s string) bool {
+	for _, c := range []byte(s) {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return s == strings.Trim(s, " \t")
+}
