@@ -1,5 +1,11 @@
 package rewrite
 
+import (
+	"math"
+
+	"github.com/starling-host/starling/host/wasm"
+)
+
 // CostTableVersion is the version of the cost table in spec/determinism.md. It
 // changes when any module could get another count. It belongs into the key of
 // every cache of rewritten modules and into the log.
@@ -14,10 +20,11 @@ const (
 )
 
 // The exports that a rewritten module adds to its own. The globals are
-// mutable.
+// mutable. After a trap [GlobalDepth] is stale: set it before every call that
+// does not happen within another one.
 const (
 	GlobalFuel  = reserved + "fuel"  // i64: what was charged; begins at 0, only grows
-	GlobalLimit = reserved + "limit" // i64, unsigned: where refill is called; begins at 0
+	GlobalLimit = reserved + "limit" // i64, unsigned: beyond it the guest calls refill; begins at 0
 	GlobalDepth = reserved + "depth" // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
 	ExportStart = reserved + "start" // () -> (): the start function, if there was one
 )
@@ -25,16 +32,31 @@ const (
 // Result is a rewritten module.
 type Result struct {
 	Wasm      []byte
-	Info      Info
-	CostTable uint32 // CostTableVersion
+	Info      Info   // of the module as it came
+	CostTable uint32 // [CostTableVersion]
 }
 
-// Rewrite checks b with [Check] and returns the metered module.
+// Rewrite checks b with [Check] and returns the metered module. Every error is
+// a [*Refusal]. The same bytes, limits and options give the same result.
 func Rewrite(b []byte, l Limits, o Options) (*Result, error) {
-	g, err := pass(b, l, ImportType)
+	return rewriteWith(b, l, o, ImportType)
+}
+
+func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error) {
+	g, err := pass(b, l, allowed)
 	if err != nil {
 		return nil, err
 	}
-	g.m.DropCustom()
+	o = o.withDefaults()
+	if err := atMost("slots of the depth budget", -1, uint64(o.Depth), math.MaxInt32/2); err != nil {
+		return nil, err
+	}
+	if err := atMost("pages of memory at start", g.offset(wasm.SectionMemory), uint64(g.info.Memory.Min), uint64(o.MemoryPages)); err != nil {
+		return nil, err
+	}
+	w := newMeter(g.m, o)
+	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
+		return nil, err
+	}
 	return &Result{Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion}, nil
 }

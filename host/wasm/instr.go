@@ -7,6 +7,9 @@ type BlockType int64
 // BlockEmpty is the type of a block without parameters and results.
 const BlockEmpty BlockType = -64
 
+// BlockOf is the type of a block with one result.
+func BlockOf(t ValType) BlockType { return BlockType(int64(t) - 0x80) }
+
 // Index returns the index of the function type that b names.
 func (b BlockType) Index() (index uint32, ok bool) { return uint32(b), b >= 0 }
 
@@ -142,7 +145,7 @@ func (r *Reader) blockType() BlockType {
 		return 0
 	}
 	r.pos = at
-	return BlockType(int64(r.valType()) - 0x80)
+	return BlockOf(r.valType())
 }
 
 func (r *Reader) zeroByte() {

@@ -195,6 +195,30 @@ func (m *Module) Items(e *Element) func(yield func(Const) bool) {
 	}
 }
 
+// AppendElements appends the body of the element section with every function
+// index changed by remap.
+func (m *Module) AppendElements(dst []byte, remap func(uint32) uint32) []byte {
+	dst = AppendU32(dst, uint32(len(m.Elements)))
+	for i := range m.Elements {
+		e := &m.Elements[i]
+		dst = append(dst, m.bytes[e.Pos:e.items]...)
+		for item := range m.Items(e) {
+			if item.Op != OpRefFunc {
+				dst = append(dst, m.bytes[item.Pos:item.End]...)
+				continue
+			}
+			if e.exprs {
+				dst = OpRefFunc.Append(dst)
+			}
+			dst = AppendU32(dst, remap(uint32(item.Value)))
+			if e.exprs {
+				dst = OpEnd.Append(dst)
+			}
+		}
+	}
+	return dst
+}
+
 func (r *Reader) data() Data {
 	d := Data{}
 	switch flags := r.U32(); flags {

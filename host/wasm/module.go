@@ -101,6 +101,19 @@ func (m *Module) FuncTypeIndex(index int) uint32 {
 	return m.Funcs[index-len(m.imported)]
 }
 
+// BlockArity returns the number of parameters and results of a block type,
+// whose index must exist.
+func (m *Module) BlockArity(b BlockType) (params, results int) {
+	if index, ok := b.Index(); ok {
+		t := m.Types[index]
+		return len(t.Params), len(t.Results)
+	}
+	if b == BlockEmpty {
+		return 0, 0
+	}
+	return 0, 1
+}
+
 // Bytes returns the module's bytes from pos to end, as the decoded view counts
 // them.
 func (m *Module) Bytes(pos, end int) []byte { return m.bytes[pos:end] }

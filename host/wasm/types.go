@@ -196,3 +196,15 @@ type LocalGroup struct {
 	Count uint32
 	Type  ValType
 }
+
+// Append appends the type's bytes.
+func (t FuncType) Append(dst []byte) []byte {
+	dst = append(dst, 0x60)
+	for _, list := range [][]ValType{t.Params, t.Results} {
+		dst = AppendU32(dst, uint32(len(list)))
+		for _, v := range list {
+			dst = append(dst, byte(v))
+		}
+	}
+	return dst
+}

@@ -1,0 +1,178 @@
+package rewrite
+
+import (
+	"slices"
+
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// meter writes the metered module. Indices that it adds lie behind the
+// module's own, but for the one import: that is function NumImportedFuncs, and
+// moves the functions with bodies up by one.
+type meter struct {
+	m     *wasm.Module
+	o     Options
+	types []wasm.FuncType // the module's, then the added ones
+
+	refill             uint32 // function
+	fuel, limit, depth uint32 // globals
+	fill, copy, grow   uint32 // functions, when there is a memory
+	p                  profile
+	check              wasm.Asm // compares the counter with the limit
+}
+
+func newMeter(m *wasm.Module, o Options) *meter {
+	globals := uint32(len(m.Globals))
+	w := &meter{
+		m: m, o: o, types: slices.Clone(m.Types),
+		refill: uint32(m.NumImportedFuncs()),
+		fuel:   globals, limit: globals + 1, depth: globals + 2,
+	}
+	first := uint32(m.NumFuncs()) + 1
+	w.fill, w.copy, w.grow = first, first+1, first+2
+	w.check.Index(wasm.OpGlobalGet, w.fuel)
+	w.check.Index(wasm.OpGlobalGet, w.limit)
+	w.check.Op(wasm.OpI64GtU)
+	w.check.Block(wasm.OpIf, wasm.BlockEmpty)
+	w.check.Index(wasm.OpCall, w.refill)
+	w.check.Op(wasm.OpEnd)
+	return w
+}
+
+// moved returns the new index of one of the module's functions.
+func (w *meter) moved(index uint32) uint32 {
+	if index >= w.refill {
+		return index + 1
+	}
+	return index
+}
+
+// typeIndex returns the index of a type, which is added when there is none.
+func (w *meter) typeIndex(t wasm.FuncType) uint32 {
+	i := slices.IndexFunc(w.types, t.Equal)
+	if i < 0 {
+		i = len(w.types)
+		w.types = append(w.types, t)
+	}
+	return uint32(i)
+}
+
+// charge adds cost to the counter.
+func (w *meter) charge(a *wasm.Asm, cost uint64) {
+	a.Index(wasm.OpGlobalGet, w.fuel)
+	a.I64(int64(cost))
+	a.Op(wasm.OpI64Add)
+	a.Index(wasm.OpGlobalSet, w.fuel)
+}
+
+// function appends the metered form of body i to dst, without its size. A
+// function that is no leaf takes its frame from the depth budget, and its code
+// becomes one block, so that every way out leads to where the frame is given
+// back: branches to the function's label by construction, return as a branch.
+func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
+	t := w.m.Types[w.m.Funcs[i]]
+	groups, it, err := w.m.Body(i, nil)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	locals := len(t.Params)
+	for _, g := range groups {
+		locals += int(g.Count)
+	}
+	if err := w.p.profileBody(w.m, it, locals); err != nil {
+		return nil, err
+	}
+	a := append(dst, w.m.Bytes(w.m.Code[i].Pos, it.Pos())...)
+	if w.p.leaf {
+		a = w.code(a, &it)
+		return a, malformed(it.Err())
+	}
+	w.frame(&a, -w.p.slots)
+	a.Index(wasm.OpGlobalGet, w.depth)
+	a.I32(0)
+	a.Op(wasm.OpI32LtS)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Op(wasm.OpUnreachable, wasm.OpEnd)
+	a.Op(wasm.OpBlock)
+	a = w.resultBlock(t).Append(a)
+	a = w.code(a, &it)
+	w.frame(&a, w.p.slots)
+	a.Op(wasm.OpEnd)
+	return a, malformed(it.Err())
+}
+
+// frame changes the depth budget by n slots.
+func (w *meter) frame(a *wasm.Asm, n int) {
+	a.Index(wasm.OpGlobalGet, w.depth)
+	a.I32(int32(n))
+	a.Op(wasm.OpI32Add)
+	a.Index(wasm.OpGlobalSet, w.depth)
+}
+
+// resultBlock returns the type of a block with the results of t.
+func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
+	switch len(t.Results) {
+	case 0:
+		return wasm.BlockEmpty
+	case 1:
+		return wasm.BlockOf(t.Results[0])
+	}
+	return wasm.BlockType(w.typeIndex(wasm.FuncType{Results: t.Results}))
+}
+
+// code appends the instructions, up to the last end, with the charges put in
+// between and the few instructions changed that name functions or leave.
+func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
+	from, next := it.Pos(), 0
+	for it.Next() {
+		in := it.Instr
+		for ; next < len(w.p.charges) && w.p.charges[next].pos <= in.Pos; next++ {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			from = in.Pos
+			w.head(&a, w.p.charges[next])
+		}
+		if !w.changes(&in) {
+			continue
+		}
+		a = append(a, w.m.Bytes(from, in.Pos)...)
+		from = in.End
+		w.instr(&a, &in, it.Depth())
+	}
+	return append(a, w.m.Bytes(from, it.Pos())...)
+}
+
+// head writes the head of a straight-line block.
+func (w *meter) head(a *wasm.Asm, c charge) {
+	if c.cost > 0 {
+		w.charge(a, c.cost)
+	}
+	if c.check {
+		*a = append(*a, w.check...)
+	}
+}
+
+// changes reports whether an instruction cannot stay as it is.
+func (w *meter) changes(in *wasm.Instr) bool {
+	switch in.Op {
+	case wasm.OpCall:
+		return in.Index >= w.refill
+	case wasm.OpReturn:
+		return !w.p.leaf
+	}
+	return in.Op == wasm.OpMemoryGrow || in.Op == wasm.OpMemoryFill || in.Op == wasm.OpMemoryCopy
+}
+
+func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
+	switch in.Op {
+	case wasm.OpCall:
+		a.Index(wasm.OpCall, w.moved(in.Index))
+	case wasm.OpReturn:
+		a.Index(wasm.OpBr, uint32(depth))
+	case wasm.OpMemoryGrow:
+		a.Index(wasm.OpCall, w.grow)
+	case wasm.OpMemoryFill:
+		a.Index(wasm.OpCall, w.fill)
+	case wasm.OpMemoryCopy:
+		a.Index(wasm.OpCall, w.copy)
+	}
+}

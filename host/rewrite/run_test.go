@@ -1,0 +1,109 @@
+package rewrite
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// errStopped is what the refill function of a test guest panics with when the
+// host does not want it to go on.
+var errStopped = errors.New("stopped by refill")
+
+// engines are the two implementations that must agree.
+var engines = map[string]func() wazero.RuntimeConfig{
+	"compiler":    wazero.NewRuntimeConfigCompiler,
+	"interpreter": wazero.NewRuntimeConfigInterpreter,
+}
+
+// guest is an instance of a rewritten module.
+type guest struct {
+	api.Module
+	fuel, limit, depth api.MutableGlobal
+	refill             func(*guest) // called by the guest
+}
+
+// newRuntime returns a runtime that offers refill, and the allowed imports as
+// functions that return zero.
+func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **guest) wazero.Runtime {
+	t.Helper()
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, config().WithCoreFeatures(api.CoreFeaturesV2))
+	t.Cleanup(func() { r.Close(ctx) })
+	_, err := r.NewHostModuleBuilder(RefillModule).NewFunctionBuilder().
+		WithGoFunction(api.GoFunc(func(context.Context, []uint64) {
+			if g := *current; g != nil && g.refill != nil {
+				g.refill(g)
+				return
+			}
+			panic(errStopped)
+		}), nil, nil).Export(RefillName).Instantiate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := map[string]wazero.HostModuleBuilder{}
+	for _, im := range AllowedImports() {
+		if hosts[im.Module] == nil {
+			hosts[im.Module] = r.NewHostModuleBuilder(im.Module)
+		}
+		hosts[im.Module].NewFunctionBuilder().
+			WithGoFunction(api.GoFunc(zeroResult), apiTypes(im.Type.Params), apiTypes(im.Type.Results)).Export(im.Name)
+	}
+	for _, h := range hosts {
+		if _, err := h.Instantiate(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func zeroResult(_ context.Context, stack []uint64) {
+	if len(stack) > 0 {
+		stack[0] = 0
+	}
+}
+
+func apiTypes[T ~byte](ts []T) []api.ValueType {
+	out := make([]api.ValueType, len(ts))
+	for i, t := range ts {
+		out[i] = api.ValueType(t)
+	}
+	return out
+}
+
+// start instantiates a rewritten module with endless fuel.
+func start(t testing.TB, engine string, wasmBytes []byte) *guest {
+	t.Helper()
+	ctx := context.Background()
+	g := &guest{}
+	r := newRuntime(t, engines[engine], &g)
+	m, err := r.InstantiateWithConfig(ctx, wasmBytes, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		t.Fatalf("%s: %v", engine, err)
+	}
+	g.Module = m
+	g.fuel = m.ExportedGlobal(GlobalFuel).(api.MutableGlobal)
+	g.limit = m.ExportedGlobal(GlobalLimit).(api.MutableGlobal)
+	g.depth = m.ExportedGlobal(GlobalDepth).(api.MutableGlobal)
+	g.limit.Set(1 << 62)
+	return g
+}
+
+// call calls an export from a counter of zero.
+func (g *guest) call(name string, args ...uint64) ([]uint64, error) {
+	g.fuel.Set(0)
+	return g.ExportedFunction(name).Call(context.Background(), args...)
+}
+
+// mustRewrite rewrites with the defaults.
+func mustRewrite(t testing.TB, b []byte, o Options) []byte {
+	t.Helper()
+	res, err := Rewrite(b, DefaultLimits(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Wasm
+}

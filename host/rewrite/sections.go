@@ -1,0 +1,138 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/wasm"
+
+// sections replaces the sections that change. Data and table stay the bytes
+// they are.
+func (w *meter) sections(maxPages uint32) error {
+	m := w.m
+	refillType := w.typeIndex(wasm.FuncType{})
+	code, err := w.codeSection(maxPages)
+	if err != nil {
+		return err
+	}
+	m.SetBody(wasm.SectionCode, code)
+	funcs := w.extend(wasm.SectionFunction, w.helperTypes()...)
+	m.SetBody(wasm.SectionFunction, funcs)
+	m.SetBody(wasm.SectionImport, w.extend(wasm.SectionImport, refillImport(refillType)))
+	m.SetBody(wasm.SectionGlobal, w.extend(wasm.SectionGlobal, w.globals()...))
+	m.SetBody(wasm.SectionType, w.extend(wasm.SectionType, w.addedTypes()...))
+	m.SetBody(wasm.SectionExport, w.exports())
+	m.SetBody(wasm.SectionStart, nil)
+	if len(m.Elements) > 0 {
+		m.SetBody(wasm.SectionElement, m.AppendElements(nil, w.moved))
+	}
+	if len(m.Memories) > 0 {
+		body := wasm.AppendU32([]byte{1, 1}, m.Memories[0].Min)
+		m.SetBody(wasm.SectionMemory, wasm.AppendU32(body, maxPages))
+	}
+	m.DropCustom()
+	return nil
+}
+
+// extend returns the body of a list section with items added. What was there
+// keeps its bytes.
+func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
+	var old []byte
+	count := uint32(0)
+	if s := w.m.Section(id); s != nil {
+		r := wasm.NewReader(s.Body, 0, len(s.Body))
+		count = r.U32()
+		old = s.Body[r.Pos():]
+	}
+	body := append(wasm.AppendU32(nil, count+uint32(len(items))), old...)
+	for _, item := range items {
+		body = append(body, item...)
+	}
+	return body
+}
+
+func refillImport(typeIndex uint32) []byte {
+	b := wasm.AppendName(nil, RefillModule)
+	b = append(wasm.AppendName(b, RefillName), byte(wasm.ExternFunc))
+	return wasm.AppendU32(b, typeIndex)
+}
+
+func (w *meter) addedTypes() [][]byte {
+	var added [][]byte
+	for _, t := range w.types[len(w.m.Types):] {
+		added = append(added, t.Append(nil))
+	}
+	return added
+}
+
+// globals are the counter, the limit and the depth budget, in the order of
+// their indices.
+func (w *meter) globals() [][]byte {
+	const mutable = 1
+	counter := wasm.Asm{byte(wasm.I64), mutable}
+	counter.I64(0)
+	counter.Op(wasm.OpEnd)
+	depth := wasm.Asm{byte(wasm.I32), mutable}
+	depth.I32(int32(w.o.Depth))
+	depth.Op(wasm.OpEnd)
+	return [][]byte{counter, counter, depth}
+}
+
+// helperTypes are the type indices of the helpers, in the order of their
+// indices. Without a memory there are none.
+func (w *meter) helperTypes() [][]byte {
+	if len(w.m.Memories) == 0 {
+		return nil
+	}
+	bulk := wasm.AppendU32(nil, w.typeIndex(bulkType))
+	return [][]byte{bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
+}
+
+// exports are the module's own, the three globals, and the start function.
+func (w *meter) exports() []byte {
+	type export struct {
+		name  string
+		kind  wasm.ExternKind
+		index uint32
+	}
+	var all []export
+	for _, e := range w.m.Exports {
+		if e.Kind == wasm.ExternFunc {
+			e.Index = w.moved(e.Index)
+		}
+		all = append(all, export{e.Name, e.Kind, e.Index})
+	}
+	all = append(all,
+		export{GlobalFuel, wasm.ExternGlobal, w.fuel},
+		export{GlobalLimit, wasm.ExternGlobal, w.limit},
+		export{GlobalDepth, wasm.ExternGlobal, w.depth})
+	if s := w.m.Start; s != nil {
+		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
+	}
+	body := wasm.AppendU32(nil, uint32(len(all)))
+	for _, e := range all {
+		body = append(wasm.AppendName(body, e.name), byte(e.kind))
+		body = wasm.AppendU32(body, e.index)
+	}
+	return body
+}
+
+func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
+	var helpers []wasm.Asm
+	if len(w.m.Memories) > 0 {
+		helpers = []wasm.Asm{w.fillBody(), w.copyBody(), w.growBody(maxPages)}
+	}
+	size := 0
+	if s := w.m.Section(wasm.SectionCode); s != nil {
+		size = len(s.Body)
+	}
+	section := wasm.AppendU32(make([]byte, 0, size+size/3), uint32(len(w.m.Code)+len(helpers)))
+	var body wasm.Asm
+	for i := range w.m.Code {
+		var err error
+		if body, err = w.function(body[:0], i); err != nil {
+			return nil, inFunc(err, w.m, w.m.NumImportedFuncs()+i)
+		}
+		section = append(wasm.AppendU32(section, uint32(len(body))), body...)
+	}
+	for _, h := range helpers {
+		section = append(wasm.AppendU32(section, uint32(len(h))), h...)
+	}
+	return section, nil
+}
