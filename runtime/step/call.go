@@ -1,0 +1,241 @@
+package step
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// ToolCall asks for one call of a tool.
+type ToolCall struct {
+	// CallID identifies the call within the run and must not be used twice in
+	// it. Empty mints one.
+	CallID string
+
+	// TurnID names the turn that planned the call. Within a call it may be
+	// empty, which means the turn of that call; elsewhere it is required.
+	TurnID string
+
+	// Name of the tool.
+	Name string
+
+	// Args is the input, any JSON document. It is recorded, and given to the
+	// tool, in canonical form.
+	Args json.RawMessage
+
+	// Idempotent says that the call may be repeated. Without it there is one
+	// attempt, whatever MaxAttempts says.
+	Idempotent bool
+
+	// MaxAttempts bounds the attempts at an idempotent call that fails with
+	// [tool.ErrTransient]. Zero means one.
+	MaxAttempts int
+
+	// Backoff returns how long to wait after the given failed attempt, from 1.
+	// Nil means [DefaultBackoff] with fresh random bits. A replay does not wait.
+	Backoff func(attempt int) time.Duration
+}
+
+// NewCallID returns a fresh call id, for a caller that must know it beforehand.
+func NewCallID() string { return event.NewID() }
+
+// CallTool calls a tool and returns its result as canonical JSON, null if the
+// tool returned nothing.
+//
+// ToolCallScheduled is recorded before each attempt, ToolCallCompleted or
+// ToolCallFailed after it. A failure is returned as a [*CallError]; it is of
+// the type
+//
+//	panic      the tool panicked or trapped: tool.ErrPanicked
+//	cancelled  the caller's context was cancelled, or tool.ErrCancelled
+//	timeout    a deadline passed, or tool.ErrTimeout
+//	fuel       tool.ErrFuel
+//	limit      tool.ErrLimit
+//	tool       any other error, an unknown tool (ErrToolNotFound), a result
+//	           that is not JSON or is too large
+//
+// A call whose context has ended is scheduled and fails without being started.
+//
+// Any other error means that there is no outcome: [ErrInvalidCall] and
+// [ErrEnded] when nothing was recorded, otherwise what [Context.Err] returns,
+// or [ErrRecordingEnded]. None of them is ever recorded as a failure of the
+// tool, even if a tool passes it on as its own.
+//
+// CallTool panics outside of a run.
+func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
+	results, err := callAll(ctx, mustScope(ctx, "CallTool"), []ToolCall{call})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Result, results[0].Err
+}
+
+// plan is a call that has been checked.
+type plan struct {
+	ToolCall
+	args     canon.Raw
+	input    json.RawMessage // canonical; for one attempt to keep
+	tool     tool.Tool       // nil if there is none of that name
+	attempts int             // at most
+	minted   bool            // the caller did not choose the CallID
+	ended    bool            // the last outcome is recorded
+}
+
+// plan checks a call and completes it.
+func (s *scope) plan(call ToolCall) (*plan, error) {
+	p := &plan{ToolCall: call, tool: s.c.cfg.Tools.lookup(call.Name), attempts: 1}
+	if p.TurnID == "" {
+		p.TurnID = s.attempt.turnID
+	}
+	if p.TurnID == "" {
+		return nil, fmt.Errorf("%w: the call of %q has no TurnID", ErrInvalidCall, p.Name)
+	}
+	for _, text := range []string{p.TurnID, p.Name, p.CallID} {
+		if len(text) > maxTextBytes || !utf8.ValidString(text) {
+			return nil, fmt.Errorf("%w: turn id, name and call id are UTF-8 of at most %d bytes", ErrInvalidCall, maxTextBytes)
+		}
+	}
+	var err error
+	if p.args, p.input, err = canonical(p.Args); err != nil {
+		return nil, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, p.Name, err)
+	}
+	if p.Idempotent {
+		p.attempts = max(p.MaxAttempts, 1)
+	}
+	if p.CallID == "" {
+		p.minted = true
+		p.CallID = NewCallID()
+	}
+	return p, nil
+}
+
+// canonical returns a document as it is recorded and as it is handed on.
+func canonical(doc json.RawMessage) (canon.Raw, json.RawMessage, error) {
+	raw, err := canon.FromJSON(doc)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := canon.ToJSON(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := max(len(raw), len(text)); n > maxValueBytes {
+		return nil, nil, fmt.Errorf("%d bytes, at most %d are allowed", n, maxValueBytes)
+	}
+	return raw, text, nil
+}
+
+// schedule records that an attempt is about to be made.
+func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
+	scheduled := event.ToolCallScheduled{
+		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.args,
+		Attempt: number, ParentID: s.attempt.callID,
+	}
+	scheduled, err := record(ctx, s, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
+		if p.minted {
+			now.CallID = recorded.CallID
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.endIfRecorded()
+	p.CallID = scheduled.CallID
+	if number == 1 && p.minted {
+		return s.c.reserve(p.CallID)
+	}
+	return nil
+}
+
+// reserve claims call ids for the run: all of them or none.
+func (c *Context) reserve(callIDs ...string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, id := range callIDs {
+		if _, used := c.callIDs[id]; used || id == "" || slices.Contains(callIDs[:i], id) {
+			return fmt.Errorf("%w: call id %q is used twice", ErrInvalidCall, id)
+		}
+	}
+	for _, id := range callIDs {
+		c.callIDs[id] = struct{}{}
+	}
+	return nil
+}
+
+// carryOut makes the attempts at a call whose first one is scheduled. An error
+// that is not a *CallError means that the call has no outcome.
+func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) {
+	for number := 1; ; number++ {
+		result, err := s.attemptOnce(ctx, p, uint32(number))
+		failed, ok := err.(*CallError)
+		if !ok || failed.Failed.Final {
+			return result, err
+		}
+		s.waitToRetry(ctx, p, failed)
+		if err := s.schedule(ctx, p, uint32(number+1)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attemptOnce makes one attempt and records its outcome.
+func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
+	inner := &scope{c: s.c, root: s.root, attempt: &attempt{callID: p.CallID, turnID: p.TurnID, number: number}}
+	toolCtx, release := inner.enter(ctx, p.tool)
+	defer release()
+	began := s.c.clock()
+	raw, result, err := inner.execute(toolCtx, p)
+	took := max(s.c.clock().Sub(began), 0)
+	if err != nil {
+		return nil, inner.failed(toolCtx, p, err, took)
+	}
+	if err := inner.complete(ctx, p, raw, took); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// execute runs the tool, unless the call must not even begin.
+func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessage, error) {
+	if err := s.c.Err(); err != nil {
+		return nil, nil, err
+	}
+	if p.tool == nil {
+		return nil, nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
+	}
+	if err := s.notStarted(ctx); err != nil {
+		return nil, nil, err
+	}
+	if _, sandboxed := p.tool.(tool.Sandboxed); !sandboxed {
+		if err := s.c.barrier(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	out, err := run(ctx, p.tool, bytes.Clone(p.input))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(out) == 0 {
+		out = json.RawMessage("null")
+	}
+	raw, result, err := canonical(out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("step: result of %q: %w", p.Name, err)
+	}
+	return raw, result, nil
+}
+
+// run executes the tool and turns its panic into an error.
+func run(ctx context.Context, t tool.Tool, input json.RawMessage) (out json.RawMessage, err error) {
+	defer tool.Recover(&err)
+	return t.Execute(ctx, input)
+}

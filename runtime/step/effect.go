@@ -1,0 +1,263 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// MaxEffectName is the length in bytes that the name of an effect may have.
+const MaxEffectName = 16 << 10
+
+// Effect describes a side effect before it happens. All of it is recorded, and
+// a replay must arrive at the same description.
+type Effect struct {
+	// Name says what the effect is, for a reader of the log. It must be the
+	// same in every execution, so it must not contain times or random values;
+	// at most [MaxEffectName] bytes of UTF-8. The names "now", "rand", "seed"
+	// and "intent" belong to the runtime.
+	Name string
+
+	// Request is what is asked of the world. Nil for an effect whose name
+	// says it all.
+	Request []byte
+
+	// Unsafe marks an effect that must not happen twice, like a payment. Before
+	// it is attempted, a record of the intent is made durable, so that after a
+	// crash the log tells that it may have happened.
+	Unsafe bool
+}
+
+// SideEffect is [Do] for an effect that needs neither a request nor the
+// idempotency key.
+func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (T, error) {
+	return Do(ctx, Effect{Name: name}, func(context.Context, string) (T, error) { return fn() })
+}
+
+// Do runs fn, records what it returned and returns that record; a replay
+// returns the record without running fn.
+//
+// The value that Do returns has been through the log in live mode too: encoded
+// as canonical CBOR and decoded again. So code cannot come to depend on what a
+// replay could not give back, such as a monotonic clock reading or an
+// unexported field. An error of fn is recorded as well and comes back as an
+// [*EffectError]; if ctx ended meanwhile its type is timeout or cancelled. A
+// panic of fn, a value that cannot be recorded and one that is too large are
+// failures of the effect like any other.
+//
+// The key is the same for the same effect of the same call in every attempt and
+// every replay, and different for every other effect: a server that knows
+// idempotency keys will not act on it twice. fn must not call this package, and
+// the ctx that it gets refuses it, because a replay would not.
+//
+// Before fn runs, everything recorded so far is made durable. Do returns other
+// errors only when nothing was done or nothing can be recorded any more:
+// [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of the
+// log. It panics outside of a run.
+func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key string) (T, error)) (T, error) {
+	s := mustScope(ctx, "Do")
+	var value T
+	key, err := s.beginEffect(ctx, e)
+	if err != nil {
+		return value, err
+	}
+	happened := event.SideEffectRecorded{Name: e.Name, CallID: s.attempt.callID, Request: e.Request}
+	if !s.c.replaying() {
+		if err := s.c.barrier(ctx); err != nil {
+			return value, err
+		}
+		happened.Value, happened.Error = perform(ctx, key, len(e.Request), fn)
+	}
+	happened, err = s.recordEffect(ctx, happened, readable[T])
+	if err != nil {
+		return value, err
+	}
+	if happened.Error != nil {
+		return value, &EffectError{Name: e.Name, Type: happened.Error.Type, Message: happened.Error.Message}
+	}
+	return value, canon.Unmarshal(happened.Value, &value)
+}
+
+// check refuses an effect that could not be recorded.
+func (e Effect) check() error {
+	switch {
+	case e.Name == "":
+		return fmt.Errorf("%w: its name is empty", ErrInvalidEffect)
+	case reserved(e.Name):
+		return fmt.Errorf("%w: the name %q belongs to the runtime", ErrInvalidEffect, e.Name)
+	case len(e.Name) > MaxEffectName:
+		return fmt.Errorf("%w: its name has %d bytes, at most %d are allowed", ErrInvalidEffect, len(e.Name), MaxEffectName)
+	case !utf8.ValidString(e.Name):
+		return fmt.Errorf("%w: its name %q is not UTF-8", ErrInvalidEffect, e.Name)
+	case len(e.Request) > maxValueBytes:
+		return fmt.Errorf("%w: the request of %q has %d bytes, at most %d are allowed", ErrInvalidEffect, e.Name, len(e.Request), maxValueBytes)
+	}
+	return nil
+}
+
+func reserved(name string) bool {
+	switch name {
+	case event.EffectNow, event.EffectRandom, event.EffectSeed, event.EffectIntent:
+		return true
+	}
+	return false
+}
+
+// beginEffect checks the effect, derives its key and records the intent if it
+// needs one.
+func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err error) {
+	if err := e.check(); err != nil {
+		return "", err
+	}
+	index, err := s.nextEffect()
+	if err != nil {
+		return "", err
+	}
+	key, err = idempotencyKey(s.c.cfg.RunID, s.attempt.callID, index, e)
+	if err != nil || !e.Unsafe {
+		return key, err
+	}
+	value, err := canon.Marshal(event.Intent{Name: e.Name, Key: key})
+	if err != nil {
+		return "", fmt.Errorf("step: intent of %q: %w", e.Name, err)
+	}
+	intent := event.SideEffectRecorded{Name: event.EffectIntent, Value: value, CallID: s.attempt.callID}
+	_, err = record(ctx, s, s.withFuel(intent), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
+		s.c.takeFuel(p, recorded)
+		return nil
+	})
+	return key, err
+}
+
+// nextEffect returns how many effects the attempt began before this one, or
+// why it may not begin another.
+func (s *scope) nextEffect() (uint64, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if err := s.c.blocked(s); err != nil {
+		return 0, err
+	}
+	s.attempt.effects++
+	return s.attempt.effects - 1, nil
+}
+
+// idempotencyKey derives the key of an effect: 128 bits, in hexadecimal. The
+// attempt is no part of it, so that a retry that does the same thing at the same
+// place has the same key; name and request are, so that a retry that does
+// something else there has another one.
+func idempotencyKey(runID, callID string, index uint64, e Effect) (string, error) {
+	b, err := canon.Marshal([]any{runID, callID, index, e.Name, e.Request})
+	if err != nil {
+		return "", fmt.Errorf("step: idempotency key of %q: %w", e.Name, err)
+	}
+	return chain.Sum(b).String()[:32], nil
+}
+
+// perform runs fn and returns what is to be recorded: a value, or null and a
+// failure.
+func perform[T any](ctx context.Context, key string, requestBytes int, fn func(context.Context, string) (T, error)) (canon.Raw, *event.EffectError) {
+	value, err := guarded(ctx, key, fn)
+	if err != nil {
+		return nil, effectFailure(ctx, err)
+	}
+	raw, err := encodeValue(value)
+	if err != nil {
+		return nil, effectFailure(context.Background(), err)
+	}
+	if n := requestBytes + len(raw); n > maxValueBytes {
+		return nil, &event.EffectError{
+			Type:    event.ErrorLimit,
+			Message: fmt.Sprintf("step: request and result of the effect have %d bytes, at most %d are allowed", n, maxValueBytes),
+		}
+	}
+	return raw, nil
+}
+
+// guarded runs fn unless ctx has ended, and turns its panic into an error.
+func guarded[T any](ctx context.Context, key string, fn func(context.Context, string) (T, error)) (value T, err error) {
+	if err := ctx.Err(); err != nil {
+		return value, err
+	}
+	defer tool.Recover(&err)
+	return fn(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), key)
+}
+
+// encodeValue returns the record of a value. It refuses one that a later
+// decoding would not accept.
+func encodeValue[T any](value T) (canon.Raw, error) {
+	raw, err := canon.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
+	}
+	if err := fits(raw); err != nil {
+		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
+	}
+	if err := readable[T](raw); err != nil {
+		return nil, fmt.Errorf("step: the effect's result cannot be read back: %w", err)
+	}
+	return raw, nil
+}
+
+// readable returns why raw is not the record of a T, or nil.
+func readable[T any](raw canon.Raw) error {
+	var value T
+	return canon.Unmarshal(raw, &value)
+}
+
+// effectFailure is the record of an error. The types timeout and cancelled mean
+// that the context of the effect ended, and nothing else: a deadline that an
+// effect sets itself is its own affair.
+func effectFailure(ctx context.Context, err error) *event.EffectError {
+	errorType := event.ErrorTool
+	switch {
+	case errors.Is(err, tool.ErrPanicked):
+		errorType = event.ErrorPanic
+	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		errorType = event.ErrorTimeout
+	case ctx.Err() != nil:
+		errorType = event.ErrorCancelled
+	case errors.Is(err, tool.ErrLimit):
+		errorType = event.ErrorLimit
+	case errors.Is(err, tool.ErrFuel):
+		errorType = event.ErrorFuel
+	case errors.Is(err, tool.ErrTransient):
+		errorType = EffectTransient
+	}
+	return &event.EffectError{Type: errorType, Message: recordable(err.Error())}
+}
+
+// recordEffect records an effect, with the fuel that was spent before it. In a
+// replay check is given the recorded value, unless the effect had failed.
+func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorded, check func(canon.Raw) error) (event.SideEffectRecorded, error) {
+	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
+		p.Value, p.Error = recorded.Value, recorded.Error
+		s.c.takeFuel(p, recorded)
+		if p.Error != nil {
+			return nil
+		}
+		return check(p.Value)
+	})
+	if err == nil {
+		s.endIfRecorded()
+	}
+	return effect, err
+}
+
+// withFuel adds the fuel that the attempt has spent so far.
+func (s *scope) withFuel(effect event.SideEffectRecorded) event.SideEffectRecorded {
+	effect.Fuel = s.meter().Fuel
+	return effect
+}
+
+// takeFuel copies the recorded fuel if the meter is to be ignored.
+func (c *Context) takeFuel(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) {
+	if c.cfg.IgnoreMeter {
+		p.Fuel = recorded.Fuel
+	}
+}

@@ -1,0 +1,198 @@
+package step
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Emit records an event of the run's own: its start, its turns, its end. The
+// effects and calls of tools are recorded by the other functions of this
+// package. kind must be the kind of the payload.
+//
+// The merkle root of a terminal event is filled in. A replay also takes from
+// the recording what only the recording can know: duration_ms of a terminal
+// event, starling_version and app_version of RunStarted.
+func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, payload T) error {
+	if kind != payload.EventKind() {
+		return fmt.Errorf("step: emit %s with the payload of %s", kind, payload.EventKind())
+	}
+	s := &scope{c: c, attempt: &attempt{}, root: ctx}
+	if own, ok := ctx.Value(scopeKey{}).(*scope); ok && own != nil && own.c == c {
+		s.root = own.root
+	}
+	_, err := record(ctx, s, payload, func(p *T, recorded T) error {
+		copyRecorded(p, &recorded)
+		return nil
+	})
+	return err
+}
+
+// copyRecorded copies what Emit takes from the recording. Both arguments are
+// pointers to the same payload struct.
+func copyRecorded(payload, recorded any) {
+	switch p := payload.(type) {
+	case *event.RunStarted:
+		r := recorded.(*event.RunStarted)
+		p.StarlingVersion, p.AppVersion = r.StarlingVersion, r.AppVersion
+	case *event.RunCompleted:
+		r := recorded.(*event.RunCompleted)
+		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
+	case *event.RunFailed:
+		r := recorded.(*event.RunFailed)
+		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
+	case *event.RunCancelled:
+		r := recorded.(*event.RunCancelled)
+		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
+	}
+}
+
+// setRoot fills in the merkle root over leaves if payload points to a terminal
+// event.
+func setRoot(payload any, leaves *chain.Tree) {
+	root := func() []byte { h := leaves.Root(); return h[:] }
+	switch p := payload.(type) {
+	case *event.RunCompleted:
+		p.MerkleRoot = root()
+	case *event.RunFailed:
+		p.MerkleRoot = root()
+	case *event.RunCancelled:
+		p.MerkleRoot = root()
+	}
+}
+
+// record writes one event or, in a replay, matches it with the recorded one.
+// It returns the payload as the log has it. On replay take copies into the
+// payload what only the recording knows; what it then differs in is a mismatch.
+func record[T event.Payload](ctx context.Context, s *scope, payload T, take func(p *T, recorded T) error) (T, error) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.blocked(s); err != nil {
+		return payload, err
+	}
+	var err error
+	if c.replaying() {
+		err = match(c.matcher, &payload, take)
+	} else {
+		setRoot(&payload, &c.leaves)
+		err = c.write(ctx, payload.EventKind(), payload)
+	}
+	if err != nil {
+		return payload, c.stopped(err)
+	}
+	c.count(s.attempt, &payload)
+	return payload, nil
+}
+
+// write appends an event to the log. The caller holds mu.
+func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error {
+	raw, err := event.EncodePayload(payload)
+	if err != nil {
+		return fmt.Errorf("step: %s cannot be recorded: %w", kind, err)
+	}
+	ev := event.Event{
+		RunID:     c.cfg.RunID,
+		Seq:       c.seq + 1,
+		PrevHash:  c.prevHash,
+		Timestamp: c.clock().UnixNano(),
+		Kind:      kind,
+		Payload:   raw,
+	}
+	if err := c.append(ctx, ev); err != nil {
+		return &logError{fmt.Errorf("step: append %s at seq %d: %w", kind, ev.Seq, err)}
+	}
+	hash := ev.Hash()
+	c.seq, c.prevHash = ev.Seq, hash[:]
+	c.leaves.Add(hash)
+	return nil
+}
+
+// append hands ev to the log, measured.
+func (c *Context) append(ctx context.Context, ev event.Event) error {
+	ctx, cancel := c.detach(ctx)
+	defer cancel()
+	began := time.Now()
+	err := c.cfg.Log.Append(ctx, ev.RunID, ev)
+	if m := c.cfg.Metrics; m != nil {
+		m.ObserveEventlogAppend(ev.Kind.String(), status(err), time.Since(began))
+	}
+	return err
+}
+
+// barrier returns once everything that was recorded is durable. It stands
+// before everything that the world may notice: if the process dies behind it,
+// the log says what may have happened. A replay has nothing to wait for.
+func (c *Context) barrier(ctx context.Context) error {
+	if c.replaying() {
+		return nil
+	}
+	ctx, cancel := c.detach(ctx)
+	defer cancel()
+	err := c.cfg.Log.Sync(ctx, c.cfg.RunID)
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped(&logError{fmt.Errorf("step: make run %s durable: %w", c.cfg.RunID, err)})
+}
+
+// detach returns a context for talking to the log, which must also work when
+// the run has been cancelled, because that is when its end is written.
+func (c *Context) detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = context.WithoutCancel(ctx)
+	if c.cfg.EmitTimeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.cfg.EmitTimeout)
+}
+
+// logError is a failure of the log, after which a run cannot go on.
+type logError struct{ error }
+
+func (e *logError) Unwrap() error { return e.error }
+
+// stopped makes err final if it is a failure of the log or a mismatch. An
+// event that could not be encoded, and the end of an open recording, concern
+// the caller alone. The caller holds mu.
+func (c *Context) stopped(err error) error {
+	switch err.(type) {
+	case *logError, *MismatchError:
+		return c.fail(err)
+	}
+	return err
+}
+
+// status is what measurements call success and failure.
+func status(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return "error"
+}
+
+// ReplayDurationMs returns the duration_ms of the event that the recording has
+// next for whatever ctx belongs to, in a replay; 0 if that event has none. In
+// live mode it returns fallback. Code that emits an event with a duration of
+// its own making uses it, because no two runs take equally long.
+func ReplayDurationMs(ctx context.Context, fallback int64) int64 {
+	s := mustScope(ctx, "ReplayDurationMs")
+	if !s.c.replaying() {
+		return fallback
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	var timed struct {
+		DurationMs int64 `cbor:"duration_ms"`
+	}
+	next := s.c.matcher.peek(s.attempt.callID)
+	if next == nil || canon.Unmarshal(next.Payload, &timed) != nil {
+		return 0
+	}
+	return timed.DurationMs
+}

@@ -1,0 +1,280 @@
+package step
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// matcher hands out the events of a recording to the code that re-enacts it.
+//
+// Tools that ran at the same time left their events interleaved in an order
+// that no second run would repeat. What does repeat is the order within each
+// stream: what one call did, and what the run itself did. So the recording is
+// split into streams, each is matched strictly in order, and between streams
+// only causality is required: a call's events come after it was scheduled, and
+// what the caller does next comes after everything that the call did.
+//
+// The Context's mu guards a matcher.
+type matcher struct {
+	events  []event.Event
+	open    bool // there is no terminal event
+	streams map[string]*stream
+}
+
+// stream is the part of a recording that belongs to one call, or to the run.
+type stream struct {
+	events []int  // indexes of its events in the recording, ascending
+	next   int    // the first of them that is not matched yet
+	floor  uint64 // the next event must have a greater seq than this
+}
+
+// never is the floor of a stream in which nothing more can follow, because it
+// waits for a call that has no outcome.
+const never = math.MaxUint64
+
+func newMatcher(runID string, events []event.Event) (*matcher, error) {
+	m := &matcher{
+		events:  events,
+		open:    !events[len(events)-1].Kind.Terminal(),
+		streams: make(map[string]*stream),
+	}
+	for i, ev := range events {
+		if ev.RunID != runID || ev.Seq != uint64(i)+1 {
+			return nil, fmt.Errorf("recorded event %d is seq %d of run %q, want seq %d of run %q", i, ev.Seq, ev.RunID, i+1, runID)
+		}
+		id, err := recordedStream(ev)
+		if err != nil {
+			return nil, err
+		}
+		s := m.stream(id)
+		s.events = append(s.events, i)
+	}
+	return m, nil
+}
+
+// recordedStream returns the stream that a recorded event belongs to.
+func recordedStream(ev event.Event) (string, error) {
+	var payload any
+	var err error
+	switch ev.Kind {
+	case event.KindToolCallScheduled:
+		payload, err = ev.AsToolCallScheduled()
+	case event.KindToolCallCompleted:
+		payload, err = ev.AsToolCallCompleted()
+	case event.KindToolCallFailed:
+		payload, err = ev.AsToolCallFailed()
+	case event.KindSideEffectRecorded:
+		payload, err = ev.AsSideEffectRecorded()
+	case event.KindBudgetExceeded:
+		payload, err = ev.AsBudgetExceeded()
+	}
+	return streamOf(payload), err
+}
+
+// streamOf returns the stream that a payload belongs to: the call that it
+// names, except that the first time a call is scheduled is the doing of its
+// parent. Everything without a call is the run's.
+func streamOf(payload any) string {
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		if p.Attempt <= 1 {
+			return p.ParentID
+		}
+		return p.CallID
+	case event.ToolCallCompleted:
+		return p.CallID
+	case event.ToolCallFailed:
+		return p.CallID
+	case event.SideEffectRecorded:
+		return p.CallID
+	case event.BudgetExceeded:
+		return p.CallID
+	}
+	return ""
+}
+
+// stream returns the stream of a call, which is empty when nothing was recorded
+// for it.
+func (m *matcher) stream(id string) *stream {
+	s := m.streams[id]
+	if s == nil {
+		s = &stream{}
+		m.streams[id] = s
+	}
+	return s
+}
+
+// peek returns the next event of a stream, or nil at its end.
+func (m *matcher) peek(id string) *event.Event {
+	s := m.stream(id)
+	if s.next == len(s.events) {
+		return nil
+	}
+	return &m.events[s.events[s.next]]
+}
+
+// claim takes the next event of a stream, which the replay says is of that
+// kind. did describes what the replay did, for a reader.
+func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, error) {
+	s, next := m.stream(id), m.peek(id)
+	switch {
+	case next == nil && m.open:
+		return nil, ErrRecordingEnded
+	case next == nil:
+		return nil, &MismatchError{
+			Seq: uint64(len(m.events)) + 1, Kind: kind, Class: MismatchExhausted,
+			Reason: fmt.Sprintf("nothing more is recorded for %s, but the replay did %s", streamName(id), did),
+		}
+	case next.Kind != kind:
+		return nil, &MismatchError{
+			Seq: next.Seq, Kind: kind, ExpectedKind: next.Kind, Class: MismatchKind,
+			Reason: fmt.Sprintf("%s is recorded, but the replay did %s", next.Kind, did),
+		}
+	case next.Seq <= s.floor:
+		return nil, outOfOrder(next, s.floor)
+	}
+	s.next++
+	return next, nil
+}
+
+// outOfOrder is the mismatch of an event that is recorded before something that
+// must have come before it.
+func outOfOrder(ev *event.Event, floor uint64) error {
+	err := &MismatchError{
+		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
+		Reason: fmt.Sprintf("%s is recorded before what it depends on", ev.Kind),
+		Field:  "seq", Expected: fmt.Sprint(ev.Seq), Got: fmt.Sprintf("more than %d", floor),
+	}
+	if floor == never {
+		err.Got = "nothing, because a call that it waits for has no outcome"
+	}
+	return err
+}
+
+// fork starts the stream of a call that the parent has scheduled: what the call
+// does comes after everything that the parent has scheduled together with it.
+func (m *matcher) fork(parent, call string) {
+	s := m.stream(call)
+	s.floor = max(s.floor, m.last(parent))
+}
+
+// join ends the wait of the parent for a call: what the parent does next comes
+// after all that the call did. A call without an outcome never ends.
+func (m *matcher) join(parent, call string, ended bool) {
+	s, child := m.stream(parent), m.stream(call)
+	s.floor = max(s.floor, m.last(call), child.floor)
+	if !ended {
+		s.floor = never
+	}
+}
+
+// last returns the seq of the last event that was taken from a stream.
+func (m *matcher) last(id string) uint64 {
+	s := m.stream(id)
+	if s.next == 0 {
+		return 0
+	}
+	return m.events[s.events[s.next-1]].Seq
+}
+
+// leftover returns the mismatch of the first event that nobody claimed, or nil.
+func (m *matcher) leftover() error {
+	var first *event.Event
+	for id := range m.streams {
+		if next := m.peek(id); next != nil && (first == nil || next.Seq < first.Seq) {
+			first = next
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &MismatchError{
+		Seq: first.Seq, ExpectedKind: first.Kind, Class: MismatchExhausted,
+		Reason: fmt.Sprintf("%s is recorded, but the replay ended without it", first.Kind),
+	}
+}
+
+// outcomeSeq returns the seq of a call's last recorded outcome, or the largest
+// number if it has none.
+func (m *matcher) outcomeSeq(call string) uint64 {
+	s := m.stream(call)
+	for k := len(s.events) - 1; k >= s.next; k-- {
+		switch ev := m.events[s.events[k]]; ev.Kind {
+		case event.KindToolCallCompleted, event.KindToolCallFailed:
+			return ev.Seq
+		}
+	}
+	return never
+}
+
+// match compares what the replay did with the next event of its stream and
+// completes payload with what take copies from there.
+func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) error) error {
+	ev, err := m.claim(streamOf(*payload), (*payload).EventKind(), describe(*payload))
+	if err != nil {
+		return err
+	}
+	recorded, err := event.Decode[T](*ev)
+	if err == nil {
+		err = take(payload, recorded)
+	}
+	if err != nil {
+		return unreadable(ev, err)
+	}
+	got, err := event.EncodePayload(*payload)
+	if err != nil {
+		return unreadable(ev, err)
+	}
+	if bytes.Equal(got, ev.Payload) {
+		return nil
+	}
+	return different(ev, got)
+}
+
+// unreadable is the mismatch of a recorded event from which the replay cannot
+// take what it needs.
+func unreadable(ev *event.Event, err error) error {
+	return &MismatchError{
+		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
+		Reason: err.Error(),
+	}
+}
+
+// different is the mismatch of two payloads of the same kind.
+func different(ev *event.Event, got []byte) error {
+	err := &MismatchError{
+		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
+		Reason: fmt.Sprintf("%s differs", ev.Kind),
+	}
+	err.Field, err.Expected, err.Got, _ = event.Diff(ev.Payload, got)
+	if err.Field == "turn_id" {
+		err.Class = MismatchTurnID
+	}
+	return err
+}
+
+// describe says in a few words what a replay did.
+func describe(payload any) string {
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		return fmt.Sprintf("ToolCallScheduled (attempt %d of %q)", p.Attempt, p.ToolName)
+	case event.ToolCallFailed:
+		return fmt.Sprintf("ToolCallFailed (%s: %s)", p.ErrorType, p.Error)
+	case event.SideEffectRecorded:
+		return fmt.Sprintf("SideEffectRecorded (%q)", p.Name)
+	case event.Payload:
+		return p.EventKind().String()
+	}
+	return "something else"
+}
+
+// streamName names a stream for a reader.
+func streamName(id string) string {
+	if id == "" {
+		return "the run"
+	}
+	return fmt.Sprintf("call %s", id)
+}

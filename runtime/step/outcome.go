@@ -1,0 +1,166 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// notStartedPrefix begins the recorded error of a call that the world ended
+// before it began. Together with the error type it tells a replay not to begin
+// it either.
+const notStartedPrefix = "not started: "
+
+// notStartedError is the failure of a call whose context had ended before it
+// began.
+type notStartedError struct{ cause error }
+
+func (e notStartedError) Error() string { return notStartedPrefix + e.cause.Error() }
+func (e notStartedError) Unwrap() error { return e.cause }
+
+// notStarted returns the error of an attempt that must not begin, or nil.
+func (s *scope) notStarted(ctx context.Context) error {
+	if !s.c.replaying() {
+		if err := ctx.Err(); err != nil {
+			return notStartedError{err}
+		}
+		return nil
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	failed, ok := s.c.matcher.nextFailure(s.attempt.callID, s.attempt.number)
+	if !ok || !byWorld(failed.ErrorType) {
+		return nil
+	}
+	if err := (notStartedError{worldError(failed.ErrorType)}); failed.Error == err.Error() {
+		return err
+	}
+	return nil
+}
+
+// enter returns the context that the tool runs in.
+func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()) {
+	if !s.c.replaying() {
+		return context.WithValue(ctx, scopeKey{}, s), func() {}
+	}
+	recorded := newRecordedContext(context.WithValue(ctx, scopeKey{}, s))
+	stop := context.AfterFunc(s.root, func() { recorded.end(s.root.Err()) })
+	if t != nil && tool.SandboxOf(t) == nil {
+		s.attempt.ending = recorded
+		s.endIfRecorded()
+	}
+	return recorded, func() { stop() }
+}
+
+// endIfRecorded ends the context of a native tool in a replay if the attempt
+// has done all that it did before the world ended it.
+func (s *scope) endIfRecorded() {
+	if s.attempt.ending == nil {
+		return
+	}
+	s.c.mu.Lock()
+	errorType := s.c.matcher.ending(s.attempt.callID, s.attempt.number)
+	s.c.mu.Unlock()
+	if errorType != "" {
+		s.attempt.ending.end(worldError(errorType))
+	}
+}
+
+// complete records the success of an attempt.
+func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took time.Duration) error {
+	completed := event.ToolCallCompleted{
+		CallID: p.CallID, Result: result, DurationMs: took.Milliseconds(),
+		Attempt: s.attempt.number, Meter: s.meter(),
+	}
+	_, err := record(ctx, s, completed, func(now *event.ToolCallCompleted, recorded event.ToolCallCompleted) error {
+		now.DurationMs = recorded.DurationMs
+		s.c.takeMeter(&now.Meter, recorded.Meter)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.ended = true
+	s.observe(p, "", took)
+	return nil
+}
+
+// failed records the failure of an attempt and returns it as a *CallError. What
+// is wrong with the recording itself is returned as it is: the log did not fail
+// because the tool did.
+func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
+	if err := s.c.Err(); err != nil {
+		return err
+	}
+	errorType := outcomeType(ctx, cause)
+	more := int(s.attempt.number) < p.attempts && errorType == event.ErrorTool && errors.Is(cause, tool.ErrTransient)
+	failed := event.ToolCallFailed{
+		CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
+		DurationMs: took.Milliseconds(), Attempt: s.attempt.number, Final: !more, Meter: s.meter(),
+	}
+	failed, err := record(ctx, s, failed, s.c.takeFailure)
+	if err != nil {
+		return err
+	}
+	p.ended = !more
+	s.observe(p, errorType, took)
+	return &CallError{Tool: p.Name, Failed: failed, Err: cause}
+}
+
+// takeFailure copies what only the recording knows of a failed attempt. If the
+// world ended it, in the recording as in the replay, that includes the words:
+// they may have come from whoever cancelled.
+func (c *Context) takeFailure(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
+	now.DurationMs = recorded.DurationMs
+	if byWorld(now.ErrorType) && now.ErrorType == recorded.ErrorType {
+		now.Error = recorded.Error
+	}
+	c.takeMeter(&now.Meter, recorded.Meter)
+	return nil
+}
+
+// takeMeter copies the recorded fuel and peak memory if the meter is to be
+// ignored.
+func (c *Context) takeMeter(now *Meter, recorded Meter) {
+	if c.cfg.IgnoreMeter {
+		now.Fuel, now.PeakMemory = recorded.Fuel, recorded.PeakMemory
+	}
+}
+
+// observe reports a live attempt to the metrics; errorType is empty for a
+// success.
+func (s *scope) observe(p *plan, errorType string, took time.Duration) {
+	m := s.c.cfg.Metrics
+	if m == nil || s.c.replaying() {
+		return
+	}
+	status := "ok"
+	if errorType != "" {
+		status = "error"
+	}
+	m.ObserveToolCall(p.Name, status, errorType, took)
+}
+
+// outcomeType classifies the error of an attempt. An error of package context
+// counts as the world's doing only if the context of the attempt has ended, for
+// a tool may set deadlines of its own.
+func outcomeType(ctx context.Context, err error) string {
+	ended := ctx.Err() != nil
+	switch {
+	case errors.Is(err, tool.ErrPanicked):
+		return event.ErrorPanic
+	case errors.Is(err, tool.ErrTimeout), ended && errors.Is(err, context.DeadlineExceeded):
+		return event.ErrorTimeout
+	case errors.Is(err, tool.ErrCancelled), ended && errors.Is(err, context.Canceled):
+		return event.ErrorCancelled
+	case errors.Is(err, tool.ErrFuel):
+		return event.ErrorFuel
+	case errors.Is(err, tool.ErrLimit):
+		return event.ErrorLimit
+	}
+	return event.ErrorTool
+}

@@ -1,0 +1,121 @@
+package step
+
+import (
+	"context"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// scope is what this package keeps in a context.Context: which run it belongs
+// to and which attempt of which call is acting.
+type scope struct {
+	c       *Context
+	attempt *attempt
+	root    context.Context // what WithContext was given; its end aborts a replay
+}
+
+// attempt is one attempt of one call, or, with an empty callID, the run itself.
+// Its mutable fields are guarded by Context.mu.
+type attempt struct {
+	callID string
+	turnID string
+	number uint32 // from 1
+
+	ended   bool         // its outcome is recorded; nothing may follow
+	effects uint64       // how many were begun with Do
+	probe   func() Meter // nil unless SetProbe was called
+
+	// ending is the context of a native tool in a replay, which ends where the
+	// recording says that the world ended it. Nil otherwise; never reassigned.
+	ending *recordedContext
+}
+
+// scopeKey is the key under which a context.Context holds its *scope.
+type scopeKey struct{}
+
+// WithContext returns a context in which the functions of this package act for
+// the run of c. A replay is abandoned when parent ends.
+func WithContext(parent context.Context, c *Context) context.Context {
+	return context.WithValue(parent, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
+}
+
+// From returns the Context of the run that ctx belongs to, or false when it
+// belongs to none.
+func From(ctx context.Context) (*Context, bool) {
+	s, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok || s == nil {
+		return nil, false
+	}
+	return s.c, true
+}
+
+// mustScope returns the scope of ctx for the exported function of that name.
+func mustScope(ctx context.Context, function string) *scope {
+	s, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok || s == nil {
+		panic("step: " + function + " outside of a run: its ctx must come from the run, and must not be the one inside an effect")
+	}
+	return s
+}
+
+// Call identifies the attempt that is acting.
+type Call struct {
+	RunID   string
+	CallID  string
+	Attempt uint32 // from 1
+}
+
+// CallInfo returns the attempt that ctx belongs to, or false outside of a call.
+func CallInfo(ctx context.Context) (Call, bool) {
+	s, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok || s == nil || s.attempt.callID == "" {
+		return Call{}, false
+	}
+	return Call{RunID: s.c.cfg.RunID, CallID: s.attempt.callID, Attempt: s.attempt.number}, true
+}
+
+// Meter is what a sandboxed call has consumed.
+type Meter = event.Meter
+
+// SetProbe tells how to read the meter of the attempt that ctx belongs to. From
+// then on every effect of the attempt records the fuel spent so far, and its
+// outcome records the whole meter. The probe must be fast, must not call this
+// package, and must work until Execute has returned and its outcome is
+// recorded. It panics outside of a run.
+func SetProbe(ctx context.Context, probe func() Meter) {
+	s := mustScope(ctx, "SetProbe")
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.attempt.probe = probe
+}
+
+// meter reads the attempt's meter, which is zero for a tool that has none.
+func (s *scope) meter() Meter {
+	s.c.mu.Lock()
+	probe := s.attempt.probe
+	s.c.mu.Unlock()
+	if probe == nil {
+		return Meter{}
+	}
+	return probe()
+}
+
+// RecordedStop tells a sandboxed tool, in a replay, that the world ended this
+// attempt while the tool was computing, and where: the outcome's Fuel is what
+// the counter stood at. The tool stops at the same check with an error of the
+// same type. It is false in live mode, for an attempt that ended in any other
+// way, and for one whose last effect was itself cut off by the world, because
+// then the recorded failure of that effect ends the tool again.
+//
+// A native tool has no counter to stop at. It gets a context that ends, with
+// the recorded cause, as soon as it has done all that the attempt was recorded
+// to do; a tool that looks at its context then fails again as it did.
+func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
+	s := mustScope(ctx, "RecordedStop")
+	if !s.c.replaying() {
+		return event.ToolCallFailed{}, false
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.matcher.stop(s.attempt.callID, s.attempt.number)
+}

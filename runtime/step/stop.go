@@ -1,0 +1,111 @@
+package step
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// byWorld reports whether an error type means that the world ended something: a
+// deadline or the caller. Nothing in the code decides that, so a replay takes it
+// from the recording.
+func byWorld(errorType string) bool {
+	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled
+}
+
+// worldError is the error of package context for a type that is byWorld.
+func worldError(errorType string) error {
+	if errorType == event.ErrorTimeout {
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
+// stop returns the recorded outcome of an attempt that the world ended while it
+// was computing. See RecordedStop.
+func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool) {
+	s := m.stream(call)
+	for k := s.next; k < len(s.events); k++ {
+		ev := m.events[s.events[k]]
+		failed, err := ev.AsToolCallFailed()
+		if err != nil || failed.Attempt != attempt {
+			continue
+		}
+		inEffect := k > 0 && byWorld(effectErrorType(m.events[s.events[k-1]]))
+		return failed, byWorld(failed.ErrorType) && !inEffect
+	}
+	return event.ToolCallFailed{}, false
+}
+
+// ending returns the error type with which the world ended an attempt that has
+// done all it was recorded to do, or "" if it has not, or ended otherwise. What
+// it did last may itself be an effect that the world cut off.
+func (m *matcher) ending(call string, attempt uint32) string {
+	s := m.stream(call)
+	if s.next > 0 {
+		if t := effectErrorType(m.events[s.events[s.next-1]]); byWorld(t) {
+			return t
+		}
+	}
+	failed, ok := m.nextFailure(call, attempt)
+	if ok && byWorld(failed.ErrorType) {
+		return failed.ErrorType
+	}
+	return ""
+}
+
+// nextFailure returns the failure of the attempt if that is what its stream
+// holds next.
+func (m *matcher) nextFailure(call string, attempt uint32) (event.ToolCallFailed, bool) {
+	next := m.peek(call)
+	if next == nil {
+		return event.ToolCallFailed{}, false
+	}
+	failed, err := next.AsToolCallFailed()
+	return failed, err == nil && failed.Attempt == attempt
+}
+
+// effectErrorType returns the type of a failed effect, or "".
+func effectErrorType(ev event.Event) string {
+	effect, err := ev.AsSideEffectRecorded()
+	if err != nil || effect.Error == nil {
+		return ""
+	}
+	return effect.Error.Type
+}
+
+// recordedContext is the context of a tool in a replay. The caller's deadline
+// and cancellation do not reach it, because a replay has another speed; it ends
+// where the recording says, or when the whole replay is abandoned.
+type recordedContext struct {
+	context.Context // values
+	done            chan struct{}
+
+	mu  sync.Mutex
+	err error // guarded by mu
+}
+
+func newRecordedContext(values context.Context) *recordedContext {
+	return &recordedContext{Context: context.WithoutCancel(values), done: make(chan struct{})}
+}
+
+func (r *recordedContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (r *recordedContext) Done() <-chan struct{}       { return r.done }
+
+func (r *recordedContext) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// end ends the context, once.
+func (r *recordedContext) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+		close(r.done)
+	}
+}
