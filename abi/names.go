@@ -3,6 +3,10 @@ package abi
 // Version names the contract. It is also the name of the import module.
 const Version = "starling:v1"
 
+// Command is what the log calls the other kind of module: a WASI command, which
+// knows nothing of the contract.
+const Command = "wasi:command"
+
 // The three imports of module [Version].
 const (
 	ImportNow    = "now"    // () -> i64: Unix time in nanoseconds

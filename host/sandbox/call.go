@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Call says what to call and how it ends.
+type Call struct {
+	// Tool is the tool's name. A guest sees it as args[0].
+	Tool string
+
+	// Input is the document that the guest receives: the envelope of
+	// spec/abi.md for a starling:v1 tool, the tool's own input for a WASI
+	// command.
+	Input []byte
+
+	// Probe, unless it is nil, is called once before anything runs, with a
+	// function that reads the meter. Imports may call that function while they
+	// answer; after Call has returned it returns the final reading.
+	Probe func(meter func() event.Meter)
+
+	// NoTimeout leaves Limits.TimeoutMs out. Replay sets it: whether the
+	// recorded call was ended by its deadline is in the record, and the machine
+	// that replays it may be slower.
+	NoTimeout bool
+
+	// StopErr, unless it is nil, replays an end that the world put to the
+	// recorded call while it computed: the guest is stopped at the same check,
+	// and StopErr is what Call returns. StopAt is the recorded count of fuel;
+	// zero means that the call ended before it began.
+	StopAt  uint64
+	StopErr error
+}
+
+// Result is what a call left.
+type Result struct {
+	// Output is the guest's document, as it wrote it: nobody has looked
+	// whether it is JSON. It is nil when the call failed.
+	Output []byte
+
+	// Meter is what the call consumed, also when it failed.
+	Meter event.Meter
+}
+
+// Call makes one call, in an instance of its own.
+//
+// The error matches the class of its cause in package tool: ErrPanicked (the
+// guest trapped, broke the contract, or is a tool that exited), ErrFuel,
+// ErrLimit, ErrTimeout, ErrCancelled. A WASI command that exits with a code
+// other than zero is an error of no class, the tool's own failure. An error
+// that Imports panicked with comes back as it is. Everything that an error
+// text says is determined by the module, the input and the effects, so it is
+// the same on replay; errors that begin with "sandbox:" are the host's own.
+func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, error) {
+	leave, err := m.enter()
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
+	ctx, cancel := m.deadline(ctx, c)
+	defer cancel()
+	s := newSession(m.limits)
+	s.name = c.Tool
+	s.stopAt, s.stop = c.StopAt, c.StopErr
+	defer s.close(ctx)
+	if c.Probe != nil {
+		c.Probe(s.meter)
+	}
+	output, err := m.call(context.WithValue(ctx, sessionKey{}, s), s, c, imports)
+	return Result{Output: output, Meter: s.meter()}, err
+}
+
+func (m *Module) call(ctx context.Context, s *session, c Call, imports Imports) ([]byte, error) {
+	switch {
+	case uint64(len(c.Input)) > m.limits.InputBytes:
+		return nil, fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(c.Input), m.limits.InputBytes)
+	case s.stop != nil && s.stopAt == 0:
+		return nil, s.stop
+	case ctx.Err() != nil:
+		return nil, s.interruption(ctx)
+	}
+	if err := m.ready(ctx, s); err != nil {
+		return nil, err
+	}
+	s.open(imports)
+	s.attended = true
+	s.allow(m.limits.Fuel)
+	if m.abi == abi.Command {
+		return s.runCommand(ctx, c.Input)
+	}
+	return s.execute(ctx, c.Input)
+}
+
+// Describe returns the document of starling_describe. The guest is sealed
+// while it writes it: a description is a function of the module's bytes.
+func (m *Module) Describe(ctx context.Context) ([]byte, error) {
+	if m.abi != abi.Version {
+		return nil, errors.New("sandbox: a WASI command has no description")
+	}
+	leave, err := m.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := m.deadline(ctx, Call{})
+	defer cancel()
+	s := newSession(m.limits)
+	defer s.close(ctx)
+	ctx = context.WithValue(ctx, sessionKey{}, s)
+	if err := m.ready(ctx, s); err != nil {
+		return nil, err
+	}
+	s.attended = true
+	s.allow(m.limits.Fuel)
+	packed, err := s.invoke(ctx, abi.ExportDescribe)
+	if err != nil {
+		return nil, s.exited(err)
+	}
+	return s.document(abi.ExportDescribe, packed)
+}
+
+// deadline puts the call's own deadline on the caller's context.
+func (m *Module) deadline(ctx context.Context, c Call) (context.Context, context.CancelFunc) {
+	if c.NoTimeout {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, time.Duration(m.limits.TimeoutMs)*time.Millisecond, errDeadline)
+}
+
+// execute is a call of a starling:v1 tool: ask for room, write the input
+// there, execute, copy the output.
+func (s *session) execute(ctx context.Context, input []byte) ([]byte, error) {
+	length := uint32(len(input))
+	result, err := s.invoke(ctx, abi.ExportAlloc, uint64(length))
+	if err != nil {
+		return nil, s.exited(err)
+	}
+	address := uint32(result)
+	if address == 0 || !s.instance.has(address, uint64(length)) {
+		return nil, s.failure(tool.ErrPanicked, outside("what "+abi.ExportAlloc+" returned", address, length))
+	}
+	s.copyIn(address, input)
+	packed, err := s.invoke(ctx, abi.ExportExecute, uint64(address), uint64(length))
+	if err != nil {
+		return nil, s.exited(err)
+	}
+	return s.document(abi.ExportExecute, packed)
+}
+
+// document copies the document that an export returned.
+func (s *session) document(export string, packed uint64) ([]byte, error) {
+	address, length := abi.Unpack(packed)
+	switch {
+	case uint64(length) > s.limits.OutputBytes:
+		return nil, fmt.Errorf("%w: output of %d bytes, more than %d", tool.ErrLimit, length, s.limits.OutputBytes)
+	case !s.instance.has(address, uint64(length)):
+		return nil, s.failure(tool.ErrPanicked, outside("what "+export+" returned", address, length))
+	}
+	return s.copyOut(address, length), nil
+}
+
+// exited is the error of a tool that called proc_exit. A library has no
+// business exiting, with whatever code.
+func (s *session) exited(err error) error {
+	if e, ok := errors.AsType[*exit](err); ok {
+		return s.failure(tool.ErrPanicked, e.Error()+" before there was a result")
+	}
+	return err
+}
+
+// runCommand is a call of a WASI command: it reads the input on fd 0 and
+// writes the output on fd 1, and has succeeded when it returns or exits with
+// code zero.
+func (s *session) runCommand(ctx context.Context, input []byte) ([]byte, error) {
+	s.stdin, s.stdout = input, []byte{}
+	_, err := s.invoke(ctx, abi.ExportStart)
+	if e, ok := errors.AsType[*exit](err); ok {
+		err = nil
+		if e.code != 0 {
+			err = s.commandFailed(e)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.stdout, nil
+}
+
+// commandFailed is what a command said before it exited, or its code when it
+// said nothing.
+func (s *session) commandFailed(e *exit) error {
+	if text := s.log.last(); text != "" {
+		return fmt.Errorf("%w: %s", e, text)
+	}
+	return e
+}

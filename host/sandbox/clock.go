@@ -1,0 +1,41 @@
+package sandbox
+
+// tick is how far the virtual clock moves at each reading, and the resolution
+// that it reports. A guest that waits for time to pass therefore gets there.
+const tick = 1000 // ns
+
+// maxMono keeps a guest that sleeps for ever from turning its clock over.
+const maxMono = 1 << 62
+
+// sealedTime is the time of day while a guest is sealed: 2000-01-01T00:00:00Z.
+const sealedTime = 946_684_800_000_000_000
+
+// sealedSeed is the key of the generator while a guest is sealed.
+var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
+
+// clock is a guest's virtual clock. It moves when it is read and when the
+// guest sleeps, never by itself, and is told the time of day once.
+type clock struct {
+	mono     uint64 // ns since the instance began
+	offset   uint64 // time of day minus mono, modulo 2^64
+	anchored bool
+}
+
+func (c *clock) advance(ns uint64) { c.mono = min(c.mono+min(ns, maxMono), maxMono) }
+
+// observe tells the clock that it is t, in Unix nanoseconds. The first time
+// sets the time of day; later ones never set it back.
+func (c *clock) observe(t int64) {
+	now := uint64(max(t, 0))
+	switch {
+	case !c.anchored:
+		c.offset, c.anchored = now-c.mono, true
+	case now > c.realtime():
+		c.advance(now - c.realtime())
+	}
+}
+
+// forget drops the time of day.
+func (c *clock) forget() { c.offset, c.anchored = 0, false }
+
+func (c *clock) realtime() uint64 { return c.offset + c.mono }

@@ -1,0 +1,50 @@
+// Package sandbox executes tools that nobody has vouched for. It is the only
+// package that knows the engine, wazero.
+//
+// # How to think about it
+//
+// A guest is a function. Its arguments are its bytes, its input and what
+// [Imports] answers; its value is its output, its end, and its meter: fuel,
+// memory and log. Nothing else goes in, so the same arguments give the same
+// value on the compiler, on the interpreter, today and in ten years. That is
+// all that replay needs, and most of this package is there to keep a further
+// argument from slipping in: the clock is virtual, randomness is expanded from
+// one recorded seed, fuel and depth are counted by the module's own rewritten
+// code, engine error texts and half-defined registers stay in here.
+//
+// spec/abi.md is the contract with the guest and is normative for what this
+// package does.
+//
+// # The path of a module
+//
+//	Engine.Load   gate and rewrite (host/rewrite), exports of the contract, compile
+//	Module.Call   fresh instance -> sealed start-up -> input -> execute -> output -> instance dropped
+//
+// A session is the host's side of one call. It travels in the context, so the
+// host functions are registered once for all calls. It begins sealed: start
+// function, _initialize and starling_warmup run with constant clock and
+// randomness and without effects, so what they leave is a function of the
+// module alone. Then it is opened, and the call proper runs.
+//
+// # How a call ends
+//
+// The guest returns, or its code traps, or one of this package's host
+// functions panics with an error that the engine passes through as an
+// error: fuel spent, deadline, limit, proc_exit, or an error of Imports. All
+// of it happens on the goroutine of Call, in the guest's own order; nothing is
+// ever closed or written from outside while a guest runs. The host looks at
+// the world only where the guest's fuel counter meets its limit, and so an end
+// that the world decides has a position in the computation, the counter's
+// value, at which [Call].StopAt repeats it.
+//
+// # What it refuses
+//
+// Modules that the gate or the engine rejects, that import anything but
+// starling:v1 and WASI preview 1, or that lack an export of the contract:
+// [rewrite.Refusal], before any of their code has run. A cache folder that
+// somebody else could write to. Limits that it could not keep.
+//
+// What is lost if the process dies here: the call. Nothing in this package
+// outlives it; what the guest caused is in the log of whoever implements
+// Imports.
+package sandbox

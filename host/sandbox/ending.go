@@ -1,0 +1,86 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// traps are the ways in which WebAssembly itself ends a guest (core
+// specification, section 4.4). Both engines say exactly this in the innermost
+// of their errors; around it they add a stack trace, which differs between
+// engines and never leaves this package.
+var traps = []string{
+	"unreachable",
+	"integer overflow",
+	"integer divide by zero",
+	"invalid conversion to integer",
+	"out of bounds memory access",
+	"invalid table access",
+	"indirect call type mismatch",
+}
+
+// engineOverflow is the engine's own limit on nested calls. On the compiler it
+// is out of reach of Limits.Depth; on the interpreter it is 2000 calls.
+const engineOverflow = "stack overflow"
+
+// exit is the panic of proc_exit.
+type exit struct{ code uint32 }
+
+func (e *exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// outcome turns what the engine returned into the call's error. A *exit comes
+// back as it is: what it means depends on who called.
+func (s *session) outcome(err error) error {
+	var ended *ending
+	var exited *exit
+	switch {
+	case err == nil:
+		return nil
+	case s.fault != nil:
+		panic(s.fault)
+	case errors.As(err, &ended):
+		return ended.err
+	case errors.As(err, &exited):
+		return exited
+	}
+	return s.trapped(innermost(err).Error())
+}
+
+func (s *session) trapped(reason string) error {
+	switch {
+	case s.overflowed():
+		return s.failure(tool.ErrLimit, fmt.Sprintf("call stack deeper than %d slots", s.limits.Depth))
+	case slices.Contains(traps, reason):
+		return s.failure(tool.ErrPanicked, "trap: "+reason)
+	case reason == engineOverflow:
+		return errors.New("sandbox: the engine's own call stack is too small for this call: the interpreter has 2000 frames")
+	}
+	return fmt.Errorf("sandbox: the engine failed: %s", reason)
+}
+
+// overflowed reports whether the guest was ended by the frame budget, which
+// the rewriter counts down.
+func (s *session) overflowed() bool { return int32(s.instance.depth.Get()) < 0 }
+
+// failure is the error of a guest that went wrong: the class, the reason, and
+// the last of what the guest wrote, where a language runtime says why.
+func (s *session) failure(class error, reason string) error {
+	err := fmt.Errorf("%w: %s", class, reason)
+	if text := s.log.last(); text != "" {
+		err = fmt.Errorf("%w\n%s", err, text)
+	}
+	return err
+}
+
+func innermost(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// The rewriter makes a module count its own instructions in one global and
+// compare the count with another, the limit. Above the limit the module calls
+// refill, here. The limit is only ever moved a slice ahead, so that the host
+// looks at the clock, and the Go scheduler and collector get their turn, every
+// few milliseconds whatever the guest does. Compiled code cannot be preempted
+// otherwise, and one guest that spins would stop the whole process.
+const (
+	// slice is how far the limit moves at a time. The guest cannot tell where
+	// slices end, so replay need not use the same ones.
+	slice = 5_000_000
+
+	// prepareFuel bounds what runs before a call: start function, _initialize
+	// and starling_warmup together.
+	prepareFuel = 1_000_000_000
+)
+
+// fuelFuncs is what a rewritten module imports beside what it asked for.
+var fuelFuncs = []hostFunc{
+	{rewrite.RefillName, func(ctx context.Context, s *session, _ args) uint64 { s.refill(ctx); return 0 }},
+}
+
+// bindMeter finds the globals that the rewriter added.
+func (i *instance) bindMeter() error {
+	for name, global := range map[string]*mutableGlobal{
+		rewrite.GlobalFuel:  &i.fuel,
+		rewrite.GlobalLimit: &i.limit,
+		rewrite.GlobalDepth: &i.depth,
+	} {
+		g, ok := i.module.ExportedGlobal(name).(mutableGlobal)
+		if !ok {
+			return fmt.Errorf("sandbox: the rewritten module does not export %s", name)
+		}
+		*global = g
+	}
+	return nil
+}
+
+// allow starts the count at zero with a new budget.
+func (s *session) allow(budget uint64) {
+	s.budget = budget
+	s.instance.fuel.Set(0)
+	s.instance.limit.Set(s.nextLimit(0))
+}
+
+// nextLimit is where the guest stops next: a slice ahead, but never past the
+// budget, and on the replay of a stop never past the last count before it.
+func (s *session) nextLimit(used uint64) uint64 {
+	limit := s.budget
+	if s.stop != nil && s.stopAt > 0 {
+		limit = min(limit, s.stopAt-1)
+	}
+	if limit-min(used, limit) > slice {
+		return used + slice
+	}
+	return limit
+}
+
+// refill runs when the count is above the limit: it ends the call or lets it
+// go on for a slice. The count grows between any two checks, so "the first
+// check above stopAt-1" names the one check that saw stopAt when the call was
+// recorded, whatever the slices were then.
+func (s *session) refill(ctx context.Context) {
+	used := s.instance.fuel.Get()
+	switch {
+	case used > s.budget:
+		s.end(fmt.Errorf("%w: more than %d units", tool.ErrFuel, s.budget))
+	case s.stop != nil && used >= s.stopAt:
+		s.end(s.stop)
+	case s.attended && ctx.Err() != nil:
+		s.end(s.interruption(ctx))
+	}
+	runtime.Gosched()
+	s.instance.limit.Set(s.nextLimit(used))
+}
+
+// charge adds the bytes that the host is about to read from or write to guest
+// memory to the count, and is a check like those in the module. Without it a
+// guest could have the host fill its memory with random bytes all day for the
+// price of a few instructions.
+func (s *session) charge(ctx context.Context, bytes uint64) {
+	if bytes == 0 {
+		return // the count has to grow between two checks
+	}
+	used := s.instance.fuel.Get() + bytes
+	s.instance.fuel.Set(used)
+	if used > s.instance.limit.Get() {
+		s.refill(ctx)
+	}
+}

@@ -1,0 +1,42 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// hostFunc is one function that a guest may import. Its type is the gate's
+// ([rewrite.ImportType]), so that the two cannot differ.
+type hostFunc struct {
+	name string
+	do   func(ctx context.Context, s *session, a args) uint64
+}
+
+// args are a host function's parameters as the engine hands them over.
+type args []uint64
+
+// u32 returns an i32 parameter. Compiled code leaves garbage in the upper half
+// of the slot; the interpreter does not.
+func (a args) u32(i int) uint32 { return uint32(a[i]) }
+
+// Call implements api.GoFunction. The session travels in the context, because
+// one host function serves all calls.
+func (f hostFunc) Call(ctx context.Context, stack []uint64) {
+	s := ctx.Value(sessionKey{}).(*session)
+	result := f.do(ctx, s, stack)
+	if len(stack) > 0 { // room for a result; ignored when the type has none
+		stack[0] = result
+	}
+}
+
+// engineTypes names types in the engine's way. Both use the numbers of the
+// binary format.
+func engineTypes(types []wasm.ValType) []api.ValueType {
+	out := make([]api.ValueType, len(types))
+	for i, t := range types {
+		out[i] = api.ValueType(t)
+	}
+	return out
+}

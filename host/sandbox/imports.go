@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Imports is what the outside does for a guest. Every method is one recorded
+// effect. A method that panics with an error ends the guest there, and the
+// error is what Call returns.
+//
+// The methods are called from within Call, on its goroutine, with a context
+// that ends with the call's deadline. They must not call the same guest.
+type Imports interface {
+	// Now returns the time of day in Unix nanoseconds.
+	Now(ctx context.Context) int64
+
+	// Random returns 64 uniform bits.
+	Random(ctx context.Context) uint64
+
+	// Seed returns the key of the call's own generator, from which WASI's
+	// random_get is served. It is called at most once in a call.
+	Seed(ctx context.Context) [32]byte
+
+	// HTTP makes one exchange. The request is the guest's, unchecked. With
+	// status zero the first result is the response in message/http form;
+	// otherwise the status says what went wrong and the result is a text.
+	HTTP(ctx context.Context, request []byte) ([]byte, abi.Status)
+}
+
+// starlingFuncs is the import module of spec/abi.md.
+var starlingFuncs = []hostFunc{
+	{abi.ImportNow, importNow},
+	{abi.ImportRandom, importRandom},
+	{abi.ImportHTTP, importHTTP},
+}
+
+func importNow(ctx context.Context, s *session, _ args) uint64 {
+	return uint64(s.now(ctx, "starling:v1.now"))
+}
+
+// now asks for the time of day, and keeps the virtual clock from running
+// behind an answer that the guest has seen.
+func (s *session) now(ctx context.Context, name string) int64 {
+	s.effect(name, 8)
+	t := cross(s, func() int64 { return s.imports.Now(ctx) })
+	s.clock.observe(t)
+	return t
+}
+
+func importRandom(ctx context.Context, s *session, _ args) uint64 {
+	s.effect("starling:v1.random", 8)
+	return cross(s, func() uint64 { return s.imports.Random(ctx) })
+}
+
+// held is an answer of http that the guest has not fetched yet. There is one
+// at a time: a new exchange drops the old one.
+type held struct {
+	data   []byte
+	status abi.Status
+}
+
+// importHTTP makes one exchange, or with an empty request fetches what the
+// last one left.
+func importHTTP(ctx context.Context, s *session, a args) uint64 {
+	request, length, buf, capacity := a.u32(0), a.u32(1), a.u32(2), a.u32(3)
+	s.charge(ctx, uint64(length))
+	// Both areas are checked before anything happens: a wrong address must not
+	// cost the guest the answer to a request that has been sent.
+	s.need("http: the request", request, length)
+	s.need("http: the buffer", buf, capacity)
+	if length == 0 {
+		return uint64(s.fetch(ctx, buf, capacity))
+	}
+	return uint64(s.exchange(ctx, request, length, buf, capacity))
+}
+
+func (s *session) exchange(ctx context.Context, request, length, buf, capacity uint32) int64 {
+	s.effect("starling:v1.http", uint64(length))
+	message := s.copyOut(request, length)
+	answer := cross(s, func() held {
+		data, status := s.imports.HTTP(ctx, message)
+		return held{data, status}
+	})
+	s.held = &answer
+	s.recorded(uint64(len(answer.data)))
+	if answer.status != 0 {
+		return int64(answer.status)
+	}
+	return s.fetch(ctx, buf, capacity)
+}
+
+// fetch writes the held answer into the guest's buffer and lets go of it. When
+// it does not fit, nothing is written and it stays. Either way the guest
+// learns its length.
+func (s *session) fetch(ctx context.Context, buf, capacity uint32) int64 {
+	if s.held == nil {
+		return int64(abi.StatusNothingHeld)
+	}
+	length := len(s.held.data)
+	if length <= int(capacity) {
+		s.charge(ctx, uint64(length))
+		s.copyIn(buf, s.held.data)
+		s.held = nil
+	}
+	return int64(length)
+}
+
+// need ends the guest unless length bytes at address are in its memory. An
+// empty area is anywhere: Zig's empty slices point to 0xaaaaaaaa.
+func (s *session) need(what string, address, length uint32) {
+	if !s.instance.has(address, uint64(length)) {
+		s.end(s.failure(tool.ErrPanicked, outside(what, address, length)))
+	}
+}

@@ -1,0 +1,71 @@
+package sandbox
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/rewrite"
+)
+
+// Limits are the bounds of one call.
+type Limits = event.SandboxLimits
+
+// Bounds on the limits themselves. Beyond them a limit would not hold: a
+// module has at most 65536 pages, and the engine's own call stack, which is
+// not the same on every machine, has to be out of reach of Depth.
+const (
+	maxMemoryPages = 65536
+	maxDepth       = 1 << 20
+)
+
+// DefaultLimits returns the bounds of a call that nobody has asked to change.
+func DefaultLimits() Limits {
+	return Limits{
+		Fuel:        20_000_000_000,
+		MemoryPages: rewrite.DefaultMemoryPages,
+		Depth:       rewrite.DefaultDepth,
+		TimeoutMs:   5 * 60 * 1000,
+		InputBytes:  1 << 20,
+		OutputBytes: 1 << 20,
+		LogBytes:    64 << 10,
+		Effects:     1000,
+		EffectBytes: 8 << 20,
+	}
+}
+
+// complete gives every limit that is zero its default, so that nothing that a
+// guest does is ever unbounded.
+func complete(l Limits) (Limits, error) {
+	d := DefaultLimits()
+	fill(&l.Fuel, d.Fuel)
+	fill(&l.MemoryPages, d.MemoryPages)
+	fill(&l.Depth, d.Depth)
+	fill(&l.TimeoutMs, d.TimeoutMs)
+	fill(&l.InputBytes, d.InputBytes)
+	fill(&l.OutputBytes, d.OutputBytes)
+	fill(&l.LogBytes, d.LogBytes)
+	fill(&l.Effects, d.Effects)
+	fill(&l.EffectBytes, d.EffectBytes)
+	switch {
+	case l.MemoryPages > maxMemoryPages:
+		return l, fmt.Errorf("sandbox: a limit of %d memory pages: a module has at most %d", l.MemoryPages, maxMemoryPages)
+	case l.Depth > maxDepth:
+		return l, fmt.Errorf("sandbox: a depth limit of %d: at most %d can be kept on every engine", l.Depth, maxDepth)
+	case l.Fuel > math.MaxInt64:
+		return l, fmt.Errorf("sandbox: a fuel limit of %d: the counter ends at %d", l.Fuel, int64(math.MaxInt64))
+	case l.TimeoutMs < 0 || l.TimeoutMs > maxTimeoutMs:
+		return l, fmt.Errorf("sandbox: a timeout of %d ms is not between 1 and %d", l.TimeoutMs, int64(maxTimeoutMs))
+	}
+	return l, nil
+}
+
+// maxTimeoutMs is the longest time that fits a time.Duration.
+const maxTimeoutMs = math.MaxInt64 / 1_000_000
+
+func fill[T comparable](limit *T, standard T) {
+	var zero T
+	if *limit == zero {
+		*limit = standard
+	}
+}
