@@ -7,6 +7,9 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/starling-host/starling/abi"
 )
 
 // errStopped is what the refill function of a test guest panics with when the
@@ -26,8 +29,9 @@ type guest struct {
 	refill             func(*guest) // called by the guest
 }
 
-// newRuntime returns a runtime that offers refill, and the allowed imports as
-// functions that return zero.
+// newRuntime returns a runtime that offers refill, WASI with clocks and
+// randomness that repeat, and the contract's imports as functions that return
+// zero.
 func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **guest) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
@@ -44,18 +48,15 @@ func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **gues
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosts := map[string]wazero.HostModuleBuilder{}
-	for _, im := range AllowedImports() {
-		if hosts[im.Module] == nil {
-			hosts[im.Module] = r.NewHostModuleBuilder(im.Module)
-		}
-		hosts[im.Module].NewFunctionBuilder().
-			WithGoFunction(api.GoFunc(zeroResult), apiTypes(im.Type.Params), apiTypes(im.Type.Results)).Export(im.Name)
+	wasi_snapshot_preview1.MustInstantiate(ctx, r)
+	contract := r.NewHostModuleBuilder(abi.Version)
+	for name := range abiImports {
+		im, _ := ImportType(abi.Version, name)
+		contract.NewFunctionBuilder().
+			WithGoFunction(api.GoFunc(zeroResult), apiTypes(im.Params), apiTypes(im.Results)).Export(name)
 	}
-	for _, h := range hosts {
-		if _, err := h.Instantiate(ctx); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := contract.Instantiate(ctx); err != nil {
+		t.Fatal(err)
 	}
 	return r
 }

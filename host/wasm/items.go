@@ -94,7 +94,8 @@ func (r *Reader) global() Global {
 }
 
 func (r *Reader) export() Export {
-	e := Export{Offset: r.pos, Name: r.Name(), Kind: ExternKind(r.Byte()), Index: r.U32()}
+	e := Export{Offset: r.pos}
+	e.Name, e.Kind, e.Index = r.Name(), ExternKind(r.Byte()), r.U32()
 	if e.Kind > ExternGlobal {
 		r.failAt(e.Offset, "unknown kind of export %d", e.Kind)
 	}
@@ -104,7 +105,8 @@ func (r *Reader) export() Export {
 // constant reads a constant expression. More than one instruction is the
 // extended form that this package does not know.
 func (r *Reader) constant() Const {
-	c := Const{Pos: r.pos, Op: Op(r.Byte())}
+	c := Const{Pos: r.pos}
+	c.Op = Op(r.Byte())
 	switch c.Op {
 	case OpI32Const:
 		c.Value = uint64(int64(r.S32()))
