@@ -19,18 +19,20 @@ const (
 
 // The initial bytes of the simple values and of the three widths of floats.
 const (
-	cborFalse = 0xf4
-	cborTrue  = 0xf5
-	cborNull  = 0xf6
-	cborHalf  = 0xf9
-	cborFloat = 0xfa
-	cborDbl   = 0xfb
+	cborFalse  = 0xf4
+	cborTrue   = 0xf5
+	cborNull   = 0xf6
+	cborHalf   = 0xf9
+	cborSingle = 0xfa
+	cborDouble = 0xfb
 )
 
-// The tags of big integers, RFC 8949 section 3.4.3.
+// The tags of RFC 8949 sections 3.4.1 to 3.4.3: times and big integers.
 const (
-	tagPosBig = 2
-	tagNegBig = 3
+	tagTimeText   = 0
+	tagTimeNumber = 1
+	tagPosBig     = 2
+	tagNegBig     = 3
 )
 
 // AppendUint appends the encoding of u to dst.
@@ -104,12 +106,12 @@ func appendFloat(dst []byte, f float64) []byte {
 		return append(dst, cborHalf, 0x7e, 0x00)
 	}
 	if float64(single) != f {
-		return binary.BigEndian.AppendUint64(append(dst, cborDbl), math.Float64bits(f))
+		return binary.BigEndian.AppendUint64(append(dst, cborDouble), math.Float64bits(f))
 	}
 	if half, exact := toHalf(single); exact {
 		return binary.BigEndian.AppendUint16(append(dst, cborHalf), half)
 	}
-	return binary.BigEndian.AppendUint32(append(dst, cborFloat), math.Float32bits(single))
+	return binary.BigEndian.AppendUint32(append(dst, cborSingle), math.Float32bits(single))
 }
 
 // toHalf converts f, which is not NaN, to IEEE 754 binary16, and reports

@@ -24,7 +24,6 @@ const (
 )
 
 var (
-	anyMap  = reflect.TypeFor[map[string]any]()
 	encMode = newEncMode()
 	decMode = newDecMode()
 )
@@ -46,14 +45,16 @@ func newEncMode() cbor.EncMode {
 func newDecMode() cbor.DecMode {
 	const unlimited = 1<<31 - 1 // counts are bounded by the bytes at hand
 	m, err := cbor.DecOptions{
-		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		IndefLength:      cbor.IndefLengthForbidden,
-		UTF8:             cbor.UTF8RejectInvalid,
-		IntDec:           cbor.IntDecConvertSignedOrBigInt,
-		DefaultMapType:   anyMap,
-		MaxNestedLevels:  MaxNesting,
-		MaxArrayElements: unlimited,
-		MaxMapPairs:      unlimited,
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		UTF8:              cbor.UTF8RejectInvalid,
+		IntDec:            cbor.IntDecConvertSignedOrBigInt,
+		BigIntDec:         cbor.BigIntDecodePointer,
+		DefaultMapType:    reflect.TypeFor[map[string]any](),
+		FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+		MaxNestedLevels:   MaxNesting,
+		MaxArrayElements:  unlimited,
+		MaxMapPairs:       unlimited,
 	}.DecMode()
 	if err != nil {
 		panic(err)
@@ -65,14 +66,14 @@ func newDecMode() cbor.DecMode {
 // their cbor tag, else their json tag, else their Go name.
 //
 // It refuses what [Valid] would refuse: text that is not UTF-8, a [Raw] inside
-// v that is not canonical, nesting beyond [MaxNesting]. Whatever it returns can
-// therefore be read back.
+// v that is not canonical, nesting that reaches [MaxNesting], so that one more
+// map, the envelope, fits around it. Whatever it returns can be read back.
 func Marshal(v any) ([]byte, error) {
 	b, err := encMode.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
 	}
-	if err := Valid(b); err != nil {
+	if err := validWithin(b, 1); err != nil {
 		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
 	}
 	return b, nil

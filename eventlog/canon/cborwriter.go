@@ -7,11 +7,11 @@ import (
 
 // cborWriter writes canonical CBOR.
 type cborWriter struct {
+	layout
 	buf []byte
-	members
 }
 
-func (w *cborWriter) null() { w.buf = append(w.buf, cborNull) }
+func (w *cborWriter) null() { w.buf = AppendNull(w.buf) }
 
 func (w *cborWriter) boolean(v bool) {
 	if v {
@@ -30,37 +30,28 @@ func (w *cborWriter) text(s []byte) {
 }
 
 // open leaves one byte for the head, which is enough for up to 23 elements.
-func (w *cborWriter) open(isMap bool) container {
-	c := container{isMap: isMap, start: len(w.buf), first: len(w.list)}
+func (w *cborWriter) open(isMap bool) {
+	w.begin(isMap, len(w.buf))
 	w.buf = append(w.buf, 0)
-	return c
 }
 
-func (w *cborWriter) element(c *container) { c.count++ }
-
-func (w *cborWriter) key(c *container, key []byte, at int) {
-	w.add(c, member{key: key, at: at, start: len(w.buf)}, compareText)
+func (w *cborWriter) key(key []byte, at int) {
+	w.beginMember(member{key: key, at: at, start: len(w.buf)}, compareText)
 	w.text(key)
 }
 
-func (w *cborWriter) done(c *container) {
-	if c.isMap {
-		w.list[len(w.list)-1].end = len(w.buf)
-	}
-}
+func (w *cborWriter) done() { w.endElement(len(w.buf)) }
 
-func (w *cborWriter) close(c *container) (duplicate int) {
-	duplicate = -1
+func (w *cborWriter) close() (duplicate int) {
+	c, duplicate := w.end(w.buf, compareText)
 	major := byte(majorArray)
 	if c.isMap {
 		major = majorMap
-		duplicate = w.sort(c, w.buf, compareText)
 	}
-	body := c.start + 1
+	body, end := c.start+1, len(w.buf)
 	if grow := headSize(uint64(c.count)) - 1; grow > 0 {
-		n := len(w.buf)
 		w.buf = append(w.buf, make([]byte, grow)...)
-		copy(w.buf[body+grow:], w.buf[body:n])
+		copy(w.buf[body+grow:], w.buf[body:end])
 	}
 	appendHead(w.buf[:c.start], major, uint64(c.count)) // into the room made for it
 	return duplicate

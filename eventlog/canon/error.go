@@ -54,7 +54,7 @@ func (p *parser) duplicate(at int) error {
 		return err
 	}
 	p.pos = at
-	return p.fail("key "+strconv.Quote(clip(string(key)))+" appears twice in one object", "")
+	return inside(p.fail("key "+strconv.Quote(clip(string(key)))+" appears twice in one object", ""), string(key))
 }
 
 // inside adds the key or index through which a value with an error was

@@ -1,5 +1,9 @@
 package canon
 
+// MaxDigits is how many decimal digits an integer of a JSON document may have.
+// Conversion between bases takes more than linear time, so there is a bound.
+const MaxDigits = 1024
+
 // JSON returns the canonical form of a JSON document (RFC 8259), or a
 // [*SyntaxError].
 //
@@ -32,29 +36,4 @@ func FromJSON(doc []byte) (Raw, error) {
 		return nil, err
 	}
 	return w.buf, nil
-}
-
-// writer receives a document in the order in which it is read.
-type writer interface {
-	null()
-	boolean(v bool)
-	integer(v integer)
-	float(f float64)
-	text(s []byte)
-
-	open(isMap bool) container
-	element(c *container)                 // before each element of an array
-	key(c *container, key []byte, at int) // before each value of an object
-	done(c *container)                    // after each element or value
-	close(c *container) (duplicate int)   // position of a second equal key, or -1
-}
-
-// container is the state of one array or object that is being written. The
-// reader keeps it, so that writers need no stack of their own.
-type container struct {
-	isMap    bool
-	start    int  // of the container in the writer's buffer
-	count    int  // of elements or members so far
-	first    int  // of the members in the writer's list
-	unsorted bool // a key came that is not greater than the one before
 }

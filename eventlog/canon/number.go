@@ -6,13 +6,6 @@ import (
 	"strconv"
 )
 
-// MaxDigits is how many decimal digits an integer may have in JSON. Conversion
-// between bases takes more than linear time, so a bound is needed.
-const MaxDigits = 1024
-
-// maxBigBytes is the length of the largest integer of MaxDigits digits.
-const maxBigBytes = 426 // ceil(1024 * log2(10) / 8)
-
 // integer is any integer. When big is nil the value is arg, or -1-arg if
 // negative; otherwise it is big, which then fits no such form.
 type integer struct {
@@ -51,6 +44,22 @@ func fromBig(x *big.Int) integer {
 		return integer{negative: x.Sign() < 0, arg: arg.Uint64()}
 	}
 	return integer{big: x}
+}
+
+// bigFromBytes is the big integer that is, or whose complement is, the bytes b.
+// It is nil when that has more than [MaxDigits] digits.
+func bigFromBytes(b []byte, negative bool) *big.Int {
+	if len(b) > MaxDigits/2 { // a byte has more than two digits
+		return nil
+	}
+	x := new(big.Int).SetBytes(b)
+	if negative {
+		x.Not(x)
+	}
+	if digits := len(new(big.Int).Abs(x).Text(10)); digits > MaxDigits {
+		return nil
+	}
+	return x
 }
 
 func (v integer) appendDecimal(dst []byte) []byte {

@@ -108,61 +108,59 @@ func (p *parser) literal() error {
 }
 
 func (p *parser) array(depth int) error {
-	c := p.w.open(false)
+	p.w.open(false)
 	p.pos++
 	p.space()
 	if p.peek() == ']' {
 		p.pos++
-		p.w.close(&c)
+		p.w.close()
 		return nil
 	}
-	for {
+	for i := 0; ; i++ {
 		p.space()
-		p.w.element(&c)
 		if err := p.value(depth); err != nil {
-			return inside(err, strconv.Itoa(c.count-1))
+			return inside(err, strconv.Itoa(i))
 		}
-		p.w.done(&c)
-		more, err := p.more(']')
-		if err != nil {
+		p.w.done()
+		if more, err := p.more(']'); err != nil {
 			return err
-		}
-		if !more {
-			p.w.close(&c)
+		} else if !more {
+			p.w.close()
 			return nil
 		}
 	}
 }
 
 func (p *parser) object(depth int) error {
-	c := p.w.open(true)
+	p.w.open(true)
 	p.pos++
 	p.space()
 	if p.peek() == '}' {
 		p.pos++
-		p.w.close(&c)
+		p.w.close()
 		return nil
 	}
 	for {
-		if err := p.member(&c, depth); err != nil {
+		p.space()
+		if err := p.member(depth); err != nil {
 			return err
 		}
-		more, err := p.more('}')
-		if err != nil {
+		if more, err := p.more('}'); err != nil {
 			return err
+		} else if !more {
+			return p.closeObject()
 		}
-		if more {
-			continue
-		}
-		if at := p.w.close(&c); at >= 0 {
-			return p.duplicate(at)
-		}
-		return nil
 	}
 }
 
-func (p *parser) member(c *container, depth int) error {
-	p.space()
+func (p *parser) closeObject() error {
+	if at := p.w.close(); at >= 0 {
+		return p.duplicate(at)
+	}
+	return nil
+}
+
+func (p *parser) member(depth int) error {
 	at := p.pos
 	if p.peek() != '"' {
 		return p.fail("expected a key, found "+p.here(), p.keyHint())
@@ -177,11 +175,11 @@ func (p *parser) member(c *container, depth int) error {
 	}
 	p.pos++
 	p.space()
-	p.w.key(c, key, at)
+	p.w.key(key, at)
 	if err := p.value(depth); err != nil {
 		return inside(err, string(key))
 	}
-	p.w.done(c)
+	p.w.done()
 	return nil
 }
 
@@ -204,57 +202,47 @@ func (p *parser) more(end byte) (bool, error) {
 func (p *parser) string() ([]byte, error) {
 	p.pos++
 	start := p.pos
-	for p.pos < len(p.doc) {
-		switch c := p.doc[p.pos]; {
-		case c == '"':
-			p.pos++
-			return p.doc[start : p.pos-1], nil
-		case c == '\\':
-			return p.escaped(append([]byte(nil), p.doc[start:p.pos]...))
-		case c < ' ' || c >= utf8.RuneSelf:
-			if err := p.rune(); err != nil {
-				return nil, err
-			}
-		default:
-			p.pos++
-		}
+	if err := p.run(); err != nil {
+		return nil, err
 	}
-	return nil, p.fail("the document ends inside a string", "")
+	s := p.doc[start:p.pos:p.pos] // full, so that appending copies
+	for p.doc[p.pos] == '\\' {
+		r, err := p.escape()
+		if err != nil {
+			return nil, err
+		}
+		s = utf8.AppendRune(s, r)
+		start = p.pos
+		if err := p.run(); err != nil {
+			return nil, err
+		}
+		s = append(s, p.doc[start:p.pos]...)
+	}
+	p.pos++
+	return s, nil
 }
 
-// escaped goes on with a string whose beginning has been read into s.
-func (p *parser) escaped(s []byte) ([]byte, error) {
-	for p.pos < len(p.doc) {
-		start := p.pos
-		switch c := p.doc[p.pos]; {
-		case c == '"':
-			p.pos++
-			return s, nil
-		case c == '\\':
-			r, err := p.escape()
-			if err != nil {
-				return nil, err
-			}
-			s = utf8.AppendRune(s, r)
-		default:
-			if err := p.rune(); err != nil {
-				return nil, err
-			}
-			s = append(s, p.doc[start:p.pos]...)
+// run skips the characters of a string that stand for themselves, up to a
+// quote or backslash.
+func (p *parser) run() error {
+	for {
+		i := p.pos
+		for i < len(p.doc) && p.doc[i] >= ' ' && p.doc[i] < utf8.RuneSelf && p.doc[i] != '"' && p.doc[i] != '\\' {
+			i++
 		}
+		p.pos = i
+		switch {
+		case i == len(p.doc):
+			return p.fail("the document ends inside a string", "")
+		case p.doc[i] == '"', p.doc[i] == '\\':
+			return nil
+		case p.doc[i] < ' ':
+			return p.fail("control character "+p.here()+" in a string", "write it as an escape")
+		}
+		r, size := utf8.DecodeRune(p.doc[i:])
+		if r == utf8.RuneError && size == 1 {
+			return p.fail("invalid UTF-8 in a string: "+p.here(), "encode the document as UTF-8")
+		}
+		p.pos += size
 	}
-	return nil, p.fail("the document ends inside a string", "")
-}
-
-// rune skips one character of a string.
-func (p *parser) rune() error {
-	if c := p.doc[p.pos]; c < ' ' {
-		return p.fail("control character "+p.here()+" in a string", "write it as an escape")
-	}
-	r, size := utf8.DecodeRune(p.doc[p.pos:])
-	if r == utf8.RuneError && size == 1 {
-		return p.fail("invalid UTF-8 in a string: "+p.here(), "encode the document as UTF-8")
-	}
-	p.pos += size
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"math/big"
 	"unicode"
 	"unicode/utf8"
 )
@@ -18,7 +17,8 @@ import (
 func ToJSON(raw Raw) ([]byte, error) { return toJSON(raw, false) }
 
 // Render returns JSON that shows any canonical item to people. An item that
-// [ToJSON] accepts looks the same here. Of the rest,
+// [ToJSON] accepts looks the same here, except that characters which are not
+// printable are escaped, so that no value can drive a terminal. Of the rest,
 //
 //	byte strings of printable text  are {"$text":"GET / HTTP/1.1\r\n"}
 //	other byte strings              are "h'0a1b'", as in CBOR diagnostic notation
@@ -36,9 +36,9 @@ func toJSON(raw Raw, human bool) ([]byte, error) {
 		return nil, err
 	}
 	r := renderer{reader: reader{data: raw}, human: human}
-	r.buf = make([]byte, 0, 2*len(raw))
+	r.buf, r.safe = make([]byte, 0, 2*len(raw)), human
 	if err := r.item(0); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("canon: no JSON for this: %w", err)
 	}
 	return r.buf, nil
 }
@@ -80,15 +80,14 @@ func (r *renderer) item(depth int) error {
 }
 
 func (r *renderer) array(n uint64, depth int) error {
-	c := r.open(false)
+	r.open(false)
 	for range n {
-		r.element(&c)
 		if err := r.item(depth); err != nil {
 			return err
 		}
-		r.done(&c)
+		r.done()
 	}
-	r.close(&c)
+	r.close()
 	return nil
 }
 
@@ -100,20 +99,20 @@ func (r *renderer) object(at int, n uint64, depth int) error {
 		}
 		return r.pairs(n, depth)
 	}
-	c := r.open(true)
+	r.open(true)
 	for range n {
 		keyAt := r.off
 		key, err := r.string()
 		if err != nil {
 			return err
 		}
-		r.key(&c, key, keyAt)
+		r.key(key, keyAt)
 		if err := r.item(depth); err != nil {
 			return err
 		}
-		r.done(&c)
+		r.done()
 	}
-	r.close(&c)
+	r.close()
 	return nil
 }
 
@@ -133,15 +132,14 @@ func (r *renderer) textKeys(n uint64) bool {
 // pairs writes {"$map":[[key,value],...]}.
 func (r *renderer) pairs(n uint64, depth int) error {
 	r.buf = append(r.buf, `{"$map":`...)
-	list := r.open(false)
+	r.open(false)
 	for range n {
 		if err := r.array(2, depth); err != nil {
 			return err
 		}
-		r.done(&list)
-		list.count++
+		r.done()
 	}
-	r.close(&list)
+	r.close()
 	r.buf = append(r.buf, '}')
 	return nil
 }
@@ -155,7 +153,9 @@ func (r *renderer) byteString(at int, n uint64) error {
 	case !r.human:
 		return r.errorAt(at, "a byte string")
 	case printable(b):
-		r.buf = append(appendString(append(r.buf, `{"$text":`...), b), '}')
+		r.buf = append(r.buf, `{"$text":`...)
+		r.text(b)
+		r.buf = append(r.buf, '}')
 	default:
 		r.buf = append(hex.AppendEncode(append(r.buf, `"h'`...), b), `'"`...)
 	}
@@ -197,15 +197,9 @@ func (r *renderer) bigInteger(at int, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	if len(b) <= maxBigBytes {
-		x := new(big.Int).SetBytes(b)
-		if tag == tagNegBig {
-			x.Not(x)
-		}
-		if len(x.Text(10)) <= MaxDigits+1 {
-			r.integer(integer{big: x})
-			return nil
-		}
+	if x := bigFromBytes(b, tag == tagNegBig); x != nil {
+		r.integer(integer{big: x})
+		return nil
 	}
 	if !r.human {
 		return r.errorAt(at, "an integer of more than %d digits", MaxDigits)

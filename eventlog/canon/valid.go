@@ -2,7 +2,6 @@ package canon
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"unicode/utf8"
@@ -17,8 +16,17 @@ import (
 // integers are those that no integer can hold, NaN is f97e00, and nothing
 // nests deeper than [MaxNesting].
 func Valid(data []byte) error {
+	if err := validWithin(data, 0); err != nil {
+		return fmt.Errorf("canon: %w", err)
+	}
+	return nil
+}
+
+// validWithin is [Valid] for an item that is going to be inside of that many
+// arrays and maps.
+func validWithin(data []byte, outer int) error {
 	r := reader{data: data}
-	if err := r.check(0); err != nil {
+	if err := r.check(outer); err != nil {
 		return err
 	}
 	if r.off != len(data) {
@@ -41,16 +49,16 @@ type head struct {
 }
 
 func (r *reader) errorAt(off int, format string, args ...any) error {
-	return fmt.Errorf("canon: byte %d: %s", off, fmt.Sprintf(format, args...))
+	return fmt.Errorf("byte %d: %s", off, fmt.Sprintf(format, args...))
 }
 
-var errTruncated = errors.New("canon: the item ends early")
+func (r *reader) truncated() error { return r.errorAt(len(r.data), "the item ends early") }
 
 // head reads the head of the next item and refuses one that is longer than
 // necessary.
 func (r *reader) head() (head, error) {
 	if r.off >= len(r.data) {
-		return head{}, errTruncated
+		return head{}, r.truncated()
 	}
 	at := r.off
 	b := r.data[at]
@@ -68,7 +76,7 @@ func (r *reader) head() (head, error) {
 	}
 	size := 1 << (h.info - 24)
 	if len(r.data)-r.off < size {
-		return h, errTruncated
+		return h, r.truncated()
 	}
 	for _, c := range r.data[r.off : r.off+size] {
 		h.arg = h.arg<<8 | uint64(c)
@@ -142,7 +150,7 @@ func (r *reader) check(depth int) error {
 // bytes takes the next n bytes.
 func (r *reader) bytes(n uint64) ([]byte, error) {
 	if n > uint64(len(r.data)-r.off) {
-		return nil, errTruncated
+		return nil, r.truncated()
 	}
 	b := r.data[r.off : r.off+int(n)]
 	r.off += int(n)
@@ -202,14 +210,31 @@ func (r *reader) checkMap(n uint64, depth int) error {
 	return nil
 }
 
+// checkTag reads what is tagged. For the four tags whose content RFC 8949
+// fixes it must be of the right kind, because codecs insist on that.
 func (r *reader) checkTag(at int, tag uint64, depth int) error {
 	content := r.off
 	if err := r.check(depth); err != nil {
 		return err
 	}
-	if tag != tagPosBig && tag != tagNegBig {
-		return nil
+	b := r.data[content]
+	switch tag {
+	case tagTimeText:
+		if b>>5 != majorText {
+			return r.errorAt(content, "tag 0 is for text")
+		}
+	case tagTimeNumber:
+		if b>>5 > majorNegint && (b < cborHalf || b > cborDouble) {
+			return r.errorAt(content, "tag 1 is for numbers")
+		}
+	case tagPosBig, tagNegBig:
+		return r.checkBig(at, content)
 	}
+	return nil
+}
+
+// checkBig refuses a big integer that an integer could hold.
+func (r *reader) checkBig(at, content int) error {
 	if r.data[content]>>5 != majorBytes {
 		return r.errorAt(content, "a big integer must be a byte string")
 	}

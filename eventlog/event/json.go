@@ -32,7 +32,7 @@ func ToJSON(e Event) ([]byte, error) {
 	line = append(line, `","payload":`...)
 	line = append(line, payload...)
 	line = append(line, `,"run_id":`...)
-	line = canon.AppendJSONString(line, e.RunID)
+	line = canon.AppendString(line, e.RunID)
 	line = append(line, `,"seq":`...)
 	line = strconv.AppendUint(line, e.Seq, 10)
 	line = append(line, `,"ts":`...)

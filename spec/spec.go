@@ -1,0 +1,41 @@
+package spec
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+)
+
+//go:embed vectors
+var files embed.FS
+
+// Vectors returns the named file of the folder vectors, as in "json.jsonl".
+func Vectors(name string) ([]byte, error) {
+	b, err := files.ReadFile("vectors/" + name)
+	if err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
+	}
+	return b, nil
+}
+
+// Lines decodes each line of the named file into a T. A field that T does not
+// have is an error, because a test that overlooks it would prove less than it
+// seems to.
+func Lines[T any](name string) ([]T, error) {
+	b, err := Vectors(name)
+	if err != nil {
+		return nil, err
+	}
+	var all []T
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	for dec.More() {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			return nil, fmt.Errorf("spec: vectors/%s, entry %d: %w", name, len(all)+1, err)
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
