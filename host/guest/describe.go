@@ -1,0 +1,144 @@
+package guest
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// Bounds on a description. It is shown to models and to people, so it is text
+// that has been cleaned, not bytes.
+const (
+	maxTools            = 64
+	maxDescriptionBytes = 4 << 10
+	maxEffects          = 64
+)
+
+var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
+
+// parseDescription reads the document that starling_describe returned.
+// Anything that is wrong with it refuses the module: a tool that lies about
+// itself is not called to see what it does.
+func parseDescription(doc []byte) ([]*Tool, error) {
+	clean, err := canon.JSON(doc)
+	if err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", err)
+	}
+	var d abi.Description
+	dec := json.NewDecoder(strings.NewReader(string(clean)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil {
+		return nil, err
+	}
+	if len(d.Tools) == 0 || len(d.Tools) > maxTools {
+		return nil, fmt.Errorf("lists %d tools, not 1 to %d", len(d.Tools), maxTools)
+	}
+	seen := map[string]bool{}
+	tools := make([]*Tool, len(d.Tools))
+	for i, t := range d.Tools {
+		if seen[t.Name] {
+			return nil, fmt.Errorf("lists tool %q twice", t.Name)
+		}
+		seen[t.Name] = true
+		if tools[i], err = newTool(t); err != nil {
+			return nil, fmt.Errorf("tool %d (%q): %w", i+1, t.Name, err)
+		}
+	}
+	return tools, nil
+}
+
+func newTool(d abi.ToolDescription) (*Tool, error) {
+	if !toolName.MatchString(d.Name) {
+		return nil, fmt.Errorf("name must match %s", toolName)
+	}
+	if err := checkText(d.Description); err != nil {
+		return nil, fmt.Errorf("description: %w", err)
+	}
+	if err := checkEffects(d.Effects); err != nil {
+		return nil, fmt.Errorf("effects: %w", err)
+	}
+	t := &Tool{desc: d}
+	if !isObjectSchema(d.InputSchema) {
+		return nil, fmt.Errorf(`input_schema: must be an object schema ("type": "object")`)
+	}
+	var err error
+	if t.input, err = compileSchema(d.InputSchema); err != nil {
+		return nil, fmt.Errorf("input_schema: %w", err)
+	}
+	if len(d.OutputSchema) == 0 {
+		return t, nil
+	}
+	if t.output, err = compileSchema(d.OutputSchema); err != nil {
+		return nil, fmt.Errorf("output_schema: %w", err)
+	}
+	return t, nil
+}
+
+// checkText refuses what is invisible to a reader but not to a model: control
+// characters, bidirectional overrides, zero-width characters and the tag
+// characters in which instructions have been smuggled.
+func checkText(s string) error {
+	if len(s) > maxDescriptionBytes {
+		return fmt.Errorf("is %d bytes, more than %d", len(s), maxDescriptionBytes)
+	}
+	for i, r := range s {
+		if r == '\n' || r == '\t' {
+			continue
+		}
+		if r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) {
+			return fmt.Errorf("has the invisible character %U at byte %d", r, i)
+		}
+	}
+	return nil
+}
+
+func checkEffects(hosts []string) error {
+	if len(hosts) > maxEffects {
+		return fmt.Errorf("%d hosts, more than %d", len(hosts), maxEffects)
+	}
+	for _, h := range hosts {
+		if h == "" || len(h) > 260 || strings.ContainsFunc(h, notHostRune) {
+			return fmt.Errorf("%q is not HOST or HOST:PORT", h)
+		}
+	}
+	return nil
+}
+
+func notHostRune(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-:*[]", r))
+}
+
+// describeCommand is the description of a WASI command, which has none of its
+// own: it is named after its file and takes any document.
+func describeCommand(file string) *Tool {
+	return &Tool{desc: abi.ToolDescription{
+		Name:        commandName(file),
+		Description: "A WASI command: the input document on its stdin, its stdout is the result.",
+		InputSchema: abi.JSON(`true`),
+	}}
+}
+
+// commandName makes a tool's name of a file's name.
+func commandName(file string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return unicode.ToLower(r)
+		}
+		return '-'
+	}, strings.TrimSuffix(file, ".wasm"))
+	name = strings.TrimLeft(name, "0123456789-_")
+	name = name[:min(len(name), 64)]
+	if name == "" {
+		return "command"
+	}
+	return name
+}

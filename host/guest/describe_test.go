@@ -1,0 +1,79 @@
+package guest
+
+import (
+	"strings"
+	"testing"
+)
+
+func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
+
+func TestParseDescriptionRefuses(t *testing.T) {
+	const schema = `"input_schema":{"type":"object"}`
+	for name, c := range map[string]struct{ doc, want string }{
+		"no JSON":                    {`hello`, "is not JSON"},
+		"a duplicate key":            {`{"tools":[],"tools":[]}`, "is not JSON"},
+		"no tools":                   {`{"tools":[]}`, "lists 0 tools"},
+		"an unknown field":           {`{"tools":[],"more":1}`, "unknown field"},
+		"a name with a space":        {describeOne(`{"name":"a b","description":"",` + schema + `}`), "name must match"},
+		"an empty name":              {describeOne(`{"name":"","description":"",` + schema + `}`), "name must match"},
+		"two tools of one name":      {`{"tools":[{"name":"a","description":"",` + schema + `},{"name":"a","description":"",` + schema + `}]}`, "twice"},
+		"no input schema":            {describeOne(`{"name":"a","description":""}`), "must be an object schema"},
+		"an input that is no object": {describeOne(`{"name":"a","description":"","input_schema":{"type":"string"}}`), "must be an object schema"},
+		"a schema that is no schema": {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","properties":[]}}`), "input_schema"},
+		"an output that lies":        {describeOne(`{"name":"a","description":"",` + schema + `,"output_schema":{"type":"objekt"}}`), "output_schema"},
+		"a description with an override": {
+			describeOne(`{"name":"a","description":"safe \u202e elif eteled",` + schema + `}`), "invisible character U+202E"},
+		"a description with tag characters": {
+			describeOne(`{"name":"a","description":"\udb40\udc41",` + schema + `}`), "invisible character U+E0041"},
+		"a description with an escape": {
+			describeOne(`{"name":"a","description":"\u001b[2J",` + schema + `}`), "invisible character U+001B"},
+		"a description of a book": {
+			describeOne(`{"name":"a","description":"` + strings.Repeat("x", 5000) + `",` + schema + `}`), "more than 4096"},
+		"an effect that is a URL": {
+			describeOne(`{"name":"a","description":"",` + schema + `,"effects":["https://example.com/x"]}`), "is not HOST or HOST:PORT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseDescription([]byte(c.doc))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want one that contains %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseDescriptionAccepts(t *testing.T) {
+	tools, err := parseDescription([]byte(`{"tools":[{
+		"name":"customer_lookup","description":"Finds a customer.\nBy id.",
+		"input_schema":{"type":"object","properties":{"id":{"type":"string"}},"required":["id"]},
+		"output_schema":{"type":"object"},
+		"effects":["api.example.com","127.0.0.1:8080"],"idempotent":true,
+		"limits":{"fuel":1000000,"timeout_ms":500}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := tools[0]
+	if tool.Name() != "customer_lookup" || !tool.Describe().Idempotent || tool.Describe().Limits.Fuel != 1000000 {
+		t.Errorf("got %+v", tool.Describe())
+	}
+	if err := tool.CheckInput([]byte(`{"id":42}`)); err == nil || !strings.Contains(err.Error(), "/id: ") {
+		t.Errorf("a number passed for a string: %v", err)
+	}
+	if err := tool.CheckInput([]byte(`{"id":"42"}`)); err != nil {
+		t.Errorf("a good input was refused: %v", err)
+	}
+}
+
+func TestCommandName(t *testing.T) {
+	for file, want := range map[string]string{
+		"wc.wasm":                         "wc",
+		"My Tool 2.wasm":                  "my-tool-2",
+		"2048.wasm":                       "command",
+		"":                                "command",
+		"été.wasm":                        "t-",
+		strings.Repeat("a", 99) + ".wasm": strings.Repeat("a", 64),
+	} {
+		if got := commandName(file); got != want {
+			t.Errorf("commandName(%q) = %q, want %q", file, got, want)
+		}
+	}
+}

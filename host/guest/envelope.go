@@ -1,0 +1,91 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// maxMessageBytes bounds what of a guest's error message is kept.
+const maxMessageBytes = 8 << 10
+
+// Error is a failure that the guest itself reported.
+type Error struct {
+	Kind       abi.ErrorKind
+	Message    string
+	RetryAfter time.Duration // for abi.ErrorSnooze; zero otherwise
+}
+
+// Error returns the guest's message.
+func (e *Error) Error() string { return e.Message }
+
+// Is makes a transient failure match tool.ErrTransient, so that an idempotent
+// call is tried again.
+func (e *Error) Is(target error) bool {
+	return target == tool.ErrTransient && e.Kind == abi.ErrorTransient
+}
+
+// sealInput makes the document that starling_execute receives.
+func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
+	return json.Marshal(abi.Input{
+		Tool:    name,
+		Input:   abi.JSON(input),
+		Context: abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: call.Attempt},
+	})
+}
+
+// openOutput reads the document that starling_execute returned: the output, or
+// the failure that the guest reports.
+func openOutput(doc []byte) ([]byte, error) {
+	clean, err := canon.JSON(doc)
+	if err != nil {
+		return nil, fmt.Errorf("guest: the tool returned no JSON document: %w", err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(clean, &members); err != nil || len(members) != 1 {
+		return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
+	}
+	if output, ok := members["output"]; ok {
+		return output, nil
+	}
+	failure, ok := members["error"]
+	if !ok {
+		return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
+	}
+	return nil, reported(failure)
+}
+
+// reported reads the guest's own error. An unknown kind is an ordinary
+// failure: the message is what matters to whoever called.
+func reported(doc []byte) error {
+	var e abi.Error
+	if err := json.Unmarshal(doc, &e); err != nil {
+		return fmt.Errorf("guest: the tool returned an error that cannot be read: %w", err)
+	}
+	failure := &Error{Kind: abi.ErrorTool, Message: clip(e.Message)}
+	switch e.Kind {
+	case abi.ErrorTransient, abi.ErrorCancel, abi.ErrorDiscard:
+		failure.Kind = e.Kind
+	case abi.ErrorSnooze:
+		failure.Kind = e.Kind
+		failure.RetryAfter = time.Duration(min(max(e.RetryAfterMs, 0), int64(24*time.Hour/time.Millisecond))) * time.Millisecond
+	}
+	if failure.Message == "" {
+		failure.Message = "the tool failed and gave no reason"
+	}
+	return failure
+}
+
+func clip(s string) string {
+	if len(s) <= maxMessageBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessageBytes], "") + "..."
+}

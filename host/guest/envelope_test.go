@@ -1,0 +1,65 @@
+package guest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+func TestSealInput(t *testing.T) {
+	got, err := sealInput("dice", []byte(`{"rolls":2}`), step.Call{RunID: "R", CallID: "C", Attempt: 3})
+	want := `{"tool":"dice","input":{"rolls":2},"context":{"run_id":"R","call_id":"C","attempt":3}}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s (%v), want %s", got, err, want)
+	}
+}
+
+func TestOpenOutput(t *testing.T) {
+	for name, c := range map[string]struct{ doc, want, wantErr string }{
+		"an output":             {doc: ` {"output": {"b":1,"a":1.0}} `, want: `{"a":1.0,"b":1}`},
+		"null is an output":     {doc: `{"output":null}`, want: `null`},
+		"neither":               {doc: `{}`, wantErr: "neither"},
+		"both":                  {doc: `{"output":1,"error":{"kind":"tool","message":"x"}}`, wantErr: "neither"},
+		"a bare value":          {doc: `[1]`, wantErr: "neither"},
+		"something else":        {doc: `{"result":1}`, wantErr: "neither"},
+		"no JSON":               {doc: `{"output":`, wantErr: "no JSON document"},
+		"invalid UTF-8":         {doc: "{\"output\":\"\xff\"}", wantErr: "no JSON document"},
+		"an error":              {doc: `{"error":{"kind":"tool","message":"no such customer"}}`, wantErr: "no such customer"},
+		"an error without text": {doc: `{"error":{}}`, wantErr: "gave no reason"},
+		"an error of no shape":  {doc: `{"error":7}`, wantErr: "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := openOutput([]byte(c.doc))
+			if c.wantErr == "" && (err != nil || string(got) != c.want) {
+				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			}
+			if c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
+				t.Errorf("got error %v, want one that contains %q", err, c.wantErr)
+			}
+		})
+	}
+}
+
+func TestReportedKinds(t *testing.T) {
+	_, err := openOutput([]byte(`{"error":{"kind":"transient","message":"try again"}}`))
+	if !errors.Is(err, tool.ErrTransient) {
+		t.Errorf("%v is not transient", err)
+	}
+	_, err = openOutput([]byte(`{"error":{"kind":"snooze","message":"later","retry_after_ms":1500}}`))
+	var reported *Error
+	if !errors.As(err, &reported) || reported.Kind != abi.ErrorSnooze || reported.RetryAfter != 1500*time.Millisecond {
+		t.Errorf("got %#v", err)
+	}
+	if errors.Is(err, tool.ErrTransient) {
+		t.Error("a snooze is not a transient failure: it consumes no attempt")
+	}
+	_, err = openOutput([]byte(`{"error":{"kind":"made-up","message":"` + strings.Repeat("é", 8000) + `"}}`))
+	if !errors.As(err, &reported) || reported.Kind != abi.ErrorTool || len(reported.Message) > maxMessageBytes+3 {
+		t.Errorf("kind %q, %d bytes", reported.Kind, len(reported.Message))
+	}
+}

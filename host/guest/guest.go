@@ -1,0 +1,139 @@
+package guest
+
+import (
+	"context"
+
+	"slices"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Options say under which conditions a module's tools run.
+type Options struct {
+	// Limits bound every call. Zero fields take the value of
+	// sandbox.DefaultLimits.
+	Limits sandbox.Limits
+	// Egress is the door to the network. Nil allows nothing.
+	Egress *egress.Client
+	// Allow names what Egress allows, for the record. It decides nothing.
+	Allow []string
+	// Name is the module's file name. A WASI command is named after it.
+	Name string
+}
+
+// Module is a loaded module and the tools in it.
+type Module struct {
+	sandbox *sandbox.Module
+	imports imports
+	allow   []string
+	tools   []*Tool
+}
+
+// Load gates, rewrites and compiles a module and asks it for its description.
+// A module that is not accepted, or whose description is not, is a
+// *rewrite.Refusal or a *[DescriptionError].
+func Load(ctx context.Context, engine *sandbox.Engine, wasm []byte, o Options) (*Module, error) {
+	loaded, err := engine.Load(ctx, wasm, o.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if o.Egress == nil {
+		o.Egress = egress.New(egress.Config{})
+	}
+	m := &Module{sandbox: loaded, imports: imports{o.Egress}, allow: slices.Clone(o.Allow)}
+	if m.tools, err = m.describe(ctx, o.Name); err != nil {
+		loaded.Close(ctx)
+		return nil, err
+	}
+	for _, t := range m.tools {
+		t.module = m
+	}
+	return m, nil
+}
+
+func (m *Module) describe(ctx context.Context, file string) ([]*Tool, error) {
+	if m.command() {
+		return []*Tool{describeCommand(file)}, nil
+	}
+	doc, err := m.sandbox.Describe(ctx)
+	if err != nil {
+		return nil, &DescriptionError{err}
+	}
+	tools, err := parseDescription(doc)
+	if err != nil {
+		return nil, &DescriptionError{err}
+	}
+	return tools, nil
+}
+
+// DescriptionError refuses a module for what starling_describe did or said.
+type DescriptionError struct{ Err error }
+
+// Error says what is wrong with the description.
+func (e *DescriptionError) Error() string { return "guest: the module's description " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DescriptionError) Unwrap() error { return e.Err }
+
+// Tools returns the module's tools in the order of its description.
+func (m *Module) Tools() []*Tool { return slices.Clone(m.tools) }
+
+// Tool returns the tool of that name.
+func (m *Module) Tool(name string) (*Tool, bool) {
+	i := slices.IndexFunc(m.tools, func(t *Tool) bool { return t.Name() == name })
+	if i < 0 {
+		return nil, false
+	}
+	return m.tools[i], true
+}
+
+// Digest returns the module's identity: the BLAKE3-256 of its bytes.
+func (m *Module) Digest() chain.Hash { return m.sandbox.Digest() }
+
+// Imports returns what the module imports, as module.name, sorted. Toolchains
+// drop imports that are not used, so this is the list of what it can do.
+func (m *Module) Imports() []string { return m.sandbox.Imports() }
+
+// ABI returns abi.Version, or abi.Command.
+func (m *Module) ABI() string { return m.sandbox.ABI() }
+
+// Close releases the compiled module. Calls in progress must have returned.
+func (m *Module) Close(ctx context.Context) error { return m.sandbox.Close(ctx) }
+
+func (m *Module) command() bool { return m.sandbox.ABI() != abi.Version }
+
+func (m *Module) identity() *event.Sandbox {
+	digest := m.sandbox.Digest()
+	return &event.Sandbox{
+		Module:    digest[:],
+		ABI:       m.sandbox.ABI(),
+		CostTable: rewrite.CostTableVersion,
+		Limits:    m.sandbox.Limits(),
+		Allow:     m.allow,
+	}
+}
+
+// stopped is the end that the world once put to a call, on its replay.
+type stopped struct {
+	class error
+	text  string
+}
+
+func (s *stopped) Error() string { return s.text }
+func (s *stopped) Unwrap() error { return s.class }
+
+// stopError rebuilds the error of a call that ran out of time or was
+// cancelled: the class decides the recorded type, the text is the recorded one.
+func stopError(recorded event.ToolCallFailed) error {
+	class := tool.ErrTimeout
+	if recorded.ErrorType == event.ErrorCancelled {
+		class = tool.ErrCancelled
+	}
+	return &stopped{class: class, text: recorded.Error}
+}

@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// imports is everything that a guest can do to the world. Each door is one
+// call of step, which acts and records when the run is live and answers from
+// the log when it is replayed; the guest cannot tell which.
+type imports struct{ egress *egress.Client }
+
+// Now is the import starling:v1.now.
+func (imports) Now(ctx context.Context) int64 { return step.Now(ctx).UnixNano() }
+
+// Random is the import starling:v1.random.
+func (imports) Random(ctx context.Context) uint64 { return step.Random(ctx) }
+
+// Seed feeds the generator behind WASI's random_get, once in a call.
+func (imports) Seed(ctx context.Context) [32]byte { return step.Seed(ctx) }
+
+// HTTP is the import starling:v1.http: one exchange, one recorded effect. A
+// refusal or a network failure is an answer like any other. What is not an
+// answer, the end of the call's time or of the log, panics, and so ends the
+// guest where it stands.
+func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) {
+	req, err := egress.ParseRequest(request)
+	if err != nil { // a function of the bytes alone: nothing to record
+		ex, _ := record(nil, err)
+		return ex.answer()
+	}
+	effect := step.Effect{Name: req.Effect, Request: request, Unsafe: !req.Safe()}
+	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (exchange, error) {
+		response, err := i.egress.Do(ctx, req, key)
+		return record(response, err)
+	})
+	if err != nil {
+		panic(err)
+	}
+	return ex.answer()
+}
+
+// exchange is the recorded value of an HTTP effect (spec/event.md).
+type exchange struct {
+	Response []byte     `cbor:"response,omitempty"` // message/http
+	Status   abi.Status `cbor:"status,omitempty"`   // negative when there was no response
+	Text     string     `cbor:"text,omitempty"`     // why
+}
+
+// record turns the outcome of an exchange into its value. An error that is not
+// the exchange's own stays an error.
+func record(response []byte, err error) (exchange, error) {
+	var failure *egress.Error
+	switch {
+	case err == nil:
+		return exchange{Response: response}, nil
+	case errors.As(err, &failure):
+		return exchange{Status: failure.Status, Text: failure.Text}, nil
+	}
+	return exchange{}, err
+}
+
+func (ex exchange) answer() ([]byte, abi.Status) {
+	if ex.Status != 0 {
+		return []byte(ex.Text), ex.Status
+	}
+	return ex.Response, 0
+}

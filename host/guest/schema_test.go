@@ -1,0 +1,111 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+func TestCompileSchemaRefuses(t *testing.T) {
+	doubling := `{"type":"object","$ref":"#/$defs/d0","$defs":{`
+	for i := range 30 {
+		doubling += fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	doubling += `"d30":{}}}`
+	for name, c := range map[string]struct{ schema, want string }{
+		"a reference that leaves the document":        {`{"$ref":"https://example.com/s.json"}`, `refers to "https://example.com/s.json"`},
+		"a reference to a file":                       {`{"$ref":"file:///etc/passwd"}`, `refers to "file:///etc/passwd"`},
+		"a reference by anchor":                       {`{"$ref":"#name","$defs":{"a":{"$anchor":"name"}}}`, "only references of the form"},
+		"a reference to nothing":                      {`{"$ref":"#/$defs/none"}`, "which is not in it"},
+		"a reference to itself":                       {`{"$ref":"#"}`, "recursive schemas are not accepted"},
+		"a circle":                                    {`{"$ref":"#/$defs/a","$defs":{"a":{"properties":{"b":{"$ref":"#/$defs/a"}}}}}`, "recursive schemas are not accepted"},
+		"a circle of two":                             {`{"$ref":"#/$defs/a","$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"not":{"$ref":"#/$defs/a"}}}}`, "recursive schemas are not accepted"},
+		"references that double at each of 30 levels": {doubling, "more than 20000 nodes"},
+		"a nesting without end":                       {strings.Repeat(`{"not":`, 60) + `{}` + strings.Repeat(`}`, 60), "nested deeper than 48"},
+		"a schema of a megabyte":                      {`{"description":"` + strings.Repeat("x", 1<<20) + `"}`, "more than 65536"},
+		"a type that does not exist":                  {`{"type":"strnig"}`, "type"},
+		"a pattern that RE2 does not know":            {`{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`, "pattern"},
+		"a dialect from elsewhere":                    {`{"$schema":"https://example.com/dialect"}`, "example.com/dialect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := compileSchema([]byte(c.schema))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got error %v, want one that contains %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSchemaListsEveryProblem(t *testing.T) {
+	s, err := compileSchema([]byte(`{
+		"type": "object", "additionalProperties": false, "required": ["id", "limit"],
+		"properties": {
+			"a/b": {"type": "null"},
+			"limit": {"type": "integer", "maximum": 9007199254740992},
+			"tags":  {"type": "array", "items": {"$ref": "#/$defs/tag"}}
+		},
+		"$defs": {"tag": {"type": "string", "pattern": "^[a-z]+$"}}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.check([]byte(`{"limit":9007199254740993,"tags":["ok","NO",3],"extra":1,"a/b":1}`))
+	var invalid *SchemaError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("got %v, want a *SchemaError", err)
+	}
+	var pointers []string
+	for _, p := range invalid.Problems {
+		pointers = append(pointers, p.Pointer)
+	}
+	want := []string{"", "", "/a~1b", "/limit", "/tags/1", "/tags/2"}
+	if diff := cmp.Diff(want, pointers); diff != "" {
+		t.Errorf("pointers (-want +got):\n%s\n%v", diff, err)
+	}
+	if !strings.Contains(err.Error(), "/limit: got 9007199254740993, want at most 9007199254740992") {
+		t.Errorf("the numbers of the bound are not exact: %v", err)
+	}
+	if err := s.check([]byte(`{"id":"x","limit":9007199254740992,"tags":["ok"]}`)); err == nil {
+		t.Error("id is not declared and additionalProperties is false, yet the document passed")
+	}
+}
+
+func TestSchemaBoundsTheListOfProblems(t *testing.T) {
+	s, err := compileSchema([]byte(`{"type":"array","items":{"type":"string"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.check([]byte("[" + strings.Repeat("1,", 999) + "1]"))
+	var invalid *SchemaError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("got %v", err)
+	}
+	last := invalid.Problems[len(invalid.Problems)-1]
+	if len(invalid.Problems) != maxProblems+1 || last.Message != "and 950 more" {
+		t.Errorf("got %d problems, the last %q", len(invalid.Problems), last)
+	}
+}
+
+func FuzzCompileSchema(f *testing.F) {
+	f.Add(`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"enum":[1,"2",null]}}}`, `{"a":1}`)
+	f.Add(`{"allOf":[{"$ref":"#/$defs/a"},{"not":{"$ref":"#/$defs/a"}}],"$defs":{"a":true}}`, `[]`)
+	f.Add(`{"$dynamicRef":"#/$defs/a","$defs":{"a":{"$dynamicAnchor":"a"}}}`, `1.5e300`)
+	f.Fuzz(func(t *testing.T, schema, doc string) {
+		cleanSchema, err := canon.JSON([]byte(schema))
+		if err != nil {
+			return
+		}
+		cleanDoc, err := canon.JSON([]byte(doc))
+		if err != nil {
+			return
+		}
+		if s, err := compileSchema(cleanSchema); err == nil {
+			_ = s.check(cleanDoc) // must end, whatever the two are
+		}
+	})
+}

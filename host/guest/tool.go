@@ -1,0 +1,100 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// Tool is one tool of a loaded module. It is safe for concurrent use: every
+// call has an instance of its own.
+type Tool struct {
+	desc   abi.ToolDescription
+	input  *schema // nil for a WASI command, which takes any document
+	output *schema // nil when any output will do
+	module *Module
+}
+
+// Name returns the tool's name.
+func (t *Tool) Name() string { return t.desc.Name }
+
+// Description returns what the tool says of itself, checked to be plain text.
+func (t *Tool) Description() string { return t.desc.Description }
+
+// Schema returns the JSON Schema of the input, in canonical form.
+func (t *Tool) Schema() json.RawMessage { return json.RawMessage(t.desc.InputSchema) }
+
+// Describe returns the whole description.
+func (t *Tool) Describe() abi.ToolDescription { return t.desc }
+
+// Sandbox returns what determines the tool's bytes, for RunStarted.
+func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity() }
+
+// CheckInput returns what is wrong with an input, a *[SchemaError] when it is
+// JSON that does not match the schema.
+func (t *Tool) CheckInput(input []byte) error {
+	clean, err := canon.JSON(input)
+	if err != nil {
+		return err
+	}
+	if t.input == nil {
+		return nil
+	}
+	return t.input.check(clean)
+}
+
+// Execute runs the tool once. The context must come from step.CallTool. The
+// error is a *[Error] when the guest reported it, and otherwise matches one of
+// the classes of package tool.
+func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	if err := t.CheckInput(input); err != nil {
+		return nil, fmt.Errorf("input does not match the schema: %w", err)
+	}
+	output, err := t.execute(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	if t.output == nil {
+		return output, nil
+	}
+	if err := t.output.check(output); err != nil {
+		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
+	}
+	return output, nil
+}
+
+func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
+	info, ok := step.CallInfo(ctx)
+	if !ok {
+		panic("guest: Execute outside of step.CallTool")
+	}
+	call := sandbox.Call{
+		Tool:  t.Name(),
+		Input: input,
+		Probe: func(meter func() event.Meter) { step.SetProbe(ctx, meter) },
+	}
+	if !t.module.command() {
+		sealed, err := sealInput(t.Name(), input, info)
+		if err != nil {
+			return nil, err
+		}
+		call.Input = sealed
+	}
+	if stop, ok := step.RecordedStop(ctx); ok {
+		call.StopAt, call.StopErr = stop.Fuel, stopError(stop)
+	}
+	result, err := t.module.sandbox.Call(ctx, call, t.module.imports)
+	if err != nil {
+		return nil, err
+	}
+	if t.module.command() {
+		return canon.JSON(result.Output)
+	}
+	return openOutput(result.Output)
+}
