@@ -1,0 +1,196 @@
+package starling_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const modulePath = "github.com/starling-host/starling"
+
+// line is the order of the folders. A package imports its own folder and
+// folders further down, so whoever reads a package needs nothing from above it.
+var line = []string{"cmd", "host", "runtime", "eventlog", "abi", "spec"}
+
+// branches are the folders beside the line and what they may import of it: a
+// tool sees its SDK, and the SDK sees the contract.
+var branches = map[string][]string{
+	"guest-sdk":  {"guest-sdk", "abi"},
+	"tools-wasm": {"tools-wasm", "guest-sdk"},
+}
+
+// folders are the other folders that may stand at the top.
+var folders = []string{"bench", "docs", "examples"}
+
+// doors are the packages that may import a third-party module. Everything else
+// goes through what they export.
+var doors = map[string][]string{
+	"github.com/tetratelabs/wazero":            {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":             {"eventlog/canon"},
+	"lukechampine.com/blake3":                  {"eventlog/chain"},
+	"modernc.org/sqlite":                       {"eventlog/sqlitelog"},
+	"github.com/oklog/ulid/v2":                 {"eventlog/event"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"host/guest"},
+	"github.com/spf13/cobra":                   {"cmd/starling-host"},
+	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
+	"golang.org/x/text":                        {"host/guest"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                        {"cmd/starling-host"},
+	"golang.org/x/sys":                         {"eventlog/sqlitelog"},
+}
+
+// testOnly may be imported by test files alone.
+var testOnly = []string{
+	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3",
+}
+
+type goPackage struct {
+	ImportPath                         string
+	Standard                           bool
+	Imports, TestImports, XTestImports []string
+	Module                             *struct{ Path string }
+}
+
+// listPackages returns this module's packages and, by import path, everything
+// that they need.
+func listPackages(t *testing.T) (own []goPackage, all map[string]goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-test", "-json=ImportPath,Standard,Imports,TestImports,XTestImports,Module", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all = map[string]goPackage{}
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return own, all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[p.ImportPath] = p
+		generated := strings.ContainsAny(p.ImportPath, " ") || strings.HasSuffix(p.ImportPath, ".test")
+		if !generated && (p.ImportPath == modulePath || strings.HasPrefix(p.ImportPath, modulePath+"/")) {
+			own = append(own, p)
+		}
+	}
+}
+
+// local returns an import's path below the module, and whether it is ours.
+func local(importPath string) (string, bool) { return strings.CutPrefix(importPath, modulePath+"/") }
+
+func top(dir string) string {
+	first, _, _ := strings.Cut(dir, "/")
+	return first
+}
+
+// TestImportLine checks that the tree is one straight line.
+func TestImportLine(t *testing.T) {
+	own, _ := listPackages(t)
+	for _, p := range own {
+		from, ok := local(p.ImportPath)
+		if !ok {
+			continue
+		}
+		for _, imported := range p.Imports {
+			to, ours := local(imported)
+			if ours && !mayImport(top(from), top(to)) {
+				t.Errorf("%s imports %s: imports go %s", from, to, strings.Join(line, " -> "))
+			}
+		}
+	}
+}
+
+func mayImport(from, to string) bool {
+	if allowed, ok := branches[from]; ok {
+		return slices.Contains(allowed, to)
+	}
+	i, j := slices.Index(line, from), slices.Index(line, to)
+	if from == "examples" {
+		return j >= 0
+	}
+	return i >= 0 && j >= i
+}
+
+// TestDoors checks that each third-party module enters by one door.
+func TestDoors(t *testing.T) {
+	own, all := listPackages(t)
+	for _, p := range own {
+		from, _ := local(p.ImportPath)
+		for _, imported := range p.Imports {
+			dep := all[imported]
+			if dep.Standard || dep.Module == nil || dep.Module.Path == modulePath {
+				continue
+			}
+			allowed, known := doors[dep.Module.Path]
+			switch {
+			case slices.Contains(testOnly, dep.Module.Path):
+				t.Errorf("%s imports %s, which is for tests", from, imported)
+			case !known:
+				t.Errorf("%s imports %s, which has no door in layout_test.go", from, imported)
+			case !slices.Contains(allowed, from):
+				t.Errorf("%s imports %s: its door is %s", from, imported, strings.Join(allowed, ", "))
+			}
+		}
+	}
+}
+
+// TestEgressIsTheOnlyHTTPClient checks that nothing but the egress client
+// links Go's HTTP client into the host's own packages.
+func TestEgressIsTheOnlyHTTPClient(t *testing.T) {
+	own, _ := listPackages(t)
+	for _, p := range own {
+		from, _ := local(p.ImportPath)
+		guest := top(from) == "guest-sdk" || top(from) == "tools-wasm"
+		if !guest && from != "runtime/egress" && slices.Contains(p.Imports, "net/http") {
+			t.Errorf("%s imports net/http: the network is behind runtime/egress", from)
+		}
+	}
+}
+
+// TestTopLevelFolders checks that nothing stands beside the line unnamed.
+func TestTopLevelFolders(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		_, branch := branches[name]
+		if !e.IsDir() || strings.HasPrefix(name, ".") || branch || slices.Contains(line, name) || slices.Contains(folders, name) {
+			continue
+		}
+		t.Errorf("folder %s/ has no place in the map", name)
+	}
+}
+
+// TestPackageStories checks that every package tells its story in doc.go.
+func TestPackageStories(t *testing.T) {
+	own, _ := listPackages(t)
+	for _, p := range own {
+		dir, ok := local(p.ImportPath)
+		if !ok || strings.Contains(dir, "testdata/") {
+			continue
+		}
+		story := path.Join(dir, "doc.go")
+		if top(dir) == "tools-wasm" || top(dir) == "cmd" {
+			continue // a program tells its story in main.go
+		}
+		text, err := os.ReadFile(filepath.FromSlash(story))
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s has no doc.go", dir)
+		} else if err == nil && !bytes.Contains(text, []byte("// Package ")) {
+			t.Errorf("%s does not begin with a package comment", story)
+		}
+	}
+}
