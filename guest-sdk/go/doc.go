@@ -46,7 +46,7 @@
 //
 // Every megabyte of a module is compiled by the host before the first call.
 // This package therefore stays away from encoding/json, fmt, reflect and
-// net/http: a tool that uses no more than this is smaller than 2 MiB. Two
+// net/http: a tool that uses no more than this is smaller than 2 MB. Two
 // packages beside it trade size for comfort. Package typed makes a tool from a
 // Go function (3 MB, like all that imports encoding/json), and package
 // starlinghttp makes net/http work (10 MB). Package starlingtest calls tools in

@@ -11,6 +11,9 @@ import (
 // request leaves.
 const effectHeader = "Starling-Effect"
 
+// maxEffectName is the longest name that the host takes, in bytes.
+const maxEffectName = 256
+
 // effectName is what SideEffect was called with, or nothing outside of it. One
 // module instance runs one call at a time, so there is one.
 var effectName string
@@ -25,12 +28,13 @@ var effectName string
 // header of its own keeps it. The name belongs to the call and not to a
 // goroutine: do not run two SideEffects at once.
 //
-// The name must be UTF-8 without control characters or space at its ends.
-// Otherwise fn is not called and the error is an [ErrMalformed].
+// The name is 1 to 256 bytes of UTF-8, without control characters and without
+// space at its ends. Otherwise fn is not called and the error is an
+// [ErrMalformed].
 func SideEffect[T any](name string, fn func() (T, error)) (T, error) {
 	if !validEffect(name) {
 		var zero T
-		return zero, malformed("the effect name " + strconv.Quote(name) + " is empty or holds a control character")
+		return zero, malformed("the effect name " + strconv.Quote(name) + " is not 1 to " + strconv.Itoa(maxEffectName) + " bytes of plain text")
 	}
 	outer := effectName
 	effectName = name
@@ -40,7 +44,7 @@ func SideEffect[T any](name string, fn func() (T, error)) (T, error) {
 
 // validEffect reports whether name arrives at the host as it is.
 func validEffect(name string) bool {
-	return name != "" && strings.TrimSpace(name) == name && utf8.ValidString(name) && isFieldValue(name)
+	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && isFieldValue(name)
 }
 
 // nameEffect returns the request with the header field that names the effect,

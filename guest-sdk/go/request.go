@@ -97,8 +97,8 @@ func checkField(name, value string) error {
 	if !isToken(name) {
 		return malformed("the header name " + strconv.Quote(name) + " is not a token")
 	}
-	if !isFieldValue(value) {
-		return malformed("the value of the header field " + name + " holds a control character: " + strconv.Quote(value))
+	if !isFieldValue(value) || strings.Trim(value, " \t") != value {
+		return malformed("the value of the header field " + name + " holds a control character, or space at its ends: " + strconv.Quote(value))
 	}
 	return nil
 }

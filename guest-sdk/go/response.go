@@ -44,7 +44,7 @@ func parseStatusLine(line string) (int, error) {
 	version, rest, _ := strings.Cut(line, " ")
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.Atoi(code)
-	if !strings.HasPrefix(version, "HTTP/") || len(code) != 3 || err != nil || status < 100 {
+	if !strings.HasPrefix(version, "HTTP/") || len(code) != 3 || err != nil || status < 100 || !isFieldValue(line) {
 		return 0, errors.New("the response begins with " + strconv.Quote(line))
 	}
 	return status, nil

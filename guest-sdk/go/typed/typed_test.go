@@ -1,0 +1,256 @@
+package typed_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/typed"
+)
+
+type address struct {
+	Street string  `json:"street"`
+	Zip    *string `json:"zip,omitempty" jsonschema:"description=Postal code, as printed"`
+}
+
+type common struct {
+	Tenant string `json:"tenant"`
+}
+
+type level int
+
+func (l *level) UnmarshalText(text []byte) error {
+	if string(text) != "high" {
+		return errors.New("only high is known")
+	}
+	*l = 1
+	return nil
+}
+
+type everything struct {
+	common
+	ID       string          `json:"id" jsonschema:"description=Customer id"`
+	Plan     string          `json:"plan,omitempty" jsonschema:"enum=free,description=The plan, if a=b is known,enum=pro"`
+	Rank     int             `json:"rank" jsonschema:"enum=1,enum=-2"`
+	Ratio    float64         `json:"ratio,omitzero" jsonschema:"enum=0.5"`
+	Flag     bool            `json:"flag"`
+	Tiny     int8            `json:"tiny"`
+	Byte     uint8           `json:"byte"`
+	Big      uint64          `json:"big"`
+	Raw      []byte          `json:"raw"`
+	Tags     []string        `json:"tags"`
+	Pair     [2]float32      `json:"pair"`
+	Homes    []address       `json:"homes"`
+	When     time.Time       `json:"when"`
+	Any      json.RawMessage `json:"any"`
+	Number   json.Number     `json:"number"`
+	Level    level           `json:"level"`
+	Untagged string
+	Hidden   chan int `json:"-"`
+	_        map[string]int
+}
+
+func discard[In any](*starling.Call, In) (any, error) { return nil, nil }
+
+func TestInputSchema(t *testing.T) {
+	const want = `{"type":"object","properties":{
+		"tenant":{"type":"string"},
+		"id":{"type":"string","description":"Customer id"},
+		"plan":{"type":"string","description":"The plan, if a=b is known","enum":["free","pro"]},
+		"rank":{"type":"integer","enum":[1,-2]},
+		"ratio":{"type":"number","enum":[0.5]},
+		"flag":{"type":"boolean"},
+		"tiny":{"type":"integer","minimum":-128,"maximum":127},
+		"byte":{"type":"integer","minimum":0,"maximum":255},
+		"big":{"type":"integer","minimum":0},
+		"raw":{"type":"string","contentEncoding":"base64"},
+		"tags":{"type":"array","items":{"type":"string"}},
+		"pair":{"type":"array","items":{"type":"number"},"minItems":2,"maxItems":2},
+		"homes":{"type":"array","items":{"type":"object","properties":{
+			"street":{"type":"string"},
+			"zip":{"type":"string","description":"Postal code, as printed"}},
+			"required":["street"],"additionalProperties":false}},
+		"when":{"type":"string","format":"date-time"},
+		"any":{},
+		"number":{"type":"number"},
+		"level":{"type":"string"},
+		"Untagged":{"type":"string"}},
+		"required":["tenant","id","rank","flag","tiny","byte","big","raw","tags","pair","homes","when","any","number","level","Untagged"],
+		"additionalProperties":false}`
+	tool := typed.Tool("t", "d", discard[everything])
+	if diff := cmp.Diff(strings.NewReplacer("\n", "", "\t", "").Replace(want), tool.InputSchema); diff != "" {
+		t.Error(diff)
+	}
+	if tool.Name != "t" || tool.Description != "d" {
+		t.Errorf("got %+v", tool)
+	}
+	if got := typed.Tool("t", "d", discard[struct{}]).InputSchema; got != `{"type":"object","additionalProperties":false}` {
+		t.Errorf("no parameters: %s", got)
+	}
+}
+
+type tree struct {
+	Children []tree `json:"children"`
+}
+
+type loop []loop
+
+type itself struct{ X int }
+
+func (*itself) UnmarshalJSON([]byte) error { return nil }
+
+func TestToolPanics(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func()
+		want string
+	}{
+		{"a string as input", func() { typed.Tool("bad", "", discard[string]) }, `typed: tool "bad": input type string is not a struct`},
+		{"a pointer as input", func() { typed.Tool("", "", discard[*address]) }, "input type *typed_test.address is not a struct"},
+		{"a time as input", func() { typed.Tool("", "", discard[time.Time]) }, "input type time.Time is not a struct with fields"},
+		{"a map as input", func() { typed.Tool("", "", discard[map[string]int]) }, "is a map"},
+		{"a map inside", func() { typed.Tool("", "", discard[struct{ M []map[string]int }]) }, "input field M: type map[string]int is a map"},
+		{"an interface inside", func() { typed.Tool("", "", discard[struct{ A struct{ B any } }]) }, "field A: field B: type interface {} is an interface"},
+		{"a recursive struct", func() { typed.Tool("", "", discard[tree]) }, "field Children: type typed_test.tree contains itself"},
+		{"a recursive slice", func() { typed.Tool("", "", discard[struct{ L loop }]) }, "type typed_test.loop contains itself"},
+		{"a type that decodes itself", func() { typed.Tool("", "", discard[struct{ B big.Int }]) }, "type big.Int decodes itself"},
+		{"an input that decodes itself", func() { typed.Tool("", "", discard[itself]) }, "type typed_test.itself decodes itself"},
+		{"a channel", func() { typed.Tool("", "", discard[struct{ C chan int }]) }, "type chan int has no form in JSON"},
+		{"two fields of one name", func() {
+			typed.Tool("", "", discard[struct {
+				ID string
+				B  string `json:"ID"`
+			}])
+		}, `has the members "ID" and "ID"`},
+		{"two names that differ in case", func() {
+			typed.Tool("", "", discard[struct {
+				A string `json:"id"`
+				B string `json:"ID"`
+			}])
+		}, `has the members "id" and "ID"`},
+		{"a field that shadows an embedded one", func() {
+			typed.Tool("", "", discard[struct {
+				common
+				T string `json:"tenant"`
+			}])
+		}, `has the members "tenant" and "tenant"`},
+		{"an embedded pointer to an unexported type", func() { typed.Tool("", "", discard[struct{ *common }]) }, "embedded pointer to the unexported type"},
+		{"the option string", func() {
+			typed.Tool("", "", discard[struct {
+				N int `json:",string"`
+			}])
+		}, "tag json: a number or boolean in quotes"},
+		{"a name that encoding/json ignores", func() {
+			typed.Tool("", "", discard[struct {
+				N int `json:"a€"`
+			}])
+		}, `encoding/json ignores the name "a€"`},
+		{"a tag without a key", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"The number"`
+			}])
+		}, `"The number" does not begin with description= or enum=`},
+		{"an unknown key", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"description=The number,minimum=3"`
+			}])
+		}, "minimum= is neither description= nor enum="},
+		{"an enum of the wrong type", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"enum=one"`
+			}])
+		}, "enum=one: strconv.ParseInt"},
+		{"an enum on a boolean", func() {
+			typed.Tool("", "", discard[struct {
+				B bool `jsonschema:"enum=true"`
+			}])
+		}, "only strings and numbers can have an enum"},
+		{"an output without form in JSON", func() {
+			typed.Tool("", "", func(*starling.Call, struct{}) (f func(), err error) { return })
+		}, "output type func() has no form in JSON"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, c.want) {
+					t.Errorf("panic %q\nwant  %q", got, c.want)
+				}
+			}()
+			c.make()
+		})
+	}
+}
+
+func TestDecodeIsStrict(t *testing.T) {
+	type in struct {
+		ID   string  `json:"id"`
+		Home address `json:"home"`
+		N    int8    `json:"n"`
+	}
+	tool := typed.Tool("t", "d", func(_ *starling.Call, in in) (in2 any, err error) { return in, nil })
+	for _, c := range []struct{ name, input, want string }{
+		{"an unknown member", `{"id":"1","nope":2}`, `input: unknown field "nope"`},
+		{"an unknown member inside", `{"home":{"planet":"Mars"}}`, `input: unknown field "planet"`},
+		{"a number for a string", `{"home":{"street":5}}`, "input: home.street: want a string, got a number at byte 19"},
+		{"a string for an object", `{"home":"x"}`, "input: home: want an object, got a string at byte 11"},
+		{"a number that is too large", `{"n":300}`, "input: n: want an integer, got a number 300 at byte 8"},
+		{"a fraction for an integer", `{"n":1.5}`, "input: n: want an integer, got a number 1.5 at byte 8"},
+		{"null", `null`, "input: want an object"},
+		{"an array", `[]`, "input: want an object"},
+		{"two objects", `{} {}`, "input: text after the object"},
+		{"half an object", `{"id":`, "input: unexpected EOF"},
+		{"nothing", ``, "input: want an object"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := tool.Execute(&starling.Call{}, []byte(c.input))
+			var marked *starling.Error
+			if err == nil || err.Error() != c.want || !errors.As(err, &marked) || marked.Kind != starling.KindDiscard {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestExecute(t *testing.T) {
+	type in struct {
+		A, B float64
+	}
+	divide := typed.Tool("divide", "", func(call *starling.Call, in in) (float64, error) {
+		if call.Attempt == 2 {
+			return 0, starling.Transient(errors.New("not now"))
+		}
+		return in.A / in.B, nil
+	})
+	got, err := divide.Execute(&starling.Call{Attempt: 1}, []byte(` {"A":1,"B":4} `))
+	if string(got) != "0.25" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if _, err = divide.Execute(&starling.Call{Attempt: 1}, []byte(`{"A":0,"B":0}`)); err == nil || !strings.HasPrefix(err.Error(), "output: ") {
+		t.Errorf("NaN: %v", err)
+	}
+	var marked *starling.Error
+	if _, err = divide.Execute(&starling.Call{Attempt: 2}, []byte(`{}`)); !errors.As(err, &marked) || marked.Kind != starling.KindTransient {
+		t.Errorf("the function's own error: %v", err)
+	}
+	null := typed.Tool("null", "", func(*starling.Call, struct{}) (*address, error) { return nil, nil })
+	if got, err := null.Execute(&starling.Call{}, []byte(`{}`)); string(got) != "null" || err != nil {
+		t.Errorf("nil: %s, %v", got, err)
+	}
+}
+
+func TestIntegersAreExact(t *testing.T) {
+	type in struct {
+		N uint64 `json:"n"`
+	}
+	tool := typed.Tool("t", "", func(_ *starling.Call, in in) (uint64, error) { return in.N, nil })
+	got, err := tool.Execute(&starling.Call{}, fmt.Appendf(nil, `{"n":%d}`, uint64(math.MaxUint64)))
+	if string(got) != "18446744073709551615" || err != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
