@@ -117,6 +117,13 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 	return p, nil
 }
 
+// CheckArgs returns why a document cannot be the arguments of a call, a
+// [*canon.SyntaxError] if it is not JSON, or nil.
+func CheckArgs(args json.RawMessage) error {
+	_, _, err := canonical(args)
+	return err
+}
+
 // canonical returns a document as it is recorded and as it is handed on.
 func canonical(doc json.RawMessage) (canon.Raw, json.RawMessage, error) {
 	raw, err := canon.FromJSON(doc)

@@ -29,6 +29,7 @@ type Context struct {
 	matcher  *matcher            // nil in live mode
 	callIDs  map[string]struct{} // that the run has used
 	totals   Totals
+	open     int   // attempts that are scheduled and have no outcome
 	closed   bool  // the terminal event is there
 	err      error // why nothing can be recorded any more
 }
@@ -177,11 +178,15 @@ func (c *Context) count(a *attempt, payload any) {
 		if p.Name != event.EffectIntent && p.Error == nil {
 			t.BytesIn += len(p.Value)
 		}
+	case *event.ToolCallScheduled:
+		c.open++
 	case *event.ToolCallCompleted:
 		a.ended = true
+		c.open--
 		t.addMeter(p.Meter)
 	case *event.ToolCallFailed:
 		a.ended = true
+		c.open--
 		t.addMeter(p.Meter)
 	case *event.RunCompleted:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true

@@ -91,6 +91,9 @@ func record[T event.Payload](ctx context.Context, s *scope, payload T, take func
 
 // write appends an event to the log. The caller holds mu.
 func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error {
+	if kind.Terminal() && c.open > 0 {
+		return fmt.Errorf("step: %s while %d calls have no outcome", kind, c.open)
+	}
 	raw, err := event.EncodePayload(payload)
 	if err != nil {
 		return fmt.Errorf("step: %s cannot be recorded: %w", kind, err)

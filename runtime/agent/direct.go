@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// DirectTurn is the turn id of the call of a direct run.
+const DirectTurn = "direct"
+
+// Direct runs one call of one tool. Log and Tool are required. It is safe for
+// concurrent use.
+type Direct struct {
+	// Log receives the events of a live run.
+	Log eventlog.EventLog
+
+	// Tool is called.
+	Tool tool.Tool
+
+	// AppVersion is the version of the program around this library. It is
+	// recorded for the reader, and empty by default.
+	AppVersion string
+
+	// Logger is told when a run begins and ends. Nil discards.
+	Logger *slog.Logger
+
+	// ClockFn reads the wall clock; nil means time.Now. It must be safe for
+	// concurrent use.
+	ClockFn func() time.Time
+
+	// Metrics is told about calls and appends. Nil disables it.
+	Metrics step.MetricsSink
+}
+
+// Result is a run that ended, in whatever way.
+type Result struct {
+	RunID      string
+	Output     json.RawMessage // canonical JSON; nil unless the run completed
+	Terminal   event.Kind      // RunCompleted, RunFailed or RunCancelled
+	Error      string          // why the run did not complete, or empty
+	ErrorType  string          // an Error constant of package event, or empty
+	Meter      event.Meter     // what sandboxed tools consumed
+	Effects    int             // crossings of the boundary
+	BytesIn    int             // of encoded values that effects returned
+	BytesOut   int             // of the requests that effects sent
+	Duration   time.Duration   // of the run; a replay gives the recorded one, in whole milliseconds
+	MerkleRoot []byte          // of the terminal event
+	Events     uint64          // of the run, the terminal event included
+}
+
+// Run makes one run under a fresh id. See [Direct.RunWithID].
+func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error) {
+	return d.RunWithID(ctx, event.NewID(), input)
+}
+
+// RunWithID makes one run. When it returns a Result, all events of the run are
+// durable. How the run ended is in the Result, including that ctx ended it; an
+// error means that the host could not do its part: the input is no arguments
+// (see [step.CheckArgs]) and nothing was recorded, or the log failed and the run stays open.
+func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
+	if err := step.CheckArgs(input); err != nil {
+		return nil, fmt.Errorf("agent: input: %w", err)
+	}
+	c, err := step.NewContext(step.Config{
+		Log: d.Log, RunID: runID, Tools: d.registry(), ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	began := d.clock()
+	c.Logger().InfoContext(ctx, "run started", "run_id", runID, "tool", d.Tool.Name())
+	result, err := d.drive(step.WithContext(ctx, c), c, d.started(), input, began)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Log.Sync(context.WithoutCancel(ctx), runID); err != nil {
+		return nil, fmt.Errorf("agent: make run %s durable: %w", runID, err)
+	}
+	c.Logger().InfoContext(ctx, "run ended", "run_id", runID, "terminal", result.Terminal.String(), "error_type", result.ErrorType)
+	return result, nil
+}
+
+// ReplayOptions says how a recording is followed. The zero value compares
+// everything.
+type ReplayOptions struct {
+	// OtherModule takes RunStarted from the recording and ignores fuel and
+	// peak memory: for asking whether another version of a tool does the same.
+	OtherModule bool
+}
+
+// Replay makes the run again with the recording in place of the world. The
+// input is the recorded one. Log, ClockFn and Metrics are not used.
+//
+// The error is a *[step.MismatchError] if the run is not the recorded one, and
+// [step.ErrRecordingEnded] if the recording ended first and the run was the same
+// until then. With an error, Result is nil unless the run came to its end.
+func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*Result, error) {
+	if len(recorded) == 0 {
+		return nil, errors.New("agent: nothing is recorded")
+	}
+	c, err := step.NewContext(step.Config{
+		Mode: step.ModeReplay, RunID: recorded[0].RunID, Recorded: recorded,
+		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	started := d.started()
+	if o.OtherModule {
+		if started, err = recorded[0].AsRunStarted(); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+	}
+	input, err := recordedInput(recorded)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	result, err := d.drive(step.WithContext(ctx, c), c, started, input, time.Time{})
+	if wrong := c.Finish(); wrong != nil {
+		return result, wrong
+	}
+	return result, err
+}
+
+// recordedInput returns the arguments of the first call, or null if the
+// recording ends before it.
+func recordedInput(recorded []event.Event) (json.RawMessage, error) {
+	for _, ev := range recorded {
+		if ev.Kind == event.KindToolCallScheduled {
+			call, err := ev.AsToolCallScheduled()
+			if err != nil {
+				return nil, err
+			}
+			return canon.ToJSON(call.Args)
+		}
+	}
+	return json.RawMessage("null"), nil
+}
+
+// drive is the run, live and in a replay: open it, call the tool, end it.
+func (d Direct) drive(ctx context.Context, c *step.Context, started event.RunStarted, input json.RawMessage, began time.Time) (*Result, error) {
+	if err := step.Emit(ctx, c, event.KindRunStarted, started); err != nil {
+		return nil, err
+	}
+	output, err := step.CallTool(ctx, step.ToolCall{TurnID: DirectTurn, Name: d.Tool.Name(), Args: input})
+	var failed *step.CallError
+	if err != nil && !errors.As(err, &failed) {
+		return nil, err
+	}
+	result := &Result{RunID: c.RunID(), Output: output}
+	result.classify(failed)
+	result.Duration = d.since(ctx, began)
+	if err := result.end(ctx, c); err != nil {
+		return nil, err
+	}
+	totals := c.Totals()
+	result.Meter, result.Effects = totals.Meter, totals.Effects
+	result.BytesIn, result.BytesOut = totals.BytesIn, totals.BytesOut
+	result.MerkleRoot, result.Events = totals.MerkleRoot, totals.Events
+	return result, nil
+}
+
+// classify decides from the failure of the call, nil if it succeeded, how the
+// run ends. It is a function of what is recorded, so that a replay decides the
+// same.
+func (r *Result) classify(failed *step.CallError) {
+	if failed == nil {
+		r.Terminal = event.KindRunCompleted
+		return
+	}
+	r.Terminal, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
+	if r.ErrorType == event.ErrorCancelled {
+		r.Terminal = event.KindRunCancelled
+	}
+}
+
+// end records the terminal event.
+func (r *Result) end(ctx context.Context, c *step.Context) error {
+	ms := r.Duration.Milliseconds()
+	switch r.Terminal {
+	case event.KindRunCompleted:
+		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{FinalText: string(r.Output), ToolCallCount: 1, DurationMs: ms})
+	case event.KindRunCancelled:
+		return step.Emit(ctx, c, r.Terminal, event.RunCancelled{Reason: r.Error, DurationMs: ms})
+	default:
+		return step.Emit(ctx, c, r.Terminal, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
+	}
+}
+
+// since returns how long the run took; a replay takes that from the recording.
+func (d Direct) since(ctx context.Context, began time.Time) time.Duration {
+	if began.IsZero() {
+		return time.Duration(step.ReplayDurationMs(ctx, 0)) * time.Millisecond
+	}
+	return max(d.clock().Sub(began), 0)
+}
+
+func (d Direct) clock() time.Time {
+	if d.ClockFn == nil {
+		return time.Now()
+	}
+	return d.ClockFn()
+}
+
+// registry returns the one tool, by name.
+func (d Direct) registry() *step.Registry { return step.NewRegistry(d.Tool) }
+
+// started is the first event of a run of d.
+func (d Direct) started() event.RunStarted {
+	refs := []event.ToolSchemaRef{ToolRef(d.Tool)}
+	return event.RunStarted{
+		SchemaVersion:    event.SchemaVersion,
+		Goal:             d.Tool.Name(),
+		ToolSchemas:      refs,
+		ToolRegistryHash: event.RegistryHash(refs),
+		StarlingVersion:  version(),
+		AppVersion:       d.AppVersion,
+	}
+}
+
+// ToolRef returns how RunStarted identifies a tool.
+func ToolRef(t tool.Tool) event.ToolSchemaRef {
+	schema, description := chain.Sum(t.Schema()), chain.Sum([]byte(t.Description()))
+	return event.ToolSchemaRef{
+		Name:            t.Name(),
+		SchemaHash:      schema[:],
+		DescriptionHash: description[:],
+		Sandbox:         tool.SandboxOf(t),
+	}
+}
