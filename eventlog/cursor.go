@@ -38,9 +38,13 @@ func (c *Cursor) Append(runID string, ev event.Event) error {
 	return nil
 }
 
+// Skip moves behind ev without checking it. It is for events that are stored
+// already.
+func (c *Cursor) Skip(ev event.Event) { c.advance(ev, ev.Hash()) }
+
 // advance moves behind ev, whose hash is known.
 func (c *Cursor) advance(ev event.Event, hash chain.Hash) {
-	if ev.Seq == 1 {
+	if c.run.RunID == "" {
 		c.run.RunID, c.startNs = ev.RunID, ev.Timestamp
 		c.run.StartedAt = time.Unix(0, ev.Timestamp).UTC()
 	}

@@ -2,6 +2,9 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/chain"
@@ -77,7 +80,7 @@ type RunPageOptions struct {
 	Limit            int       // runs on the page; zero or less is DefaultPageLimit, more than MaxPageLimit is MaxPageLimit
 	Offset           int       // matching runs to skip; less than zero is zero
 	Status           string    // one of the Status constants; empty selects all, another value is an error
-	Query            string    // substring of the run id, in any case; empty selects all
+	Query            string    // substring of the run id, ASCII letters in any case; empty selects all
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
 }
@@ -96,6 +99,46 @@ func (o RunPageOptions) Normal() RunPageOptions {
 	o.Limit = min(o.Limit, MaxPageLimit)
 	o.Offset = max(o.Offset, 0)
 	return o
+}
+
+// Valid reports whether the options select anything that exists.
+func (o RunPageOptions) Valid() error {
+	if _, ok := StatusKind(o.Status); o.Status != "" && !ok {
+		return fmt.Errorf("eventlog: unknown status %q (want %s, %s, %s or %s)", o.Status,
+			StatusCompleted, StatusFailed, StatusCancelled, StatusInProgress)
+	}
+	return nil
+}
+
+// Select returns the page of all that o selects. It is for backends that hold
+// all summaries, the newest first, in memory.
+func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
+	if err := o.Valid(); err != nil {
+		return RunPage{}, err
+	}
+	o = o.Normal()
+	matching := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool { return !o.match(s) })
+	from := min(o.Offset, len(matching))
+	to := min(from+o.Limit, len(matching))
+	return RunPage{Runs: matching[from:to], TotalMatching: len(matching), Limit: o.Limit, Offset: o.Offset}, nil
+}
+
+func (o RunPageOptions) match(s RunSummary) bool {
+	return (o.Status == "" || s.Status() == o.Status) &&
+		strings.Contains(LowerASCII(s.RunID), LowerASCII(o.Query)) &&
+		(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
+		(!o.RequireToolCalls || s.ToolCallCount > 0)
+}
+
+// LowerASCII maps the letters A to Z to a to z and leaves the rest alone, as
+// SQL's lower does.
+func LowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + ('a' - 'A')
+		}
+		return r
+	}, s)
 }
 
 // RunPage is one page of a listing.

@@ -12,8 +12,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
@@ -161,52 +161,12 @@ func (l *Log) Run(_ context.Context, runID string) (eventlog.RunSummary, error) 
 
 // ListRuns implements [eventlog.RunLister].
 func (l *Log) ListRuns(context.Context) ([]eventlog.RunSummary, error) {
-	return l.list(func(eventlog.RunSummary) bool { return true })
-}
-
-// ListRunsPage implements [eventlog.RunPageLister].
-func (l *Log) ListRunsPage(_ context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
-	o = o.Normal()
-	match, err := matcher(o)
-	if err != nil {
-		return eventlog.RunPage{}, err
-	}
-	all, err := l.list(match)
-	if err != nil {
-		return eventlog.RunPage{}, err
-	}
-	from := min(o.Offset, len(all))
-	to := min(from+o.Limit, len(all))
-	return eventlog.RunPage{Runs: all[from:to], TotalMatching: len(all), Limit: o.Limit, Offset: o.Offset}, nil
-}
-
-func matcher(o eventlog.RunPageOptions) (func(eventlog.RunSummary) bool, error) {
-	if _, ok := eventlog.StatusKind(o.Status); o.Status != "" && !ok {
-		return nil, fmt.Errorf("memlog: unknown status %q", o.Status)
-	}
-	query := strings.ToLower(o.Query)
-	return func(s eventlog.RunSummary) bool {
-		return (o.Status == "" || s.Status() == o.Status) &&
-			(query == "" || strings.Contains(strings.ToLower(s.RunID), query)) &&
-			(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
-			(!o.RequireToolCalls || s.ToolCallCount > 0)
-	}, nil
-}
-
-// list returns the runs that match, the newest first.
-func (l *Log) list(match func(eventlog.RunSummary) bool) ([]eventlog.RunSummary, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
 		return nil, eventlog.ErrLogClosed
 	}
-	runs := make([]*run, 0, len(l.runs))
-	for _, r := range l.runs {
-		if match(r.cursor.Run()) {
-			runs = append(runs, r)
-		}
-	}
-	slices.SortFunc(runs, func(a, b *run) int {
+	runs := slices.SortedFunc(maps.Values(l.runs), func(a, b *run) int {
 		return cmp.Or(b.cursor.Run().StartedAt.Compare(a.cursor.Run().StartedAt), b.order-a.order)
 	})
 	out := make([]eventlog.RunSummary, len(runs))
@@ -214,6 +174,15 @@ func (l *Log) list(match func(eventlog.RunSummary) bool) ([]eventlog.RunSummary,
 		out[i] = r.cursor.Run()
 	}
 	return out, nil
+}
+
+// ListRunsPage implements [eventlog.RunPageLister].
+func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	all, err := l.ListRuns(ctx)
+	if err != nil {
+		return eventlog.RunPage{}, err
+	}
+	return o.Select(all)
 }
 
 // PutModule implements [eventlog.ModuleStore].

@@ -1,0 +1,78 @@
+package logtest
+
+import (
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Chain makes the events of one run, each linked to the one before.
+type Chain struct {
+	RunID string
+	Clock int64 // timestamp of the next event, advanced by a millisecond each
+
+	seq  uint64
+	head chain.Hash
+	tree chain.Tree
+}
+
+// Next returns the next event of the run, with payload p. It panics when p
+// cannot be encoded, which is a mistake in a test.
+func (c *Chain) Next(p event.Payload) event.Event {
+	raw, err := event.EncodePayload(p)
+	if err != nil {
+		panic(fmt.Sprintf("logtest: %v", err))
+	}
+	return c.link(event.Event{Kind: p.EventKind(), Payload: raw})
+}
+
+func (c *Chain) link(e event.Event) event.Event {
+	c.seq++
+	e.RunID, e.Seq, e.Timestamp = c.RunID, c.seq, c.Clock
+	c.Clock += 1e6
+	if c.seq > 1 {
+		head := c.head
+		e.PrevHash = head[:]
+	}
+	c.head = e.Hash()
+	c.tree.Add(c.head)
+	return e
+}
+
+// Start returns the first event of a run.
+func (c *Chain) Start(goal string) event.Event {
+	return c.Next(event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: goal, ToolSchemas: []event.ToolSchemaRef{}})
+}
+
+// Effect returns an effect whose value is a byte string of the given size.
+func (c *Chain) Effect(size int) event.Event {
+	value, err := event.EncodePayload(make([]byte, size))
+	if err != nil {
+		panic(fmt.Sprintf("logtest: %v", err))
+	}
+	return c.Next(event.SideEffectRecorded{Name: "test", Value: value})
+}
+
+// Complete returns the terminal event of a run that succeeded.
+func (c *Chain) Complete() event.Event {
+	root := c.tree.Root()
+	return c.Next(event.RunCompleted{FinalText: "null", MerkleRoot: root[:]})
+}
+
+// Finished returns a whole run with one tool call that has n effects.
+func Finished(runID string, n int) []event.Event {
+	c := Chain{RunID: runID, Clock: 1_700_000_000_000_000_000}
+	args, _ := event.EncodePayload(map[string]int{"n": n})
+	evs := []event.Event{
+		c.Start("call"),
+		c.Next(event.ToolCallScheduled{CallID: "c1", TurnID: "direct", ToolName: "t", Args: args, Attempt: 1}),
+	}
+	for i := range n {
+		value, _ := event.EncodePayload(i)
+		evs = append(evs, c.Next(event.SideEffectRecorded{Name: event.EffectNow, Value: value, CallID: "c1"}))
+	}
+	return append(evs,
+		c.Next(event.ToolCallCompleted{CallID: "c1", Result: args, Attempt: 1, DurationMs: 1}),
+		c.Complete())
+}

@@ -1,0 +1,371 @@
+package logtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Run tests a log. Open returns a new, empty one; the suite closes it.
+func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, eventlog.EventLog)
+	}{
+		{"a run that was synced is read back as it was", readBack},
+		{"a run that was synced passes the strict check, head included", strictCheck},
+		{"an event that does not continue its run is refused and changes nothing", refusals},
+		{"nothing follows a terminal event, and no run id is used twice", ended},
+		{"reading a run that does not exist says so", unknownRun},
+		{"runs do not see each other", separateRuns},
+		{"events are read on from a number, and reading may stop early", eventsAfter},
+		{"a stream goes from history to live without gap or repetition", streamHistoryThenLive},
+		{"a stream waits for a run that has not begun", streamWaits},
+		{"a stream that nobody reads loses nothing and blocks nobody", streamSlowReader},
+		{"a stream ends with its context and with its log", streamEnds},
+		{"summaries add up, the newest run first", listing},
+		{"pages filter, count and bound", paging},
+		{"modules are kept by digest", modules},
+		{"a barrier with nothing before it returns at once", idleBarrier},
+		{"after Close every method says so", closed},
+		{"many runs are written and read at once", concurrent},
+		{"the log agrees with a simple model", model},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log := open(t)
+			defer log.Close()
+			c.test(t, log)
+		})
+	}
+}
+
+// append1 appends one event.
+func append1(t testing.TB, log eventlog.EventLog, e event.Event) {
+	t.Helper()
+	if err := log.Append(t.Context(), e.RunID, e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// store appends events and waits for them.
+func store(t testing.TB, log eventlog.EventLog, evs ...event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		append1(t, log, e)
+	}
+	if err := log.Sync(t.Context(), evs[0].RunID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readBack(t *testing.T, log eventlog.EventLog) {
+	want := Finished("ns/run-1", 5)
+	store(t, log, want...)
+	got, err := log.Read(t.Context(), "ns/run-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func strictCheck(t *testing.T, log eventlog.EventLog) {
+	evs := Finished("run-1", 5)
+	store(t, log, evs...)
+	r, err := eventlog.CheckRun(t.Context(), log, "run-1", eventlog.CheckOptions{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := evs[len(evs)-1]
+	if r.Events != last.Seq || r.Open || r.Terminal != last.Kind || r.Head != last.Hash() {
+		t.Errorf("report %+v", r)
+	}
+	if _, ok := log.(eventlog.RunFinder); ok != r.HeadKept {
+		t.Errorf("HeadKept is %v", r.HeadKept)
+	}
+}
+
+// refusals are tried on a run that stands at event 2.
+func refusals(t *testing.T, log eventlog.EventLog) {
+	c := Chain{RunID: "run-1"}
+	start, second := c.Start("g"), c.Effect(1)
+	good := c.Effect(2)
+	with := func(change func(*event.Event)) event.Event {
+		e := good
+		change(&e)
+		return e
+	}
+	store(t, log, start, second)
+	for _, tc := range []struct {
+		name  string
+		run   string
+		event event.Event
+	}{
+		{"the wrong run", "run-2", good},
+		{"no run in the event", "run-1", with(func(e *event.Event) { e.RunID = "" })},
+		{"no run at all", "", good},
+		{"a gap", "run-1", with(func(e *event.Event) { e.Seq = 4 })},
+		{"a repetition", "run-1", second},
+		{"number zero", "run-1", with(func(e *event.Event) { e.Seq = 0 })},
+		{"the hash of another event", "run-1", with(func(e *event.Event) { e.PrevHash = second.PrevHash })},
+		{"no hash", "run-1", with(func(e *event.Event) { e.PrevHash = nil })},
+		{"an unknown kind", "run-1", with(func(e *event.Event) { e.Kind = 200 })},
+		{"a second RunStarted", "run-1", with(func(e *event.Event) { e.Kind = event.KindRunStarted })},
+		{"no payload", "run-1", with(func(e *event.Event) { e.Payload = nil })},
+		{"a payload that is not canonical", "run-1", with(func(e *event.Event) { e.Payload = []byte{0x18, 0x01} })},
+		{"a payload with a tail", "run-1", with(func(e *event.Event) { e.Payload = []byte{0x01, 0x01} })},
+		{"a payload that nests too deep", "run-1", with(func(e *event.Event) { e.Payload = nested(200) })},
+		{"a payload that is too large", "run-1", with(func(e *event.Event) { e.Payload = make([]byte, eventlog.MaxPayloadBytes+1) })},
+		{"a new run that begins with number two", "run-3", with(func(e *event.Event) { e.RunID = "run-3" })},
+		{"a new run that begins with an effect", "run-3", with(func(e *event.Event) { e.RunID, e.Seq, e.PrevHash = "run-3", 1, nil })},
+		{"a first event with a predecessor", "run-3", with(func(e *event.Event) { e.RunID, e.Seq, e.Kind = "run-3", 1, event.KindRunStarted })},
+		{"a run id that is not UTF-8", "\xff", with(func(e *event.Event) { e.RunID = "\xff" })},
+	} {
+		if err := log.Append(t.Context(), tc.run, tc.event); !errors.Is(err, eventlog.ErrInvalidAppend) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+	store(t, log, good)
+	if got, err := log.Read(t.Context(), "run-1"); err != nil || len(got) != 3 {
+		t.Errorf("%d events, %v", len(got), err)
+	}
+	if _, err := log.Read(t.Context(), "run-3"); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("a refused event began a run: %v", err)
+	}
+}
+
+// nested is n arrays inside each other.
+func nested(n int) []byte {
+	b := make([]byte, n+1)
+	for i := range n {
+		b[i] = 0x81
+	}
+	b[n] = 0x01
+	return b
+}
+
+func ended(t *testing.T, log eventlog.EventLog) {
+	c := Chain{RunID: "run-1"}
+	first := c.Start("g")
+	store(t, log, first, c.Complete())
+	for name, e := range map[string]event.Event{"an effect": c.Effect(1), "the first event again": first} {
+		if err := log.Append(t.Context(), "run-1", e); !errors.Is(err, eventlog.ErrInvalidAppend) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func unknownRun(t *testing.T, log eventlog.EventLog) {
+	if _, err := log.Read(t.Context(), "nobody"); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("Read: %v", err)
+	}
+	if _, err := eventlog.CheckRun(t.Context(), log, "nobody", eventlog.CheckOptions{}); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("CheckRun: %v", err)
+	}
+	for _, err := range eventlog.Events(t.Context(), log, "nobody", 0) {
+		if !errors.Is(err, eventlog.ErrRunNotFound) {
+			t.Errorf("Events: %v", err)
+		}
+	}
+}
+
+func separateRuns(t *testing.T, log eventlog.EventLog) {
+	a, b := Chain{RunID: "a"}, Chain{RunID: "b"}
+	store(t, log, a.Start("a"))
+	store(t, log, b.Start("b"))
+	store(t, log, a.Effect(1), a.Complete())
+	store(t, log, b.Effect(1))
+	for id, want := range map[string]int{"a": 3, "b": 2} {
+		if got, err := log.Read(t.Context(), id); err != nil || len(got) != want {
+			t.Errorf("run %s: %d events, %v", id, len(got), err)
+		}
+	}
+}
+
+func eventsAfter(t *testing.T, log eventlog.EventLog) {
+	evs := Finished("run-1", 2000)
+	store(t, log, evs...)
+	for _, after := range []uint64{0, 1, 1500, 2004} {
+		want := after
+		for e, err := range eventlog.Events(t.Context(), log, "run-1", after) {
+			if want++; err != nil || e.Seq != want {
+				t.Fatalf("after %d: event %d, want %d: %v", after, e.Seq, want, err)
+			}
+			if want == 1900 {
+				break
+			}
+		}
+		if want != max(1900, after) {
+			t.Errorf("after %d: ended at %d", after, want)
+		}
+	}
+}
+
+func listing(t *testing.T, log eventlog.EventLog) {
+	lister, ok := log.(eventlog.RunLister)
+	if !ok {
+		t.Skip("the log lists no runs")
+	}
+	answer := event.AssistantMessageCompleted{TurnID: "t1", InputTokens: 100, OutputTokens: 20, CostUSD: 0.25}
+	for i, id := range []string{"old", "new"} {
+		c := Chain{RunID: id, Clock: int64(i+1) * 1e9}
+		store(t, log, c.Start("g"), c.Next(event.TurnStarted{TurnID: "t1"}), c.Next(answer),
+			c.Next(event.ToolCallScheduled{CallID: "c", Attempt: 1}), c.Next(event.ToolCallFailed{CallID: "c", Attempt: 1}),
+			c.Next(event.ToolCallScheduled{CallID: "c", Attempt: 2}))
+	}
+	got, err := lister.ListRuns(t.Context())
+	if err != nil || len(got) != 2 || got[0].RunID != "new" || got[1].RunID != "old" {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	want := eventlog.RunSummary{RunID: "new", StartedAt: time.Unix(2, 0).UTC(), LastSeq: 6, TurnCount: 1, ToolCallCount: 1,
+		InputTokens: 100, OutputTokens: 20, CostUSD: 0.25, DurationMs: 5, Head: got[0].Head}
+	if diff := cmp.Diff(want, got[0]); diff != "" {
+		t.Error(diff)
+	}
+	found, err := log.(eventlog.RunFinder).Run(t.Context(), "new")
+	if err != nil || found != got[0] {
+		t.Errorf("Run: %+v, %v", found, err)
+	}
+}
+
+func paging(t *testing.T, log eventlog.EventLog) {
+	pager, ok := log.(eventlog.RunPageLister)
+	if !ok {
+		t.Skip("the log lists no pages")
+	}
+	seedPages(t, log)
+	for _, tc := range []struct {
+		name  string
+		o     eventlog.RunPageOptions
+		want  []string
+		total int
+	}{
+		{"all, newest first", eventlog.RunPageOptions{Limit: 3}, []string{"Run-5", "Run-4", "Run-3"}, 6},
+		{"the next page", eventlog.RunPageOptions{Limit: 3, Offset: 3}, []string{"Run-2", "Run-1", "Run-0"}, 6},
+		{"a page behind the end", eventlog.RunPageOptions{Limit: 3, Offset: 9}, nil, 6},
+		{"no limit, negative offset", eventlog.RunPageOptions{Offset: -4}, []string{"Run-5", "Run-4", "Run-3", "Run-2", "Run-1", "Run-0"}, 6},
+		{"completed", eventlog.RunPageOptions{Status: eventlog.StatusCompleted}, []string{"Run-3", "Run-0"}, 2},
+		{"failed", eventlog.RunPageOptions{Status: eventlog.StatusFailed}, []string{"Run-4", "Run-1"}, 2},
+		{"in progress", eventlog.RunPageOptions{Status: eventlog.StatusInProgress}, []string{"Run-5", "Run-2"}, 2},
+		{"cancelled", eventlog.RunPageOptions{Status: eventlog.StatusCancelled}, nil, 0},
+		{"query in another case", eventlog.RunPageOptions{Query: "rUN-4"}, []string{"Run-4"}, 1},
+		{"query with a wildcard is taken as it is", eventlog.RunPageOptions{Query: "%"}, nil, 0},
+		{"started after", eventlog.RunPageOptions{StartedAfter: time.Unix(3, 0)}, []string{"Run-5", "Run-4"}, 2},
+		{"with tool calls", eventlog.RunPageOptions{RequireToolCalls: true, Limit: 2}, []string{"Run-4", "Run-2"}, 3},
+		{"all at once", eventlog.RunPageOptions{RequireToolCalls: true, Query: "run", StartedAfter: time.Unix(0, 1), Status: eventlog.StatusFailed}, []string{"Run-4"}, 1},
+	} {
+		page, err := pager.ListRunsPage(t.Context(), tc.o)
+		var ids []string
+		for _, r := range page.Runs {
+			ids = append(ids, r.RunID)
+		}
+		if diff := cmp.Diff(tc.want, ids); err != nil || diff != "" || page.TotalMatching != tc.total {
+			t.Errorf("%s: total %d, %v\n%s", tc.name, page.TotalMatching, err, diff)
+		}
+	}
+	if page, err := pager.ListRunsPage(t.Context(), eventlog.RunPageOptions{}); err != nil || page.Limit != eventlog.DefaultPageLimit {
+		t.Errorf("default limit %d, %v", page.Limit, err)
+	}
+	if _, err := pager.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: "no such"}); err == nil {
+		t.Error("an unknown status was accepted")
+	}
+}
+
+// seedPages stores six runs that start a second apart: completed, failed and
+// open in turn, every other one with a tool call.
+func seedPages(t testing.TB, log eventlog.EventLog) {
+	for i := range 6 {
+		c := Chain{RunID: fmt.Sprintf("Run-%d", i), Clock: int64(i) * 1e9}
+		evs := []event.Event{c.Start("g")}
+		if i%2 == 0 {
+			evs = append(evs, c.Next(event.ToolCallScheduled{CallID: "c", Attempt: 1}), c.Next(event.ToolCallCompleted{CallID: "c", Attempt: 1}))
+		}
+		switch i % 3 {
+		case 0:
+			evs = append(evs, c.Complete())
+		case 1:
+			evs = append(evs, c.Next(event.RunFailed{Error: "e"}))
+		}
+		store(t, log, evs...)
+	}
+}
+
+func modules(t *testing.T, log eventlog.EventLog) {
+	ms, ok := log.(eventlog.ModuleStore)
+	if !ok {
+		t.Skip("the log keeps no modules")
+	}
+	wasm := []byte("\x00asm\x01\x00\x00\x00")
+	digest, err := ms.PutModule(t.Context(), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ms.PutModule(t.Context(), wasm); err != nil || again != digest {
+		t.Errorf("again: %v, %v", again, err)
+	}
+	wasm[0] = 1 // the log has its own copy
+	got, err := ms.Module(t.Context(), digest)
+	if err != nil || string(got) != "\x00asm\x01\x00\x00\x00" {
+		t.Errorf("%q, %v", got, err)
+	}
+	digest[0]++
+	if _, err := ms.Module(t.Context(), digest); !errors.Is(err, eventlog.ErrModuleNotFound) {
+		t.Errorf("unknown digest: %v", err)
+	}
+	if _, err := ms.PutModule(t.Context(), make([]byte, eventlog.MaxModuleBytes+1)); err == nil {
+		t.Error("a module beyond the limit was taken")
+	}
+}
+
+func idleBarrier(t *testing.T, log eventlog.EventLog) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := log.Sync(ctx, "nobody"); err != nil {
+		t.Error(err)
+	}
+}
+
+func closed(t *testing.T, log eventlog.EventLog) {
+	store(t, log, Finished("run-1", 1)...)
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	c := Chain{RunID: "run-2"}
+	_, readErr := log.Read(t.Context(), "run-1")
+	_, streamErr := log.Stream(t.Context(), "run-1")
+	errs := map[string]error{
+		"Append": log.Append(t.Context(), "run-2", c.Start("g")),
+		"Sync":   log.Sync(t.Context(), "run-2"),
+		"Read":   readErr,
+		"Stream": streamErr,
+	}
+	if l, ok := log.(eventlog.RunLister); ok {
+		_, errs["ListRuns"] = l.ListRuns(t.Context())
+	}
+	if l, ok := log.(eventlog.RunPageLister); ok {
+		_, errs["ListRunsPage"] = l.ListRunsPage(t.Context(), eventlog.RunPageOptions{})
+	}
+	if l, ok := log.(eventlog.RunFinder); ok {
+		_, errs["Run"] = l.Run(t.Context(), "run-1")
+	}
+	if l, ok := log.(eventlog.ModuleStore); ok {
+		digest, err := l.PutModule(t.Context(), []byte("m"))
+		errs["PutModule"] = err
+		_, errs["Module"] = l.Module(t.Context(), digest)
+	}
+	for name, err := range errs {
+		if !errors.Is(err, eventlog.ErrLogClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

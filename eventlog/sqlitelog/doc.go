@@ -1,0 +1,47 @@
+// Package sqlitelog keeps an event log in one SQLite file.
+//
+// # The file
+//
+// The table eventlog_events holds the six fields of every event, under the
+// names that the Starling runtime gave them, so that its tools open our files.
+// The envelope that is hashed is not stored but rebuilt from the columns:
+// there is no column that a hash does not cover. Rows are in the order of
+// their commits (column pos), because a table ordered by run would make every
+// run that is in progress dirty a page of its own in each transaction.
+//
+// The table run is an index over that: what a listing shows, and the head of
+// each run, written in the same transaction as the events. The table module
+// holds modules by digest.
+//
+// # The life of an event
+//
+//  1. Append checks it against the run's cursor in memory and queues it. If the
+//     process dies now, the event is gone, and nobody was told otherwise.
+//  2. The writer, one goroutine with one connection, takes all that has queued
+//     up while it was busy with the commit before, and writes it in one
+//     transaction. If the process dies now, all of that or nothing is there.
+//  3. COMMIT syncs the WAL (synchronous=FULL). From here on the event survives
+//     the process and a power cut.
+//  4. The barriers (Sync) that waited for it return, and the streams of the run
+//     are woken.
+//
+// # Several processes
+//
+// Any number of processes may write to the file at once, each its own runs. A
+// file lock is held around every transaction (see fileLock for why). When two
+// processes continue the same run, the unique key (run_id, seq) lets the first
+// one win; the other's run fails with [eventlog.ErrInvalidAppend] at its next
+// barrier or append, and its log goes on.
+//
+// # Failure
+//
+// The first transaction that fails stops the log for good, with
+// [eventlog.ErrLogStopped] for every waiter and every later call; reading goes
+// on. Opening the file again finds everything that was acknowledged.
+//
+// # Files from strangers
+//
+// Before a file is read, its objects are compared with what we would have
+// created; views, triggers and virtual tables are refused. Column types are
+// checked in every row, and no value is loaded before its length is known.
+package sqlitelog

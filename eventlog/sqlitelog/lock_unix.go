@@ -1,0 +1,37 @@
+//go:build unix
+
+package sqlitelog
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// The locks are those of flock(2): they belong to the open file, not to the
+// process, so two logs in one process exclude each other as well.
+
+func tryLockFile(f *os.File) (bool, error) {
+	err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func lockFile(f *os.File) error { return flock(f, unix.LOCK_EX) }
+
+func unlockFile(f *os.File) error { return flock(f, unix.LOCK_UN) }
+
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+		}
+	}
+}

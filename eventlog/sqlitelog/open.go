@@ -1,0 +1,215 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Options are how to open a log. The zero value opens it for writing, with
+// every acknowledged event safe from a power cut.
+type Options struct {
+	// ReadOnly never writes to the file nor creates it; writes to the log are
+	// [eventlog.ErrReadOnly]. Default: false.
+	ReadOnly bool
+
+	// Synchronous is "FULL" or "NORMAL"; empty means FULL. NORMAL leaves the
+	// sync to the checkpoint: an acknowledged event survives the death of the
+	// process, but not a power cut. With many runs at once it gains nothing,
+	// because one sync then serves many events.
+	Synchronous string
+}
+
+const (
+	// fileMode lets nobody but the owner read a log. SQLite gives the files
+	// that it puts beside the database the database's mode.
+	fileMode fs.FileMode = 0o600
+	// lockPatience bounds the wait for another process's transaction. A holder
+	// that needs longer is stopped or hangs.
+	lockPatience = 60 * time.Second
+)
+
+// Open opens the log at path, which is created unless ReadOnly is set. A file of
+// the seed runtime can be read as it is; to write to it takes
+// [eventlog.Migrate], and until then is [eventlog.ErrSchemaOutdated]. The file of
+// a newer program is [eventlog.ErrSchemaTooNew]. The directory has to be on
+// this machine: processes coordinate through memory that they share.
+func Open(ctx context.Context, path string, o Options) (*Log, error) {
+	if o.Synchronous == "" {
+		o.Synchronous = "FULL"
+	}
+	if o.Synchronous != "FULL" && o.Synchronous != "NORMAL" {
+		return nil, fmt.Errorf("sqlitelog: synchronous %q: want FULL or NORMAL", o.Synchronous)
+	}
+	if err := checkVersion(libraryVersion); err != nil {
+		return nil, err
+	}
+	l := newLog(path, o)
+	open := l.openForWriting
+	if o.ReadOnly {
+		open = l.openForReading
+	}
+	if err := open(ctx); err != nil {
+		return nil, errors.Join(err, l.abort())
+	}
+	return l, nil
+}
+
+// openForReading tries the file as one that others may write to, then, when its
+// directory is not writable and no WAL lies beside it, as one that nobody
+// writes to.
+func (l *Log) openForReading(ctx context.Context) error {
+	if _, err := os.Stat(l.path); err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	l.readers = newReaders(l.path, "mode=ro")
+	err := l.examine(ctx)
+	if err == nil || !isCantOpen(err) {
+		return err
+	}
+	if _, walErr := os.Stat(l.path + "-wal"); !errors.Is(walErr, fs.ErrNotExist) {
+		return err
+	}
+	l.readers.close()
+	l.readers = newReaders(l.path, "mode=ro&immutable=1")
+	return l.examine(ctx)
+}
+
+// examine vets the file through a reader.
+func (l *Log) examine(ctx context.Context) error {
+	return l.readers.with(ctx, func(r *reader) error {
+		layout, err := examine(ctx, r.conn)
+		l.layout.Store(int64(layout))
+		return err
+	})
+}
+
+// openForWriting creates or examines the file under the lock, so that no other
+// process sees it half made.
+func (l *Log) openForWriting(ctx context.Context) (err error) {
+	if l.lock, err = openLock(l.path); err != nil {
+		return err
+	}
+	if err := l.lock.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.lock.Unlock()) }()
+	if err := touch(l.path); err != nil {
+		return err
+	}
+	if l.writer.conn, err = connect(ctx, l.path, "mode=rw"); err != nil {
+		return err
+	}
+	if err := create(ctx, l.writer.conn); err != nil {
+		return err
+	}
+	layout, err := examine(ctx, l.writer.conn)
+	if err != nil {
+		return err
+	}
+	l.layout.Store(int64(layout))
+	l.readers = newReaders(l.path, "mode=ro")
+	if layout < layoutVersion {
+		return nil
+	}
+	return l.startWriter(ctx)
+}
+
+// touch creates the file with its mode, unless it exists.
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return f.Close()
+}
+
+// create lays out a file that has no tables. If the process dies in between,
+// the next one finds no tables again.
+func create(ctx context.Context, c *conn) error {
+	n, err := c.queryInt(ctx, "SELECT count(*) FROM sqlite_schema")
+	if err != nil || n > 0 {
+		return err
+	}
+	if err := c.execAll(ctx, creation); err != nil {
+		return err
+	}
+	if err := c.execAll(ctx, schema()); err != nil {
+		return err
+	}
+	got, err := c.queryInt(ctx, "PRAGMA page_size")
+	if err == nil && got != pageSize {
+		err = fmt.Errorf("sqlitelog: asked for pages of %d bytes, got %d", pageSize, got)
+	}
+	return err
+}
+
+// examine vets the objects in the file and returns its layout version.
+func examine(ctx context.Context, c *conn) (layout int, err error) {
+	version, err := c.queryInt(ctx, "PRAGMA user_version")
+	if err != nil {
+		return 0, err
+	}
+	app, err := c.queryInt(ctx, "PRAGMA application_id")
+	if err != nil {
+		return 0, err
+	}
+	if app == applicationID && version > layoutVersion {
+		return 0, eventlog.CheckSchema(int(version), layoutVersion)
+	}
+	objects, err := objects(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	ours, err := vet(objects)
+	if err != nil {
+		return 0, err
+	}
+	if err := examineSeedVersion(ctx, c); err != nil {
+		return 0, err
+	}
+	if !ours {
+		return 0, nil
+	}
+	if version != layoutVersion {
+		return 0, fmt.Errorf("%w: the tables have layout %d, the file's header says %d", eventlog.ErrLogCorrupt, layoutVersion, version)
+	}
+	return layoutVersion, nil
+}
+
+func objects(ctx context.Context, c *conn) ([]object, error) {
+	var objects []object
+	err := c.query(ctx, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", nil, func(row []driver.Value) error {
+		var text [4]string
+		for i, v := range row {
+			s, ok := v.(string)
+			if !ok {
+				return fmt.Errorf("%w: sqlite_schema holds a %T", eventlog.ErrLogCorrupt, v)
+			}
+			text[i] = s
+		}
+		objects = append(objects, object{text[0], text[1], text[2], text[3]})
+		return nil
+	})
+	return objects, err
+}
+
+// examineSeedVersion looks at the version that the seed runtime keeps.
+func examineSeedVersion(ctx context.Context, c *conn) error {
+	v, err := c.queryInt(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
+	switch {
+	case err != nil:
+		return err
+	case v > seedVersion:
+		return fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
+	case v < seedVersion:
+		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, before the table's name was settled: let the program that wrote the file bring it to %d", v, seedVersion)
+	}
+	return nil
+}

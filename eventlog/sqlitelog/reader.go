@@ -1,0 +1,221 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// maxReaders bounds how many calls read the file at once; more wait.
+const maxReaders = 4
+
+// readers is a pool of connections that read. A slot that was not needed yet
+// is nil.
+type readers struct {
+	path, query string
+	slots       chan *reader
+}
+
+func newReaders(path, query string) *readers {
+	p := &readers{path: path, query: query, slots: make(chan *reader, maxReaders)}
+	for range maxReaders {
+		p.slots <- nil
+	}
+	return p
+}
+
+// with lends a reader to fn. fn must not hand anything of a statement that is
+// still open to a caller: an open statement keeps the WAL from being reused.
+func (p *readers) with(ctx context.Context, fn func(*reader) error) (err error) {
+	var r *reader
+	select {
+	case got, open := <-p.slots:
+		if !open {
+			return eventlog.ErrLogClosed
+		}
+		r = got
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { p.slots <- r }()
+	if r == nil {
+		if r, err = openReader(ctx, p.path, p.query); err != nil {
+			return err
+		}
+	}
+	return fn(r)
+}
+
+// close waits for the readers that are lent.
+func (p *readers) close() error {
+	var errs []error
+	for range maxReaders {
+		if r := <-p.slots; r != nil {
+			errs = append(errs, r.close())
+		}
+	}
+	close(p.slots)
+	return errors.Join(errs...)
+}
+
+// reader is a connection that reads, with its statements, each prepared when
+// it is first needed.
+type reader struct {
+	conn  *conn
+	stmts map[string]*stmt
+}
+
+func openReader(ctx context.Context, path, query string) (*reader, error) {
+	c, err := connect(ctx, path, query)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.execAll(ctx, reading); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &reader{conn: c, stmts: make(map[string]*stmt)}, nil
+}
+
+func (r *reader) close() error {
+	for _, s := range r.stmts {
+		s.Close()
+	}
+	return r.conn.Close()
+}
+
+// query runs one of a fixed set of queries, which stays prepared.
+func (r *reader) query(ctx context.Context, query string, args []driver.Value, row func([]driver.Value) error) error {
+	s := r.stmts[query]
+	if s == nil {
+		var err error
+		if s, err = r.conn.prepare(ctx, query); err != nil {
+			return err
+		}
+		r.stmts[query] = s
+	}
+	return s.query(ctx, args, row)
+}
+
+// pageQuery finds the rows by the index and then reads the rows themselves, so
+// that what is checked is the table and not the index's copy of two columns. A
+// payload beyond the limit is not read; its length comes in its place.
+const pageQuery = `SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind,
+	iif(length(e.payload) <= ?, e.payload, length(e.payload))
+FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?) AS i
+CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
+
+// errPageFull ends a page early.
+var errPageFull = errors.New("sqlitelog: page is full")
+
+// maxPageBytes bounds the payloads of a page, but for its last event.
+const maxPageBytes = 4 << 20
+
+// page reads at most n events of a run with numbers above after, fewer when
+// they are large.
+func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	var evs []event.Event
+	size := 0
+	args := []driver.Value{int64(eventlog.MaxPayloadBytes), runID, int64(after), int64(n)}
+	err := r.query(ctx, pageQuery, args, func(row []driver.Value) error {
+		if size >= maxPageBytes {
+			return errPageFull
+		}
+		e, err := eventOf(runID, row)
+		if err != nil {
+			return err
+		}
+		if len(evs) == 0 {
+			evs = make([]event.Event, 0, n)
+		}
+		evs = append(evs, e)
+		size += len(e.Payload)
+		return nil
+	})
+	if err == errPageFull {
+		err = nil
+	}
+	return evs, err
+}
+
+// eventOf builds an event from a row whose columns may hold anything: SQLite
+// checks no types.
+func eventOf(runID string, row []driver.Value) (event.Event, error) {
+	id, okID := row[0].(string)
+	seq, okSeq := row[1].(int64)
+	prev, okPrev := row[2].([]byte)
+	ts, okTS := row[3].(int64)
+	kind, okKind := row[4].(int64)
+	payload, okPayload := row[5].([]byte)
+	e := event.Event{RunID: id, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
+	switch {
+	case !okID || id != runID:
+		return e, storage(runID, seq, "the row that the index finds is run %v", row[0])
+	case !okSeq:
+		return e, storage(runID, seq, "column seq holds a %T", row[1])
+	case !okPrev && row[2] != nil:
+		return e, storage(runID, seq, "column prev_hash holds a %T", row[2])
+	case !okTS:
+		return e, storage(runID, seq, "column ts holds a %T", row[3])
+	case !okKind || kind < 0 || kind > 255:
+		return e, storage(runID, seq, "column kind holds %v", row[4])
+	case !okPayload:
+		return e, storage(runID, seq, "column payload holds a %T, or more than %d bytes: %v", row[5], eventlog.MaxPayloadBytes, row[5])
+	}
+	return e, nil
+}
+
+// storage reports a row that is no event.
+func storage(runID string, seq int64, format string, args ...any) error {
+	return &eventlog.CorruptError{RunID: runID, Seq: uint64(seq), Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
+}
+
+// runColumns are the columns of the table run that make a summary.
+const runColumns = "run_no, run_id, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
+
+// run returns the row of a run and its number.
+func (r *reader) run(ctx context.Context, runID string) (no int64, s eventlog.RunSummary, err error) {
+	err = r.query(ctx, "SELECT "+runColumns+" FROM run WHERE run_id = ?", []driver.Value{runID}, func(row []driver.Value) (err error) {
+		no, s, err = summaryOf(row)
+		return err
+	})
+	if err == nil && no == 0 {
+		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return no, s, err
+}
+
+// summaryOf builds a summary from a row of runColumns.
+func summaryOf(row []driver.Value) (no int64, s eventlog.RunSummary, err error) {
+	var ints [8]int64
+	ok := true
+	for i, column := range []int{0, 2, 3, 5, 6, 7, 8, 9} {
+		n, isInt := row[column].(int64)
+		ints[i], ok = n, ok && isInt
+	}
+	duration, okDuration := row[11].(int64)
+	id, okID := row[1].(string)
+	head, okHead := row[4].([]byte)
+	cost, okCost := row[10].(float64)
+	if !ok || !okDuration || !okID || !okHead || !okCost || len(head) != len(chain.Hash{}) || ints[3] < 0 || ints[3] > 255 {
+		return 0, s, fmt.Errorf("%w: run %v: its row in the table run is malformed", eventlog.ErrLogCorrupt, row[1])
+	}
+	return ints[0], eventlog.RunSummary{
+		RunID: id, StartedAt: unixNano(ints[1]), LastSeq: uint64(ints[2]), TerminalKind: event.Kind(ints[3]),
+		TurnCount: int(ints[4]), ToolCallCount: int(ints[5]), InputTokens: ints[6], OutputTokens: ints[7],
+		CostUSD: cost, DurationMs: duration, Head: chain.Hash(head),
+	}, nil
+}
+
+// isCantOpen reports whether SQLite could not open one of its files, or would
+// have to write to it.
+func isCantOpen(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CANTOPEN || e.Code()&0xff == sqlite3.SQLITE_READONLY)
+}

@@ -1,0 +1,190 @@
+package sqlitelog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Bounds of one transaction.
+const (
+	maxBatch      = 1024
+	maxBatchBytes = 4 << 20
+)
+
+// writer commits what has queued up, for as long as there is something. There
+// is no timer: while one commit waits for the disk, the next batch gathers, so
+// that a lone event is committed at once and many runs share a sync.
+type writer struct {
+	conn *conn
+
+	begin, commit, rollback, version  *stmt
+	insertEvent, insertRun, updateRun *stmt
+	insertModule                      *stmt
+}
+
+// insertRunSQL takes the values of summaryValues, then the run's id.
+const insertRunSQL = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// prepare makes the connection ready to write.
+func (w *writer) prepare(ctx context.Context, synchronous string) error {
+	if err := w.conn.execAll(ctx, writing(synchronous)); err != nil {
+		return err
+	}
+	mode, err := w.conn.value(ctx, "PRAGMA journal_mode")
+	if err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("sqlitelog: asked for write-ahead logging, got journal mode %v", mode)
+	}
+	for _, p := range []struct {
+		to  **stmt
+		sql string
+	}{
+		{&w.begin, "BEGIN IMMEDIATE"},
+		{&w.commit, "COMMIT"},
+		{&w.rollback, "ROLLBACK"},
+		{&w.version, "PRAGMA user_version"},
+		{&w.insertEvent, "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"},
+		{&w.insertRun, insertRunSQL},
+		{&w.updateRun, `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
+			WHERE run_no = ? AND last_seq = ?`},
+		{&w.insertModule, "INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING"},
+	} {
+		s, err := w.conn.prepare(ctx, p.sql)
+		if err != nil {
+			return err
+		}
+		*p.to = s
+	}
+	return nil
+}
+
+func (w *writer) close() error {
+	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	return w.conn.Close()
+}
+
+// startWriter begins to write to a file of our layout.
+func (l *Log) startWriter(ctx context.Context) error {
+	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.running = true
+	l.mu.Unlock()
+	go l.write()
+	return nil
+}
+
+// write is the writer's goroutine. It ends with the log, or with the first
+// transaction that fails.
+func (l *Log) write() {
+	defer close(l.stopped)
+	batch := make([]item, 0, maxBatch)
+	for {
+		batch = l.take(batch)
+		if len(batch) == 0 {
+			return
+		}
+		conflicts, err := l.transact(batch)
+		if err != nil {
+			l.stop(err, batch)
+			return
+		}
+		l.acknowledge(batch, conflicts)
+		clear(batch)
+	}
+}
+
+// take waits for work and returns the front of the queue; nothing when the log
+// is closing and the queue is empty.
+func (l *Log) take(batch []item) []item {
+	for {
+		l.mu.Lock()
+		if len(l.queue) > 0 {
+			batch = l.takeLocked(batch[:0])
+			l.mu.Unlock()
+			return batch
+		}
+		closing := l.closing
+		l.mu.Unlock()
+		if closing {
+			return nil
+		}
+		<-l.work
+	}
+}
+
+func (l *Log) takeLocked(batch []item) []item {
+	n, size := 0, 0
+	for n < len(l.queue) && n < maxBatch && (n == 0 || size < maxBatchBytes) {
+		size += l.queue[n].size()
+		n++
+	}
+	batch = append(batch, l.queue[:n]...)
+	rest := copy(l.queue, l.queue[n:])
+	clear(l.queue[rest:])
+	l.queue = l.queue[:rest]
+	l.bytes -= size
+	close(l.room)
+	l.room = make(chan struct{})
+	return batch
+}
+
+// conflicts has the error of each run that another process continued first.
+type conflicts map[*run]error
+
+// transact writes the batch in one transaction, without the runs that turn out
+// to conflict.
+//
+// If the process dies before COMMIT has returned, the batch is in the file as a
+// whole or not at all, and nobody was told that it is.
+func (l *Log) transact(batch []item) (conflicts, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	if err := l.lock.Lock(ctx); err != nil {
+		return nil, err
+	}
+	bad := make(conflicts)
+	for {
+		n := len(bad)
+		err := l.writer.try(batch, bad)
+		if err == nil && len(bad) > n {
+			continue // rolled back; each round takes out at least one run
+		}
+		if unlockErr := l.lock.Unlock(); err == nil {
+			err = unlockErr
+		}
+		return bad, err
+	}
+}
+
+// try makes one attempt. When it meets a conflict, it adds the run to bad and
+// leaves the file as it was.
+func (w *writer) try(batch []item, bad conflicts) error {
+	if _, _, err := w.begin.exec(); err != nil {
+		return fmt.Errorf("sqlitelog: begin: %w", err)
+	}
+	culprit, err := w.apply(batch, bad)
+	if err != nil || culprit != nil {
+		_, _, rollbackErr := w.rollback.exec()
+		if culprit == nil {
+			return err
+		}
+		bad[culprit] = fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, culprit.id)
+		return rollbackErr
+	}
+	if _, _, err := w.commit.exec(); err != nil {
+		w.rollback.exec()
+		return fmt.Errorf("sqlitelog: commit: %w", err)
+	}
+	return nil
+}
