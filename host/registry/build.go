@@ -40,10 +40,9 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	if len(files) == 0 {
 		return nil, &Error{Ref: ref, Reason: "the folder holds no Go files", Hint: hintReference}
 	}
-	t := toolchain{ref: ref, dir: dir}
-	if t.path, err = exec.LookPath("go"); err != nil {
-		return nil, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
-			Hint: "install Go, or give a .wasm file"}
+	t, err := findGo(ref, dir)
+	if err != nil {
+		return nil, err
 	}
 	key, err := t.key(ctx)
 	if err != nil {
@@ -73,7 +72,16 @@ func escapeGlob(path string) string {
 type toolchain struct {
 	path string // of the Go command
 	ref  string // the folder, as the user calls it
-	dir  string // the folder, absolute
+	dir  string // the folder, absolute; empty for the working directory
+}
+
+func findGo(ref, dir string) (toolchain, error) {
+	path, err := exec.LookPath("go")
+	if err != nil {
+		return toolchain{}, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
+			Hint: "install Go, or give a .wasm file"}
+	}
+	return toolchain{path: path, ref: ref, dir: dir}, nil
 }
 
 // build compiles the tool into a temporary folder and returns the module.
@@ -104,7 +112,7 @@ func (t toolchain) build(ctx context.Context) ([]byte, error) {
 func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, t.path, args...)
 	cmd.Dir = t.dir
-	cmd.Env = slices.Concat(os.Environ(), buildEnv, []string{"PWD=" + t.dir})
+	cmd.Env = append(cmd.Environ(), buildEnv...) // Environ has PWD for Dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stdout bytes.Buffer
@@ -129,4 +137,15 @@ type limitedBuffer struct{ bytes.Buffer }
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), maxOutput-b.Len())])
 	return len(p), nil
+}
+
+// GoVersion returns the version of the Go command that would build a tool here
+// and its path. The error is an [*Error] when there is none.
+func GoVersion(ctx context.Context) (version, path string, err error) {
+	t, err := findGo("", "")
+	if err != nil {
+		return "", "", err
+	}
+	out, err := t.run(ctx, "env", "GOVERSION")
+	return strings.TrimSpace(string(out)), t.path, err
 }

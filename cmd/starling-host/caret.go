@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// How much of a value is shown around the first difference, in characters.
+const (
+	diffBefore = 32
+	diffWidth  = 96
+)
+
+// aroundDifference returns the parts of two texts around the first place where
+// they differ, escaped to ASCII, and the column of that place in both; -1 when
+// the texts are equal.
+func aroundDifference(a, b string) (partA, partB string, column int) {
+	at := commonPrefix(a, b)
+	start := at
+	for range diffBefore {
+		_, size := utf8.DecodeLastRuneInString(a[:start])
+		start -= size
+	}
+	left := ascii(a[start:at])
+	if start > 0 {
+		left = "..." + left
+	}
+	partA, partB = left+firstOf(a[at:], diffWidth-len(left)), left+firstOf(b[at:], diffWidth-len(left))
+	if a == b {
+		return partA, partB, -1
+	}
+	return partA, partB, len(left)
+}
+
+// commonPrefix returns the length of the longest common prefix that ends
+// between two runes in both texts.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) {
+		ra, size := utf8.DecodeRuneInString(a[n:])
+		rb, sizeB := utf8.DecodeRuneInString(b[n:])
+		if ra != rb || size != sizeB || a[n:n+size] != b[n:n+size] {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// firstOf returns the beginning of s, escaped to at most width characters, but
+// never less than one rune of s.
+func firstOf(s string, width int) string {
+	var b strings.Builder
+	for s != "" {
+		_, size := utf8.DecodeRuneInString(s)
+		piece := ascii(s[:size])
+		if b.Len() > 0 && b.Len()+len(piece) > width {
+			return b.String() + "..."
+		}
+		b.WriteString(piece)
+		s = s[size:]
+	}
+	return b.String()
+}

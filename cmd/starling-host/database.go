@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+)
+
+// lastRun names the newest run where a run's id is expected.
+const lastRun = "@last"
+
+// openDatabase opens a database that must be there, for reading only.
+func openDatabase(ctx context.Context, path string) (*sqlitelog.Log, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, noDatabase(path)
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, usagef("", "%s: not a regular file", path)
+	}
+	return sqlitelog.Open(ctx, path, sqlitelog.Options{ReadOnly: true})
+}
+
+func noDatabase(path string) error {
+	return usagef("starling-host run records into starling.db unless --db names another file", "%s: no such database", path)
+}
+
+// resolveRun returns the id of the run that name stands for: @last, a whole id,
+// or the beginning of one that no other run shares. Letters may be lower case.
+func resolveRun(ctx context.Context, log *sqlitelog.Log, name string) (string, error) {
+	query := name
+	if name == lastRun {
+		query = ""
+	}
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Query: query, Limit: candidates})
+	if err != nil {
+		return "", err
+	}
+	if name == lastRun {
+		if len(page.Runs) == 0 {
+			return "", usagef("", "the database holds no runs")
+		}
+		return page.Runs[0].RunID, nil
+	}
+	var found []string
+	for _, run := range page.Runs {
+		if run.RunID == name {
+			return name, nil
+		}
+		if hasPrefixFold(run.RunID, name) {
+			found = append(found, run.RunID)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return "", usagef("list the runs with: starling-host runs DB", "no run %q", name)
+	case len(found) > 1 || page.TotalMatching > len(page.Runs):
+		return "", usagef("give more of the id", "%q is the beginning of %s", name, plural(len(found), "run"))
+	}
+	return found[0], nil
+}
+
+// candidates is how many runs are looked at to find the one that is meant.
+const candidates = 200
+
+func hasPrefixFold(s, prefix string) bool {
+	return prefix != "" && len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// completeRuns completes DB and RUN: file names, then the newest runs' ids.
+func completeRuns(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return nil, cobra.ShellCompDirectiveDefault
+	case 1:
+		return runCompletions(cmd.Context(), args[0], toComplete), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func runCompletions(ctx context.Context, path, toComplete string) []string {
+	log, err := openDatabase(ctx, path)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 50})
+	if err != nil {
+		return nil
+	}
+	var words []string
+	if strings.HasPrefix(lastRun, toComplete) {
+		words = append(words, lastRun+"\tthe newest run")
+	}
+	for _, run := range page.Runs {
+		if toComplete == "" || hasPrefixFold(run.RunID, toComplete) {
+			words = append(words, fmt.Sprintf("%s\t%s, %s", printable(run.RunID), runStatus(run), run.StartedAt.UTC().Format(time.DateTime)))
+		}
+	}
+	return words
+}

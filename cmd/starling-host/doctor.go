@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+const doctorHelp = `Check what this machine offers, and a database if one is named. Each line has a
+check, what was found and, where something is missing, a command that mends it.
+
+"ok" needs nothing, "slow" or "limited" works but not as well as it could, and
+"bad" does not work: then the exit code is 1.`
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor [DB]",
+		Short:   "check this machine and a database",
+		Long:    doctorHelp,
+		Example: "  starling-host doctor\n  starling-host doctor starling.db",
+		GroupID: groupOther,
+		Args:    arguments(0, "DB"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.doctor(cmd.Context(), args)
+		},
+	}
+}
+
+// finding is the result of one check.
+type finding struct {
+	check string
+	state string // one of the states below
+	found string
+	fix   string // a command, or empty
+}
+
+// The states of a finding.
+const (
+	stateOK      = "ok"
+	stateSlow    = "slow"
+	stateLimited = "limited"
+	stateBad     = "bad"
+)
+
+func (a *app) doctor(ctx context.Context, args []string) error {
+	findings := []finding{checkGo(ctx), checkEngine(ctx), checkCompileCache(ctx), checkBuildCache()}
+	if len(args) == 1 {
+		findings = append(findings, checkDatabase(ctx, args[0])...)
+	}
+	code := exitOK
+	for _, f := range findings {
+		if f.state == stateBad {
+			code = exitFailed
+		}
+		fmt.Fprintf(a.stdout, "%-7s  %-14s  %s\n", f.state, f.check, printable(f.found))
+		if f.fix != "" {
+			fmt.Fprintf(a.stdout, "%-7s  %-14s  fix: %s\n", "", "", f.fix)
+		}
+	}
+	return silent(code)
+}
+
+func checkGo(ctx context.Context) finding {
+	version, path, err := registry.GoVersion(ctx)
+	if err != nil {
+		return finding{"go", stateLimited, "tools cannot be built from folders: " + plainError(err), "install Go from https://go.dev/dl"}
+	}
+	return finding{"go", stateOK, fmt.Sprintf("%s, %s", version, path), ""}
+}
+
+func checkEngine(ctx context.Context) finding {
+	engine, err := sandbox.New(ctx, sandbox.Config{})
+	if err != nil {
+		return finding{"engine", stateSlow, "interpreter: " + plainError(err), ""}
+	}
+	engine.Close(ctx)
+	return finding{"engine", stateOK, "compiler", ""}
+}
+
+func checkCompileCache(ctx context.Context) finding {
+	const check = "compiled code"
+	dir := compileCacheDir()
+	if dir == "" {
+		return finding{check, stateSlow, "modules are compiled in each process: there is no user cache folder", "export HOME=..."}
+	}
+	engine, err := sandbox.New(ctx, sandbox.Config{CacheDir: dir})
+	if err != nil {
+		return finding{check, stateSlow, plainError(err), "chmod 700 " + shellWord(dir)}
+	}
+	engine.Close(ctx)
+	return finding{check, stateOK, dir, ""}
+}
+
+func checkBuildCache() finding {
+	const check = "built tools"
+	dir, err := registry.CacheDir()
+	if err != nil {
+		return finding{check, stateSlow, "tools are built each time: " + err.Error(), "export HOME=..."}
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return finding{check, stateOK, dir + " (not there yet)", ""}
+	case err != nil:
+		return finding{check, stateSlow, err.Error(), ""}
+	case info.Mode().Perm()&0o077 != 0:
+		return finding{check, stateBad, fmt.Sprintf("%s has mode %#o: others choose what is run", dir, info.Mode().Perm()), "chmod 700 " + shellWord(dir)}
+	}
+	return finding{check, stateOK, dir, ""}
+}
+
+// checkDatabase looks at a database without writing to it.
+func checkDatabase(ctx context.Context, path string) []finding {
+	const check = "database"
+	info, err := os.Stat(path)
+	if err != nil {
+		return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
+	}
+	log, err := openDatabase(ctx, path)
+	if err != nil {
+		return []finding{{check, stateBad, explain(err).message, ""}}
+	}
+	defer log.Close()
+	findings := []finding{checkMode(path, info), checkLayout(ctx, log, path)}
+	runs, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
+	if err != nil {
+		return append(findings, finding{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(path)})
+	}
+	return append(findings, finding{"runs", stateOK, plural(runs.TotalMatching, "run"), ""})
+}
+
+func checkMode(path string, info fs.FileInfo) finding {
+	const check = "file mode"
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return finding{check, stateBad, fmt.Sprintf("%#o: others can read what the tools saw", mode), "chmod 600 " + shellWord(path)}
+	}
+	return finding{check, stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
+}
+
+func checkLayout(ctx context.Context, log eventlog.EventLog, path string) finding {
+	const check = "layout"
+	version, err := eventlog.SchemaVersion(ctx, log)
+	if err == nil {
+		err = eventlog.Preflight(ctx, log)
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrSchemaOutdated):
+		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), "starling-host migrate " + shellWord(path)}
+	case err != nil:
+		return finding{check, stateBad, plainError(err), ""}
+	}
+	return finding{check, stateOK, fmt.Sprintf("version %d", version), ""}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// What a tool returns, logs or asks for, and what a database holds, is hostile
+// text. A terminal obeys some of it: control characters move the cursor and
+// rewrite lines above, bidirectional overrides show words in another order than
+// they have, zero-width characters hide. Everything of that origin goes through
+// one of the functions of this file before it is printed.
+
+// printable returns s with every rune that is not printable replaced by its Go
+// escape. Line breaks and tabs are escaped as well, so the result is one line.
+func printable(s string) string { return escapeRunes(s, strconv.IsPrint) }
+
+// ascii is printable for text that is compared: what is not ASCII is escaped as
+// well, so that letters that look alike differ and each character is as wide as
+// any other.
+func ascii(s string) string {
+	return escapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
+}
+
+func escapeRunes(s string, plain func(rune) bool) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		} else if plain(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// printableLines returns the lines of s, each printable. Tabs become spaces,
+// because the messages of compilers are indented with them.
+func printableLines(s string) []string {
+	s = strings.TrimRight(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
+	if s == "" {
+		return nil
+	}
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return lines
+}
+
+// printableJSON returns a JSON document with the same value in which every rune
+// that is not printable is an escape of JSON. Outside of strings JSON has none,
+// so the escapes can only fall into strings.
+func printableJSON(doc []byte) []byte {
+	var b bytes.Buffer
+	for len(doc) > 0 {
+		r, size := utf8.DecodeRune(doc)
+		switch {
+		case strconv.IsPrint(r):
+			b.Write(doc[:size])
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		doc = doc[size:]
+	}
+	return b.Bytes()
+}
+
+// shorten cuts a printable text to at most width characters.
+func shorten(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-3]) + "..."
+}
+
+// shellWord returns s as one word for a POSIX shell, so that a command that is
+// printed can be pasted. What is not printable is shown, not made to work.
+func shellWord(s string) string {
+	s = printable(s)
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./_-", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !safe(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+// The exit codes. They are a contract: "starling-host help exit-codes".
+const (
+	exitOK        = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitInvalid   = 3
+	exitRefused   = 4
+	exitLimit     = 5
+	exitCancelled = 130
+)
+
+const exitCodesHelp = `The exit code says how a command ended:
+
+    0    everything is as it should be
+    1    the tool failed: it returned an error, trapped or panicked. Also any
+         failure of this program or its surroundings, such as a full disk
+    2    usage: an unknown command or flag, a path that is not there, a run that
+         is not in the database, an input that is not JSON or does not match the
+         tool's schema. Nothing was run and nothing was recorded
+    3    a replay diverged, or a log is not valid
+    4    refused: the module was not accepted or does not build, or a run cannot
+         be replayed because one of its tools is not a module
+    5    the tool hit a limit: fuel, memory, output, effects, or its deadline
+  130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
+         cancelled; a second signal ends the program at once
+
+Where several runs are looked at ("validate DB", "replay DB --all"), 3 goes
+before 4 and 4 before 1.
+
+A request that the network policy denies is an answer that the tool can handle.
+If the tool fails because of it, that is 1, with a hint on standard error.
+
+Errors are on standard error, as lines that begin with "error:" and "hint:".
+Standard output has results and nothing else.`
+
+// failure is an error that knows how the program ends and what to say.
+type failure struct {
+	code    int
+	message string   // one line; empty when everything has been said
+	details []string // further lines, printable
+	hint    string   // one line, or empty
+}
+
+func (f *failure) Error() string { return f.message }
+
+// usagef is a failure of the command line.
+func usagef(hint, format string, args ...any) error {
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// silent ends the program with a code when the command has said all there is.
+func silent(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return &failure{code: code}
+}
+
+// explain turns an error of the packages below into what is printed.
+func explain(err error) *failure {
+	var (
+		known       *failure
+		found       *registry.Error
+		refusal     *rewrite.Refusal
+		description *guest.DescriptionError
+		schema      *guest.SchemaError
+		syntax      *canon.SyntaxError
+		unsupported *replay.UnsupportedError
+	)
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &found):
+		return explainRegistry(found)
+	case errors.As(err, &refusal):
+		return &failure{code: exitRefused, message: "module refused: " + plainError(refusal), hint: refusal.Hint}
+	case errors.As(err, &description):
+		return &failure{code: exitRefused, message: "module refused: its description " + description.Err.Error()}
+	case errors.As(err, &schema):
+		return explainSchema(schema)
+	case errors.As(err, &syntax):
+		return explainSyntax(syntax)
+	case errors.As(err, &unsupported):
+		return &failure{code: exitRefused, message: plainError(unsupported)}
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		return &failure{code: exitInvalid, message: plainError(err)}
+	case errors.Is(err, eventlog.ErrSchemaOutdated):
+		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate DB"}
+	case errors.Is(err, eventlog.ErrRunNotFound):
+		return &failure{code: exitUsage, message: err.Error(), hint: "list the runs with: starling-host runs DB"}
+	case errors.Is(err, context.Canceled):
+		return &failure{code: exitCancelled, message: "cancelled"}
+	}
+	return &failure{code: exitFailed, message: err.Error()}
+}
+
+func explainRegistry(e *registry.Error) *failure {
+	f := &failure{code: exitUsage, message: e.Ref + ": " + e.Reason, hint: e.Hint}
+	if e.Output != "" {
+		f.code, f.details = exitRefused, printableLines(e.Output)
+	}
+	return f
+}
+
+func explainSyntax(e *canon.SyntaxError) *failure {
+	f := &failure{code: exitUsage, hint: e.Hint}
+	f.message = fmt.Sprintf("the input is not JSON: line %d, column %d: %s", e.Line, e.Column, e.Msg)
+	if e.Pointer != "" {
+		f.details = []string{"  at " + printable(e.Pointer)}
+	}
+	return f
+}
+
+func explainSchema(e *guest.SchemaError) *failure {
+	f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
+		hint: "show the schema with: starling-host tool describe TOOL"}
+	for _, p := range e.Problems {
+		f.details = append(f.details, "  "+printable(p.String()))
+	}
+	return f
+}
+
+// plainError returns an error's text without the name of the package that it
+// comes from, which says nothing to a user.
+func plainError(err error) string {
+	text := err.Error()
+	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
+		return rest
+	}
+	return text
+}
+
+// report prints a failure and returns its exit code.
+func (f *failure) report(w io.Writer) int {
+	if f.message != "" {
+		fmt.Fprintf(w, "error: %s\n", printable(f.message))
+	}
+	for _, line := range f.details {
+		fmt.Fprintln(w, line)
+	}
+	if f.hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", printable(f.hint))
+	}
+	return f.code
+}

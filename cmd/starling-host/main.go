@@ -1,0 +1,167 @@
+// Command starling-host runs an agent's untrusted WebAssembly tools, records
+// every crossing of their sandbox, and proves afterwards what they did.
+//
+// The command is wiring and words. Each subcommand has a file of its own, with
+// its flags, its help and what it prints; whatever it decides is decided by the
+// packages below. Three rules hold for all of them:
+//
+//   - Standard output has results and nothing else; everything else, from the
+//     run's id to errors and hints, is on standard error.
+//   - Text that comes from a tool or a database is hostile and goes through
+//     escape.go before a terminal sees it.
+//   - The exit code says how it ended (exit.go), and documents printed with
+//     "-o json" are a contract (docs/cli-json.md).
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+func main() {
+	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Main runs the command with these arguments and returns its exit code.
+//
+// The first SIGINT or SIGTERM cancels what is in progress, which is recorded if
+// it is a run. After it signals have their usual effect again, so that a second
+// one ends the process at once; then the run stays open in the log.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	out := &resultWriter{w: stdout}
+	a := &app{stdin: stdin, stdout: out, stderr: stderr, terminal: isTerminal(stdout), progress: isTerminal(stderr)}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if out.err != nil {
+		err = &failure{code: exitFailed, message: "standard output: " + out.err.Error()}
+	}
+	if err != nil {
+		return explain(err).report(stderr)
+	}
+	return exitOK
+}
+
+// app is what the subcommands share.
+type app struct {
+	stdin    io.Reader
+	stdout   io.Writer
+	stderr   io.Writer
+	terminal bool // stdout is one
+	progress bool // stderr is a terminal
+}
+
+// resultWriter remembers the first error, so that a result that was lost, on a
+// full disk for example, is never taken for a success.
+type resultWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (r *resultWriter) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+const rootHelp = `starling-host runs the untrusted tools of an LLM agent and can prove afterwards,
+byte for byte, what they did.
+
+A tool is a WebAssembly module whose only doors to the world are a clock,
+randomness and HTTP. Each crossing is an event in a hash-chained log, so anyone
+can run a recorded call again, offline, and compare every byte.
+
+Flags may stand before or after arguments. A run is named by its id, by the
+beginning of its id when that is enough, or by @last, the newest one.`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "starling-host",
+		Short:         "run untrusted tools in a sandbox and prove what they did",
+		Long:          rootHelp,
+		Example:       "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay starling.db @last",
+		Version:       programVersion(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownSubcommand,
+		RunE:          showHelp,
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef(cmd.CommandPath()+" --help", "%v", err)
+	})
+	root.SetVersionTemplate("starling-host {{.Version}}\n")
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run tools:"},
+		&cobra.Group{ID: groupProve, Title: "Prove what they did:"},
+		&cobra.Group{ID: groupLook, Title: "Look into a log:"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	root.AddCommand(
+		a.runCommand(), a.toolCommand(),
+		a.replayCommand(), a.validateCommand(),
+		a.runsCommand(), a.showCommand(), a.exportCommand(),
+		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
+		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},
+	)
+	return root
+}
+
+// The groups of the subcommands in the help text.
+const (
+	groupRun   = "run"
+	groupProve = "prove"
+	groupLook  = "look"
+	groupOther = "other"
+)
+
+// showHelp is what a command does that only has subcommands.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// knownSubcommand refuses the arguments of a command that only has subcommands.
+func knownSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + near[0]
+	}
+	return usagef(hint, "unknown command %q", args[0])
+}
+
+// arguments checks the number of a command's arguments against their names, of
+// which the first min must be there.
+func arguments(min int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		hint := cmd.CommandPath() + " --help"
+		switch {
+		case len(args) < min:
+			return usagef(hint, "%s: missing argument %s", cmd.Name(), names[len(args)])
+		case len(args) > len(names):
+			return usagef(hint, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+		}
+		return nil
+	}
+}

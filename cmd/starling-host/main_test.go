@@ -1,0 +1,158 @@
+package main
+
+import (
+	"database/sql"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"starling-host": main})
+}
+
+// testTools are the modules that scripts find in $TOOLS as NAME.wasm, built
+// from testdata/tools.
+var testTools = []string{"probe", "draw", "draw-next", "liar"}
+
+// TestScripts runs testdata/script. The scripts are the specification of the
+// command line; these commands are there beside those of testscript:
+//
+//	module NAME FILE     write one of handmadeModules
+//	server start|stop    an HTTP server, its URL in $URL, its HOST:PORT in $HOST
+//	server await PATH    wait until the server has been asked for PATH
+//	flip DB RUN SEQ COL  change one byte of a stored event
+//	lose-module DB       remove all stored modules
+func TestScripts(t *testing.T) {
+	env := scriptEnvironment(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Vars = append(e.Vars, env...)
+			e.Values[serverKey] = new(*server)
+			return nil
+		},
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"module":      writeModule,
+			"server":      serverCommand,
+			"flip":        flip,
+			"lose-module": loseModule,
+		},
+	})
+}
+
+// scriptEnvironment builds the tools and returns the variables that all scripts
+// have. Caches are shared, so that each module is compiled once.
+func scriptEnvironment(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	goEnv, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches := strings.Fields(string(goEnv))
+	t.Setenv("GOCACHE", caches[0])
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	for _, name := range testTools {
+		module, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".wasm"), module.Wasm, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source, err := filepath.Abs("testdata/tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
+		"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
+	}
+}
+
+// handmadeModules are modules that no compiler writes, by what is wrong.
+var handmadeModules = map[string]func() []byte{
+	"not-wasm":  func() []byte { return []byte("#!/bin/sh\necho this is no module\n") },
+	"component": func() []byte { return []byte("\x00asm\x0d\x00\x01\x00") },
+	"empty":     func() []byte { return (&wasmtest.Module{}).Bytes() },
+	"env-system": func() []byte {
+		m := guestModule(1)
+		m.Imports = []wasmtest.Import{{Module: "env", Name: "system", Type: wasmtest.Type("i:i")}}
+		return m.Bytes()
+	},
+	"four-gib": func() []byte { return guestModule(65536).Bytes() },
+}
+
+// guestModule has the exports of a tool, which all return zero.
+func guestModule(pages uint32) *wasmtest.Module {
+	zero := func(export, letters string, code *wasm.Asm) wasmtest.Func {
+		return wasmtest.Func{Export: export, Type: wasmtest.Type(letters), Code: code}
+	}
+	return &wasmtest.Module{
+		Memory:  wasmtest.Pages(pages),
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs: []wasmtest.Func{
+			zero("starling_alloc", "i:i", new(wasm.Asm).I32(0)),
+			zero("starling_describe", ":I", new(wasm.Asm).I64(0)),
+			zero("starling_execute", "ii:I", new(wasm.Asm).I64(0)),
+		},
+	}
+}
+
+func writeModule(ts *testscript.TestScript, _ bool, args []string) {
+	build, ok := handmadeModules[args[0]]
+	if !ok || len(args) != 2 {
+		ts.Fatalf("usage: module NAME FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), build(), 0o600))
+}
+
+// change runs a statement on a database, with the freedoms that an attacker
+// with the file has.
+func change(ts *testscript.TestScript, path, statement string, args ...any) {
+	db, err := sql.Open("sqlite", ts.MkAbs(path))
+	ts.Check(err)
+	defer db.Close()
+	result, err := db.Exec(statement, args...)
+	ts.Check(err)
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		ts.Fatalf("no row changed: %v", err)
+	}
+}
+
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 4 {
+		ts.Fatalf("usage: flip DB RUN SEQ COLUMN")
+	}
+	column := args[3]
+	if !strings.Contains("payload prev_hash ts", column) {
+		ts.Fatalf("unknown column %s", column)
+	}
+	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	where := " WHERE run_id = ? AND seq = ?"
+	if column == "ts" {
+		change(ts, args[0], "UPDATE eventlog_events SET ts = ts + 1"+where, args[1], args[2])
+		return
+	}
+	var value []byte
+	ts.Check(db.QueryRow("SELECT "+column+" FROM eventlog_events"+where, args[1], args[2]).Scan(&value))
+	value[len(value)-1] ^= 1
+	change(ts, args[0], "UPDATE eventlog_events SET "+column+" = ?"+where, value, args[1], args[2])
+}
+
+func loseModule(ts *testscript.TestScript, _ bool, args []string) {
+	change(ts, args[0], "DELETE FROM module")
+}

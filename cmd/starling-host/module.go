@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// compileCacheDir returns the folder of the engine's compiled code, or empty
+// when the user has no cache folder; code is then compiled in each process.
+func compileCacheDir() string {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(base, "starling-host", "compiled")
+}
+
+// engineConfigs are the ways to execute modules, the best first. The folder of
+// compiled code may be unusable, and some machines have no compiler; a run and
+// its replay give the same bytes in every way.
+func engineConfigs() []sandbox.Config {
+	return []sandbox.Config{{CacheDir: compileCacheDir()}, {}, {Interpreter: true}}
+}
+
+// newEngine starts the best engine that this machine has. "doctor" says which.
+func newEngine(ctx context.Context) (engine *sandbox.Engine, err error) {
+	for _, config := range engineConfigs() {
+		if engine, err = sandbox.New(ctx, config); err == nil {
+			return engine, nil
+		}
+	}
+	return nil, err
+}
+
+// loaded is a module that is ready to run, with the engine that it runs in.
+type loaded struct {
+	*guest.Module
+	source registry.Module
+	engine *sandbox.Engine
+}
+
+// load finds a module and loads it into an engine of its own.
+func load(ctx context.Context, ref string, o guest.Options) (*loaded, error) {
+	source, err := registry.Open(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := newEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Name = source.Name
+	module, err := guest.Load(ctx, engine, source.Wasm, o)
+	if err != nil {
+		engine.Close(ctx)
+		return nil, err
+	}
+	return &loaded{Module: module, source: source, engine: engine}, nil
+}
+
+func (m *loaded) close(ctx context.Context) {
+	m.Module.Close(ctx)
+	m.engine.Close(ctx)
+}
+
+// choose returns the tool of that name, or the only one if name is empty.
+func (m *loaded) choose(name string) (*guest.Tool, error) {
+	tools := m.Tools()
+	if name == "" && len(tools) == 1 {
+		return tools[0], nil
+	}
+	var names []string
+	for _, t := range tools {
+		if t.Name() == name {
+			return t, nil
+		}
+		names = append(names, t.Name())
+	}
+	all := strings.Join(names, ", ")
+	if name == "" {
+		return nil, usagef("choose one with --tool NAME", "the module holds several tools: %s", all)
+	}
+	return nil, usagef("", "the module has no tool %q, it has: %s", name, all)
+}

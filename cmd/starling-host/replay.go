@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
+
+The log is checked first, as validate does. Then the tool runs again in the
+sandbox, with the log in place of the world: no network, no clock, no
+randomness. The database is opened for reading only and need hold nothing but
+the run; the tool's module is in it.
+
+The verdict is on standard output: "identical", or the first event at which the
+execution left the recording. A run without a terminal event, because its
+process died, is identical if its events are.
+
+With --module another version of the tool takes the place of the recorded one,
+to see what it would have done with the same input and the same answers.`
+
+const replayExample = `  starling-host replay starling.db @last
+  starling-host replay starling.db --all
+  starling-host replay starling.db @last --module dice.wasm`
+
+type replayFlags struct {
+	all    bool
+	module string
+	output string
+}
+
+func (a *app) replayCommand() *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:               "replay DB [RUN]",
+		Short:             "execute a run again and compare every event",
+		Long:              replayHelp,
+		Example:           replayExample,
+		GroupID:           groupProve,
+		Args:              arguments(1, "DB", "RUN"),
+		ValidArgsFunction: completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.all != (len(args) == 1) {
+				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
+			}
+			return a.replay(cmd.Context(), args, f)
+		},
+	}
+	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
+	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a Go tool")
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
+	log, err := openDatabase(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r, err := newReplayer(ctx, log, f.module)
+	if err != nil {
+		return err
+	}
+	defer r.close(context.WithoutCancel(ctx))
+	if f.all {
+		return a.replayAll(ctx, r, f)
+	}
+	runID, err := resolveRun(ctx, log, args[1])
+	if err != nil {
+		return err
+	}
+	v, err := r.replay(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if err := a.printVerdict(v, f); err != nil {
+		return err
+	}
+	return silent(v.code())
+}
+
+// replayer replays the runs of one database.
+type replayer struct {
+	log     *sqlitelog.Log
+	modules *modules
+	options replay.Options
+}
+
+// newReplayer prepares for replays. Ref is another version of the tool, or
+// empty to replay every run against the module that it recorded.
+func newReplayer(ctx context.Context, log *sqlitelog.Log, ref string) (*replayer, error) {
+	var other []byte
+	if ref != "" {
+		source, err := registry.Open(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		other = source.Wasm
+	}
+	engine, err := newEngine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &replayer{
+		log:     log,
+		modules: newModules(engine, log, other),
+		options: replay.Options{OtherModule: other != nil},
+	}, nil
+}
+
+func (r *replayer) close(ctx context.Context) { r.modules.close(ctx) }
+
+// verdict is what became of one replay. At most one of the three is set apart
+// from replay: the log is not valid, or there is nothing to execute.
+type verdict struct {
+	runID   string
+	replay  replay.Verdict
+	corrupt error    // the log is not valid; nothing was executed
+	refused *failure // the run cannot be executed
+}
+
+func (v verdict) code() int {
+	switch {
+	case v.corrupt != nil, v.replay.Divergence != nil:
+		return exitInvalid
+	case v.refused != nil:
+		return v.refused.code
+	}
+	return exitOK
+}
+
+// replay checks and replays one run. An error ends the whole command; what is
+// wrong with the run is in the verdict.
+func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
+	v := verdict{runID: runID}
+	if _, err := checkRun(ctx, r.log, runID); err != nil {
+		if !errors.Is(err, eventlog.ErrLogCorrupt) {
+			return v, err
+		}
+		v.corrupt = err
+		return v, nil
+	}
+	events, err := r.log.Read(ctx, runID)
+	if err != nil {
+		return v, err
+	}
+	lease := r.modules.lease()
+	defer lease.release(context.WithoutCancel(ctx))
+	v.replay, err = replay.Run(ctx, events, lease.resolve, r.options)
+	switch {
+	case ctx.Err() != nil:
+		return v, ctx.Err()
+	case err != nil && errors.Is(err, eventlog.ErrLogCorrupt):
+		v.corrupt = err
+	case err != nil:
+		v.refused = explain(err)
+	}
+	return v, nil
+}
+
+// printVerdict prints what became of one replay.
+func (a *app) printVerdict(v verdict, f replayFlags) error {
+	if f.output == outputJSON {
+		return a.writeValue(v.document())
+	}
+	switch {
+	case v.corrupt != nil:
+		fmt.Fprintf(a.stdout, "invalid: %s\n", printable(plainError(v.corrupt)))
+	case v.refused != nil:
+		fmt.Fprintf(a.stdout, "not replayed: run %s: %s\n", printable(v.runID), printable(v.refused.message))
+	case v.replay.Divergence != nil:
+		writeDivergence(a.stdout, v.replay.Divergence, v.replay.Events)
+	case v.replay.Open:
+		fmt.Fprintf(a.stdout, "identical: %s of an open run\n", plural(v.replay.Events, "event"))
+	default:
+		fmt.Fprintf(a.stdout, "identical: %s\n", plural(v.replay.Events, "event"))
+	}
+	return nil
+}
+
+// verdictDocument is what "replay -o json" prints for each run.
+type verdictDocument struct {
+	RunID      string              `json:"run_id"`
+	Verdict    string              `json:"verdict"`
+	Events     int                 `json:"events,omitempty"`
+	Open       bool                `json:"open,omitempty"`
+	Divergence *divergenceDocument `json:"divergence,omitempty"`
+	Error      string              `json:"error,omitempty"`
+}
+
+type divergenceDocument struct {
+	Seq          uint64 `json:"seq"`
+	Kind         string `json:"kind"`
+	ExpectedKind string `json:"expected_kind"`
+	Class        string `json:"class"`
+	Field        string `json:"field,omitempty"`
+	Expected     string `json:"expected,omitempty"`
+	Got          string `json:"got,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// The verdicts of a verdictDocument.
+const (
+	verdictIdentical   = "identical"
+	verdictDiverged    = "diverged"
+	verdictInvalid     = "invalid"
+	verdictNotReplayed = "not_replayed"
+)
+
+func (v verdict) document() verdictDocument {
+	doc := verdictDocument{RunID: v.runID, Verdict: verdictIdentical, Events: v.replay.Events, Open: v.replay.Open}
+	switch d := v.replay.Divergence; {
+	case v.corrupt != nil:
+		doc.Verdict, doc.Error = verdictInvalid, v.corrupt.Error()
+	case v.refused != nil:
+		doc.Verdict, doc.Error = verdictNotReplayed, v.refused.message
+	case d != nil:
+		doc.Verdict = verdictDiverged
+		doc.Divergence = &divergenceDocument{
+			Seq: d.Seq, Kind: d.Kind.String(), ExpectedKind: d.ExpectedKind.String(), Class: string(d.Class),
+			Field: d.Field, Expected: d.Expected, Got: d.Got, Reason: d.Reason,
+		}
+	}
+	return doc
+}

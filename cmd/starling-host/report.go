@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+)
+
+// runDocument is what "run -o json" prints.
+type runDocument struct {
+	RunID      string          `json:"run_id"`
+	Database   string          `json:"database"`
+	Tool       string          `json:"tool"`
+	Module     string          `json:"module"`
+	Status     string          `json:"status"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      *errorDocument  `json:"error,omitempty"`
+	Meter      meterDocument   `json:"meter"`
+	Log        string          `json:"log,omitempty"`
+	Events     uint64          `json:"events"`
+	MerkleRoot string          `json:"merkle_root"`
+}
+
+type errorDocument struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+type meterDocument struct {
+	Fuel            uint64 `json:"fuel"`
+	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
+	WallMs          int64  `json:"wall_ms"`
+	Effects         int    `json:"effects"`
+	BytesIn         int    `json:"bytes_in"`
+	BytesOut        int    `json:"bytes_out"`
+}
+
+// reportRun prints a run's outcome and returns the failure that it ends with.
+func (a *app) reportRun(tool *guest.Tool, r *agent.Result, denials []denied, f runFlags) error {
+	for _, line := range printableLines(r.Meter.Log) {
+		fmt.Fprintf(a.stderr, "%s: %s\n", tool.Name(), line)
+	}
+	fmt.Fprintf(a.stderr, "fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
+		grouped(r.Meter.Fuel), formatDuration(r.Duration), formatSize(r.Meter.PeakMemory),
+		plural(r.Effects, "effect"), formatSize(uint64(r.BytesIn)), formatSize(uint64(r.BytesOut)))
+	fmt.Fprintf(a.stderr, "replay: starling-host replay %s %s\n", shellWord(f.database), r.RunID)
+	if err := a.printOutcome(tool, r, f); err != nil {
+		return err
+	}
+	return outcome(tool.Name(), r, denials, f)
+}
+
+func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error {
+	if f.output == outputText {
+		if r.Terminal != event.KindRunCompleted {
+			return nil
+		}
+		return a.writeDocument(r.Output)
+	}
+	doc := runDocument{
+		RunID:    r.RunID,
+		Database: f.database,
+		Tool:     tool.Name(),
+		Module:   fmt.Sprintf("%x", tool.Sandbox().Module),
+		Status:   terminalStatus(r.Terminal),
+		Meter: meterDocument{
+			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(),
+			Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
+		},
+		Log:        r.Meter.Log,
+		Events:     r.Events,
+		MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+	}
+	if r.Terminal == event.KindRunCompleted {
+		doc.Result = r.Output
+	} else {
+		doc.Error = &errorDocument{Type: r.ErrorType, Message: r.Error}
+	}
+	return a.writeValue(doc)
+}
+
+// outcome returns how the program ends after a run, nil if all is well.
+func outcome(name string, r *agent.Result, denials []denied, f runFlags) error {
+	out := &failure{code: exitFailed, message: name + " failed: " + r.Error}
+	switch {
+	case r.Terminal == event.KindRunCompleted:
+		return nil
+	case r.Terminal == event.KindRunCancelled:
+		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
+	case r.ErrorType == event.ErrorFuel:
+		out.code, out.hint = exitLimit, "raise the budget with --fuel"
+	case r.ErrorType == event.ErrorTimeout:
+		out.code, out.hint = exitLimit, "give it more time with --timeout"
+	case r.ErrorType == event.ErrorLimit:
+		out.code = exitLimit
+	case len(denials) > 0:
+		out.hint = allowHint(denials[0], f)
+	}
+	return out
+}
+
+// allowHint says which flag would have let a denied request pass.
+func allowHint(d denied, f runFlags) string {
+	if !slices.Contains(f.allow, d.host) {
+		return fmt.Sprintf("%s; allow it with --allow-host %s", d.why, shellWord(d.host))
+	}
+	if !f.allowPrivate {
+		return d.why + "; addresses that are not public need --allow-private"
+	}
+	return d.why
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+const runHelp = `Run one tool and record the run.
+
+TOOL is a .wasm file, or a folder with a Go tool, which is built first. INPUT is
+a JSON document, @FILE to read it from a file, or - to read it from standard
+input; without it the input is {}.
+
+The input is checked against the tool's schema before anything is recorded. The
+tool's result is printed on standard output as canonical JSON, and nothing else
+is. The run's id, what the tool logged, what it used and how to replay the run
+are on standard error.
+
+The tool reaches the hosts that --allow-host names and no other. Addresses that
+are not public also need --allow-private.
+
+Ctrl-C cancels the call, which is recorded; a second one ends the program.`
+
+const runExample = `  starling-host run dice.wasm '{"rolls":5}'
+  echo '{"rolls":5}' | starling-host run dice.wasm - -o json
+  starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s`
+
+// runFlags are the flags of run. Zero numbers stand for the host's defaults.
+type runFlags struct {
+	tool         string
+	database     string
+	allow        []string
+	allowPrivate bool
+	fuel         uint64
+	memory       uint64
+	timeout      time.Duration
+	output       string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:     "run TOOL [INPUT]",
+		Short:   "run a tool and record what it does",
+		Long:    runHelp,
+		Example: runExample,
+		GroupID: groupRun,
+		Args:    arguments(1, "TOOL", "INPUT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			input := "{}"
+			if len(args) == 2 {
+				input = args[1]
+			}
+			return a.run(cmd.Context(), args[0], input, f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.tool, "tool", "", "`NAME` of the tool, when the module holds several")
+	flags.StringVar(&f.database, "db", "starling.db", "`PATH` of the database, created with mode 0600")
+	flags.StringArrayVar(&f.allow, "allow-host", nil, "let the tool reach `HOST[:PORT]`; may be repeated")
+	flags.BoolVar(&f.allowPrivate, "allow-private", false, "also reach loopback, private and other special addresses")
+	limits := sandbox.DefaultLimits()
+	flags.Var(countFlag{&f.fuel, fuelUnits, "N", 0}, "fuel",
+		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
+	flags.Var(countFlag{&f.memory, sizeUnits, "SIZE", maxMemory}, "memory",
+		"linear memory of the call, such as 64MiB (default "+formatSize(uint64(limits.MemoryPages)*pageBytes)+")")
+	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+// WebAssembly memory is counted in pages, of which 32 bits address 65536.
+const (
+	pageBytes = 64 << 10
+	maxMemory = 65536 * pageBytes
+)
+
+// limits returns what the flags ask for; zero fields are the host's defaults.
+func (f *runFlags) limits() (sandbox.Limits, error) {
+	if f.timeout < time.Millisecond {
+		return sandbox.Limits{}, usagef("", "--timeout must be at least 1ms")
+	}
+	return sandbox.Limits{
+		Fuel:        f.fuel,
+		MemoryPages: uint32((f.memory + pageBytes - 1) / pageBytes),
+		TimeoutMs:   f.timeout.Milliseconds(),
+	}, nil
+}
+
+// options turns the flags into the conditions under which the tool runs.
+func (f *runFlags) options() (guest.Options, error) {
+	limits, err := f.limits()
+	if err != nil {
+		return guest.Options{}, err
+	}
+	config := egress.Config{AllowPrivate: f.allowPrivate}
+	for _, host := range f.allow {
+		rule, err := egress.ParseRule(host)
+		if err != nil {
+			return guest.Options{}, usagef("", "--allow-host %q: %s", host, plainError(err))
+		}
+		config.Allow = append(config.Allow, rule)
+	}
+	return guest.Options{Limits: limits, Egress: egress.New(config), Allow: f.allow}, nil
+}
+
+func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
+	options, err := f.options()
+	if err != nil {
+		return err
+	}
+	module, err := load(ctx, ref, options)
+	if err != nil {
+		return err
+	}
+	defer module.close(context.WithoutCancel(ctx))
+	tool, err := module.choose(f.tool)
+	if err != nil {
+		return err
+	}
+	doc, err := a.readInput(input, tool.Sandbox().Limits.InputBytes)
+	if err != nil {
+		return err
+	}
+	if err := tool.CheckInput(doc); err != nil {
+		return err
+	}
+	return a.record(ctx, module, tool, doc, f)
+}
+
+// record runs the tool and prints what came of it. The module is in the
+// database before the run begins, so a run that is there can be replayed from
+// the database alone, however it ended.
+func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, input []byte, f runFlags) error {
+	log, err := sqlitelog.Open(ctx, f.database, sqlitelog.Options{})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if _, err := log.PutModule(ctx, module.source.Wasm); err != nil {
+		return err
+	}
+	runID := event.NewID()
+	fmt.Fprintf(a.stderr, "run %s\n", runID)
+	direct := agent.Direct{Log: log, Tool: tool, AppVersion: programVersion()}
+	result, err := direct.RunWithID(ctx, runID, input)
+	if err != nil {
+		return err
+	}
+	// The run is over, also for a context that was cancelled to end it.
+	denied := deniedRequests(context.WithoutCancel(ctx), log, runID)
+	return a.reportRun(tool, result, denied, f)
+}
+
+// readInput returns the document that an INPUT argument stands for. limit is
+// the tool's own bound, beyond which nothing is read.
+func (a *app) readInput(input string, limit uint64) ([]byte, error) {
+	var from io.Reader
+	name, isFile := strings.CutPrefix(input, "@")
+	switch {
+	case input == "-":
+		from, name = a.stdin, "standard input"
+	case isFile:
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, &failure{code: exitUsage, message: err.Error()}
+		}
+		defer f.Close()
+		from = f
+	default:
+		from, name = strings.NewReader(input), "the input"
+	}
+	doc, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if err != nil {
+		return nil, &failure{code: exitUsage, message: err.Error()}
+	}
+	if uint64(len(doc)) > limit {
+		return nil, usagef("", "%s is larger than %s", name, formatSize(limit))
+	}
+	return doc, nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// server is the world of a script.
+type server struct {
+	http *httptest.Server
+
+	mu        sync.Mutex
+	asked     map[string]bool // paths
+	changed   *sync.Cond      // of asked
+	customers int             // requests for one
+}
+
+func newServer() *server {
+	s := &server{asked: map[string]bool{}}
+	s.changed = sync.NewCond(&s.mu)
+	s.http = httptest.NewServer(s)
+	return s
+}
+
+// ServeHTTP answers every third request for a customer with 500, takes orders,
+// and leaves /hang without an answer until the client goes away.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, isCustomer := strings.CutPrefix(r.URL.Path, "/customers/")
+	fails := s.note(r.URL.Path, isCustomer)
+	switch {
+	case r.URL.Path == "/hang":
+		<-r.Context().Done()
+	case fails:
+		http.Error(w, "try again", http.StatusInternalServerError)
+	case isCustomer:
+		fmt.Fprintf(w, "customer %s", id)
+	case r.URL.Path == "/orders":
+		fmt.Fprintf(w, "has a key: %t", r.Header.Get("Idempotency-Key") != "")
+	}
+}
+
+// note remembers a request and reports whether it is to fail.
+func (s *server) note(path string, isCustomer bool) (fails bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[path] = true
+	s.changed.Broadcast()
+	if isCustomer {
+		s.customers++
+	}
+	return isCustomer && s.customers%3 == 0
+}
+
+// await returns when the server has been asked for a path.
+func (s *server) await(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.asked[path] {
+		s.changed.Wait()
+	}
+}
+
+// serverKey is where a script keeps its server.
+const serverKey = "server"
+
+func serverCommand(ts *testscript.TestScript, _ bool, args []string) {
+	s, _ := ts.Value(serverKey).(**server)
+	switch {
+	case len(args) == 1 && args[0] == "start":
+		*s = newServer()
+		ts.Defer((*s).http.Close)
+		ts.Setenv("URL", (*s).http.URL)
+		ts.Setenv("HOST", strings.TrimPrefix((*s).http.URL, "http://"))
+	case len(args) == 1 && args[0] == "stop":
+		(*s).http.Close()
+	case len(args) == 2 && args[0] == "await":
+		(*s).await(args[1])
+	default:
+		ts.Fatalf("usage: server start|stop|await PATH")
+	}
+}

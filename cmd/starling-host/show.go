@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, what
+it is, and what matters of it. Long values are cut; export has all of them.`
+
+func (a *app) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show DB RUN",
+		Short:             "print a run as a timeline",
+		Long:              timelineHelp,
+		Example:           "  starling-host show starling.db @last",
+		GroupID:           groupLook,
+		Args:              arguments(2, "DB", "RUN"),
+		ValidArgsFunction: completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.show(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) show(ctx context.Context, path, run string) error {
+	events, err := readRun(ctx, path, run)
+	if err != nil {
+		return err
+	}
+	first, last := events[0], events[len(events)-1]
+	fmt.Fprintf(a.stdout, "run      %s\nstarted  %s\nstatus   %s, %s\n\n", printable(first.RunID),
+		formatTime(first.Timestamp), terminalStatus(last.Kind), plural(len(events), "event"))
+	for _, ev := range events {
+		facts, err := summarize(ev)
+		if err != nil {
+			facts = "cannot be read: " + plainError(err)
+		}
+		fmt.Fprintf(a.stdout, "%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), shownKind(ev.Kind), shorten(printable(facts), showWidth))
+	}
+	return nil
+}
+
+// showWidth bounds the facts of one event, in characters.
+const showWidth = 200
+
+func sinceStart(first, ev event.Event) string {
+	elapsed := time.Duration(ev.Timestamp - first.Timestamp)
+	return fmt.Sprintf("%+.3fs", elapsed.Seconds())
+}
+
+// shownKind shortens the three names that would make the column twice as wide
+// as it has to be.
+func shownKind(k event.Kind) string {
+	switch k {
+	case event.KindUserMessageAppended:
+		return "UserMessage"
+	case event.KindAssistantMessageCompleted:
+		return "AssistantMessage"
+	case event.KindSideEffectRecorded:
+		return "SideEffect"
+	}
+	return k.String()
+}

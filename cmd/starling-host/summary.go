@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// summarize returns what matters of an event on one line. The text is hostile:
+// the caller escapes it.
+func summarize(ev event.Event) (string, error) {
+	switch ev.Kind {
+	case event.KindRunStarted:
+		return facts(ev, summarizeStart)
+	case event.KindUserMessageAppended:
+		return facts(ev, func(p event.UserMessageAppended) string { return p.Content })
+	case event.KindTurnStarted:
+		return facts(ev, func(p event.TurnStarted) string { return fmt.Sprintf("turn %s", p.TurnID) })
+	case event.KindReasoningEmitted:
+		return facts(ev, func(p event.ReasoningEmitted) string { return p.Content })
+	case event.KindAssistantMessageCompleted:
+		return facts(ev, summarizeAnswer)
+	case event.KindToolCallScheduled:
+		return facts(ev, summarizeScheduled)
+	case event.KindToolCallCompleted:
+		return facts(ev, summarizeCompleted)
+	case event.KindToolCallFailed:
+		return facts(ev, summarizeFailed)
+	case event.KindSideEffectRecorded:
+		return facts(ev, summarizeEffect)
+	case event.KindBudgetExceeded:
+		return facts(ev, func(p event.BudgetExceeded) string {
+			return fmt.Sprintf("%s: %g of %g, %s", p.Limit, p.Actual, p.Cap, p.Where)
+		})
+	case event.KindRunCompleted:
+		return facts(ev, func(p event.RunCompleted) string { return p.FinalText })
+	case event.KindRunFailed:
+		return facts(ev, func(p event.RunFailed) string { return p.ErrorType + ": " + p.Error })
+	case event.KindRunCancelled:
+		return facts(ev, func(p event.RunCancelled) string { return p.Reason })
+	case event.KindRunResumed:
+		return facts(ev, func(p event.RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) })
+	}
+	return rendered(ev.Payload), canon.Valid(ev.Payload)
+}
+
+func facts[P event.Payload](ev event.Event, describe func(P) string) (string, error) {
+	p, err := event.Decode[P](ev)
+	if err != nil {
+		return "", err
+	}
+	return describe(p), nil
+}
+
+// rendered returns a CBOR value as JSON for reading.
+func rendered(raw canon.Raw) string {
+	doc, err := canon.Render(raw)
+	if err != nil {
+		return "cannot be read"
+	}
+	return string(doc)
+}
+
+func summarizeStart(p event.RunStarted) string {
+	parts := []string{p.Goal}
+	if p.ModelID != "" {
+		parts = append(parts, p.ProviderID+"/"+p.ModelID)
+	}
+	for _, ref := range p.ToolSchemas {
+		if ref.Sandbox == nil {
+			parts = append(parts, "tool "+ref.Name)
+			continue
+		}
+		parts = append(parts, summarizeSandbox(*ref.Sandbox))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func summarizeSandbox(s event.Sandbox) string {
+	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, formatFuel(s.Limits.Fuel),
+		formatSize(uint64(s.Limits.MemoryPages)*pageBytes), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
+	if len(s.Allow) > 0 {
+		text += ", may reach " + strings.Join(s.Allow, " ")
+	}
+	return text
+}
+
+// shortHash is enough of a digest to recognize it.
+func shortHash(digest []byte) string { return hex.EncodeToString(digest[:min(len(digest), 8)]) }
+
+func summarizeAnswer(p event.AssistantMessageCompleted) string {
+	text := fmt.Sprintf("%d tokens in, %d out", p.InputTokens, p.OutputTokens)
+	for _, use := range p.ToolUses {
+		text += fmt.Sprintf("; calls %s %s", use.ToolName, rendered(use.Args))
+	}
+	return text + "; " + p.Text
+}
+
+func summarizeScheduled(p event.ToolCallScheduled) string {
+	text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
+	if p.Attempt > 1 {
+		text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
+	}
+	return text
+}
+
+func summarizeCompleted(p event.ToolCallCompleted) string {
+	return summarizeMeter(p.Meter) + rendered(p.Result)
+}
+
+func summarizeFailed(p event.ToolCallFailed) string {
+	return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
+}
+
+// summarizeMeter begins the line of an outcome, if the tool was metered.
+func summarizeMeter(m event.Meter) string {
+	if m.Fuel == 0 {
+		return ""
+	}
+	return fmt.Sprintf("fuel %s, memory %s; ", grouped(m.Fuel), formatSize(m.PeakMemory))
+}
+
+func summarizeEffect(p event.SideEffectRecorded) string {
+	switch {
+	case p.Error != nil:
+		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
+	case len(p.Request) > 0:
+		return summarizeHTTP(p)
+	}
+	if describe, ok := effectSummaries[p.Name]; ok {
+		return describe(p.Value)
+	}
+	return p.Name + " = " + rendered(p.Value)
+}
+
+func summarizeHTTP(p event.SideEffectRecorded) string {
+	text := describeRequest(p.Request)
+	if p.Name != text {
+		text = p.Name + " = " + text
+	}
+	var v httpValue
+	if canon.Unmarshal(p.Value, &v) != nil {
+		return text + " -> " + rendered(p.Value)
+	}
+	return text + " -> " + v.describe()
+}
+
+// effectSummaries describe the values of the runtime's own effects.
+var effectSummaries = map[string]func(canon.Raw) string{
+	event.EffectNow: func(v canon.Raw) string {
+		var t int64
+		if canon.Unmarshal(v, &t) != nil {
+			return "now = " + rendered(v)
+		}
+		return "now = " + time.Unix(0, t).UTC().Format(time.RFC3339Nano)
+	},
+	event.EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
+	event.EffectSeed:   func(v canon.Raw) string { return "seed = " + rendered(v) },
+	event.EffectIntent: func(v canon.Raw) string {
+		var intent event.Intent
+		if canon.Unmarshal(v, &intent) != nil {
+			return "intent = " + rendered(v)
+		}
+		return fmt.Sprintf("about to %s, idempotency key %s", intent.Name, intent.Key)
+	},
+}

@@ -1,0 +1,23 @@
+// Command draw is one version of a tool: it rolls a die with six sides,
+// for the tests of the command line.
+package main
+
+import (
+	"strconv"
+
+	starling "github.com/starling-host/starling/guest-sdk/go"
+)
+
+func main() {}
+
+func init() {
+	starling.Register(starling.Tool{
+		Name:         "draw",
+		Description:  "Rolls a die and says when.",
+		OutputSchema: `{"type":"object","required":["at","rolled"]}`,
+		Execute: func(*starling.Call, []byte) ([]byte, error) {
+			at, rolled := starling.Now(), starling.Random()%6+1
+			return []byte(`{"at":` + strconv.FormatInt(at, 10) + `,"rolled":` + strconv.FormatUint(rolled, 10) + `}`), nil
+		},
+	})
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+)
+
+const validateHelp = `Check one run, or every run, without executing anything: the hash chain, the
+Merkle root, the invariants of a log, and that the modules of the run are in the
+database with the digests that it recorded.
+
+A run without a terminal event is open: it is in progress, or its process died.
+That is said and is no error.`
+
+const validateExample = `  starling-host validate starling.db
+  starling-host validate starling.db @last`
+
+func (a *app) validateCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:               "validate DB [RUN]",
+		Short:             "check chain, Merkle root and invariants",
+		Long:              validateHelp,
+		Example:           validateExample,
+		GroupID:           groupProve,
+		Args:              arguments(1, "DB", "RUN"),
+		ValidArgsFunction: completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.validate(cmd.Context(), args, output)
+		},
+	}
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (a *app) validate(ctx context.Context, args []string, output string) error {
+	log, err := openDatabase(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	var ids []string
+	if len(args) == 2 {
+		id, err := resolveRun(ctx, log, args[1])
+		if err != nil {
+			return err
+		}
+		ids = []string{id}
+	} else if ids, err = allRuns(ctx, log); err != nil {
+		return err
+	}
+	code, invalid := exitOK, 0
+	check := func(ctx context.Context, id string) (checked, error) { return validateRun(ctx, log, id) }
+	err = inOrder(ctx, ids, check, func(c checked) error {
+		if c.err != nil {
+			code = exitInvalid
+			invalid++
+		}
+		return a.printChecked(c, output)
+	})
+	if err != nil {
+		return err
+	}
+	if output == outputText && len(args) == 1 {
+		fmt.Fprintf(a.stdout, "%s: %d valid, %d invalid\n", plural(len(ids), "run"), len(ids)-invalid, invalid)
+	}
+	return silent(code)
+}
+
+// checked is what the check of one run found.
+type checked struct {
+	runID  string
+	report eventlog.Report
+	err    error // the run is not valid
+}
+
+// validateRun checks one run. Its error is a failure to look; what is wrong
+// with the run is in the result.
+func validateRun(ctx context.Context, log *sqlitelog.Log, runID string) (checked, error) {
+	c := checked{runID: runID}
+	c.report, c.err = checkRun(ctx, log, runID)
+	if c.err != nil && !errors.Is(c.err, eventlog.ErrLogCorrupt) {
+		return c, c.err
+	}
+	return c, nil
+}
+
+// checkRun checks a run's events and its modules. The error matches
+// eventlog.ErrLogCorrupt when the run is not valid.
+func checkRun(ctx context.Context, log *sqlitelog.Log, runID string) (eventlog.Report, error) {
+	report, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+	if err != nil {
+		return report, err
+	}
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return report, err
+	}
+	return report, checkModules(ctx, log, events)
+}
+
+// checkModules checks that the modules of a run are there and unchanged.
+func checkModules(ctx context.Context, log eventlog.ModuleStore, events []event.Event) error {
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return err
+	}
+	for _, ref := range started.ToolSchemas {
+		if ref.Sandbox == nil {
+			continue
+		}
+		if reason := checkModule(ctx, log, ref.Sandbox.Module); reason != "" {
+			return &eventlog.CorruptError{RunID: events[0].RunID, Seq: events[0].Seq, Kind: events[0].Kind,
+				Reason: fmt.Sprintf("module %x of tool %q %s", ref.Sandbox.Module, ref.Name, reason)}
+		}
+	}
+	return nil
+}
+
+// checkModule returns what is wrong with a module, nothing if all is well.
+func checkModule(ctx context.Context, log eventlog.ModuleStore, digest []byte) string {
+	if len(digest) != len(chain.Hash{}) {
+		return "has a digest of the wrong length"
+	}
+	_, err := log.Module(ctx, chain.Hash(digest))
+	switch {
+	case errors.Is(err, eventlog.ErrModuleNotFound):
+		return "is not in the database"
+	case err != nil:
+		return "cannot be read: " + plainError(err)
+	}
+	return ""
+}
+
+func (a *app) printChecked(c checked, output string) error {
+	if output == outputJSON {
+		return a.writeValue(c.document())
+	}
+	id := printable(c.runID)
+	switch {
+	case c.err != nil:
+		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(plainError(c.err)))
+	case c.report.Open:
+		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, plural(c.report.Events, "event"), c.report.Head)
+	default:
+		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, plural(c.report.Events, "event"), c.report.Root)
+	}
+	return nil
+}
+
+// checkedDocument is what "validate -o json" prints for each run.
+type checkedDocument struct {
+	RunID      string `json:"run_id"`
+	Valid      bool   `json:"valid"`
+	Status     string `json:"status,omitempty"`
+	Events     uint64 `json:"events,omitempty"`
+	Head       string `json:"head,omitempty"`
+	MerkleRoot string `json:"merkle_root,omitempty"`
+	Seq        uint64 `json:"seq,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Invariant  string `json:"invariant,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
+func (c checked) document() checkedDocument {
+	doc := checkedDocument{RunID: c.runID, Valid: c.err == nil}
+	if c.err == nil {
+		doc.Status = terminalStatus(c.report.Terminal)
+		doc.Events, doc.Head = uint64(c.report.Events), c.report.Head.String()
+		if !c.report.Open {
+			doc.MerkleRoot = c.report.Root.String()
+		}
+		return doc
+	}
+	doc.Error = c.err.Error()
+	if corrupt := (*eventlog.CorruptError)(nil); errors.As(c.err, &corrupt) {
+		doc.Seq, doc.Kind, doc.Invariant = corrupt.Seq, corrupt.Kind.String(), corrupt.Invariant
+	}
+	return doc
+}

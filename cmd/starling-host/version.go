@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/rewrite"
+)
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "what this program is and which formats it speaks",
+		Example: "  starling-host version",
+		GroupID: groupOther,
+		Args:    arguments(0),
+		RunE: func(*cobra.Command, []string) error {
+			a.printVersion()
+			return nil
+		},
+	}
+}
+
+func (a *app) printVersion() {
+	for _, line := range [][2]any{
+		{"starling-host", programVersion()},
+		{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
+		{"wazero", dependencyVersion("github.com/tetratelabs/wazero")},
+		{"abi", abi.Version},
+		{"cost table", rewrite.CostTableVersion},
+		{"event schema", event.SchemaVersion},
+	} {
+		fmt.Fprintf(a.stdout, "%-15s  %v\n", line[0], line[1])
+	}
+}
+
+// programVersion is the module's version, or the revision that it was built
+// from, or "(devel)". It is recorded in every run, for the reader.
+func programVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(devel)"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "(devel)"
+}
+
+func dependencyVersion(path string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == path {
+			return dep.Version
+		}
+	}
+	return "unknown"
+}
