@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // apply writes the batch inside the transaction that has begun: the events in
@@ -62,15 +63,20 @@ func (w *writer) checkLayout() error {
 
 func (w *writer) storeEvent(it item) error {
 	e := it.event
-	var prev driver.Value
-	if len(e.PrevHash) > 0 {
-		prev = e.PrevHash
-	}
-	_, _, err := w.insertEvent.exec(e.RunID, int64(e.Seq), prev, e.Timestamp, int64(e.Kind), []byte(e.Payload))
+	_, _, err := w.insertEvent.exec(eventValues(e)...)
 	if err != nil && !isConflict(err) {
 		return fmt.Errorf("sqlitelog: store event %d of run %q: %w", e.Seq, e.RunID, err)
 	}
 	return err
+}
+
+// eventValues are the columns of an event, without pos.
+func eventValues(e event.Event) []driver.Value {
+	var prev driver.Value
+	if len(e.PrevHash) > 0 {
+		prev = e.PrevHash
+	}
+	return []driver.Value{e.RunID, int64(e.Seq), prev, e.Timestamp, int64(e.Kind), []byte(e.Payload)}
 }
 
 // storeRun brings the run's row to where its events are. It reports false when

@@ -24,9 +24,16 @@ type writer struct {
 	insertModule                      *stmt
 }
 
-// insertRunSQL takes the values of summaryValues, then the run's id.
-const insertRunSQL = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
+// The statements that write. insertRunSQL takes the values of summaryValues and
+// the run's id; updateRunSQL takes them with the row's number and the last
+// event that it must stand at.
+const (
+	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
+	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
 	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updateRunSQL = `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
+	WHERE run_no = ? AND last_seq = ?`
+)
 
 // prepare makes the connection ready to write.
 func (w *writer) prepare(ctx context.Context, synchronous string) error {
@@ -48,10 +55,9 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.commit, "COMMIT"},
 		{&w.rollback, "ROLLBACK"},
 		{&w.version, "PRAGMA user_version"},
-		{&w.insertEvent, "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"},
+		{&w.insertEvent, insertEventSQL},
 		{&w.insertRun, insertRunSQL},
-		{&w.updateRun, `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
-			WHERE run_no = ? AND last_seq = ?`},
+		{&w.updateRun, updateRunSQL},
 		{&w.insertModule, "INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING"},
 	} {
 		s, err := w.conn.prepare(ctx, p.sql)

@@ -1,0 +1,208 @@
+package sqlitelog
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// rawFile is the limit that the log is held against: the same group commit, of
+// the same envelopes, into a plain file that is synced and never read.
+type rawFile struct {
+	f     *os.File
+	mu    sync.Mutex
+	buf   []byte
+	next  chan struct{} // closed when what is in buf is durable
+	work  chan struct{}
+	ended chan struct{}
+}
+
+func newRawFile(b *testing.B) *rawFile {
+	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := &rawFile{f: f, next: make(chan struct{}), work: make(chan struct{}, 1), ended: make(chan struct{})}
+	go r.write(b)
+	return r
+}
+
+func (r *rawFile) write(b *testing.B) {
+	defer close(r.ended)
+	defer r.f.Close()
+	var buf []byte
+	for range r.work {
+		r.mu.Lock()
+		buf, r.buf = r.buf, buf[:0]
+		done := r.next
+		r.next = make(chan struct{})
+		r.mu.Unlock()
+		if _, err := r.f.Write(buf); err != nil {
+			b.Error(err)
+		}
+		if err := syncData(r.f); err != nil {
+			b.Error(err)
+		}
+		close(done)
+	}
+}
+
+func (r *rawFile) append(e event.Event) {
+	r.mu.Lock()
+	r.buf = event.AppendEnvelope(r.buf, e)
+	done := r.next
+	r.mu.Unlock()
+	select {
+	case r.work <- struct{}{}:
+	default:
+	}
+	<-done
+}
+
+func (r *rawFile) close() {
+	close(r.work)
+	<-r.ended
+}
+
+// eachRun calls do with n events, spread over so many runs at once.
+func eachRun(n, runs, size int, do func(event.Event)) time.Duration {
+	var taken atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range runs {
+		all.Go(func() {
+			c := logtest.Chain{RunID: fmt.Sprintf("01JABCDEFGHJKMNPQRSTV%05d", i), Clock: began.UnixNano()}
+			do(c.Start("bench"))
+			for taken.Add(1) <= int64(n) {
+				do(c.Effect(size))
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began)
+}
+
+// BenchmarkDurable is the price of a barrier after each event. The ratio is
+// that of the log's rate to a raw file's with the same group commit, measured
+// in the same run.
+func BenchmarkDurable(b *testing.B) {
+	for _, bb := range []struct {
+		name       string
+		runs, size int
+	}{
+		{"64 runs of 200 B", 64, 180},
+		{"64 runs of 2 KB", 64, 2000},
+		{"one run of 200 B", 1, 180},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			raw := newRawFile(b)
+			rawTime := eachRun(b.N, bb.runs, bb.size, raw.append)
+			raw.close()
+			l := open(b)
+			b.ResetTimer()
+			took := eachRun(b.N, bb.runs, bb.size, func(e event.Event) { appendSync(b, l, e) })
+			b.ReportMetric(float64(b.N)/took.Seconds(), "events/s")
+			b.ReportMetric(rawTime.Seconds()/took.Seconds(), "ratio-to-raw")
+		})
+	}
+}
+
+func appendSync(b *testing.B, l *Log, e event.Event) {
+	if err := l.Append(b.Context(), e.RunID, e); err != nil {
+		b.Error(err)
+	}
+	if err := l.Sync(b.Context(), e.RunID); err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkLoneDurable is what one caller waits for one durable event.
+func BenchmarkLoneDurable(b *testing.B) {
+	l := open(b)
+	c := logtest.Chain{RunID: "r"}
+	appendSync(b, l, c.Start("bench"))
+	waits := make([]time.Duration, 0, b.N)
+	for b.Loop() {
+		e := c.Effect(180)
+		began := time.Now()
+		appendSync(b, l, e)
+		waits = append(waits, time.Since(began))
+	}
+	slices.Sort(waits)
+	b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds()), "p99-µs")
+}
+
+// BenchmarkAppend is what the caller pays when it does not wait: the check and
+// the queue. The events are made beforehand, and the disk catches up untimed.
+func BenchmarkAppend(b *testing.B) {
+	const burst = maxQueued / 2
+	l := open(b)
+	c := logtest.Chain{RunID: "r"}
+	appendSync(b, l, c.Start("bench"))
+	for done := 0; done < b.N; done += burst {
+		b.StopTimer()
+		evs := make([]event.Event, min(burst, b.N-done))
+		for i := range evs {
+			evs[i] = c.Effect(180)
+		}
+		b.StartTimer()
+		for _, e := range evs {
+			if err := l.Append(b.Context(), "r", e); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StopTimer()
+		if err := l.Sync(b.Context(), "r"); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// BenchmarkCheckRun checks a run from the file.
+func BenchmarkCheckRun(b *testing.B) {
+	for _, strict := range []bool{false, true} {
+		b.Run(fmt.Sprintf("strict=%v", strict), func(b *testing.B) {
+			const n = 20_000
+			l := open(b)
+			c := logtest.Chain{RunID: "r"}
+			l.Append(b.Context(), "r", c.Start("bench"))
+			for range n - 2 {
+				l.Append(b.Context(), "r", c.Effect(180))
+			}
+			appendSync(b, l, c.Complete())
+			for b.Loop() {
+				if _, err := eventlog.CheckRun(b.Context(), l, "r", eventlog.CheckOptions{Strict: strict}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkListPage lists the newest 50 of ten thousand runs.
+func BenchmarkListPage(b *testing.B) {
+	l := open(b)
+	for i := range 10_000 {
+		c := logtest.Chain{RunID: fmt.Sprintf("run-%05d", i), Clock: int64(i)}
+		e := c.Start("bench")
+		l.Append(b.Context(), e.RunID, e)
+	}
+	l.Sync(b.Context(), "run-09999")
+	for b.Loop() {
+		if page, err := l.ListRunsPage(b.Context(), eventlog.RunPageOptions{}); err != nil || len(page.Runs) != 50 {
+			b.Fatal(len(page.Runs), err)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package sqlitelog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// starlingFile returns a copy of the database that the Starling runtime wrote.
+func starlingFile(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile("../../../shared/vectors/starling/ref.db")
+	if err != nil {
+		t.Skipf("SKIPPED: the logs of the Starling runtime are not here: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "ref.db")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// readAll returns all runs of a log, after a strict check of each.
+func readAll(t testing.TB, l *Log) (runs []eventlog.RunSummary, events map[string][]event.Event) {
+	t.Helper()
+	runs, err := l.ListRuns(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events = make(map[string][]event.Event)
+	for _, r := range runs {
+		if _, err := eventlog.CheckRun(t.Context(), l, r.RunID, eventlog.CheckOptions{Strict: true}); err != nil {
+			t.Error(err)
+		}
+		if events[r.RunID], err = l.Read(t.Context(), r.RunID); err != nil {
+			t.Error(err)
+		}
+	}
+	return runs, events
+}
+
+func TestFileOfTheSeedRuntimeIsReadWithoutMigration(t *testing.T) {
+	path := starlingFile(t)
+	before, _ := os.ReadFile(path)
+	l := openAt(t, path, Options{ReadOnly: true})
+	runs, events := readAll(t, l)
+	if len(runs) != 8 {
+		t.Errorf("%d runs, want 8", len(runs))
+	}
+	if !slices.IsSortedFunc(runs, func(a, b eventlog.RunSummary) int { return b.StartedAt.Compare(a.StartedAt) }) {
+		t.Error("the newest run is not the first")
+	}
+	page, err := l.ListRunsPage(t.Context(), eventlog.RunPageOptions{Query: "SUPPORT/", RequireToolCalls: true})
+	if err != nil || page.TotalMatching != 1 || page.Runs[0].ToolCallCount != 2 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	id := runs[0].RunID
+	if err := l.Append(t.Context(), id, events[id][0]); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("Append: %v", err)
+	}
+	if _, err := eventlog.Migrate(t.Context(), l); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("Migrate: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("reading changed the file")
+	}
+}
+
+func TestFileOfTheSeedRuntimeIsMigrated(t *testing.T) {
+	path := starlingFile(t)
+	l := openAt(t, path, Options{})
+	oldRuns, oldEvents := readAll(t, l)
+	c := logtest.Chain{RunID: "new"}
+	start := c.Start("g")
+	if err := l.Append(t.Context(), "new", start); !errors.Is(err, eventlog.ErrSchemaOutdated) {
+		t.Errorf("Append before Migrate: %v", err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); !errors.Is(err, eventlog.ErrSchemaOutdated) {
+		t.Errorf("Preflight before Migrate: %v", err)
+	}
+
+	before, _ := os.ReadFile(path)
+	planned, err := eventlog.Migrate(t.Context(), l, eventlog.WithDryRun())
+	if err != nil || !planned.DryRun || planned.Runs != 8 || planned.Events != 76 || planned.From != 0 || planned.To != 1 {
+		t.Errorf("dry run: %+v, %v", planned, err)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("the dry run changed the file")
+	}
+	done, err := eventlog.Migrate(t.Context(), l)
+	if diff := cmp.Diff(planned, done, cmpopts.IgnoreFields(eventlog.MigrationReport{}, "DryRun")); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if again, err := eventlog.Migrate(t.Context(), l); err != nil || again.From != 1 || len(again.Steps) != 0 {
+		t.Errorf("second Migrate: %+v, %v", again, err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+
+	runs, events := readAll(t, l)
+	if diff := cmp.Diff(oldRuns, runs, cmpopts.IgnoreFields(eventlog.RunSummary{}, "Head")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(oldEvents, events); diff != "" {
+		t.Error(diff)
+	}
+	for _, e := range []event.Event{start, c.Complete()} {
+		if err := l.Append(t.Context(), "new", e); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if runs, _ := readAll(t, openAt(t, path, Options{})); len(runs) != 9 {
+		t.Errorf("%d runs after opening again", len(runs))
+	}
+}
+
+// The statements are those with which the Starling runtime reads, and looks for
+// its version.
+func TestToolsOfTheSeedRuntimeReadOurFiles(t *testing.T) {
+	l := open(t)
+	evs := logtest.Finished("run-1", 3)
+	storeAll(t, l, evs)
+	c, err := connect(t.Context(), l.path, "mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	version, err := c.queryInt(t.Context(), "SELECT COALESCE(MAX(version), 0) FROM eventlog_schema_migrations")
+	if err != nil || version != 2 {
+		t.Errorf("version %d, %v", version, err)
+	}
+	last, err := c.queryInt(t.Context(), `SELECT seq FROM (SELECT run_id, seq, prev_hash, ts, kind, payload
+		FROM eventlog_events WHERE run_id = 'run-1' ORDER BY seq DESC LIMIT 1)`)
+	if err != nil || last != int64(len(evs)) {
+		t.Errorf("last event %d, %v", last, err)
+	}
+}
+
+// storeAll appends events, which may belong to several runs, and waits.
+func storeAll(t testing.TB, l *Log, evs []event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		if err := l.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range evs {
+		if err := l.Sync(t.Context(), e.RunID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
