@@ -160,7 +160,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"a transfer coding of its own": {URL: url, Header: starling.Header{{"Transfer-Encoding", "chunked"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			exchanges := inCall(t, nil, func() {
+			exchanges := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
 				if _, err := starling.Do(r); !errors.Is(err, starling.ErrMalformed) {
 					t.Errorf("got %v", err)
 				}
@@ -170,7 +170,7 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 			}
 		})
 	}
-	inCall(t, nil, func() {
+	inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
 		if _, err := starling.HTTP(nil); !errors.Is(err, starling.ErrMalformed) {
 			t.Errorf("an empty message: %v", err)
 		}

@@ -1,0 +1,32 @@
+// Package starlinghttp makes net/http work in a tool.
+//
+// A module has no sockets; its HTTP exchanges are one import of the host.
+// [Transport] is an http.RoundTripper over that import, so an ordinary
+// http.Client runs on it, with its redirects, its request bodies, its timeouts
+// and its contexts:
+//
+//	client := starlinghttp.Client()
+//	resp, err := client.Get("https://api.example.com/customers/42")
+//
+// A library that uses http.DefaultClient is served by one line in init:
+//
+//	http.DefaultTransport = starlinghttp.Transport{}
+//
+// The package does not do that by itself, because importing a package should
+// not change another one. A library that builds its own http.Transport cannot
+// be served: its connections fail.
+//
+// An exchange is a single step. The request body is read to its end before, the
+// response is in memory afterwards, and nothing of the tool runs in between. A
+// context that ends meanwhile is noticed after the exchange. Time in a module
+// is virtual: the host moves it on by what an exchange took, and a timeout is
+// measured on that clock, live and on replay.
+//
+// What the host refuses or cannot do is a *[starling.HTTPError] inside the
+// *url.Error that http.Client returns, so errors.Is finds [starling.ErrDenied]
+// and its siblings, and the error is a net.Error. Responses are not
+// decompressed: a client that asks for gzip gets it.
+//
+// net/http makes a module 10 MB large. Tools that only exchange messages use
+// [starling.Do].
+package starlinghttp

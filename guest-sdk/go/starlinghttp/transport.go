@@ -1,0 +1,117 @@
+package starlinghttp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	starling "github.com/starling-host/starling/guest-sdk/go"
+)
+
+// Transport is an http.RoundTripper whose exchanges are made by the host. The
+// zero value is ready for use.
+type Transport struct{}
+
+// Client returns a client that uses [Transport] and is otherwise the zero
+// client: it follows redirects and knows no timeout but the host's.
+func Client() *http.Client { return &http.Client{Transport: Transport{}} }
+
+// RoundTrip makes one exchange. Inside [starling.SideEffect], or with a header
+// Starling-Effect, it is recorded under that name.
+func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	message, err := message(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := over(req.Context()); err != nil {
+		return nil, err
+	}
+	answer, err := starling.HTTP(message)
+	if err != nil {
+		return nil, err
+	}
+	if err := over(req.Context()); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(answer)), req)
+	if err != nil {
+		return nil, &starling.HTTPError{Reason: starling.ErrNetwork, Text: err.Error()}
+	}
+	return resp, nil
+}
+
+// over returns why ctx has ended. It compares the deadline with the clock
+// itself, because a timer cannot fire while the tool waits for the host.
+func over(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// message returns the request in message/http form and closes its body. What
+// only makes sense on a connection is left out.
+func message(req *http.Request) ([]byte, error) {
+	body, err := readBody(req)
+	if err != nil {
+		return nil, err
+	}
+	if req.URL == nil {
+		return nil, errors.New("starlinghttp: the request has no URL")
+	}
+	if req.Host != "" && req.Host != req.URL.Host {
+		return nil, fmt.Errorf("starlinghttp: the request is for the host %s of its URL, its field Host cannot name another: %s", req.URL.Host, req.Host)
+	}
+	if err := checkHeader(req.Header); err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if len(body) == 0 {
+		out.Body = http.NoBody
+	}
+	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
+	out.Header.Del("Expect")
+	var message bytes.Buffer
+	if err := out.WriteProxy(&message); err != nil {
+		return nil, fmt.Errorf("starlinghttp: %w", err)
+	}
+	return message.Bytes(), nil
+}
+
+// checkHeader refuses what WriteProxy would drop or change without a word, as
+// http.Transport does.
+func checkHeader(header http.Header) error {
+	for name, values := range header {
+		for _, value := range append(slices.Clip(values), name) {
+			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return fmt.Errorf("starlinghttp: the header %q holds a control character: %q", name, value)
+			}
+		}
+	}
+	return nil
+}
+
+func readBody(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(req.Body)
+	if err = errors.Join(err, req.Body.Close()); err != nil {
+		return nil, fmt.Errorf("starlinghttp: request body: %w", err)
+	}
+	if req.ContentLength > 0 && req.ContentLength != int64(len(body)) {
+		return nil, fmt.Errorf("starlinghttp: the request body has %d bytes, and its ContentLength is %d", len(body), req.ContentLength)
+	}
+	return body, nil
+}

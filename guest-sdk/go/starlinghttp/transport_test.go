@@ -1,0 +1,223 @@
+package starlinghttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/starlinghttp"
+	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
+)
+
+// during is what the tool "during" runs. Calls run one after another.
+var during func()
+
+func init() {
+	starling.Register(starling.Tool{Name: "during", Execute: func(*starling.Call, []byte) ([]byte, error) {
+		during()
+		return nil, nil
+	}})
+}
+
+func inCall(t *testing.T, handler http.HandlerFunc, fn func()) []starlingtest.Exchange {
+	t.Helper()
+	during = fn
+	got := starlingtest.Host{HTTP: handler}.Call(t, "during", "{}")
+	if got.Failure != nil {
+		t.Fatal(got.Failure)
+	}
+	return got.Exchanges
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := starlinghttp.Client().Get(url)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(body)
+}
+
+func TestRedirectsAreFollowedByTheClient(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("/old", http.RedirectHandler("/new?x=1", http.StatusFound))
+	mux.HandleFunc("/new", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "moved "+r.URL.RawQuery) })
+	exchanges := inCall(t, mux.ServeHTTP, func() {
+		if got := get(t, "https://example.com/old"); got != "moved x=1" {
+			t.Errorf("got %q", got)
+		}
+	})
+	want := []starlingtest.Exchange{
+		{Effect: "GET https://example.com/old", Method: "GET", URL: "https://example.com/old"},
+		{Effect: "GET https://example.com/new?x=1", Method: "GET", URL: "https://example.com/new?x=1"},
+	}
+	if diff := cmp.Diff(want, exchanges); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRequestBodies(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.Header.Get("Expect") != "" || len(r.TransferEncoding) > 0 {
+			t.Errorf("the host saw %v %v, %v", r.Header, r.TransferEncoding, err)
+		}
+		w.Header().Set("X-Type", r.Header.Get("Content-Type"))
+		_, _ = w.Write(body)
+	}
+	for name, body := range map[string]io.Reader{
+		"of known length":   strings.NewReader(large),
+		"of unknown length": io.MultiReader(strings.NewReader(large)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCall(t, handler, func() {
+				req, err := http.NewRequest("POST", "http://example.com:8080/", body)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", "text/plain")
+				req.Header.Set("Expect", "100-continue")
+				req.Close = true
+				resp, err := starlinghttp.Client().Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(resp.Body)
+				if string(got) != large || err != nil || resp.Header.Get("X-Type") != "text/plain" {
+					t.Errorf("%d bytes came back, %v", len(got), err)
+				}
+			})
+		})
+	}
+}
+
+func TestFailuresAreTyped(t *testing.T) {
+	for status, want := range map[abi.Status]error{abi.StatusDenied: starling.ErrDenied, abi.StatusTimeout: starling.ErrTimeout} {
+		handler := func(w http.ResponseWriter, _ *http.Request) { starlingtest.Fail(w, status, "because") }
+		inCall(t, handler, func() {
+			_, err := starlinghttp.Client().Get("http://example.com/")
+			var netErr net.Error
+			if !errors.Is(err, want) || !errors.As(err, &netErr) || netErr.Timeout() != (status == abi.StatusTimeout) {
+				t.Errorf("%v: got %v", status, err)
+			}
+		})
+	}
+}
+
+func TestSideEffectNamesTheExchange(t *testing.T) {
+	exchanges := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
+		_, _ = starling.SideEffect("customer/42", func() (string, error) { return get(t, "http://example.com/"), nil })
+	})
+	if len(exchanges) != 1 || exchanges[0].Effect != "customer/42" {
+		t.Errorf("got %v", exchanges)
+	}
+}
+
+// deadline is a context whose timer has not fired yet.
+type deadline struct {
+	context.Context
+	at *time.Time
+}
+
+func (d deadline) Deadline() (time.Time, bool) { return *d.at, true }
+
+func TestContextsEndRequests(t *testing.T) {
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	later := time.Now().Add(time.Hour)
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		sent int
+		want error
+	}{
+		{"cancelled before", cancelled, 0, context.Canceled},
+		{"over before", deadline{context.Background(), &time.Time{}}, 0, context.DeadlineExceeded},
+		{"over meanwhile", deadline{context.Background(), &later}, 1, context.DeadlineExceeded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			exchanges := inCall(t, func(http.ResponseWriter, *http.Request) { later = time.Time{} }, func() {
+				req, err := http.NewRequestWithContext(c.ctx, "GET", "http://example.com/", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, err = starlinghttp.Transport{}.RoundTrip(req)
+				if !errors.Is(err, c.want) {
+					t.Errorf("got %v", err)
+				}
+			})
+			if len(exchanges) != c.sent {
+				t.Errorf("%d requests were sent", len(exchanges))
+			}
+		})
+	}
+}
+
+// closer is a body that notes that it was closed.
+type closer struct {
+	io.Reader
+	closed *bool
+}
+
+func (c closer) Close() error {
+	*c.closed = true
+	return nil
+}
+
+func TestRequestsThatAreNotSent(t *testing.T) {
+	broken := errors.New("broken")
+	body := func(r io.Reader) func(*http.Request) {
+		return func(req *http.Request) { req.Body = io.NopCloser(r) }
+	}
+	for name, change := range map[string]func(*http.Request){
+		"another Host":                  func(r *http.Request) { r.Host = "evil.example" },
+		"no URL":                        func(r *http.Request) { r.URL = nil },
+		"a header with a line break":    func(r *http.Request) { r.Header["X"] = []string{"a\r\nb"} },
+		"a body shorter than announced": func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(nil)), 5 },
+		"a body that cannot be read":    body(io.MultiReader(strings.NewReader("a"), failingReader{broken})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			exchanges := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
+				req, err := http.NewRequest("POST", "http://example.com/", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				change(req)
+				closed := req.Body == nil
+				if req.Body != nil {
+					req.Body = closer{req.Body, &closed}
+				}
+				if _, err := (starlinghttp.Transport{}).RoundTrip(req); err == nil || !closed {
+					t.Errorf("got %v, body closed: %v", err, closed)
+				}
+			})
+			if len(exchanges) > 0 {
+				t.Errorf("the host saw %v", exchanges)
+			}
+		})
+	}
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
