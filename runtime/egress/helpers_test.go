@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -148,3 +150,5 @@ func newMessageReader(message []byte) *bufio.Reader {
 	r.Peek(1)
 	return r
 }
+
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -1,0 +1,507 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+)
+
+func TestResponsesAreRendered(t *testing.T) {
+	for _, c := range []struct{ name, method, received, want string }{
+		{
+			"headers sorted, one line per value, reason replaced",
+			"GET", "HTTP/1.1 200 Fine by me\r\nX-B: 2\r\nset-cookie: a=1\r\nSet-Cookie: b=2\r\nX-A:1\r\nContent-Length: 5\r\n\r\nhello",
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-A: 1\r\nX-B: 2\r\n\r\nhello",
+		},
+		{
+			"a chunked body gets its length",
+			"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nX-T: 1\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		},
+		{
+			"a body that ends with the connection gets its length",
+			"GET", "HTTP/1.0 200 OK\r\n\r\nhello",
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		},
+		{
+			"headers of the connection are removed, and what Connection names",
+			"GET", "HTTP/1.1 200 OK\r\nConnection: keep-alive, x-private\r\nX-Private: 1\r\nX-Public: 2\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nUpgrade: h2c\r\nTE: x\r\nContent-Length: 0\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Public: 2\r\n\r\n",
+		},
+		{
+			"what follows the body is ignored",
+			"GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, HTTP/1.1 200 OK\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		},
+		{
+			"HEAD keeps the length that GET would have",
+			"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n",
+		},
+		{
+			"304 keeps the length too",
+			"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\nETag: \"x\"\r\n\r\n",
+			"HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\nEtag: \"x\"\r\n\r\n",
+		},
+		{
+			"204 has neither body nor length",
+			"DELETE", "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello",
+			"HTTP/1.1 204 No Content\r\n\r\n",
+		},
+		{
+			"interim responses are passed over",
+			"GET", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		},
+		{
+			"a redirect is handed back",
+			"GET", "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data/\r\nContent-Length: 0\r\n\r\n",
+			"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://169.254.169.254/latest/meta-data/\r\n\r\n",
+		},
+		{
+			"a code that nobody registered",
+			"GET", "HTTP/1.1 799 Moon\r\nContent-Length: 0\r\n\r\n",
+			"HTTP/1.1 799 \r\nContent-Length: 0\r\n\r\n",
+		},
+		{
+			"a compressed body stays compressed",
+			"GET", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x00\xff",
+			"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x00\xff",
+		},
+		{
+			"a folded header is one line",
+			"GET", "HTTP/1.1 200 OK\r\nX-A: a\r\n  b\r\nContent-Length: 0\r\n\r\n",
+			"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-A: a b\r\n\r\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			host := answer(t, c.received)
+			r := &Request{Method: c.method, URL: "http://" + host + "/"}
+			got, err := loopback(t, host).Do(context.Background(), r, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(c.want, string(got)); d != "" {
+				t.Error(d)
+			}
+			parseResponse(t, c.method, got)
+		})
+	}
+}
+
+// capture is a server that keeps the bytes of one request.
+func capture(t *testing.T) (host string, received func() string) {
+	t.Helper()
+	bytesOf := make(chan string, 1)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		var b bytes.Buffer
+		for part := make([]byte, 4096); !strings.HasSuffix(b.String(), "\r\n\r\n") && !strings.HasSuffix(b.String(), "END"); {
+			n, err := conn.Read(part)
+			if err != nil {
+				break
+			}
+			b.Write(part[:n])
+		}
+		bytesOf <- b.String()
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	}()
+	return listener.Addr().String(), func() string { return <-bytesOf }
+}
+
+func TestRequestsOnTheWire(t *testing.T) {
+	for _, c := range []struct{ name, raw, key, want string }{
+		{
+			"the host fills in what is missing",
+			"GET http://HOST/customers/42?x=%2f HTTP/1.1\r\n\r\n", "",
+			"GET /customers/42?x=%2f HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n",
+		},
+		{
+			"what the guest sets stays, in canonical order",
+			"GET http://HOST HTTP/1.1\r\nx-b: 1\r\nUser-Agent: mine\r\nAccept-Encoding: gzip\r\nX-A: 2\r\nx-a: 3\r\nStarling-Effect: secret name\r\nConnection: keep-alive\r\n\r\n", "",
+			"GET / HTTP/1.1\r\nAccept-Encoding: gzip\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: mine\r\nX-A: 2\r\nX-A: 3\r\nX-B: 1\r\n\r\n",
+		},
+		{
+			"a chunked body is sent with its length",
+			"POST http://HOST/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nEND\r\n0\r\n\r\n", "",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 3\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\nEND",
+		},
+		{
+			"a key is added",
+			"POST http://HOST/ HTTP/1.1\r\n\r\n", "k-1",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 0\r\nHost: HOST\r\nIdempotency-Key: k-1\r\nUser-Agent: starling-host\r\n\r\n",
+		},
+		{
+			"the guest's own key wins",
+			"POST http://HOST/ HTTP/1.1\r\nidempotency-key: mine\r\n\r\n", "k-1",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 0\r\nHost: HOST\r\nIdempotency-Key: mine\r\nUser-Agent: starling-host\r\n\r\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			host, received := capture(t)
+			r, err := ParseRequest([]byte(strings.ReplaceAll(c.raw, "HOST", host)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := loopback(t, host).Do(context.Background(), r, c.key); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(strings.ReplaceAll(c.want, "HOST", host), received()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestARequestFilledInByHandIsChecked(t *testing.T) {
+	c := loopback(t, "h")
+	for name, r := range map[string]*Request{
+		"nothing":                  {},
+		"a method with a line end": {Method: "GET / HTTP/1.1\r\nX: y", URL: "http://h/"},
+		"a URL with a line end":    {Method: "GET", URL: "http://h/\r\nX: y"},
+		"a name in lower case":     {Method: "GET", URL: "http://h/", Header: http.Header{"x-a": {"b"}}},
+		"a name with a line end":   {Method: "GET", URL: "http://h/", Header: http.Header{"X\r\nY": {"b"}}},
+		"a value with a line end":  {Method: "GET", URL: "http://h/", Header: http.Header{"X": {"b\r\nY: c"}}},
+		"a Host":                   {Method: "GET", URL: "http://h/", Header: http.Header{"Host": {"x"}}},
+		"a length":                 {Method: "GET", URL: "http://h/", Header: http.Header{"Content-Length": {"1"}}},
+		"a coding":                 {Method: "GET", URL: "http://h/", Header: http.Header{"Transfer-Encoding": {"chunked"}}},
+		"an effect":                {Method: "GET", URL: "http://h/", Header: http.Header{abi.EffectHeader: {"x"}}},
+	} {
+		if _, err := c.Do(context.Background(), r, ""); statusOf(t, err) != abi.StatusMalformed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := c.Do(context.Background(), get("http://h/"), "a\r\nb")
+	wantFailure(t, err, abi.StatusMalformed, "idempotency key")
+}
+
+func TestLimits(t *testing.T) {
+	host := answer(t, "HTTP/1.1 200 OK\r\nX-A: "+strings.Repeat("a", 200)+"\r\n\r\n"+strings.Repeat("b", 100))
+	for _, c := range []struct {
+		name   string
+		config Config
+		body   int
+		want   string // of the failure; "" for none
+	}{
+		{"everything fits exactly", Config{MaxResponseBytes: 100, MaxHeaderBytes: 226, MaxRequestBytes: 50}, 50, ""},
+		{"the head is one byte too long", Config{MaxHeaderBytes: 225}, 0, "the head of the response has more than 225 bytes"},
+		{"the body is one byte too long", Config{MaxResponseBytes: 99}, 0, "the response's body has more than 99 bytes"},
+		{"the request's body is one byte too long", Config{MaxRequestBytes: 49}, 50, "the request's body has more than 49 bytes"},
+		{"the request's head is too long", Config{MaxHeaderBytes: 60}, 0, "request line and headers take more than 60 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.config.Allow, c.config.AllowPrivate = rules(t, host), true
+			r := &Request{Method: "PUT", URL: "http://" + host + "/", Body: make([]byte, c.body)}
+			got, err := New(c.config).Do(context.Background(), r, "")
+			if c.want != "" {
+				wantFailure(t, err, abi.StatusTooLarge, c.want)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, body := parseResponse(t, "PUT", got); len(body) != 100 {
+				t.Errorf("body of %d bytes", len(body))
+			}
+		})
+	}
+}
+
+func TestWhoseTimeRanOut(t *testing.T) {
+	silent := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	config := Config{Allow: rules(t, silent), AllowPrivate: true}
+
+	t.Run("the client's", func(t *testing.T) {
+		config.Timeout = 50 * time.Millisecond
+		_, err := New(config).Do(context.Background(), get("http://"+silent), "")
+		wantFailure(t, err, abi.StatusTimeout, "no complete response within 50ms")
+	})
+	t.Run("the caller's deadline", func(t *testing.T) {
+		config.Timeout = time.Minute
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := New(config).Do(ctx, get("http://"+silent), ""); err != context.DeadlineExceeded {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the caller went away", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		asked := serve(t, func(c net.Conn) { cancel(); io.Copy(io.Discard, c) })
+		config.Allow = rules(t, asked)
+		if _, err := New(config).Do(ctx, get("http://"+asked), ""); err != context.Canceled {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the caller had gone before", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := New(config).Do(ctx, get("http://"+silent), ""); err != context.Canceled {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("the resolver is slow", func(t *testing.T) {
+		config.Timeout = 50 * time.Millisecond
+		config.Allow = rules(t, "slow.example")
+		config.Resolve = func(ctx context.Context, _ string) ([]netip.Addr, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		_, err := New(config).Do(context.Background(), get("http://slow.example"), "")
+		wantFailure(t, err, abi.StatusTimeout, "50ms")
+	})
+}
+
+func TestPrivateDestinationsNeedAFullNameAndTheSwitch(t *testing.T) {
+	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	_, port, _ := net.SplitHostPort(host)
+	for _, c := range []struct {
+		name, rule, url string
+		private         bool
+		status          abi.Status // 0: reached
+	}{
+		{"a literal", host, "http://" + host + "/", true, 0},
+		{"a literal without the switch", host, "http://" + host + "/", false, abi.StatusDenied},
+		{"localhost", "localhost:" + port, "http://localhost:" + port + "/", true, 0},
+		{"localhost without the switch", "localhost:" + port, "http://localhost:" + port + "/", false, abi.StatusDenied},
+		{"a name", "db.example.com:" + port, "http://db.example.com:" + port + "/", true, 0},
+		{"a name below a domain", ".example.com:" + port, "http://db.example.com:" + port + "/", true, abi.StatusDenied},
+		{"every name", "*:" + port, "http://db.example.com:" + port + "/", true, abi.StatusDenied},
+		{"another port", "127.0.0.1:1", "http://" + host + "/", true, abi.StatusDenied},
+		{"no port in the rule", "127.0.0.1", "http://" + host + "/", true, abi.StatusDenied},
+		{"no rule", "", "http://" + host + "/", true, abi.StatusDenied},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := Config{AllowPrivate: c.private, Resolve: resolveTo("127.0.0.1")}
+			if c.rule != "" {
+				config.Allow = rules(t, c.rule)
+			}
+			got, err := New(config).Do(context.Background(), get(c.url), "")
+			if c.status != 0 {
+				wantFailure(t, err, c.status, "allowed")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, body := parseResponse(t, "GET", got); body != "ok" {
+				t.Errorf("body %q", body)
+			}
+		})
+	}
+}
+
+func TestLocalhostResolves(t *testing.T) {
+	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	_, port, _ := net.SplitHostPort(host)
+	if _, err := loopback(t, "localhost:"+port).Do(context.Background(), get("http://localhost:"+port+"/customers/42"), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
+	var asked atomic.Int64
+	proxy := serve(t, func(net.Conn) { asked.Add(1) })
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {
+		t.Setenv(name, "http://"+proxy)
+	}
+	var r recorder
+	c := New(Config{Allow: rules(t, "*"), Resolve: resolveTo("1.1.1.1")})
+	c.dial = r.dial
+	c.Do(context.Background(), get("http://example.com/"), "")
+	if fmt.Sprint(r.dialled) != "[1.1.1.1:80]" || asked.Load() != 0 {
+		t.Errorf("connections to %v, %d to the proxy", r.dialled, asked.Load())
+	}
+}
+
+func TestTheNextAddressIsTried(t *testing.T) {
+	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	_, port, _ := net.SplitHostPort(host)
+	c := New(Config{Allow: rules(t, "db.example.com:"+port), AllowPrivate: true, Resolve: resolveTo("::1", "127.0.0.1")})
+	if _, err := c.Do(context.Background(), get("http://db.example.com:"+port), ""); err != nil {
+		t.Error(err)
+	}
+	var r recorder
+	c = New(Config{Allow: rules(t, "*"), Resolve: resolveTo("1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4", "1.1.1.5")})
+	c.dial = r.dial
+	c.Do(context.Background(), get("http://example.com"), "")
+	if len(r.dialled) != maxAttempts {
+		t.Errorf("connections to %v", r.dialled)
+	}
+}
+
+func TestResolverFailures(t *testing.T) {
+	many := make([]string, maxAnswers+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("1.1.1.%d", i)
+	}
+	for _, c := range []struct {
+		name    string
+		resolve func(context.Context, string) ([]netip.Addr, error)
+		status  abi.Status
+		text    string
+	}{
+		{"no answer", resolveTo(), abi.StatusNetwork, "example.com: no such host"},
+		{"too many answers", resolveTo(many...), abi.StatusDenied, "more than 64 addresses"},
+		{"no such name", func(context.Context, string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "x", Name: "example.com", Server: "10.0.0.53:53", IsNotFound: true}
+		}, abi.StatusNetwork, "example.com: no such host"},
+		{"a server that fails", func(context.Context, string) ([]netip.Addr, error) {
+			return nil, &net.DNSError{Err: "x", Name: "example.com", Server: "10.0.0.53:53"}
+		}, abi.StatusNetwork, "example.com: the name could not be resolved"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := New(Config{Allow: rules(t, "*"), Resolve: c.resolve}).Do(context.Background(), get("http://example.com"), "")
+			wantFailure(t, err, c.status, c.text)
+			if strings.Contains(err.Error(), "10.0.0.53") {
+				t.Errorf("%q names the resolver", err)
+			}
+		})
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s %v", r.Proto, r.TLS.ServerName, r.TLS.DidResume)
+	}))
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = discardLog()
+	server.StartTLS()
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	client := func(host string, roots *x509.CertPool) (*Client, *Request) {
+		c := New(Config{Allow: rules(t, host+":"+port), AllowPrivate: true, Resolve: resolveTo("127.0.0.1")})
+		c.roots = roots
+		return c, get("https://" + host + ":" + port + "/")
+	}
+	t.Run("HTTP/1.1 and no session", func(t *testing.T) {
+		c, r := client("example.com", roots)
+		for range 2 {
+			got, err := c.Do(context.Background(), r, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, body := parseResponse(t, "GET", got); body != "HTTP/1.1 example.com false" {
+				t.Errorf("%q", body)
+			}
+		}
+	})
+	t.Run("an address in the certificate", func(t *testing.T) {
+		c, r := client("127.0.0.1", roots)
+		if _, err := c.Do(context.Background(), r, ""); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an unknown authority", func(t *testing.T) {
+		c, r := client("example.com", x509.NewCertPool())
+		_, err := c.Do(context.Background(), r, "")
+		wantFailure(t, err, abi.StatusNetwork, "example.com:"+port+": the certificate is signed by an unknown authority")
+	})
+	t.Run("another name", func(t *testing.T) {
+		c, r := client("other.test", roots)
+		_, err := c.Do(context.Background(), r, "")
+		wantFailure(t, err, abi.StatusNetwork, "the certificate is for another host")
+	})
+	t.Run("http to an https port", func(t *testing.T) {
+		c, r := client("example.com", roots)
+		r.URL = strings.Replace(r.URL, "https", "http", 1)
+		got, err := c.Do(context.Background(), r, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, _ := parseResponse(t, "GET", got); res.StatusCode != 400 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+	})
+}
+
+func TestTLSFailures(t *testing.T) {
+	t.Run("a server that does not speak TLS", func(t *testing.T) {
+		host := answer(t, "HTTP/1.1 400 Bad Request\r\n\r\n")
+		_, err := loopback(t, host).Do(context.Background(), get("https://"+host), "")
+		wantFailure(t, err, abi.StatusNetwork, "the server does not speak TLS")
+	})
+	t.Run("a server that says nothing", func(t *testing.T) {
+		host := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+		c := New(Config{Allow: rules(t, host), AllowPrivate: true, Timeout: 50 * time.Millisecond})
+		_, err := c.Do(context.Background(), get("https://"+host), "")
+		wantFailure(t, err, abi.StatusTimeout, "50ms")
+	})
+	t.Run("TLS 1.1", func(t *testing.T) {
+		server := httptest.NewUnstartedServer(http.NotFoundHandler())
+		server.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+		server.Config.ErrorLog = discardLog()
+		server.StartTLS()
+		defer server.Close()
+		host := server.Listener.Addr().String()
+		_, err := loopback(t, host).Do(context.Background(), get("https://"+host), "")
+		wantFailure(t, err, abi.StatusNetwork, "the server refused the TLS handshake")
+	})
+}
+
+func TestNothingListens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := listener.Addr().String()
+	listener.Close()
+	_, err = loopback(t, host).Do(context.Background(), get("http://"+host), "")
+	wantFailure(t, err, abi.StatusNetwork, host+": connection refused")
+}
+
+func TestSafe(t *testing.T) {
+	for method, want := range map[string]bool{"GET": true, "HEAD": true, "OPTIONS": true, "POST": false, "PUT": false, "DELETE": false, "PATCH": false, "get": false, "": false} {
+		if got := (&Request{Method: method}).Safe(); got != want {
+			t.Errorf("%q safe: %v", method, got)
+		}
+	}
+}
+
+func TestAServerThatAnswersEarlyIsHeard(t *testing.T) {
+	host := serve(t, func(c net.Conn) {
+		io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+		io.Copy(io.Discard, c)
+	})
+	r := &Request{Method: "POST", URL: "http://" + host, Body: make([]byte, 1<<20)}
+	got, err := loopback(t, host).Do(context.Background(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, _ := parseResponse(t, "POST", got); res.StatusCode != 413 {
+		t.Errorf("status %d", res.StatusCode)
+	}
+}
+
+func TestErrorsAreTheirOwnType(t *testing.T) {
+	_, err := New(Config{}).Do(context.Background(), get("http://example.com"), "")
+	var failure *Error
+	if !errors.As(err, &failure) || failure.Error() != "egress: denied: http://example.com is not an allowed destination" {
+		t.Errorf("%v", err)
+	}
+}
