@@ -227,11 +227,11 @@ func (g *gate) addCost(i int) error {
 // and joins, labels, and the operands of calls.
 func (s *bodyScan) compileCost() uint64 {
 	values := min(s.ops, 20_000)
-	return s.ops*16 +
+	return s.ops*24 +
 		s.blocks*s.blocks/16 +
 		s.blocks*values/256 +
+		s.blocks*s.locals*16 +
 		s.loops*(s.locals*8+values/4) +
-		s.blocks*s.locals/2 +
-		s.edges*8 +
-		s.arity*64
+		s.edges*64 +
+		s.arity*16
 }

@@ -61,8 +61,8 @@ func DefaultLimits() Limits {
 		Nesting:         1_024,
 		Blocks:          4_096,
 		BranchTable:     4_096,
-		FunctionCost:    2_000_000,
-		ModuleCost:      150_000_000,
+		FunctionCost:    10_000_000,
+		ModuleCost:      400_000_000,
 	}
 }
 

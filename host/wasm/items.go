@@ -180,8 +180,10 @@ func (r *Reader) item(expr bool) Const {
 	if expr {
 		return r.constant()
 	}
-	pos := r.pos
-	return Const{Op: OpRefFunc, Value: uint64(r.U32()), Pos: pos, End: r.pos}
+	c := Const{Op: OpRefFunc, Pos: r.pos}
+	c.Value = uint64(r.U32())
+	c.End = r.pos
+	return c
 }
 
 // Items yields the items of an element segment, each as the constant that it

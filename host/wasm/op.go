@@ -52,7 +52,9 @@ const (
 	OpI32Sub       Op = 0x6b
 	OpI32DivS      Op = 0x6d // the first of four divisions and remainders
 	OpI32RemU      Op = 0x70
+	OpI32And       Op = 0x71
 	OpI32Or        Op = 0x72
+	OpI32Shl       Op = 0x74
 	OpI64Clz       Op = 0x79
 	OpI64Popcnt    Op = 0x7b
 	OpI64Add       Op = 0x7c
