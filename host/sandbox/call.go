@@ -196,7 +196,7 @@ func (s *session) runCommand(ctx context.Context, input []byte) ([]byte, error) 
 // commandFailed is what a command said before it exited, or its code when it
 // said nothing.
 func (s *session) commandFailed(e *exit) error {
-	if text := s.log.last(); text != "" {
+	if text := s.log.excerpt(); text != "" {
 		return fmt.Errorf("%w: %s", e, text)
 	}
 	return e

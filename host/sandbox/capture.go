@@ -5,26 +5,29 @@ import (
 	"unicode/utf8"
 )
 
-// tailBytes is how much of the end of a log an error text shows.
-const tailBytes = 2 << 10
+// An error text shows a short log whole, and of a long one the beginning and
+// the end: some runtimes give the reason first and then pages of stacks.
+const (
+	excerptHead = 512
+	excerptTail = 1536
+)
 
-// capture keeps the beginning of what a guest wrote, for the log, and the end
-// of it, for an error text: the reason for a crash comes last.
+// capture keeps the beginning of what a guest wrote, for the record, and the
+// end of it, for an error text.
 type capture struct {
 	limit uint64
-	head  []byte
-	tail  []byte // up to twice tailBytes; the last tailBytes count
-	more  bool   // tail is not the whole log
+	total uint64 // bytes written
+	head  []byte // the first of them, up to limit
+	tail  []byte // the last excerptTail of them or more
 }
 
 func (c *capture) write(p []byte) {
+	c.total += uint64(len(p))
 	room := c.limit - uint64(len(c.head))
 	c.head = append(c.head, p[:min(uint64(len(p)), room)]...)
-	if len(p) > tailBytes {
-		p, c.more = p[len(p)-tailBytes:], true
-	}
-	if c.tail = append(c.tail, p...); len(c.tail) > 2*tailBytes {
-		c.tail, c.more = append(c.tail[:0], c.tail[len(c.tail)-tailBytes:]...), true
+	c.tail = append(c.tail, p[max(0, len(p)-excerptTail):]...)
+	if len(c.tail) > 4*excerptTail { // now and then, not at each write
+		c.tail = append(c.tail[:0], c.tail[len(c.tail)-excerptTail:]...)
 	}
 }
 
@@ -41,15 +44,16 @@ func (c *capture) text() string {
 	return s[:cut]
 }
 
-// last returns the log's last lines, as valid UTF-8 without space around them.
-func (c *capture) last() string {
-	tail, cut := c.tail, c.more
-	if len(tail) > tailBytes {
-		tail, cut = tail[len(tail)-tailBytes:], true
+// excerpt returns what an error text shows, as valid UTF-8 without space around
+// it.
+func (c *capture) excerpt() string {
+	tail := string(c.tail[max(0, len(c.tail)-excerptTail):])
+	if c.total > excerptTail {
+		start := string(c.head[:min(uint64(len(c.head)), excerptHead, c.total-excerptTail)])
+		if uint64(len(start))+excerptTail < c.total {
+			start += "\n[...]\n"
+		}
+		tail = start + tail
 	}
-	s := strings.ToValidUTF8(string(tail), string(utf8.RuneError))
-	if _, rest, ok := strings.Cut(s, "\n"); ok && cut {
-		s = rest
-	}
-	return strings.TrimSpace(s)
+	return strings.TrimSpace(strings.ToValidUTF8(tail, string(utf8.RuneError)))
 }

@@ -66,10 +66,10 @@ func (s *session) trapped(reason string) error {
 func (s *session) overflowed() bool { return int32(s.instance.depth.Get()) < 0 }
 
 // failure is the error of a guest that went wrong: the class, the reason, and
-// the last of what the guest wrote, where a language runtime says why.
+// what the guest wrote, where a language runtime says more.
 func (s *session) failure(class error, reason string) error {
 	err := fmt.Errorf("%w: %s", class, reason)
-	if text := s.log.last(); text != "" {
+	if text := s.log.excerpt(); text != "" {
 		err = fmt.Errorf("%w\n%s", err, text)
 	}
 	return err
