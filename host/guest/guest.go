@@ -21,7 +21,8 @@ type Options struct {
 	Limits sandbox.Limits
 	// Egress is the door to the network. Nil allows nothing.
 	Egress *egress.Client
-	// Allow names what Egress allows, for the record. It decides nothing.
+	// Allow names what Egress allows, for the record. It decides nothing, and
+	// a replay takes it from the record.
 	Allow []string
 	// Name is the module's file name. A WASI command is named after it.
 	Name string

@@ -75,9 +75,10 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		panic("guest: Execute outside of step.CallTool")
 	}
 	call := sandbox.Call{
-		Tool:  t.Name(),
-		Input: input,
-		Probe: func(meter func() event.Meter) { step.SetProbe(ctx, meter) },
+		Tool:      t.Name(),
+		Input:     input,
+		NoTimeout: info.Replay,
+		Probe:     func(meter func() event.Meter) { step.SetProbe(ctx, meter) },
 	}
 	if !t.module.command() {
 		sealed, err := sealInput(t.Name(), input, info)

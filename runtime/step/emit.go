@@ -16,7 +16,8 @@ import (
 //
 // The merkle root of a terminal event is filled in. A replay also takes from
 // the recording what only the recording can know: duration_ms of a terminal
-// event, starling_version and app_version of RunStarted.
+// event, and of RunStarted the versions of the programs and the hosts that were
+// allowed.
 func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, payload T) error {
 	if kind != payload.EventKind() {
 		return fmt.Errorf("step: emit %s with the payload of %s", kind, payload.EventKind())
@@ -39,6 +40,7 @@ func copyRecorded(payload, recorded any) {
 	case *event.RunStarted:
 		r := recorded.(*event.RunStarted)
 		p.StarlingVersion, p.AppVersion = r.StarlingVersion, r.AppVersion
+		copyAllowed(p.ToolSchemas, r.ToolSchemas)
 	case *event.RunCompleted:
 		r := recorded.(*event.RunCompleted)
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
@@ -48,6 +50,19 @@ func copyRecorded(payload, recorded any) {
 	case *event.RunCancelled:
 		r := recorded.(*event.RunCancelled)
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
+	}
+}
+
+// copyAllowed copies what egress allowed to each tool. Whoever replays has no
+// egress, and the decisions are recorded with the effects.
+func copyAllowed(tools, recorded []event.ToolSchemaRef) {
+	for i := range min(len(tools), len(recorded)) {
+		if tools[i].Sandbox == nil || recorded[i].Sandbox == nil {
+			continue
+		}
+		sandbox := *tools[i].Sandbox
+		sandbox.Allow = recorded[i].Sandbox.Allow
+		tools[i].Sandbox = &sandbox
 	}
 }
 

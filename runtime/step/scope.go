@@ -63,6 +63,7 @@ type Call struct {
 	RunID   string
 	CallID  string
 	Attempt uint32 // from 1
+	Replay  bool   // the record stands in for the world, the clock included
 }
 
 // CallInfo returns the attempt that ctx belongs to, or false outside of a call.
@@ -71,7 +72,9 @@ func CallInfo(ctx context.Context) (Call, bool) {
 	if !ok || s == nil || s.attempt.callID == "" {
 		return Call{}, false
 	}
-	return Call{RunID: s.c.cfg.RunID, CallID: s.attempt.callID, Attempt: s.attempt.number}, true
+	return Call{
+		RunID: s.c.cfg.RunID, CallID: s.attempt.callID, Attempt: s.attempt.number, Replay: s.c.replaying(),
+	}, true
 }
 
 // Meter is what a sandboxed call has consumed.
