@@ -158,10 +158,16 @@ func TestLiveValueIsTheDecodedRecord(t *testing.T) {
 			v, err := step.SideEffect(ctx, "e", func() (float64, error) { return math.Float64frombits(0x7ff8000000000123), nil })
 			return math.Float64bits(v), err
 		},
-		"nil bytes":   func(ctx context.Context) (any, error) { return step.SideEffect(ctx, "e", func() ([]byte, error) { return nil, nil }) },
-		"empty bytes": func(ctx context.Context) (any, error) { return step.SideEffect(ctx, "e", func() ([]byte, error) { return []byte{}, nil }) },
-		"the clock":   func(ctx context.Context) (any, error) { return fmt.Sprint(step.Now(ctx)), nil },
-		"big uint64":  func(ctx context.Context) (any, error) { return step.SideEffect(ctx, "e", func() (uint64, error) { return math.MaxUint64, nil }) },
+		"nil bytes": func(ctx context.Context) (any, error) {
+			return step.SideEffect(ctx, "e", func() ([]byte, error) { return nil, nil })
+		},
+		"empty bytes": func(ctx context.Context) (any, error) {
+			return step.SideEffect(ctx, "e", func() ([]byte, error) { return []byte{}, nil })
+		},
+		"the clock": func(ctx context.Context) (any, error) { return fmt.Sprint(step.Now(ctx)), nil },
+		"big uint64": func(ctx context.Context) (any, error) {
+			return step.SideEffect(ctx, "e", func() (uint64, error) { return math.MaxUint64, nil })
+		},
 	}
 	for name, effect := range effects {
 		t.Run(name, func(t *testing.T) {
