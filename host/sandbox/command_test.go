@@ -1,0 +1,72 @@
+package sandbox
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
+	tests := []struct {
+		name, input string
+		output, log string
+		class       error
+		text        string
+	}{
+		{name: "success", input: `{"a":1}`, output: `{"args":["shout"],"input":{"a":1}}`, log: "a note for the log\n"},
+		{name: "the time", input: `"time"`, output: `"2026-09-21T14:13:21Z"`},
+		{name: "failure", input: `"fail"`, text: "exit code 7: cannot do that", log: "cannot do that\n"},
+		{name: "a panic", input: `"panic"`, text: "the command has a bug", log: "panic: the command has a bug"},
+		{name: "too much output", input: `"flood"`, class: tool.ErrLimit, text: "output of more than 1048576 bytes"},
+	}
+	modules := [2]*Module{load(t, compiler(), goGuest(t, "command"), Limits{}), load(t, interpreter(), goGuest(t, "command"), Limits{})}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var seen [2]observation
+			for i, m := range modules {
+				var err error
+				seen[i], err = observe(t, m, Call{Tool: "shout", Input: []byte(tt.input)}, &world{})
+				if (err != nil) != (tt.text != "") || !errors.Is(err, tt.class) && tt.class != nil || !strings.Contains(seen[i].Error, tt.text) {
+					t.Errorf("error %v", err)
+				}
+			}
+			if !cmp.Equal(seen[0], seen[1]) {
+				t.Errorf("the engines differ:\n%s", cmp.Diff(seen[0], seen[1]))
+			}
+			if seen[0].Output != tt.output || !strings.HasPrefix(seen[0].Result.Meter.Log, tt.log) {
+				t.Errorf("output %q, log %q", seen[0].Output, seen[0].Result.Meter.Log)
+			}
+		})
+	}
+}
+
+func TestHowACommandEnds(t *testing.T) {
+	exit := func(code int32) []byte {
+		return program(asm().I32(code).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable), "proc_exit")
+	}
+	tests := []struct {
+		name   string
+		module []byte
+		text   string
+	}{
+		{"it returns", program(asm()), ""},
+		{"it exits with 0", exit(0), ""},
+		{"it exits with 1", exit(1), "exit code 1"},
+		{"it exits with -1", exit(-1), "exit code 4294967295"},
+		{"it traps", program(asm().Op(wasm.OpUnreachable)), "tool: panicked: trap: unreachable"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			onBothEngines(t, func(t *testing.T, e *Engine) {
+				got, _ := observe(t, load(t, e, tt.module, Limits{}), Call{}, &world{})
+				if got.Error != tt.text || (got.Result.Output != nil) != (tt.text == "") {
+					t.Errorf("error %q, output %v", got.Error, got.Result.Output)
+				}
+			})
+		})
+	}
+}
