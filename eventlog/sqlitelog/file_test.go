@@ -1,0 +1,94 @@
+package sqlitelog
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+func TestFilesAreTheOwnersAlone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows keeps no such modes")
+	}
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	for _, suffix := range []string{"", "-wal", "-shm", ".lock", ".turn"} {
+		info, err := os.Stat(l.path + suffix)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%q has mode %v", suffix, info.Mode())
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.path + "-wal"); !os.IsNotExist(err) {
+		t.Errorf("after Close, the WAL is still there: %v", err)
+	}
+}
+
+func TestPragmas(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	r, err := openReader(t.Context(), l.path, "mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for _, tc := range []struct {
+		conn   *conn
+		pragma string
+		want   any
+	}{
+		{r.conn, "page_size", int64(16384)},
+		{r.conn, "journal_mode", "wal"},
+		{r.conn, "application_id", int64(applicationID)},
+		{r.conn, "user_version", int64(1)},
+		{r.conn, "query_only", int64(1)},
+		{r.conn, "trusted_schema", int64(0)},
+		{r.conn, "cell_size_check", int64(1)},
+		{r.conn, "mmap_size", int64(0)},
+		{l.writer.conn, "synchronous", int64(2)}, // the writer is idle
+		{l.writer.conn, "trusted_schema", int64(0)},
+		{l.writer.conn, "wal_autocheckpoint", int64(1000)},
+	} {
+		if got, err := tc.conn.value(t.Context(), "PRAGMA "+tc.pragma); err != nil || got != tc.want {
+			t.Errorf("%s is %v, want %v (%v)", tc.pragma, got, tc.want, err)
+		}
+	}
+	if err := r.conn.exec(t.Context(), "DELETE FROM run"); err == nil {
+		t.Error("a reader could write")
+	}
+}
+
+// A reader of an archive may be unable to create the files that SQLite uses to
+// coordinate readers and writers.
+func TestFileInADirectoryThatCannotBeWritten(t *testing.T) {
+	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: every directory can be written here")
+	}
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	data, _ := os.ReadFile(l.path)
+	if err := os.WriteFile(dir+"/log.db", data, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	ro := openAt(t, dir+"/log.db", Options{ReadOnly: true})
+	if _, err := eventlog.CheckRun(t.Context(), ro, "run-1", eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Error(err)
+	}
+}

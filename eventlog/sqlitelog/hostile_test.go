@@ -1,0 +1,162 @@
+package sqlitelog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// endless is a query that never ends.
+const endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT 'r' AS run_id, i AS seq, NULL AS prev_hash, i AS ts, 9 AS kind, x'f6' AS payload FROM n"
+
+func TestHostileFilesAreRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name, damage string
+		want         error
+		text         string
+	}{
+		{"the events are a view that computes for ever",
+			"DROP TABLE eventlog_events; CREATE VIEW eventlog_events AS " + endless, eventlog.ErrLogCorrupt, `view "eventlog_events"`},
+		{"the runs are a view",
+			"DROP TABLE run; CREATE VIEW run AS SELECT 1", eventlog.ErrLogCorrupt, `view "run"`},
+		{"a view of another name",
+			"CREATE VIEW other AS SELECT 1", eventlog.ErrLogCorrupt, `view "other"`},
+		{"a trigger on the events",
+			"CREATE TRIGGER tr AFTER INSERT ON eventlog_events BEGIN DELETE FROM eventlog_events; END", eventlog.ErrLogCorrupt, `trigger "tr"`},
+		{"a virtual table",
+			"CREATE VIRTUAL TABLE v USING fts5(x)", eventlog.ErrLogCorrupt, `table "v"`},
+		{"an index that calls a function",
+			"CREATE INDEX i ON eventlog_events (abs(ts))", eventlog.ErrLogCorrupt, `index "i"`},
+		{"a generated column",
+			"ALTER TABLE eventlog_events ADD COLUMN g AS (abs(ts))", eventlog.ErrLogCorrupt, `table "eventlog_events"`},
+		{"a table with other constraints",
+			"DROP TABLE module; CREATE TABLE module (digest BLOB, wasm BLOB)", eventlog.ErrLogCorrupt, `table "module"`},
+		{"no table of runs",
+			"DROP TABLE run", eventlog.ErrLogCorrupt, "no run"},
+		{"no events",
+			"DROP TABLE eventlog_events", nil, "not an event log"},
+		{"a header that contradicts the tables",
+			"PRAGMA user_version=0", eventlog.ErrLogCorrupt, "header says 0"},
+		{"a newer layout",
+			"PRAGMA user_version=2", eventlog.ErrSchemaTooNew, "layout 2"},
+		{"a newer seed runtime",
+			"INSERT INTO eventlog_schema_migrations VALUES (3, 0)", eventlog.ErrSchemaTooNew, "at 3"},
+		{"an older seed runtime",
+			"DELETE FROM eventlog_schema_migrations WHERE version = 2", nil, "at 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := open(t)
+			storeAll(t, l, logtest.Finished("run-1", 1))
+			newVandal(t, l).exec(tc.damage)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []Options{{}, {ReadOnly: true}} {
+				_, err := Open(t.Context(), l.path, o)
+				if err == nil || !strings.Contains(err.Error(), tc.text) || tc.want != nil && !errors.Is(err, tc.want) {
+					t.Errorf("%+v: %v", o, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTablesOfOthersAreLeftAlone(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	newVandal(t, l).exec("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER); CREATE INDEX theirs ON _litestream_seq (seq)")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	readAll(t, openAt(t, l.path, Options{}))
+}
+
+func TestColumnsOfAnotherTypeAreReported(t *testing.T) {
+	for column, value := range map[string]string{
+		"prev_hash": "'text'", "ts": "'noon'", "kind": "1000", "payload": "'text'",
+		"ts ": "1.5", "kind ": "-1", "payload ": "12", "payload  ": "zeroblob(16777217)",
+	} {
+		l := open(t)
+		storeAll(t, l, logtest.Finished("run-1", 1))
+		newVandal(t, l).exec("UPDATE eventlog_events SET " + column + " = " + value + " WHERE seq = 3")
+		_, err := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{})
+		var corrupt *eventlog.CorruptError
+		if !errors.As(err, &corrupt) || corrupt.Invariant != "storage" || corrupt.Seq != 3 {
+			t.Errorf("%s = %s: %v", column, value, err)
+		}
+	}
+}
+
+func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "text.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []Options{{}, {ReadOnly: true}} {
+		if _, err := Open(t.Context(), path, o); err == nil {
+			t.Errorf("%+v: accepted", o)
+		}
+	}
+	missing := filepath.Join(dir, "missing.db")
+	if _, err := Open(t.Context(), missing, Options{ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file, for reading: %v", err)
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("opening for reading created the file")
+	}
+	if _, err := Open(t.Context(), missing, Options{Synchronous: "OFF"}); err == nil {
+		t.Error("synchronous OFF was accepted")
+	}
+}
+
+// TestDamagedFiles changes bytes of the file itself. SQLite, the vetting or the
+// check has to notice what touches a run; nothing may panic or hang.
+func TestDamagedFiles(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, agentRun("run-1"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bad.db")
+	want := agentRun("run-1")
+	const step = 211 // about 500 places in a file of seven pages
+	for at := 0; at < len(good); at += step {
+		bad := append([]byte(nil), good...)
+		bad[at] ^= 1 << (at % 8)
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(t.Context(), path, Options{ReadOnly: true})
+		if err != nil {
+			continue
+		}
+		if _, err := eventlog.CheckRun(t.Context(), r, "run-1", eventlog.CheckOptions{}); err == nil {
+			got, err := r.Read(t.Context(), "run-1")
+			if err != nil || got[len(got)-1].Hash() != want[len(want)-1].Hash() {
+				t.Errorf("byte %d: another run passes the check: %v", at, err)
+			}
+		}
+		r.Close()
+	}
+}
+
+func TestOldSQLiteIsRefused(t *testing.T) {
+	for version, ok := range map[int]bool{3_051_002: false, 3_051_003: true, 3_053_004: true, 3_045_001: false} {
+		if err := checkVersion(version); (err == nil) != ok {
+			t.Errorf("%d: %v", version, err)
+		}
+	}
+	if err := checkVersion(libraryVersion); err != nil {
+		t.Error(err)
+	}
+}
