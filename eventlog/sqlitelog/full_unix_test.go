@@ -1,0 +1,99 @@
+//go:build unix
+
+package sqlitelog
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"golang.org/x/sys/unix"
+)
+
+// writeUntilFull writes with eight goroutines until a file can grow no more.
+func writeUntilFull(args ...string) error {
+	ctx := context.Background()
+	l, err := Open(ctx, args[0], Options{})
+	if err != nil {
+		return err
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	const limit = 600 << 10
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		return err
+	}
+	var tell sync.Mutex
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			c := logtest.Chain{RunID: fmt.Sprintf("run-%d", g)}
+			e := c.Start("g")
+			for {
+				err := l.Append(ctx, e.RunID, e)
+				if err == nil {
+					err = l.Sync(ctx, e.RunID)
+				}
+				tell.Lock()
+				if err != nil {
+					fmt.Printf("stopped %v\n", errors.Is(err, eventlog.ErrLogStopped))
+					tell.Unlock()
+					return
+				}
+				fmt.Printf("%s %d\n", e.RunID, e.Seq)
+				tell.Unlock()
+				e = c.Effect(1000)
+			}
+		})
+	}
+	all.Wait()
+	c := logtest.Chain{RunID: "later"}
+	fmt.Println("stopped", errors.Is(l.Append(ctx, "later", c.Start("g")), eventlog.ErrLogStopped))
+	fmt.Println("stopped", errors.Is(l.Close(), eventlog.ErrLogStopped))
+	return nil
+}
+
+// TestFullDisk gives the process a limit on the size of its files, which is
+// met in the middle of a commit.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	cmd := child(t, "full", path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := 0
+	lines := bufio.NewScanner(out)
+	acked := make(map[string]uint64)
+	for lines.Scan() {
+		var run string
+		var seq uint64
+		switch text := lines.Text(); {
+		case text == "stopped true":
+			stopped++
+		default:
+			if _, err := fmt.Sscan(text, &run, &seq); err != nil {
+				t.Errorf("the process says %q", text)
+			}
+			acked[run] = seq
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if stopped != 10 {
+		t.Errorf("%d of 8 waiters, a later Append and Close were told that the log has stopped", stopped)
+	}
+	if n := checkAcknowledged(t, openAt(t, path, Options{}), acked); n != 8 {
+		t.Errorf("%d runs were acknowledged, want 8", n)
+	}
+}
