@@ -263,7 +263,7 @@ func TestFailureOfTheLogIsNotAFailureOfTheTool(t *testing.T) {
 
 // mustReplayOpen fails the test unless the replay runs to the end of an open
 // recording and no further.
-func mustReplayOpen(t testing.TB, events []event.Event, cfg step.Config, do body) {
+func mustReplayOpen(t failer, events []event.Event, cfg step.Config, do body) {
 	t.Helper()
 	if err := replayRun(events, cfg, do); !errors.Is(err, step.ErrRecordingEnded) {
 		t.Fatalf("replay of an open run returned %v, want ErrRecordingEnded\n%s", err, dump(events))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -30,6 +29,13 @@ func (n native) Execute(ctx context.Context, input json.RawMessage) (json.RawMes
 
 func newTool(name string, fn func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)) tool.Tool {
 	return native{name, fn}
+}
+
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 // body is what a run does between its start and its end.
@@ -58,7 +64,7 @@ func drive(ctx context.Context, c *step.Context, do body) error {
 
 // recordRun makes a live run in memory and returns its events, which it has
 // checked.
-func recordRun(t testing.TB, cfg step.Config, do body) []event.Event {
+func recordRun(t failer, cfg step.Config, do body) []event.Event {
 	t.Helper()
 	events := recordOpen(t, cfg, do)
 	if _, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true}); err != nil {
@@ -68,7 +74,7 @@ func recordRun(t testing.TB, cfg step.Config, do body) []event.Event {
 }
 
 // recordOpen is recordRun for a run that may stay open.
-func recordOpen(t testing.TB, cfg step.Config, do body) []event.Event {
+func recordOpen(t failer, cfg step.Config, do body) []event.Event {
 	t.Helper()
 	log := memlog.New()
 	cfg.Log, cfg.RunID = log, "run"
@@ -97,7 +103,7 @@ func replayRun(events []event.Event, cfg step.Config, do body) error {
 }
 
 // mustReplay fails the test unless the run replays identically.
-func mustReplay(t testing.TB, events []event.Event, cfg step.Config, do body) {
+func mustReplay(t failer, events []event.Event, cfg step.Config, do body) {
 	t.Helper()
 	if err := replayRun(events, cfg, do); err != nil {
 		t.Fatalf("replay differs: %v\n%s", err, dump(events))
@@ -105,7 +111,7 @@ func mustReplay(t testing.TB, events []event.Event, cfg step.Config, do body) {
 }
 
 // mustDiffer fails the test unless the replay differs at seq with that class.
-func mustDiffer(t testing.TB, events []event.Event, cfg step.Config, do body, seq uint64, class step.MismatchClass) *step.MismatchError {
+func mustDiffer(t failer, events []event.Event, cfg step.Config, do body, seq uint64, class step.MismatchClass) *step.MismatchError {
 	t.Helper()
 	err := replayRun(events, cfg, do)
 	var mismatch *step.MismatchError
@@ -142,7 +148,7 @@ func dump(events []event.Event) string {
 
 // rechain gives events fresh numbers, hashes and merkle root, as somebody who
 // tampers with a log and knows the format would.
-func rechain(t testing.TB, events []event.Event) []event.Event {
+func rechain(t failer, events []event.Event) []event.Event {
 	t.Helper()
 	log := memlog.New()
 	cfg := step.Config{Log: log, RunID: "run"}
