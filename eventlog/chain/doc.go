@@ -19,13 +19,13 @@
 //
 // Five leaves, for example, make
 //
-//	            r
-//	        /       \
-//	      x           y        y = H(z || z)
-//	    /   \       /   \
-//	   p     q     z     z     z = H(e || e)
-//	  / \   / \   / \
-//	 a   b c   d e   e
+//	           r
+//	       /       \
+//	     x           y        y = H(z || z)
+//	   /   \       /   \
+//	  p     q     z     z     z = H(e || e)
+//	 / \   / \   / \
+//	a   b c   d e   e
 //
 // # What a root does not say
 //
