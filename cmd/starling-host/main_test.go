@@ -2,9 +2,11 @@ package main
 
 import (
 	"database/sql"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,10 +28,11 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 // TestScripts runs testdata/script. The scripts are the specification of the
 // command line; these commands are there beside those of testscript:
 //
+//	exits CODE COMMAND   run a program and check its exit code
 //	module NAME FILE     write one of handmadeModules
 //	server start|stop    an HTTP server, its URL in $URL, its HOST:PORT in $HOST
 //	server await PATH    wait until the server has been asked for PATH
-//	flip DB RUN SEQ COL  change one byte of a stored event
+//	flip DB SEQ COLUMN   change one byte of that event of the oldest run
 //	lose-module DB       remove all stored modules
 func TestScripts(t *testing.T) {
 	env := scriptEnvironment(t)
@@ -42,6 +45,7 @@ func TestScripts(t *testing.T) {
 		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":       exits,
 			"module":      writeModule,
 			"server":      serverCommand,
 			"flip":        flip,
@@ -110,6 +114,19 @@ func guestModule(pages uint32) *wasmtest.Module {
 	}
 }
 
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
 func writeModule(ts *testscript.TestScript, _ bool, args []string) {
 	build, ok := handmadeModules[args[0]]
 	if !ok || len(args) != 2 {
@@ -132,25 +149,25 @@ func change(ts *testscript.TestScript, path, statement string, args ...any) {
 }
 
 func flip(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 4 {
-		ts.Fatalf("usage: flip DB RUN SEQ COLUMN")
+	if len(args) != 3 {
+		ts.Fatalf("usage: flip DB SEQ COLUMN")
 	}
-	column := args[3]
-	if !strings.Contains("payload prev_hash ts", column) {
+	path, seq, column := args[0], args[1], args[2]
+	const where = " WHERE seq = ? AND run_id = (SELECT min(run_id) FROM eventlog_events)"
+	switch column {
+	case "ts":
+		change(ts, path, "UPDATE eventlog_events SET ts = ts + 1"+where, seq)
+	case "payload", "prev_hash":
+		db, err := sql.Open("sqlite", ts.MkAbs(path))
+		ts.Check(err)
+		defer db.Close()
+		var value []byte
+		ts.Check(db.QueryRow("SELECT "+column+" FROM eventlog_events"+where, seq).Scan(&value))
+		value[len(value)-1] ^= 1
+		change(ts, path, "UPDATE eventlog_events SET "+column+" = ?"+where, value, seq)
+	default:
 		ts.Fatalf("unknown column %s", column)
 	}
-	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
-	ts.Check(err)
-	defer db.Close()
-	where := " WHERE run_id = ? AND seq = ?"
-	if column == "ts" {
-		change(ts, args[0], "UPDATE eventlog_events SET ts = ts + 1"+where, args[1], args[2])
-		return
-	}
-	var value []byte
-	ts.Check(db.QueryRow("SELECT "+column+" FROM eventlog_events"+where, args[1], args[2]).Scan(&value))
-	value[len(value)-1] ^= 1
-	change(ts, args[0], "UPDATE eventlog_events SET "+column+" = ?"+where, value, args[1], args[2])
 }
 
 func loseModule(ts *testscript.TestScript, _ bool, args []string) {
