@@ -4,11 +4,18 @@ import (
 	"bufio"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/memlog"
 )
 
 // starlingRuns returns the runs that the Starling runtime recorded, in the
@@ -46,14 +53,124 @@ func starlingRuns(t testing.TB) [][]event.Event {
 
 func TestRunsOfTheSeedRuntime(t *testing.T) {
 	for _, run := range starlingRuns(t) {
-		if err := eventlog.Validate(run); err != nil {
+		if _, err := eventlog.Check(run, eventlog.CheckOptions{Strict: true}); err != nil {
 			t.Error(err)
 		}
-		_, err := eventlog.Check(run, eventlog.CheckOptions{Strict: true})
-		t.Log(run[0].RunID, err)
-		turns, tools, in, out, cost, dur := eventlog.AggregateRun(run)
-		if c, err := run[len(run)-1].AsRunCompleted(); err == nil {
-			t.Logf("%+v / %d %d %d %d %f %d", c, turns, tools, in, out, cost, dur)
+		end, err := run[len(run)-1].AsRunCompleted()
+		if err != nil {
+			continue // it did not complete, so it carries no totals
 		}
+		turns, tools, in, out, cost, _ := eventlog.AggregateRun(run)
+		if turns != int(end.TurnCount) || tools != int(end.ToolCallCount) || in != end.TotalInputTokens ||
+			out != end.TotalOutputTokens || cost != end.TotalCostUSD {
+			t.Errorf("run %s: %d turns, %d tools, %d and %d tokens, cost %v; recorded %+v", run[0].RunID, turns, tools, in, out, cost, end)
+		}
+	}
+}
+
+func TestAggregateRun(t *testing.T) {
+	c := logtest.Chain{RunID: "r"}
+	evs := []event.Event{
+		c.Start("g"),
+		c.Next(event.TurnStarted{TurnID: "t"}),
+		c.Next(event.AssistantMessageCompleted{TurnID: "t", InputTokens: 10, OutputTokens: 3, CostUSD: 0.5}),
+		c.Next(payload{event.KindAssistantMessageCompleted, canon.Raw{0x01}}), // does not decode: skipped
+		c.Next(event.AssistantMessageCompleted{InputTokens: 1, CostUSD: math.NaN()}),
+		c.Next(call("a", 1)),
+		c.Next(call("a", 2)), // another attempt of the same call
+	}
+	turns, tools, in, out, cost, dur := eventlog.AggregateRun(evs)
+	if turns != 1 || tools != 1 || in != 11 || out != 3 || cost != 0.5 || dur != 6e6 {
+		t.Error(turns, tools, in, out, cost, dur)
+	}
+	if _, _, _, _, _, dur := eventlog.AggregateRun(nil); dur != 0 {
+		t.Error("no events take time")
+	}
+}
+
+// plain hides everything but the interface.
+type plain struct{ eventlog.EventLog }
+
+func TestLogsWithoutExtras(t *testing.T) {
+	mem := memlog.New()
+	for _, e := range logtest.Finished("r", 3) {
+		if err := mem.Append(t.Context(), "r", e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := plain{mem}
+	r, err := eventlog.CheckRun(t.Context(), log, "r", eventlog.CheckOptions{Strict: true})
+	if err != nil || r.Events != 7 || r.HeadKept {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if v, err := eventlog.SchemaVersion(t.Context(), log); v != 0 || err != nil {
+		t.Errorf("SchemaVersion: %d, %v", v, err)
+	}
+	if err := eventlog.Preflight(t.Context(), log); err != nil {
+		t.Errorf("Preflight: %v", err)
+	}
+	if r, err := eventlog.Migrate(t.Context(), log, eventlog.WithDryRun()); err != nil || !r.DryRun || len(r.Steps) != 0 {
+		t.Errorf("Migrate: %+v, %v", r, err)
+	}
+}
+
+func TestCheckSchema(t *testing.T) {
+	for _, tc := range []struct {
+		have, want int
+		err        error
+	}{{1, 1, nil}, {0, 1, eventlog.ErrSchemaOutdated}, {2, 1, eventlog.ErrSchemaTooNew}} {
+		if err := eventlog.CheckSchema(tc.have, tc.want); !errors.Is(err, tc.err) {
+			t.Errorf("%d, %d: %v", tc.have, tc.want, err)
+		}
+	}
+}
+
+// FuzzCheck hands payloads of strangers to every rule. Nothing may panic, and
+// what passes strictly passes without.
+func FuzzCheck(f *testing.F) {
+	for _, run := range starlingRuns(f) {
+		for _, e := range run {
+			f.Add(uint8(e.Kind), []byte(e.Payload))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, raw []byte) {
+		first := event.Event{RunID: "r", Seq: 1, Kind: event.Kind(kind), Payload: raw}
+		head := first.Hash()
+		run := []event.Event{first, {RunID: "r", Seq: 2, PrevHash: head[:], Kind: event.Kind(kind), Payload: raw}}
+		for n := range 3 {
+			_, strict := eventlog.Check(run[:n], eventlog.CheckOptions{Strict: true, AllowOpen: true})
+			_, loose := eventlog.Check(run[:n], eventlog.CheckOptions{AllowOpen: true})
+			if strict == nil && loose != nil {
+				t.Error(loose)
+			}
+		}
+		eventlog.AggregateRun(run)
+	})
+}
+
+// BenchmarkCheck reports the rate of a check in memory as a share of the rate
+// of encoding and hashing the same events, which is the least that it can do.
+func BenchmarkCheck(b *testing.B) {
+	run := logtest.Finished("01JABCDEFGHJKMNPQRSTV00001", 5000)
+	for _, o := range []eventlog.CheckOptions{{}, {Strict: true}} {
+		b.Run(fmt.Sprintf("strict=%v", o.Strict), func(b *testing.B) {
+			var buf []byte
+			began := time.Now()
+			for range b.N {
+				for _, e := range run {
+					buf = event.AppendEnvelope(buf[:0], e)
+					event.Hash(buf)
+				}
+			}
+			hashing := time.Since(began)
+			b.ResetTimer()
+			for range b.N {
+				if _, err := eventlog.Check(run, o); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(run)*b.N)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(hashing.Seconds()/b.Elapsed().Seconds(), "ratio-to-hashing")
+		})
 	}
 }
