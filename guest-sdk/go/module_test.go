@@ -1,0 +1,159 @@
+package starling_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// maxMinimal is what doc.go promises of a tool that uses this package alone.
+const maxMinimal = 2_000_000
+
+func build(t *testing.T, dir string) []byte {
+	t.Helper()
+	m, err := registry.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Wasm
+}
+
+func check(t *testing.T, wasm []byte) rewrite.Info {
+	t.Helper()
+	info, err := rewrite.Check(wasm, rewrite.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module is
+// the list of what it can do, so a tool that uses no door imports none.
+func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
+	wasm := build(t, "testdata/minimal")
+	if len(wasm) >= maxMinimal {
+		t.Errorf("%d bytes, the limit is %d", len(wasm), maxMinimal)
+	}
+	info := check(t, wasm)
+	for _, i := range info.Imports {
+		if i.Module != abi.WASIModule {
+			t.Errorf("imports %s %s", i.Module, i.Name)
+		}
+	}
+	want := []string{abi.ExportInitialize, abi.ExportMemory, abi.ExportAlloc, abi.ExportDescribe, abi.ExportExecute}
+	var got []string
+	for _, e := range info.Exports {
+		got = append(got, e.Name)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// world is the outside of a module under test.
+type world struct {
+	requests []string
+	answer   func(request string) (string, abi.Status)
+}
+
+func (*world) Now(context.Context) int64     { return 1_767_323_045_000_000_007 }
+func (*world) Random(context.Context) uint64 { return 1<<63 + 5 }
+func (*world) Seed(context.Context) [32]byte { return [32]byte{1} }
+func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+	w.requests = append(w.requests, string(request))
+	answer, status := w.answer(string(request))
+	return []byte(answer), status
+}
+
+func load(t *testing.T, dir string, c sandbox.Config) *sandbox.Module {
+	t.Helper()
+	engine, err := sandbox.New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	m, err := engine.Load(t.Context(), build(t, dir), sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func call(t *testing.T, m *sandbox.Module, w *world, tool, input string) (string, error) {
+	t.Helper()
+	envelope := `{"tool":"` + tool + `","input":` + input + `,"context":{"run_id":"r","call_id":"c","attempt":3}}`
+	got, err := m.Call(t.Context(), sandbox.Call{Tool: tool, Input: []byte(envelope)}, w)
+	return string(got.Output), err
+}
+
+func TestModule(t *testing.T) {
+	m := load(t, "testdata/probe", sandbox.Config{})
+	if doc, err := m.Describe(t.Context()); err != nil || !strings.HasPrefix(string(doc), `{"tools":[{"name":"world",`) {
+		t.Errorf("describe: %s %v", doc, err)
+	}
+	ok := func(string) (string, abi.Status) {
+		return "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000), 0
+	}
+	denied := func(string) (string, abi.Status) { return "no rule allows h", abi.StatusDenied }
+	list := "[" + strings.Repeat(`"0123456789",`, 50_000) + "1]"
+	for _, c := range []struct {
+		name   string
+		answer func(string) (string, abi.Status)
+		tool   string
+		input  string
+		want   string
+	}{
+		{"all doors", ok, "world", `{"url":"http://h/"}`, `{"output":{"now":1767323045000000007,"random":9223372036854775813,"status":200,"body":100000,"wasi_now":"2026-01-02T03:04:05Z","wasi_rand":true,"call":"r c 3"}}`},
+		{"a denial", denied, "world", `{"url":"http://h/"}`, `{"error":{"kind":"cancel","message":"http: denied: no rule allows h"}}`},
+		{"a transient failure", nil, "fail", `{"How":"transient"}`, `{"error":{"kind":"transient","message":"later"}}`},
+		{"an input under the collector", nil, "garbage", list, `{"output":` + list + `}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &world{answer: c.answer}
+			got, err := call(t, m, w, c.tool, c.input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != c.want {
+				t.Errorf("got  %.300s\nwant %.300s", got, c.want)
+			}
+			if c.answer != nil && !strings.HasPrefix(w.requests[0], "GET http://h/ HTTP/1.1\r\nStarling-Effect: probe\r\nHost: h\r\n") {
+				t.Errorf("request %q", w.requests[0])
+			}
+			again, err := call(t, m, &world{answer: c.answer}, c.tool, c.input)
+			if err != nil || again != got {
+				t.Errorf("the same call again: %.300s %v", again, err)
+			}
+		})
+	}
+	if _, err := call(t, m, &world{}, "fail", `{"How":"panic"}`); !errors.Is(err, tool.ErrPanicked) {
+		t.Errorf("a panic: %v", err)
+	}
+}
+
+// TestOrdinaryClientsRun runs an http.Client in the interpreter, which is ready
+// at once where the compiler needs ten seconds for ten megabytes.
+func TestOrdinaryClientsRun(t *testing.T) {
+	m := load(t, "testdata/nethttp", sandbox.Config{Interpreter: true})
+	w := &world{answer: func(request string) (string, abi.Status) {
+		if strings.HasPrefix(request, "GET http://h/old ") {
+			return "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", 0
+		}
+		return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 0
+	}}
+	got, err := call(t, m, w, "get", `{"URL":"http://h/old"}`)
+	if err != nil || got != `{"output":"http://h/new hi"}` || len(w.requests) != 2 {
+		t.Errorf("got %s %v after %d requests", got, err, len(w.requests))
+	}
+}

@@ -1,0 +1,85 @@
+// Goes through every door and ends in every way.
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/typed"
+)
+
+type worldIn struct {
+	URL string `json:"url"`
+}
+
+type worldOut struct {
+	Now      int64  `json:"now"`
+	Random   uint64 `json:"random"`
+	Status   int    `json:"status"`
+	Body     int    `json:"body"`
+	WASINow  string `json:"wasi_now"`
+	WASIRand bool   `json:"wasi_rand"`
+	Call     string `json:"call"`
+}
+
+func init() {
+	starling.Register(
+		typed.Tool("world", "Looks through every door.", world),
+		typed.Tool("fail", "Fails in the way that it is told.", fail),
+		starling.Tool{Name: "garbage", Execute: garbage},
+	)
+}
+
+func main() {}
+
+func world(call *starling.Call, in worldIn) (worldOut, error) {
+	resp, err := starling.SideEffect("probe", func() (*starling.Response, error) { return starling.Get(in.URL) })
+	if err != nil {
+		return worldOut{}, err
+	}
+	var seed [16]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return worldOut{}, err
+	}
+	return worldOut{
+		Now: starling.Now(), Random: starling.Random(), Status: resp.Status, Body: len(resp.Body),
+		WASINow: time.Now().UTC().Format(time.RFC3339), WASIRand: seed != [16]byte{},
+		Call: fmt.Sprint(call.RunID, " ", call.CallID, " ", call.Attempt),
+	}, nil
+}
+
+func fail(_ *starling.Call, in struct{ How string }) (any, error) {
+	switch in.How {
+	case "transient":
+		return nil, starling.Transient(errors.New("later"))
+	case "panic":
+		panic("the tool is broken")
+	}
+	return nil, errors.New("as asked")
+}
+
+// garbage keeps the collector busy while the input and the result are in use.
+func garbage(_ *starling.Call, input []byte) ([]byte, error) {
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 100 {
+				_ = make([]byte, 64<<10)
+				runtime.Gosched()
+			}
+		})
+	}
+	workers.Wait()
+	runtime.GC()
+	var all []json.RawMessage
+	if err := json.Unmarshal(input, &all); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}

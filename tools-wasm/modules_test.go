@@ -1,0 +1,50 @@
+package tools_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/rewrite"
+)
+
+// TestModules builds each tool as a user does, passes it through the gate, and
+// compares the doors that it asks for with what its README says. A module that
+// grows beyond its limit has begun to link something large.
+func TestModules(t *testing.T) {
+	for _, c := range []struct {
+		dir   string
+		doors []string
+		limit int
+	}{
+		{"dice", []string{abi.ImportNow, abi.ImportRandom}, 4_000_000},
+		{"customer-lookup", []string{abi.ImportHTTP, abi.ImportNow}, 4_000_000},
+		{"json-transform", nil, 7_000_000},
+	} {
+		t.Run(c.dir, func(t *testing.T) {
+			m, err := registry.Open(t.Context(), c.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(m.Wasm) > c.limit {
+				t.Errorf("%d bytes, the limit is %d", len(m.Wasm), c.limit)
+			}
+			info, err := rewrite.Check(m.Wasm, rewrite.DefaultLimits())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var doors []string
+			for _, i := range info.Imports {
+				if i.Module == abi.Version {
+					doors = append(doors, i.Name)
+				}
+			}
+			slices.Sort(doors)
+			if diff := cmp.Diff(c.doors, doors); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
