@@ -61,7 +61,7 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	}
 	m := Module{Name: strings.TrimSuffix(filepath.Base(source), ".wasm"), Source: source}
 	if info.IsDir() {
-		m.Wasm, err = build(ctx, ref, source)
+		m.Wasm, err = buildFolder(ctx, ref, source)
 	} else {
 		m.Wasm, err = readModule(ref, info)
 	}
@@ -69,6 +69,17 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		return Module{}, err
 	}
 	return m, nil
+}
+
+// buildFolder builds the folder behind ref, which may be a link to it: the Go
+// command looks for go.mod above the folder that it is told, not above the one
+// that the link leads to.
+func buildFolder(ctx context.Context, ref, source string) ([]byte, error) {
+	dir, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	return build(ctx, ref, dir)
 }
 
 // readModule reads the file that ref names. info is looked at first because to

@@ -186,6 +186,21 @@ func TestBuild(t *testing.T) {
 			t.Errorf("the cache has %d entries, want 1", n)
 		}
 	})
+	t.Run("a link to the folder gives the same module", func(t *testing.T) {
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		nested := filepath.Join(t.TempDir(), "nested") // the module's root is above what the link names
+		inner := write(t, files{"go.mod": "module m\n\ngo 1.24\n", "cmd/tool/main.go": "package main\n\nfunc main() {}\n"})
+		if err := os.Symlink(filepath.Join(inner, "cmd", "tool"), nested); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(open(t, link).Wasm, first.Wasm) {
+			t.Error("the modules differ")
+		}
+		open(t, nested)
+	})
 	t.Run("flags and a workspace of the user are ignored", func(t *testing.T) {
 		t.Setenv("GOFLAGS", "-tags=other -mod=mod -race")
 		t.Setenv("GOOS", "plan9")
