@@ -1,0 +1,120 @@
+package starling_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestReadmeTool checks that the tool in the README is one that compiles.
+func TestReadmeTool(t *testing.T) {
+	source, err := os.ReadFile("examples/greet/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "\n") // the comment above the package clause
+	_, block, _ := strings.Cut(readme(t), "```go\n")
+	block, _, _ = strings.Cut(block, "```")
+	if block != code {
+		t.Errorf("README.md shows another tool than examples/greet/main.go:\n%s", block)
+	}
+}
+
+// TestReadmeSession runs the commands of the README, in order, and compares
+// what they print with what the README says, but for what differs in every
+// run: ids, digests, times, numbers.
+func TestReadmeSession(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "starling-host")
+	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/starling-host").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	db := filepath.Join(t.TempDir(), "starling.db")
+	commands := readmeCommands(readme(t))
+	if len(commands) == 0 {
+		t.Fatal("README.md shows no command")
+	}
+	for _, c := range commands {
+		line := strings.ReplaceAll(c.line, "starling.db", db)
+		if strings.Contains(line, " run ") {
+			line += " --db " + db
+		}
+		cmd := exec.Command("sh", "-c", strings.Replace(line, "starling-host", bin, 1))
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, stderr.Bytes())
+		}
+		got := mask(strings.ReplaceAll(stdout.String()+stderr.String(), db, "starling.db"))
+		if want := mask(c.output); !matches(want, got) {
+			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, want)
+		}
+	}
+}
+
+type readmeCommand struct{ line, output string }
+
+// readmeCommands returns the commands after "    $ ", each with the indented
+// lines that follow it.
+func readmeCommands(text string) []readmeCommand {
+	var found []readmeCommand
+	for _, block := range regexp.MustCompile(`(?m)^    \$ .*\n((    [^$].*)?\n)*`).FindAllString(text, -1) {
+		line, output, _ := strings.Cut(strings.TrimRight(block, "\n")+"\n", "\n")
+		output = regexp.MustCompile(`(?m)^    `).ReplaceAllString(output, "")
+		found = append(found, readmeCommand{strings.TrimPrefix(line, "    $ "), output})
+	}
+	return found
+}
+
+var (
+	identifiers = regexp.MustCompile(`\b([0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}|[0-9T:.-]{10,}Z)\b`)
+	numbers     = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s|GiB|MiB|KiB|B)?|effects?`)
+	spaces      = regexp.MustCompile(` +`)
+)
+
+// mask replaces what differs from run to run.
+func mask(s string) string {
+	s = identifiers.ReplaceAllString(s, "ID")
+	s = numbers.ReplaceAllString(s, "N")
+	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))
+}
+
+// matches compares line by line. A line of the README that ends with ... is the
+// beginning of a longer one. The numbers of rolls may differ between the two,
+// because a roll is sometimes drawn twice, so runs of equal lines count once.
+func matches(want, got string) bool {
+	w, g := compact(want), compact(got)
+	if len(w) != len(g) {
+		return false
+	}
+	for i := range w {
+		head, cut := strings.CutSuffix(w[i], "...")
+		if w[i] != g[i] && !(cut && strings.HasPrefix(g[i], head)) {
+			return false
+		}
+	}
+	return true
+}
+
+func compact(s string) []string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		if len(lines) == 0 || lines[len(lines)-1] != line {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
