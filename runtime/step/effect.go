@@ -218,10 +218,8 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
 		errorType = event.ErrorPanic
-	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		errorType = event.ErrorTimeout
 	case ctx.Err() != nil:
-		errorType = event.ErrorCancelled
+		errorType = worldType(ctx.Err())
 	case errors.Is(err, tool.ErrLimit):
 		errorType = event.ErrorLimit
 	case errors.Is(err, tool.ErrFuel):

@@ -197,3 +197,30 @@ func fixedClock() func() time.Time {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return func() time.Time { at = at.Add(time.Millisecond); return at }
 }
+
+// syncLog is a log in memory that knows which events are durable.
+type syncLog struct {
+	*memlog.Log
+	all, durable []event.Event
+}
+
+func (l *syncLog) Append(ctx context.Context, runID string, ev event.Event) error {
+	l.all = append(l.all, ev)
+	return l.Log.Append(ctx, runID, ev)
+}
+
+func (l *syncLog) Sync(context.Context, string) error {
+	l.durable = l.all
+	return nil
+}
+
+// record makes a live run on l.
+func (l *syncLog) record(t failer, cfg step.Config, do body) []event.Event {
+	t.Helper()
+	l.Log = memlog.New()
+	cfg.Log, cfg.RunID = l, "run"
+	if err := drive(context.Background(), step.MustNewContext(cfg), do); err != nil {
+		t.Fatal(err)
+	}
+	return l.all
+}

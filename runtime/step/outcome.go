@@ -145,22 +145,23 @@ func (s *scope) observe(p *plan, errorType string, took time.Duration) {
 	m.ObserveToolCall(p.Name, status, errorType, took)
 }
 
-// outcomeType classifies the error of an attempt. An error of package context
-// counts as the world's doing only if the context of the attempt has ended, for
-// a tool may set deadlines of its own.
+// outcomeType classifies the error of an attempt. What its context ended with
+// counts as the world's doing; the same error from elsewhere does not, for a
+// tool may set deadlines of its own.
 func outcomeType(ctx context.Context, err error) string {
-	ended := ctx.Err() != nil
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
 		return event.ErrorPanic
-	case errors.Is(err, tool.ErrTimeout), ended && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, tool.ErrTimeout):
 		return event.ErrorTimeout
-	case errors.Is(err, tool.ErrCancelled), ended && errors.Is(err, context.Canceled):
+	case errors.Is(err, tool.ErrCancelled):
 		return event.ErrorCancelled
 	case errors.Is(err, tool.ErrFuel):
 		return event.ErrorFuel
 	case errors.Is(err, tool.ErrLimit):
 		return event.ErrorLimit
+	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+		return worldType(ctx.Err())
 	}
 	return event.ErrorTool
 }

@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,6 +14,14 @@ import (
 // from the recording.
 func byWorld(errorType string) bool {
 	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled
+}
+
+// worldType is the error type of a context that ended with err.
+func worldType(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return event.ErrorTimeout
+	}
+	return event.ErrorCancelled
 }
 
 // worldError is the error of package context for a type that is byWorld.
