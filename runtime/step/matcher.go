@@ -218,20 +218,20 @@ func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) 
 		return err
 	}
 	recorded, err := event.Decode[T](*ev)
-	if err == nil {
-		err = take(payload, recorded)
-	}
 	if err != nil {
 		return unreadable(ev, err)
 	}
+	unusable := take(payload, recorded)
 	got, err := event.EncodePayload(*payload)
-	if err != nil {
+	switch {
+	case err != nil:
 		return unreadable(ev, err)
+	case !bytes.Equal(got, ev.Payload):
+		return different(ev, got) // which may be why it is unusable
+	case unusable != nil:
+		return unreadable(ev, unusable)
 	}
-	if bytes.Equal(got, ev.Payload) {
-		return nil
-	}
-	return different(ev, got)
+	return nil
 }
 
 // unreadable is the mismatch of a recorded event from which the replay cannot
