@@ -93,11 +93,14 @@ beginning of its id when that is enough, or by @last, the newest one.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "starling-host",
-		Short:         "run untrusted tools in a sandbox and prove what they did",
-		Long:          rootHelp,
-		Example:       "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay starling.db @last",
-		Version:       programVersion(),
+		Use:     "starling-host",
+		Short:   "run untrusted tools in a sandbox and prove what they did",
+		Long:    rootHelp,
+		Example: "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay starling.db @last",
+		Version: programVersion(),
+
+		SuggestionsMinimumDistance: typos,
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownSubcommand,
@@ -135,6 +138,9 @@ const (
 	groupLook  = "look"
 	groupOther = "other"
 )
+
+// typos is how many letters of a command may be wrong for it to be suggested.
+const typos = 2
 
 // showHelp is what a command does that only has subcommands.
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }

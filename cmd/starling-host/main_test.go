@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,7 @@ func TestScripts(t *testing.T) {
 			e.Values[serverKey] = new(*server)
 			return nil
 		},
+		Condition:     condition,
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
@@ -79,10 +81,23 @@ func scriptEnvironment(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shared, err := filepath.Abs("../../../shared")
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []string{
-		"TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
+		"SHARED=" + shared, "REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
 		"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
 	}
+}
+
+// condition answers [seed]: is there a database of the seed runtime?
+func condition(name string) (bool, error) {
+	if name != "seed" {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	_, err := os.Stat("../../../shared/vectors/starling/ref.db")
+	return err == nil, nil
 }
 
 // handmadeModules are modules that no compiler writes, by what is wrong.

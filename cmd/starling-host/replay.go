@@ -174,7 +174,7 @@ func (a *app) printVerdict(v verdict, f replayFlags) error {
 	}
 	switch {
 	case v.corrupt != nil:
-		fmt.Fprintf(a.stdout, "invalid: %s\n", printable(plainError(v.corrupt)))
+		fmt.Fprintf(a.stdout, "invalid: %s\n", printable(corruption(v.corrupt)))
 	case v.refused != nil:
 		fmt.Fprintf(a.stdout, "not replayed: run %s: %s\n", printable(v.runID), printable(v.refused.message))
 	case v.replay.Divergence != nil:
@@ -220,13 +220,13 @@ func (v verdict) document() verdictDocument {
 	doc := verdictDocument{RunID: v.runID, Verdict: verdictIdentical, Events: v.replay.Events, Open: v.replay.Open}
 	switch d := v.replay.Divergence; {
 	case v.corrupt != nil:
-		doc.Verdict, doc.Error = verdictInvalid, v.corrupt.Error()
+		doc.Verdict, doc.Error = verdictInvalid, corruption(v.corrupt)
 	case v.refused != nil:
 		doc.Verdict, doc.Error = verdictNotReplayed, v.refused.message
 	case d != nil:
 		doc.Verdict = verdictDiverged
 		doc.Divergence = &divergenceDocument{
-			Seq: d.Seq, Kind: d.Kind.String(), ExpectedKind: d.ExpectedKind.String(), Class: string(d.Class),
+			Seq: d.Seq, Kind: kindOrEnd(d.Kind), ExpectedKind: kindOrEnd(d.ExpectedKind), Class: string(d.Class),
 			Field: d.Field, Expected: d.Expected, Got: d.Got, Reason: d.Reason,
 		}
 	}

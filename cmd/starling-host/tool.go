@@ -24,6 +24,8 @@ func (a *app) toolCommand() *cobra.Command {
 		GroupID: groupRun,
 		Args:    knownSubcommand,
 		RunE:    showHelp,
+
+		SuggestionsMinimumDistance: typos,
 	}
 	var output string
 	describe := &cobra.Command{

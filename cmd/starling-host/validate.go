@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -140,6 +141,15 @@ func checkModule(ctx context.Context, log eventlog.ModuleStore, digest []byte) s
 	return ""
 }
 
+// corruption returns what is wrong with a log without the words that every such
+// error begins with.
+func corruption(err error) string {
+	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
+		err = corrupt
+	}
+	return strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
+}
+
 func (a *app) printChecked(c checked, output string) error {
 	if output == outputJSON {
 		return a.writeValue(c.document())
@@ -147,7 +157,7 @@ func (a *app) printChecked(c checked, output string) error {
 	id := printable(c.runID)
 	switch {
 	case c.err != nil:
-		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(plainError(c.err)))
+		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(corruption(c.err)))
 	case c.report.Open:
 		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, plural(c.report.Events, "event"), c.report.Head)
 	default:
@@ -180,7 +190,7 @@ func (c checked) document() checkedDocument {
 		}
 		return doc
 	}
-	doc.Error = c.err.Error()
+	doc.Error = corruption(c.err)
 	if corrupt := (*eventlog.CorruptError)(nil); errors.As(c.err, &corrupt) {
 		doc.Seq, doc.Kind, doc.Invariant = corrupt.Seq, corrupt.Kind.String(), corrupt.Invariant
 	}

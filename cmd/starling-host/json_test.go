@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// field is one line of a table of docs/cli-json.md.
+type field struct {
+	Key, Type string
+	Optional  bool
+}
+
+// documented returns the tables of docs/cli-json.md by section.
+func documented(t *testing.T) map[string][]field {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/cli-json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("^\\| `([^`]+)` \\| (\\w+) \\| (\\*optional\\*)?")
+	tables := map[string][]field{}
+	section := ""
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			section = strings.TrimSpace(name)
+		}
+		if m := row.FindStringSubmatch(line); m != nil {
+			tables[section] = append(tables[section], field{Key: m[1], Type: m[2], Optional: m[3] != ""})
+		}
+	}
+	return tables
+}
+
+// fieldsOf returns the keys that encoding a struct can give.
+func fieldsOf(prefix string, t reflect.Type) []field {
+	var all []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		kind, inner, inside := jsonType(f.Type)
+		all = append(all, field{prefix + name, kind, strings.Contains(options, "omit")})
+		if inner != nil {
+			all = append(all, fieldsOf(prefix+name+inside+".", inner)...)
+		}
+	}
+	return all
+}
+
+// jsonType returns the JSON type of a Go type, the struct inside of it if there
+// is one, and what leads there.
+func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		return "any", nil, ""
+	case t.Kind() == reflect.Pointer:
+		return "object", t.Elem(), ""
+	case t.Kind() == reflect.Struct:
+		return "object", t, ""
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		return "array", t.Elem(), "[]"
+	case t.Kind() == reflect.Slice:
+		return "array", nil, ""
+	case t.Kind() == reflect.String:
+		return "string", nil, ""
+	case t.Kind() == reflect.Bool:
+		return "boolean", nil, ""
+	}
+	return "integer", nil, ""
+}
+
+func TestDocumentedJSON(t *testing.T) {
+	tables := documented(t)
+	for section, document := range map[string]any{
+		"run":           runDocument{},
+		"replay":        verdictDocument{},
+		"validate":      checkedDocument{},
+		"runs":          runsDocument{},
+		"tool describe": moduleDocument{},
+	} {
+		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
+			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)
+		}
+	}
+}
+
+func TestDocumentedExport(t *testing.T) {
+	line, err := event.ToJSON(event.Event{RunID: "r", Seq: 1, Kind: event.KindRunStarted, Payload: canon.Raw{0xa0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed map[string]any
+	if err := json.Unmarshal(line, &printed); err != nil {
+		t.Fatal(err)
+	}
+	table := documented(t)["export"]
+	for _, f := range table {
+		if _, ok := printed[f.Key]; !ok {
+			t.Errorf("%s is documented and not printed", f.Key)
+		}
+	}
+	if len(printed) != len(table) {
+		t.Errorf("%d keys are printed and %d documented", len(printed), len(table))
+	}
+}
