@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -190,12 +189,6 @@ func emitAs[T event.Payload](ctx context.Context, c *step.Context, ev event.Even
 		return err
 	}
 	return step.Emit(ctx, c, ev.Kind, p)
-}
-
-// fixedClock ticks a millisecond at each reading.
-func fixedClock() func() time.Time {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return func() time.Time { at = at.Add(time.Millisecond); return at }
 }
 
 // syncLog is a log in memory that knows which events are durable.

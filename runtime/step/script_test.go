@@ -29,17 +29,6 @@ type script struct {
 	Flaky   int // how many attempts fail transiently first
 }
 
-// count returns how many actions the script and all below it have.
-func (s script) count() int {
-	n := len(s.Actions)
-	for _, a := range s.Actions {
-		for _, c := range a.Calls {
-			n += c.count()
-		}
-	}
-	return n
-}
-
 // scriptGen draws scripts of at most the given depth.
 func scriptGen(depth int) *rapid.Generator[script] {
 	kinds := []string{"now", "random", "seed", "effect", "failing effect", "unsafe effect", "panic", "fail"}
