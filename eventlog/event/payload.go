@@ -176,7 +176,7 @@ type SideEffectRecorded struct {
 
 // EffectError is the failure of an effect.
 type EffectError struct {
-	Type    string `cbor:"type"` // an Error constant
+	Type    string `cbor:"type"` // an Error constant, or "transient" where trying again may help
 	Message string `cbor:"message"`
 }
 

@@ -59,9 +59,9 @@ var minimal = []eventCase{
 	{"SideEffectRecorded, least", event.SideEffectRecorded{}},
 	{"BudgetExceeded, least", event.BudgetExceeded{}},
 	{"ContextTruncated, reserved", event.ContextTruncated{}},
-	{"RunCompleted, least", event.RunCompleted{}},
-	{"RunFailed, least", event.RunFailed{}},
-	{"RunCancelled, least", event.RunCancelled{}},
+	{"RunCompleted, least", event.RunCompleted{MerkleRoot: sum("root")}},
+	{"RunFailed, least", event.RunFailed{MerkleRoot: sum("root")}},
+	{"RunCancelled, least", event.RunCancelled{MerkleRoot: sum("root")}},
 	{"RunResumed, least", event.RunResumed{}},
 	{"TurnFailed, reserved", event.TurnFailed{}},
 }
@@ -278,7 +278,7 @@ func directRun(t *testing.T) []event.Event {
 func TestVectorsRun(t *testing.T) {
 	var lines []eventLine
 	for _, e := range directRun(t) {
-		lines = append(lines, lineOf(t, "", e))
+		lines = append(lines, lineOf(t, e.Kind.String(), e))
 	}
 	var tree chain.Tree
 	var prev []byte
