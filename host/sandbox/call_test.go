@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,6 +153,25 @@ func withPages(m *wasmtest.Module, pages uint32) *wasmtest.Module {
 	return m
 }
 
+func TestEffectsAreCountedBeforeTheyHappen(t *testing.T) {
+	forever := looping(asm().Index(wasm.OpCall, 0).Op(wasm.OpDrop))
+	for _, tt := range []struct {
+		limits Limits
+		want   int
+		text   string
+	}{
+		{Limits{Effects: 3}, 3, "more than 3 effects"},
+		{Limits{EffectBytes: 39}, 4, "effects of more than 39 bytes"},
+		{Limits{EffectBytes: 40}, 5, "effects of more than 40 bytes"},
+	} {
+		w := &world{}
+		_, err := load(t, compiler(), tiny(forever, "random").Bytes(), tt.limits).Call(t.Context(), Call{Input: []byte("x")}, w)
+		if !errors.Is(err, tool.ErrLimit) || !strings.Contains(err.Error(), tt.text) || len(w.effects) != tt.want {
+			t.Errorf("%+v: %d effects, error %v", tt.limits, len(w.effects), err)
+		}
+	}
+}
+
 // A guest without memory for more asks and is told so; its peak is what it
 // reached.
 func TestMemoryEndsAtItsLimit(t *testing.T) {
@@ -216,6 +236,24 @@ func TestStartUpHasNoEffects(t *testing.T) {
 	}
 }
 
+func TestWhatStartUpWroteIsNotTheCallsLog(t *testing.T) {
+	write := func(length int32) *wasm.Asm { // the first bytes of the output document
+		return asm().I32(0).I32(outputAt).Access(wasm.OpI32Store, 0).I32(4).I32(length).Access(wasm.OpI32Store, 0).
+			I32(1).I32(0).I32(1).I32(8).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
+	}
+	m := tiny(write(2).I64(0), "fd_write")
+	m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportInitialize, Code: write(8)})
+	got, err := load(t, compiler(), m.Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
+	if err != nil || got.Meter.Log != "ex" {
+		t.Errorf("log %q, %v", got.Meter.Log, err)
+	}
+	m.Funcs[len(m.Funcs)-1].Code = write(8).Op(wasm.OpUnreachable)
+	_, err = load(t, compiler(), m.Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
+	if err == nil || !strings.HasSuffix(err.Error(), "trap: unreachable\nexecuted") {
+		t.Errorf("error %v: it does not say what start-up wrote", err)
+	}
+}
+
 func TestStartUpIsBounded(t *testing.T) {
 	m := tiny(output("executed"))
 	m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportInitialize, Code: looping(asm())})
@@ -254,6 +292,27 @@ func TestAMistakeInImportsIsNotTheGuests(t *testing.T) {
 			load(t, compiler(), tiny(code, "http").Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, w)
 		}()
 	}
+}
+
+// Every call finds memory as the module declares it, whatever other calls do
+// at the same time.
+func TestCallsDoNotSeeEachOther(t *testing.T) {
+	code := asm().I32(outputAt).I32(outputAt).Access(wasm.OpI32Load, 0).I32(1).Op(wasm.OpI32Add).Access(wasm.OpI32Store, 0).
+		Index(wasm.OpCall, 0).Op(wasm.OpDrop).I64(int64(abi.Pack(outputAt, 4)))
+	m := load(t, compiler(), tiny(code, "now").Bytes(), Limits{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 25 {
+				w := &world{}
+				got, err := m.Call(t.Context(), Call{Input: []byte("x")}, w)
+				if err != nil || string(got.Output) != "fxec" || len(w.effects) != 1 { // one more than 'e'
+					t.Errorf("%q, %v, effects %v", got.Output, err, w.effects)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestTheMeterCanBeReadDuringAndAfterTheCall(t *testing.T) {

@@ -42,9 +42,6 @@ func outside(what string, address, length uint32) string {
 // invoke calls an export and returns its result, zero when it has none.
 func (s *session) invoke(ctx context.Context, export string, params ...uint64) (uint64, error) {
 	s.phase = export
-	// A call that trapped leaves the frame budget where it stood; each call
-	// from the host starts with a full one.
-	s.instance.depth.Set(uint64(s.limits.Depth))
 	results, err := s.instance.module.ExportedFunction(export).Call(ctx, params...)
 	if err := s.outcome(err); err != nil {
 		return 0, err

@@ -117,7 +117,30 @@ func TestDescribeSeesTheSameSealedWorldEachTime(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsAndTurnsLaterCallersAway(t *testing.T) {
+func TestCloseWaitsForTheCallInProgress(t *testing.T) {
+	m := load(t, compiler(), tiny(asm().I32(0).I32(1).I32(0).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpDrop).I64(0), "http").Bytes(), Limits{})
+	closed := make(chan bool)
+	w := &world{http: func(string) (string, abi.Status) {
+		go func() { m.Close(context.Background()); close(closed) }()
+		for { // until Close has begun
+			if _, err := m.Call(context.Background(), Call{}, nil); err == ErrClosed {
+				break
+			}
+		}
+		select {
+		case <-closed:
+			t.Error("Close has returned during a call")
+		default:
+		}
+		return "", abi.StatusDenied
+	}}
+	if _, err := m.Call(t.Context(), Call{Input: []byte("x")}, w); err != nil {
+		t.Error(err)
+	}
+	<-closed
+}
+
+func TestCloseTurnsLaterCallersAway(t *testing.T) {
 	e := mustEngine(Config{})
 	binary := tiny(output("executed"), "now").Bytes()
 	one, two := load(t, e, binary, Limits{}), load(t, e, binary, Limits{})

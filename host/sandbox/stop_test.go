@@ -54,6 +54,24 @@ func TestAStopIsReplayedAtTheSameCount(t *testing.T) {
 	}
 }
 
+// Where the slices of fuel ended when a call was recorded must not matter: a
+// budget that ends a call makes a check at which no slice ends.
+func TestAStopIsReplayedWithOtherSlices(t *testing.T) {
+	m := load(t, compiler(), busy(), Limits{MemoryPages: 32})
+	for _, budget := range []uint64{1, 4_999_000, 5_000_001, 12_345_678} {
+		short := load(t, compiler(), busy(), Limits{MemoryPages: 32, Fuel: budget})
+		recorded, err := short.Call(t.Context(), Call{Input: []byte("x")}, &world{})
+		if !errors.Is(err, tool.ErrFuel) || recorded.Meter.Fuel <= budget {
+			t.Fatalf("error %v at %d", err, recorded.Meter.Fuel)
+		}
+		stop := errors.New("recorded")
+		replayed, err := m.Call(t.Context(), Call{Input: []byte("x"), StopAt: recorded.Meter.Fuel, StopErr: stop}, &world{})
+		if diff := cmp.Diff(recorded.Meter, replayed.Meter); err != stop || diff != "" {
+			t.Errorf("stopped at %d: error %v\n%s", recorded.Meter.Fuel, err, diff)
+		}
+	}
+}
+
 // cancelAt cancels a call at an effect, after which it computes until the host
 // looks, and returns the last reading of the meter.
 func cancelAt(t *testing.T, m *Module, effect int) event.Meter {

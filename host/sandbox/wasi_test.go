@@ -226,6 +226,19 @@ func TestWASIRandomIsTheKnownStream(t *testing.T) {
 	}
 }
 
+func TestTheHostsOwnWorkCostsFuel(t *testing.T) {
+	ctx, s := idle(t, &world{})
+	s.allow(60_000)
+	defer func() {
+		if e, ok := recover().(*ending); !ok || !errors.Is(e.err, tool.ErrFuel) || s.meter().Fuel != 60_001 {
+			t.Errorf("ended with %v at %d", e, s.meter().Fuel)
+		}
+	}()
+	wasiCall(ctx, s, "random_get", 0, 60_000)
+	wasiCall(ctx, s, "random_get", 0, 1)
+	t.Error("the budget did not end it")
+}
+
 func TestWASIStreams(t *testing.T) {
 	ctx, s := idle(t, &world{})
 	s.put(0x1000, []byte("hello, world")...)
