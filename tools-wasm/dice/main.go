@@ -13,14 +13,14 @@ import (
 // The bounds on one call. Each roll is one recorded draw of randomness, and a
 // host records a thousand effects of a call by default.
 const (
-	maxRolls = 100
+	maxRolls = 900
 	minSides = 2
 	maxSides = 1_000_000
 )
 
 // input has pointers because 0 rolls are a mistake and no rolls mean 1.
 type input struct {
-	Rolls *int `json:"rolls,omitempty" jsonschema:"description=How many times to roll, from 1 to 100. Without it: 1"`
+	Rolls *int `json:"rolls,omitempty" jsonschema:"description=How many times to roll, from 1 to 900. Without it: 1"`
 	Sides *int `json:"sides,omitempty" jsonschema:"description=Sides of the die, from 2 to 1000000. Without it: 6"`
 }
 

@@ -43,8 +43,8 @@ func TestDice(t *testing.T) {
 
 func TestDiceRefuses(t *testing.T) {
 	for _, c := range []struct{ name, input, want string }{
-		{"no rolls", `{"rolls":0}`, "rolls is 0: it must be from 1 to 100"},
-		{"too many rolls", `{"rolls":101}`, "rolls is 101: it must be from 1 to 100"},
+		{"no rolls", `{"rolls":0}`, "rolls is 0: it must be from 1 to 900"},
+		{"too many rolls", `{"rolls":901}`, "rolls is 901: it must be from 1 to 900"},
 		{"a die with one side", `{"sides":1}`, "sides is 1: it must be from 2 to 1000000"},
 		{"too many sides", `{"sides":1000001}`, "sides is 1000001: it must be from 2 to 1000000"},
 		{"half a roll", `{"rolls":0.5}`, "input: rolls: want an integer, got a number 0.5 at byte 12"},
@@ -80,7 +80,7 @@ func TestBelowRejectsExactlyTheRemainder(t *testing.T) {
 }
 
 func TestEveryFaceAppears(t *testing.T) {
-	got := starlingtest.Host{}.Call(t, "dice", `{"rolls":100}`)
+	got := starlingtest.Host{}.Call(t, "dice", `{"rolls":900}`)
 	var out output
 	if err := json.Unmarshal([]byte(got.Output), &out); err != nil {
 		t.Fatal(err)
