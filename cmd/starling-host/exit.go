@@ -101,8 +101,6 @@ func explain(err error) *failure {
 		return &failure{code: exitRefused, message: plainError(unsupported)}
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: plainError(err)}
-	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate DB"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: err.Error(), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, context.Canceled):

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/guest"
@@ -150,6 +151,9 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, inpu
 		return err
 	}
 	defer log.Close()
+	if err := eventlog.Preflight(ctx, log); err != nil {
+		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(f.database)}
+	}
 	if _, err := log.PutModule(ctx, module.source.Wasm); err != nil {
 		return err
 	}

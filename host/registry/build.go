@@ -123,7 +123,7 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		return stdout.Bytes(), nil
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, context.Cause(ctx))
+		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, ctx.Err())
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return nil, &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
