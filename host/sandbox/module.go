@@ -60,7 +60,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module,
 func (e *Engine) compile(ctx context.Context, wasm []byte) (compiled wazero.CompiledModule, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = refuse("the engine cannot compile it", "")
+			err = refuse("the engine panics when it compiles it", "")
 		}
 	}()
 	compiled, err = e.runtime.CompileModule(ctx, wasm)
