@@ -170,6 +170,21 @@ func fromJSON(t *testing.T, doc string) canon.Raw {
 	return raw
 }
 
+func TestToJSONKeepsTheLimitOfJSON(t *testing.T) {
+	for _, c := range []struct {
+		depth int
+		ok    bool
+	}{{canon.MaxDepth, true}, {canon.MaxDepth + 1, false}} {
+		raw := append(bytes.Repeat([]byte{0x81}, c.depth-1), 0x80)
+		if _, err := canon.ToJSON(raw); (err == nil) != c.ok {
+			t.Errorf("depth %d: %v", c.depth, err)
+		}
+		if _, err := canon.Render(raw); err != nil {
+			t.Errorf("depth %d: Render: %v", c.depth, err)
+		}
+	}
+}
+
 func TestText(t *testing.T) {
 	for _, c := range []struct {
 		cbor, want string

@@ -181,6 +181,8 @@ var refused = []struct{ name, doc string }{
 	{"UTF-16", "[\x00]\x00"},
 	{"key twice", `{"a":1,"b":2,"a":3}`},
 	{"key twice in two spellings", `{"a":1,"\u0061":1}`},
+	{"two keys twice, of which the first in the document counts", `{"b":1,"a":1,"b":2,"a":2}`},
+	{"a key three times", `{"a":1,"a":2,"a":3}`},
 	{"empty key twice", `{"":1,"":1}`},
 	{"key twice, deep inside", `[{"x/y":[0,{"~":1,"k":1,"~":2}]}]`},
 	{"65 levels", strings.Repeat(`[`, 65) + strings.Repeat(`]`, 65)},
