@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -45,45 +46,49 @@ func outcome(t *testing.T, events []event.Event) event.ToolCallFailed {
 
 func TestCancellationWhileComputingReplays(t *testing.T) {
 	cfg := oneTool("loop", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-		for {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
+		cancel := ctx.Value(cancelKey{}).(context.CancelCauseFunc)
+		for n := 1; ctx.Err() == nil; n++ {
 			step.Now(ctx)
+			if n == 5 {
+				cancel(errors.New("the user pressed a key")) // which nobody presses in a replay: this context is not the tool's
+			}
 		}
+		return nil, context.Cause(ctx)
 	})
-	events := recordRun(t, cfg, func(ctx context.Context) error {
+	do := func(ctx context.Context) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		time.AfterFunc(time.Millisecond, func() { cancel(errors.New("the user pressed a key")) })
-		return callOnce("loop", `{}`)(ctx)
-	})
-	if got := outcome(t, events); got.ErrorType != event.ErrorCancelled || !got.Final {
+		return callOnce("loop", `{}`)(context.WithValue(ctx, cancelKey{}, cancel))
+	}
+	events := recordRun(t, cfg, do)
+	if got := outcome(t, events); got.ErrorType != event.ErrorCancelled || got.Error != "the user pressed a key" || !got.Final {
 		t.Errorf("recorded %+v", got)
 	}
-	mustReplay(t, events, cfg, callOnce("loop", `{}`))
+	mustReplay(t, events, cfg, do)
 }
 
 func TestDeadlineReplaysWithTheRecordedCause(t *testing.T) {
-	var ends []error
-	cfg := oneTool("wait", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-		step.Random(ctx)
-		<-ctx.Done()
-		ends = append(ends, ctx.Err())
-		return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		var ends []error
+		cfg := oneTool("wait", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			step.Random(ctx)
+			<-ctx.Done()
+			ends = append(ends, ctx.Err())
+			return nil, ctx.Err()
+		})
+		events := recordRun(t, cfg, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			return callOnce("wait", `{}`)(ctx)
+		})
+		mustReplay(t, events, cfg, callOnce("wait", `{}`))
+		if got := outcome(t, events); got.ErrorType != event.ErrorTimeout {
+			t.Errorf("recorded %+v", got)
+		}
+		if ends[0] != context.DeadlineExceeded || ends[1] != context.DeadlineExceeded {
+			t.Errorf("the tool saw %v", ends)
+		}
 	})
-	events := recordRun(t, cfg, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
-		defer cancel()
-		return callOnce("wait", `{}`)(ctx)
-	})
-	mustReplay(t, events, cfg, callOnce("wait", `{}`))
-	if got := outcome(t, events); got.ErrorType != event.ErrorTimeout {
-		t.Errorf("recorded %+v", got)
-	}
-	if ends[0] != context.DeadlineExceeded || ends[1] != context.DeadlineExceeded {
-		t.Errorf("the tool saw %v", ends)
-	}
 }
 
 func TestCallersDeadlineDoesNotReachAReplay(t *testing.T) {
