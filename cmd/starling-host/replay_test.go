@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+func TestWriteDivergence(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		d    replay.Divergence
+		want string
+	}{
+		{"a field that differs", replay.Divergence{
+			RunID: "01R", Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
+			Field: "request", Expected: "GET http://h/customers/41", Got: "GET http://h/customers/42", Reason: "the request differs",
+		}, `diverged at event 4 of 7 (SideEffectRecorded), run 01R
+  class     payload
+  field     request
+  reason    the request differs
+  expected  GET http://h/customers/41
+  got       GET http://h/customers/42
+                                    ^
+`},
+		{"another kind", replay.Divergence{
+			RunID: "01R", Seq: 3, Kind: event.KindToolCallCompleted, ExpectedKind: event.KindSideEffectRecorded, Class: "kind",
+		}, `diverged at event 3 of 7 (SideEffectRecorded), run 01R
+  class     kind
+  kind      expected SideEffectRecorded, got ToolCallCompleted
+`},
+		{"a replay that goes on where the run had ended, with hostile values", replay.Divergence{
+			RunID: "\x1b[2J", Seq: 8, Kind: event.KindSideEffectRecorded, Class: "exhausted", Field: "na\u202eme", Got: "\x1b]0;x\a",
+		}, `diverged at event 8 of 7 (end of the run), run \x1b[2J
+  class     exhausted
+  kind      expected end of the run, got SideEffectRecorded
+  field     na\u202eme
+` + "  expected  \n" + `  got       \x1b]0;x\a
+            ^
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var b strings.Builder
+			writeDivergence(&b, &c.d, 7)
+			if d := cmp.Diff(c.want, b.String()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	var ids []string
+	for i := range 100 {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	failed := errors.New("failed")
+	echo := func(_ context.Context, id string) (string, error) { return id, nil }
+
+	t.Run("results come in the order of the ids", func(t *testing.T) {
+		var got []string
+		err := inOrder(t.Context(), ids, echo, func(id string) error { got = append(got, id); return nil })
+		if d := cmp.Diff(ids, got); d != "" || err != nil {
+			t.Error(err, d)
+		}
+	})
+	t.Run("nothing to do", func(t *testing.T) {
+		if err := inOrder(t.Context(), nil, echo, func(string) error { return failed }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an error of the work ends it", func(t *testing.T) {
+		seen := 0
+		err := inOrder(t.Context(), ids, func(_ context.Context, id string) (string, error) {
+			if id == "7" {
+				return "", failed
+			}
+			return id, nil
+		}, func(string) error { seen++; return nil })
+		if !errors.Is(err, failed) || seen != 7 {
+			t.Errorf("got %v after %d results", err, seen)
+		}
+	})
+	t.Run("an error of the receiver ends it", func(t *testing.T) {
+		if err := inOrder(t.Context(), ids, echo, func(string) error { return failed }); !errors.Is(err, failed) {
+			t.Error(err)
+		}
+	})
+	t.Run("cancellation ends it", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := inOrder(ctx, ids, func(ctx context.Context, _ string) (string, error) {
+			cancel()
+			<-ctx.Done()
+			return "", ctx.Err()
+		}, func(string) error { return nil })
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTally(t *testing.T) {
+	var total tally
+	for _, v := range []verdict{
+		{}, {}, {replay: replay.Verdict{Open: true}}, {refused: &failure{code: exitRefused}},
+		{replay: replay.Verdict{Divergence: &replay.Divergence{}}}, {corrupt: errors.New("flipped")},
+	} {
+		total.add(v)
+	}
+	const want = "6 runs: 2 identical, 1 open and identical so far, 1 diverged, 1 invalid, 1 not replayed"
+	if total.String() != want || total.code != exitInvalid {
+		t.Errorf("got %s with code %d", &total, total.code)
+	}
+}
+
+func TestWorseExitCode(t *testing.T) {
+	for _, c := range []struct{ a, b, want int }{
+		{exitOK, exitOK, exitOK}, {exitOK, exitFailed, exitFailed}, {exitRefused, exitFailed, exitRefused},
+		{exitInvalid, exitRefused, exitInvalid}, {exitRefused, exitInvalid, exitInvalid},
+	} {
+		if got := worse(c.a, c.b); got != c.want {
+			t.Errorf("worse(%d, %d) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestModulesAreBounded uses modules that are found and never loaded: what is
+// kept, and for how long, does not depend on what is inside.
+func TestModulesAreBounded(t *testing.T) {
+	m := newModules(nil, nil, nil)
+	key := func(i int) moduleKey { return moduleKey{digest: chain.Sum(fmt.Append(nil, i))} }
+	busy, found := m.use(key(-1))
+	if found {
+		t.Fatal("a new module was found")
+	}
+	for i := range 3 * maxIdleModules {
+		shared, _ := m.use(key(i))
+		m.release(t.Context(), shared)
+	}
+	if len(m.idle) != maxIdleModules || len(m.loaded) != maxIdleModules+1 {
+		t.Errorf("%d idle of %d", len(m.idle), len(m.loaded))
+	}
+	if again, found := m.use(key(-1)); !found || again != busy {
+		t.Error("a module in use was dropped")
+	}
+	if _, found := m.use(key(0)); found {
+		t.Error("the module that was idle longest is still there")
+	}
+	if _, found := m.use(key(3*maxIdleModules - 1)); !found {
+		t.Error("the module that was used last is gone")
+	}
+	failed, _ := m.use(key(-2))
+	failed.err = errors.New("refused")
+	m.release(t.Context(), failed)
+	if _, found := m.use(key(-2)); found {
+		t.Error("a module that failed to load is kept")
+	}
+}
