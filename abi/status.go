@@ -1,6 +1,6 @@
 package abi
 
-import "fmt"
+import "strconv"
 
 // Status is a negative result of the http import: the exchange failed in a way
 // that the guest can handle. Its text is fetched like a response, with
@@ -38,5 +38,5 @@ func (s Status) String() string {
 	if name, ok := statusNames[s]; ok {
 		return name
 	}
-	return fmt.Sprintf("status(%d)", int32(s))
+	return "status(" + strconv.Itoa(int(s)) + ")"
 }

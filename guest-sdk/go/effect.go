@@ -5,11 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-)
 
-// effectHeader names an exchange in the record. The host removes it before the
-// request leaves.
-const effectHeader = "Starling-Effect"
+	"github.com/starling-host/starling/abi"
+)
 
 // maxEffectName is the longest name that the host takes, in bytes.
 const maxEffectName = 256
@@ -52,12 +50,12 @@ func validEffect(name string) bool {
 func nameEffect(request []byte) []byte {
 	head, _, _ := bytes.Cut(request, []byte("\r\n\r\n"))
 	line, fields, found := bytes.Cut(head, []byte("\r\n"))
-	if effectName == "" || !found || hasField(fields, effectHeader) {
+	if effectName == "" || !found || hasField(fields, abi.EffectHeader) {
 		return request
 	}
-	named := make([]byte, 0, len(request)+len(effectHeader)+len(effectName)+4)
+	named := make([]byte, 0, len(request)+len(abi.EffectHeader)+len(effectName)+4)
 	named = append(named, line...)
-	named = append(named, "\r\n"+effectHeader+": "+effectName...)
+	named = append(named, "\r\n"+abi.EffectHeader+": "+effectName...)
 	return append(named, request[len(line):]...)
 }
 

@@ -87,31 +87,6 @@ func TestUnknownToolIsDiscarded(t *testing.T) {
 	}
 }
 
-// TestConstantsAgreeWithABI: this package does not import abi, because abi's
-// texts link package fmt into every module. It must not drift apart from it.
-func TestConstantsAgreeWithABI(t *testing.T) {
-	for ours, theirs := range map[string]string{
-		effectHeader:          abi.EffectHeader,
-		string(KindTool):      string(abi.ErrorTool),
-		string(KindTransient): string(abi.ErrorTransient),
-		string(KindCancel):    string(abi.ErrorCancel),
-		string(KindDiscard):   string(abi.ErrorDiscard),
-		string(KindSnooze):    string(abi.ErrorSnooze),
-	} {
-		if ours != theirs {
-			t.Errorf("%q is %q in package abi", ours, theirs)
-		}
-	}
-	for status, want := range map[abi.Status]error{
-		abi.StatusDenied: ErrDenied, abi.StatusNetwork: ErrNetwork, abi.StatusTimeout: ErrTimeout,
-		abi.StatusTooLarge: ErrTooLarge, abi.StatusMalformed: ErrMalformed,
-	} {
-		if got := reason(int64(status)); got != want {
-			t.Errorf("status %v is %v", status, got)
-		}
-	}
-}
-
 func TestDescriptionIsTheContracts(t *testing.T) {
 	full := Tool{
 		Name: "full", Description: "All of it: \"quotes\", é.", InputSchema: `{"type":"object"}`, OutputSchema: `{"type":"string"}`,

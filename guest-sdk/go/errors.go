@@ -1,19 +1,21 @@
 package starling
 
+import "github.com/starling-host/starling/abi"
+
 // Kind says what the host does about a failed call.
-type Kind string
+type Kind = abi.ErrorKind
 
 const (
 	// KindTool: the tool failed. This is what every other error becomes.
-	KindTool Kind = "tool"
+	KindTool = abi.ErrorTool
 	// KindTransient: worth another attempt, if the tool is idempotent.
-	KindTransient Kind = "transient"
+	KindTransient = abi.ErrorTransient
 	// KindCancel: do not retry; nothing is wrong with the input.
-	KindCancel Kind = "cancel"
+	KindCancel = abi.ErrorCancel
 	// KindDiscard: do not retry; this input can never succeed.
-	KindDiscard Kind = "discard"
+	KindDiscard = abi.ErrorDiscard
 	// KindSnooze: try again after a delay, which consumes no attempt.
-	KindSnooze Kind = "snooze"
+	KindSnooze = abi.ErrorSnooze
 )
 
 // Error is a failure together with what the host should do about it. Where

@@ -3,6 +3,8 @@ package starling
 import (
 	"errors"
 	"unsafe"
+
+	"github.com/starling-host/starling/abi"
 )
 
 var (
@@ -36,10 +38,10 @@ func exportExecute(ptr, n uint32) uint64 {
 	return handOut(execute(buf[:n:n]))
 }
 
-// handOut packs address and length as the contract says: ptr<<32 | len.
+// handOut keeps a document alive and says where it is.
 func handOut(doc []byte) uint64 {
 	result = doc
-	return uint64(address(doc))<<32 | uint64(len(doc))
+	return abi.Pack(address(doc), uint32(len(doc)))
 }
 
 func address(buf []byte) uint32 { return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))) }

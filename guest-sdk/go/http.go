@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/guest-sdk/go/internal/door"
 )
 
@@ -63,16 +64,16 @@ func malformed(text string) error { return &HTTPError{Reason: ErrMalformed, Text
 
 // reason translates a status of the http import.
 func reason(status int64) error {
-	switch status {
-	case -1:
+	switch abi.Status(status) {
+	case abi.StatusDenied:
 		return ErrDenied
-	case -3:
+	case abi.StatusTimeout:
 		return ErrTimeout
-	case -4:
+	case abi.StatusTooLarge:
 		return ErrTooLarge
-	case -5:
+	case abi.StatusMalformed:
 		return ErrMalformed
-	default: // -2, and what a later host may add
+	default: // abi.StatusNetwork, and what a later host may add
 		return ErrNetwork
 	}
 }

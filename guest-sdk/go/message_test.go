@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/abi"
 )
 
 func TestMalformedResponsesAreRefused(t *testing.T) {
@@ -101,9 +103,9 @@ func FuzzMessage(f *testing.F) {
 		if method != "" && got.Method != method {
 			t.Fatalf("method %q became %q", method, got.Method)
 		}
-		named := strings.EqualFold(name, effectHeader)
-		if !named && got.Header.Get(effectHeader) != effect {
-			t.Fatalf("effect %q became %q", effect, got.Header.Get(effectHeader))
+		named := strings.EqualFold(name, abi.EffectHeader)
+		if !named && got.Header.Get(abi.EffectHeader) != effect {
+			t.Fatalf("effect %q became %q", effect, got.Header.Get(abi.EffectHeader))
 		}
 		if fields := len(got.Header); fields > 3 {
 			t.Fatalf("%q has %d fields", message, fields)
