@@ -85,18 +85,12 @@ func Check(events []event.Event, o CheckOptions) (Report, error) {
 // flat. Where the log keeps heads ([RunFinder]), the whole summary is computed
 // again and compared, so that a change in the last event is noticed as well.
 func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (Report, error) {
-	c := NewChecker(o)
-	if f, ok := log.(RunFinder); ok {
-		kept, err := f.Run(ctx, runID)
-		switch {
-		case errors.Is(err, ErrRunNotFound):
-			c.kept = &RunSummary{}
-		case err != nil:
-			return Report{}, err
-		case kept.Head != chain.Hash{}:
-			c.kept = &kept
-		}
+	kept, err := keptSummary(ctx, log, runID)
+	if err != nil {
+		return Report{}, err
 	}
+	c := NewChecker(o)
+	c.kept, c.runID = kept, runID
 	for e, err := range Events(ctx, log, runID, 0) {
 		if err == nil {
 			err = c.Add(e)
@@ -105,8 +99,33 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 			return Report{}, err
 		}
 	}
-	c.runID = runID
 	return c.Finish()
+}
+
+// keptSummary returns what the log keeps of a run apart from its events: nil
+// when it keeps nothing of any run, an empty summary when it lost this one's.
+func keptSummary(ctx context.Context, log EventLog, runID string) (*RunSummary, error) {
+	f, ok := log.(RunFinder)
+	if !ok {
+		return nil, nil
+	}
+	s, err := f.Run(ctx, runID)
+	if errors.Is(err, ErrRunNotFound) {
+		// Unless the run has begun just now, it has no events either.
+		for _, err := range Events(ctx, log, runID, 0) {
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+		if s, err = f.Run(ctx, runID); errors.Is(err, ErrRunNotFound) {
+			return &RunSummary{}, nil
+		}
+	}
+	if err != nil || s.Head == (chain.Hash{}) {
+		return nil, err
+	}
+	return &s, nil
 }
 
 // Checker checks a run that is handed to it event by event. Its memory grows

@@ -1,6 +1,7 @@
 package sqlitelog
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -147,6 +148,36 @@ func TestDamagedFiles(t *testing.T) {
 			}
 		}
 		r.Close()
+	}
+}
+
+// TestTableThatContradictsItsIndex changes a number in a row, but not in the
+// index that finds the row, which no statement could do.
+func TestTableThatContradictsItsIndex(t *testing.T) {
+	l := open(t)
+	evs := logtest.Finished("run-1", 1100)
+	storeAll(t, l, evs)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := append([]byte("run-1\x03\xe8"), evs[999].PrevHash...) // the columns run_id, seq and prev_hash of event 1000
+	at := bytes.Index(file, row)
+	if at < 0 {
+		t.Fatal("the row is not in the file")
+	}
+	file[at+5], file[at+6] = 0, 5
+	if err := os.WriteFile(l.path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := openAt(t, l.path, Options{ReadOnly: true})
+	_, err = eventlog.CheckRun(t.Context(), r, "run-1", eventlog.CheckOptions{})
+	var corrupt *eventlog.CorruptError
+	if !errors.As(err, &corrupt) || corrupt.Invariant != "storage" {
+		t.Error(err)
 	}
 }
 

@@ -170,11 +170,14 @@ func writeForEver(args ...string) error {
 
 // TestKilledProcessesLoseNothing kills a process that writes, again and again.
 func TestKilledProcessesLoseNothing(t *testing.T) {
-	const kills = 50
+	kills := 50
+	if testing.Short() {
+		kills = 10
+	}
 	path := filepath.Join(t.TempDir(), "log.db")
 	total := 0
 	for k := range kills {
-		acked := killWriter(t, path, fmt.Sprintf("k%d", k), 20+rand.IntN(300))
+		acked := killWriter(t, path, fmt.Sprintf("k%d", k), 10+rand.IntN(100))
 		l := openAt(t, path, Options{})
 		total += checkAcknowledged(t, l, acked)
 		if err := l.Close(); err != nil {

@@ -121,7 +121,7 @@ const maxPageBytes = 4 << 20
 // they are large.
 func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
 	var evs []event.Event
-	size := 0
+	size, last := 0, after
 	args := []driver.Value{int64(eventlog.MaxPayloadBytes), runID, int64(after), int64(n)}
 	err := r.query(ctx, pageQuery, args, func(row []driver.Value) error {
 		if size >= maxPageBytes {
@@ -131,6 +131,10 @@ func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([
 		if err != nil {
 			return err
 		}
+		if e.Seq <= last { // or a reader who goes on from here goes round in circles
+			return storage(runID, int64(e.Seq), "the index lists the event behind event %d", last)
+		}
+		last = e.Seq
 		if len(evs) == 0 {
 			evs = make([]event.Event, 0, n)
 		}
@@ -157,8 +161,8 @@ func eventOf(runID string, row []driver.Value) (event.Event, error) {
 	switch {
 	case !okID || id != runID:
 		return e, storage(runID, seq, "the row that the index finds is run %v", row[0])
-	case !okSeq:
-		return e, storage(runID, seq, "column seq holds a %T", row[1])
+	case !okSeq || seq < 1:
+		return e, storage(runID, seq, "column seq holds %v", row[1])
 	case !okPrev && row[2] != nil:
 		return e, storage(runID, seq, "column prev_hash holds a %T", row[2])
 	case !okTS:
