@@ -29,7 +29,26 @@ func openDatabase(ctx context.Context, path string) (*sqlitelog.Log, error) {
 	case !info.Mode().IsRegular():
 		return nil, usagef("", "%s: not a regular file", path)
 	}
-	return sqlitelog.Open(ctx, path, sqlitelog.Options{ReadOnly: true})
+	f, err := os.Open(path) // SQLite would not say that permission is missing
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{ReadOnly: true})
+	if err != nil {
+		return nil, unreadable(ctx, err)
+	}
+	return log, nil
+}
+
+// unreadable makes a log that cannot be read one that is not valid: a byte that
+// was changed may have hit the structure of the file instead of an event. The
+// end of ctx and a database of a newer program stay what they are.
+func unreadable(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
+		return err
+	}
+	return &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
 }
 
 func noDatabase(path string) error {

@@ -102,11 +102,11 @@ func explain(err error) *failure {
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: plainError(err)}
 	case errors.Is(err, eventlog.ErrRunNotFound):
-		return &failure{code: exitUsage, message: err.Error(), hint: "list the runs with: starling-host runs DB"}
+		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}
-	return &failure{code: exitFailed, message: err.Error()}
+	return &failure{code: exitFailed, message: plainError(err)}
 }
 
 func explainRegistry(e *registry.Error) *failure {

@@ -143,15 +143,13 @@ func (v verdict) code() int {
 func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 	v := verdict{runID: runID}
 	if _, err := checkRun(ctx, r.log, runID); err != nil {
-		if !errors.Is(err, eventlog.ErrLogCorrupt) {
-			return v, err
-		}
 		v.corrupt = err
-		return v, nil
+		return v, ctx.Err()
 	}
 	events, err := r.log.Read(ctx, runID)
 	if err != nil {
-		return v, err
+		v.corrupt = err
+		return v, ctx.Err()
 	}
 	lease := r.modules.lease()
 	defer lease.release(context.WithoutCancel(ctx))

@@ -60,7 +60,7 @@ func (a *app) progressBar(n int) *progressbar.ProgressBar {
 func allRuns(ctx context.Context, log *sqlitelog.Log) ([]string, error) {
 	runs, err := log.ListRuns(ctx)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(ctx, err)
 	}
 	ids := make([]string, len(runs))
 	for i, run := range runs {

@@ -59,7 +59,11 @@ func (a *app) validate(ctx context.Context, args []string, output string) error 
 		return err
 	}
 	code, invalid := exitOK, 0
-	check := func(ctx context.Context, id string) (checked, error) { return validateRun(ctx, log, id) }
+	check := func(ctx context.Context, id string) (checked, error) {
+		c := checked{runID: id}
+		c.report, c.err = checkRun(ctx, log, id)
+		return c, ctx.Err()
+	}
 	err = inOrder(ctx, ids, check, func(c checked) error {
 		if c.err != nil {
 			code = exitInvalid
@@ -83,19 +87,8 @@ type checked struct {
 	err    error // the run is not valid
 }
 
-// validateRun checks one run. Its error is a failure to look; what is wrong
-// with the run is in the result.
-func validateRun(ctx context.Context, log *sqlitelog.Log, runID string) (checked, error) {
-	c := checked{runID: runID}
-	c.report, c.err = checkRun(ctx, log, runID)
-	if c.err != nil && !errors.Is(c.err, eventlog.ErrLogCorrupt) {
-		return c, c.err
-	}
-	return c, nil
-}
-
-// checkRun checks a run's events and its modules. The error matches
-// eventlog.ErrLogCorrupt when the run is not valid.
+// checkRun checks a run's events and its modules. An error says why the run is
+// not valid; to be unreadable is one reason.
 func checkRun(ctx context.Context, log *sqlitelog.Log, runID string) (eventlog.Report, error) {
 	report, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 	if err != nil {
