@@ -97,25 +97,6 @@ func TestEveryEndOfARunReplaysAsIdentical(t *testing.T) {
 	}
 }
 
-func TestResultOfADirectRun(t *testing.T) {
-	live, events := recordDirect(t, context.Background(), asking("yes", nil))
-	want := &agent.Result{
-		RunID: events[0].RunID, Output: json.RawMessage(`"yes"`), Terminal: event.KindRunCompleted,
-		Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6,
-	}
-	if diff := cmp.Diff(want, live, cmpopts.IgnoreFields(agent.Result{}, "Duration", "MerkleRoot")); diff != "" {
-		t.Error(diff)
-	}
-	completed, err := events[5].AsRunCompleted()
-	if err != nil || completed.FinalText != `"yes"` || string(completed.MerkleRoot) != string(live.MerkleRoot) {
-		t.Errorf("%+v, %v", completed, err)
-	}
-	call, err := events[1].AsToolCallScheduled()
-	if err != nil || call.TurnID != "direct" || call.Attempt != 1 || call.ToolName != "t" {
-		t.Errorf("%+v, %v", call, err)
-	}
-}
-
 func TestAnotherToolDiverges(t *testing.T) {
 	_, events := recordDirect(t, context.Background(), asking("yes", nil))
 	other := native{"asks", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
@@ -222,17 +203,4 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-func TestFailureOfTheLogIsAnErrorOfTheHost(t *testing.T) {
-	log := memlog.New()
-	d := agent.Direct{Log: log, Tool: native{"", func(context.Context, json.RawMessage) (json.RawMessage, error) {
-		return nil, log.Close()
-	}}}
-	if result, err := d.Run(context.Background(), json.RawMessage(`{}`)); !errors.Is(err, eventlog.ErrLogClosed) || result != nil {
-		t.Errorf("got %+v, %v", result, err)
-	}
-	if _, err := (agent.Direct{Log: memlog.New(), Tool: d.Tool}).Run(context.Background(), json.RawMessage(`{`)); err == nil {
-		t.Error("input that is not JSON was accepted")
-	}
 }

@@ -89,13 +89,10 @@ func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took ti
 	return nil
 }
 
-// failed records the failure of an attempt and returns it as a *CallError. What
-// is wrong with the recording itself is returned as it is: the log did not fail
-// because the tool did.
+// failed records the failure of an attempt and returns it as a *CallError. If
+// nothing can be recorded any more it returns why, which may well be the cause:
+// a mismatch and a failure of the log reach this place as errors of the tool.
 func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
-	if err := s.c.Err(); err != nil {
-		return err
-	}
 	errorType := outcomeType(ctx, cause)
 	more := int(s.attempt.number) < p.attempts && errorType == event.ErrorTool && errors.Is(cause, tool.ErrTransient)
 	failed := event.ToolCallFailed{

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -178,211 +176,9 @@ func TestEffectsWhoseResultCannotBeRecorded(t *testing.T) {
 	}
 }
 
-func TestCausalityIsCheckedAcrossStreams(t *testing.T) {
-	cfg := step.Config{Tools: step.NewRegistry(newTool("busy", busy), newTool("parent", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-		_, err := step.CallTool(ctx, step.ToolCall{Name: "busy", Args: json.RawMessage(`1`)})
-		step.Now(ctx)
-		return nil, err
-	}))}
-	events := recordRun(t, cfg, callOnce("parent", `{}`))
-	// 1 start, 2 parent, 3 busy, 4-6 its effects, 7 its end, 8 the parent's clock, 9, 10
-	swap := func(from, to int) []event.Event {
-		moved := append([]event.Event(nil), events...)
-		ev := moved[from-1]
-		moved = append(moved[:from-1], moved[from:]...)
-		moved = append(moved[:to-1], append([]event.Event{ev}, moved[to-1:]...)...)
-		return rechain(t, moved)
-	}
-	t.Run("an effect of the parent before the end of the child", func(t *testing.T) {
-		m := mustDiffer(t, swap(8, 5), cfg, callOnce("parent", `{}`), 5, step.MismatchPayload)
-		if m.Field != "seq" {
-			t.Errorf("%+v", m)
-		}
-	})
-	t.Run("an effect of the child after the parent went on", func(t *testing.T) {
-		mustDiffer(t, swap(6, 8), cfg, callOnce("parent", `{}`), 6, step.MismatchKind)
-	})
-	t.Run("two effects of one call swapped", func(t *testing.T) {
-		mustDiffer(t, swap(5, 4), cfg, callOnce("parent", `{}`), 4, step.MismatchPayload)
-	})
-	t.Run("the parent goes on without an end of the child", func(t *testing.T) {
-		open := append(append([]event.Event(nil), events[:6]...), events[7])
-		m := mustDiffer(t, rechain(t, open), cfg, callOnce("parent", `{}`), 7, step.MismatchPayload)
-		if m.Field != "seq" {
-			t.Errorf("%+v", m)
-		}
-	})
-	t.Run("an effect that nobody asks for", func(t *testing.T) {
-		longer := append(append([]event.Event(nil), events[:9]...), events[7], events[9])
-		mustDiffer(t, rechain(t, longer), cfg, callOnce("parent", `{}`), 10, step.MismatchExhausted)
-	})
-}
-
-func TestReplayFollowsTheRecordedOrderOfOutcomes(t *testing.T) {
-	second := make(chan struct{})
-	var order []string
-	cfg := oneTool("t", func(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
-		order = append(order, string(in))
-		return in, nil
-	})
-	live := oneTool("t", func(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
-		if string(in) == "0" {
-			<-second // the call that is made first ends last
-		} else {
-			close(second)
-		}
-		return in, nil
-	})
-	do := func(ctx context.Context) error {
-		_, err := step.CallTools(ctx, []step.ToolCall{
-			{TurnID: "t", Name: "t", Args: json.RawMessage(`0`), CallID: "a"},
-			{TurnID: "t", Name: "t", Args: json.RawMessage(`1`), CallID: "b"},
-		})
-		return err
-	}
-	events := recordRun(t, live, do)
-	last, err := events[4].AsToolCallCompleted()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustReplay(t, events, cfg, do)
-	want := []string{"1", "0"}
-	if last.CallID == "b" { // the scheduler let the second goroutine record first
-		want = []string{"0", "1"}
-	}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // strictLog gives up when its context has ended, as a log on a disk may.
-type strictLog struct{ eventlog.EventLog }
-
-func (l strictLog) Append(ctx context.Context, runID string, ev event.Event) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return l.EventLog.Append(ctx, runID, ev)
-}
-
-func TestTheEndOfACancelledRunIsRecorded(t *testing.T) {
-	log := memlog.New()
-	c := step.MustNewContext(step.Config{Log: strictLog{log}, RunID: "run"})
-	err := drive(context.Background(), c, func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
-		step.Now(ctx)
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 // stuckLog never takes anything.
-type stuckLog struct{ eventlog.EventLog }
-
-func (stuckLog) Append(ctx context.Context, _ string, _ event.Event) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func TestEmitTimeoutBoundsALogThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := step.MustNewContext(step.Config{Log: stuckLog{memlog.New()}, RunID: "run", EmitTimeout: time.Minute})
-		if err := drive(context.Background(), c, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-func TestARunCannotEndBeforeItsCalls(t *testing.T) {
-	inside, release := make(chan struct{}), make(chan struct{})
-	cfg := oneTool("t", func(context.Context, json.RawMessage) (json.RawMessage, error) {
-		close(inside)
-		<-release
-		return nil, nil
-	})
-	log := memlog.New()
-	cfg.Log, cfg.RunID = log, "run"
-	done := make(chan error, 1)
-	err := drive(context.Background(), step.MustNewContext(cfg), func(ctx context.Context) error {
-		go func() { done <- callOnce("t", `{}`)(ctx) }()
-		<-inside
-		return nil
-	})
-	if err == nil {
-		t.Error("the run ended while a call was in progress")
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if _, err := eventlog.CheckRun(context.Background(), log, "run", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWhateverDepthAnEffectReturnsTheLogCanBeRead(t *testing.T) {
-	value := any(1)
-	for depth := range 80 {
-		events := recordRun(t, step.Config{}, func(ctx context.Context) error {
-			_, _ = step.SideEffect(ctx, "e", func() (any, error) { return value, nil })
-			return nil
-		})
-		for _, ev := range events {
-			if _, err := event.Marshal(ev); err != nil {
-				t.Errorf("depth %d: %v", depth, err)
-			}
-		}
-		value = []any{value}
-	}
-}
-
 // sink counts what it is told.
-type sink struct {
-	step.MetricsSink
-	calls, appends []string
-}
-
-func (s *sink) ObserveToolCall(name, status, errorType string, _ time.Duration) {
-	s.calls = append(s.calls, name+" "+status+" "+errorType)
-}
-func (s *sink) ObserveEventlogAppend(kind, status string, _ time.Duration) {
-	s.appends = append(s.appends, kind+" "+status)
-}
-
-func TestMetricsAreToldAboutLiveRunsOnly(t *testing.T) {
-	m := &sink{}
-	cfg := oneTool("t", func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, tool.ErrFuel })
-	cfg.Metrics = m
-	events := recordRun(t, cfg, callOnce("t", `{}`))
-	mustReplay(t, events, cfg, callOnce("t", `{}`))
-	if diff := cmp.Diff([]string{"t error fuel"}, m.calls); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"RunStarted ok", "ToolCallScheduled ok", "ToolCallFailed ok", "RunFailed ok"}, m.appends); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestChangedResultsAndTurnsAreDifferences(t *testing.T) {
-	answer := `{"a":{"b":[1,2]}}`
-	cfg := oneTool("t", func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(answer), nil })
-	events := recordRun(t, cfg, callOnce("t", `{}`))
-	answer = `{"a":{"b":[1,3]}}`
-	m := mustDiffer(t, events, cfg, callOnce("t", `{}`), 3, step.MismatchPayload)
-	if m.Field != "result.a.b[1]" || m.Expected != "2" || m.Got != "3" {
-		t.Errorf("%+v", m)
-	}
-	mustDiffer(t, events, cfg, callOnce("t", `{"x":1}`), 2, step.MismatchPayload)
-	mustDiffer(t, events, cfg, func(ctx context.Context) error {
-		_, err := step.CallTool(ctx, step.ToolCall{TurnID: "another", Name: "t", Args: json.RawMessage(`{}`)})
-		return err
-	}, 2, step.MismatchTurnID)
-	mustDiffer(t, events, cfg, func(context.Context) error { return nil }, 2, step.MismatchKind)
-}
-
 func TestMutatedArgumentsNeverReachTheLog(t *testing.T) {
 	cfg := oneTool("t", func(_ context.Context, in json.RawMessage) (json.RawMessage, error) {
 		copy(in, `{"a":9}`)
@@ -418,14 +214,6 @@ func TestWhoOutlivesACallCannotAct(t *testing.T) {
 	}
 	events := recordRun(t, cfg, do)
 	mustReplay(t, events, cfg, do)
-}
-
-func TestNothingFollowsTheEndOfARun(t *testing.T) {
-	var left context.Context
-	recordRun(t, step.Config{}, func(ctx context.Context) error { left = ctx; return nil })
-	if _, err := step.SideEffect(left, "late", func() (int, error) { return 0, nil }); !errors.Is(err, step.ErrEnded) {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestOutsideOfARunPanics(t *testing.T) {
@@ -472,17 +260,5 @@ func TestInvalidConfigs(t *testing.T) {
 				t.Errorf("NewContext returned %v", err)
 			}
 		})
-	}
-}
-
-func TestReplayIsAbandonedWithItsContext(t *testing.T) {
-	cfg := oneTool("busy", busy)
-	events := recordRun(t, cfg, callOnce("busy", `1`))
-	cfg.Mode, cfg.RunID, cfg.Recorded = step.ModeReplay, "run", events
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	c := step.MustNewContext(cfg)
-	if err := drive(ctx, c, callOnce("busy", `1`)); !errors.Is(err, context.Canceled) || errors.Is(err, step.ErrReplayMismatch) {
-		t.Errorf("the replay ended with %v", err)
 	}
 }
