@@ -230,10 +230,17 @@ func TestStartUpHasNoEffects(t *testing.T) {
 		{name: "randomness", module: sealed(call, "random"), class: tool.ErrPanicked, text: "starling:v1.random was called during _initialize"},
 		{name: "a request", module: sealed(request, "http"), class: tool.ErrPanicked, text: "starling:v1.http was called during _initialize"},
 		{name: "an exit", module: sealed(asm().I32(0).Index(wasm.OpCall, 0), "proc_exit"), class: tool.ErrPanicked, text: "exit code 0"},
+		{name: "the time, in the start function", module: startsWith(sealed(call, "now"), 4), class: tool.ErrPanicked,
+			text: "in the start function: tool: panicked: starling:v1.now was called during the start function"},
 		{name: "a trap", module: sealed(asm().Op(wasm.OpUnreachable)), class: tool.ErrPanicked, text: "in _initialize: tool: panicked: trap: unreachable"},
 	} {
 		tt.check(t)
 	}
+}
+
+func startsWith(m *wasmtest.Module, function uint32) *wasmtest.Module {
+	m.Start = &function
+	return m
 }
 
 func TestWhatStartUpWroteIsNotTheCallsLog(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -42,6 +43,9 @@ func outside(what string, address, length uint32) string {
 // invoke calls an export and returns its result, zero when it has none.
 func (s *session) invoke(ctx context.Context, export string, params ...uint64) (uint64, error) {
 	s.phase = export
+	if export == rewrite.ExportStart {
+		s.phase = "the start function"
+	}
 	results, err := s.instance.module.ExportedFunction(export).Call(ctx, params...)
 	if err := s.outcome(err); err != nil {
 		return 0, err

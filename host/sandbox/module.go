@@ -137,7 +137,7 @@ func (m *Module) ready(ctx context.Context, s *session) error {
 	s.allow(prepareFuel)
 	for _, export := range m.prepare {
 		if _, err := s.invoke(ctx, export); err != nil {
-			return fmt.Errorf("in %s: %w", strings.TrimPrefix(export, "__"), s.exited(err))
+			return fmt.Errorf("in %s: %w", s.phase, s.exited(err))
 		}
 	}
 	return nil

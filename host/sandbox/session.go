@@ -21,7 +21,7 @@ type session struct {
 	// imports is nil while the guest is sealed: then clock and randomness are
 	// constants and the three imports end the call.
 	imports Imports
-	phase   string // the export that runs
+	phase   string // the export that runs, in words
 
 	// What ends the guest while it computes; see refill.
 	budget   uint64

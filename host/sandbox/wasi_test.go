@@ -77,11 +77,11 @@ func TestEveryFunctionAnswersAsItsRowInTheSpecSays(t *testing.T) {
 		t.Fatal(diff)
 	}
 	ctx, s := idle(t, &world{})
-	for name, row := range rows {
+	for _, name := range order {
 		if name == "proc_exit" {
 			continue
 		}
-		first := row.first
+		row := rows[name]
 		params := make([]uint64, 9)
 		switch name {
 		case "fd_write":
@@ -89,10 +89,10 @@ func TestEveryFunctionAnswersAsItsRowInTheSpecSays(t *testing.T) {
 		case "clock_time_get":
 			params[2] = 8
 		case "poll_oneoff":
-			params[2] = 1
+			params[0], params[2] = 0x4000, 1 // where nothing has been written
 		}
-		if got := wasiCall(ctx, s, name, params...); got != first {
-			t.Errorf("%s: %d, the table says %d", name, got, first)
+		if got := wasiCall(ctx, s, name, params...); got != row.first {
+			t.Errorf("%s: %d, the table says %d", name, got, row.first)
 		}
 		if !row.descriptor {
 			continue
