@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
@@ -76,6 +77,7 @@ func scriptEnvironment(t *testing.T) []string {
 		if err := os.WriteFile(filepath.Join(dir, name+".wasm"), module.Wasm, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		warm(t, module.Wasm)
 	}
 	source, err := filepath.Abs("testdata/tools")
 	if err != nil {
@@ -88,6 +90,21 @@ func scriptEnvironment(t *testing.T) []string {
 	return []string{
 		"SHARED=" + shared, "REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
 		"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
+	}
+}
+
+// warm compiles a module into the shared cache, so that the scripts, which begin
+// at the same time, need not do it all at once. It does not matter whether the
+// module is accepted.
+func warm(t *testing.T, wasm []byte) {
+	t.Helper()
+	engine, err := newEngine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close(t.Context())
+	if module, err := engine.Load(t.Context(), wasm, sandbox.DefaultLimits()); err == nil {
+		module.Close(t.Context())
 	}
 }
 
