@@ -56,13 +56,15 @@ func (s *server) note(path string, isCustomer bool) (fails bool) {
 	return isCustomer && s.customers%3 == 0
 }
 
-// await returns when the server has been asked for a path.
+// await returns when the server has been asked for a path since it was last
+// awaited.
 func (s *server) await(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.asked[path] {
 		s.changed.Wait()
 	}
+	delete(s.asked, path)
 }
 
 // serverKey is where a script keeps its server.
