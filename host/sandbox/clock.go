@@ -13,15 +13,29 @@ const sealedTime = 946_684_800_000_000_000
 // sealedSeed is the key of the generator while a guest is sealed.
 var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
 
-// clock is a guest's virtual clock. It moves when it is read and when the
-// guest sleeps, never by itself, and is told the time of day once.
+// clock is a guest's virtual clock. It moves when it is read, with the fuel
+// that the guest spends, a nanosecond for each unit, and when the guest sleeps:
+// with what the guest does and never by itself. It is told the time of day once.
 type clock struct {
 	mono     uint64 // ns since the instance began
+	ran      uint64 // the count of fuel up to which the clock has run
 	offset   uint64 // time of day minus mono, modulo 2^64
 	anchored bool
 }
 
 func (c *clock) advance(ns uint64) { c.mono = min(c.mono+min(ns, maxMono), maxMono) }
+
+// run moves the clock up to a count of fuel.
+func (c *clock) run(fuel uint64) {
+	c.advance(fuel - c.ran)
+	c.ran = fuel
+}
+
+// recount runs the clock up to a count that starts again at zero.
+func (c *clock) recount(fuel uint64) {
+	c.run(fuel)
+	c.ran = 0
+}
 
 // observe tells the clock that it is t, in Unix nanoseconds. The first time
 // sets the time of day; later ones never set it back.

@@ -49,6 +49,7 @@ func (i *instance) bindMeter() error {
 // allow starts the count at zero with a new budget.
 func (s *session) allow(budget uint64) {
 	s.budget = budget
+	s.clock.recount(s.instance.fuel.Get())
 	s.instance.fuel.Set(0)
 	s.instance.limit.Set(s.nextLimit(0))
 }

@@ -46,6 +46,7 @@ func importNow(ctx context.Context, s *session, _ args) uint64 {
 func (s *session) now(ctx context.Context, name string) int64 {
 	s.effect(name, 8)
 	t := cross(s, func() int64 { return s.imports.Now(ctx) })
+	s.clock.run(s.instance.fuel.Get())
 	s.clock.observe(t)
 	return t
 }

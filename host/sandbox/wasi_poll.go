@@ -62,7 +62,7 @@ func (s *session) pollOneoff(ctx context.Context, a args) errno {
 			return eInval
 		}
 	}
-	s.clock.advance(tick)
+	s.tick()
 	occurred := s.wait(ctx, subs)
 	for i, o := range occurred {
 		s.copyIn(out+eventSize*uint32(i), o.encode())

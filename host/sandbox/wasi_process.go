@@ -56,12 +56,18 @@ func (s *session) clockTimeGet(ctx context.Context, a args) errno {
 	return s.store(ctx, address, binary.LittleEndian.AppendUint64(nil, s.readClock(ctx, id)))
 }
 
-// readClock moves the clock a tick and returns it. The first reading of the
+// tick moves the clock up to now, in the guest's time, and one reading on.
+func (s *session) tick() {
+	s.clock.run(s.instance.fuel.Get())
+	s.clock.advance(tick)
+}
+
+// readClock moves the clock and returns it. The first reading of the
 // time of day in a call is the one recorded effect of the clock; the monotonic
 // clock is never recorded, since language runtimes read it whenever they
 // collect garbage.
 func (s *session) readClock(ctx context.Context, id uint32) uint64 {
-	s.clock.advance(tick)
+	s.tick()
 	if id == clockMonotonic {
 		return s.clock.mono
 	}

@@ -146,6 +146,7 @@ func TestWASIClock(t *testing.T) {
 		if e := wasiCall(ctx, s, "clock_time_get", id, 0, 0); e != success {
 			t.Fatalf("errno %d", e)
 		}
+		s.clock.ran = s.instance.fuel.Get() // leave out the price of the answer
 		return s.u64(0)
 	}
 	if read(1) != 1000 || read(1) != 2000 || len(w.effects) != 0 {
@@ -159,6 +160,10 @@ func TestWASIClock(t *testing.T) {
 	}
 	if read(1) != 5000 {
 		t.Error("the two clocks do not move together")
+	}
+	s.instance.fuel.Set(s.instance.fuel.Get() + 123)
+	if read(1) != 6123 {
+		t.Error("the clock does not move with the fuel")
 	}
 	if got := importNow(ctx, s, nil); got != noon+2_000_000_000 || read(0) != got+1000 {
 		t.Errorf("the clock runs behind what now has answered")
@@ -332,6 +337,7 @@ func TestWASIPoll(t *testing.T) {
 				sub.userdata = uint64(i)
 				s.put(uint32(i)*subscriptionSize, sub.encode()...)
 			}
+			s.clock.ran = (subscriptionSize + eventSize) * uint64(len(tt.subs)) // leave out the price of the call
 			if e := wasiCall(ctx, s, "poll_oneoff", 0, 0x1000, uint64(len(tt.subs)), 0x2000); e != success {
 				t.Fatalf("errno %d", e)
 			}
