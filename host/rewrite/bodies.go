@@ -222,13 +222,14 @@ func (g *gate) addCost(i int) error {
 
 // compileCost estimates what an optimising single-pass compiler spends on the
 // body; a unit is about 50 ns on a machine of 2025. It is linear in the
-// instructions, quadratic in the blocks, and has the products that were
-// measured to hurt: values alive across blocks, locals carried through loops
+// instructions, quadratic in the blocks and more so in the loops (4,096 nested
+// loops take over a second), and has the products that were measured to hurt: values alive across blocks, locals carried through loops
 // and joins, labels, and the operands of calls.
 func (s *bodyScan) compileCost() uint64 {
 	values := min(s.ops, 20_000)
 	return s.ops*24 +
 		s.blocks*s.blocks/16 +
+		s.loops*s.loops*2 +
 		s.blocks*values/256 +
 		s.blocks*s.locals*16 +
 		s.loops*(s.locals*8+values/4) +

@@ -107,6 +107,13 @@ func TestCompileBombs(t *testing.T) {
 			}
 			return a.Op(repeat(n, wasm.OpEnd)...)
 		}, 0},
+		{"nested loops", 500, 4_000, func(n int) *wasm.Asm {
+			a := code()
+			for range n {
+				a.Block(wasm.OpLoop, wasm.BlockEmpty)
+			}
+			return a.Op(repeat(n, wasm.OpEnd)...)
+		}, 0},
 		{"ifs in a row", 1_000, 10_000, func(n int) *wasm.Asm {
 			a := code()
 			for range n {
@@ -138,7 +145,7 @@ func TestCompileBombs(t *testing.T) {
 		{"labels", 4_000, 10_000, func(n int) *wasm.Asm {
 			return code().I32(0).BrTable(make([]uint32, n+1)...)
 		}, 0},
-		{"bytes of straight code", 10_000, 50_000, func(n int) *wasm.Asm {
+		{"bytes of straight code", 10_000, 200_000, func(n int) *wasm.Asm {
 			a := code()
 			for range n {
 				a.I32(0).Op(wasm.OpDrop)
