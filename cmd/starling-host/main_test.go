@@ -45,8 +45,7 @@ func TestScripts(t *testing.T) {
 			e.Values[serverKey] = new(*server)
 			return nil
 		},
-		Condition:     condition,
-		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
 			"module":      writeModule,

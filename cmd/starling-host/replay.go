@@ -119,8 +119,8 @@ func newReplayer(ctx context.Context, log *sqlitelog.Log, ref string) (*replayer
 
 func (r *replayer) close(ctx context.Context) { r.modules.close(ctx) }
 
-// verdict is what became of one replay. At most one of the three is set apart
-// from replay: the log is not valid, or there is nothing to execute.
+// verdict is what became of one replay. When corrupt or refused is set, replay
+// says nothing.
 type verdict struct {
 	runID   string
 	replay  replay.Verdict
