@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -59,5 +60,34 @@ func TestCacheServesASecondEngine(t *testing.T) {
 	entries, _ := filepath.Glob(filepath.Join(dir, "cost-table-1", "wazero-*", "*"))
 	if len(entries) != 1 {
 		t.Errorf("entries %v, want one", entries)
+	}
+}
+
+// TestOneModuleLoadedManyTimesAtOnce: the engine hands a module that it finds
+// in the cache folder to a second caller before it has finished with it.
+func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	wasm := goGuest(t, "tool")
+	for range 4 { // the first time fills the cache
+		e, err := New(t.Context(), Config{CacheDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				m, err := e.Load(t.Context(), wasm, Limits{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := m.Describe(t.Context()); err != nil {
+					t.Error(err)
+				}
+				m.Close(context.Background())
+			})
+		}
+		group.Wait()
+		e.Close(context.Background())
 	}
 }

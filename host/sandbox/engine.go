@@ -43,6 +43,12 @@ type Engine struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache // nil without Config.CacheDir
 	life    lifetime
+
+	// compiling is held while a module is compiled, by the first byte of its
+	// digest: wazero finds a module in the cache folder, shows it to other
+	// callers, and only then makes the code by which it is entered. So one
+	// module is compiled once at a time, and different ones mostly together.
+	compiling [256]sync.Mutex
 }
 
 // New starts an engine. It fails when this machine has no compiler and

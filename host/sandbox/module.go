@@ -49,7 +49,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module,
 		return nil, err
 	}
 	m.prepare = preparation(rewritten.Info, m.abi)
-	if m.compiled, err = e.compile(ctx, rewritten.Wasm); err != nil {
+	if m.compiled, err = e.compile(ctx, m.digest, rewritten.Wasm); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -57,7 +57,10 @@ func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module,
 
 // compile runs the engine's validator and compiler. A panic in either is a
 // mistake that some module found: that module is refused and the process lives.
-func (e *Engine) compile(ctx context.Context, wasm []byte) (compiled wazero.CompiledModule, err error) {
+func (e *Engine) compile(ctx context.Context, digest chain.Hash, wasm []byte) (compiled wazero.CompiledModule, err error) {
+	turn := &e.compiling[digest[0]]
+	turn.Lock()
+	defer turn.Unlock()
 	defer func() {
 		if v := recover(); v != nil {
 			err = refuse("the engine panics when it compiles it", "")
