@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/starling-host/starling/host/wasm"
 )
 
 func TestCacheFolderBelongsToThisUserAlone(t *testing.T) {
@@ -67,8 +69,10 @@ func TestCacheServesASecondEngine(t *testing.T) {
 // in the cache folder to a second caller before it has finished with it.
 func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
-	wasm := goGuest(t, "tool")
-	for range 4 { // the first time fills the cache
+	slow := tiny(output("executed"))
+	slow.Types = make([]wasm.FuncType, 5000) // what makes the rest of the work take long
+	module := slow.Bytes()
+	for range 10 { // the first time fills the cache
 		e, err := New(t.Context(), Config{CacheDir: dir})
 		if err != nil {
 			t.Fatal(err)
@@ -76,12 +80,12 @@ func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				m, err := e.Load(t.Context(), wasm, Limits{})
+				m, err := e.Load(t.Context(), module, Limits{})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if _, err := m.Describe(t.Context()); err != nil {
+				if _, err := m.Call(t.Context(), Call{Input: []byte("x")}, &world{}); err != nil {
 					t.Error(err)
 				}
 				m.Close(context.Background())
