@@ -31,6 +31,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("egress: %v: %s", e.Status, e.Text)
 }
 
+// Transient reports whether the same request may succeed when it is made again.
+func (e *Error) Transient() bool {
+	return e.Status == abi.StatusNetwork || e.Status == abi.StatusTimeout
+}
+
 func failf(status abi.Status, format string, args ...any) *Error {
 	text := strings.ToValidUTF8(fmt.Sprintf(format, args...), "\uFFFD")
 	if len(text) > maxErrorText {

@@ -91,7 +91,7 @@ func TestInputSchema(t *testing.T) {
 	if tool.Name != "t" || tool.Description != "d" {
 		t.Errorf("got %+v", tool)
 	}
-	if got := typed.Tool("t", "d", discard[struct{}]).InputSchema; got != `{"type":"object","additionalProperties":false}` {
+	if got := typed.Tool("t", "d", discard[struct{}]).InputSchema; got != `{"type":"object","properties":{},"required":[],"additionalProperties":false}` {
 		t.Errorf("no parameters: %s", got)
 	}
 }

@@ -1,4 +1,4 @@
-package typed
+package schema
 
 import (
 	"encoding"
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// schema is the part of JSON Schema (draft 2020-12) that Go types need.
-type schema struct {
+// node is the part of JSON Schema (draft 2020-12) that Go types need.
+type node struct {
 	Type                 any        `json:"type,omitempty"` // nil: any value; a string; or that and "null"
 	Description          string     `json:"description,omitempty"`
 	Enum                 []any      `json:"enum,omitempty"`
@@ -18,12 +18,12 @@ type schema struct {
 	Maximum              *int64     `json:"maximum,omitempty"`
 	Format               string     `json:"format,omitempty"`
 	ContentEncoding      string     `json:"contentEncoding,omitempty"`
-	Items                *schema    `json:"items,omitempty"`
+	Items                *node      `json:"items,omitempty"`
 	MinItems             *int       `json:"minItems,omitempty"`
 	MaxItems             *int       `json:"maxItems,omitempty"`
-	Properties           properties `json:"properties,omitempty"`
-	Required             []string   `json:"required,omitempty"`
-	AdditionalProperties any        `json:"additionalProperties,omitempty"` // nil: any; false; or a *schema
+	Properties           properties `json:"properties,omitzero"`            // nil: no object of fields
+	Required             []string   `json:"required,omitzero"`              // nil likewise
+	AdditionalProperties any        `json:"additionalProperties,omitempty"` // nil: any; false; or a *node
 }
 
 // properties are the members of an object, in the order of the Go fields,
@@ -33,7 +33,7 @@ type properties []property
 type property struct {
 	name     string
 	optional bool
-	schema   *schema
+	node     *node
 }
 
 // MarshalJSON writes the properties as an object.
@@ -47,7 +47,7 @@ func (ps properties) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		value, err := json.Marshal(p.schema)
+		value, err := json.Marshal(p.node)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,9 @@ func (ps properties) MarshalJSON() ([]byte, error) {
 	return append(doc, '}'), nil
 }
 
-func inputSchema(t reflect.Type) (string, error) {
+// Input returns the schema of an input of type t, which is a struct. The error
+// says which type or field cannot be described, and why.
+func Input(t reflect.Type) (string, error) {
 	s, err := deriver{}.schema(t)
 	if err != nil {
 		return "", err
@@ -68,8 +70,9 @@ func inputSchema(t reflect.Type) (string, error) {
 	return string(doc), err
 }
 
-// outputSchema returns nothing for a type that may become any value.
-func outputSchema(t reflect.Type) (string, error) {
+// Output returns the schema of an output of type t, and nothing for a type that
+// may become any value.
+func Output(t reflect.Type) (string, error) {
 	s, err := deriver{output: true}.schema(t)
 	if err != nil || s.Type == nil {
 		return "", err
@@ -86,10 +89,10 @@ type deriver struct {
 	open   []reflect.Type
 }
 
-func (d deriver) schema(t reflect.Type) (*schema, error) {
+func (d deriver) schema(t reflect.Type) (*node, error) {
 	if slices.Contains(d.open, t) {
 		if d.output {
-			return &schema{}, nil
+			return &node{}, nil
 		}
 		return nil, fmt.Errorf("type %v contains itself, and a schema cannot follow", t)
 	}
@@ -111,7 +114,7 @@ func (d deriver) schema(t reflect.Type) (*schema, error) {
 		if !d.output {
 			return nil, fmt.Errorf("type %v is an interface, which tells a model nothing: use a struct, or json.RawMessage", t)
 		}
-		return &schema{}, nil
+		return &node{}, nil
 	default:
 		return scalar(t)
 	}
@@ -119,14 +122,14 @@ func (d deriver) schema(t reflect.Type) (*schema, error) {
 
 // special describes the types that are not encoded as their kind says, and
 // returns nil for all others.
-func (d deriver) special(t reflect.Type) (*schema, error) {
+func (d deriver) special(t reflect.Type) (*node, error) {
 	switch t {
 	case reflect.TypeFor[time.Time]():
-		return &schema{Type: "string", Format: "date-time"}, nil
+		return &node{Type: "string", Format: "date-time"}, nil
 	case reflect.TypeFor[json.RawMessage]():
-		return &schema{}, nil
+		return &node{}, nil
 	case reflect.TypeFor[json.Number]():
-		return &schema{Type: "number"}, nil
+		return &node{Type: "number"}, nil
 	}
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Interface {
 		return nil, nil
@@ -138,20 +141,20 @@ func (d deriver) special(t reflect.Type) (*schema, error) {
 	case p.Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return nil, fmt.Errorf("type %v decodes itself, so its schema is not known: use json.RawMessage", t)
 	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
-		return &schema{Type: "string"}, nil
+		return &node{Type: "string"}, nil
 	}
 	return nil, nil
 }
 
 // writesItself describes a type that has a method to encode itself. A method on
 // the pointer is called for some values and not for others.
-func writesItself(t reflect.Type) *schema {
+func writesItself(t reflect.Type) *node {
 	toJSON, toText := reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
 	switch p := reflect.PointerTo(t); {
 	case t.Implements(toText) && !t.Implements(toJSON):
-		return &schema{Type: "string"}
+		return &node{Type: "string"}
 	case p.Implements(toJSON) || p.Implements(toText):
-		return &schema{}
+		return &node{}
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func writesItself(t reflect.Type) *schema {
 // orNull adds null to the type of an output: nil pointers, slices and maps are
 // written as null. In an input null would mean "leave the zero value", which
 // leaving the member out says better.
-func (d deriver) orNull(s *schema) *schema {
+func (d deriver) orNull(s *node) *node {
 	if s == nil || !d.output {
 		return s
 	}
@@ -169,22 +172,22 @@ func (d deriver) orNull(s *schema) *schema {
 	return s
 }
 
-func (d deriver) list(t reflect.Type) (*schema, error) {
+func (d deriver) list(t reflect.Type) (*node, error) {
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
-		return d.orNull(&schema{Type: "string", ContentEncoding: "base64"}), nil
+		return d.orNull(&node{Type: "string", ContentEncoding: "base64"}), nil
 	}
 	items, err := d.schema(t.Elem())
 	if err != nil {
 		return nil, err
 	}
 	if t.Kind() == reflect.Slice {
-		return d.orNull(&schema{Type: "array", Items: items}), nil
+		return d.orNull(&node{Type: "array", Items: items}), nil
 	}
 	n := t.Len()
-	return &schema{Type: "array", Items: items, MinItems: &n, MaxItems: &n}, nil
+	return &node{Type: "array", Items: items, MinItems: &n, MaxItems: &n}, nil
 }
 
-func (d deriver) table(t reflect.Type) (*schema, error) {
+func (d deriver) table(t reflect.Type) (*node, error) {
 	if !d.output {
 		return nil, fmt.Errorf("type %v is a map, whose names a model has to guess: use a struct", t)
 	}
@@ -192,31 +195,31 @@ func (d deriver) table(t reflect.Type) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.orNull(&schema{Type: "object", AdditionalProperties: values}), nil
+	return d.orNull(&node{Type: "object", AdditionalProperties: values}), nil
 }
 
-func scalar(t reflect.Type) (*schema, error) {
+func scalar(t reflect.Type) (*node, error) {
 	switch t.Kind() {
 	case reflect.String:
-		return &schema{Type: "string"}, nil
+		return &node{Type: "string"}, nil
 	case reflect.Bool:
-		return &schema{Type: "boolean"}, nil
+		return &node{Type: "boolean"}, nil
 	case reflect.Float32, reflect.Float64:
-		return &schema{Type: "number"}, nil
+		return &node{Type: "number"}, nil
 	case reflect.Int8, reflect.Int16, reflect.Int32:
 		limit := int64(1) << (t.Bits() - 1)
 		return integer(-limit, limit-1), nil
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		return integer(0, int64(1)<<t.Bits()-1), nil
 	case reflect.Int, reflect.Int64:
-		return &schema{Type: "integer"}, nil
+		return &node{Type: "integer"}, nil
 	case reflect.Uint, reflect.Uint64:
-		return &schema{Type: "integer", Minimum: new(int64)}, nil
+		return &node{Type: "integer", Minimum: new(int64)}, nil
 	default:
 		return nil, fmt.Errorf("type %v has no form in JSON", t)
 	}
 }
 
-func integer(minimum, maximum int64) *schema {
-	return &schema{Type: "integer", Minimum: &minimum, Maximum: &maximum}
+func integer(minimum, maximum int64) *node {
+	return &node{Type: "integer", Minimum: &minimum, Maximum: &maximum}
 }

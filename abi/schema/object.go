@@ -1,4 +1,4 @@
-package typed
+package schema
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 
 // object describes a struct. In an input, members that it does not have are
 // refused, as decode does.
-func (d deriver) object(t reflect.Type) (*schema, error) {
+func (d deriver) object(t reflect.Type) (*node, error) {
 	members, err := d.members(t)
 	if err != nil {
 		return nil, err
 	}
-	s := &schema{Type: "object", Properties: members}
+	s := &node{Type: "object", Properties: members, Required: []string{}}
 	if !d.output {
 		s.AdditionalProperties = false
 	}
@@ -43,7 +43,7 @@ func (d deriver) twin(members properties, name string) string {
 // members lists what a struct contributes to an object: its fields, and those
 // of the structs that it embeds without naming them.
 func (d deriver) members(t reflect.Type) (properties, error) {
-	var members properties
+	members := properties{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, err := parseJSONTag(f)
@@ -111,11 +111,11 @@ func (d deriver) field(f reflect.StructField, tag jsonTag) (properties, error) {
 	if name == "" {
 		name = f.Name
 	}
-	return properties{{name: name, optional: tag.optional, schema: s}}, nil
+	return properties{{name: name, optional: tag.optional, node: s}}, nil
 }
 
 // annotate adds what the field's tag jsonschema says.
-func (s *schema) annotate(f reflect.StructField) error {
+func (s *node) annotate(f reflect.StructField) error {
 	description, enum, err := parseSchemaTag(f.Tag.Get("jsonschema"))
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *schema) annotate(f reflect.StructField) error {
 	return nil
 }
 
-func (s *schema) enumValue(text string) (value any, err error) {
+func (s *node) enumValue(text string) (value any, err error) {
 	switch s.Type {
 	case "string":
 		value = text

@@ -1,0 +1,149 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// run makes one recorded run and returns its result and its events.
+func run(t *testing.T, use tool.Tool, input string) (*agent.Result, []event.Event) {
+	t.Helper()
+	log := memlog.New()
+	defer log.Close()
+	result, err := agent.Direct{Log: log, Tool: use}.Run(t.Context(), json.RawMessage(input))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := log.Read(t.Context(), result.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result, events
+}
+
+func mustReplay(t *testing.T, use tool.Tool, events []event.Event) {
+	t.Helper()
+	resolve := func(context.Context, event.ToolSchemaRef) (tool.Tool, error) { return use, nil }
+	verdict, err := replay.Run(t.Context(), events, resolve, replay.Options{})
+	if err != nil || !verdict.Identical() {
+		t.Errorf("replay: %+v, %v", verdict.Divergence, err)
+	}
+}
+
+// localFetch is Fetch with a door to one server on loopback.
+func localFetch(t *testing.T, address string) tool.Tool {
+	t.Helper()
+	rule, err := egress.ParseRule(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fetchWith(egress.New(egress.Config{Allow: []egress.Rule{rule}, AllowPrivate: true, MaxResponseBytes: fetchBytes}))
+}
+
+func TestFetch(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, "hello")
+	})
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "page", http.StatusFound) })
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
+	})
+	mux.HandleFunc("/binary", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte{0xff, 0xfe}) })
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, fetchBytes+1)) })
+	server := httptest.NewServer(mux)
+	use := localFetch(t, strings.TrimPrefix(server.URL, "http://"))
+	recorded := map[string][]event.Event{}
+	for path, want := range map[string]string{
+		"/page":   `"status":200`,
+		"/moved":  server.URL + "/page",
+		"/none":   `"status":404`,
+		"/loop":   "more than 5 redirects",
+		"/away":   "not an allowed destination",
+		"/binary": "not UTF-8 text",
+		"/large":  "more than 1048576 bytes",
+	} {
+		result, events := run(t, use, `{"url":"`+server.URL+path+`"}`)
+		if got := string(result.Output) + result.Error; !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q in it", path, got, want)
+		}
+		recorded[path] = events
+	}
+	server.Close()
+	for _, events := range recorded {
+		mustReplay(t, use, events)
+	}
+}
+
+func TestFetchReachesPublicAddressesOnly(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was reached") }))
+	defer server.Close()
+	for _, url := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1), "http://[::1]/", "file:///etc/passwd", "ftp://example.com/"} {
+		result, _ := run(t, Fetch(), `{"url":"`+url+`"}`)
+		if result.Terminal != event.KindRunFailed {
+			t.Errorf("%s: %s", url, result.Output)
+		}
+	}
+}
+
+func TestReadFile(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "secret.txt")
+	dir := t.TempDir()
+	for path, content := range map[string]string{outside: "secret", filepath.Join(dir, "note.txt"): "a note", filepath.Join(dir, "bin"): "\xff"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	use, err := ReadFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []event.Event
+	for path, want := range map[string]string{
+		"note.txt":      `{"content":"a note"}`,
+		"../secret.txt": "not a path below the folder",
+		"a/../note.txt": "not a path below the folder",
+		"/etc/passwd":   "not a path below the folder",
+		"link":          "escapes",
+		".":             "is not a file",
+		"bin":           "not UTF-8 text",
+		"there-is-none": "no such file",
+	} {
+		result, recorded := run(t, use, `{"path":"`+path+`"}`)
+		if got := string(result.Output) + result.Error; !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q in it", path, got, want)
+		}
+		if strings.Contains(result.Error, dir) {
+			t.Errorf("%s: the error tells where the folder is: %s", path, result.Error)
+		}
+		if path == "note.txt" {
+			events = recorded
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "note.txt")); err != nil {
+		t.Fatal(err)
+	}
+	mustReplay(t, use, events)
+	if _, err := ReadFile(filepath.Join(dir, "none")); err == nil {
+		t.Error("a folder that is not there was opened")
+	}
+}

@@ -1,0 +1,117 @@
+package builtin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// The bounds of one fetch.
+const (
+	fetchTimeout   = 15 * time.Second
+	fetchBytes     = 1 << 20
+	fetchRedirects = 5
+)
+
+type fetchInput struct {
+	URL string `json:"url" jsonschema:"description=The http or https URL to get"`
+}
+
+type fetchOutput struct {
+	URL         string `json:"url"` // after redirects
+	Status      int    `json:"status"`
+	ContentType string `json:"content_type,omitempty"`
+	Body        string `json:"body"`
+}
+
+// Fetch returns the tool "fetch", which gets a URL with GET and answers with
+// status, content type and text. It reaches public addresses only, follows up to
+// five redirects, each under the same rules, and takes at most 15 seconds and
+// 1 MiB. A body that is not UTF-8 text is an error.
+func Fetch() tool.Tool {
+	anywhere, err := egress.ParseRule("*")
+	if err != nil {
+		panic(err) // the rule is a constant
+	}
+	return fetchWith(egress.New(egress.Config{
+		Allow: []egress.Rule{anywhere}, Timeout: fetchTimeout, MaxResponseBytes: fetchBytes,
+	}))
+}
+
+func fetchWith(client *egress.Client) tool.Tool {
+	return tool.Typed("fetch", "Get a public web page or API resource by URL. Answers with status, content type and text.",
+		func(ctx context.Context, in fetchInput) (fetchOutput, error) {
+			effect := step.Effect{Name: "fetch", Request: []byte(in.URL)}
+			return step.Do(ctx, effect, func(ctx context.Context, _ string) (fetchOutput, error) {
+				ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+				defer cancel()
+				return fetch(ctx, client, in.URL)
+			})
+		})
+}
+
+// fetch follows redirects, of which every hop is a request of its own to the
+// client, which decides about each.
+func fetch(ctx context.Context, client *egress.Client, target string) (fetchOutput, error) {
+	for range fetchRedirects + 1 {
+		raw, err := client.Do(ctx, &egress.Request{Method: "GET", URL: target}, "")
+		if err != nil {
+			return fetchOutput{}, classify(err)
+		}
+		response, err := egress.ParseResponse(raw)
+		if err != nil {
+			return fetchOutput{}, err
+		}
+		location := response.Header.Get("Location")
+		if !redirects(response.Status) || location == "" {
+			return text(target, response)
+		}
+		if target, err = resolve(target, location); err != nil {
+			return fetchOutput{}, err
+		}
+	}
+	return fetchOutput{}, fmt.Errorf("fetch: more than %d redirects", fetchRedirects)
+}
+
+// classify marks what may be over the next time.
+func classify(err error) error {
+	if failure := (*egress.Error)(nil); errors.As(err, &failure) && failure.Transient() {
+		return fmt.Errorf("%w: %w", err, tool.ErrTransient)
+	}
+	return err
+}
+
+func redirects(status int) bool {
+	switch status {
+	case 301, 302, 303, 307, 308:
+		return true
+	}
+	return false
+}
+
+func resolve(base, location string) (string, error) {
+	from, err := url.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("fetch: %w", err)
+	}
+	to, err := from.Parse(location)
+	if err != nil {
+		return "", fmt.Errorf("fetch: redirect to %q: %w", location, err)
+	}
+	to.Fragment = ""
+	return to.String(), nil
+}
+
+func text(target string, r *egress.Response) (fetchOutput, error) {
+	if !utf8.Valid(r.Body) {
+		return fetchOutput{}, fmt.Errorf("fetch: the body is %d bytes of something that is not UTF-8 text", len(r.Body))
+	}
+	return fetchOutput{URL: target, Status: r.Status, ContentType: r.Header.Get("Content-Type"), Body: string(r.Body)}, nil
+}
