@@ -113,8 +113,8 @@ type PlannedToolUse struct {
 	Args     canon.Raw `cbor:"args"`
 }
 
-// ToolCallScheduled is written, and made durable, before anything of the call
-// runs.
+// ToolCallScheduled is written before anything of the call runs, and durable
+// before its first effect leaves the host.
 type ToolCallScheduled struct {
 	CallID   string    `cbor:"call_id"`
 	TurnID   string    `cbor:"turn_id"`
