@@ -108,3 +108,15 @@ func mustRewrite(t testing.TB, b []byte, o Options) []byte {
 	}
 	return res.Wasm
 }
+
+// startPlain instantiates a module as it is.
+func startPlain(t testing.TB, wasmBytes []byte) api.Module {
+	t.Helper()
+	var none *guest
+	r := newRuntime(t, engines["compiler"], &none)
+	m, err := r.InstantiateWithConfig(context.Background(), wasmBytes, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
