@@ -188,6 +188,16 @@ const (
 	EffectIntent = "intent" // value: [Intent]; what follows may have happened even if nothing else is recorded
 )
 
+// ReservedEffect reports whether name is one of those, which no tool may give to
+// an effect of its own.
+func ReservedEffect(name string) bool {
+	switch name {
+	case EffectNow, EffectRandom, EffectSeed, EffectIntent:
+		return true
+	}
+	return false
+}
+
 // Intent is the value of an [EffectIntent] record. It is durable before the
 // effect that it announces leaves the host.
 type Intent struct {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 const (
@@ -194,6 +195,9 @@ func (r *Request) takeEffect() error {
 	}
 	if name == "" || len(name) > maxEffectName || !utf8.ValidString(name) {
 		return malformed("%s is not the name of an effect: write 1 to %d bytes of UTF-8", abi.EffectHeader, maxEffectName)
+	}
+	if event.ReservedEffect(name) {
+		return malformed("%s is %s, a name that belongs to the runtime: use another", abi.EffectHeader, quote(name))
 	}
 	delete(r.Header, abi.EffectHeader)
 	r.Effect = name

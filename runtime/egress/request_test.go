@@ -138,6 +138,8 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"an empty effect", head("Starling-Effect:"), "name of an effect"},
 		{"an effect that is not UTF-8", head("Starling-Effect: \xff"), "name of an effect"},
 		{"a long effect", head("Starling-Effect: " + strings.Repeat("a", maxEffectName+1)), "name of an effect"},
+		{"an effect with the name of a clock reading", head("Starling-Effect: now"), "belongs to the runtime"},
+		{"an effect with the name of an intent", head("Starling-Effect: intent"), "belongs to the runtime"},
 		{"two effects", head("Starling-Effect: a", "Starling-Effect: b"), "twice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func (e Effect) check() error {
 	switch {
 	case e.Name == "":
 		return fmt.Errorf("%w: its name is empty", ErrInvalidEffect)
-	case reserved(e.Name):
+	case event.ReservedEffect(e.Name):
 		return fmt.Errorf("%w: the name %q belongs to the runtime", ErrInvalidEffect, e.Name)
 	case len(e.Name) > MaxEffectName:
 		return fmt.Errorf("%w: its name has %d bytes, at most %d are allowed", ErrInvalidEffect, len(e.Name), MaxEffectName)
@@ -99,14 +99,6 @@ func (e Effect) check() error {
 		return fmt.Errorf("%w: the request of %q has %d bytes, at most %d are allowed", ErrInvalidEffect, e.Name, len(e.Request), maxValueBytes)
 	}
 	return nil
-}
-
-func reserved(name string) bool {
-	switch name {
-	case event.EffectNow, event.EffectRandom, event.EffectSeed, event.EffectIntent:
-		return true
-	}
-	return false
 }
 
 // beginEffect checks the effect, derives its key and records the intent if it
