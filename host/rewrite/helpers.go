@@ -145,7 +145,8 @@ func step(a *wasm.Asm, param uint32, n int32) {
 
 // growBody is memory.grow. Pages are charged when there is room for them; a
 // request that must fail costs its base alone, since guests ask for absurd
-// sizes to see whether they get them.
+// sizes to see whether they get them. The result takes the place of the
+// request.
 func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a := wasm.Asm{noLocals}
 	a.Index(wasm.OpGlobalGet, w.fuel)
@@ -164,6 +165,14 @@ func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a = append(a, w.check...)
 	a.Index(wasm.OpLocalGet, argPages)
 	a.Memory(wasm.OpMemoryGrow)
+	a.Index(wasm.OpLocalTee, argPages)
+	a.I32(0)
+	a.Op(wasm.OpI32LtS)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.I32(1)
+	a.Index(wasm.OpGlobalSet, w.refused)
+	a.Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, argPages)
 	a.Op(wasm.OpEnd)
 	return a
 }

@@ -14,11 +14,11 @@ type meter struct {
 	o     Options
 	types []wasm.FuncType // the module's, then the added ones
 
-	refill             uint32 // function
-	fuel, limit, depth uint32 // globals
-	fill, copy, grow   uint32 // functions, when there is a memory
-	p                  profile
-	check              wasm.Asm // compares the counter with the limit
+	refill                      uint32 // function
+	fuel, limit, depth, refused uint32 // globals
+	fill, copy, grow            uint32 // functions, when there is a memory
+	p                           profile
+	check                       wasm.Asm // compares the counter with the limit
 }
 
 func newMeter(m *wasm.Module, o Options) *meter {
@@ -26,7 +26,7 @@ func newMeter(m *wasm.Module, o Options) *meter {
 	w := &meter{
 		m: m, o: o, types: slices.Clone(m.Types),
 		refill: uint32(m.NumImportedFuncs()),
-		fuel:   globals, limit: globals + 1, depth: globals + 2,
+		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3,
 	}
 	first := uint32(m.NumFuncs()) + 1
 	w.fill, w.copy, w.grow = first, first+1, first+2

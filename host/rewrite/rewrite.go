@@ -20,13 +20,15 @@ const (
 )
 
 // The exports that a rewritten module adds to its own. The globals are
-// mutable. After a trap [GlobalDepth] is stale: set it before every call that
+// mutable. A guest whose allocator gives up traps like any other; only
+// [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth] is stale: set it before every call that
 // does not happen within another one.
 const (
-	GlobalFuel  = reserved + "fuel"  // i64: what was charged; begins at 0, only grows
-	GlobalLimit = reserved + "limit" // i64, unsigned: beyond it the guest calls refill; begins at 0
-	GlobalDepth = reserved + "depth" // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
-	ExportStart = reserved + "start" // () -> (): the start function, if there was one
+	GlobalFuel    = reserved + "fuel"    // i64: what was charged; begins at 0, only grows
+	GlobalLimit   = reserved + "limit"   // i64, unsigned: beyond it the guest calls refill; begins at 0
+	GlobalDepth   = reserved + "depth"   // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
+	GlobalRefused = reserved + "refused" // i32: 1 once a memory.grow has failed, else 0
+	ExportStart   = reserved + "start"   // () -> (): the start function, if there was one
 )
 
 // Result is a rewritten module.

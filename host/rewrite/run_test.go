@@ -35,19 +35,11 @@ type guest struct {
 func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **guest) wazero.Runtime {
 	t.Helper()
 	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, config().WithCoreFeatures(api.CoreFeaturesV2))
-	t.Cleanup(func() { r.Close(ctx) })
-	_, err := r.NewHostModuleBuilder(RefillModule).NewFunctionBuilder().
-		WithGoFunction(api.GoFunc(func(context.Context, []uint64) {
-			if g := *current; g != nil && g.refill != nil {
-				g.refill(g)
-				return
-			}
-			panic(errStopped)
-		}), nil, nil).Export(RefillName).Instantiate(ctx)
+	r, err := bareRuntime(config, current)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { r.Close(ctx) })
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	contract := r.NewHostModuleBuilder(abi.Version)
 	for name := range abiImports {
@@ -59,6 +51,22 @@ func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **gues
 		t.Fatal(err)
 	}
 	return r
+}
+
+// bareRuntime returns a runtime that offers refill alone. Whose guest calls it
+// is what current points to at that time.
+func bareRuntime(config func() wazero.RuntimeConfig, current **guest) (wazero.Runtime, error) {
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, config().WithCoreFeatures(api.CoreFeaturesV2))
+	_, err := r.NewHostModuleBuilder(RefillModule).NewFunctionBuilder().
+		WithGoFunction(api.GoFunc(func(context.Context, []uint64) {
+			if g := *current; g != nil && g.refill != nil {
+				g.refill(g)
+				return
+			}
+			panic(errStopped)
+		}), nil, nil).Export(RefillName).Instantiate(ctx)
+	return r, err
 }
 
 func zeroResult(_ context.Context, stack []uint64) {
@@ -85,12 +93,17 @@ func start(t testing.TB, engine string, wasmBytes []byte) *guest {
 	if err != nil {
 		t.Fatalf("%s: %v", engine, err)
 	}
+	g.attach(m)
+	g.limit.Set(1 << 62)
+	return g
+}
+
+// attach makes g the guest in instance m.
+func (g *guest) attach(m api.Module) {
 	g.Module = m
 	g.fuel = m.ExportedGlobal(GlobalFuel).(api.MutableGlobal)
 	g.limit = m.ExportedGlobal(GlobalLimit).(api.MutableGlobal)
 	g.depth = m.ExportedGlobal(GlobalDepth).(api.MutableGlobal)
-	g.limit.Set(1 << 62)
-	return g
 }
 
 // call calls an export from a counter of zero.

@@ -61,17 +61,20 @@ func (w *meter) addedTypes() [][]byte {
 	return added
 }
 
-// globals are the counter, the limit and the depth budget, in the order of
-// their indices.
+// globals are the counter, the limit, the depth budget and the flag of refused
+// memory, in the order of their indices.
 func (w *meter) globals() [][]byte {
 	const mutable = 1
 	counter := wasm.Asm{byte(wasm.I64), mutable}
 	counter.I64(0)
 	counter.Op(wasm.OpEnd)
-	depth := wasm.Asm{byte(wasm.I32), mutable}
-	depth.I32(int32(w.o.Depth))
-	depth.Op(wasm.OpEnd)
-	return [][]byte{counter, counter, depth}
+	number := func(n int32) wasm.Asm {
+		a := wasm.Asm{byte(wasm.I32), mutable}
+		a.I32(n)
+		a.Op(wasm.OpEnd)
+		return a
+	}
+	return [][]byte{counter, counter, number(int32(w.o.Depth)), number(0)}
 }
 
 // helperTypes are the type indices of the helpers, in the order of their
@@ -84,7 +87,7 @@ func (w *meter) helperTypes() [][]byte {
 	return [][]byte{bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
 }
 
-// exports are the module's own, the three globals, and the start function.
+// exports are the module's own, the four globals, and the start function.
 func (w *meter) exports() []byte {
 	type export struct {
 		name  string
@@ -101,7 +104,8 @@ func (w *meter) exports() []byte {
 	all = append(all,
 		export{GlobalFuel, wasm.ExternGlobal, w.fuel},
 		export{GlobalLimit, wasm.ExternGlobal, w.limit},
-		export{GlobalDepth, wasm.ExternGlobal, w.depth})
+		export{GlobalDepth, wasm.ExternGlobal, w.depth},
+		export{GlobalRefused, wasm.ExternGlobal, w.refused})
 	if s := w.m.Start; s != nil {
 		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
 	}
