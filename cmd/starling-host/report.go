@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
@@ -85,7 +86,7 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 
 // outcome returns how the program ends after a run, nil if all is well.
 func outcome(name string, r *agent.Result, denials []denied, f runFlags) error {
-	out := &failure{code: exitFailed, message: name + " failed: " + r.Error}
+	out := &failure{code: exitFailed, message: name + " failed: " + summary(r.Error)}
 	switch {
 	case r.Terminal == event.KindRunCompleted:
 		return nil
@@ -96,11 +97,30 @@ func outcome(name string, r *agent.Result, denials []denied, f runFlags) error {
 	case r.ErrorType == event.ErrorTimeout:
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case r.ErrorType == event.ErrorLimit:
-		out.code = exitLimit
+		out.code, out.hint = exitLimit, limitHint(r.Error)
 	case len(denials) > 0:
 		out.hint = allowHint(denials[0], f)
 	}
 	return out
+}
+
+// summary is the first line of an error, and of what the guest wrote before it
+// ended. The rest, often a stack trace, is in the tool's log.
+func summary(text string) string {
+	reason, log, _ := strings.Cut(strings.TrimPrefix(text, "tool: "), "\n")
+	first, _, _ := strings.Cut(strings.TrimLeft(log, "\n"), "\n")
+	if first == "" {
+		return reason
+	}
+	return reason + ": " + first
+}
+
+// limitHint names the flag that moves a limit, if there is one.
+func limitHint(text string) string {
+	if strings.Contains(text, "MiB of memory") {
+		return "give it more memory with --memory"
+	}
+	return ""
 }
 
 // allowHint says which flag would have let a denied request pass.

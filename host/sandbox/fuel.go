@@ -33,9 +33,10 @@ var fuelFuncs = []hostFunc{
 // bindMeter finds the globals that the rewriter added.
 func (i *instance) bindMeter() error {
 	for name, global := range map[string]*mutableGlobal{
-		rewrite.GlobalFuel:  &i.fuel,
-		rewrite.GlobalLimit: &i.limit,
-		rewrite.GlobalDepth: &i.depth,
+		rewrite.GlobalFuel:    &i.fuel,
+		rewrite.GlobalLimit:   &i.limit,
+		rewrite.GlobalDepth:   &i.depth,
+		rewrite.GlobalRefused: &i.refused,
 	} {
 		g, ok := i.module.ExportedGlobal(name).(mutableGlobal)
 		if !ok {

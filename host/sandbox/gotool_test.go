@@ -102,7 +102,7 @@ func TestAGoToolRunsIntoItsLimits(t *testing.T) {
 	}{
 		{"spin", Limits{Fuel: 30_000_000}, tool.ErrFuel, "more than 30000000 units"},
 		{"recurse", Limits{Depth: 8192}, tool.ErrLimit, "call stack deeper than 8192 slots"},
-		{"hoard", Limits{MemoryPages: 256}, tool.ErrPanicked, "trap: "},
+		{"hoard", Limits{MemoryPages: 256}, tool.ErrLimit, "more than 16 MiB of memory, then a trap: unreachable"},
 		{"flood", Limits{LogBytes: 1000}, nil, ""},
 	}
 	for _, tt := range tests {

@@ -13,9 +13,9 @@ type mutableGlobal = api.MutableGlobal
 // instance is one module in memory. A call has one of its own and nothing
 // outlives it.
 type instance struct {
-	module             api.Module
-	memory             api.Memory
-	fuel, limit, depth mutableGlobal
+	module                      api.Module
+	memory                      api.Memory
+	fuel, limit, depth, refused mutableGlobal
 }
 
 // has reports whether length bytes at address are in memory. The address of an
