@@ -11,6 +11,6 @@
 //   - host/guest makes a loaded module a set of tools, and binds those four
 //     functions to the deterministic steps of a run.
 //
-// A package here may import its siblings to the left of it in this order, and
-// the packages of runtime, eventlog and abi.
+// A package here may import those before it in this list, and the packages of
+// runtime, eventlog and abi.
 package host

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/wasm"
@@ -19,6 +20,20 @@ func TestGoldenFuel(t *testing.T) {
 		args  []uint64
 		want  uint64
 	}{
+		{
+			// entry 1; loop 1, two constants 2, div 10, drop 1, and behind the end const 1, drop 1
+			"a trap has paid for its whole block, which goes on behind the end of a loop",
+			[]wasmtest.Func{{Code: code().Block(wasm.OpLoop, wasm.BlockEmpty).
+				I32(1).I32(0).Op(wasm.OpI32DivS, wasm.OpDrop, wasm.OpEnd).I32(1).Op(wasm.OpDrop)}},
+			nil, 1 + 14 + 2,
+		},
+		{
+			// entry 1, get 1, br_if 1, and in the next block the trap 1
+			"a trap has not paid for what is behind the end of a block that a branch goes to",
+			[]wasmtest.Func{{Type: wasmtest.Type("i:"), Code: code().Block(wasm.OpBlock, wasm.BlockEmpty).
+				Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0).Op(wasm.OpUnreachable, wasm.OpEnd).I32(1).Op(wasm.OpDrop)}},
+			[]uint64{0}, 3 + 1,
+		},
 		{"an empty function costs its entry", []wasmtest.Func{{}}, nil, 1},
 		{
 			"straight code costs one per instruction",
@@ -101,7 +116,7 @@ func TestGoldenFuel(t *testing.T) {
 			metered := mustRewrite(t, m.Bytes(), Options{})
 			for engine := range engines {
 				g := start(t, engine, metered)
-				if _, err := g.call("run", tt.args...); err != nil {
+				if _, err := g.call("run", tt.args...); (err != nil) != strings.HasPrefix(tt.name, "a trap") {
 					t.Fatal(err)
 				}
 				if got := g.fuel.Get(); got != tt.want {

@@ -27,20 +27,20 @@ func AppendName(dst []byte, s string) []byte {
 	return append(AppendU32(dst, uint32(len(s))), s...)
 }
 
-// unsigned reads an unsigned LEB128 of at most bits bits. As the specification
-// asks, it takes no more than ceil(bits/7) bytes and no set bit beyond bits.
-func (r *Reader) unsigned(bits uint) uint64 {
-	var v uint64
-	for shift := uint(0); ; shift += 7 {
+// unsigned reads an unsigned LEB128 of 32 bits. As the specification asks, it
+// takes no more than five bytes, and no set bit beyond the 32nd.
+func (r *Reader) unsigned() uint32 {
+	var v uint32
+	for shift := 0; ; shift += 7 {
 		b := r.Byte()
 		if r.err != nil {
 			return 0
 		}
-		v |= uint64(b&0x7f) << shift
-		if left := bits - shift; left < 7 && b>>left != 0 {
-			r.Failf("number has more than %d bits", bits)
+		if shift == 28 && b > 0x0f {
+			r.Failf("number has more than 32 bits")
 			return 0
 		}
+		v |= uint32(b&0x7f) << shift
 		if b < 0x80 {
 			return v
 		}

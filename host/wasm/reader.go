@@ -103,7 +103,7 @@ func (r *Reader) U32() uint32 {
 		r.pos++
 		return uint32(r.buf[r.pos-1])
 	}
-	return uint32(r.unsigned(32))
+	return r.unsigned()
 }
 
 // S32 reads a signed 32-bit LEB128.
