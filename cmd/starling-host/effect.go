@@ -42,39 +42,32 @@ type denied struct {
 	why  string
 }
 
-// deniedRequests returns the requests of a run that the policy refused, one for
-// each host. A log that cannot be read has none: they are for a hint.
-func deniedRequests(ctx context.Context, log eventlog.EventLog, runID string) []denied {
+// lastDenied returns the last request of a run if the policy refused it: a tool
+// that fails then has failed for that reason, as far as anyone can tell from
+// outside. A log that cannot be read has none.
+func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denied {
 	events, err := log.Read(ctx, runID)
 	if err != nil {
 		return nil
 	}
-	var all []denied
-	for _, ev := range events {
-		d, ok := deniedRequest(ev)
-		if ok && !slices.ContainsFunc(all, func(other denied) bool { return other.host == d.host }) {
-			all = append(all, d)
+	for _, ev := range slices.Backward(events) {
+		effect, err := ev.AsSideEffectRecorded()
+		if err == nil && len(effect.Request) > 0 {
+			return deniedRequest(effect)
 		}
 	}
-	return all
+	return nil
 }
 
-func deniedRequest(ev event.Event) (denied, bool) {
-	if ev.Kind != event.KindSideEffectRecorded {
-		return denied{}, false
-	}
-	effect, err := ev.AsSideEffectRecorded()
-	if err != nil || len(effect.Request) == 0 {
-		return denied{}, false
-	}
+func deniedRequest(effect event.SideEffectRecorded) *denied {
 	var v httpValue
 	if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
-		return denied{}, false
+		return nil
 	}
 	_, target, _ := strings.Cut(describeRequest(effect.Request), " ")
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
-		return denied{}, false
+		return nil
 	}
-	return denied{host: u.Host, why: v.Text}, true
+	return &denied{host: u.Host, why: v.Text}
 }

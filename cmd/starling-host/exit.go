@@ -35,8 +35,9 @@ const exitCodesHelp = `The exit code says how a command ended:
          is not in the database, an input that is not JSON or does not match the
          tool's schema. Nothing was run and nothing was recorded
     3    a replay diverged, or a log is not valid
-    4    refused: the module was not accepted or does not build, or a run cannot
-         be replayed because one of its tools is not a module
+    4    refused: the module was not accepted or does not build; the tool failed
+         after the network policy denied its last request; or a run cannot be
+         replayed because one of its tools is not a module
     5    the tool hit a limit: fuel, memory, output, effects, or its deadline
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once
@@ -45,7 +46,7 @@ Where several runs are looked at ("validate DB", "replay DB --all"), 3 goes
 before 4 and 4 before 1.
 
 A request that the network policy denies is an answer that the tool can handle.
-If the tool fails because of it, that is 1, with a hint on standard error.
+A tool that goes on and completes ends with 0.
 
 Errors are on standard error, as lines that begin with "error:" and "hint:".
 Standard output has results and nothing else.`

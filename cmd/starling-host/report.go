@@ -41,7 +41,7 @@ type meterDocument struct {
 }
 
 // reportRun prints a run's outcome and returns the failure that it ends with.
-func (a *app) reportRun(tool *guest.Tool, r *agent.Result, denials []denied, f runFlags) error {
+func (a *app) reportRun(tool *guest.Tool, r *agent.Result, refused *denied, f runFlags) error {
 	for _, line := range printableLines(r.Meter.Log) {
 		fmt.Fprintf(a.stderr, "%s: %s\n", tool.Name(), line)
 	}
@@ -52,7 +52,7 @@ func (a *app) reportRun(tool *guest.Tool, r *agent.Result, denials []denied, f r
 	if err := a.printOutcome(tool, r, f); err != nil {
 		return err
 	}
-	return outcome(tool.Name(), r, denials, f)
+	return outcome(tool.Name(), r, refused, f)
 }
 
 func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error {
@@ -85,7 +85,7 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 }
 
 // outcome returns how the program ends after a run, nil if all is well.
-func outcome(name string, r *agent.Result, denials []denied, f runFlags) error {
+func outcome(name string, r *agent.Result, refused *denied, f runFlags) error {
 	out := &failure{code: exitFailed, message: name + " failed: " + summary(r.Error)}
 	switch {
 	case r.Terminal == event.KindRunCompleted:
@@ -98,8 +98,8 @@ func outcome(name string, r *agent.Result, denials []denied, f runFlags) error {
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case r.ErrorType == event.ErrorLimit:
 		out.code, out.hint = exitLimit, limitHint(r.Error)
-	case len(denials) > 0:
-		out.hint = allowHint(denials[0], f)
+	case refused != nil:
+		out.code, out.hint = exitRefused, allowHint(*refused, f)
 	}
 	return out
 }

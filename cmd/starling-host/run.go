@@ -165,8 +165,7 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, inpu
 		return err
 	}
 	// The run is over, also for a context that was cancelled to end it.
-	denied := deniedRequests(context.WithoutCancel(ctx), log, runID)
-	return a.reportRun(tool, result, denied, f)
+	return a.reportRun(tool, result, lastDenied(context.WithoutCancel(ctx), log, runID), f)
 }
 
 // readInput returns the document that an INPUT argument stands for. limit is
