@@ -11,14 +11,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
 )
-
-// httpValue is the recorded value of an HTTP effect (spec/event.md).
-type httpValue struct {
-	Response []byte     `cbor:"response"`
-	Status   abi.Status `cbor:"status"`
-	Text     string     `cbor:"text"`
-}
 
 // describeRequest returns the request line of a message/http request without
 // its protocol version: "GET http://host/path".
@@ -27,8 +21,9 @@ func describeRequest(request []byte) string {
 	return strings.TrimSuffix(line, " HTTP/1.1")
 }
 
-// describe says what came back: the status line and the size, or the failure.
-func (v httpValue) describe() string {
+// describeExchange says what came back: the status line and the size, or the
+// failure.
+func describeExchange(v guest.Exchange) string {
 	if v.Status != 0 {
 		return fmt.Sprintf("%s: %s", v.Status, v.Text)
 	}
@@ -60,7 +55,7 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denie
 }
 
 func deniedRequest(effect event.SideEffectRecorded) *denied {
-	var v httpValue
+	var v guest.Exchange
 	if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
 )
 
 // summarize returns what matters of an event on one line. The text is hostile:
@@ -142,11 +143,11 @@ func summarizeHTTP(p event.SideEffectRecorded) string {
 	if p.Name != text {
 		text = p.Name + " = " + text
 	}
-	var v httpValue
+	var v guest.Exchange
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
 	}
-	return text + " -> " + v.describe()
+	return text + " -> " + describeExchange(v)
 }
 
 // effectSummaries describe the values of the runtime's own effects.

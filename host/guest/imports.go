@@ -34,7 +34,7 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 		return ex.answer()
 	}
 	effect := step.Effect{Name: req.Effect, Request: request, Unsafe: !req.Safe()}
-	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (exchange, error) {
+	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (Exchange, error) {
 		response, err := i.egress.Do(ctx, req, key)
 		return record(response, err)
 	})
@@ -44,8 +44,8 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 	return ex.answer()
 }
 
-// exchange is the recorded value of an HTTP effect (spec/event.md).
-type exchange struct {
+// Exchange is the recorded value of an HTTP effect (spec/event.md).
+type Exchange struct {
 	Response []byte     `cbor:"response,omitempty"` // message/http
 	Status   abi.Status `cbor:"status,omitempty"`   // negative when there was no response
 	Text     string     `cbor:"text,omitempty"`     // why
@@ -53,18 +53,18 @@ type exchange struct {
 
 // record turns the outcome of an exchange into its value. An error that is not
 // the exchange's own stays an error.
-func record(response []byte, err error) (exchange, error) {
+func record(response []byte, err error) (Exchange, error) {
 	var failure *egress.Error
 	switch {
 	case err == nil:
-		return exchange{Response: response}, nil
+		return Exchange{Response: response}, nil
 	case errors.As(err, &failure):
-		return exchange{Status: failure.Status, Text: failure.Text}, nil
+		return Exchange{Status: failure.Status, Text: failure.Text}, nil
 	}
-	return exchange{}, err
+	return Exchange{}, err
 }
 
-func (ex exchange) answer() ([]byte, abi.Status) {
+func (ex Exchange) answer() ([]byte, abi.Status) {
 	if ex.Status != 0 {
 		return []byte(ex.Text), ex.Status
 	}
