@@ -94,16 +94,19 @@ func checkRun(ctx context.Context, log *sqlitelog.Log, runID string) (eventlog.R
 	if err != nil {
 		return report, err
 	}
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return report, err
+	for first, err := range eventlog.Events(ctx, log, runID, 0) {
+		if err != nil {
+			return report, err
+		}
+		return report, checkModules(ctx, log, first)
 	}
-	return report, checkModules(ctx, log, events)
+	return report, nil
 }
 
-// checkModules checks that the modules of a run are there and unchanged.
-func checkModules(ctx context.Context, log eventlog.ModuleStore, events []event.Event) error {
-	started, err := events[0].AsRunStarted()
+// checkModules checks that the modules which the first event of a run names are
+// there and unchanged.
+func checkModules(ctx context.Context, log eventlog.ModuleStore, first event.Event) error {
+	started, err := first.AsRunStarted()
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func checkModules(ctx context.Context, log eventlog.ModuleStore, events []event.
 			continue
 		}
 		if reason := checkModule(ctx, log, ref.Sandbox.Module); reason != "" {
-			return &eventlog.CorruptError{RunID: events[0].RunID, Seq: events[0].Seq, Kind: events[0].Kind,
+			return &eventlog.CorruptError{RunID: first.RunID, Seq: first.Seq, Kind: first.Kind,
 				Reason: fmt.Sprintf("module %x of tool %q %s", ref.Sandbox.Module, ref.Name, reason)}
 		}
 	}
