@@ -35,7 +35,7 @@ func TestFuelIsExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		for engine := range engines {
-			if got := fuelOf(t, engine, res.Wasm, arg); got != ref.fuel {
+			if got := fuelOf(t, engine, res, arg); got != ref.fuel {
 				t.Fatalf("%s: fuel %d, counted one by one %d", engine, got, ref.fuel)
 			}
 		}

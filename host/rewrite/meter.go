@@ -14,9 +14,10 @@ type meter struct {
 	o     Options
 	types []wasm.FuncType // the module's, then the added ones
 
-	refill                      uint32 // function
-	fuel, limit, depth, refused uint32 // globals
-	fill, copy, grow            uint32 // functions, when there is a memory
+	refill                      uint32   // function
+	fuel, limit, depth, refused uint32   // globals
+	fill, copy, grow            uint32   // functions, when there is a memory
+	mutable                     []string // names of the module's own mutable globals
 	p                           profile
 	check                       wasm.Asm // compares the counter with the limit
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/tetratelabs/wazero"
 	"pgregory.net/rapid"
 
 	"github.com/starling-host/starling/host/wasm"
@@ -41,7 +40,7 @@ func observe(t testing.TB, g *guest, arg uint64) state {
 }
 
 // initialized starts a Go guest.
-func initialized(t testing.TB, engine string, metered []byte) *guest {
+func initialized(t testing.TB, engine string, metered *Result) *guest {
 	t.Helper()
 	g := start(t, engine, metered)
 	if _, err := g.call("_initialize"); err != nil {
@@ -129,7 +128,7 @@ func TestEachCheckHasItsOwnCounter(t *testing.T) {
 			t.Fatal(err)
 		}
 		var seen []uint64
-		runOnce(t, "interpreter", res.Wasm, 5, func(g *guest) {
+		runOnce(t, "interpreter", res, 5, func(g *guest) {
 			seen = append(seen, g.fuel.Get())
 			if len(seen) == 500 {
 				panic(errStopped)
@@ -144,13 +143,13 @@ func TestEachCheckHasItsOwnCounter(t *testing.T) {
 }
 
 // fuelOf runs a module with endless fuel and returns the counter.
-func fuelOf(t *rapid.T, engine string, metered []byte, arg int32) uint64 {
+func fuelOf(t *rapid.T, engine string, metered *Result, arg int32) uint64 {
 	return runOnce(t, engine, metered, arg, func(g *guest) { g.limit.Set(1 << 62) })
 }
 
 // runOnce runs a module in an instance of its own, whose limit is 0 at first,
 // and returns the counter.
-func runOnce(t *rapid.T, engine string, metered []byte, arg int32, refill func(*guest)) uint64 {
+func runOnce(t *rapid.T, engine string, metered *Result, arg int32, refill func(*guest)) uint64 {
 	ctx := context.Background()
 	g := &guest{refill: refill}
 	r, err := bareRuntime(engines[engine], &g)
@@ -158,7 +157,7 @@ func runOnce(t *rapid.T, engine string, metered []byte, arg int32, refill func(*
 		t.Fatal(err)
 	}
 	defer r.Close(ctx)
-	m, err := r.InstantiateWithConfig(ctx, metered, wazero.NewModuleConfig().WithName(""))
+	m, err := instantiate(ctx, r, metered)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,10 @@ const (
 
 // The exports that a rewritten module adds to its own. The globals are
 // mutable. A guest whose allocator gives up traps like any other; only
-// [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth] is stale: set it before every call that
-// does not happen within another one.
+// [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth]
+// is stale: set it before every call that does not happen within another one.
+// The module's own mutable globals get names of the same prefix, see
+// [Result].
 const (
 	GlobalFuel    = reserved + "fuel"    // i64: what was charged; begins at 0, only grows
 	GlobalLimit   = reserved + "limit"   // i64, unsigned: beyond it the guest calls refill; begins at 0
@@ -31,11 +33,22 @@ const (
 	ExportStart   = reserved + "start"   // () -> (): the start function, if there was one
 )
 
-// Result is a rewritten module.
+// Result is a rewritten module. All that an instance of it can change is its
+// memory, the exported globals and nothing else, so whoever holds these can
+// put an instance back to where it was.
 type Result struct {
 	Wasm      []byte
-	Info      Info   // of the module as it came
-	CostTable uint32 // [CostTableVersion]
+	Info      Info      // of the module as it came
+	CostTable uint32    // [CostTableVersion]
+	Globals   []string  // the exports of the module's own mutable globals, in the order of their indices
+	Data      []Segment // what to write into the memory of an instance before anything runs, in order
+}
+
+// Segment is a piece of memory's first contents. It lies within the memory that
+// an instance begins with. Bytes belong to the module that was rewritten.
+type Segment struct {
+	Offset uint32
+	Bytes  []byte
 }
 
 // Rewrite checks b with [Check] and returns the metered module. Every error is
@@ -60,5 +73,18 @@ func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error)
 	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
 		return nil, err
 	}
-	return &Result{Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion}, nil
+	return &Result{
+		Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion,
+		Globals: w.mutable, Data: segments(g.m),
+	}, nil
+}
+
+// segments takes the data segments out of a module. They are active and in
+// bounds; the gate has seen to it.
+func segments(m *wasm.Module) []Segment {
+	all := make([]Segment, len(m.Data))
+	for i, d := range m.Data {
+		all[i] = Segment{Offset: uint32(d.Start.Value), Bytes: m.Bytes(d.Pos, d.End)}
+	}
+	return all
 }

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -84,18 +85,33 @@ func apiTypes[T ~byte](ts []T) []api.ValueType {
 }
 
 // start instantiates a rewritten module with endless fuel.
-func start(t testing.TB, engine string, wasmBytes []byte) *guest {
+func start(t testing.TB, engine string, metered *Result) *guest {
 	t.Helper()
 	ctx := context.Background()
 	g := &guest{}
 	r := newRuntime(t, engines[engine], &g)
-	m, err := r.InstantiateWithConfig(ctx, wasmBytes, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	m, err := instantiate(ctx, r, metered)
 	if err != nil {
 		t.Fatalf("%s: %v", engine, err)
 	}
 	g.attach(m)
 	g.limit.Set(1 << 62)
 	return g
+}
+
+// instantiate makes an instance the way a host does: the engine's part, then
+// the first contents of memory.
+func instantiate(ctx context.Context, r wazero.Runtime, metered *Result) (api.Module, error) {
+	m, err := r.InstantiateWithConfig(ctx, metered.Wasm, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range metered.Data {
+		if len(d.Bytes) > 0 && !m.Memory().Write(d.Offset, d.Bytes) {
+			return nil, fmt.Errorf("a segment at %#x is out of bounds", d.Offset)
+		}
+	}
+	return m, nil
 }
 
 // attach makes g the guest in instance m.
@@ -113,13 +129,13 @@ func (g *guest) call(name string, args ...uint64) ([]uint64, error) {
 }
 
 // mustRewrite rewrites with the defaults.
-func mustRewrite(t testing.TB, b []byte, o Options) []byte {
+func mustRewrite(t testing.TB, b []byte, o Options) *Result {
 	t.Helper()
 	res, err := Rewrite(b, DefaultLimits(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.Wasm
+	return res
 }
 
 // startPlain instantiates a module as it is.

@@ -1,9 +1,13 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/wasm"
+import (
+	"strconv"
 
-// sections replaces the sections that change. Data and table stay the bytes
-// they are.
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// sections replaces the sections that change. Data segments leave the module:
+// the host copies them faster than the engine does, once, and keeps the image.
 func (w *meter) sections(maxPages uint32) error {
 	m := w.m
 	refillType := w.typeIndex(wasm.FuncType{})
@@ -26,6 +30,8 @@ func (w *meter) sections(maxPages uint32) error {
 		body := wasm.AppendU32([]byte{1, 1}, m.Memories[0].Min)
 		m.SetBody(wasm.SectionMemory, wasm.AppendU32(body, maxPages))
 	}
+	m.SetBody(wasm.SectionData, nil)
+	m.SetBody(wasm.SectionDataCount, nil)
 	m.DropCustom()
 	return nil
 }
@@ -87,7 +93,8 @@ func (w *meter) helperTypes() [][]byte {
 	return [][]byte{bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
 }
 
-// exports are the module's own, the four globals, and the start function.
+// exports are the module's own, the four globals, the module's own mutable
+// globals, and the start function.
 func (w *meter) exports() []byte {
 	type export struct {
 		name  string
@@ -106,6 +113,13 @@ func (w *meter) exports() []byte {
 		export{GlobalLimit, wasm.ExternGlobal, w.limit},
 		export{GlobalDepth, wasm.ExternGlobal, w.depth},
 		export{GlobalRefused, wasm.ExternGlobal, w.refused})
+	for i, g := range w.m.Globals {
+		if g.Mutable {
+			name := reserved + "global" + strconv.Itoa(i)
+			w.mutable = append(w.mutable, name)
+			all = append(all, export{name, wasm.ExternGlobal, uint32(i)})
+		}
+	}
 	if s := w.m.Start; s != nil {
 		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
 	}

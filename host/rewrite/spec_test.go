@@ -194,8 +194,11 @@ func specModule(t *testing.T, where, dir string, c specCommand, plain, metered *
 }
 
 func (s *side) load(b []byte, name string) error {
-	ctx := context.Background()
-	m, err := s.r.InstantiateWithConfig(ctx, b, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	return s.loadResult(&Result{Wasm: b})
+}
+
+func (s *side) loadResult(res *Result) error {
+	m, err := instantiate(context.Background(), s.r, res)
 	if err == nil {
 		s.last = m
 	}
@@ -207,7 +210,7 @@ func (s *side) loadMetered(b []byte, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.load(res.Wasm, name); err != nil {
+	if err := s.loadResult(res); err != nil {
 		return err
 	}
 	s.current = &guest{Module: s.last, refill: func(*guest) {}}

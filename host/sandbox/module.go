@@ -17,6 +17,7 @@ import (
 type Module struct {
 	engine   *Engine
 	compiled wazero.CompiledModule
+	data     []rewrite.Segment // memory's first contents
 	digest   chain.Hash
 	abi      string
 	imports  []string
@@ -44,7 +45,7 @@ func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module,
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{engine: e, digest: chain.Sum(wasm), limits: limits, imports: importNames(rewritten.Info)}
+	m := &Module{engine: e, digest: chain.Sum(wasm), limits: limits, data: rewritten.Data, imports: importNames(rewritten.Info)}
 	if m.abi, err = checkExports(rewritten.Info); err != nil {
 		return nil, err
 	}
@@ -125,6 +126,9 @@ func (m *Module) instantiate(ctx context.Context, s *session) error {
 	i := &instance{module: module, memory: module.Memory()}
 	if err := i.bindMeter(); err != nil {
 		return errors.Join(err, module.Close(ctx))
+	}
+	for _, d := range m.data {
+		i.memory.Write(d.Offset, d.Bytes)
 	}
 	s.instance = i
 	return nil
