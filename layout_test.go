@@ -44,7 +44,8 @@ var doors = map[string][]string{
 	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
 	"golang.org/x/text":                        {"host/guest"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                        {"cmd/starling-host"},
-	"golang.org/x/sys":                         {"eventlog/sqlitelog"},
+	"golang.org/x/sys":                         {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
+	"github.com/google/pprof":                  {"host/profile"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
