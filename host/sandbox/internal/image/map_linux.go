@@ -1,0 +1,138 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// try reports whether the store's method works here: whether it resets a memory
+// that has been read and written in every kind of place.
+func (s *Store) try() (err error) {
+	if s.method == Fresh {
+		return nil
+	}
+	if s.method != Compare && s.pagemap == nil {
+		if s.pagemap, err = os.Open("/proc/self/pagemap"); err != nil {
+			return err
+		}
+	}
+	page := os.Getpagesize()
+	contents := make([]byte, 8*page)
+	contents[page] = 1
+	i, err := s.Seal(contents, uint64(16*page))
+	if err != nil {
+		return err
+	}
+	defer i.Close()
+	m, err := i.Map()
+	if err != nil {
+		return err
+	}
+	defer m.Free()
+	b := m.Reallocate(uint64(16 * page))
+	b[page], b[3*page], b[12*page] = 7, 7, b[2*page]+b[9*page]+7 // the last term reads a hole and the pages behind the image
+	if err := m.Reset(); err != nil {
+		return err
+	}
+	return m.Verify()
+}
+
+// seal makes a file in memory that nobody can change any more, and maps it.
+func (i *Image) seal(contents []byte) (err error) {
+	if i.fd, err = unix.MemfdCreate("starling-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
+		i.fd = -1
+		return fmt.Errorf("making a file in memory: %w", err)
+	}
+	if len(contents) == 0 {
+		return nil
+	}
+	if err := unix.Ftruncate(i.fd, int64(len(contents))); err != nil {
+		return fmt.Errorf("sizing the file in memory: %w", err)
+	}
+	if err := writePages(i.fd, contents); err != nil {
+		return fmt.Errorf("writing the file in memory: %w", err)
+	}
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(i.fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("sealing the file in memory: %w", err)
+	}
+	i.contents, err = unix.Mmap(i.fd, 0, len(contents), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	return err
+}
+
+// writePages writes the pages that are not zero. The others stay holes, which
+// take no memory.
+func writePages(fd int, contents []byte) error {
+	page := os.Getpagesize()
+	for at := 0; at < len(contents); at += page {
+		b := contents[at:min(at+page, len(contents))]
+		if zero(b) {
+			continue
+		}
+		if n, err := unix.Pwrite(fd, b, int64(at)); err != nil {
+			return err
+		} else if n != len(b) {
+			return fmt.Errorf("%d of %d bytes written", n, len(b))
+		}
+	}
+	return nil
+}
+
+// Close lets go of the image. Its memories can only be freed afterwards.
+func (i *Image) Close() error {
+	var err error
+	if i.fd >= 0 && i.contents != nil {
+		err = unix.Munmap(i.contents)
+	}
+	if i.fd >= 0 {
+		err = errors.Join(err, unix.Close(i.fd))
+	}
+	i.fd, i.contents = -1, nil
+	return err
+}
+
+// Map returns a new memory that equals the image. Its pages are reserved, not
+// taken.
+func (i *Image) Map() (*Memory, error) {
+	// Anonymous memory for the whole reservation, and over its beginning the
+	// file. Were the rest of it the file's as well, a guest that reads there
+	// would fill the file with zeros, for good and for every instance.
+	base, err := mmap(nil, i.limit, unix.MAP_ANONYMOUS, -1)
+	if err != nil {
+		return nil, fmt.Errorf("image: reserving %d bytes of memory: %w", i.limit, err)
+	}
+	m := &Memory{image: i, bytes: unsafe.Slice((*byte)(base), i.limit)}
+	// A huge page would make 512 pages of one that was written. Kernels that
+	// were built without huge pages answer EINVAL.
+	if err := unix.Madvise(m.bytes, unix.MADV_NOHUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, errors.Join(fmt.Errorf("image: refusing huge pages: %w", err), m.unmap())
+	}
+	if len(i.contents) > 0 {
+		if _, err := mmap(base, len(i.contents), unix.MAP_FIXED, i.fd); err != nil {
+			return nil, errors.Join(fmt.Errorf("image: mapping the image: %w", err), m.unmap())
+		}
+	}
+	return m, nil
+}
+
+func mmap(at unsafe.Pointer, length, flags, fd int) (unsafe.Pointer, error) {
+	return unix.MmapPtr(fd, 0, at, uintptr(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_NORESERVE|flags)
+}
+
+// Free gives the memory back to the system. Nothing may use it afterwards; to
+// free it twice does nothing.
+func (m *Memory) Free() {
+	_ = m.unmap() // which cannot fail for a range that Map returned
+	m.bytes = nil
+}
+
+func (m *Memory) unmap() error {
+	if len(m.bytes) == 0 {
+		return nil
+	}
+	return unix.MunmapPtr(unsafe.Pointer(&m.bytes[0]), uintptr(len(m.bytes)))
+}

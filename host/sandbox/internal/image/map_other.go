@@ -1,0 +1,34 @@
+//go:build !linux
+
+package image
+
+import "errors"
+
+var errUnsupported = errors.New("this system cannot map a sealed file in memory")
+
+// regions has nothing to keep here.
+type regions struct{}
+
+func (s *Store) try() error {
+	if s.method == Fresh {
+		return nil
+	}
+	return errUnsupported
+}
+
+func (*Image) seal([]byte) error { return errUnsupported }
+
+// Close lets go of the image.
+func (i *Image) Close() error {
+	i.contents = nil
+	return nil
+}
+
+// Map fails: there are no mapped memories here.
+func (*Image) Map() (*Memory, error) { return nil, errUnsupported }
+
+// Reset fails, since there is no memory to be reset.
+func (*Memory) Reset() error { return errUnsupported }
+
+// Free does nothing.
+func (*Memory) Free() {}

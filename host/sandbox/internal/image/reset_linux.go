@@ -1,0 +1,160 @@
+package image
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxCopied is how much of a memory is copied back. What a guest has
+	// written beyond it is dropped: pages that stay written cost memory, and
+	// copying them at every reset costs more than faulting a few again.
+	maxCopied = 1 << 20
+
+	// maxCompared is the largest memory that Compare compares.
+	maxCompared = 1 << 20
+)
+
+// Reset makes the memory equal to its image, also where the guest has grown
+// into it. The memory is good for nothing after an error.
+func (m *Memory) Reset() error {
+	used := m.used
+	m.used = 0
+	if used == 0 {
+		return nil
+	}
+	var err error
+	switch m.image.store.method {
+	case Scan:
+		err = m.resetScan(used)
+	case Pagemap:
+		err = m.resetPagemap(used)
+	default:
+		err = m.resetCompare(used)
+	}
+	if err != nil {
+		return fmt.Errorf("image: reset by %s: %w", m.image.store.method, err)
+	}
+	return nil
+}
+
+// drop lets the kernel forget the private pages: the next touch of one finds
+// the image or zeros.
+func (m *Memory) drop(used int) error { return unix.Madvise(m.bytes[:used], unix.MADV_DONTNEED) }
+
+func (m *Memory) resetCompare(used int) error {
+	if used > maxCompared {
+		return m.drop(used)
+	}
+	page := os.Getpagesize()
+	for at := 0; at < used; at += page {
+		if end := min(at+page, used); !m.equal(at, end) {
+			m.restore(at, end)
+		}
+	}
+	return nil
+}
+
+// The ioctl PAGEMAP_SCAN (linux/fs.h, Documentation/admin-guide/mm/pagemap.rst):
+// _IOWR('f', 16, struct pm_scan_arg) and the categories of a page.
+const (
+	pagemapScan = 0xc0606610
+
+	pageIsFile    = 1 << 2
+	pageIsPresent = 1 << 3
+	pageIsSwapped = 1 << 4
+	pageIsZero    = 1 << 5 // the kernel's one page of zeros
+)
+
+// scanArg is struct pm_scan_arg.
+type scanArg struct {
+	size, flags, start, end, walkEnd  uint64
+	vec, vecLen, maxPages             uint64
+	inverted, mask, anyOf, returnMask uint64
+}
+
+// region is struct page_region.
+type region struct{ start, end, categories uint64 }
+
+// regions is where the kernel puts what it finds. A call of a Go tool leaves
+// some twenty regions.
+type regions struct {
+	arg  scanArg
+	list [64]region
+}
+
+// resetScan asks for the pages that are private, neither the file's nor the
+// page of zeros, and present or swapped out. The kernel stops when the list is
+// full, so the walk goes on from where it ended.
+func (m *Memory) resetScan(used int) error {
+	s := &m.found
+	base := uint64(uintptr(unsafe.Pointer(&m.bytes[0])))
+	copied := uint64(0)
+	for at, end := base, base+uint64(used); at < end; at = s.arg.walkEnd {
+		s.arg = scanArg{
+			size: uint64(unsafe.Sizeof(s.arg)), start: at, end: end,
+			vec: uint64(uintptr(unsafe.Pointer(&s.list[0]))), vecLen: uint64(len(s.list)),
+			inverted: pageIsFile | pageIsZero, mask: pageIsFile | pageIsZero,
+			anyOf: pageIsPresent | pageIsSwapped,
+		}
+		n, _, errno := unix.RawSyscall(unix.SYS_IOCTL, m.image.store.pagemap.Fd(), pagemapScan, uintptr(unsafe.Pointer(&s.arg)))
+		switch {
+		case errno != 0:
+			return errno
+		case s.arg.walkEnd <= at || n > uintptr(len(s.list)):
+			return fmt.Errorf("the kernel found %d regions up to %#x of %#x-%#x", n, s.arg.walkEnd, at, end)
+		}
+		for _, r := range s.list[:n] {
+			if copied += r.end - r.start; copied > maxCopied {
+				return m.drop(used)
+			}
+			m.restore(int(r.start-base), int(r.end-base))
+		}
+	}
+	return nil
+}
+
+// An entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+const (
+	entryBytes   = 8
+	entryFile    = 1 << 61 // also shared memory
+	entrySwapped = 1 << 62
+	entryPresent = 1 << 63
+)
+
+// resetPagemap reads the entry of every page. It does not tell the page of
+// zeros from others, so the contents do.
+func (m *Memory) resetPagemap(used int) error {
+	page := os.Getpagesize()
+	first := int64(uintptr(unsafe.Pointer(&m.bytes[0]))) / int64(page)
+	var entries [4096]byte
+	copied := 0
+	for at := 0; at < used; at += len(entries) / entryBytes * page {
+		want := entries[:min(len(entries), (used-at+page-1)/page*entryBytes)]
+		n, err := unix.Pread(int(m.image.store.pagemap.Fd()), want, (first+int64(at/page))*entryBytes)
+		if err == nil && n != len(want) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		for i := 0; i < n; i += entryBytes {
+			entry := binary.NativeEndian.Uint64(want[i:])
+			start := at + i/entryBytes*page
+			end := min(start+page, used)
+			if entry&entryFile != 0 || entry&(entrySwapped|entryPresent) == 0 || m.equal(start, end) {
+				continue
+			}
+			if copied += page; copied > maxCopied {
+				return m.drop(used)
+			}
+			m.restore(start, end)
+		}
+	}
+	return nil
+}

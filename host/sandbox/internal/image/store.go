@@ -1,0 +1,103 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Method is a way to give every call a memory that equals the image.
+type Method string
+
+// The methods, from the best to the one that works everywhere.
+const (
+	Scan    Method = "pagemap-scan"
+	Pagemap Method = "pagemap"
+	Compare Method = "compare"
+	Fresh   Method = "fresh"
+)
+
+// Methods returns the ladder, the best first.
+func Methods() []Method { return []Method{Scan, Pagemap, Compare, Fresh} }
+
+// Rung is one step of the ladder on this machine.
+type Rung struct {
+	Method Method
+	Err    error // why it does not work here; nil for the one in use
+}
+
+// Store makes images by one method. It is safe for concurrent use.
+type Store struct {
+	method  Method
+	report  []Rung
+	pagemap *os.File // of this process; nil for the methods that do not need it
+}
+
+// Open returns a store that uses the given method, or the best one that works
+// here when it is empty. A method that is asked for by name and does not work is
+// an error.
+func Open(want Method) (*Store, error) {
+	s := &Store{}
+	for _, method := range Methods() {
+		if want != "" && method != want {
+			continue
+		}
+		s.method = method
+		err := s.try()
+		s.report = append(s.report, Rung{method, err})
+		if err == nil {
+			return s, nil
+		}
+	}
+	if len(s.report) == 0 {
+		return nil, fmt.Errorf("image: there is no method %q: %q are all", want, Methods())
+	}
+	return nil, errors.Join(fmt.Errorf("image: %s: %w", want, s.report[0].Err), s.Close())
+}
+
+// Method returns the method in use.
+func (s *Store) Method() Method { return s.method }
+
+// Report returns the rungs that were tried, the last of which is in use.
+func (s *Store) Report() []Rung { return s.report }
+
+// Close lets go of what the store needs to reset memories. Nothing that it made
+// may be used afterwards.
+func (s *Store) Close() error {
+	if s.pagemap == nil {
+		return nil
+	}
+	return s.pagemap.Close()
+}
+
+// Image is the contents that the memories of a module begin with.
+type Image struct {
+	store    *Store
+	contents []byte // nobody writes it; for mapped methods nobody can
+	limit    int    // bytes of a memory's reservation
+	fd       int    // of the sealed file; -1 without one
+}
+
+// Seal makes an image of a copy of contents. Its memories can grow to limit
+// bytes. Both lengths are multiples of the system's page size.
+func (s *Store) Seal(contents []byte, limit uint64) (*Image, error) {
+	i := &Image{store: s, limit: int(limit), fd: -1}
+	switch {
+	case limit < uint64(len(contents)):
+		return nil, fmt.Errorf("image: contents of %d bytes, more than the limit of %d", len(contents), limit)
+	case s.method == Fresh:
+		i.contents = append([]byte(nil), contents...)
+		return i, nil
+	}
+	if err := i.seal(contents); err != nil {
+		return nil, errors.Join(fmt.Errorf("image: %w", err), i.Close())
+	}
+	return i, nil
+}
+
+// Contents returns the image's bytes. They must not be written, nor read after
+// Close.
+func (i *Image) Contents() []byte { return i.contents }
+
+// Mapped reports whether Map works: whether the method is not Fresh.
+func (i *Image) Mapped() bool { return i.store.method != Fresh }
