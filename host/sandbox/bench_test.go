@@ -37,26 +37,49 @@ func BenchmarkLoadGo(b *testing.B) {
 	})
 }
 
+// BenchmarkCall is a whole call, at each rung of the ladder. The world answers
+// nothing, and nothing is verified.
 func BenchmarkCall(b *testing.B) {
-	guests := map[string]struct {
-		m     *Module
+	guests := []struct {
+		name  string
+		wasm  []byte
 		input []byte
 	}{
-		"tiny": {load(b, compiler(), tiny(output("executed")).Bytes(), Limits{}), []byte("x")},
-		"go":   {goTool(b, false), envelope("echo", `{"city":"Berlin"}`)},
+		{"tiny", tiny(output("executed")).Bytes(), []byte("x")},
+		{"go", goGuest(b, "tool"), envelope("echo", `{"city":"Berlin"}`)},
 	}
-	for name, g := range guests {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var meter event.Meter
-			for b.Loop() {
-				result, err := g.m.Call(b.Context(), Call{Tool: "echo", Input: g.input}, &world{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				meter = result.Meter
-			}
-			b.ReportMetric(float64(meter.Fuel), "fuel/op")
-		})
+	for _, reset := range []Reset{ResetScan, ResetPagemap, ResetCompare, ResetFresh} {
+		e, err := New(b.Context(), Config{Reset: reset})
+		if err != nil {
+			b.Logf("SKIPPED: %v", err)
+			continue
+		}
+		for _, g := range guests {
+			m := load(b, e, g.wasm, Limits{})
+			b.Run(g.name+"/"+string(reset), func(b *testing.B) { benchmarkCall(b, m, g.input) })
+			b.Run(g.name+"/"+string(reset)+"/parallel", func(b *testing.B) {
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if _, err := m.Call(b.Context(), Call{Tool: "echo", Input: g.input}, &world{}); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			})
+		}
 	}
+}
+
+func benchmarkCall(b *testing.B, m *Module, input []byte) {
+	b.ReportAllocs()
+	var meter event.Meter
+	w := &world{}
+	for b.Loop() {
+		result, err := m.Call(b.Context(), Call{Tool: "echo", Input: input}, w)
+		if err != nil {
+			b.Fatal(err)
+		}
+		meter = result.Meter
+	}
+	b.ReportMetric(float64(meter.Fuel), "fuel/op")
 }

@@ -1,32 +1,132 @@
 package sandbox
 
 import (
+	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/tetratelabs/wazero"
 )
 
-// openCache opens a folder of compiled code. Its entries are named after the
-// rewritten bytes; the folders in between name the cost table, the engine's
-// version and the processor (the engine adds the last two), so that no upgrade
-// ever runs what an older one compiled.
-func openCache(dir string) (wazero.CompilationCache, error) {
+// cache is where compiled code is kept. Every module has a folder of its own,
+// named after its rewritten bytes. So a compiler that a module has taken over
+// can spoil the code of that module and of no other.
+type cache struct {
+	root      string // "" for none
+	temporary bool   // it goes with the engine
+}
+
+// openCache opens a folder of compiled code. Without one, but when code comes
+// from another process, a folder is made that lives as long as the engine.
+func openCache(dir string, needed bool) (cache, error) {
+	switch {
+	case dir == "" && needed:
+		dir, err := os.MkdirTemp("", "starling-code-")
+		if err != nil {
+			return cache{}, fmt.Errorf("sandbox: a folder for compiled code: %w", err)
+		}
+		return cache{dir, true}, nil
+	case dir == "":
+		return cache{}, nil
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
+		return cache{}, fmt.Errorf("sandbox: compilation cache: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
+		return cache{}, fmt.Errorf("sandbox: compilation cache: %w", err)
 	}
 	if err := checkPrivate(info); err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
+		return cache{}, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
 	}
-	cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion)))
+	return cache{root: dir}, nil
+}
+
+func (c cache) close() error {
+	if !c.temporary {
+		return nil
+	}
+	return os.RemoveAll(c.root)
+}
+
+// folder is where a module's code is, or would be; "" without a cache. The
+// path names the cost table, and in it the engine makes a folder that names its
+// own version and the processor, so that no upgrade runs what an older one
+// compiled.
+func (c cache) folder(rewritten []byte) string {
+	if c.root == "" {
+		return ""
+	}
+	digest := chain.Sum(rewritten)
+	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
+}
+
+// fill has another process compile a module, unless its code is there. That
+// process gets an empty folder; what it leaves becomes the module's when it has
+// ended well.
+func (c cache) fill(ctx context.Context, rewritten []byte, compile func(context.Context, []byte, string) error) error {
+	folder := c.folder(rewritten)
+	if hasFiles(folder) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
+		return fmt.Errorf("sandbox: compilation cache: %w", err)
+	}
+	work, err := os.MkdirTemp(filepath.Dir(folder), "compiling-")
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
+		return fmt.Errorf("sandbox: compilation cache: %w", err)
 	}
-	return cache, nil
+	defer os.RemoveAll(work)
+	if err := compile(ctx, rewritten, work); err != nil {
+		return err
+	}
+	if !hasFiles(work) {
+		return errors.New("sandbox: the compiler left no code")
+	}
+	// What is in the way is an older engine's, or another process was faster.
+	if err := os.Rename(work, folder); err != nil && !hasFiles(folder) {
+		return fmt.Errorf("sandbox: compilation cache: %w", err)
+	}
+	return nil
+}
+
+// hasFiles reports whether there is a file below dir.
+func hasFiles(dir string) bool {
+	found := errors.New("found")
+	return filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			return found
+		}
+		return err
+	}) == found
+}
+
+// Compile compiles a rewritten module into the folder dir, and nothing else. It
+// is what a process does that [Config].Compile starts.
+func Compile(ctx context.Context, rewritten []byte, dir string) error {
+	r, code, err := newRuntime(ctx, false, dir)
+	if err != nil {
+		return err
+	}
+	_, err = r.CompileModule(ctx, rewritten)
+	return errors.Join(err, r.Close(ctx), code.Close(ctx))
+}
+
+// newRuntime returns a runtime that keeps its code in dir, unless that is empty.
+func newRuntime(ctx context.Context, interpreter bool, dir string) (wazero.Runtime, wazero.CompilationCache, error) {
+	config := runtimeConfig(interpreter)
+	code := wazero.NewCompilationCache()
+	if dir != "" {
+		var err error
+		if code, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
+			return nil, nil, fmt.Errorf("sandbox: compilation cache: %w", err)
+		}
+	}
+	return wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(code)), code, nil
 }

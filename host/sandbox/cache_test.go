@@ -59,14 +59,15 @@ func TestCacheServesASecondEngine(t *testing.T) {
 		}
 		e.Close(context.Background())
 	}
-	entries, _ := filepath.Glob(filepath.Join(dir, "cost-table-1", "wazero-*", "*"))
+	entries, _ := filepath.Glob(filepath.Join(dir, "cost-table-1", "*", "wazero-*", "*"))
 	if len(entries) != 1 {
 		t.Errorf("entries %v, want one", entries)
 	}
 }
 
-// TestOneModuleLoadedManyTimesAtOnce: the engine hands a module that it finds
-// in the cache folder to a second caller before it has finished with it.
+// TestOneModuleLoadedManyTimesAtOnce: with one runtime for all modules, the
+// engine would hand a module that it finds in the cache folder to a second
+// caller before it has finished with it.
 func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	slow := tiny(output("executed"))

@@ -1,10 +1,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
@@ -49,7 +49,7 @@ type Result struct {
 	Meter event.Meter
 }
 
-// Call makes one call, in an instance of its own.
+// Call makes one call, in a sandbox that equals that of every other call.
 //
 // The error matches the class of its cause in package tool: ErrPanicked (the
 // guest trapped, broke the contract, or is a tool that exited), ErrFuel,
@@ -59,86 +59,146 @@ type Result struct {
 // text says is determined by the module, the input and the effects, so it is
 // the same on replay; errors that begin with "sandbox:" are the host's own.
 func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, error) {
-	leave, err := m.enter()
+	if !m.enter() {
+		return Result{}, ErrClosed
+	}
+	defer m.leave()
+	var p *probed
+	if c.Probe != nil {
+		p = &probed{}
+		c.Probe(p.meter)
+	}
+	if err := m.refuses(ctx, c); err != nil {
+		return Result{}, err
+	}
+	if m.start.failure != nil {
+		p.fail(m.start.meter)
+		return Result{Meter: m.start.meter}, m.start.failure
+	}
+	return m.call(ctx, c, imports, p)
+}
+
+// refuses returns why a call ends before it begins.
+func (m *Module) refuses(ctx context.Context, c Call) error {
+	switch {
+	case uint64(len(c.Input)) > m.limits.InputBytes:
+		return fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(c.Input), m.limits.InputBytes)
+	case c.StopErr != nil && c.StopAt == 0:
+		return c.StopErr
+	case ctx.Err() != nil:
+		return tool.ErrCancelled
+	}
+	return nil
+}
+
+func (m *Module) call(ctx context.Context, c Call, imports Imports, p *probed) (r Result, err error) {
+	s, err := m.begin()
 	if err != nil {
 		return Result{}, err
 	}
-	defer leave()
-	ctx, cancel := m.deadline(ctx, c)
-	defer cancel()
-	s := newSession(m.limits)
-	s.name = c.Tool
+	defer func() {
+		p.end()
+		if broken := m.end(s); broken != nil {
+			r, err = Result{}, broken
+		}
+	}()
+	s.unseal()
+	s.name, s.imports = c.Tool, imports
 	s.stopAt, s.stop = c.StopAt, c.StopErr
-	defer s.close(ctx)
-	if c.Probe != nil {
-		c.Probe(s.meter)
+	s.attend(ctx, !c.NoTimeout)
+	s.allow(m.limits.Fuel)
+	p.begin(s)
+	if m.abi == abi.Command {
+		r.Output, err = s.runCommand(c.Input)
+	} else {
+		r.Output, err = s.execute(c.Input)
 	}
-	output, err := m.call(context.WithValue(ctx, sessionKey{}, s), s, c, imports)
-	return Result{Output: output, Meter: s.meter()}, err
+	r.Meter = s.meter()
+	return r, err
 }
 
-func (m *Module) call(ctx context.Context, s *session, c Call, imports Imports) ([]byte, error) {
-	switch {
-	case uint64(len(c.Input)) > m.limits.InputBytes:
-		return nil, fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(c.Input), m.limits.InputBytes)
-	case s.stop != nil && s.stopAt == 0:
-		return nil, s.stop
-	case ctx.Err() != nil:
-		return nil, s.interruption(ctx)
-	}
-	if err := m.ready(ctx, s); err != nil {
+// begin returns the session of a new call, still sealed.
+func (m *Module) begin() (*session, error) {
+	i, err := m.acquire()
+	if err != nil {
 		return nil, err
 	}
-	s.open(imports)
-	s.attended = true
-	s.allow(m.limits.Fuel)
-	if m.abi == abi.Command {
-		return s.runCommand(ctx, c.Input)
+	i.session = session{instance: i, limits: m.limits, clock: m.start.clock}
+	return &i.session, nil
+}
+
+// end gives the instance of a call back.
+func (m *Module) end(s *session) error {
+	s.close()
+	return m.giveBack(s.instance)
+}
+
+// probed is what a call's probe reads: the meter while the call is in progress,
+// and then the last reading, since the instance serves other calls. Nil when
+// the call has no probe.
+type probed struct {
+	live *session
+	last event.Meter
+}
+
+func (p *probed) begin(s *session) {
+	if p != nil {
+		p.live = s
 	}
-	return s.execute(ctx, c.Input)
+}
+
+func (p *probed) end() {
+	if p != nil && p.live != nil {
+		p.last, p.live = p.live.meter(), nil
+	}
+}
+
+func (p *probed) fail(m event.Meter) {
+	if p != nil {
+		p.last = m
+	}
+}
+
+func (p *probed) meter() event.Meter {
+	if p.live != nil {
+		return p.live.meter()
+	}
+	return p.last
 }
 
 // Describe returns the document of starling_describe. The guest is sealed
 // while it writes it: a description is a function of the module's bytes.
-func (m *Module) Describe(ctx context.Context) ([]byte, error) {
+func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 	if m.abi != abi.Version {
 		return nil, errors.New("sandbox: a WASI command has no description")
 	}
-	leave, err := m.enter()
+	if !m.enter() {
+		return nil, ErrClosed
+	}
+	defer m.leave()
+	if m.start.failure != nil {
+		return nil, m.start.failure
+	}
+	s, err := m.begin()
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	ctx, cancel := m.deadline(ctx, Call{})
-	defer cancel()
-	s := newSession(m.limits)
-	defer s.close(ctx)
-	ctx = context.WithValue(ctx, sessionKey{}, s)
-	if err := m.ready(ctx, s); err != nil {
-		return nil, err
-	}
-	s.attended = true
+	defer func() { err = cmp.Or(m.end(s), err) }()
+	m.start.seal(s)
+	s.attend(ctx, true)
 	s.allow(m.limits.Fuel)
-	packed, err := s.invoke(ctx, abi.ExportDescribe)
+	packed, err := s.invoke(abi.ExportDescribe)
 	if err != nil {
 		return nil, s.exited(err)
 	}
 	return s.document(abi.ExportDescribe, packed)
 }
 
-// deadline puts the call's own deadline on the caller's context.
-func (m *Module) deadline(ctx context.Context, c Call) (context.Context, context.CancelFunc) {
-	if c.NoTimeout {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, time.Duration(m.limits.TimeoutMs)*time.Millisecond, errDeadline)
-}
-
 // execute is a call of a starling:v1 tool: ask for room, write the input
 // there, execute, copy the output.
-func (s *session) execute(ctx context.Context, input []byte) ([]byte, error) {
+func (s *session) execute(input []byte) ([]byte, error) {
 	length := uint32(len(input))
-	result, err := s.invoke(ctx, abi.ExportAlloc, uint64(length))
+	result, err := s.invoke(abi.ExportAlloc, uint64(length))
 	if err != nil {
 		return nil, s.exited(err)
 	}
@@ -147,7 +207,7 @@ func (s *session) execute(ctx context.Context, input []byte) ([]byte, error) {
 		return nil, s.failure(tool.ErrPanicked, outside("what "+abi.ExportAlloc+" returned", address, length))
 	}
 	s.copyIn(address, input)
-	packed, err := s.invoke(ctx, abi.ExportExecute, uint64(address), uint64(length))
+	packed, err := s.invoke(abi.ExportExecute, uint64(address), uint64(length))
 	if err != nil {
 		return nil, s.exited(err)
 	}
@@ -178,9 +238,9 @@ func (s *session) exited(err error) error {
 // runCommand is a call of a WASI command: it reads the input on fd 0 and
 // writes the output on fd 1, and has succeeded when it returns or exits with
 // code zero.
-func (s *session) runCommand(ctx context.Context, input []byte) ([]byte, error) {
+func (s *session) runCommand(input []byte) ([]byte, error) {
 	s.stdin, s.stdout = input, []byte{}
-	_, err := s.invoke(ctx, abi.ExportStart)
+	_, err := s.invoke(abi.ExportStart)
 	if e, ok := errors.AsType[*exit](err); ok {
 		err = nil
 		if e.code != 0 {

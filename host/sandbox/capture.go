@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -29,6 +30,13 @@ func (c *capture) write(p []byte) {
 	if len(c.tail) > 4*excerptTail { // now and then, not at each write
 		c.tail = append(c.tail[:0], c.tail[len(c.tail)-excerptTail:]...)
 	}
+}
+
+// clone returns a copy that can be written to on its own.
+func (c *capture) clone() capture {
+	other := *c
+	other.head, other.tail = slices.Clip(c.head), slices.Clone(c.tail)
+	return other
 }
 
 // text returns what is kept, as valid UTF-8 and not longer than the limit.

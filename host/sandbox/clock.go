@@ -10,6 +10,10 @@ const maxMono = 1 << 62
 // sealedTime is the time of day while a guest is sealed: 2000-01-01T00:00:00Z.
 const sealedTime = 946_684_800_000_000_000
 
+// sealedName is args[0] while a guest is sealed: a module is started once for
+// all of its tools.
+const sealedName = "tool"
+
 // sealedSeed is the key of the generator while a guest is sealed.
 var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
 

@@ -17,14 +17,26 @@
 //
 // # The path of a module
 //
-//	Engine.Load   gate and rewrite (host/rewrite), exports of the contract, compile
-//	Module.Call   fresh instance -> sealed start-up -> input -> execute -> output -> instance dropped
+//	Engine.Load   gate and rewrite (host/rewrite), exports of the contract, compile, sealed start-up -> start
+//	Module.Call   instance at the start -> input -> execute -> output -> instance put back to the start
 //
-// A session is the host's side of one call. It travels in the context, so the
-// host functions are registered once for all calls. It begins sealed: start
-// function, _initialize and starling_warmup run with constant clock and
-// randomness and without effects, so what they leave is a function of the
-// module alone. Then it is opened, and the call proper runs.
+// A session is the host's side of one call; the context of its instance leads
+// the host functions to it, so that they are registered once. Start function,
+// _initialize and starling_warmup run sealed, with constant clock and randomness
+// and without effects, so what they leave is a function of the module alone. It
+// is kept as the module's start: an image of the memory, the globals, and where
+// the virtual clock stood. That, and not a new instance, is what every call
+// begins with.
+//
+// # Why a used instance is as good as a new one
+//
+// An instance can change its memory and its mutable globals and nothing else:
+// the gate has no instruction for tables or segments, the module holds no
+// descriptors, and what the host keeps for a call is made for the call. The
+// rewriter exports every mutable global, and package image finds every page that
+// was written. The memory's length is put back too. An instance whose code did
+// not return by itself is closed instead of trusted. Config.VerifyEvery compares
+// all of it with the start.
 //
 // # How a call ends
 //

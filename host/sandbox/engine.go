@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox/internal/image"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
@@ -22,7 +25,8 @@ const features = api.CoreFeaturesV2 &^ api.CoreFeatureSIMD
 var ErrClosed = errors.New("sandbox: closed")
 
 // Config says how modules are executed. The zero value compiles to machine
-// code and keeps it in memory only.
+// code, keeps it in memory only, and resets instances in the best way that
+// works on this machine.
 type Config struct {
 	// Interpreter executes modules in an interpreter. It computes the same
 	// bytes with the same fuel, some thirty times slower and with at most 2000
@@ -36,73 +40,117 @@ type Config struct {
 	// folder that anyone but this user could have written to is refused. Empty:
 	// no cache.
 	CacheDir string
+
+	// Compile, unless it is nil, compiles a module whose code is not in the
+	// cache, somewhere else: it must do what [Compile] does, in a process that
+	// may die of it. The interpreter does not use it. Nil: modules are compiled
+	// in this process, where nothing bounds the time and memory of it but the
+	// gate.
+	Compile func(ctx context.Context, rewritten []byte, dir string) error
+
+	// Reset is how instances are made pristine between calls. Empty: the best
+	// method that works here, see [Engine.Resets].
+	Reset Reset
+
+	// VerifyEvery has every so many resets compared with the module's start,
+	// memory and all. A difference, which no module should be able to bring
+	// about, is an error of the call. Zero: never.
+	VerifyEvery uint64
 }
 
-// Engine compiles modules. It is safe for concurrent use.
+// Reset is a way to make a used instance pristine.
+type Reset = image.Method
+
+// The ways, from the best to the one that works everywhere.
+const (
+	ResetScan    = image.Scan    // the pages that PAGEMAP_SCAN lists are copied back (Linux 6.7)
+	ResetPagemap = image.Pagemap // the same from /proc/self/pagemap
+	ResetCompare = image.Compare // all pages are compared, or dropped when there are many
+	ResetFresh   = image.Fresh   // every call has a new instance
+)
+
+// Rung is one of these ways on this machine: why it does not work, or nil.
+type Rung = image.Rung
+
+// Engine loads modules. It is safe for concurrent use.
 type Engine struct {
-	runtime wazero.Runtime
-	cache   wazero.CompilationCache // nil without Config.CacheDir
-	life    lifetime
+	interpreter bool
+	compile     func(ctx context.Context, rewritten []byte, dir string) error
+	verify      uint64
+	store       *image.Store
+	cache       cache
+	life        lifetime
+	idle        atomic.Int64 // instances in the pools of all modules
 
 	// compiling is held while a module is compiled, by the first byte of its
-	// digest: wazero finds a module in the cache folder, shows it to other
-	// callers, and only then makes the code by which it is entered. So one
-	// module is compiled once at a time, and different ones mostly together.
+	// digest: whoever asks for the same one meanwhile finds it in the cache.
 	compiling [256]sync.Mutex
+
+	mu      sync.Mutex
+	modules map[*Module]bool // that are not closed
 }
 
 // New starts an engine. It fails when this machine has no compiler and
 // Config.Interpreter is not set, or when the cache folder is not safe.
-func New(ctx context.Context, c Config) (_ *Engine, err error) {
-	// The engine panics on a machine that it has no compiler for.
+func New(ctx context.Context, c Config) (*Engine, error) {
+	e := &Engine{interpreter: c.Interpreter, verify: c.VerifyEvery, modules: map[*Module]bool{}}
+	if !c.Interpreter {
+		if err := compilerWorks(ctx); err != nil {
+			return nil, err
+		}
+		e.compile = c.Compile
+	}
+	var err error
+	if e.store, err = image.Open(c.Reset); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	if e.cache, err = openCache(c.CacheDir, e.compile != nil); err != nil {
+		return nil, errors.Join(err, e.store.Close())
+	}
+	return e, nil
+}
+
+// Resets returns the ways of resetting that were tried, the best first; the
+// last one is in use.
+func (e *Engine) Resets() []Rung { return e.store.Report() }
+
+// compilerWorks reports whether the engine has a compiler for this machine. It
+// panics when it has none.
+func compilerWorks(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("sandbox: the compiler does not support this machine (%v): use the interpreter", v)
 		}
 	}()
-	e := &Engine{}
-	if c.CacheDir != "" {
-		if e.cache, err = openCache(c.CacheDir); err != nil {
-			return nil, err
-		}
-	}
-	e.runtime = wazero.NewRuntimeWithConfig(ctx, e.config(c))
-	if err := e.registerHost(ctx); err != nil {
-		return nil, errors.Join(err, e.Close(ctx))
-	}
-	return e, nil
+	return wazero.NewRuntimeWithConfig(ctx, runtimeConfig(false)).Close(ctx)
 }
 
-// config chooses the engine by name: left to itself wazero falls back to its
-// interpreter without a word. Closing on context end stays off, because it
+// runtimeConfig chooses the engine by name: left to itself wazero falls back to
+// its interpreter without a word. Closing on context end stays off, because it
 // checks loops only, misses call trees without one, and costs several times
 // what fuel does.
-func (e *Engine) config(c Config) wazero.RuntimeConfig {
+func runtimeConfig(interpreter bool) wazero.RuntimeConfig {
 	config := wazero.NewRuntimeConfigCompiler()
-	if c.Interpreter {
+	if interpreter {
 		config = wazero.NewRuntimeConfigInterpreter()
 	}
-	config = config.
+	return config.
 		WithCoreFeatures(features).
 		WithMemoryLimitPages(maxMemoryPages). // a module's own maximum is below; see Load
 		WithCloseOnContextDone(false).
 		WithDebugInfoEnabled(false)
-	if e.cache != nil {
-		config = config.WithCompilationCache(e.cache)
-	}
-	return config
 }
 
 // registerHost provides the modules that a guest may import from. They keep no
-// state: what a call needs is in the call's context.
-func (e *Engine) registerHost(ctx context.Context) error {
+// state: what a call needs is in the instance's context.
+func registerHost(ctx context.Context, r wazero.Runtime) error {
 	modules := map[string][]hostFunc{
 		abi.Version:          starlingFuncs,
 		abi.WASIModule:       wasiFuncs,
 		rewrite.RefillModule: fuelFuncs,
 	}
 	for name, functions := range modules {
-		builder := e.runtime.NewHostModuleBuilder(name)
+		builder := r.NewHostModuleBuilder(name)
 		for _, f := range functions {
 			t, _ := rewrite.ImportType(name, f.name) // refill, which no guest may ask for, is () -> ()
 			builder.NewFunctionBuilder().WithGoFunction(f, engineTypes(t.Params), engineTypes(t.Results)).Export(f.name)
@@ -114,16 +162,35 @@ func (e *Engine) registerHost(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls in progress and releases all machine code.
+// Close waits for the calls in progress and releases all modules.
 func (e *Engine) Close(ctx context.Context) error {
 	if !e.life.end() {
 		return nil
 	}
-	err := e.runtime.Close(ctx)
-	if e.cache != nil {
-		err = errors.Join(err, e.cache.Close(ctx))
+	var err error
+	for m := range e.open() {
+		err = errors.Join(err, m.Close(ctx))
 	}
-	return err
+	return errors.Join(err, e.cache.close(), e.store.Close())
+}
+
+func (e *Engine) add(m *Module) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.modules[m] = true
+}
+
+func (e *Engine) remove(m *Module) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.modules, m)
+}
+
+// open returns the modules that are not closed.
+func (e *Engine) open() map[*Module]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.modules)
 }
 
 // lifetime lets Close wait for users and turn later ones away. Unlike a

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 
@@ -27,24 +26,7 @@ const (
 
 // fuelFuncs is what a rewritten module imports beside what it asked for.
 var fuelFuncs = []hostFunc{
-	{rewrite.RefillName, func(ctx context.Context, s *session, _ args) uint64 { s.refill(ctx); return 0 }},
-}
-
-// bindMeter finds the globals that the rewriter added.
-func (i *instance) bindMeter() error {
-	for name, global := range map[string]*mutableGlobal{
-		rewrite.GlobalFuel:    &i.fuel,
-		rewrite.GlobalLimit:   &i.limit,
-		rewrite.GlobalDepth:   &i.depth,
-		rewrite.GlobalRefused: &i.refused,
-	} {
-		g, ok := i.module.ExportedGlobal(name).(mutableGlobal)
-		if !ok {
-			return fmt.Errorf("sandbox: the rewritten module does not export %s", name)
-		}
-		*global = g
-	}
-	return nil
+	{rewrite.RefillName, func(s *session, _ args) uint64 { s.refill(); return 0 }},
 }
 
 // allow starts the count at zero with a new budget.
@@ -72,15 +54,15 @@ func (s *session) nextLimit(used uint64) uint64 {
 // go on for a slice. The count grows between any two checks, so "the first
 // check above stopAt-1" names the one check that saw stopAt when the call was
 // recorded, whatever the slices were then.
-func (s *session) refill(ctx context.Context) {
+func (s *session) refill() {
 	used := s.instance.fuel.Get()
 	switch {
 	case used > s.budget:
 		s.end(fmt.Errorf("%w: more than %d units", tool.ErrFuel, s.budget))
 	case s.stop != nil && used >= s.stopAt:
 		s.end(s.stop)
-	case s.attended && ctx.Err() != nil:
-		s.end(s.interruption(ctx))
+	case s.attended && s.over():
+		s.end(s.interruption())
 	}
 	runtime.Gosched()
 	s.instance.limit.Set(s.nextLimit(used))
@@ -90,13 +72,13 @@ func (s *session) refill(ctx context.Context) {
 // memory to the count, and is a check like those in the module. Without it a
 // guest could have the host fill its memory with random bytes all day for the
 // price of a few instructions.
-func (s *session) charge(ctx context.Context, bytes uint64) {
+func (s *session) charge(bytes uint64) {
 	if bytes == 0 {
 		return // the count has to grow between two checks
 	}
 	used := s.instance.fuel.Get() + bytes
 	s.instance.fuel.Set(used)
 	if used > s.instance.limit.Get() {
-		s.refill(ctx)
+		s.refill()
 	}
 }

@@ -55,7 +55,7 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 		{tool: "maps", input: `null`, output: `{"output":[[`},
 		{tool: "goroutines", input: `null`, output: `,2470]}`},
 		{tool: "garbage", input: `null`, effects: []string{"now"}, output: `{"output":20}`},
-		{tool: "world", input: `null`, effects: []string{"now"}, output: "[\"[world]\",\"[]\",\"\","},
+		{tool: "world", input: `null`, effects: []string{"now"}, output: "[\"[tool]\",\"[]\",\"\","},
 		{tool: "print", input: `null`, output: `[0,"EOF"]`, log: "to the log\nto the log as well\nnot \uFFFD text\n"},
 		{tool: "flood", input: `null`, output: `{"output":null}`, log: "line 0\nline 1\n"},
 		{tool: "fetch", input: `"GET http://h/ HTTP/1.1\r\n\r\n"`, effects: []string{"http"}, output: `[40,"HTTP/1.1 200 OK\r\n`},

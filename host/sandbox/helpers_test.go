@@ -56,8 +56,8 @@ func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
 }
 
 var (
-	compiler    = sync.OnceValue(func() *Engine { return mustEngine(Config{}) })
-	interpreter = sync.OnceValue(func() *Engine { return mustEngine(Config{Interpreter: true}) })
+	compiler    = sync.OnceValue(func() *Engine { return mustEngine(Config{VerifyEvery: 1}) })
+	interpreter = sync.OnceValue(func() *Engine { return mustEngine(Config{Interpreter: true, VerifyEvery: 1}) })
 )
 
 func mustEngine(c Config) *Engine {

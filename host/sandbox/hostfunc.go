@@ -11,7 +11,7 @@ import (
 // ([rewrite.ImportType]), so that the two cannot differ.
 type hostFunc struct {
 	name string
-	do   func(ctx context.Context, s *session, a args) uint64
+	do   func(s *session, a args) uint64
 }
 
 // args are a host function's parameters as the engine hands them over.
@@ -21,11 +21,10 @@ type args []uint64
 // of the slot; the interpreter does not.
 func (a args) u32(i int) uint32 { return uint32(a[i]) }
 
-// Call implements api.GoFunction. The session travels in the context, because
-// one host function serves all calls.
+// Call implements api.GoFunction. The instance travels in the context, because
+// one host function serves all of them.
 func (f hostFunc) Call(ctx context.Context, stack []uint64) {
-	s := ctx.Value(sessionKey{}).(*session)
-	result := f.do(ctx, s, stack)
+	result := f.do(&ctx.Value(instanceKey{}).(*instance).session, stack)
 	if len(stack) > 0 { // room for a result; ignored when the type has none
 		stack[0] = result
 	}

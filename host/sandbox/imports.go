@@ -37,23 +37,23 @@ var starlingFuncs = []hostFunc{
 	{abi.ImportHTTP, importHTTP},
 }
 
-func importNow(ctx context.Context, s *session, _ args) uint64 {
-	return uint64(s.now(ctx, "starling:v1.now"))
+func importNow(s *session, _ args) uint64 {
+	return uint64(s.now("starling:v1.now"))
 }
 
 // now asks for the time of day, and keeps the virtual clock from running
 // behind an answer that the guest has seen.
-func (s *session) now(ctx context.Context, name string) int64 {
+func (s *session) now(name string) int64 {
 	s.effect(name, 8)
-	t := cross(s, func() int64 { return s.imports.Now(ctx) })
+	t := cross(s, func() int64 { return s.imports.Now(s.outside()) })
 	s.clock.run(s.instance.fuel.Get())
 	s.clock.observe(t)
 	return t
 }
 
-func importRandom(ctx context.Context, s *session, _ args) uint64 {
+func importRandom(s *session, _ args) uint64 {
 	s.effect("starling:v1.random", 8)
-	return cross(s, func() uint64 { return s.imports.Random(ctx) })
+	return cross(s, func() uint64 { return s.imports.Random(s.outside()) })
 }
 
 // held is an answer of http that the guest has not fetched yet. There is one
@@ -65,24 +65,24 @@ type held struct {
 
 // importHTTP makes one exchange, or with an empty request fetches what the
 // last one left.
-func importHTTP(ctx context.Context, s *session, a args) uint64 {
+func importHTTP(s *session, a args) uint64 {
 	request, length, buf, capacity := a.u32(0), a.u32(1), a.u32(2), a.u32(3)
-	s.charge(ctx, uint64(length))
+	s.charge(uint64(length))
 	// Both areas are checked before anything happens: a wrong address must not
 	// cost the guest the answer to a request that has been sent.
 	s.need("http: the request", request, length)
 	s.need("http: the buffer", buf, capacity)
 	if length == 0 {
-		return uint64(s.fetch(ctx, buf, capacity))
+		return uint64(s.fetch(buf, capacity))
 	}
-	return uint64(s.exchange(ctx, request, length, buf, capacity))
+	return uint64(s.exchange(request, length, buf, capacity))
 }
 
-func (s *session) exchange(ctx context.Context, request, length, buf, capacity uint32) int64 {
+func (s *session) exchange(request, length, buf, capacity uint32) int64 {
 	s.effect("starling:v1.http", uint64(length))
 	message := s.copyOut(request, length)
 	answer := cross(s, func() held {
-		data, status := s.imports.HTTP(ctx, message)
+		data, status := s.imports.HTTP(s.outside(), message)
 		return held{data, status}
 	})
 	s.held = &answer
@@ -90,19 +90,19 @@ func (s *session) exchange(ctx context.Context, request, length, buf, capacity u
 	if answer.status != 0 {
 		return int64(answer.status)
 	}
-	return s.fetch(ctx, buf, capacity)
+	return s.fetch(buf, capacity)
 }
 
 // fetch writes the held answer into the guest's buffer and lets go of it. When
 // it does not fit, nothing is written and it stays. Either way the guest
 // learns its length.
-func (s *session) fetch(ctx context.Context, buf, capacity uint32) int64 {
+func (s *session) fetch(buf, capacity uint32) int64 {
 	if s.held == nil {
 		return int64(abi.StatusNothingHeld)
 	}
 	length := len(s.held.data)
 	if length <= int(capacity) {
-		s.charge(ctx, uint64(length))
+		s.charge(uint64(length))
 		s.copyIn(buf, s.held.data)
 		s.held = nil
 	}

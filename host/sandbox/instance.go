@@ -2,20 +2,172 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox/internal/image"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
-type mutableGlobal = api.MutableGlobal
-
-// instance is one module in memory. A call has one of its own and nothing
-// outlives it.
+// instance is one module in memory. It serves one call at a time, and between
+// two calls it is put back to the module's start, so that it makes no
+// difference whether a call has a used instance or a new one.
 type instance struct {
-	module                      api.Module
-	memory                      api.Memory
-	fuel, limit, depth, refused mutableGlobal
+	module  api.Module
+	memory  api.Memory
+	mapping *image.Memory // nil when the engine's own allocator provides the memory
+
+	fuel, limit, depth, refused api.MutableGlobal
+	globals                     []api.MutableGlobal // the module's own, then the four
+
+	functions map[string]api.Function // by export; those that have been called
+	stack     [2]uint64               // parameters and result of one call
+	ctx       context.Context         // leads host functions to the instance
+
+	session session
+	spoiled bool // its code was ended from within; it is never used again
+}
+
+// instanceKey is the key of the context of an instance.
+type instanceKey struct{}
+
+// metered are the globals that the rewriter adds, in the order in which an
+// instance keeps them.
+var metered = []string{rewrite.GlobalFuel, rewrite.GlobalLimit, rewrite.GlobalDepth, rewrite.GlobalRefused}
+
+// instanceConfig makes instances that have no name, so that no module can
+// import from another, and that run nothing by themselves. The engine would
+// seed a random source of its own at each instance, at half the price of the
+// instance; no function that we offer reads it.
+var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
+
+type noRandom struct{}
+
+func (noRandom) Read([]byte) (int, error) {
+	return 0, errors.New("sandbox: the engine has no randomness of its own")
+}
+
+// newInstance makes an instance whose memory begins as the image, or empty
+// where images cannot be mapped.
+func (m *Module) newInstance(from *image.Image) (*instance, error) {
+	ctx := context.Background()
+	i := &instance{functions: map[string]api.Function{}}
+	if from.Mapped() {
+		var err error
+		if i.mapping, err = from.Map(); err != nil {
+			return nil, fmt.Errorf("sandbox: no memory for an instance: %w", err)
+		}
+		ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
+			func(uint64, uint64) experimental.LinearMemory { return i.mapping }))
+	}
+	module, err := m.runtime.InstantiateModule(ctx, m.compiled, instanceConfig)
+	if err != nil {
+		if i.mapping != nil {
+			i.mapping.Free()
+		}
+		return nil, fmt.Errorf("sandbox: the engine cannot instantiate the module: %w", err)
+	}
+	i.module, i.memory = module, module.Memory()
+	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
+	if err := i.bindGlobals(m.globals); err != nil {
+		i.discard()
+		return nil, err
+	}
+	return i, nil
+}
+
+// bindGlobals finds the globals that make up the state of an instance.
+func (i *instance) bindGlobals(own []string) error {
+	for _, names := range [][]string{own, metered} {
+		for _, name := range names {
+			g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
+			if !ok {
+				return fmt.Errorf("sandbox: the rewritten module does not export %s", name)
+			}
+			i.globals = append(i.globals, g)
+		}
+	}
+	last := i.globals[len(own):]
+	i.fuel, i.limit, i.depth, i.refused = last[0], last[1], last[2], last[3]
+	return nil
+}
+
+// begin gives a new instance the start of its module.
+func (i *instance) begin(s *start) error {
+	pages := i.memory.Size() / wasm.PageSize
+	if _, ok := i.memory.Grow(s.pages - pages); !ok {
+		return fmt.Errorf("sandbox: no memory for the %d pages that the module starts with", s.pages)
+	}
+	if i.mapping == nil {
+		i.memory.Write(0, s.image.Contents())
+	}
+	i.setGlobals(s)
+	return nil
+}
+
+func (i *instance) setGlobals(s *start) {
+	for n, g := range i.globals {
+		g.Set(s.globals[n])
+	}
+}
+
+// reset puts a used instance back to its module's start. After an error it is
+// good for nothing.
+func (i *instance) reset(s *start) error {
+	i.session = session{} // drops what the call has held on to
+	i.setGlobals(s)
+	if err := i.mapping.Reset(uint64(s.pages) * wasm.PageSize); err != nil {
+		return err
+	}
+	if i.memory.Size() == s.pages*wasm.PageSize {
+		return nil
+	}
+	return i.shrink(s.pages)
+}
+
+// errNoShrink is why an instance that has grown is not used again: this version
+// of the engine keeps the length of a memory elsewhere.
+var errNoShrink = errors.New("sandbox: the engine's memory cannot be shrunk")
+
+// shrink gives a memory its length back. WebAssembly has no way to do it, and
+// the engine offers none. Its memory has an exported field, though, whose length
+// is the memory's; and growing by a page afterwards has the engine tell compiled
+// code what the length is.
+func (i *instance) shrink(pages uint32) error {
+	buffer := reflect.ValueOf(i.memory).Elem().FieldByName("Buffer")
+	if pages == 0 || !buffer.IsValid() || !buffer.CanSet() || buffer.Kind() != reflect.Slice {
+		return errNoShrink
+	}
+	b := buffer.Bytes()
+	buffer.SetBytes(b[: (pages-1)*wasm.PageSize : cap(b)])
+	if _, ok := i.memory.Grow(1); !ok || i.memory.Size() != pages*wasm.PageSize {
+		return errNoShrink
+	}
+	return nil
+}
+
+// verify compares an instance with its module's start.
+func (i *instance) verify(s *start) error {
+	if got := i.memory.Size(); got != s.pages*wasm.PageSize {
+		return fmt.Errorf("sandbox: an instance was reset to %d bytes of memory, not %d pages", got, s.pages)
+	}
+	for n, g := range i.globals {
+		if got := value(g); got != s.globals[n] {
+			return fmt.Errorf("sandbox: an instance was reset with %#x in global %d, not %#x", got, n, s.globals[n])
+		}
+	}
+	return i.mapping.Verify()
+}
+
+// discard closes the instance, which gives its memory back.
+func (i *instance) discard() {
+	// The error would be that of a module's close function, which there is none of.
+	_ = i.module.Close(context.Background())
 }
 
 // has reports whether length bytes at address are in memory. The address of an
@@ -40,18 +192,31 @@ func outside(what string, address, length uint32) string {
 	return fmt.Sprintf("%s (%d bytes at %#x) is outside of memory", what, length, address)
 }
 
-// invoke calls an export and returns its result, zero when it has none.
-func (s *session) invoke(ctx context.Context, export string, params ...uint64) (uint64, error) {
+// function returns an export, which checkExports has found. To look one up
+// costs the engine more than to call it.
+func (i *instance) function(export string) api.Function {
+	f, ok := i.functions[export]
+	if !ok {
+		f = i.module.ExportedFunction(export)
+		i.functions[export] = f
+	}
+	return f
+}
+
+// invoke calls an export with at most two parameters and returns its result,
+// zero when it has none.
+func (s *session) invoke(export string, params ...uint64) (uint64, error) {
+	i := s.instance
 	s.phase = export
 	if export == rewrite.ExportStart {
 		s.phase = "the start function"
 	}
-	results, err := s.instance.module.ExportedFunction(export).Call(ctx, params...)
+	i.stack = [2]uint64{}
+	copy(i.stack[:], params)
+	err := i.function(export).CallWithStack(i.ctx, i.stack[:])
+	i.spoiled = err != nil
 	if err := s.outcome(err); err != nil {
 		return 0, err
 	}
-	if len(results) == 0 {
-		return 0, nil
-	}
-	return results[0], nil
+	return i.stack[0], nil
 }

@@ -3,36 +3,45 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
+	"os"
 	"slices"
-	"strings"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/wasm"
 	"github.com/tetratelabs/wazero"
 )
 
-// Module is a compiled module. It is safe for concurrent use: each call has an
-// instance of its own.
+// Module is a compiled module at its start. It is safe for concurrent use: a
+// call in progress has an instance to itself.
 type Module struct {
 	engine   *Engine
+	runtime  wazero.Runtime // of this module alone
+	code     wazero.CompilationCache
 	compiled wazero.CompiledModule
-	data     []rewrite.Segment // memory's first contents
-	digest   chain.Hash
-	abi      string
-	imports  []string
-	prepare  []string // the exports that run sealed, before every call
-	limits   Limits
-	life     lifetime
+
+	digest  chain.Hash
+	abi     string
+	imports []string
+	limits  Limits
+	reserve uint64   // bytes of memory that an instance can have
+	globals []string // the exports of the module's own mutable globals
+
+	start *start
+	pool  pool
+	life  lifetime
 }
 
-// Load checks, rewrites and compiles a module. The limits hold for each of its
+// Load checks, rewrites and compiles a module and brings it to its start: it
+// runs the start function, _initialize and starling_warmup, once, with constant
+// clock and randomness and without effects. The limits hold for each of its
 // calls; those that are zero take the value of [DefaultLimits].
 //
 // A module that is not accepted is a [*rewrite.Refusal], whether the gate, the
-// contract or the compiler refused it. Other errors are the host's: limits
-// that cannot be kept, a closed engine.
-func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module, error) {
+// contract or the compiler refused it. What goes wrong in its start is the error
+// of every call. Other errors are the host's: limits that cannot be kept, a
+// closed engine.
+func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Module, error) {
 	limits, err := complete(limits)
 	if err != nil {
 		return nil, err
@@ -41,37 +50,75 @@ func (e *Engine) Load(ctx context.Context, wasm []byte, limits Limits) (*Module,
 		return nil, ErrClosed
 	}
 	defer e.life.leave()
-	rewritten, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{engine: e, digest: chain.Sum(wasm), limits: limits, data: rewritten.Data, imports: importNames(rewritten.Info)}
+	m := &Module{
+		engine: e, digest: chain.Sum(wasmBytes), limits: limits, imports: importNames(rewritten.Info),
+		reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
+		globals: rewritten.Globals, pool: pool{total: &e.idle},
+	}
 	if m.abi, err = checkExports(rewritten.Info); err != nil {
 		return nil, err
 	}
-	m.prepare = preparation(rewritten.Info, m.abi)
-	if m.compiled, err = e.compile(ctx, m.digest, rewritten.Wasm); err != nil {
-		return nil, err
+	if err := m.build(ctx, rewritten); err != nil {
+		return nil, errors.Join(err, m.free(ctx))
 	}
+	e.add(m)
 	return m, nil
 }
 
-// compile runs the engine's validator and compiler. A panic in either is a
-// mistake that some module found: that module is refused and the process lives.
-func (e *Engine) compile(ctx context.Context, digest chain.Hash, wasm []byte) (compiled wazero.CompiledModule, err error) {
-	turn := &e.compiling[digest[0]]
+// build compiles the module and brings it to its start.
+func (m *Module) build(ctx context.Context, rewritten *rewrite.Result) (err error) {
+	if err := m.compile(ctx, rewritten.Wasm); err != nil {
+		return err
+	}
+	if err := registerHost(ctx, m.runtime); err != nil {
+		return err
+	}
+	m.start, err = m.prepare(rewritten.Data, preparation(rewritten.Info, m.abi))
+	return err
+}
+
+// compile runs the engine's validator and compiler, or gets the code from the
+// cache. Code that the engine does not accept is a file that was cut: it is
+// made again.
+func (m *Module) compile(ctx context.Context, rewritten []byte) error {
+	turn := &m.engine.compiling[m.digest[0]]
 	turn.Lock()
 	defer turn.Unlock()
+	folder := m.engine.cache.folder(rewritten)
+	err := m.compileInto(ctx, rewritten, folder)
+	if err == nil || !hasFiles(folder) {
+		return err
+	}
+	if err := errors.Join(m.free(ctx), os.RemoveAll(folder)); err != nil {
+		return err
+	}
+	return m.compileInto(ctx, rewritten, folder)
+}
+
+// compileInto compiles with the code in folder. A panic of the engine is a
+// mistake that some module found: that module is refused and the process lives.
+func (m *Module) compileInto(ctx context.Context, rewritten []byte, folder string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = refuse("the engine panics when it compiles it", "")
 		}
 	}()
-	compiled, err = e.runtime.CompileModule(ctx, wasm)
-	if err != nil {
-		return nil, refuse("the engine cannot compile it: "+err.Error(), "")
+	if m.engine.compile != nil {
+		if err := m.engine.cache.fill(ctx, rewritten, m.engine.compile); err != nil {
+			return err
+		}
 	}
-	return compiled, nil
+	if m.runtime, m.code, err = newRuntime(ctx, m.engine.interpreter, folder); err != nil {
+		return err
+	}
+	if m.compiled, err = m.runtime.CompileModule(ctx, rewritten); err != nil {
+		return refuse("the engine cannot compile it: "+err.Error(), "")
+	}
+	return nil
 }
 
 func refuse(what, hint string) *rewrite.Refusal {
@@ -91,63 +138,70 @@ func (m *Module) Imports() []string { return slices.Clone(m.imports) }
 // Limits returns the bounds of each call, the defaults filled in.
 func (m *Module) Limits() Limits { return m.limits }
 
-// Close waits for the module's calls in progress and releases its code.
+// Start describes the state that every call of a module begins with. It is the
+// same wherever the module is loaded with the same limits.
+type Start struct {
+	// Digest is BLAKE3-256 of the memory, of the module's own mutable globals in
+	// the order of their indices, as eight bytes each, and of the number of
+	// pages as four, little-endian.
+	Digest chain.Hash
+	Pages  uint32 // of memory, 64 KiB each
+	Fuel   uint64 // that start function, _initialize and starling_warmup took
+}
+
+// Start returns the state that calls begin with, or the error that every call
+// will have because the module does not get there.
+func (m *Module) Start() (Start, error) {
+	if !m.enter() {
+		return Start{}, ErrClosed
+	}
+	defer m.leave()
+	s := Start{Pages: m.start.pages, Fuel: m.start.meter.Fuel}
+	if m.start.failure == nil {
+		s.Digest = m.start.digest(len(m.globals))
+	}
+	return s, m.start.failure
+}
+
+// Close waits for the module's calls in progress and releases its code and
+// memory.
 func (m *Module) Close(ctx context.Context) error {
 	if !m.life.end() {
 		return nil
 	}
-	return m.compiled.Close(ctx)
+	m.engine.remove(m)
+	return m.free(ctx)
 }
 
-// enter keeps the module and its engine from closing until leave.
-func (m *Module) enter() (leave func(), err error) {
+// free gives back what the module holds, as far as it was built.
+func (m *Module) free(ctx context.Context) (err error) {
+	m.pool.close()
+	if m.start != nil && m.start.image != nil {
+		err = m.start.image.Close()
+	}
+	if m.runtime != nil {
+		err = errors.Join(err, m.runtime.Close(ctx), m.code.Close(ctx))
+		m.runtime = nil
+	}
+	return err
+}
+
+// enter keeps the module and its engine from closing until leave. It reports
+// whether it could.
+func (m *Module) enter() bool {
 	if !m.engine.life.enter() {
-		return nil, ErrClosed
+		return false
 	}
 	if !m.life.enter() {
 		m.engine.life.leave()
-		return nil, ErrClosed
+		return false
 	}
-	return func() { m.life.leave(); m.engine.life.leave() }, nil
+	return true
 }
 
-// instanceConfig makes instances that have no name, so that no module can
-// import from another, and that run nothing by themselves. Without a random
-// source of ours the engine would seed one of its own at each instance, at
-// half the price of the instance; no function that we offer reads it.
-var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(strings.NewReader(""))
-
-// instantiate gives the session a fresh instance.
-func (m *Module) instantiate(ctx context.Context, s *session) error {
-	module, err := m.engine.runtime.InstantiateModule(ctx, m.compiled, instanceConfig)
-	if err != nil {
-		return fmt.Errorf("sandbox: the engine cannot instantiate the module: %w", err)
-	}
-	i := &instance{module: module, memory: module.Memory()}
-	if err := i.bindMeter(); err != nil {
-		return errors.Join(err, module.Close(ctx))
-	}
-	for _, d := range m.data {
-		i.memory.Write(d.Offset, d.Bytes)
-	}
-	s.instance = i
-	return nil
-}
-
-// ready instantiates the module and runs what comes before every call: the
-// start function, _initialize and starling_warmup, sealed and unattended. It
-// is the same for every call, a function of the module's bytes alone.
-func (m *Module) ready(ctx context.Context, s *session) error {
-	if err := m.instantiate(ctx, s); err != nil {
-		return err
-	}
-	s.allow(prepareFuel)
-	for _, export := range m.prepare {
-		if _, err := s.invoke(ctx, export); err != nil {
-			return fmt.Errorf("in %s: %w", s.phase, s.exited(err))
-		}
-	}
-	return nil
+func (m *Module) leave() {
+	m.life.leave()
+	m.engine.life.leave()
 }
 
 func importNames(info rewrite.Info) []string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
@@ -13,7 +14,7 @@ import (
 
 // session is the host's side of one call: all that the guest can reach through
 // an import, and the bounds on it. It belongs to the goroutine that makes the
-// call.
+// call, and to the instance that the call has.
 type session struct {
 	limits   Limits
 	instance *instance
@@ -28,6 +29,10 @@ type session struct {
 	stopAt   uint64
 	stop     error
 	attended bool // the caller's context and the deadline count
+	ctx      context.Context
+	deadline time.Time // zero for none
+	limited  context.Context
+	cancel   context.CancelFunc // of limited
 
 	clock  clock
 	random *rand.ChaCha8 // nil until the call's first random_get
@@ -40,56 +45,65 @@ type session struct {
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	log    capture
 
-	final *event.Meter // set once the instance is gone
-	fault any          // a panic of Imports that was not an error
+	fault any // a panic of Imports that was not an error
 }
 
-type sessionKey struct{}
-
-// errDeadline is the cause of a context that Call's own deadline ended.
-var errDeadline = errors.New("sandbox: deadline")
-
-// newSession returns a sealed session.
-func newSession(limits Limits) *session {
-	s := &session{limits: limits, log: capture{limit: limits.LogBytes}}
+// seal begins the sealed part of an instance's life.
+func (s *session) seal() {
+	s.name = sealedName
+	s.log = capture{limit: s.limits.LogBytes}
 	s.random = rand.NewChaCha8(sealedSeed)
 	s.clock.observe(sealedTime)
-	return s
 }
 
-// open ends the sealed part: from here on clock and randomness are the call's,
-// the imports answer, and count and log are the call's own. The monotonic
-// clock goes on, since runtimes keep readings of it.
-func (s *session) open(imports Imports) {
-	s.imports = imports
+// unseal ends the sealed part: from here on clock and randomness are the call's
+// and the log is the call's own. The monotonic clock goes on, since runtimes
+// keep readings of it.
+func (s *session) unseal() {
 	s.random = nil
 	s.clock.forget()
 	s.log = capture{limit: s.limits.LogBytes}
 }
 
-// meter is what the call has consumed so far, or in the end.
-func (s *session) meter() event.Meter {
-	switch {
-	case s.final != nil:
-		return *s.final
-	case s.instance == nil:
-		return event.Meter{}
-	}
-	return event.Meter{
-		Fuel:       s.instance.fuel.Get(),
-		PeakMemory: uint64(s.instance.memory.Size()), // memory never shrinks
-		Log:        s.log.text(),
+// attend has the caller's context and the deadline end the guest.
+func (s *session) attend(ctx context.Context, timeout bool) {
+	s.attended, s.ctx = true, ctx
+	if timeout {
+		s.deadline = time.Now().Add(time.Duration(s.limits.TimeoutMs) * time.Millisecond)
 	}
 }
 
-// close takes the last reading and drops the instance. An instance is never
-// used again: after a trap its memory is in no defined state.
-func (s *session) close(ctx context.Context) {
-	last := s.meter()
-	s.final = &last
-	if s.instance != nil {
-		s.instance.module.Close(ctx)
-		s.instance = nil
+// over reports whether the world wants the call to end.
+func (s *session) over() bool {
+	return s.ctx.Err() != nil || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
+}
+
+// outside is the context that imports get: the caller's, until the deadline. It
+// is made when it is first needed, since most calls have no effects.
+func (s *session) outside() context.Context {
+	if s.limited == nil {
+		if s.deadline.IsZero() {
+			s.limited, s.cancel = context.WithCancel(s.ctx)
+		} else {
+			s.limited, s.cancel = context.WithDeadline(s.ctx, s.deadline)
+		}
+	}
+	return s.limited
+}
+
+// close ends what the call has begun in the host.
+func (s *session) close() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// meter is what the call has consumed so far.
+func (s *session) meter() event.Meter {
+	return event.Meter{
+		Fuel:       s.instance.fuel.Get(),
+		PeakMemory: uint64(s.instance.memory.Size()), // memory never shrinks in a call
+		Log:        s.log.text(),
 	}
 }
 
@@ -102,11 +116,11 @@ func (e *ending) Error() string { return e.err.Error() }
 func (s *session) end(err error) { panic(&ending{err}) }
 
 // interruption says how the world ended a call.
-func (s *session) interruption(ctx context.Context) error {
-	if context.Cause(ctx) == errDeadline {
-		return fmt.Errorf("%w: the call took longer than %d ms", tool.ErrTimeout, s.limits.TimeoutMs)
+func (s *session) interruption() error {
+	if s.ctx.Err() != nil {
+		return tool.ErrCancelled
 	}
-	return tool.ErrCancelled
+	return fmt.Errorf("%w: the call took longer than %d ms", tool.ErrTimeout, s.limits.TimeoutMs)
 }
 
 // effect counts one recorded effect before it happens. Sealed, it refuses it.

@@ -1,7 +1,5 @@
 package sandbox
 
-import "context"
-
 // errno is a result of a WASI function (preview 1, type errno).
 type errno uint16
 
@@ -60,7 +58,7 @@ var wasiFuncs = []hostFunc{
 	wasi("path_symlink", always(eNoent)),
 	wasi("path_unlink_file", always(eNoent)),
 	wasi("poll_oneoff", (*session).pollOneoff),
-	wasi("proc_exit", func(_ *session, _ context.Context, a args) errno { panic(&exit{a.u32(0)}) }),
+	wasi("proc_exit", func(_ *session, a args) errno { panic(&exit{a.u32(0)}) }),
 	wasi("proc_raise", always(eNosys)),
 	wasi("random_get", (*session).randomGet),
 	wasi("sched_yield", always(success)),
@@ -71,20 +69,20 @@ var wasiFuncs = []hostFunc{
 }
 
 // wasiFunc is the body of a WASI function.
-type wasiFunc func(*session, context.Context, args) errno
+type wasiFunc func(*session, args) errno
 
 func wasi(name string, f wasiFunc) hostFunc {
-	return hostFunc{name, func(ctx context.Context, s *session, a args) uint64 { return uint64(f(s, ctx, a)) }}
+	return hostFunc{name, func(s *session, a args) uint64 { return uint64(f(s, a)) }}
 }
 
 // always answers the same, whatever is asked.
 func always(e errno) wasiFunc {
-	return func(*session, context.Context, args) errno { return e }
+	return func(*session, args) errno { return e }
 }
 
 // onStream answers e for a standard stream and that nothing else is open.
 func onStream(e errno) wasiFunc {
-	return func(_ *session, _ context.Context, a args) errno {
+	return func(_ *session, a args) errno {
 		if a.u32(0) > 2 {
 			return eBadf
 		}
@@ -93,11 +91,11 @@ func onStream(e errno) wasiFunc {
 }
 
 // store writes to guest memory, paid by the byte.
-func (s *session) store(ctx context.Context, address uint32, data []byte) errno {
+func (s *session) store(address uint32, data []byte) errno {
 	if !s.instance.has(address, uint64(len(data))) {
 		return eFault
 	}
-	s.charge(ctx, uint64(len(data)))
+	s.charge(uint64(len(data)))
 	s.copyIn(address, data)
 	return success
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/binary"
 )
 
@@ -45,7 +44,7 @@ type occurrence struct {
 // and so is a subscription that is wrong, with its errno. If there is none of
 // these, the clock moves to the earliest timeout and whatever is due by then
 // occurs.
-func (s *session) pollOneoff(ctx context.Context, a args) errno {
+func (s *session) pollOneoff(a args) errno {
 	in, out, count, result := a.u32(0), a.u32(1), a.u32(2), a.u32(3)
 	switch {
 	case count == 0 || count > maxSubscriptions:
@@ -55,7 +54,7 @@ func (s *session) pollOneoff(ctx context.Context, a args) errno {
 		!s.instance.has(result, 4):
 		return eFault
 	}
-	s.charge(ctx, (subscriptionSize+eventSize)*uint64(count))
+	s.charge((subscriptionSize + eventSize) * uint64(count))
 	subs := s.readSubscriptions(in, count)
 	for _, sub := range subs {
 		if sub.kind > eventFdWrite {
@@ -63,7 +62,7 @@ func (s *session) pollOneoff(ctx context.Context, a args) errno {
 		}
 	}
 	s.tick()
-	occurred := s.wait(ctx, subs)
+	occurred := s.wait(subs)
 	for i, o := range occurred {
 		s.copyIn(out+eventSize*uint32(i), o.encode())
 	}
@@ -87,11 +86,11 @@ func (s *session) readSubscriptions(in, count uint32) []subscription {
 }
 
 // wait returns what occurs first, in the order of the subscriptions.
-func (s *session) wait(ctx context.Context, subs []subscription) []occurrence {
+func (s *session) wait(subs []subscription) []occurrence {
 	left := make([]uint64, len(subs)) // ns until each is due
 	earliest := uint64(maxMono)
 	for i, sub := range subs {
-		left[i] = s.remaining(ctx, sub)
+		left[i] = s.remaining(sub)
 		earliest = min(earliest, left[i])
 	}
 	var occurred []occurrence
@@ -105,7 +104,7 @@ func (s *session) wait(ctx context.Context, subs []subscription) []occurrence {
 }
 
 // remaining is how long a subscription has to wait, in ns.
-func (s *session) remaining(ctx context.Context, sub subscription) uint64 {
+func (s *session) remaining(sub subscription) uint64 {
 	if sub.kind != eventClock || sub.invalid() {
 		return 0
 	}
@@ -113,7 +112,7 @@ func (s *session) remaining(ctx context.Context, sub subscription) uint64 {
 	if sub.flags&clockAbstime != 0 {
 		now := s.clock.mono
 		if sub.id == clockRealtime {
-			s.anchor(ctx)
+			s.anchor()
 			now = s.clock.realtime()
 		}
 		left -= min(left, now)

@@ -1,34 +1,33 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/binary"
 	"math/rand/v2"
 )
 
 // argsGet writes args[0], the tool's name: without it Go's package flag has
 // nothing to stand on.
-func (s *session) argsGet(ctx context.Context, a args) errno {
+func (s *session) argsGet(a args) errno {
 	argv, buf := a.u32(0), a.u32(1)
-	if e := s.store(ctx, argv, binary.LittleEndian.AppendUint32(nil, buf)); e != success {
+	if e := s.store(argv, binary.LittleEndian.AppendUint32(nil, buf)); e != success {
 		return e
 	}
-	return s.store(ctx, buf, append([]byte(s.name), 0))
+	return s.store(buf, append([]byte(s.name), 0))
 }
 
-func (s *session) argsSizesGet(ctx context.Context, a args) errno {
-	return s.storeSizes(ctx, a, 1, uint32(len(s.name))+1)
+func (s *session) argsSizesGet(a args) errno {
+	return s.storeSizes(a, 1, uint32(len(s.name))+1)
 }
 
-func (s *session) environSizesGet(ctx context.Context, a args) errno {
-	return s.storeSizes(ctx, a, 0, 0)
+func (s *session) environSizesGet(a args) errno {
+	return s.storeSizes(a, 0, 0)
 }
 
-func (s *session) storeSizes(ctx context.Context, a args, count, bytes uint32) errno {
-	if e := s.store(ctx, a.u32(0), binary.LittleEndian.AppendUint32(nil, count)); e != success {
+func (s *session) storeSizes(a args, count, bytes uint32) errno {
+	if e := s.store(a.u32(0), binary.LittleEndian.AppendUint32(nil, count)); e != success {
 		return e
 	}
-	return s.store(ctx, a.u32(1), binary.LittleEndian.AppendUint32(nil, bytes))
+	return s.store(a.u32(1), binary.LittleEndian.AppendUint32(nil, bytes))
 }
 
 // The clocks of WASI that there are. The others count processor time, which is
@@ -38,14 +37,14 @@ const (
 	clockMonotonic = 1
 )
 
-func (s *session) clockResGet(ctx context.Context, a args) errno {
+func (s *session) clockResGet(a args) errno {
 	if a.u32(0) > clockMonotonic {
 		return eInval
 	}
-	return s.store(ctx, a.u32(1), binary.LittleEndian.AppendUint64(nil, tick))
+	return s.store(a.u32(1), binary.LittleEndian.AppendUint64(nil, tick))
 }
 
-func (s *session) clockTimeGet(ctx context.Context, a args) errno {
+func (s *session) clockTimeGet(a args) errno {
 	id, address := a.u32(0), a.u32(2)
 	switch {
 	case id > clockMonotonic:
@@ -53,7 +52,7 @@ func (s *session) clockTimeGet(ctx context.Context, a args) errno {
 	case !s.instance.has(address, 8):
 		return eFault // before the reading, which may be an effect
 	}
-	return s.store(ctx, address, binary.LittleEndian.AppendUint64(nil, s.readClock(ctx, id)))
+	return s.store(address, binary.LittleEndian.AppendUint64(nil, s.readClock(id)))
 }
 
 // tick moves the clock up to now, in the guest's time, and one reading on.
@@ -66,19 +65,19 @@ func (s *session) tick() {
 // time of day in a call is the one recorded effect of the clock; the monotonic
 // clock is never recorded, since language runtimes read it whenever they
 // collect garbage.
-func (s *session) readClock(ctx context.Context, id uint32) uint64 {
+func (s *session) readClock(id uint32) uint64 {
 	s.tick()
 	if id == clockMonotonic {
 		return s.clock.mono
 	}
-	s.anchor(ctx)
+	s.anchor()
 	return s.clock.realtime()
 }
 
 // anchor makes sure that the clock knows the time of day.
-func (s *session) anchor(ctx context.Context) {
+func (s *session) anchor() {
 	if !s.clock.anchored {
-		s.now(ctx, "the time of day")
+		s.now("the time of day")
 	}
 }
 
@@ -88,18 +87,18 @@ const randomChunk = 64 << 10
 // randomGet fills memory from the call's generator: ChaCha8 as C2SP specifies
 // it (c2sp.org/chacha8rand), its 64-bit outputs in little-endian order. Its
 // key is the one recorded effect of randomness.
-func (s *session) randomGet(ctx context.Context, a args) errno {
+func (s *session) randomGet(a args) errno {
 	address, length := a.u32(0), a.u32(1)
 	if !s.instance.has(address, uint64(length)) {
 		return eFault
 	}
 	if s.random == nil {
 		s.effect("random_get", 32)
-		s.random = rand.NewChaCha8(cross(s, func() [32]byte { return s.imports.Seed(ctx) }))
+		s.random = rand.NewChaCha8(cross(s, func() [32]byte { return s.imports.Seed(s.outside()) }))
 	}
 	for length > 0 {
 		n := min(length, randomChunk)
-		s.charge(ctx, uint64(n))
+		s.charge(uint64(n))
 		s.random.Read(s.view(area{address, n}))
 		address, length = address+n, length-n
 	}

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -28,64 +27,64 @@ const maxVectors = 1024
 
 // fdFdstatGet says that a stream is a terminal: that it cannot be sought, and
 // that lines are worth flushing.
-func (s *session) fdFdstatGet(ctx context.Context, a args) errno {
+func (s *session) fdFdstatGet(a args) errno {
 	if a.u32(0) > stderr {
 		return eBadf
 	}
 	stat := make([]byte, 24)
 	stat[0] = characterDevice
 	binary.LittleEndian.PutUint64(stat[8:], rightRead|rightWrite)
-	return s.store(ctx, a.u32(1), stat)
+	return s.store(a.u32(1), stat)
 }
 
-func (s *session) fdFilestatGet(ctx context.Context, a args) errno {
+func (s *session) fdFilestatGet(a args) errno {
 	if a.u32(0) > stderr {
 		return eBadf
 	}
 	stat := make([]byte, 64)
 	stat[16] = characterDevice
-	return s.store(ctx, a.u32(1), stat)
+	return s.store(a.u32(1), stat)
 }
 
 // fdRead reads a command's input. A tool has its input already; its fd 0 is at
 // its end.
-func (s *session) fdRead(ctx context.Context, a args) errno {
+func (s *session) fdRead(a args) errno {
 	if a.u32(0) != stdin {
 		return eBadf
 	}
-	areas, e := s.areas(ctx, a)
+	areas, e := s.areas(a)
 	if e != success {
 		return e
 	}
 	var total uint32
 	for _, area := range areas {
 		n := min(area.length, uint32(len(s.stdin)))
-		s.charge(ctx, uint64(n))
+		s.charge(uint64(n))
 		s.copyIn(area.address, s.stdin[:n])
 		s.stdin = s.stdin[n:]
 		total += n
 	}
-	return s.store(ctx, a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
+	return s.store(a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
 }
 
 // fdWrite takes everything it is given, also what the log has no room for: a
 // runtime whose last words cannot be written dies of that instead.
-func (s *session) fdWrite(ctx context.Context, a args) errno {
+func (s *session) fdWrite(a args) errno {
 	fd := a.u32(0)
 	if fd != stdout && fd != stderr {
 		return eBadf
 	}
-	areas, e := s.areas(ctx, a)
+	areas, e := s.areas(a)
 	if e != success {
 		return e
 	}
 	var total uint32
 	for _, area := range areas {
-		s.charge(ctx, uint64(area.length))
+		s.charge(uint64(area.length))
 		s.write(fd, s.view(area))
 		total += area.length
 	}
-	return s.store(ctx, a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
+	return s.store(a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
 }
 
 // write appends to the stream. A command's fd 1 is its result, which is
@@ -106,7 +105,7 @@ type area struct{ address, length uint32 }
 
 // areas returns the areas that an fd_read or fd_write names, after it has
 // checked them and the address of the result.
-func (s *session) areas(ctx context.Context, a args) ([]area, errno) {
+func (s *session) areas(a args) ([]area, errno) {
 	list, count, result := a.u32(1), a.u32(2), a.u32(3)
 	switch {
 	case count > maxVectors:
@@ -114,7 +113,7 @@ func (s *session) areas(ctx context.Context, a args) ([]area, errno) {
 	case !s.instance.has(list, 8*uint64(count)), !s.instance.has(result, 4):
 		return nil, eFault
 	}
-	s.charge(ctx, 8*uint64(count))
+	s.charge(8 * uint64(count))
 	areas := make([]area, count)
 	var total uint64
 	for i := range areas {

@@ -22,24 +22,28 @@ import (
 
 // idle is an open session of a tool that does not run, for calling host
 // functions by hand. Its memory is one page.
-func idle(t testing.TB, w *world) (context.Context, *session) {
+func idle(t testing.TB, w *world) *session {
 	t.Helper()
 	m := load(t, compiler(), with(func(m *wasmtest.Module) { m.Data = nil }).Bytes(), Limits{})
-	s := newSession(m.limits)
-	ctx := context.WithValue(context.Background(), sessionKey{}, s)
-	if err := m.ready(ctx, s); err != nil {
+	s, err := m.begin()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.close(ctx) })
-	s.name = "weather"
-	s.open(w)
+	t.Cleanup(func() {
+		if err := m.end(s); err != nil {
+			t.Error(err)
+		}
+	})
+	s.unseal()
+	s.name, s.imports = "weather", w
+	s.attend(context.Background(), false)
 	s.allow(m.limits.Fuel)
-	return ctx, s
+	return s
 }
 
-func wasiCall(ctx context.Context, s *session, name string, params ...uint64) errno {
+func wasiCall(s *session, name string, params ...uint64) errno {
 	i := slices.IndexFunc(wasiFuncs, func(f hostFunc) bool { return f.name == name })
-	return errno(wasiFuncs[i].do(ctx, s, append(args(nil), params...)))
+	return errno(wasiFuncs[i].do(s, append(args(nil), params...)))
 }
 
 func (s *session) u32(at uint32) uint32        { v, _ := s.instance.memory.ReadUint32Le(at); return v }
@@ -76,7 +80,7 @@ func TestEveryFunctionAnswersAsItsRowInTheSpecSays(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(rows)), slices.Sorted(slices.Values(order))); diff != "" {
 		t.Fatal(diff)
 	}
-	ctx, s := idle(t, &world{})
+	s := idle(t, &world{})
 	for _, name := range order {
 		if name == "proc_exit" {
 			continue
@@ -91,14 +95,14 @@ func TestEveryFunctionAnswersAsItsRowInTheSpecSays(t *testing.T) {
 		case "poll_oneoff":
 			params[0], params[2] = 0x4000, 1 // where nothing has been written
 		}
-		if got := wasiCall(ctx, s, name, params...); got != row.first {
+		if got := wasiCall(s, name, params...); got != row.first {
 			t.Errorf("%s: %d, the table says %d", name, got, row.first)
 		}
 		if !row.descriptor {
 			continue
 		}
 		params[0] = 3
-		if got := wasiCall(ctx, s, name, params...); got != eBadf {
+		if got := wasiCall(s, name, params...); got != eBadf {
 			t.Errorf("%s on descriptor 3: %d, the table says 8", name, got)
 		}
 	}
@@ -125,15 +129,15 @@ func specRows(t *testing.T) map[string]specRow {
 }
 
 func TestWASIArguments(t *testing.T) {
-	ctx, s := idle(t, &world{})
-	wasiCall(ctx, s, "args_sizes_get", 0, 4)
-	wasiCall(ctx, s, "args_get", 16, 32)
+	s := idle(t, &world{})
+	wasiCall(s, "args_sizes_get", 0, 4)
+	wasiCall(s, "args_get", 16, 32)
 	view, _ := s.instance.memory.Read(32, 8)
 	if s.u32(0) != 1 || s.u32(4) != 8 || s.u32(16) != 32 || string(view) != "weather\x00" {
 		t.Errorf("%d arguments, %d bytes, at %d: %q", s.u32(0), s.u32(4), s.u32(16), view)
 	}
 	s.put(0, 9, 9, 9, 9, 9, 9, 9, 9)
-	wasiCall(ctx, s, "environ_sizes_get", 0, 4)
+	wasiCall(s, "environ_sizes_get", 0, 4)
 	if s.u64(0) != 0 {
 		t.Errorf("an environment of %#x", s.u64(0))
 	}
@@ -141,9 +145,9 @@ func TestWASIArguments(t *testing.T) {
 
 func TestWASIClock(t *testing.T) {
 	w := &world{}
-	ctx, s := idle(t, w)
+	s := idle(t, w)
 	read := func(id uint64) uint64 {
-		if e := wasiCall(ctx, s, "clock_time_get", id, 0, 0); e != success {
+		if e := wasiCall(s, "clock_time_get", id, 0, 0); e != success {
 			t.Fatalf("errno %d", e)
 		}
 		s.clock.ran = s.instance.fuel.Get() // leave out the price of the answer
@@ -165,7 +169,7 @@ func TestWASIClock(t *testing.T) {
 	if read(1) != 6123 {
 		t.Error("the clock does not move with the fuel")
 	}
-	if got := importNow(ctx, s, nil); got != noon+2_000_000_000 || read(0) != got+1000 {
+	if got := importNow(s, nil); got != noon+2_000_000_000 || read(0) != got+1000 {
 		t.Errorf("the clock runs behind what now has answered")
 	}
 	if got := read(1); got < 1_000_000_000 {
@@ -173,24 +177,24 @@ func TestWASIClock(t *testing.T) {
 	}
 	w.time -= 5_000_000_000
 	before := read(0)
-	if importNow(ctx, s, nil); read(0) != before+1000 {
+	if importNow(s, nil); read(0) != before+1000 {
 		t.Error("a time in the past has set the clock back")
 	}
 	for _, id := range []uint64{2, 3, 99} {
-		if wasiCall(ctx, s, "clock_time_get", id, 0, 0) != eInval || wasiCall(ctx, s, "clock_res_get", id, 0) != eInval {
+		if wasiCall(s, "clock_time_get", id, 0, 0) != eInval || wasiCall(s, "clock_res_get", id, 0) != eInval {
 			t.Errorf("clock %d is there", id)
 		}
 	}
-	if e := wasiCall(ctx, s, "clock_time_get", 0, 0, 65529); e != eFault {
+	if e := wasiCall(s, "clock_time_get", 0, 0, 65529); e != eFault {
 		t.Errorf("errno %d for an address outside of memory", e)
 	}
 }
 
 func TestWASIClockIsAnchoredByNowToo(t *testing.T) {
 	w := &world{}
-	ctx, s := idle(t, w)
-	got := importNow(ctx, s, nil)
-	if wasiCall(ctx, s, "clock_time_get", 0, 0, 0); s.u64(0) != got+1000 || len(w.effects) != 1 {
+	s := idle(t, w)
+	got := importNow(s, nil)
+	if wasiCall(s, "clock_time_get", 0, 0, 0); s.u64(0) != got+1000 || len(w.effects) != 1 {
 		t.Errorf("now %d, then %d, effects %v", got, s.u64(0), w.effects)
 	}
 }
@@ -212,9 +216,9 @@ func TestClockStopsInsteadOfTurningOver(t *testing.T) {
 
 func TestWASIRandomIsTheKnownStream(t *testing.T) {
 	w := &world{}
-	ctx, s := idle(t, w)
+	s := idle(t, w)
 	for _, part := range []struct{ at, length uint64 }{{0, 3}, {3, 0}, {3, 61}, {64, 9000}} {
-		if e := wasiCall(ctx, s, "random_get", part.at, part.length); e != success {
+		if e := wasiCall(s, "random_get", part.at, part.length); e != success {
 			t.Fatalf("errno %d", e)
 		}
 	}
@@ -226,26 +230,26 @@ func TestWASIRandomIsTheKnownStream(t *testing.T) {
 	if !slices.Equal(w.effects, []string{"seed"}) {
 		t.Errorf("effects %v", w.effects)
 	}
-	if e := wasiCall(ctx, s, "random_get", 65535, 2); e != eFault {
+	if e := wasiCall(s, "random_get", 65535, 2); e != eFault {
 		t.Errorf("errno %d for an area outside of memory", e)
 	}
 }
 
 func TestTheHostsOwnWorkCostsFuel(t *testing.T) {
-	ctx, s := idle(t, &world{})
+	s := idle(t, &world{})
 	s.allow(60_000)
 	defer func() {
 		if e, ok := recover().(*ending); !ok || !errors.Is(e.err, tool.ErrFuel) || s.meter().Fuel != 60_001 {
 			t.Errorf("ended with %v at %d", e, s.meter().Fuel)
 		}
 	}()
-	wasiCall(ctx, s, "random_get", 0, 60_000)
-	wasiCall(ctx, s, "random_get", 0, 1)
+	wasiCall(s, "random_get", 0, 60_000)
+	wasiCall(s, "random_get", 0, 1)
 	t.Error("the budget did not end it")
 }
 
 func TestWASIStreams(t *testing.T) {
-	ctx, s := idle(t, &world{})
+	s := idle(t, &world{})
 	s.put(0x1000, []byte("hello, world")...)
 	vector := func(areas ...uint32) {
 		var list []byte
@@ -255,7 +259,7 @@ func TestWASIStreams(t *testing.T) {
 		s.put(0, list...)
 	}
 	vector(0x1000, 7, 0xaaaaaaaa, 0, 0x1007, 5)
-	if e := wasiCall(ctx, s, "fd_write", 1, 0, 3, 0x100); e != success || s.u32(0x100) != 12 || s.log.text() != "hello, world" {
+	if e := wasiCall(s, "fd_write", 1, 0, 3, 0x100); e != success || s.u32(0x100) != 12 || s.log.text() != "hello, world" {
 		t.Errorf("errno %d, %d bytes, log %q", e, s.u32(0x100), s.log.text())
 	}
 	tests := []struct {
@@ -273,14 +277,14 @@ func TestWASIStreams(t *testing.T) {
 	}
 	for _, tt := range tests {
 		vector(tt.areas...)
-		if e := wasiCall(ctx, s, "fd_write", tt.params...); e != tt.want || s.log.text() != "hello, world" {
+		if e := wasiCall(s, "fd_write", tt.params...); e != tt.want || s.log.text() != "hello, world" {
 			t.Errorf("%s: errno %d, log %q", tt.name, e, s.log.text())
 		}
 	}
 	s.stdin = []byte("input")
 	vector(0x2000, 2, 0x2010, 10)
 	for _, want := range []uint32{5, 0} {
-		if e := wasiCall(ctx, s, "fd_read", 0, 0, 2, 0x100); e != success || s.u32(0x100) != want {
+		if e := wasiCall(s, "fd_read", 0, 0, 2, 0x100); e != success || s.u32(0x100) != want {
 			t.Errorf("errno %d, %d bytes read, want %d", e, s.u32(0x100), want)
 		}
 	}
@@ -290,13 +294,13 @@ func TestWASIStreams(t *testing.T) {
 }
 
 func TestWASIExitEndsTheCall(t *testing.T) {
-	ctx, s := idle(t, &world{})
+	s := idle(t, &world{})
 	defer func() {
 		if e, ok := recover().(*exit); !ok || e.code != 7 {
 			t.Errorf("panicked with %v", e)
 		}
 	}()
-	wasiCall(ctx, s, "proc_exit", 7|1<<40) // with garbage in the upper half
+	wasiCall(s, "proc_exit", 7|1<<40) // with garbage in the upper half
 }
 
 func TestWASIPoll(t *testing.T) {
@@ -332,13 +336,13 @@ func TestWASIPoll(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &world{}
-			ctx, s := idle(t, w)
+			s := idle(t, w)
 			for i, sub := range tt.subs {
 				sub.userdata = uint64(i)
 				s.put(uint32(i)*subscriptionSize, sub.encode()...)
 			}
 			s.clock.ran = (subscriptionSize + eventSize) * uint64(len(tt.subs)) // leave out the price of the call
-			if e := wasiCall(ctx, s, "poll_oneoff", 0, 0x1000, uint64(len(tt.subs)), 0x2000); e != success {
+			if e := wasiCall(s, "poll_oneoff", 0, 0x1000, uint64(len(tt.subs)), 0x2000); e != success {
 				t.Fatalf("errno %d", e)
 			}
 			var events []event
@@ -370,7 +374,7 @@ func (sub subscription) encode() []byte {
 }
 
 func TestWASIPollRefuses(t *testing.T) {
-	ctx, s := idle(t, &world{})
+	s := idle(t, &world{})
 	unknown := subscription{kind: 3}
 	s.put(0x100, unknown.encode()...)
 	tests := []struct {
@@ -386,7 +390,7 @@ func TestWASIPollRefuses(t *testing.T) {
 		{"an unknown kind of event", []uint64{0x100, 0x1000, 1, 0x2000}, eInval},
 	}
 	for _, tt := range tests {
-		if e := wasiCall(ctx, s, "poll_oneoff", tt.params...); e != tt.want || s.clock.mono != 0 {
+		if e := wasiCall(s, "poll_oneoff", tt.params...); e != tt.want || s.clock.mono != 0 {
 			t.Errorf("%s: errno %d, want %d", tt.name, e, tt.want)
 		}
 	}
@@ -399,7 +403,7 @@ func FuzzImports(f *testing.F) {
 	f.Add(uint8(26), uint64(1), uint64(0), uint64(2), uint64(0x100), []byte{0, 0x10, 0, 0, 5})
 	f.Add(uint8(48), uint64(0xffff), uint64(2), uint64(0), uint64(0), []byte("GET"))
 	all := slices.Concat(wasiFuncs, starlingFuncs)
-	ctx, s := idle(f, &world{})
+	s := idle(f, &world{})
 	f.Fuzz(func(t *testing.T, index uint8, a, b, c, d uint64, memory []byte) {
 		s.limits.Effects = math.MaxUint64
 		s.instance.memory.Write(0, memory[:min(len(memory), 65536)])
@@ -416,7 +420,7 @@ func FuzzImports(f *testing.F) {
 				t.Errorf("panicked with %v", v)
 			}
 		}()
-		all[int(index)%len(all)].do(ctx, s, args{a, b, c, d, 0, 0, 0, 0, 0})
+		all[int(index)%len(all)].do(s, args{a, b, c, d, 0, 0, 0, 0, 0})
 		if text := s.log.text(); len(text) > 100 {
 			t.Errorf("a log of %d bytes", len(text))
 		}

@@ -82,7 +82,7 @@ func TestResetLeavesNothing(t *testing.T) {
 					}
 				}
 			}
-			if err := m.Reset(); err != nil {
+			if err := m.Reset(0); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.Verify(); err != nil {
@@ -105,7 +105,7 @@ func TestMuchIsDropped(t *testing.T) {
 		if got := resident(t, b); got != size/os.Getpagesize() {
 			t.Fatalf("%d pages are there after all were written", got)
 		}
-		if err := m.Reset(); err != nil {
+		if err := m.Reset(0); err != nil {
 			t.Fatal(err)
 		}
 		if got := resident(t, b[4*os.Getpagesize():]); got > maxCopied/os.Getpagesize() {
@@ -145,7 +145,7 @@ func TestSwappedPagesAreReset(t *testing.T) {
 		if err := unix.Madvise(b, unix.MADV_PAGEOUT); err != nil && !errors.Is(err, unix.EINVAL) {
 			t.Fatal(err)
 		}
-		if err := m.Reset(); err != nil {
+		if err := m.Reset(0); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Verify(); err != nil {
@@ -204,7 +204,7 @@ func BenchmarkReset(b *testing.B) {
 				for b.Loop() {
 					memory := m.Reallocate(uint64(pages * page))
 					memory[page], memory[4*page], memory[5*page] = 1, 2, 3
-					if err := m.Reset(); err != nil {
+					if err := m.Reset(0); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -35,7 +35,7 @@ func (s *Store) try() (err error) {
 	defer m.Free()
 	b := m.Reallocate(uint64(16 * page))
 	b[page], b[3*page], b[12*page] = 7, 7, b[2*page]+b[9*page]+7 // the last term reads a hole and the pages behind the image
-	if err := m.Reset(); err != nil {
+	if err := m.Reset(0); err != nil {
 		return err
 	}
 	return m.Verify()

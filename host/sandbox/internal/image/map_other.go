@@ -28,7 +28,7 @@ func (i *Image) Close() error {
 func (*Image) Map() (*Memory, error) { return nil, errUnsupported }
 
 // Reset fails, since there is no memory to be reset.
-func (*Memory) Reset() error { return errUnsupported }
+func (*Memory) Reset(uint64) error { return errUnsupported }
 
 // Free does nothing.
 func (*Memory) Free() {}

@@ -21,10 +21,11 @@ const (
 )
 
 // Reset makes the memory equal to its image, also where the guest has grown
-// into it. The memory is good for nothing after an error.
-func (m *Memory) Reset() error {
+// into it, of which it keeps so many bytes. The memory is good for nothing after
+// an error.
+func (m *Memory) Reset(keep uint64) error {
 	used := m.used
-	m.used = 0
+	m.used = int(keep)
 	if used == 0 {
 		return nil
 	}
