@@ -75,11 +75,11 @@ func (w *meter) copyBody() wasm.Asm {
 func (w *meter) trapOutside(a *wasm.Asm, op wasm.Op, starts ...uint32) {
 	for i, p := range starts {
 		a.Index(wasm.OpLocalGet, p)
-		a.Op(wasm.OpI64ExtendU)
+		a.Op(wasm.OpI64ExtendI32U)
 		a.Index(wasm.OpLocalGet, argCount)
-		a.Op(wasm.OpI64ExtendU, wasm.OpI64Add)
+		a.Op(wasm.OpI64ExtendI32U, wasm.OpI64Add)
 		a.Memory(wasm.OpMemorySize)
-		a.Op(wasm.OpI64ExtendU)
+		a.Op(wasm.OpI64ExtendI32U)
 		a.I64(16) // pages to bytes
 		a.Op(wasm.OpI64Shl, wasm.OpI64GtU)
 		if i > 0 {
@@ -121,7 +121,7 @@ func (w *meter) bulk(a *wasm.Asm, op wasm.Op) {
 func (w *meter) rest(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpGlobalGet, w.fuel)
 	a.Index(wasm.OpLocalGet, argCount)
-	a.Op(wasm.OpI64ExtendU)
+	a.Op(wasm.OpI64ExtendI32U)
 	a.I64(bulkUnitsShift)
 	a.Op(wasm.OpI64ShrU)
 	a.I64(costBulk)
@@ -153,7 +153,7 @@ func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a.I64(costGrow)
 	a.Op(wasm.OpI64Add)
 	a.Index(wasm.OpLocalGet, argPages)
-	a.Op(wasm.OpI64ExtendU)
+	a.Op(wasm.OpI64ExtendI32U)
 	a.I64(costPage)
 	a.Op(wasm.OpI64Mul)
 	a.I64(0)

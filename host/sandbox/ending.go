@@ -37,8 +37,6 @@ func (s *session) outcome(err error) error {
 	var ended *ending
 	var exited *exit
 	switch {
-	case err == nil:
-		return nil
 	case s.fault != nil:
 		panic(s.fault)
 	case errors.As(err, &ended):

@@ -213,10 +213,9 @@ func (s *session) invoke(export string, params ...uint64) (uint64, error) {
 	}
 	i.stack = [2]uint64{}
 	copy(i.stack[:], params)
-	err := i.function(export).CallWithStack(i.ctx, i.stack[:])
-	i.spoiled = err != nil
-	if err := s.outcome(err); err != nil {
-		return 0, err
+	if err := i.function(export).CallWithStack(i.ctx, i.stack[:]); err != nil {
+		i.spoiled = true
+		return 0, s.outcome(err)
 	}
 	return i.stack[0], nil
 }

@@ -197,7 +197,7 @@ func (it *Iter) selectTypes() {
 func (it *Iter) prefixed() {
 	r := &it.r
 	sub := r.U32()
-	it.Op = OpTruncSat | Op(sub&0xff)
+	it.Op = OpI32TruncSatF32S | Op(sub&0xff)
 	switch {
 	case r.err != nil:
 	case sub > uint32(OpTableFill&0xff):

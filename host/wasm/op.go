@@ -6,8 +6,8 @@ import "fmt"
 // the second number in the lower one: memory.copy is 0xfc0a.
 type Op uint16
 
-// The opcodes that have a meaning of their own for a reader of bodies. The
-// other ones differ in nothing but their effect on the operand stack.
+// Control, parametric, variable, memory, reference, table and bulk
+// instructions: those with a meaning of their own for a reader of bodies.
 const (
 	OpUnreachable  Op = 0x00
 	OpNop          Op = 0x01
@@ -32,50 +32,15 @@ const (
 	OpGlobalSet    Op = 0x24
 	OpTableGet     Op = 0x25
 	OpTableSet     Op = 0x26
-	OpI32Load      Op = 0x28 // the first load
-	OpI32Store     Op = 0x36 // the first store
-	OpI64Store32   Op = 0x3e // the last store
 	OpMemorySize   Op = 0x3f
 	OpMemoryGrow   Op = 0x40
 	OpI32Const     Op = 0x41
 	OpI64Const     Op = 0x42
 	OpF32Const     Op = 0x43
 	OpF64Const     Op = 0x44
-	OpI32Eqz       Op = 0x45 // the first operator without immediates
-	OpI32LtS       Op = 0x48
-	OpI32LeU       Op = 0x4d
-	OpI64Eqz       Op = 0x50
-	OpI64GtU       Op = 0x56
-	OpI32Clz       Op = 0x67
-	OpI32Popcnt    Op = 0x69
-	OpI32Add       Op = 0x6a
-	OpI32Sub       Op = 0x6b
-	OpI32DivS      Op = 0x6d // the first of four divisions and remainders
-	OpI32RemU      Op = 0x70
-	OpI32And       Op = 0x71
-	OpI32Or        Op = 0x72
-	OpI32Shl       Op = 0x74
-	OpI64Clz       Op = 0x79
-	OpI64Popcnt    Op = 0x7b
-	OpI64Add       Op = 0x7c
-	OpI64Mul       Op = 0x7e
-	OpI64DivS      Op = 0x7f // the first of four divisions and remainders
-	OpI64RemU      Op = 0x82
-	OpI64Shl       Op = 0x86
-	OpI64ShrU      Op = 0x88
-	OpF32Abs       Op = 0x8b // the first of seven unary operators
-	OpF32Sqrt      Op = 0x91
-	OpF32Div       Op = 0x95
-	OpF64Abs       Op = 0x99 // the first of seven unary operators
-	OpF64Sqrt      Op = 0x9f
-	OpF64Div       Op = 0xa3
-	OpF64Copysign  Op = 0xa6 // the last operator of two operands
-	OpI64ExtendU   Op = 0xad
-	OpI64Extend32S Op = 0xc4 // the last operator without immediates
 	OpRefNull      Op = 0xd0
 	OpRefIsNull    Op = 0xd1
 	OpRefFunc      Op = 0xd2
-	OpTruncSat     Op = 0xfc00 // the first of eight saturating truncations
 	OpMemoryInit   Op = 0xfc08
 	OpDataDrop     Op = 0xfc09
 	OpMemoryCopy   Op = 0xfc0a
@@ -86,6 +51,191 @@ const (
 	OpTableGrow    Op = 0xfc0f
 	OpTableSize    Op = 0xfc10
 	OpTableFill    Op = 0xfc11
+)
+
+// Loads.
+const (
+	OpI32Load Op = 0x28 + iota
+	OpI64Load
+	OpF32Load
+	OpF64Load
+	OpI32Load8S
+	OpI32Load8U
+	OpI32Load16S
+	OpI32Load16U
+	OpI64Load8S
+	OpI64Load8U
+	OpI64Load16S
+	OpI64Load16U
+	OpI64Load32S
+	OpI64Load32U
+)
+
+// Stores.
+const (
+	OpI32Store Op = 0x36 + iota
+	OpI64Store
+	OpF32Store
+	OpF64Store
+	OpI32Store8
+	OpI32Store16
+	OpI64Store8
+	OpI64Store16
+	OpI64Store32
+)
+
+// Operators: comparisons, arithmetic and conversions, none of which has an
+// immediate. They follow one another from 0x45 to 0xc4.
+const (
+	OpI32Eqz Op = 0x45 + iota
+	OpI32Eq
+	OpI32Ne
+	OpI32LtS
+	OpI32LtU
+	OpI32GtS
+	OpI32GtU
+	OpI32LeS
+	OpI32LeU
+	OpI32GeS
+	OpI32GeU
+
+	OpI64Eqz
+	OpI64Eq
+	OpI64Ne
+	OpI64LtS
+	OpI64LtU
+	OpI64GtS
+	OpI64GtU
+	OpI64LeS
+	OpI64LeU
+	OpI64GeS
+	OpI64GeU
+
+	OpF32Eq
+	OpF32Ne
+	OpF32Lt
+	OpF32Gt
+	OpF32Le
+	OpF32Ge
+	OpF64Eq
+	OpF64Ne
+	OpF64Lt
+	OpF64Gt
+	OpF64Le
+	OpF64Ge
+
+	OpI32Clz
+	OpI32Ctz
+	OpI32Popcnt
+	OpI32Add
+	OpI32Sub
+	OpI32Mul
+	OpI32DivS
+	OpI32DivU
+	OpI32RemS
+	OpI32RemU
+	OpI32And
+	OpI32Or
+	OpI32Xor
+	OpI32Shl
+	OpI32ShrS
+	OpI32ShrU
+	OpI32Rotl
+	OpI32Rotr
+
+	OpI64Clz
+	OpI64Ctz
+	OpI64Popcnt
+	OpI64Add
+	OpI64Sub
+	OpI64Mul
+	OpI64DivS
+	OpI64DivU
+	OpI64RemS
+	OpI64RemU
+	OpI64And
+	OpI64Or
+	OpI64Xor
+	OpI64Shl
+	OpI64ShrS
+	OpI64ShrU
+	OpI64Rotl
+	OpI64Rotr
+
+	OpF32Abs
+	OpF32Neg
+	OpF32Ceil
+	OpF32Floor
+	OpF32Trunc
+	OpF32Nearest
+	OpF32Sqrt
+	OpF32Add
+	OpF32Sub
+	OpF32Mul
+	OpF32Div
+	OpF32Min
+	OpF32Max
+	OpF32Copysign
+
+	OpF64Abs
+	OpF64Neg
+	OpF64Ceil
+	OpF64Floor
+	OpF64Trunc
+	OpF64Nearest
+	OpF64Sqrt
+	OpF64Add
+	OpF64Sub
+	OpF64Mul
+	OpF64Div
+	OpF64Min
+	OpF64Max
+	OpF64Copysign
+
+	OpI32WrapI64
+	OpI32TruncF32S
+	OpI32TruncF32U
+	OpI32TruncF64S
+	OpI32TruncF64U
+	OpI64ExtendI32S
+	OpI64ExtendI32U
+	OpI64TruncF32S
+	OpI64TruncF32U
+	OpI64TruncF64S
+	OpI64TruncF64U
+
+	OpF32ConvertI32S
+	OpF32ConvertI32U
+	OpF32ConvertI64S
+	OpF32ConvertI64U
+	OpF32DemoteF64
+	OpF64ConvertI32S
+	OpF64ConvertI32U
+	OpF64ConvertI64S
+	OpF64ConvertI64U
+	OpF64PromoteF32
+
+	OpI32ReinterpretF32
+	OpI64ReinterpretF64
+	OpF32ReinterpretI32
+	OpF64ReinterpretI64
+	OpI32Extend8S
+	OpI32Extend16S
+	OpI64Extend8S
+	OpI64Extend16S
+	OpI64Extend32S
+)
+
+// Saturating truncations.
+const (
+	OpI32TruncSatF32S Op = 0xfc00 + iota
+	OpI32TruncSatF32U
+	OpI32TruncSatF64S
+	OpI32TruncSatF64U
+	OpI64TruncSatF32S
+	OpI64TruncSatF32U
+	OpI64TruncSatF64S
+	OpI64TruncSatF64U
 )
 
 // opNames has the names that errors use.

@@ -246,3 +246,17 @@ func FuzzDecode(f *testing.F) {
 		m.FuncName(0)
 	})
 }
+
+// TestOpcodesOfTheSpecification checks a number of each block of names (core
+// specification, section 5.4).
+func TestOpcodesOfTheSpecification(t *testing.T) {
+	for op, want := range map[wasm.Op]uint16{
+		wasm.OpI64Load32U: 0x35, wasm.OpI64Store32: 0x3e, wasm.OpI32GeU: 0x4f, wasm.OpI64GeU: 0x5a, wasm.OpF32Ge: 0x60, wasm.OpF64Ge: 0x66,
+		wasm.OpI32Rotr: 0x78, wasm.OpI64Rotr: 0x8a, wasm.OpF32Copysign: 0x98, wasm.OpF64Copysign: 0xa6, wasm.OpI64TruncF64U: 0xb1,
+		wasm.OpF64PromoteF32: 0xbb, wasm.OpF64ReinterpretI64: 0xbf, wasm.OpI64Extend32S: 0xc4, wasm.OpI64TruncSatF64U: 0xfc07,
+	} {
+		if uint16(op) != want {
+			t.Errorf("%#x is named as %#x", want, uint16(op))
+		}
+	}
+}
