@@ -22,6 +22,7 @@ type profile struct {
 	peak   int // the highest it gets
 	dead   bool
 	calls  bool
+	floats bool   // it has instructions that can give a NaN
 	total  uint64 // cost of all blocks
 }
 
@@ -77,7 +78,9 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int) error {
 			p.call(m.Types[it.Index])
 		default:
 			p.add(c)
-			p.shift(stackDelta(it.Op))
+			p.floats = p.floats || isArithmetic(it.Op)
+			pops, pushes := arity(it.Op)
+			p.shift(pushes - pops)
 		}
 	}
 	p.slots = slotsBase + locals + p.peak

@@ -41,36 +41,3 @@ func cost(in *wasm.Instr, imported int) uint64 {
 	}
 	return 1
 }
-
-// stackDelta returns by how much an instruction that is neither control nor
-// call changes the height of the operand stack.
-func stackDelta(op wasm.Op) int {
-	switch {
-	case op == wasm.OpLocalGet, op == wasm.OpGlobalGet, op == wasm.OpMemorySize,
-		op >= wasm.OpI32Const && op <= wasm.OpF64Const:
-		return 1
-	case op == wasm.OpDrop, op == wasm.OpLocalSet, op == wasm.OpGlobalSet, isBinary(op):
-		return -1
-	case op == wasm.OpSelect, op == wasm.OpSelectTyped, op >= wasm.OpI32Store && op <= wasm.OpI64Store32:
-		return -2
-	case op == wasm.OpMemoryCopy, op == wasm.OpMemoryFill:
-		return -3
-	}
-	return 0
-}
-
-// isBinary reports whether op is a comparison or operator of two operands: all
-// of the range but the blocks of unary ones.
-func isBinary(op wasm.Op) bool {
-	switch {
-	case op < wasm.OpI32Eqz || op > wasm.OpF64Copysign:
-		return false
-	case op == wasm.OpI32Eqz, op == wasm.OpI64Eqz,
-		op >= wasm.OpI32Clz && op <= wasm.OpI32Popcnt,
-		op >= wasm.OpI64Clz && op <= wasm.OpI64Popcnt,
-		op >= wasm.OpF32Abs && op <= wasm.OpF32Sqrt,
-		op >= wasm.OpF64Abs && op <= wasm.OpF64Sqrt:
-		return false
-	}
-	return true
-}

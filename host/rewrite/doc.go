@@ -17,8 +17,12 @@
 //     Bulk memory operations pay by length, in pieces.
 //   - Depth. Every function that calls takes the slots of its frame from
 //     [GlobalDepth] and gives them back on every way out. Below zero it traps.
+//   - NaNs. Where the bits of a NaN that arithmetic gives could be seen, they are
+//     made the canonical ones.
 //   - The start function becomes the export [ExportStart], so that it runs
 //     when the host has set the budget, not while the engine instantiates.
+//   - State. Data segments go to the host, and every mutable global is exported,
+//     so that the host can keep and put back all that an instance can change.
 //   - The memory gets the host's maximum. Custom sections go.
 //
 // So the count belongs to the bytes and not to the engine: it is the same on

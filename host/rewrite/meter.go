@@ -19,6 +19,9 @@ type meter struct {
 	fill, copy, grow            uint32   // functions, when there is a memory
 	mutable                     []string // names of the module's own mutable globals
 	p                           profile
+	n                           nanScan
+	scratch32, scratch64        uint32   // locals of the body that is written
+	arithmetic, canonicalized   int      // float instructions of all bodies
 	check                       wasm.Asm // compares the counter with the limit
 }
 
@@ -83,7 +86,10 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	if err := w.p.profileBody(w.m, it, locals); err != nil {
 		return nil, err
 	}
-	a := append(dst, w.m.Bytes(w.m.Code[i].Pos, it.Pos())...)
+	w.n.scan(w.m, it, locals, w.p.floats)
+	w.arithmetic += len(w.n.sources)
+	w.canonicalized += len(w.n.canonical)
+	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
 	if w.p.leaf {
 		a = w.code(a, &it)
 		return a, malformed(it.Err())
@@ -124,13 +130,18 @@ func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
 // code appends the instructions, up to the last end, with the charges put in
 // between and the few instructions changed that name functions or leave.
 func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
-	from, next := it.Pos(), 0
+	from, next, canonical := it.Pos(), 0, w.n.canonical
 	for it.Next() {
 		in := it.Instr
 		for ; next < len(w.p.charges) && w.p.charges[next].pos <= in.Pos; next++ {
 			a = append(a, w.m.Bytes(from, in.Pos)...)
 			from = in.Pos
 			w.head(&a, w.p.charges[next])
+		}
+		if len(canonical) > 0 && canonical[0] == in.Pos {
+			a = append(a, w.m.Bytes(from, in.End)...)
+			from, canonical = in.End, canonical[1:]
+			w.canonicalize(&a, in.Op)
 		}
 		if !w.changes(&in) {
 			continue

@@ -42,6 +42,10 @@ type Result struct {
 	CostTable uint32    // [CostTableVersion]
 	Globals   []string  // the exports of the module's own mutable globals, in the order of their indices
 	Data      []Segment // what to write into the memory of an instance before anything runs, in order
+
+	// Arithmetic counts the instructions that can give a NaN, and Canonicalized
+	// those of them behind which it is made canonical.
+	Arithmetic, Canonicalized int
 }
 
 // Segment is a piece of memory's first contents. It lies within the memory that
@@ -76,6 +80,7 @@ func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error)
 	return &Result{
 		Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion,
 		Globals: w.mutable, Data: segments(g.m),
+		Arithmetic: w.arithmetic, Canonicalized: w.canonicalized,
 	}, nil
 }
 

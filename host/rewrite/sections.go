@@ -39,18 +39,22 @@ func (w *meter) sections(maxPages uint32) error {
 // extend returns the body of a list section with items added. What was there
 // keeps its bytes.
 func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
-	var old []byte
-	count := uint32(0)
 	if s := w.m.Section(id); s != nil {
-		r := wasm.NewReader(s.Body, 0, len(s.Body))
-		count = r.U32()
-		old = s.Body[r.Pos():]
+		return appendItems(s.Body, items...)
 	}
-	body := append(wasm.AppendU32(nil, count+uint32(len(items))), old...)
+	return appendItems([]byte{0}, items...)
+}
+
+// appendItems returns a list of the binary format, its count first, with items
+// added at the end.
+func appendItems(list []byte, items ...[]byte) []byte {
+	r := wasm.NewReader(list, 0, len(list))
+	count := r.U32()
+	out := append(wasm.AppendU32(nil, count+uint32(len(items))), list[r.Pos():]...)
 	for _, item := range items {
-		body = append(body, item...)
+		out = append(out, item...)
 	}
-	return body
+	return out
 }
 
 func refillImport(typeIndex uint32) []byte {

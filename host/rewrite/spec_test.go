@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +35,27 @@ type specCommand struct {
 	Filename   string     `json:"filename"`
 	ModuleType string     `json:"module_type"`
 	Action     specAction `json:"action"`
+	Expected   []struct {
+		Type  string `json:"type"`
+		Value any    `json:"value"`
+	} `json:"expected"`
+}
+
+// canonical replaces the NaNs whose bits the suite leaves open by the one that
+// the deterministic profile asks for.
+func (c specCommand) canonical(results []uint64) {
+	for i, want := range c.Expected {
+		text, _ := want.Value.(string)
+		if i >= len(results) || !strings.HasPrefix(text, "nan:") {
+			continue
+		}
+		switch {
+		case want.Type == "f32" && math.IsNaN(float64(math.Float32frombits(uint32(results[i])))):
+			results[i] = 0x7fc00000
+		case want.Type == "f64" && math.IsNaN(math.Float64frombits(results[i])):
+			results[i] = 0x7ff8000000000000
+		}
+	}
 }
 
 type specAction struct {
@@ -46,25 +69,29 @@ type specAction struct {
 }
 
 // TestSpec runs the official test suite, as it ships in the source of wazero,
-// on original and on metered modules: every command must end the same way.
+// on original and on metered modules: every command must end the same way, and
+// where the suite leaves the bits of a NaN open the metered module must give the
+// canonical one.
 // Modules that the gate refuses are left out, but what the suite calls invalid
 // or malformed must never be accepted.
 func TestSpec(t *testing.T) {
 	root := specRoot(t)
 	for _, suite := range []struct {
-		name          string
-		files         string
-		least, engine string
+		name, files, engine string
+		agree               int // commands, exactly: one that is left out is one that is not compared
+		refused             map[string]int
 	}{
-		{"v1", "v1/testdata/*.json", "15000", "compiler"},
-		{"v2", "v2/testdata/[^s]*.json", "10000", "compiler"},
-		{"v1 interpreted", "v1/testdata/*.json", "15000", "interpreter"},
+		{"v1", "v1/testdata/*.json", "compiler", 16072, refusedOfV1},
+		{"v2", "v2/testdata/*.json", "compiler", 20736, refusedOfV2},
+		{"v1 interpreted", "v1/testdata/*.json", "interpreter", 16072, refusedOfV1},
+		{"v2 interpreted", "v2/testdata/*.json", "interpreter", 20736, refusedOfV2},
 	} {
 		t.Run(suite.name, func(t *testing.T) {
 			files, err := filepath.Glob(filepath.Join(root, suite.files))
 			if err != nil || len(files) == 0 {
 				t.Fatal(files, err)
 			}
+			files = slices.DeleteFunc(files, func(file string) bool { return strings.HasPrefix(filepath.Base(file), "simd_") })
 			if testing.Short() {
 				files = files[:10]
 			}
@@ -74,15 +101,41 @@ func TestSpec(t *testing.T) {
 			}
 			t.Logf("%d commands agree, %d invalid modules stay refused, %d modules refused by the gate, %d commands without a module",
 				total.agree, total.invalid, total.modules, total.skipped)
-			for why, n := range total.refused {
-				t.Logf("refused %4d: %s", n, why)
+			if testing.Short() {
+				return
 			}
-			if least, _ := strconv.Atoi(suite.least); total.agree < least && !testing.Short() {
-				t.Errorf("only %d commands ran, want %d", total.agree, least)
+			if diff := cmp.Diff(suite.refused, total.refused); diff != "" {
+				t.Errorf("other modules are refused (-want +got):\n%s", diff)
+			}
+			if total.agree != suite.agree {
+				t.Errorf("%d commands were compared, not %d", total.agree, suite.agree)
 			}
 		})
 	}
 }
+
+// What the gate refuses of the suite, by reason: imports that only the suite's
+// own host has, and what spec/determinism.md leaves out of the language.
+var (
+	refusedOfV1 = map[string]int{
+		"it asks for what this host does not have:":   75,
+		"too many or too large: labels of a br_table": 1,
+	}
+	refusedOfV2 = map[string]int{
+		"it asks for what this host does not have:":            95,
+		"too many or too large: tables":                        78,
+		"too many or too large: parameters of a function type": 1,
+		"passive and declarative segments are not allowed":     61,
+		"table.copy is not allowed":                            12,
+		"values of type externref are not allowed":             6,
+		"values of type funcref are not allowed":               4,
+		"tables of externref are not allowed":                  2,
+		"ref.is_null is not allowed":                           1,
+		"ref.null is not allowed":                              1,
+		"table.init is not allowed":                            1,
+		"memory.init is not allowed":                           1,
+	}
+)
 
 type specCount struct {
 	agree, invalid, modules, skipped int
@@ -245,7 +298,7 @@ func specCall(t *testing.T, where string, c specCommand, plain, metered *side, t
 		total.skipped++
 		return
 	}
-	want, got := plain.call(c), metered.call(c)
+	want, got := plain.call(c, true), metered.call(c, false)
 	if c.Type == "assert_exhaustion" { // the engine's own stack, or the budget
 		want, got = strconv.FormatBool(strings.HasPrefix(want, "trap")), strconv.FormatBool(strings.HasPrefix(got, "trap"))
 	}
@@ -256,7 +309,9 @@ func specCall(t *testing.T, where string, c specCommand, plain, metered *side, t
 	total.agree++
 }
 
-func (s *side) call(c specCommand) string {
+// call makes a call and returns its outcome in words, as it is or with NaNs as
+// they should be.
+func (s *side) call(c specCommand, canonical bool) string {
 	m := s.module(c.Action.Module)
 	if c.Action.Type == "get" {
 		if g := m.ExportedGlobal(c.Action.Field); g != nil {
@@ -284,6 +339,9 @@ func (s *side) call(c specCommand) string {
 		if t == api.ValueTypeI32 || t == api.ValueTypeF32 {
 			results[i] = uint64(uint32(results[i])) // the upper half is garbage
 		}
+	}
+	if canonical {
+		c.canonical(results)
 	}
 	return fmt.Sprint(results)
 }

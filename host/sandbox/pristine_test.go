@@ -157,6 +157,9 @@ func engineWith(t testing.TB, c Config) *Engine {
 // TestAGoToolIsPristineEveryTime makes friendly and hostile calls of a Go tool
 // in one order on used instances, and in another on new ones.
 func TestAGoToolIsPristineEveryTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: compiles a Go tool and verifies all of its memory a hundred times")
+	}
 	module := goGuest(t, "tool")
 	pooled := load(t, engineWith(t, Config{VerifyEvery: 1}), module, Limits{})
 	fresh := load(t, engineWith(t, Config{Reset: ResetFresh}), module, Limits{})

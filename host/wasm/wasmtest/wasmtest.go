@@ -3,7 +3,11 @@
 // it is told, valid or not.
 package wasmtest
 
-import "github.com/starling-host/starling/host/wasm"
+import (
+	"encoding/binary"
+
+	"github.com/starling-host/starling/host/wasm"
+)
 
 // Module is a module to be. Its zero value is the empty module.
 type Module struct {
@@ -203,10 +207,15 @@ func (g Global) encode() []byte {
 	if g.Mutable {
 		a[1] = 1
 	}
-	if g.Type == wasm.I32 {
+	switch g.Type {
+	case wasm.I32:
 		a.I32(int32(g.Value))
-	} else {
+	case wasm.I64:
 		a.I64(g.Value)
+	case wasm.F32:
+		a = binary.LittleEndian.AppendUint32(wasm.OpF32Const.Append(a), uint32(g.Value))
+	case wasm.F64:
+		a = binary.LittleEndian.AppendUint64(wasm.OpF64Const.Append(a), uint64(g.Value))
 	}
 	return *a.Op(wasm.OpEnd)
 }

@@ -1,0 +1,309 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/wasm"
+
+// WebAssembly leaves open which NaN an arithmetic instruction gives, and
+// processors and engines differ. The rewriter makes it the canonical one,
+// positive and with no payload but the quiet bit, which is what the
+// specification's deterministic profile asks for: behind the instruction it
+// compares the result with itself and replaces what is not equal.
+//
+// Not behind each one. Most NaNs that arithmetic gives are seen by nothing but
+// more arithmetic, which gives a NaN whatever NaN it was given; by a comparison,
+// which is false for all; or by a truncation, which traps or gives zero for all.
+// Only where a value can get anywhere else (memory, a global, a call, a result,
+// a reinterpretation, a block's end) does it have to be canonical. The analysis
+// follows operands and locals through one function, without regard to the order
+// of execution, and so errs on the side of too many.
+//
+// An instruction whose operand bits pass through (select, abs, neg, copysign,
+// local.tee) is seen where its result is seen.
+
+// mostBranches is how many canonicalisations of one function use a branch. A
+// branch that is never taken costs half of a select when it runs, but the
+// engine's compiler takes time by the square of the branches.
+const mostBranches = 512
+
+// The canonical NaNs, as the immediates of f32.const and f64.const.
+var (
+	nan32 = []byte{0, 0, 0xc0, 0x7f}
+	nan64 = []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x7f}
+)
+
+// floatResult returns the type of the NaN that an arithmetic instruction can
+// give, or false when the specification defines the bits of its result.
+func floatResult(op wasm.Op) (wasm.ValType, bool) {
+	switch {
+	case op >= wasm.OpF32Ceil && op <= wasm.OpF32Max, op == wasm.OpF32DemoteF64:
+		return wasm.F32, true
+	case op >= wasm.OpF64Ceil && op <= wasm.OpF64Max, op == wasm.OpF64PromoteF32:
+		return wasm.F64, true
+	}
+	return 0, false
+}
+
+// sameForEveryNaN reports whether an instruction that is not arithmetic does the
+// same whatever NaN it is given.
+func sameForEveryNaN(op wasm.Op) bool {
+	switch {
+	case op >= wasm.OpF32Eq && op <= wasm.OpF64Ge,
+		op >= wasm.OpI32TruncF32S && op <= wasm.OpI32TruncF64U,
+		op >= wasm.OpI64TruncF32S && op <= wasm.OpI64TruncF64U,
+		op >= wasm.OpI32TruncSatF32S && op <= wasm.OpI64TruncSatF64U,
+		op == wasm.OpDrop:
+		return true
+	}
+	return false
+}
+
+// passesThrough reports whether the result of an instruction has bits of its
+// operands.
+func passesThrough(op wasm.Op) bool {
+	switch op {
+	case wasm.OpF32Abs, wasm.OpF32Neg, wasm.OpF32Copysign, wasm.OpF64Abs, wasm.OpF64Neg, wasm.OpF64Copysign,
+		wasm.OpSelect, wasm.OpSelectTyped:
+		return true
+	}
+	return false
+}
+
+// nowhere is the origin of an operand that no arithmetic of this function made.
+const nowhere = -1
+
+// nanScan finds out which arithmetic instructions of a body have to be
+// canonical. Its slices are used again for the next body.
+type nanScan struct {
+	canonical []int // offsets of the instructions, ascending: the result
+	sources   []int // offsets of all arithmetic instructions
+
+	// An origin is a local, by its index, or an arithmetic instruction, by its
+	// number behind the locals. Origins whose values meet are one class: class
+	// leads to a representative, and seen is true there when any of them has to
+	// be canonical.
+	class  []int
+	seen   []bool
+	locals int
+
+	stack  []int // the origin of each operand
+	frames []nanFrame
+}
+
+// nanFrame is an open block.
+type nanFrame struct{ base, params, results int }
+
+// scan analyses a body, with the iterator at its first instruction, if there
+// are floats in it. The body has passed the gate, but its operand types are
+// unchecked: what it finds in an invalid body means nothing and must only do no
+// harm.
+func (n *nanScan) scan(m *wasm.Module, it wasm.Iter, locals int, floats bool) {
+	*n = nanScan{
+		canonical: n.canonical[:0], sources: n.sources[:0], class: n.class[:0], seen: n.seen[:0],
+		stack: n.stack[:0], frames: append(n.frames[:0], nanFrame{}), locals: locals,
+	}
+	if !floats {
+		return
+	}
+	for i := range locals {
+		n.class, n.seen = append(n.class, i), append(n.seen, false)
+	}
+	for it.Next() {
+		n.step(m, &it)
+	}
+	n.look() // at the results
+	for i, at := range n.sources {
+		if n.seen[n.find(locals+i)] {
+			n.canonical = append(n.canonical, at)
+		}
+	}
+}
+
+func (n *nanScan) step(m *wasm.Module, it *wasm.Iter) {
+	switch op := it.Op; op {
+	case wasm.OpBlock, wasm.OpLoop, wasm.OpIf:
+		n.enter(m, it)
+	case wasm.OpElse:
+		n.look()
+		f := n.frames[len(n.frames)-1]
+		n.reset(f.base, f.params)
+	case wasm.OpEnd:
+		n.leave()
+	case wasm.OpBrIf:
+		n.pop()
+		n.look()
+	case wasm.OpBr, wasm.OpBrTable, wasm.OpReturn, wasm.OpUnreachable:
+		n.look()
+		n.reset(n.frames[len(n.frames)-1].base, 0)
+	case wasm.OpCall:
+		n.call(m.Types[m.FuncTypeIndex(int(it.Index))])
+	case wasm.OpCallIndirect:
+		n.pop()
+		n.call(m.Types[it.Index])
+	case wasm.OpLocalGet:
+		n.push(int(it.Index))
+	case wasm.OpLocalSet:
+		n.meet(n.pop(), int(it.Index))
+	case wasm.OpLocalTee:
+		n.push(n.meet(n.pop(), int(it.Index)))
+	default:
+		n.operate(op, it.Instr.Pos)
+	}
+}
+
+// operate is an instruction that is neither control nor call nor about locals.
+func (n *nanScan) operate(op wasm.Op, pos int) {
+	pops, pushes := arity(op)
+	origin := nowhere
+	for range pops {
+		switch from := n.pop(); {
+		case passesThrough(op):
+			origin = n.meet(from, origin)
+		case sameForEveryNaN(op), isArithmetic(op):
+		default:
+			n.see(from)
+		}
+	}
+	if isArithmetic(op) {
+		origin = len(n.class)
+		n.sources = append(n.sources, pos)
+		n.class, n.seen = append(n.class, origin), append(n.seen, false)
+	}
+	for range pushes {
+		n.push(origin)
+	}
+}
+
+func isArithmetic(op wasm.Op) bool {
+	_, ok := floatResult(op)
+	return ok
+}
+
+func (n *nanScan) push(origin int) { n.stack = append(n.stack, origin) }
+
+// pop takes an operand. Below the base of a block there is only what dead code
+// wishes for.
+func (n *nanScan) pop() int {
+	last := len(n.stack) - 1
+	if last < n.frames[len(n.frames)-1].base {
+		return nowhere
+	}
+	origin := n.stack[last]
+	n.stack = n.stack[:last]
+	return origin
+}
+
+// reset has a block's stack hold so many operands from elsewhere.
+func (n *nanScan) reset(base, operands int) {
+	n.stack = n.stack[:min(base, len(n.stack))]
+	for range operands {
+		n.push(nowhere)
+	}
+}
+
+// look sees every operand of the block: some of them leave it.
+func (n *nanScan) look() {
+	for _, origin := range n.stack[min(n.frames[len(n.frames)-1].base, len(n.stack)):] {
+		n.see(origin)
+	}
+}
+
+func (n *nanScan) enter(m *wasm.Module, it *wasm.Iter) {
+	if it.Op == wasm.OpIf {
+		n.pop()
+	}
+	params, results := m.BlockArity(it.Block)
+	for range params {
+		n.see(n.pop())
+	}
+	base := len(n.stack)
+	n.frames = append(n.frames, nanFrame{base, params, results})
+	n.reset(base, params)
+}
+
+func (n *nanScan) leave() {
+	n.look()
+	if len(n.frames) == 1 {
+		return // the end of the function
+	}
+	f := n.frames[len(n.frames)-1]
+	n.frames = n.frames[:len(n.frames)-1]
+	n.reset(f.base, f.results)
+}
+
+func (n *nanScan) call(t wasm.FuncType) {
+	for range t.Params {
+		n.see(n.pop())
+	}
+	for range t.Results {
+		n.push(nowhere)
+	}
+}
+
+func (n *nanScan) see(origin int) {
+	if origin != nowhere {
+		n.seen[n.find(origin)] = true
+	}
+}
+
+// find returns the representative of an origin's class, and shortens the way.
+func (n *nanScan) find(origin int) int {
+	for n.class[origin] != origin {
+		n.class[origin] = n.class[n.class[origin]]
+		origin = n.class[origin]
+	}
+	return origin
+}
+
+// meet makes one class of two origins and returns a member.
+func (n *nanScan) meet(a, b int) int {
+	if a == nowhere || b == nowhere {
+		return max(a, b)
+	}
+	a, b = n.find(a), n.find(b)
+	n.class[a] = b
+	n.seen[b] = n.seen[a] || n.seen[b]
+	return b
+}
+
+// canonicalize appends what makes the result of op canonical. The scratch
+// local of the type holds it meanwhile.
+func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
+	t, _ := floatResult(op)
+	scratch, ne, eq := w.scratch32, wasm.OpF32Ne, wasm.OpF32Eq
+	if t == wasm.F64 {
+		scratch, ne, eq = w.scratch64, wasm.OpF64Ne, wasm.OpF64Eq
+	}
+	a.Index(wasm.OpLocalTee, scratch)
+	if len(w.n.canonical) > mostBranches {
+		canonicalNaN(a, t)
+		a.Index(wasm.OpLocalGet, scratch)
+		a.Index(wasm.OpLocalGet, scratch)
+		a.Op(eq, wasm.OpSelect)
+		return
+	}
+	a.Index(wasm.OpLocalGet, scratch)
+	a.Op(ne)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	canonicalNaN(a, t)
+	a.Index(wasm.OpLocalSet, scratch)
+	a.Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, scratch)
+}
+
+func canonicalNaN(a *wasm.Asm, t wasm.ValType) {
+	if t == wasm.F32 {
+		*a = append(*a.Op(wasm.OpF32Const), nan32...)
+		return
+	}
+	*a = append(*a.Op(wasm.OpF64Const), nan64...)
+}
+
+// locals appends the local declarations of a body, which end at the offset
+// code, with the scratch locals added when there is something to canonicalise.
+func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
+	declared := w.m.Bytes(body.Pos, code)
+	if len(w.n.canonical) == 0 {
+		return append(a, declared...)
+	}
+	w.scratch32, w.scratch64 = uint32(locals), uint32(locals)+1
+	return append(a, appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)})...)
+}
