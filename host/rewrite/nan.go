@@ -17,7 +17,9 @@ import "github.com/starling-host/starling/host/wasm"
 // of execution, and so errs on the side of too many.
 //
 // An instruction whose operand bits pass through (select, abs, neg, copysign,
-// local.tee) is seen where its result is seen.
+// local.tee) is seen where its result is seen. But for the operand from which
+// copysign takes the sign: that of a NaN becomes that of a number, which is
+// seen by everything.
 
 // mostBranches is how many canonicalisations of one function use a branch. A
 // branch that is never taken costs half of a select when it runs, but the
@@ -56,8 +58,8 @@ func sameForEveryNaN(op wasm.Op) bool {
 	return false
 }
 
-// passesThrough reports whether the result of an instruction has bits of its
-// operands.
+// passesThrough reports whether the result of an instruction is a NaN with bits
+// of its operands when one of them is a NaN.
 func passesThrough(op wasm.Op) bool {
 	switch op {
 	case wasm.OpF32Abs, wasm.OpF32Neg, wasm.OpF32Copysign, wasm.OpF64Abs, wasm.OpF64Neg, wasm.OpF64Copysign,
@@ -153,6 +155,10 @@ func (n *nanScan) step(m *wasm.Module, it *wasm.Iter) {
 func (n *nanScan) operate(op wasm.Op, pos int) {
 	pops, pushes := arity(op)
 	origin := nowhere
+	if op == wasm.OpF32Copysign || op == wasm.OpF64Copysign {
+		n.see(n.pop())
+		pops--
+	}
 	for range pops {
 		switch from := n.pop(); {
 		case passesThrough(op):

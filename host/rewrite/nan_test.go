@@ -147,6 +147,8 @@ func TestWhatMustBeCanonical(t *testing.T) {
 		{"negated and reinterpreted", sqrt().Op(wasm.OpF64Neg, wasm.OpI64ReinterpretF64, wasm.OpDrop), 1},
 		{"negated and compared", sqrt().Op(wasm.OpF64Neg).Index(wasm.OpLocalGet, 0).Op(wasm.OpF64Lt, wasm.OpDrop), 0},
 		{"as the sign of another", asmAfter(x(), sqrt().Op(wasm.OpF64Copysign, wasm.OpI64ReinterpretF64, wasm.OpDrop)), 1},
+		{"as the sign of a number that is compared", asmAfter(x(), sqrt().Op(wasm.OpF64Copysign).Index(wasm.OpLocalGet, 0).Op(wasm.OpF64Lt, wasm.OpDrop)), 1},
+		{"with the sign of another, compared", asmAfter(sqrt(), x().Op(wasm.OpF64Copysign).Index(wasm.OpLocalGet, 0).Op(wasm.OpF64Lt, wasm.OpDrop)), 0},
 		{"in a global", sqrt().Index(wasm.OpGlobalSet, global), 1},
 		{"to a function", sqrt().Index(wasm.OpCall, 1), 1},
 		{"selected and stored", asmAfter(code().I32(0), sqrt().Index(wasm.OpLocalGet, 0).I32(one).Op(wasm.OpSelect).Access(wasm.OpF64Store, 0)), 1},
