@@ -28,5 +28,13 @@ func (s *source) bits() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
+// share takes the n-th part of what is left.
+func (s *source) share(n int) source {
+	size := len(*s) / n
+	part := (*s)[:size]
+	*s = (*s)[size:]
+	return part
+}
+
 // pick returns one of the items.
 func pick[T any](s *source, items []T) T { return items[s.below(len(items))] }

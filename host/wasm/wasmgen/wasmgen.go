@@ -64,7 +64,9 @@ func Module(seed []byte, c Config) []byte {
 	g.declareGlobals()
 	g.declareFuncs()
 	g.declareTable()
+	rest := g.src
 	for i := range g.m.Funcs {
+		g.src = rest.share(len(g.m.Funcs) - i)
 		g.defineFunc(i)
 	}
 	g.exportAll()
