@@ -21,9 +21,8 @@ type profile struct {
 	height int // of the operand stack
 	peak   int // the highest it gets
 	dead   bool
-	calls  bool
 	floats bool   // it has instructions that can give a NaN
-	total  uint64 // cost of all blocks
+	since  uint64 // the most that can have been spent since a check, here
 }
 
 // frame is an open block.
@@ -32,33 +31,89 @@ type frame struct {
 	base    int // height of the operand stack below the parameters
 	params  int
 	results int
-	live    bool // whether the code before it can be executed
-	joined  bool // whether its end is reached other than from the instruction before it
+	live    bool   // whether the code before it can be executed
+	joined  bool   // whether its end is reached other than from the instruction before it
+	before  uint64 // since, at its beginning
+	since   uint64 // at its end, the most of all branches to it
 }
 
-// The bounds of a leaf, see isLeaf.
 const (
-	leafCost  = 256
-	leafSlots = 256
-	slotsBase = 16 // return address, saved registers, spills of the compiler
+	slotsBase = 16 // of a frame: return address, saved registers, spills of the compiler
+
+	// checkEvery is how much a function spends between two checks. A unit that
+	// misses all caches takes a hundred nanoseconds; this many of them then
+	// take some milliseconds.
+	checkEvery = 1 << 16
+
+	// afterCall is how much a function spends between the return of a call and
+	// a check. It is little, because thousands of functions may return to one
+	// another with no call in between.
+	afterCall = 64
+
+	// A leaf is too small to be worth a check at its entry and a frame in the
+	// depth budget; its caller pays attention to what it costs.
+	leafCost   = 64
+	leafLocals = 64
+	notLeaf    = -1
 )
 
-// isLeaf decides whether a function is too small to be worth a check at its
-// entry and a frame in the depth budget. Its cost is bounded because a caller
-// may call it thousands of times between two checks.
-func (p *profile) isLeaf() bool {
-	return !p.calls && p.total <= leafCost && p.slots <= leafSlots
+// leaves returns the cost of each function body that is a leaf, and notLeaf for
+// the others: it calls nothing, declares few locals, and has neither loops nor
+// many instructions.
+func leaves(m *wasm.Module) ([]int, error) {
+	all := make([]int, len(m.Code))
+	var groups []wasm.LocalGroup
+	for i := range m.Code {
+		var it wasm.Iter
+		var err error
+		if groups, it, err = m.Body(i, groups[:0]); err != nil {
+			return nil, malformed(err)
+		}
+		all[i] = leaf(m.Types[m.Funcs[i]], groups, it)
+	}
+	return all, nil
 }
 
-// profileBody splits a body, with the iterator at its first instruction, into straight-line blocks and measures its frame.
-// The body has passed the gate, but its operand types are unchecked: the
-// heights of an invalid body mean nothing and must only do no harm.
-func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int) error {
-	*p = profile{charges: p.charges[:0], frames: p.frames[:0]}
-	p.open(it.Pos(), costEntry, false)
+// leaf returns the cost of a leaf. It reads no further than it has to.
+func leaf(t wasm.FuncType, groups []wasm.LocalGroup, it wasm.Iter) int {
+	locals := len(t.Params)
+	for _, g := range groups {
+		locals += int(g.Count)
+	}
+	if locals > leafLocals {
+		return notLeaf
+	}
+	total := uint64(costEntry)
+	for it.Next() {
+		if total += cost(&it.Instr, 0); total > leafCost {
+			return notLeaf
+		}
+		switch it.Op {
+		case wasm.OpLoop, wasm.OpCall, wasm.OpCallIndirect, wasm.OpMemoryGrow, wasm.OpMemoryCopy, wasm.OpMemoryFill:
+			return notLeaf
+		}
+	}
+	return int(total)
+}
+
+// profileBody splits a body, with the iterator at its first instruction, into
+// straight-line blocks and measures its frame. The body has passed the gate, but
+// its operand types are unchecked: the heights of an invalid body mean nothing
+// and must only do no harm.
+//
+// Beside loop heads and the entry, a check stands wherever some way through the
+// body could otherwise spend too much without one. It begins a straight-line
+// block, just before an instruction that costs something, so that the counter
+// has grown since the last check.
+func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf bool, leaves []int) error {
+	*p = profile{charges: p.charges[:0], frames: p.frames[:0], leaf: isLeaf}
+	p.open(it.Pos(), costEntry, !isLeaf)
 	imported := m.NumImportedFuncs()
 	for it.Next() {
 		c := cost(&it.Instr, imported)
+		if c > 0 && p.since >= checkEvery && !p.dead && it.Op != wasm.OpLoop {
+			p.open(it.Instr.Pos, 0, true)
+		}
 		switch it.Op {
 		case wasm.OpBlock, wasm.OpLoop, wasm.OpIf:
 			p.enter(m, &it, c)
@@ -72,34 +127,57 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int) error {
 		case wasm.OpCall:
 			p.add(c)
 			p.call(m.Types[m.FuncTypeIndex(int(it.Index))])
+			p.spend(int(it.Index)-imported, leaves)
 		case wasm.OpCallIndirect:
 			p.add(c)
 			p.shift(-1)
 			p.call(m.Types[it.Index])
+			p.since += leafCost // which it may call
+			p.returned()
+		case wasm.OpMemoryGrow, wasm.OpMemoryCopy, wasm.OpMemoryFill: // calls of helpers
+			p.shift(stackDelta(it.Op))
+			p.returned()
 		default:
 			p.add(c)
 			p.floats = p.floats || isArithmetic(it.Op)
-			pops, pushes := arity(it.Op)
-			p.shift(pushes - pops)
+			p.shift(stackDelta(it.Op))
 		}
 	}
 	p.slots = slotsBase + locals + p.peak
-	p.leaf = p.isLeaf()
-	p.charges[0].check = !p.leaf
 	return malformed(it.Err())
 }
 
 // open begins a block at pos.
 func (p *profile) open(pos int, cost uint64, check bool) {
 	p.charges = append(p.charges, charge{pos: pos, check: check})
+	if check {
+		p.since = 0
+	}
 	p.add(cost)
 }
+
+// spend notes what a called function does to the time since a check. An
+// imported one is a check, see spec/determinism.md.
+func (p *profile) spend(body int, leaves []int) {
+	switch {
+	case body < 0:
+		p.since = 0
+	case leaves[body] != notLeaf:
+		p.since += uint64(leaves[body])
+	default:
+		p.returned()
+	}
+}
+
+// returned is the return of a function that has checks of its own, and after
+// the last of them spends who knows how much.
+func (p *profile) returned() { p.since = max(p.since, checkEvery-afterCall) }
 
 // add charges the current block. Code that is never executed costs nothing.
 func (p *profile) add(cost uint64) {
 	if !p.dead {
 		p.charges[len(p.charges)-1].cost += cost
-		p.total += cost
+		p.since += cost
 	}
 }
 
@@ -115,7 +193,6 @@ func (p *profile) shift(delta int) {
 }
 
 func (p *profile) call(t wasm.FuncType) {
-	p.calls = true
 	p.shift(-len(t.Params))
 	p.shift(len(t.Results))
 }
@@ -130,7 +207,7 @@ func (p *profile) enter(m *wasm.Module, it *wasm.Iter, c uint64) {
 	}
 	params, results := m.BlockArity(it.Block)
 	p.frames = append(p.frames, frame{
-		op: it.Op, base: max(p.height-params, 0), params: params, results: results, live: !p.dead,
+		op: it.Op, base: max(p.height-params, 0), params: params, results: results, live: !p.dead, before: p.since,
 	})
 	switch {
 	case p.dead || it.Op == wasm.OpBlock:
@@ -145,8 +222,8 @@ func (p *profile) enter(m *wasm.Module, it *wasm.Iter, c uint64) {
 func (p *profile) alternate(pos int) {
 	f := &p.frames[len(p.frames)-1]
 	f.op = wasm.OpElse
-	f.joined = f.joined || !p.dead
-	p.dead = !f.live
+	p.join(f)
+	p.dead, p.since = !f.live, f.before
 	p.height = f.base + f.params
 	if !p.dead {
 		p.open(pos, 0, false)
@@ -162,14 +239,29 @@ func (p *profile) leave(pos int) {
 	f := p.frames[len(p.frames)-1]
 	p.frames = p.frames[:len(p.frames)-1]
 	if f.op == wasm.OpIf { // without else: also reached from the if itself
-		f.joined = f.live
+		f.joined, f.since = f.live, max(f.since, f.before)
 	}
 	p.height = f.base
 	p.shift(f.results)
-	p.dead = p.dead && !f.joined
 	if f.joined {
+		p.since = max(f.since, p.reached())
+		p.dead = false
 		p.open(pos, 0, false)
 	}
+}
+
+// join notes that the end of a block is reached from here, if here is reached.
+func (p *profile) join(f *frame) {
+	f.joined = f.joined || !p.dead
+	f.since = max(f.since, p.reached())
+}
+
+// reached is since, or nothing in code that is never executed.
+func (p *profile) reached() uint64 {
+	if p.dead {
+		return 0
+	}
+	return p.since
 }
 
 // branch marks the targets of a branch and ends the block.
@@ -201,6 +293,6 @@ func (p *profile) branch(it *wasm.Iter) {
 func (p *profile) mark(label uint32) {
 	at := len(p.frames) - 1 - int(label)
 	if at >= 0 && !p.dead && p.frames[at].op != wasm.OpLoop {
-		p.frames[at].joined = true
+		p.join(&p.frames[at])
 	}
 }

@@ -200,29 +200,73 @@ func contents(m api.Module) []byte {
 	return b
 }
 
-// TestNothingRunsLongUnchecked: between two checks there is a bounded amount of
-// work, even in the shape that tries hardest, many calls of a leaf in a row.
+// TestNothingRunsLongUnchecked measures the most that is spent between two
+// checks, in the shapes that try hardest: many calls of a leaf in a row, straight
+// lines, arms of which one has no check, and functions that return to one
+// another and spend on the way.
 func TestNothingRunsLongUnchecked(t *testing.T) {
-	leaf := code()
-	for range (leafCost - 2) / 2 {
-		leaf.I32(0).Op(wasm.OpDrop)
+	line := func(units int) *wasm.Asm {
+		a := code()
+		for range units / 2 {
+			a.I32(0).Op(wasm.OpDrop)
+		}
+		return a
 	}
-	calls := code()
+	leaf := wasmtest.Func{Code: line(leafCost - costEntry)}
+	manyCalls := code()
 	for range 60_000 {
-		calls.Index(wasm.OpCall, 0)
+		manyCalls.Index(wasm.OpCall, 0)
 	}
-	m := wasmtest.Module{Funcs: []wasmtest.Func{{Code: leaf}, {Export: "run", Code: calls}}}
-	g := start(t, "compiler", mustRewrite(t, m.Bytes(), Options{}))
-	if _, err := g.call("run"); err != nil {
-		t.Fatal(err)
+	arms := code()
+	for range 300 { // the arm that is not taken has every check, were they put by position
+		asmAfter(arms, line(leafCost*10)).I32(0).Block(wasm.OpIf, wasm.BlockEmpty)
+		asmAfter(arms, line(2000)).Op(wasm.OpEnd)
 	}
-	if fuel, bound := g.fuel.Get(), uint64(60_000*(leafCost+costCall)+costEntry); fuel > bound {
-		t.Errorf("%d units without a check, want %d at most", fuel, bound)
+	down := asmAfter(code().
+		Index(wasm.OpLocalGet, 0).Op(wasm.OpI32Eqz).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd).
+		Index(wasm.OpLocalGet, 0).I32(1).Op(wasm.OpI32Sub).Index(wasm.OpCall, 0), line(200_000))
+	returning := asmAfter(code().
+		Index(wasm.OpLocalGet, 0).Op(wasm.OpI32Eqz).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd).
+		Index(wasm.OpLocalGet, 0).I32(1).Op(wasm.OpI32Sub).Index(wasm.OpCall, 0), line(afterCall-4))
+	tests := []struct {
+		name  string
+		funcs []wasmtest.Func
+		arg   uint64
+		most  uint64
+	}{
+		{"leaves", []wasmtest.Func{leaf, {Export: "run", Type: wasmtest.Type("i:"), Code: manyCalls}}, 0, checkEvery + leafCost + costCall},
+		{"a straight line", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: line(250_000)}}, 0, checkEvery + 1},
+		{"arms", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: arms}}, 0, checkEvery + 1},
+		{"long returns", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: down}}, 100, checkEvery + 100*afterCall},
+		{"short returns", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: returning}}, 6000, checkEvery + 6000*afterCall},
 	}
-	*leaf = append(*leaf, *code().I32(0).Op(wasm.OpDrop).I32(0).Op(wasm.OpDrop)...)
-	g = start(t, "compiler", mustRewrite(t, m.Bytes(), Options{}))
-	g.limit.Set(400_000)
-	if _, err := g.call("run"); !errors.Is(err, errStopped) {
-		t.Errorf("a function over the bound of a leaf is not checked: %v", err)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := wasmtest.Module{Funcs: tt.funcs}
+			l := DefaultLimits()
+			l.BodyBytes, l.FunctionCost, l.ModuleCost = 64<<20, 1<<40, 1<<40 // what no limit stops
+			res, err := Rewrite(m.Bytes(), l, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := start(t, "compiler", res)
+			var last, most uint64
+			g.limit.Set(0) // every check calls
+			g.refill = func(g *guest) {
+				used := g.fuel.Get()
+				if used <= last {
+					t.Fatalf("two checks see %d and %d", last, used)
+				}
+				most, last = max(most, used-last), used
+			}
+			if _, err := g.call("run", tt.arg); err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, g.fuel.Get()-last)
+			if most > tt.most {
+				t.Errorf("%d units between two checks, want at most %d", most, tt.most)
+			}
+			t.Logf("%d units between two checks, %d in all", most, g.fuel.Get())
+		})
 	}
 }

@@ -18,6 +18,7 @@ type meter struct {
 	fuel, limit, depth, refused uint32   // globals
 	fill, copy, grow            uint32   // functions, when there is a memory
 	mutable                     []string // names of the module's own mutable globals
+	leaves                      []int    // what each body costs that is a leaf
 	p                           profile
 	n                           nanScan
 	scratch32, scratch64        uint32   // locals of the body that is written
@@ -83,7 +84,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	for _, g := range groups {
 		locals += int(g.Count)
 	}
-	if err := w.p.profileBody(w.m, it, locals); err != nil {
+	if err := w.p.profileBody(w.m, it, locals, w.leaves[i] != notLeaf, w.leaves); err != nil {
 		return nil, err
 	}
 	w.n.scan(w.m, it, locals, w.p.floats)

@@ -11,6 +11,10 @@ import (
 func (w *meter) sections(maxPages uint32) error {
 	m := w.m
 	refillType := w.typeIndex(wasm.FuncType{})
+	var err error
+	if w.leaves, err = leaves(m); err != nil {
+		return err
+	}
 	code, err := w.codeSection(maxPages)
 	if err != nil {
 		return err

@@ -25,6 +25,13 @@ func arity(op wasm.Op) (pops, pushes int) {
 	return 1, 1
 }
 
+// stackDelta returns by how much such an instruction changes the height of the
+// operand stack.
+func stackDelta(op wasm.Op) int {
+	pops, pushes := arity(op)
+	return pushes - pops
+}
+
 // isBinary reports whether op is a comparison or operator of two operands: all
 // of the range but the blocks of unary ones.
 func isBinary(op wasm.Op) bool {

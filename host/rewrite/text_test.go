@@ -43,8 +43,11 @@ func TestTextHasThePrices(t *testing.T) {
 		fmt.Sprintf("| float `div`, `sqrt` | %d |", costFloatSlow),
 		fmt.Sprintf("| `memory.copy`, `memory.fill` | %d, and 1 for each %d bytes |", costBulk, bytesPerUnit),
 		fmt.Sprintf("| `memory.grow` | %d, and %d for each page", costGrow, costPage),
-		fmt.Sprintf("at most %d units", leafCost),
-		fmt.Sprintf("at most %d slots", leafSlots),
+		fmt.Sprintf("cost at most %d units", leafCost),
+		fmt.Sprintf("at most %d parameters and locals", leafLocals),
+		fmt.Sprintf("when S is %s or more", thousands(checkEvery)),
+		fmt.Sprintf("it is at least %s", thousands(checkEvery-afterCall)),
+		fmt.Sprintf("%s + %s x %d", thousands(checkEvery), thousands(DefaultDepth/slotsBase), afterCall),
 		fmt.Sprintf("A frame has %d slots", slotsBase),
 	} {
 		if !strings.Contains(text, row) {
@@ -52,3 +55,6 @@ func TestTextHasThePrices(t *testing.T) {
 		}
 	}
 }
+
+// thousands writes a number below a million as the text does.
+func thousands(n int) string { return fmt.Sprintf("%d,%03d", n/1000, n%1000) }

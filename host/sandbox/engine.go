@@ -144,15 +144,15 @@ func runtimeConfig(interpreter bool) wazero.RuntimeConfig {
 // registerHost provides the modules that a guest may import from. They keep no
 // state: what a call needs is in the instance's context.
 func registerHost(ctx context.Context, r wazero.Runtime) error {
-	modules := map[string][]hostFunc{
-		abi.Version:          starlingFuncs,
-		abi.WASIModule:       wasiFuncs,
-		rewrite.RefillModule: fuelFuncs,
+	fuel := r.NewHostModuleBuilder(rewrite.RefillModule).NewFunctionBuilder().
+		WithGoFunction(api.GoFunc(refillCalled), nil, nil).Export(rewrite.RefillName)
+	if _, err := fuel.Instantiate(ctx); err != nil {
+		return fmt.Errorf("sandbox: registering the host's functions: %w", err)
 	}
-	for name, functions := range modules {
+	for name, functions := range map[string][]hostFunc{abi.Version: starlingFuncs, abi.WASIModule: wasiFuncs} {
 		builder := r.NewHostModuleBuilder(name)
 		for _, f := range functions {
-			t, _ := rewrite.ImportType(name, f.name) // refill, which no guest may ask for, is () -> ()
+			t, _ := rewrite.ImportType(name, f.name)
 			builder.NewFunctionBuilder().WithGoFunction(f, engineTypes(t.Params), engineTypes(t.Results)).Export(f.name)
 		}
 		if _, err := builder.Instantiate(ctx); err != nil {

@@ -1,10 +1,10 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 
-	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -24,10 +24,8 @@ const (
 	prepareFuel = 1_000_000_000
 )
 
-// fuelFuncs is what a rewritten module imports beside what it asked for.
-var fuelFuncs = []hostFunc{
-	{rewrite.RefillName, func(s *session, _ args) uint64 { s.refill(); return 0 }},
-}
+// refillCalled is what a rewritten module imports beside what it asked for.
+func refillCalled(ctx context.Context, _ []uint64) { sessionOf(ctx).refill() }
 
 // allow starts the count at zero with a new budget.
 func (s *session) allow(budget uint64) {

@@ -22,13 +22,18 @@ type args []uint64
 func (a args) u32(i int) uint32 { return uint32(a[i]) }
 
 // Call implements api.GoFunction. The instance travels in the context, because
-// one host function serves all of them.
+// one host function serves all of them. Each call is a check and costs a unit: a
+// body has room for a quarter of a million calls between two of its own checks.
 func (f hostFunc) Call(ctx context.Context, stack []uint64) {
-	result := f.do(&ctx.Value(instanceKey{}).(*instance).session, stack)
+	s := sessionOf(ctx)
+	s.charge(1)
+	result := f.do(s, stack)
 	if len(stack) > 0 { // room for a result; ignored when the type has none
 		stack[0] = result
 	}
 }
+
+func sessionOf(ctx context.Context) *session { return &ctx.Value(instanceKey{}).(*instance).session }
 
 // engineTypes names types in the engine's way. Both use the numbers of the
 // binary format.
