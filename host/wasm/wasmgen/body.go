@@ -54,7 +54,7 @@ func (b *body) run() {
 // top is the innermost open block.
 func (b *body) top() *frame { return &b.frames[len(b.frames)-1] }
 
-// done is true when nothing more but the end should follow.
+// done is true when no more statements should follow.
 func (b *body) done() bool { return b.src.spent() || b.ops <= 0 }
 
 func (b *body) op(ops ...wasm.Op) {

@@ -58,7 +58,7 @@ func (b *body) assign() {
 
 func (b *body) store() {
 	s := pick(b.src, stores)
-	if b.g.m.Memory == nil || b.g.c.NaNs == NaNsHidden && showsNaN(s.op) {
+	if b.g.m.Memory == nil {
 		return
 	}
 	b.address(3)

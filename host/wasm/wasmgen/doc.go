@@ -2,10 +2,11 @@
 // valid by construction, executable, and of every feature that the gate of
 // host/rewrite accepts.
 //
-// [Module] is a pure function of its seed. Each choice consumes a byte, and a
-// seed that is used up chooses the end, so that every seed gives a module, a
+// [Module] is a pure function of its seed. Each choice consumes a byte, and when
+// the seed is used up each block ends, so that every seed gives a module, a
 // longer seed gives a larger one, and a mutation of one byte changes one
-// choice and what follows from it. That is what a fuzzer needs.
+// choice and what follows from it. That is what a fuzzer needs. Functions have
+// equal parts of the seed.
 //
 // Code is generated the way it is validated: a body keeps the types of the
 // operand stack and the open blocks, and each step either consumes operands

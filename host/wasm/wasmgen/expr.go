@@ -7,7 +7,7 @@ import "github.com/starling-host/starling/host/wasm"
 func (b *body) push(depth int, t wasm.ValType) {
 	defer func(floor int) { b.floor = floor }(b.floor)
 	b.floor = len(b.stack)
-	if depth <= 0 || b.done() {
+	if depth <= 0 || b.ops <= 0 {
 		b.leaf(t)
 		return
 	}
@@ -26,6 +26,8 @@ func (b *body) push(depth int, t wasm.ValType) {
 		b.callFor(depth, t)
 	case 8:
 		b.memorySize(depth, t)
+	case 9, 10:
+		b.makeNaN(depth, t)
 	default:
 		b.operator(depth, t)
 	}
@@ -33,7 +35,7 @@ func (b *body) push(depth int, t wasm.ValType) {
 
 // leaf pushes a value that needs no operands.
 func (b *body) leaf(t wasm.ValType) {
-	if local, ok := b.local(t); ok && !b.src.oneIn(3) && !b.src.spent() {
+	if local, ok := b.local(t); ok && !b.src.oneIn(3) {
 		b.index(wasm.OpLocalGet, local)
 	} else if global, ok := b.global(t, false); ok && b.src.oneIn(2) {
 		b.index(wasm.OpGlobalGet, global)
@@ -46,7 +48,7 @@ func (b *body) leaf(t wasm.ValType) {
 // operator pushes what an instruction computes.
 func (b *body) operator(depth int, t wasm.ValType) {
 	o := pick(b.src, giving[t])
-	if b.g.c.NaNs == NaNsHidden && showsNaN(o.op) || isTrappingTrunc(o.op) && !b.src.oneIn(8) {
+	if isTrappingTrunc(o.op) && !b.src.oneIn(8) {
 		b.leaf(t)
 		return
 	}
@@ -54,10 +56,30 @@ func (b *body) operator(depth int, t wasm.ValType) {
 	if isDivision(o.op) && !b.src.oneIn(8) {
 		b.makeOdd(t)
 	}
-	b.op(o.op)
 	b.pop(len(o.in))
+	b.compute(o.op, t)
+}
+
+// makeNaN pushes a NaN that an instruction makes of numbers. Nobody would meet
+// enough of them by chance.
+func (b *body) makeNaN(depth int, t wasm.ValType) {
+	op, minusOne := wasm.OpF32Sqrt, uint64(0xbf800000)
+	switch t {
+	case wasm.F64:
+		op, minusOne = wasm.OpF64Sqrt, 0xbff0000000000000
+	case wasm.I32, wasm.I64:
+		b.operator(depth, t)
+		return
+	}
+	b.constant(t, minusOne)
+	b.compute(op, t)
+}
+
+// compute emits an instruction whose operands, which give a t, have been popped.
+func (b *body) compute(op wasm.Op, t wasm.ValType) {
+	b.op(op)
 	b.pushed(t)
-	if b.g.c.NaNs == NaNsCanonical && computesNaN(o.op) {
+	if b.g.c.CanonicalNaNs && computesNaN(op) {
 		b.canonicalise(t)
 	}
 }
@@ -73,8 +95,9 @@ func (b *body) makeOdd(t wasm.ValType) {
 }
 
 // canonicalise puts the canonical NaN in the place of any other: x if x == x,
-// else NaN.
+// else NaN. It costs nothing of the budget, so that the rest stays the same.
 func (b *body) canonicalise(t wasm.ValType) {
+	defer func(left int) { b.ops = left }(b.ops)
 	x := b.own(t)
 	nan, eq := uint64(0x7fc00000), wasm.OpF32Eq
 	if t == wasm.F64 {

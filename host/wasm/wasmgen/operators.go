@@ -71,18 +71,7 @@ func computesNaN(op wasm.Op) bool {
 	return false
 }
 
-// showsNaN reports whether the result of an instruction, beyond being a NaN,
-// depends on the bits of one.
-func showsNaN(op wasm.Op) bool {
-	switch op {
-	case wasm.OpF32Copysign, wasm.OpF64Copysign, wasm.OpI32ReinterpretF32, wasm.OpI64ReinterpretF64,
-		wasm.OpF32Store, wasm.OpF64Store:
-		return true
-	}
-	return false
-}
-
-// isDivision and isTrap tell the operators that trap on some operands.
+// isDivision and isTrappingTrunc tell the operators that trap on some operands.
 func isDivision(op wasm.Op) bool {
 	return op >= wasm.OpI32DivS && op <= wasm.OpI32RemU || op >= wasm.OpI64DivS && op <= wasm.OpI64RemU
 }

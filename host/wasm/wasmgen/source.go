@@ -1,38 +1,43 @@
 package wasmgen
 
-import "encoding/binary"
-
-// source hands out the seed as choices. Behind its end it is all zeros, and
-// zero is always the choice that leads to an end.
-type source []byte
-
-func (s *source) spent() bool { return len(*s) == 0 }
-
-// below returns a number from 0 to n-1; n is at most 256.
-func (s *source) below(n int) int {
-	if s.spent() {
-		return 0
-	}
-	b := (*s)[0]
-	*s = (*s)[1:]
-	return int(b) % n
+// source hands out the seed as choices. Behind its end the choices are those of
+// a fixed generator, for the few that are left to make.
+type source struct {
+	seed  []byte
+	state uint64
 }
 
-// oneIn is true once in n times, and false at the end of the seed.
+func (s *source) spent() bool { return len(s.seed) == 0 }
+
+func (s *source) byte() byte {
+	if s.spent() {
+		s.state = s.state*6364136223846793005 + 1442695040888963407 // Knuth's MMIX
+		return byte(s.state >> 56)
+	}
+	b := s.seed[0]
+	s.seed = s.seed[1:]
+	return b
+}
+
+// below returns a number from 0 to n-1; n is at most 256.
+func (s *source) below(n int) int { return int(s.byte()) % n }
+
+// oneIn is true once in n times.
 func (s *source) oneIn(n int) bool { return s.below(n) == n-1 }
 
 // bits returns 64 bits.
-func (s *source) bits() uint64 {
-	var b [8]byte
-	*s = (*s)[copy(b[:], *s):]
-	return binary.LittleEndian.Uint64(b[:])
+func (s *source) bits() (v uint64) {
+	for range 8 {
+		v = v<<8 | uint64(s.byte())
+	}
+	return v
 }
 
 // share takes the n-th part of what is left.
 func (s *source) share(n int) source {
-	size := len(*s) / n
-	part := (*s)[:size]
-	*s = (*s)[size:]
+	size := len(s.seed) / n
+	part := source{seed: s.seed[:size], state: s.state + uint64(n)}
+	s.seed = s.seed[size:]
 	return part
 }
 

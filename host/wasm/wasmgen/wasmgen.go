@@ -7,29 +7,17 @@ import (
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
-// NaNs says which NaNs a module may produce, and who can see their bits. The
-// specification leaves sign and payload of a computed NaN to the engine.
-type NaNs int
-
-// The ways to treat NaNs.
-const (
-	// NaNsFree computes with all NaNs and lets their bits reach integers,
-	// memory and results: what comes out depends on the engine.
-	NaNsFree NaNs = iota
-	// NaNsHidden leaves out what makes the bits of a NaN matter: float stores,
-	// reinterpretation as integers, and copysign. Results and globals of a
-	// float type are the same on every engine, but for which NaN they are.
-	NaNsHidden
-	// NaNsCanonical puts the positive canonical NaN in the place of every NaN
-	// that an instruction computes: all bits are the same on every engine.
-	NaNsCanonical
-)
-
-// Config says what a module may contain. The zero value means no imports and
-// [NaNsFree].
+// Config says what a module may contain. The zero value means no imports, and
+// NaNs as the engine makes them.
 type Config struct {
-	NaNs    NaNs
-	Imports []wasmtest.Import // functions that the module imports, all or the first few
+	// CanonicalNaNs puts, behind each instruction that computes a float, code
+	// that replaces a NaN by the positive canonical one. The specification leaves
+	// the bits of such a NaN open, but for its deterministic profile, and this
+	// makes any engine one of that profile. Otherwise the module is the same as
+	// without.
+	CanonicalNaNs bool
+
+	Imports []wasmtest.Import // functions that the module imports
 }
 
 // The bounds of a module.
@@ -58,7 +46,7 @@ type generator struct {
 // functions "f0", "f1", ..., all globals as "g0", "g1", ..., and its memory, if
 // it has one, as "memory".
 func Module(seed []byte, c Config) []byte {
-	g := &generator{src: source(seed), c: c}
+	g := &generator{src: source{seed: seed}, c: c}
 	g.declareTypes()
 	g.declareMemory()
 	g.declareGlobals()

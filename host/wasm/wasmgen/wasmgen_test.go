@@ -16,9 +16,8 @@ import (
 )
 
 var configs = []wasmgen.Config{
-	{NaNs: wasmgen.NaNsFree, Imports: []wasmtest.Import{{Module: "starling:v1", Name: "now", Type: wasmtest.Type(":I")}}},
-	{NaNs: wasmgen.NaNsHidden},
-	{NaNs: wasmgen.NaNsCanonical},
+	{},
+	{CanonicalNaNs: true, Imports: []wasmtest.Import{{Module: "starling:v1", Name: "now", Type: wasmtest.Type(":I")}}},
 }
 
 // seed returns a random seed of some length.
@@ -109,7 +108,7 @@ func TestASeedIsOneModule(t *testing.T) {
 }
 
 func ExampleModule() {
-	m, err := wasm.Decode(wasmgen.Module([]byte("any bytes"), wasmgen.Config{NaNs: wasmgen.NaNsCanonical}))
+	m, err := wasm.Decode(wasmgen.Module([]byte("any bytes"), wasmgen.Config{}))
 	fmt.Println(err, m.Exports[0].Name)
 	// Output: <nil> f0
 }
