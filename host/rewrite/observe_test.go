@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -96,13 +95,6 @@ func (s *observation) add(what string, types []api.ValueType, values []uint64) {
 		what += fmt.Sprintf(" %#x", v)
 	}
 	s.seen = append(s.seen, what)
-}
-
-// digest is short for everything that was seen.
-func (s *observation) digest() string {
-	h := sha256.New()
-	fmt.Fprintln(h, strings.Join(s.seen, "\n"), s.fuel, s.cut)
-	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
 // original runs a module as it came. It makes the calls before number until; the
