@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/fxamacker/cbor/v2 v2.9.6
 	github.com/google/go-cmp v0.7.0
+	github.com/google/pprof v0.0.0-20260802141513-ef3492d7dac3
 	github.com/ncruces/go-sqlite3 v0.35.6
 	github.com/oklog/ulid/v2 v2.1.2
 	github.com/rogpeppe/go-internal v1.16.0
