@@ -51,7 +51,7 @@ const (
 )
 
 func (a *app) doctor(ctx context.Context, args []string) error {
-	findings := []finding{checkGo(ctx), checkEngine(ctx), checkCompileCache(ctx), checkBuildCache()}
+	findings := []finding{checkGo(ctx), checkEngine(ctx), checkReset(ctx), checkCompileCache(ctx), checkBuildCache()}
 	if len(args) == 1 {
 		findings = append(findings, checkDatabase(ctx, args[0])...)
 	}
@@ -83,6 +83,33 @@ func checkEngine(ctx context.Context) finding {
 	}
 	engine.Close(ctx)
 	return finding{"engine", stateOK, "compiler", ""}
+}
+
+// checkReset names the rung on which pristine sandboxes stand, and why it is not
+// a better one.
+func checkReset(ctx context.Context) finding {
+	const check = "sandbox reset"
+	engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: true}) // the rung does not depend on the engine
+	if err != nil {
+		return finding{check, stateBad, plainError(err), ""}
+	}
+	defer engine.Close(ctx)
+	rungs := engine.Resets()
+	used := rungs[len(rungs)-1]
+	state, found := stateOK, string(used.Method)+", "+resetMeaning[used.Method]
+	for _, better := range rungs[:len(rungs)-1] {
+		state = stateSlow
+		found += fmt.Sprintf("; not %s: %v", better.Method, better.Err)
+	}
+	return finding{check, state, found, ""}
+}
+
+// resetMeaning says how instances are made pristine.
+var resetMeaning = map[sandbox.Reset]string{
+	sandbox.ResetScan:    "the kernel lists the pages to restore",
+	sandbox.ResetPagemap: "the pages to restore are read from /proc/self/pagemap",
+	sandbox.ResetCompare: "memories are compared or dropped",
+	sandbox.ResetFresh:   "every call has a new instance",
 }
 
 func checkCompileCache(ctx context.Context) finding {

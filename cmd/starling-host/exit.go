@@ -12,7 +12,9 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -100,6 +102,8 @@ func explain(err error) *failure {
 		return explainSyntax(syntax)
 	case errors.As(err, &unsupported):
 		return &failure{code: exitRefused, message: plainError(unsupported)}
+	case errors.Is(err, tool.ErrHost):
+		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: plainError(err)}
 	case errors.Is(err, eventlog.ErrRunNotFound):
@@ -108,6 +112,16 @@ func explain(err error) *failure {
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}
 	return &failure{code: exitFailed, message: plainError(err)}
+}
+
+// explainHost is a call that this host could not make. What would have come of
+// it is not known, and so nothing of it is recorded.
+func explainHost(err error) *failure {
+	text := plainError(err)
+	if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
+		text = plainError(host)
+	}
+	return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
 }
 
 func explainRegistry(e *registry.Error) *failure {

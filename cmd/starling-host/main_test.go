@@ -97,7 +97,7 @@ func scriptEnvironment(t *testing.T) []string {
 // module is accepted.
 func warm(t *testing.T, wasm []byte) {
 	t.Helper()
-	engine, err := newEngine(t.Context())
+	engine, err := newEngine(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

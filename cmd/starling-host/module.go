@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
@@ -28,14 +30,31 @@ func engineConfigs() []sandbox.Config {
 	return []sandbox.Config{{CacheDir: compileCacheDir()}, {}, {Interpreter: true}}
 }
 
-// newEngine starts the best engine that this machine has. "doctor" says which.
-func newEngine(ctx context.Context) (engine *sandbox.Engine, err error) {
+// The engines, as flags name them.
+const (
+	engineCompiler    = "compiler"
+	engineInterpreter = "interpreter"
+)
+
+// newEngine starts the engine of the given name, or the best one that this
+// machine has when the name is empty. "doctor" says which.
+func newEngine(ctx context.Context, name string) (engine *sandbox.Engine, err error) {
 	for _, config := range engineConfigs() {
+		if name != "" && config.Interpreter != (name == engineInterpreter) {
+			continue
+		}
 		if engine, err = sandbox.New(ctx, config); err == nil {
 			return engine, nil
 		}
 	}
 	return nil, err
+}
+
+// engineFlag adds --engine.
+func engineFlag(cmd *cobra.Command, name *string) {
+	choices := []string{engineCompiler, engineInterpreter}
+	cmd.Flags().Var(choiceFlag{name, choices}, "engine", "what executes modules, compiler or interpreter (default the best that works here)")
+	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // loaded is a module that is ready to run, with the engine that it runs in.
@@ -51,7 +70,7 @@ func load(ctx context.Context, ref string, o guest.Options) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(ctx)
+	engine, err := newEngine(ctx, "")
 	if err != nil {
 		return nil, err
 	}

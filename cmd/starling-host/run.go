@@ -76,8 +76,7 @@ func (a *app) runCommand() *cobra.Command {
 	limits := sandbox.DefaultLimits()
 	flags.Var(countFlag{&f.fuel, fuelUnits, "N", 0}, "fuel",
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
-	flags.Var(countFlag{&f.memory, sizeUnits, "SIZE", maxMemory}, "memory",
-		"linear memory of the call, such as 64MiB (default "+formatSize(uint64(limits.MemoryPages)*pageBytes)+")")
+	memoryFlag(cmd, &f.memory)
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
 	outputFlag(cmd, &f.output)
 	return cmd
@@ -89,6 +88,16 @@ const (
 	maxMemory = 65536 * pageBytes
 )
 
+// memoryFlag adds --memory, in bytes.
+func memoryFlag(cmd *cobra.Command, value *uint64) {
+	standard := formatSize(uint64(sandbox.DefaultLimits().MemoryPages) * pageBytes)
+	cmd.Flags().Var(countFlag{value, sizeUnits, "SIZE", maxMemory}, "memory",
+		"linear memory of a call, such as 64MiB (default "+standard+")")
+}
+
+// pages returns the pages that hold so many bytes.
+func pages(bytes uint64) uint32 { return uint32((bytes + pageBytes - 1) / pageBytes) }
+
 // limits returns what the flags ask for; zero fields are the host's defaults.
 func (f *runFlags) limits() (sandbox.Limits, error) {
 	if f.timeout < time.Millisecond {
@@ -96,7 +105,7 @@ func (f *runFlags) limits() (sandbox.Limits, error) {
 	}
 	return sandbox.Limits{
 		Fuel:        f.fuel,
-		MemoryPages: uint32((f.memory + pageBytes - 1) / pageBytes),
+		MemoryPages: pages(f.memory),
 		TimeoutMs:   f.timeout.Milliseconds(),
 	}, nil
 }

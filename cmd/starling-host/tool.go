@@ -39,7 +39,7 @@ func (a *app) toolCommand() *cobra.Command {
 		},
 	}
 	outputFlag(describe, &output)
-	cmd.AddCommand(describe)
+	cmd.AddCommand(a.checkCommand(), describe)
 	return cmd
 }
 

@@ -74,6 +74,7 @@ func (g *gate) checkLocals(i int) error {
 func (g *gate) checkInstr(it *wasm.Iter) error {
 	s := &g.scan
 	s.ops++
+	g.used |= featureOf(it.Op)
 	switch op := it.Op; op {
 	case wasm.OpBlock, wasm.OpLoop, wasm.OpIf, wasm.OpElse, wasm.OpEnd:
 		return g.checkControl(it)

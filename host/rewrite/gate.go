@@ -30,6 +30,7 @@ type gate struct {
 	m    *wasm.Module
 	l    Limits
 	info Info
+	used features
 	scan bodyScan
 }
 
@@ -60,6 +61,7 @@ func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
 			return nil, err
 		}
 	}
+	g.info.Features = (g.used | declaredFeatures(m)).names()
 	return g, nil
 }
 

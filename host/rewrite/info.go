@@ -6,6 +6,7 @@ import "github.com/starling-host/starling/host/wasm"
 type Info struct {
 	Imports  []Import // in the module's order
 	Exports  []Export // in the module's order
+	Features []string // that it uses beyond the first version of WebAssembly, by the names of the proposals; and floating point
 	HasStart bool     // it has a start function
 	Memory   Memory
 	Counts   Counts
@@ -39,4 +40,28 @@ type Counts struct {
 	Functions, Instructions, TableEntries, ElementItems, DataSegments int
 	LargestBody, MostLocals, MostBlocks, DeepestNesting, LongestTable int // of one function
 	FunctionCost, ModuleCost                                          uint64
+}
+
+// Headroom is one limit of the gate beside what a module has of it.
+type Headroom struct {
+	What  string `json:"what"`
+	Value uint64 `json:"value"`
+	Limit uint64 `json:"limit"`
+}
+
+// Headroom compares the counts with the limits.
+func (c Counts) Headroom(l Limits) []Headroom {
+	return []Headroom{
+		{"functions", uint64(c.Functions), uint64(l.Functions)},
+		{"table entries", uint64(c.TableEntries), uint64(l.TableEntries)},
+		{"items of element segments", uint64(c.ElementItems), uint64(l.ElementItems)},
+		{"data segments", uint64(c.DataSegments), uint64(l.DataSegments)},
+		{"bytes of the largest function body", uint64(c.LargestBody), uint64(l.BodyBytes)},
+		{"locals of a function", uint64(c.MostLocals), uint64(l.Locals)},
+		{"blocks of a function", uint64(c.MostBlocks), uint64(l.Blocks)},
+		{"nesting of blocks", uint64(c.DeepestNesting), uint64(l.Nesting)},
+		{"labels of a br_table", uint64(c.LongestTable), uint64(l.BranchTable)},
+		{"estimated cost of compiling a function", c.FunctionCost, l.FunctionCost},
+		{"estimated cost of compiling the module", c.ModuleCost, l.ModuleCost},
+	}
 }

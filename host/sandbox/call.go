@@ -57,7 +57,8 @@ type Result struct {
 // other than zero is an error of no class, the tool's own failure. An error
 // that Imports panicked with comes back as it is. Everything that an error
 // text says is determined by the module, the input and the effects, so it is
-// the same on replay; errors that begin with "sandbox:" are the host's own.
+// the same on replay. What the host itself fails at matches tool.ErrHost, and
+// is no outcome of the call.
 func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, error) {
 	if !m.enter() {
 		return Result{}, ErrClosed

@@ -56,10 +56,22 @@ func (s *session) trapped(reason string) error {
 	case slices.Contains(traps, reason):
 		return s.failure(tool.ErrPanicked, "trap: "+reason)
 	case reason == engineOverflow:
-		return errors.New("sandbox: the engine's own call stack is too small for this call: the interpreter has 2000 frames")
+		return hostFailed(errors.New("the engine's own call stack is too small for this call: the interpreter has 2000 frames"))
 	}
-	return fmt.Errorf("sandbox: the engine failed: %s", reason)
+	return hostFailed(fmt.Errorf("the engine failed: %s", reason))
 }
+
+// HostFailure is the error of a call that the host failed at. It says nothing
+// about the guest, and matches tool.ErrHost.
+type HostFailure struct{ cause error }
+
+func hostFailed(cause error) error { return &HostFailure{cause} }
+
+// Error returns the cause's text behind the package's name.
+func (e *HostFailure) Error() string { return "sandbox: " + e.cause.Error() }
+
+// Unwrap returns tool.ErrHost and the cause.
+func (e *HostFailure) Unwrap() []error { return []error{tool.ErrHost, e.cause} }
 
 // overflowed reports whether the guest was ended by the frame budget, which
 // the rewriter counts down.

@@ -60,7 +60,7 @@ func (m *Module) newInstance(from *image.Image) (*instance, error) {
 	if from.Mapped() {
 		var err error
 		if i.mapping, err = from.Map(); err != nil {
-			return nil, fmt.Errorf("sandbox: no memory for an instance: %w", err)
+			return nil, hostFailed(fmt.Errorf("no memory for an instance: %w", err))
 		}
 		ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
 			func(uint64, uint64) experimental.LinearMemory { return i.mapping }))
@@ -70,7 +70,7 @@ func (m *Module) newInstance(from *image.Image) (*instance, error) {
 		if i.mapping != nil {
 			i.mapping.Free()
 		}
-		return nil, fmt.Errorf("sandbox: the engine cannot instantiate the module: %w", err)
+		return nil, hostFailed(fmt.Errorf("the engine cannot instantiate the module: %w", err))
 	}
 	i.module, i.memory = module, module.Memory()
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
@@ -87,7 +87,7 @@ func (i *instance) bindGlobals(own []string) error {
 		for _, name := range names {
 			g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
 			if !ok {
-				return fmt.Errorf("sandbox: the rewritten module does not export %s", name)
+				return hostFailed(fmt.Errorf("the rewritten module does not export %s", name))
 			}
 			i.globals = append(i.globals, g)
 		}
@@ -101,7 +101,7 @@ func (i *instance) bindGlobals(own []string) error {
 func (i *instance) begin(s *start) error {
 	pages := i.memory.Size() / wasm.PageSize
 	if _, ok := i.memory.Grow(s.pages - pages); !ok {
-		return fmt.Errorf("sandbox: no memory for the %d pages that the module starts with", s.pages)
+		return hostFailed(fmt.Errorf("no memory for the %d pages that the module starts with", s.pages))
 	}
 	if i.mapping == nil {
 		i.memory.Write(0, s.image.Contents())
@@ -154,14 +154,17 @@ func (i *instance) shrink(pages uint32) error {
 // verify compares an instance with its module's start.
 func (i *instance) verify(s *start) error {
 	if got := i.memory.Size(); got != s.pages*wasm.PageSize {
-		return fmt.Errorf("sandbox: an instance was reset to %d bytes of memory, not %d pages", got, s.pages)
+		return hostFailed(fmt.Errorf("an instance was reset to %d bytes of memory, not %d pages", got, s.pages))
 	}
 	for n, g := range i.globals {
 		if got := value(g); got != s.globals[n] {
-			return fmt.Errorf("sandbox: an instance was reset with %#x in global %d, not %#x", got, n, s.globals[n])
+			return hostFailed(fmt.Errorf("an instance was reset with %#x in global %d, not %#x", got, n, s.globals[n]))
 		}
 	}
-	return i.mapping.Verify()
+	if err := i.mapping.Verify(); err != nil {
+		return hostFailed(err)
+	}
+	return nil
 }
 
 // discard closes the instance, which gives its memory back.

@@ -148,6 +148,13 @@ func (c *Context) fail(err error) error {
 	return c.err
 }
 
+// stop ends the run without an outcome, because of what the host failed at.
+func (c *Context) stop(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fail(err)
+}
+
 // blocked returns why s cannot record another event, or nil. The caller holds
 // mu.
 func (c *Context) blocked(s *scope) error {

@@ -93,6 +93,9 @@ func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took ti
 // nothing can be recorded any more it returns why, which may well be the cause:
 // a mismatch and a failure of the log reach this place as errors of the tool.
 func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
+	if errors.Is(cause, tool.ErrHost) {
+		return s.c.stop(cause)
+	}
 	errorType := outcomeType(ctx, cause)
 	more := int(s.attempt.number) < p.attempts && errorType == event.ErrorTool && errors.Is(cause, tool.ErrTransient)
 	failed := event.ToolCallFailed{

@@ -83,6 +83,11 @@ var (
 
 	// ErrLimit: the call ran into another of its limits.
 	ErrLimit = errors.New("tool: limit reached")
+
+	// ErrHost: the host could not make the call, or not to its end, and nobody
+	// knows what would have come of it. It is no outcome, and so the one class
+	// that is never recorded: the run stops where it is.
+	ErrHost = errors.New("tool: host failure")
 )
 
 // Recover turns a panic into an error that wraps [ErrPanicked], and the

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+const checkHelp = `Say whether a module would be accepted, and print its certificate: what makes
+two executions of it the same.
+
+The certificate holds nothing of this machine. Whoever makes it from the same
+bytes with the same limits gets the same one: the digest of the module, what it
+imports and which features it uses, how far it is from each limit of the gate,
+the cost table by which its fuel is counted, what was rewritten, the digest of
+the rewritten module, and the digest of the state in which every call begins.
+
+No tool runs. Start-up code does, without effects.`
+
+type checkFlags struct {
+	memory uint64
+	output string
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:     "check TOOL",
+		Short:   "the verdict of the gate and a certificate of determinism",
+		Long:    checkHelp,
+		Example: "  starling-host tool check dice.wasm\n  starling-host tool check dice.wasm -o json",
+		Args:    arguments(1, "TOOL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.check(cmd.Context(), args[0], f)
+		},
+	}
+	memoryFlag(cmd, &f.memory)
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
+	source, err := registry.Open(ctx, ref)
+	if err != nil {
+		return err
+	}
+	c, err := certify(ctx, source.Wasm, sandbox.Limits{MemoryPages: pages(f.memory)})
+	if err != nil {
+		return err
+	}
+	if f.output == outputJSON {
+		return a.writeValue(c)
+	}
+	fmt.Fprintf(a.stdout, "accepted     %s\n", printable(source.Source))
+	c.print(a.stdout)
+	return nil
+}
+
+// certificate is what "tool check -o json" prints: a function of the module's
+// bytes and the limits.
+type certificate struct {
+	Digest    string             `json:"digest"`
+	Size      int                `json:"size"`
+	ABI       string             `json:"abi"`
+	Imports   []string           `json:"imports"`
+	Features  []string           `json:"features"`
+	CostTable uint32             `json:"cost_table"`
+	Rewritten rewrittenDocument  `json:"rewritten"`
+	Start     startDocument      `json:"start"`
+	Memory    memoryDocument     `json:"memory"`
+	Limits    []rewrite.Headroom `json:"limits"`
+	Call      sandbox.Limits     `json:"call_limits"`
+}
+
+type rewrittenDocument struct {
+	Digest        string `json:"digest"`
+	Size          int    `json:"size"`
+	Functions     int    `json:"functions"`
+	Arithmetic    int    `json:"float_arithmetic"`
+	Canonicalized int    `json:"canonicalized"`
+	StartMoved    bool   `json:"start_moved"`
+}
+
+type startDocument struct {
+	Digest string `json:"digest,omitempty"`
+	Pages  uint32 `json:"pages,omitempty"`
+	Fuel   uint64 `json:"fuel"`
+	Error  string `json:"error,omitempty"` // with which every call fails
+}
+
+type memoryDocument struct {
+	Min uint32 `json:"min_pages"`
+	Max uint32 `json:"max_pages"`
+}
+
+// certify loads a module and describes it.
+func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certificate, error) {
+	engine, err := newEngine(ctx, "")
+	if err != nil {
+		return certificate{}, err
+	}
+	defer engine.Close(context.WithoutCancel(ctx))
+	module, err := engine.Load(ctx, wasm, limits)
+	if err != nil {
+		return certificate{}, err
+	}
+	limits = module.Limits()
+	result, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	if err != nil {
+		return certificate{}, err
+	}
+	return certificate{
+		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(),
+		Imports: module.Imports(), Features: result.Info.Features, CostTable: result.CostTable,
+		Rewritten: rewrittenDocument{
+			Digest: chain.Sum(result.Wasm).String(), Size: len(result.Wasm), Functions: result.Info.Counts.Functions,
+			Arithmetic: result.Arithmetic, Canonicalized: result.Canonicalized, StartMoved: result.Info.HasStart,
+		},
+		Start:  startOf(module),
+		Memory: memoryDocument{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
+		Limits: result.Info.Counts.Headroom(rewrite.DefaultLimits()),
+		Call:   limits,
+	}, nil
+}
+
+func startOf(module *sandbox.Module) startDocument {
+	start, err := module.Start()
+	if err != nil {
+		return startDocument{Fuel: start.Fuel, Error: plainError(errors.Unwrap(err))}
+	}
+	return startDocument{Digest: start.Digest.String(), Pages: start.Pages, Fuel: start.Fuel}
+}
+
+func (c certificate) print(w io.Writer) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-11s  %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("digest", "%s", c.Digest)
+	line("size", "%s", formatSize(uint64(c.Size)))
+	line("abi", "%s", c.ABI)
+	line("imports", "%s", listOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
+	line("", "%s", listOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
+	line("features", "%s", listOr(c.Features, "none beyond the first version of WebAssembly"))
+	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*pageBytes), formatSize(uint64(c.Memory.Max)*pageBytes))
+	line("cost table", "%d", c.CostTable)
+	line("rewritten", "%s", c.Rewritten.Digest)
+	line("", "%s, %d functions metered", formatSize(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
+	line("", "%d of %d float instructions made canonical", c.Rewritten.Canonicalized, c.Rewritten.Arithmetic)
+	if c.Start.Error != "" {
+		line("start", "fails, and so does every call: %s", printable(c.Start.Error))
+	} else {
+		line("start", "%s", c.Start.Digest)
+		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*pageBytes), formatFuel(c.Start.Fuel))
+	}
+	for i, h := range c.Limits {
+		name := ""
+		if i == 0 {
+			name = "limits"
+		}
+		line(name, "%-48s  %11d of %11d", h.What, h.Value, h.Limit)
+	}
+}
+
+// importsOf returns the functions of one module among imports.
+func importsOf(imports []string, module string) []string {
+	var names []string
+	for _, im := range imports {
+		if name, ok := strings.CutPrefix(im, module+"."); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
