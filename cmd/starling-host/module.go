@@ -75,7 +75,7 @@ func load(ctx context.Context, ref string, o guest.Options) (*loaded, error) {
 		return nil, err
 	}
 	o.Name = source.Name
-	module, err := guest.Load(ctx, engine, source.Wasm, o)
+	module, err := guest.Load(ctx, guest.Inline(engine), source.Wasm, o)
 	if err != nil {
 		engine.Close(ctx)
 		return nil, err

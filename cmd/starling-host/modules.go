@@ -128,7 +128,7 @@ func (m *modules) load(ctx context.Context, key moduleKey) (*guest.Module, error
 			return nil, err
 		}
 	}
-	return guest.Load(ctx, m.engine, wasm, guest.Options{Limits: key.limits, Name: key.name})
+	return guest.Load(ctx, guest.Inline(m.engine), wasm, guest.Options{Limits: key.limits, Name: key.name})
 }
 
 // lease holds the modules of one replay.

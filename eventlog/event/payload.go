@@ -162,6 +162,7 @@ const (
 	ErrorTimeout   = "timeout"   // the host's own deadline passed
 	ErrorFuel      = "fuel"      // the fuel budget was spent
 	ErrorLimit     = "limit"     // another bound of [SandboxLimits] was hit
+	ErrorLost      = "lost"      // the process died that the tool ran in
 )
 
 // SideEffectRecorded records one crossing of the boundary and what came back.

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-
 	"slices"
 
 	"github.com/starling-host/starling/abi"
@@ -28,9 +27,41 @@ type Options struct {
 	Name string
 }
 
+// Engine loads modules: into this process (see [Inline]), or into processes of
+// their own, which is what package worker does.
+type Engine interface {
+	Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (Sandbox, error)
+}
+
+// Sandbox is a loaded module that executes calls. Whatever executes them, the
+// results, errors and meters are those that *sandbox.Module documents.
+type Sandbox interface {
+	Call(ctx context.Context, c sandbox.Call, imports sandbox.Imports) (sandbox.Result, error)
+	Describe(ctx context.Context) ([]byte, error)
+	Digest() chain.Hash
+	ABI() string
+	Imports() []string
+	Limits() sandbox.Limits
+	Close(ctx context.Context) error
+}
+
+// Inline returns the engine that executes modules in this process.
+func Inline(e *sandbox.Engine) Engine { return inline{e} }
+
+type inline struct{ engine *sandbox.Engine }
+
+// Load is sandbox.Engine.Load.
+func (i inline) Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (Sandbox, error) {
+	m, err := i.engine.Load(ctx, wasm, limits)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // Module is a loaded module and the tools in it.
 type Module struct {
-	sandbox *sandbox.Module
+	sandbox Sandbox
 	imports imports
 	allow   []string
 	tools   []*Tool
@@ -39,7 +70,7 @@ type Module struct {
 // Load gates, rewrites and compiles a module and asks it for its description.
 // A module that is not accepted, or whose description is not, is a
 // *rewrite.Refusal or a *[DescriptionError].
-func Load(ctx context.Context, engine *sandbox.Engine, wasm []byte, o Options) (*Module, error) {
+func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, error) {
 	loaded, err := engine.Load(ctx, wasm, o.Limits)
 	if err != nil {
 		return nil, err
@@ -129,12 +160,15 @@ type stopped struct {
 func (s *stopped) Error() string { return s.text }
 func (s *stopped) Unwrap() error { return s.class }
 
-// stopError rebuilds the error of a call that ran out of time or was
-// cancelled: the class decides the recorded type, the text is the recorded one.
+// stopError rebuilds the error of a call that ran out of time, was cancelled or
+// lost: the class decides the recorded type, the text is the recorded one.
 func stopError(recorded event.ToolCallFailed) error {
 	class := tool.ErrTimeout
-	if recorded.ErrorType == event.ErrorCancelled {
+	switch recorded.ErrorType {
+	case event.ErrorCancelled:
 		class = tool.ErrCancelled
+	case event.ErrorLost:
+		class = tool.ErrLost
 	}
 	return &stopped{class: class, text: recorded.Error}
 }

@@ -15,13 +15,33 @@ import (
 type imports struct{ egress *egress.Client }
 
 // Now is the import starling:v1.now.
-func (imports) Now(ctx context.Context) int64 { return step.Now(ctx).UnixNano() }
+func (imports) Now(ctx context.Context) int64 {
+	now := step.Now(ctx)
+	endAsRecorded(ctx)
+	return now.UnixNano()
+}
 
 // Random is the import starling:v1.random.
-func (imports) Random(ctx context.Context) uint64 { return step.Random(ctx) }
+func (imports) Random(ctx context.Context) uint64 {
+	bits := step.Random(ctx)
+	endAsRecorded(ctx)
+	return bits
+}
 
 // Seed feeds the generator behind WASI's random_get, once in a call.
-func (imports) Seed(ctx context.Context) [32]byte { return step.Seed(ctx) }
+func (imports) Seed(ctx context.Context) [32]byte {
+	seed := step.Seed(ctx)
+	endAsRecorded(ctx)
+	return seed
+}
+
+// endAsRecorded ends the guest of a replay as an effect returns, if that is the
+// last that is known of the recorded call.
+func endAsRecorded(ctx context.Context) {
+	if stop, ok := step.RecordedEnd(ctx); ok {
+		panic(stopError(stop))
+	}
+}
 
 // HTTP is the import starling:v1.http: one exchange, one recorded effect. A
 // refusal or a network failure is an answer like any other. What is not an
@@ -41,6 +61,7 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 	if err != nil {
 		panic(err)
 	}
+	endAsRecorded(ctx)
 	return ex.answer()
 }
 

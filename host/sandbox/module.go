@@ -42,24 +42,12 @@ type Module struct {
 // of every call. Other errors are the host's: limits that cannot be kept, a
 // closed engine.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Module, error) {
-	limits, err := complete(limits)
-	if err != nil {
-		return nil, err
-	}
 	if !e.life.enter() {
 		return nil, ErrClosed
 	}
 	defer e.life.leave()
-	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	m, rewritten, err := e.check(wasmBytes, limits)
 	if err != nil {
-		return nil, err
-	}
-	m := &Module{
-		engine: e, digest: chain.Sum(wasmBytes), limits: limits, imports: importNames(rewritten.Info),
-		reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
-		globals: rewritten.Globals, pool: pool{total: &e.idle},
-	}
-	if m.abi, err = checkExports(rewritten.Info); err != nil {
 		return nil, err
 	}
 	if err := m.build(ctx, rewritten); err != nil {
@@ -67,6 +55,27 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 	}
 	e.add(m)
 	return m, nil
+}
+
+// check gates and rewrites a module. What it returns is not compiled yet.
+func (e *Engine) check(wasmBytes []byte, limits Limits) (*Module, *rewrite.Result, error) {
+	limits, err := complete(limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &Module{
+		engine: e, digest: chain.Sum(wasmBytes), limits: limits, imports: importNames(rewritten.Info),
+		reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
+		globals: rewritten.Globals, pool: pool{total: &e.idle},
+	}
+	if m.abi, err = checkExports(rewritten.Info); err != nil {
+		return nil, nil, err
+	}
+	return m, rewritten, nil
 }
 
 // build compiles the module and brings it to its start.

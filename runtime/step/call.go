@@ -59,6 +59,7 @@ func NewCallID() string { return event.NewID() }
 //	timeout    a deadline passed, or tool.ErrTimeout
 //	fuel       tool.ErrFuel
 //	limit      tool.ErrLimit
+//	lost       tool.ErrLost
 //	tool       any other error, an unknown tool (ErrToolNotFound), a result
 //	           that is not JSON or is too large
 //

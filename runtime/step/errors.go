@@ -130,6 +130,8 @@ func isClass(errorType string, target error) bool {
 		return target == tool.ErrFuel
 	case event.ErrorLimit:
 		return target == tool.ErrLimit
+	case event.ErrorLost:
+		return target == tool.ErrLost
 	case EffectTransient:
 		return target == tool.ErrTransient
 	}

@@ -160,6 +160,8 @@ func outcomeType(ctx context.Context, err error) string {
 		return event.ErrorFuel
 	case errors.Is(err, tool.ErrLimit):
 		return event.ErrorLimit
+	case errors.Is(err, tool.ErrLost):
+		return event.ErrorLost
 	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
 		return worldType(ctx.Err())
 	}

@@ -110,6 +110,8 @@ func (s *scope) meter() Meter {
 // way, and for one whose last effect was itself cut off by the world, because
 // then the recorded failure of that effect ends the tool again.
 //
+// An attempt that ended as an effect returned is the matter of [RecordedEnd].
+//
 // A native tool has no counter to stop at. It gets a context that ends, with
 // the recorded cause, as soon as it has done all that the attempt was recorded
 // to do; a tool that looks at its context then fails again as it did.
@@ -121,4 +123,19 @@ func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	return s.c.matcher.stop(s.attempt.callID, s.attempt.number)
+}
+
+// RecordedEnd tells a sandboxed tool, in a replay, that the world ended this
+// attempt as the effect returned that the tool has just made, with the recorded
+// outcome. The process that the tool ran in was lost some time after that, and
+// nothing is known of what it did meanwhile; so the tool ends here. It is false
+// in live mode.
+func RecordedEnd(ctx context.Context) (event.ToolCallFailed, bool) {
+	s := mustScope(ctx, "RecordedEnd")
+	if !s.c.replaying() {
+		return event.ToolCallFailed{}, false
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.c.matcher.end(s.attempt.callID, s.attempt.number)
 }

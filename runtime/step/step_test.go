@@ -34,6 +34,7 @@ func TestErrorTypesOfOutcomes(t *testing.T) {
 		{"out of fuel", "", tool.ErrFuel, nil, event.ErrorFuel, tool.ErrFuel},
 		{"a limit", "", fmt.Errorf("output: %w", tool.ErrLimit), nil, event.ErrorLimit, tool.ErrLimit},
 		{"the host's deadline", "", tool.ErrTimeout, nil, event.ErrorTimeout, tool.ErrTimeout},
+		{"a process that died", "", tool.ErrLost, nil, event.ErrorLost, tool.ErrLost},
 		{"a deadline of its own", "", context.DeadlineExceeded, nil, event.ErrorTool, context.DeadlineExceeded},
 		{"a result that is not JSON", "{", nil, nil, event.ErrorTool, nil},
 		{"a result with duplicate keys", `{"a":1,"a":2}`, nil, nil, event.ErrorTool, nil},

@@ -10,10 +10,10 @@ import (
 )
 
 // byWorld reports whether an error type means that the world ended something: a
-// deadline or the caller. Nothing in the code decides that, so a replay takes it
-// from the recording.
+// deadline, the caller, or the death of a process. Nothing in the code decides
+// that, so a replay takes it from the recording.
 func byWorld(errorType string) bool {
-	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled
+	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled || errorType == event.ErrorLost
 }
 
 // worldType is the error type of a context that ended with err.
@@ -42,10 +42,29 @@ func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool)
 		if err != nil || failed.Attempt != attempt {
 			continue
 		}
-		inEffect := k > 0 && byWorld(effectErrorType(m.events[s.events[k-1]]))
+		inEffect := k > 0 && (byWorld(effectErrorType(m.events[s.events[k-1]])) || endsWith(m.events[s.events[k-1]], failed))
 		return failed, byWorld(failed.ErrorType) && !inEffect
 	}
 	return event.ToolCallFailed{}, false
+}
+
+// endsWith reports whether an outcome has the count of fuel of the effect before
+// it. No check that came after the effect could have: then nothing that the
+// tool did after the effect is known, and it ends as the effect returns.
+func endsWith(ev event.Event, failed event.ToolCallFailed) bool {
+	effect, err := ev.AsSideEffectRecorded()
+	return err == nil && effect.Error == nil && effect.Fuel > 0 && effect.Fuel == failed.Fuel
+}
+
+// end returns the recorded outcome of an attempt that the world ended as the
+// effect returned that was matched last. See RecordedEnd.
+func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) {
+	failed, ok := m.nextFailure(call, attempt)
+	if !ok || !byWorld(failed.ErrorType) {
+		return event.ToolCallFailed{}, false
+	}
+	s := m.stream(call)
+	return failed, s.next > 0 && endsWith(m.events[s.events[s.next-1]], failed)
 }
 
 // ending returns the error type with which the world ended an attempt that has

@@ -84,6 +84,10 @@ var (
 	// ErrLimit: the call ran into another of its limits.
 	ErrLimit = errors.New("tool: limit reached")
 
+	// ErrLost: the call was being made in another process, and that process
+	// died or had to be ended.
+	ErrLost = errors.New("tool: lost")
+
 	// ErrHost: the host could not make the call, or not to its end, and nobody
 	// knows what would have come of it. It is no outcome, and so the one class
 	// that is never recorded: the run stops where it is.
