@@ -132,12 +132,18 @@ func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
 // between and the few instructions changed that name functions or leave.
 func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
 	from, next, canonical := it.Pos(), 0, w.n.canonical
+	var f fusion
 	for it.Next() {
 		in := it.Instr
 		for ; next < len(w.p.charges) && w.p.charges[next].pos <= in.Pos; next++ {
 			a = append(a, w.m.Bytes(from, in.Pos)...)
 			from = in.Pos
 			w.head(&a, w.p.charges[next])
+		}
+		if f.step(in.Op) {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			from = in.Pos
+			hide(&a, in.Op)
 		}
 		if len(canonical) > 0 && canonical[0] == in.Pos {
 			a = append(a, w.m.Bytes(from, in.End)...)
