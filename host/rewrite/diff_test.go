@@ -89,8 +89,10 @@ func argument(t wasm.ValType, r *rand.Rand) uint64 {
 }
 
 // check compares everything that can be seen of a program: metered on both
-// engines, to the unit of fuel; and metered with original on both, as far as the
-// budgets let the metered one go. It returns the metered observation.
+// engines, to the unit of fuel; and metered with original, as far as the budgets
+// let the metered one go. The original runs on the interpreter, because the
+// compiler has a defect that only metering keeps away, see fusion. It returns the
+// metered observation.
 func (c *comparison) check(p program) (*observation, error) {
 	res, err := Rewrite(p.metered, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
 	if err != nil {
@@ -107,13 +109,7 @@ func (c *comparison) check(p program) (*observation, error) {
 	if diff := cmp.Diff(metered, interpreted, cmp.AllowUnexported(observation{})); diff != "" {
 		return nil, fmt.Errorf("metered (-compiler +interpreter):\n%s", diff)
 	}
-	if err := metered.sameAs(c.compiler, p); err != nil {
-		return nil, fmt.Errorf("compiler: %w", err)
-	}
-	if err := metered.sameAs(c.interpreter, p); err != nil {
-		return nil, fmt.Errorf("interpreter: %w", err)
-	}
-	return metered, nil
+	return metered, metered.sameAs(c.interpreter, p)
 }
 
 // sameAs runs the original up to the call that a budget cut, and compares.
