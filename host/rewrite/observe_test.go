@@ -188,10 +188,13 @@ func (s *observation) ended(name string, types []api.ValueType, results []uint64
 	s.add(name+" returns", types, results)
 }
 
-// trapText is the engine's name of a trap.
+// trapText is the engine's name of a trap: the first line of its error, without
+// what may stand before the name.
 func trapText(err error) string {
-	_, text, _ := strings.Cut(err.Error(), "wasm error: ")
-	text, _, _ = strings.Cut(text, "\n")
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	if _, name, ok := strings.Cut(text, "wasm error: "); ok {
+		return name
+	}
 	return text
 }
 
