@@ -1,6 +1,11 @@
-.PHONY: fuzz
+.PHONY: bench fuzz
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
 fuzz:
 	go test -run '^$$' -fuzz '^FuzzDifferential$$' $(if $(FUZZTIME),-fuzztime $(FUZZTIME)) ./host/rewrite
+
+# Compares the sandbox with other hosts on the same guests, in turns, and writes
+# a table and a plot. It needs a C compiler, for Wasmtime.
+bench:
+	cd bench && go run . -out results

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// call makes one call of a guest and returns its output.
+type call func() ([]byte, error)
+
+// contender is a host with one guest loaded.
+type contender struct {
+	name string
+	// caller returns a call for one goroutine.
+	caller func() (call, error)
+	close  func()
+}
+
+// Names of the contenders that goals are about.
+const (
+	ours         = "starling pooled"
+	oursFresh    = "starling fresh"
+	rawReused    = "wazero reused"
+	extismReused = "extism reused"
+	extismFresh  = "extism fresh"
+	timeReused   = "wasmtime reused"
+	timeFresh    = "wasmtime fresh"
+	timeFuel     = "wasmtime fresh, fuel"
+)
+
+// noWorld is an outside that no guest of the benchmark asks for anything.
+type noWorld struct{}
+
+func (noWorld) Now(context.Context) int64                         { return 0 }
+func (noWorld) Random(context.Context) uint64                     { return 0 }
+func (noWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
+func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
+
+// starling loads a guest into our sandbox: metered, with NaNs canonical and a
+// pristine instance for every call.
+func starling(name string, reset sandbox.Reset) func(context.Context, guest) (contender, error) {
+	return func(ctx context.Context, g guest) (contender, error) {
+		engine, err := sandbox.New(ctx, sandbox.Config{Reset: reset})
+		if err != nil {
+			return contender{}, err
+		}
+		module, err := engine.Load(ctx, g.wasm, sandbox.Limits{})
+		if err != nil {
+			return contender{}, err
+		}
+		c := sandbox.Call{Tool: "guest", Input: document}
+		one := func() ([]byte, error) {
+			r, err := module.Call(ctx, c, noWorld{})
+			return r.Output, err
+		}
+		return contender{name, func() (call, error) { return one, nil }, func() { engine.Close(ctx) }}, nil
+	}
+}
+
+// raw loads a guest into wazero as it is: one instance for all calls of a
+// goroutine, no meter, no limit, nothing put back.
+func raw(ctx context.Context, g guest) (contender, error) {
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
+		return contender{}, err
+	}
+	compiled, err := r.CompileModule(ctx, g.wasm)
+	if err != nil {
+		return contender{}, err
+	}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
+	caller := func() (call, error) {
+		m, err := r.InstantiateModule(ctx, compiled, config)
+		if err != nil {
+			return nil, err
+		}
+		alloc, execute := m.ExportedFunction(abi.ExportAlloc), m.ExportedFunction(abi.ExportExecute)
+		var stack [2]uint64
+		return func() ([]byte, error) { return rawCall(ctx, m, alloc, execute, stack[:]) }, nil
+	}
+	return contender{rawReused, caller, func() { r.Close(ctx) }}, nil
+}
+
+func rawCall(ctx context.Context, m api.Module, alloc, execute api.Function, stack []uint64) ([]byte, error) {
+	stack[0] = uint64(len(document))
+	if err := alloc.CallWithStack(ctx, stack); err != nil {
+		return nil, err
+	}
+	at := uint32(stack[0])
+	m.Memory().Write(at, document)
+	stack[0], stack[1] = uint64(at), uint64(len(document))
+	if err := execute.CallWithStack(ctx, stack); err != nil {
+		return nil, err
+	}
+	at, n := abi.Unpack(stack[0])
+	out, ok := m.Memory().Read(at, n)
+	if !ok {
+		return nil, fmt.Errorf("the output of %d bytes at %#x is outside of memory", n, at)
+	}
+	return append([]byte(nil), out...), nil
+}

@@ -1,0 +1,27 @@
+module github.com/starling-host/starling/bench
+
+go 1.26.0
+
+require (
+	github.com/bytecodealliance/wasmtime-go/v39 v39.0.1
+	github.com/extism/go-sdk v1.7.1
+	github.com/starling-host/starling v0.0.0
+	github.com/tetratelabs/wazero v1.12.0
+)
+
+require (
+	github.com/dylibso/observe-sdk/go v0.0.0-20240819160327-2d926c5d788a // indirect
+	github.com/fxamacker/cbor/v2 v2.9.6 // indirect
+	github.com/gobwas/glob v0.2.3 // indirect
+	github.com/ianlancetaylor/demangle v0.0.0-20240805132620-81f5be970eca // indirect
+	github.com/klauspost/cpuid/v2 v2.0.9 // indirect
+	github.com/oklog/ulid/v2 v2.1.2 // indirect
+	github.com/tetratelabs/wabin v0.0.0-20230304001439-f6f874872834 // indirect
+	github.com/x448/float16 v0.8.4 // indirect
+	go.opentelemetry.io/proto/otlp v1.3.1 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	google.golang.org/protobuf v1.34.2 // indirect
+	lukechampine.com/blake3 v1.4.1 // indirect
+)
+
+replace github.com/starling-host/starling => ../
