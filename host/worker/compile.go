@@ -1,0 +1,104 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Compiler compiles modules in processes that end with the compilation. The
+// engine's compiler cannot be interrupted, and what it takes is up to the
+// module: a process can be bounded and may die of it.
+type Compiler struct {
+	// CPU is how much processor time a compilation may take. Zero means 30 s:
+	// the largest modules of real toolchains take 6 s.
+	CPU time.Duration
+
+	// Memory is how many bytes the process may have. Zero means 1 GiB: an 11 MB
+	// Go tool with net/http takes 400 MiB.
+	Memory uint64
+}
+
+const (
+	defaultCompileCPU    = 30 * time.Second
+	defaultCompileMemory = 1 << 30
+
+	// waiting is how much longer a compilation may take by the clock than by
+	// the processor, on a machine that has other things to do.
+	waiting = 8
+)
+
+// Compile compiles a rewritten module into dir, within the default bounds. It is
+// made to be the Compile of a sandbox.Config.
+func Compile(ctx context.Context, rewritten []byte, dir string) error {
+	return Compiler{}.Compile(ctx, rewritten, dir)
+}
+
+// Compile compiles a rewritten module into dir. A module whose compilation is
+// too much for its bounds, or that the compiler does not accept, is refused with
+// a *rewrite.Refusal. A process that could not be started is a tool.ErrHost.
+func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
+	if c.CPU == 0 {
+		c.CPU = defaultCompileCPU
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultCompileMemory
+	}
+	s := settings{Compile: true, Folder: dir, Memory: c.Memory, CPU: c.CPU}
+	p, err := start(s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		return hostFailed(err)
+	}
+	defer p.end()
+	defer context.AfterFunc(ctx, p.kill)()
+	defer time.AfterFunc(waiting*c.CPU, p.kill).Stop()
+	d, err := p.load(func(b []byte) []byte { return append(b, rewritten...) })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return c.exceeded()
+	case d.err != nil:
+		return &rewrite.Refusal{What: "the engine cannot compile it: " + d.err.text, Func: -1, Offset: -1}
+	}
+	return nil
+}
+
+// maxCompileAnswer bounds what a compiling process can say.
+const maxCompileAnswer = 64 << 10
+
+// exceeded is the refusal of a module that its compiler died of.
+func (c Compiler) exceeded() error {
+	return &rewrite.Refusal{
+		What: fmt.Sprintf("its compilation takes more than %s of processor time or %d MiB of memory", c.CPU, c.Memory>>20),
+		Func: -1, Offset: -1,
+		Hint: "split the largest functions, or build with less inlining",
+	}
+}
+
+// load sends a module and waits for what came of it.
+func (p *process) load(fill func([]byte) []byte) (done, error) {
+	if err := p.say(kindModule, fill); err != nil {
+		return done{}, err
+	}
+	k, body, err := p.frames.next()
+	if err != nil {
+		return done{}, err
+	}
+	if k != kindDone {
+		return done{}, errProtocol
+	}
+	return parseDone(body)
+}
+
+// hostFailure is a failure of the host that says nothing about a module.
+type hostFailure struct{ cause error }
+
+func hostFailed(cause error) error { return &hostFailure{cause} }
+
+func (e *hostFailure) Error() string   { return e.cause.Error() }
+func (e *hostFailure) Unwrap() []error { return []error{tool.ErrHost, e.cause} }

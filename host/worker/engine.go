@@ -1,0 +1,243 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Config says how many workers there are and what they may have.
+type Config struct {
+	// Interpreter and CacheDir are those of sandbox.Config.
+	Interpreter bool
+	CacheDir    string
+
+	// Compiler bounds compilations.
+	Compiler Compiler
+
+	// MaxCalls is how many calls may be in progress; others wait for their turn,
+	// and their time does not begin before. Each has a process. Zero means four
+	// for each processor.
+	MaxCalls int
+
+	// MaxIdle is how many processes are kept without a call, each with the
+	// module that it has loaded. Zero means two for each processor.
+	MaxIdle int
+
+	// Memory is how many bytes a process may have beside the memory of its
+	// module. Zero means 768 MiB: an 11 MB Go tool takes 300 MiB.
+	Memory uint64
+
+	// Grace is how long after the end of a call's time, or its cancellation, the
+	// worker may take to say so. After that it is killed. Zero means 250 ms.
+	Grace time.Duration
+
+	// Logger is told of workers that died. Nil discards.
+	Logger *slog.Logger
+}
+
+const (
+	defaultMemory = 768 << 20
+	defaultGrace  = 250 * time.Millisecond
+)
+
+func (c Config) complete() Config {
+	if c.MaxCalls <= 0 {
+		c.MaxCalls = 4 * runtime.GOMAXPROCS(0)
+	}
+	if c.MaxIdle <= 0 {
+		c.MaxIdle = 2 * runtime.GOMAXPROCS(0)
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
+	}
+	if c.Grace <= 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// ErrClosed is returned by everything that is asked of an [Engine] after Close.
+var ErrClosed = errors.New("worker: closed")
+
+// Engine loads modules into processes of their own. It is safe for concurrent
+// use.
+type Engine struct {
+	config Config
+	host   *sandbox.Engine // checks and keeps code; runs nothing
+
+	turns   chan struct{} // holds one for each call in progress
+	closing chan struct{}
+	close   sync.Once
+	reapers sync.WaitGroup // of all processes
+
+	mu   sync.Mutex
+	idle []*idleProcess // the one that was used last is last
+}
+
+// idleProcess is a process without a call.
+type idleProcess struct {
+	*process
+	module *Module
+}
+
+var _ guest.Engine = (*Engine)(nil)
+
+// New starts an engine. It fails where sandbox.New does. It does not try to
+// start a process: [Probe] does.
+func New(ctx context.Context, c Config) (*Engine, error) {
+	c = c.complete()
+	host, err := sandbox.New(ctx, sandbox.Config{
+		Interpreter: c.Interpreter, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{config: c, host: host, turns: make(chan struct{}, c.MaxCalls), closing: make(chan struct{})}, nil
+}
+
+// Load checks a module here, compiles it in one process and starts it in
+// another, which is then ready for the first call. The errors are those of
+// sandbox.Engine.Load.
+func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limits) (guest.Sandbox, error) {
+	if err := e.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer e.leave()
+	prepared, err := e.host.Prepare(ctx, wasmBytes, limits)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{engine: e, wasm: slices.Clone(wasmBytes), prepared: *prepared}
+	p, err := m.start()
+	if err != nil && prepared.Folder != "" {
+		// The code may be a file that was cut. It is made again, once.
+		if err := os.RemoveAll(prepared.Folder); err != nil {
+			return nil, hostFailed(err)
+		}
+		if _, err := e.host.Prepare(ctx, wasmBytes, limits); err != nil {
+			return nil, err
+		}
+		p, err = m.start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.giveBack(p)
+	return m, nil
+}
+
+// enter waits for a turn.
+func (e *Engine) enter(ctx context.Context) error {
+	select {
+	case <-e.closing:
+		return ErrClosed
+	default:
+	}
+	select {
+	case e.turns <- struct{}{}:
+		return nil
+	case <-e.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return tool.ErrCancelled
+	}
+}
+
+func (e *Engine) leave() { <-e.turns }
+
+// Close waits for the calls in progress, ends all processes and waits until
+// none is left.
+func (e *Engine) Close(ctx context.Context) (err error) {
+	e.close.Do(func() {
+		close(e.closing)
+		for range cap(e.turns) {
+			e.turns <- struct{}{}
+		}
+		e.drop(func(*idleProcess) bool { return true })
+		e.reapers.Wait()
+		err = e.host.Close(ctx)
+	})
+	return err
+}
+
+// take returns an idle process of a module, the one that was used last, or nil.
+// Those that have died meanwhile are let go.
+func (e *Engine) take(m *Module) *process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, p := range slices.Backward(e.idle) {
+		if p.module != m {
+			continue
+		}
+		e.idle = slices.Delete(e.idle, i, i+1)
+		if p.alive() {
+			return p.process
+		}
+		p.hangUp()
+	}
+	return nil
+}
+
+// put keeps a process for later. If that is one too many, the one that has been
+// idle for longest is ended.
+func (e *Engine) put(m *Module, p *process) {
+	e.mu.Lock()
+	e.idle = append(e.idle, &idleProcess{p, m})
+	var oldest *idleProcess
+	if len(e.idle) > e.config.MaxIdle {
+		oldest = e.idle[0]
+		e.idle = slices.Delete(e.idle, 0, 1)
+	}
+	e.mu.Unlock()
+	if oldest != nil {
+		oldest.end()
+	}
+}
+
+// drop ends the idle processes that which selects.
+func (e *Engine) drop(which func(*idleProcess) bool) {
+	var dropped []*idleProcess
+	e.mu.Lock()
+	e.idle = slices.DeleteFunc(e.idle, func(p *idleProcess) bool {
+		if which(p) {
+			dropped = append(dropped, p)
+			return true
+		}
+		return false
+	})
+	e.mu.Unlock()
+	for _, p := range dropped {
+		p.end()
+	}
+}
+
+// start starts a process that is not the engine's yet, within the module's
+// bounds.
+func (e *Engine) start(prepared *sandbox.Prepared) (*process, error) {
+	l := prepared.Limits
+	s := settings{
+		Interpreter: e.config.Interpreter, CacheDir: prepared.CacheDir, Folder: prepared.Folder,
+		// Two instances: the one that makes the start, and the one that is called.
+		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
+	}
+	e.reapers.Add(1)
+	return start(s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
+}
+
+// maxTexts is how much longer than what limits bound a frame may be: numbers and
+// the text of an error.
+const maxTexts = 64 << 10

@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// failure is an error that has been in another process: its class and its text,
+// which is all that is ever recorded of an error.
+type failure struct {
+	class class
+	text  string
+}
+
+// class is a sentinel of package tool, or who has the error itself.
+type class byte
+
+const (
+	classNone     class = iota // no failure
+	classOwn                   // of no class: the tool's own
+	classPanicked              // tool.ErrPanicked
+	classFuel
+	classLimit
+	classTimeout
+	classCancelled
+	classHost
+	classStopped // Call.StopErr
+	classEnded   // what the import panicked with
+	classes      // how many there are
+)
+
+var sentinels = [classes]error{
+	classPanicked:  tool.ErrPanicked,
+	classFuel:      tool.ErrFuel,
+	classLimit:     tool.ErrLimit,
+	classTimeout:   tool.ErrTimeout,
+	classCancelled: tool.ErrCancelled,
+	classHost:      tool.ErrHost,
+	classStopped:   errStopped,
+	classEnded:     errEnded,
+}
+
+// What a worker's sandbox is given in place of errors that only the host has.
+var (
+	errStopped = errors.New("worker: stopped as recorded")
+	errEnded   = errors.New("worker: ended by the host")
+)
+
+// failureOf returns the failure that err is, nil for none.
+func failureOf(err error) *failure {
+	if err == nil {
+		return nil
+	}
+	f := &failure{classOwn, err.Error()}
+	for c, sentinel := range sentinels {
+		if sentinel != nil && errors.Is(err, sentinel) {
+			f.class = class(c)
+			break
+		}
+	}
+	return f
+}
+
+// Error returns the text of the error.
+func (f *failure) Error() string { return f.text }
+
+// Unwrap returns the sentinel of the class, nil for a tool's own failure.
+func (f *failure) Unwrap() error { return sentinels[f.class] }
+
+func (f *failure) append(b []byte) []byte {
+	if f == nil {
+		return append(b, byte(classNone))
+	}
+	return appendBytes(append(b, byte(f.class)), f.text)
+}
+
+func (f *fields) failure() *failure {
+	c := class(f.byte())
+	if c == classNone {
+		return nil
+	}
+	if c >= classes {
+		f.bad = true
+		return nil
+	}
+	return &failure{c, f.text()}
+}

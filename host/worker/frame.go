@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// A frame is one message on a pipe: the length of its body in four bytes,
+// little-endian, its kind in one, and the body.
+const headerBytes = 5
+
+// kind says what a frame is.
+type kind byte
+
+// The kinds. At any time only one side may speak, except that the host may
+// cancel a call while the worker is busy with it.
+const (
+	kindReady    kind = iota + 1 // worker: it is locked down
+	kindModule                   // host: a module to load or to compile
+	kindDone                     // worker: what came of the module
+	kindCall                     // host: one call
+	kindEffect                   // worker: the guest wants something of the world
+	kindAnswer                   // host: what the world said
+	kindEnd                      // host: the guest ends where it stands
+	kindCancel                   // host: the call is not wanted any more
+	kindResult                   // worker: how the call ended
+	kindDescribe                 // host: the module's description is wanted
+)
+
+// errProtocol is why a worker is not listened to any more.
+var errProtocol = errors.New("worker: the process broke the protocol")
+
+// frameReader reads frames whose bodies have at most limit bytes.
+type frameReader struct {
+	r      *bufio.Reader
+	limit  uint64
+	header [headerBytes]byte
+	body   []byte
+}
+
+func newFrameReader(r io.Reader, limit uint64) *frameReader {
+	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
+}
+
+// maxKept is the size up to which a buffer is kept for the next frame.
+const maxKept = 1 << 20
+
+// next returns the next frame. The body is valid until the next call.
+func (f *frameReader) next() (kind, []byte, error) {
+	if _, err := io.ReadFull(f.r, f.header[:]); err != nil {
+		return 0, nil, err
+	}
+	length := binary.LittleEndian.Uint32(f.header[:])
+	if uint64(length) > f.limit {
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, more than %d", errProtocol, length, f.limit)
+	}
+	if cap(f.body) > maxKept || cap(f.body) < int(length) {
+		f.body = nil
+	}
+	if err := f.fill(int(length)); err != nil {
+		return 0, nil, err
+	}
+	return kind(f.header[4]), f.body, nil
+}
+
+// fill reads the body in pieces, so that a length that is a lie takes no more
+// memory than what is sent.
+func (f *frameReader) fill(length int) error {
+	if cap(f.body) >= length {
+		f.body = f.body[:length]
+		_, err := io.ReadFull(f.r, f.body)
+		return err
+	}
+	f.body = f.body[:0]
+	for len(f.body) < length {
+		have := len(f.body)
+		f.body = append(f.body, make([]byte, min(length-have, max(have, maxKept)))...)
+		if _, err := io.ReadFull(f.r, f.body[have:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts a frame in a buffer that may be used again.
+func begin(buffer []byte, k kind) []byte {
+	return append(buffer[:0], 0, 0, 0, 0, byte(k))
+}
+
+// send completes a frame and writes it in one piece.
+func send(w io.Writer, frame []byte) error {
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-headerBytes))
+	_, err := w.Write(frame)
+	return err
+}

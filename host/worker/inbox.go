@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+)
+
+// message is a frame from the host.
+type message struct {
+	kind kind
+	body []byte // valid until the next message is taken
+}
+
+// inbox is where a worker hears the host. The goroutine that runs the guest
+// reads for itself, since to be handed a frame by another costs as much again
+// as the way through the pipe. Only while the guest has computed for some time
+// does a listener read, so that a cancellation is heard, and that the worker
+// ends with the host whatever the guest does.
+type inbox struct {
+	frames *frameReader
+	heard  chan message // what the listener has read
+
+	mu        sync.Mutex
+	timer     *time.Timer // calls listen
+	armed     bool        // it will
+	computing bool        // the guest runs
+	since     time.Time   // then it began to
+	listening bool        // the listener reads, and nobody else may
+	number    uint64      // of the call that may be cancelled
+	cancel    context.CancelFunc
+}
+
+// patience is how long a guest computes before the worker listens.
+const patience = time.Millisecond
+
+func newInbox(in *os.File) *inbox {
+	i := &inbox{frames: newFrameReader(in, maxFromHost), heard: make(chan message), cancel: func() {}}
+	i.timer = time.AfterFunc(time.Hour, i.listen)
+	i.timer.Stop()
+	return i
+}
+
+// next returns what the host says next.
+func (i *inbox) next() (message, error) {
+	i.mu.Lock()
+	i.computing = false
+	listening := i.listening
+	i.mu.Unlock()
+	if listening {
+		m := <-i.heard
+		i.mu.Lock()
+		i.listening = false
+		i.mu.Unlock()
+		return m, nil
+	}
+	for {
+		m, cancelled, err := i.read()
+		if err != nil || !cancelled {
+			return m, err
+		}
+	}
+}
+
+// compute says that the guest runs from now on, until next is called again. The
+// timer is left alone when it runs already: to set and to stop one for each call
+// costs more than a short call does.
+func (i *inbox) compute() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.computing, i.since = true, time.Now()
+	i.arm(patience)
+}
+
+// arm sets the timer unless it is set. The caller holds mu.
+func (i *inbox) arm(d time.Duration) {
+	if !i.armed {
+		i.armed = true
+		i.timer.Reset(d)
+	}
+}
+
+// begin makes the context of a call. What the host says of calls before it comes
+// too late.
+func (i *inbox) begin(number uint64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.number, i.cancel = number, cancel
+	return ctx, cancel
+}
+
+// read reads a frame. A cancellation is carried out at once.
+func (i *inbox) read() (m message, cancelled bool, err error) {
+	if m.kind, m.body, err = i.frames.next(); err != nil || m.kind != kindCancel {
+		return m, false, err
+	}
+	f := fields{b: m.body}
+	number := f.uint()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if number == i.number {
+		i.cancel()
+	}
+	return m, true, nil
+}
+
+// listen reads until there is something for the goroutine that runs the guest, if
+// that has computed for long enough.
+func (i *inbox) listen() {
+	if !i.begins() {
+		return
+	}
+	for {
+		m, cancelled, err := i.read()
+		if err != nil {
+			os.Exit(0) // the host is gone
+		}
+		if !cancelled {
+			i.heard <- m
+			return
+		}
+	}
+}
+
+// begins reports whether a listener is to begin now.
+func (i *inbox) begins() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.armed = false
+	if !i.computing || i.listening {
+		return false
+	}
+	if rest := patience - time.Since(i.since); rest > 0 {
+		i.arm(rest)
+		return false
+	}
+	i.listening = true
+	return true
+}

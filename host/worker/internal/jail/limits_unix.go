@@ -1,0 +1,41 @@
+//go:build unix
+
+package jail
+
+import (
+	"syscall"
+	"time"
+)
+
+// Probe says what this system offers, and confines nothing.
+func Probe() Report { return Report{[]Layer{{Name: layerLimits, On: true}}} }
+
+func limit(c Config) error {
+	seconds := uint64((c.CPU + time.Second - 1) / time.Second)
+	for resource, value := range map[int]uint64{
+		syscall.RLIMIT_DATA: c.Memory, syscall.RLIMIT_CPU: seconds, syscall.RLIMIT_FSIZE: c.FileSize, syscall.RLIMIT_NOFILE: c.Files,
+	} {
+		if value == 0 {
+			continue
+		}
+		if err := lower(resource, value); err != nil {
+			return err
+		}
+	}
+	if err := lower(syscall.RLIMIT_CORE, 0); err != nil { // a core is a copy of a guest's memory
+		return err
+	}
+	// A worker leads a group of its own, and a group means all its threads.
+	return syscall.Setpriority(syscall.PRIO_PGRP, 0, c.Nice)
+}
+
+// lower sets a limit, unless there is a lower one.
+func lower(resource int, value uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err != nil {
+		return err
+	}
+	value = min(value, uint64(now.Max))
+	now.Cur, now.Max = value, value
+	return syscall.Setrlimit(resource, &now)
+}

@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/worker/internal/jail"
+)
+
+// Main makes a worker of this process if it was started as one, and does not
+// return then. Every program that uses this package, and every test that does,
+// calls it before anything else.
+func Main() {
+	s, marked, err := ownSettings()
+	if !marked {
+		return
+	}
+	if err == nil {
+		err = s.serve()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve locks this process down and does what the host asks for, until it asks
+// no more. The engine starts first: it has to try out what the machine can do,
+// and it sees nothing of a module.
+func (s settings) serve() error {
+	runtime.GOMAXPROCS(processors)
+	debug.SetMemoryLimit(int64(s.Memory / 2))
+	ctx := context.Background()
+	w := &worker{out: os.Stdout, inbox: newInbox(os.Stdin)}
+	if !s.Compile {
+		engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: s.Interpreter, CacheDir: s.CacheDir})
+		if err != nil {
+			return err
+		}
+		w.engine = engine
+	}
+	report, err := jail.Enter(s.jail())
+	if err != nil {
+		return err
+	}
+	if err := w.send(appendReport(begin(nil, kindReady), report)); err != nil {
+		return err
+	}
+	if s.Compile {
+		return w.compile(ctx, s.Folder)
+	}
+	return w.run(ctx)
+}
+
+// maxFromHost bounds a frame from the host: a module, or an answer.
+const maxFromHost = 1 << 30
+
+// worker is the state of a worker process. Only the goroutine that runs the
+// guest writes.
+type worker struct {
+	out    io.Writer
+	inbox  *inbox
+	frame  []byte // for the next thing to say
+	engine *sandbox.Engine
+	module *sandbox.Module
+}
+
+func (w *worker) send(frame []byte) error {
+	w.frame = frame
+	if cap(w.frame) > maxKept {
+		w.frame = nil
+	}
+	return send(w.out, frame)
+}
+
+var errUnexpected = errors.New("worker: the host said something that it must not say now")
+
+// expect returns the next message, which must be of that kind.
+func (w *worker) expect(k kind) (message, error) {
+	m, err := w.inbox.next()
+	if err == nil && m.kind != k {
+		err = errUnexpected
+	}
+	return m, err
+}
+
+// compile compiles one module and says what came of it.
+func (w *worker) compile(ctx context.Context, folder string) error {
+	m, err := w.expect(kindModule)
+	if err != nil {
+		return err
+	}
+	err = sandbox.Compile(ctx, m.body, folder)
+	return w.send(done{failureOf(err)}.append(begin(w.frame, kindDone)))
+}
+
+// run loads one module and then makes one call after the other.
+func (w *worker) run(ctx context.Context) error {
+	m, err := w.expect(kindModule)
+	if err != nil {
+		return err
+	}
+	f := fields{b: m.body}
+	limits := f.limits()
+	w.module, err = w.engine.Load(ctx, f.b, limits)
+	if err := w.send(done{failureOf(err)}.append(begin(w.frame, kindDone))); err != nil {
+		return err
+	}
+	for {
+		m, err := w.inbox.next()
+		if err != nil {
+			return nil // the host is gone
+		}
+		if err := w.one(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+// one does one thing that the host asks for.
+func (w *worker) one(ctx context.Context, m message) error {
+	switch {
+	case w.module == nil:
+		return errUnexpected
+	case m.kind == kindCall:
+		return w.call(m)
+	case m.kind == kindDescribe:
+		doc, err := w.module.Describe(ctx)
+		return w.send(result{err: failureOf(err), output: doc}.append(begin(w.frame, kindResult), false))
+	}
+	return errUnexpected
+}
+
+func (w *worker) call(m message) error {
+	r, err := parseRequest(m.body)
+	if err != nil {
+		return err
+	}
+	r.call.Input = append([]byte(nil), r.call.Input...) // an answer takes the place of the frame
+	ctx, cancel := w.inbox.begin(r.number)
+	defer cancel()
+	world := &asking{worker: w}
+	r.call.Probe = func(meter func() meterReading) { world.meter = meter }
+	w.inbox.compute()
+	out, err := w.module.Call(ctx, r.call, world)
+	answer := result{meter: out.Meter, err: failureOf(err), output: out.Output}
+	return w.send(answer.append(begin(w.frame, kindResult), world.changed(out.Meter)))
+}

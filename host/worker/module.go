@@ -1,0 +1,126 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Module is a loaded module. Each call in progress has a process that has no
+// other module and no other call. It is safe for concurrent use.
+type Module struct {
+	engine   *Engine
+	wasm     []byte
+	prepared sandbox.Prepared
+	closed   atomic.Bool
+}
+
+// Digest returns the module's identity: the BLAKE3-256 of its bytes.
+func (m *Module) Digest() chain.Hash { return m.prepared.Digest }
+
+// ABI returns abi.Version, or abi.Command for a WASI command.
+func (m *Module) ABI() string { return m.prepared.ABI }
+
+// Imports returns what the module imports, as module.name, sorted.
+func (m *Module) Imports() []string { return slices.Clone(m.prepared.Imports) }
+
+// Limits returns the bounds of each call, the defaults filled in.
+func (m *Module) Limits() sandbox.Limits { return m.prepared.Limits }
+
+// Close ends the module's idle processes. Those with calls end with them.
+func (m *Module) Close(context.Context) error {
+	m.closed.Store(true)
+	m.engine.drop(func(p *idleProcess) bool { return p.module == m })
+	return nil
+}
+
+// loadTimeout is how long a process may take to load a module. It finds the
+// compiled code, and what the module itself runs is bounded by fuel.
+const loadTimeout = time.Minute
+
+// start starts a process with the module.
+func (m *Module) start() (*process, error) {
+	p, err := m.engine.start(&m.prepared)
+	if err != nil {
+		return nil, hostFailed(err)
+	}
+	guard := time.AfterFunc(loadTimeout, p.kill)
+	defer guard.Stop()
+	d, err := p.load(func(b []byte) []byte { return append(appendLimits(b, m.prepared.Limits), m.wasm...) })
+	if err == nil && d.err == nil {
+		return p, nil
+	}
+	p.end()
+	if err != nil {
+		return nil, hostFailed(errors.New("worker: the process ended while it loaded the module"))
+	}
+	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", d.err))
+}
+
+// acquire returns a process that nobody else uses.
+func (m *Module) acquire() (*process, error) {
+	if m.closed.Load() {
+		return nil, ErrClosed
+	}
+	if p := m.engine.take(m); p != nil {
+		return p, nil
+	}
+	return m.start()
+}
+
+// giveBack keeps a process for the next call, unless it has ended.
+func (m *Module) giveBack(p *process) {
+	if !p.alive() {
+		p.end()
+		return
+	}
+	m.engine.put(m, p)
+	if m.closed.Load() { // since before put, perhaps
+		m.engine.drop(func(p *idleProcess) bool { return p.module == m })
+	}
+}
+
+// Describe returns the document of starling_describe.
+func (m *Module) Describe(ctx context.Context) ([]byte, error) {
+	if m.prepared.ABI != abi.Version {
+		return nil, errors.New("worker: a WASI command has no description")
+	}
+	if err := m.engine.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer m.engine.leave()
+	p, err := m.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer m.giveBack(p)
+	defer time.AfterFunc(loadTimeout, p.kill).Stop()
+	if err := p.say(kindDescribe, func(b []byte) []byte { return b }); err != nil {
+		return nil, lost()
+	}
+	k, body, err := p.frames.next()
+	if err != nil || k != kindResult {
+		p.kill()
+		return nil, lost()
+	}
+	r, err := parseResult(body, meterReading{})
+	if err != nil {
+		p.kill()
+		return nil, lost()
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return slices.Clone(r.output), nil
+}
+
+// lost is how a call ends whose process has.
+func lost() error { return fmt.Errorf("%w: its process ended", tool.ErrLost) }

@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/starling-host/starling/host/worker/internal/jail"
+)
+
+// mark is the variable that makes a process a worker. Its value is the
+// settings; the environment has nothing else.
+const mark = "STARLING_HOST_WORKER"
+
+// settings are what a worker is told before it is locked down. They are the
+// host's own words: nothing in them comes from a module.
+type settings struct {
+	Compile     bool          // compile one module into Folder and exit
+	Interpreter bool          // see sandbox.Config
+	CacheDir    string        // see sandbox.Config
+	Folder      string        // where compiled code is: read, or written to compile
+	Memory      uint64        // bytes of writable memory, see jail.Config
+	CPU         time.Duration // see jail.Config
+}
+
+// Bounds on what no worker needs much of.
+const (
+	niceness     = 10 // so that tenants' modules never starve the host
+	maxOpenFiles = 64
+	processors   = 2 // goroutines that run at once: the guest's, and the one that reads
+)
+
+func (s settings) environment() ([]string, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("worker: settings: %w", err)
+	}
+	return []string{mark + "=" + string(b)}, nil
+}
+
+// ownSettings returns what this process was told, and whether it is a worker.
+func ownSettings() (s settings, marked bool, err error) {
+	text, marked := os.LookupEnv(mark)
+	if marked {
+		err = json.Unmarshal([]byte(text), &s)
+	}
+	return s, marked, err
+}
+
+func (s settings) jail() jail.Config {
+	c := jail.Config{Memory: s.Memory, CPU: s.CPU, FileSize: s.Memory, Files: maxOpenFiles, Nice: niceness}
+	switch {
+	case s.Compile:
+		c.Write = []string{s.Folder}
+	case s.Folder != "":
+		c.Read = []string{s.Folder}
+	}
+	return c
+}

@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"sync"
+	"time"
+)
+
+// watch sees to it that a call in a process ends: when its time is over or it
+// was cancelled the process is told, and when that does not help within the
+// grace it is killed. While the host carries out an effect the process waits for
+// the host, and is not to blame.
+//
+// A process has one watch with one timer, which stays set from one call to the
+// next: to set and to stop one for each call costs as much as a short call.
+type watch struct {
+	process *process
+	grace   time.Duration
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	rings  time.Time // when the timer does; zero when it does not
+	call   uint64    // the number of the call in progress; zero for none
+	due    time.Time // when something is to be done about it; zero for never
+	told   bool      // the process; next it is killed
+	late   bool      // because its time was over
+	paused bool      // the host carries out an effect
+	kills  bool      // the process was killed
+}
+
+func newWatch(p *process, grace time.Duration) *watch {
+	w := &watch{process: p, grace: grace}
+	w.timer = time.AfterFunc(time.Hour, w.ring)
+	w.timer.Stop()
+	return w
+}
+
+// begin watches a call until the deadline, zero for none.
+func (w *watch) begin(call uint64, deadline time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.call, w.told, w.late, w.paused = call, false, false, false
+	w.wait(deadline)
+}
+
+// wait has something done about the call at that time. The caller holds mu.
+func (w *watch) wait(due time.Time) {
+	w.due = due
+	if !due.IsZero() && (w.rings.IsZero() || due.Before(w.rings)) {
+		w.rings = due
+		w.timer.Reset(time.Until(due))
+	}
+}
+
+// ring is called by the timer, which may have been set for a call that is over.
+func (w *watch) ring() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rings = time.Time{}
+	switch {
+	case w.call == 0 || w.due.IsZero():
+	case time.Now().Before(w.due):
+		w.wait(w.due)
+	case !w.told:
+		w.late = true
+		w.tell()
+	case w.paused:
+		w.due = time.Time{} // resume goes on from here
+	default:
+		w.kills = true
+		w.process.kill()
+	}
+}
+
+// tell has the process end the call. To write may take until the process is
+// killed, so that is not done under mu, which the caller holds.
+func (w *watch) tell() {
+	w.told = true
+	w.wait(time.Now().Add(w.grace))
+	go w.process.cancel(w.call)
+}
+
+// cancel ends the call because nobody wants it any more.
+func (w *watch) cancel(call uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.call == call && !w.told {
+		w.tell()
+	}
+}
+
+// pause lets the process wait for the host.
+func (w *watch) pause() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = true
+}
+
+// resume goes on. A process that was told meanwhile has yet to hear it.
+func (w *watch) resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.paused = false
+	if w.told {
+		w.wait(time.Now().Add(w.grace))
+	}
+}
+
+// end is called when the call is over.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.call = 0
+}
+
+// stop is called when the process is.
+func (w *watch) stop() { w.timer.Stop() }
+
+// timedOut reports whether the process was told because the time was over.
+func (w *watch) timedOut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.late
+}
+
+// killed reports whether the process was killed because it did not end the call.
+func (w *watch) killed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kills
+}
