@@ -22,9 +22,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/starling-host/starling/host/worker"
 )
 
 func main() {
+	worker.Main()
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -17,9 +17,11 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/host/worker"
 )
 
 func TestMain(m *testing.M) {
+	worker.Main()
 	testscript.Main(m, map[string]func(){"starling-host": main})
 }
 

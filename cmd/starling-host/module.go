@@ -27,7 +27,7 @@ func compileCacheDir() string {
 // compiled code may be unusable, and some machines have no compiler; a run and
 // its replay give the same bytes in every way.
 func engineConfigs() []sandbox.Config {
-	return []sandbox.Config{{CacheDir: compileCacheDir()}, {}, {Interpreter: true}}
+	return []sandbox.Config{{CacheDir: compileCacheDir(), Compile: compileApart}, {Compile: compileApart}, {Interpreter: true}}
 }
 
 // The engines, as flags name them.
@@ -61,23 +61,23 @@ func engineFlag(cmd *cobra.Command, name *string) {
 type loaded struct {
 	*guest.Module
 	source registry.Module
-	engine *sandbox.Engine
+	engine *runEngine
 }
 
 // load finds a module and loads it into an engine of its own.
-func load(ctx context.Context, ref string, o guest.Options) (*loaded, error) {
+func load(ctx context.Context, ref, isolation string, o guest.Options) (*loaded, error) {
 	source, err := registry.Open(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newEngine(ctx, "")
+	engine, err := newRunEngine(ctx, isolation)
 	if err != nil {
 		return nil, err
 	}
 	o.Name = source.Name
-	module, err := guest.Load(ctx, guest.Inline(engine), source.Wasm, o)
+	module, err := guest.Load(ctx, engine, source.Wasm, o)
 	if err != nil {
-		engine.Close(ctx)
+		engine.close(ctx)
 		return nil, err
 	}
 	return &loaded{Module: module, source: source, engine: engine}, nil
@@ -85,7 +85,7 @@ func load(ctx context.Context, ref string, o guest.Options) (*loaded, error) {
 
 func (m *loaded) close(ctx context.Context) {
 	m.Module.Close(ctx)
-	m.engine.Close(ctx)
+	m.engine.close(ctx)
 }
 
 // choose returns the tool of that name, or the only one if name is empty.

@@ -33,6 +33,10 @@ are on standard error.
 The tool reaches the hosts that --allow-host names and no other. Addresses that
 are not public also need --allow-private.
 
+With --isolation process the tool runs in a process of its own, within bounds on
+what that may take of the machine. Whatever becomes of it, this program goes on.
+The run is the same and replays the same.
+
 Ctrl-C cancels the call, which is recorded; a second one ends the program.`
 
 const runExample = `  starling-host run dice.wasm '{"rolls":5}'
@@ -48,6 +52,7 @@ type runFlags struct {
 	fuel         uint64
 	memory       uint64
 	timeout      time.Duration
+	isolation    string
 	output       string
 }
 
@@ -78,6 +83,7 @@ func (a *app) runCommand() *cobra.Command {
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
 	memoryFlag(cmd, &f.memory)
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
+	isolationFlag(cmd, &f.isolation)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -132,7 +138,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	module, err := load(ctx, ref, options)
+	module, err := load(ctx, ref, f.isolation, options)
 	if err != nil {
 		return err
 	}

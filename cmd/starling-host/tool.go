@@ -44,7 +44,7 @@ func (a *app) toolCommand() *cobra.Command {
 }
 
 func (a *app) describe(ctx context.Context, ref, output string) error {
-	module, err := load(ctx, ref, guest.Options{})
+	module, err := load(ctx, ref, isolationInline, guest.Options{})
 	if err != nil {
 		return err
 	}

@@ -156,10 +156,10 @@ func tiny() *wasmtest.Module {
 		Exports: []wasmtest.Export{{Name: abi.ExportMemory, Kind: wasm.ExternMemory}},
 		Funcs: []wasmtest.Func{
 			{Export: abi.ExportAlloc, Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(roomAt)},
-			{Export: abi.ExportDescribe, Type: wasmtest.Type(":I"), Code: new(wasm.Asm).I64(int64(abi.Pack(outputAt, 2)))},
-			{Export: abi.ExportExecute, Type: wasmtest.Type("ii:I"), Code: new(wasm.Asm).I64(int64(abi.Pack(outputAt, 2)))},
+			{Export: abi.ExportDescribe, Type: wasmtest.Type(":I"), Code: packed(outputAt, 12)},
+			{Export: abi.ExportExecute, Type: wasmtest.Type("ii:I"), Code: packed(outputAt, 12)},
 		},
-		Data: []wasmtest.Data{{Offset: outputAt, Bytes: "{}"}},
+		Data: []wasmtest.Data{{Offset: outputAt, Bytes: `{"output":1}`}},
 	}
 }
 
@@ -169,7 +169,7 @@ func asks(code *wasm.Asm) *wasmtest.Module {
 	m := tiny()
 	t, _ := rewrite.ImportType(abi.Version, abi.ImportNow)
 	m.Imports = []wasmtest.Import{{Module: abi.Version, Name: abi.ImportNow, Type: t}}
-	m.Funcs[2].Code = code.I64(int64(abi.Pack(outputAt, 2)))
+	m.Funcs[2].Code = code.I64(int64(abi.Pack(outputAt, 12)))
 	return m
 }
 
@@ -194,3 +194,10 @@ func spins() *wasmtest.Module {
 	m.Funcs[2].Code = new(wasm.Asm).Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd).Op(wasm.OpUnreachable)
 	return m
 }
+
+// packed returns a document.
+func packed(address uint32, length int) *wasm.Asm {
+	return new(wasm.Asm).I64(int64(abi.Pack(address, uint32(length))))
+}
+
+func unreachable() *wasm.Asm { return new(wasm.Asm).Op(wasm.OpUnreachable) }

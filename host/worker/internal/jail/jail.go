@@ -1,5 +1,3 @@
-// Package jail has a worker process give up what it does not need, for good and
-// before it reads anything that a module had a part in.
 package jail
 
 import (
@@ -28,13 +26,28 @@ type Layer struct {
 // Report says which layers there are.
 type Report struct{ Layers []Layer }
 
-// layerLimits is the layer of resource limits.
-const layerLimits = "rlimits"
+// The layers, in the order in which they are put on.
+const (
+	layerLimits     = "rlimits"
+	layerPrivileges = "no_new_privs"
+	layerLandlock   = "landlock"
+	layerSeccomp    = "seccomp"
+)
 
 // Enter confines this process. There is no way back.
 func Enter(c Config) (Report, error) {
 	if err := limit(c); err != nil {
 		return Report{}, fmt.Errorf("jail: resource limits: %w", err)
 	}
-	return Probe(), nil
+	r := Probe()
+	for _, l := range r.Layers {
+		put, ok := locks[l.Name]
+		if !ok || !l.On {
+			continue
+		}
+		if err := put(c); err != nil {
+			return Report{}, fmt.Errorf("jail: %s: %w", l.Name, err)
+		}
+	}
+	return r, nil
 }

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/worker"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Where a tool runs, as --isolation names it.
+const (
+	isolationInline  = "inline"
+	isolationProcess = "process"
+)
+
+// isolationFlag adds --isolation.
+func isolationFlag(cmd *cobra.Command, where *string) {
+	choices := []string{isolationInline, isolationProcess}
+	*where = isolationInline
+	cmd.Flags().Var(choiceFlag{where, choices}, "isolation", "where the tool runs, inline or in a process of its own")
+	_ = cmd.RegisterFlagCompletionFunc("isolation", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// runEngine is what a run executes its tool in.
+type runEngine struct {
+	guest.Engine
+	close func(context.Context) error
+}
+
+// newRunEngine starts the best engine for a way to run tools that this machine
+// has.
+func newRunEngine(ctx context.Context, isolation string) (*runEngine, error) {
+	if isolation != isolationProcess {
+		engine, err := newEngine(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		return &runEngine{guest.Inline(engine), engine.Close}, nil
+	}
+	var failed error
+	for _, config := range engineConfigs() {
+		engine, err := worker.New(ctx, worker.Config{Interpreter: config.Interpreter, CacheDir: config.CacheDir})
+		if err == nil {
+			return &runEngine{engine, engine.Close}, nil
+		}
+		failed = err
+	}
+	return nil, failed
+}
+
+// compileApart compiles a module in a process that may die of it. Where no
+// process can be started it compiles in this one and says so: what can happen
+// then is that the module takes this program's memory and time, and the user
+// has chosen to run it on a machine of their own.
+func compileApart(ctx context.Context, rewritten []byte, dir string) error {
+	err := worker.Compile(ctx, rewritten, dir)
+	if !errors.Is(err, tool.ErrHost) {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "warning: the module is compiled without bounds on time and memory: %s\n", printable(plainError(err)))
+	return sandbox.Compile(ctx, rewritten, dir)
+}

@@ -1,0 +1,29 @@
+// Package jail has a worker process give up what it does not need, for good and
+// before it reads anything that a module had a part in.
+//
+// A worker executes machine code that was made from a hostile module by a
+// compiler with mistakes. The sandbox keeps such code in. What if it does not?
+// Then the code runs with the rights of the worker, and so the worker has none:
+//
+//   - rlimits: memory, processor time, file size and open files are bounded, by
+//     death if need be. It writes no core, and stands behind other processes.
+//   - no_new_privs: nothing that it could execute would get more rights than it
+//     has, and nobody attaches to it (it is not dumpable).
+//   - landlock: of the file system there are the folders that it was given; no
+//     connections, no signals to others. It holds for what slips through the
+//     next layer.
+//   - seccomp: of the kernel there are the calls that Go's runtime and the engine
+//     make: memory, threads of this process, clocks, its pipes. No program, no
+//     socket, no process, no tracing, no file unless a folder was given. Any
+//     other call fails with EPERM, and so the worker can still say what went
+//     wrong.
+//
+// Each layer holds for all threads of the process. A layer that the system does
+// not have is left out and named in the [Report]; one that the system has and
+// that fails is an error, and then the worker must not go on.
+//
+// On Linux all layers can be had; Landlock only in programs that are linked
+// without cgo, since it is a matter of each thread and Go reaches all of them in
+// such programs alone. On other Unix systems there are the limits, on Windows
+// nothing.
+package jail

@@ -1,0 +1,178 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// toolOf gives a tiny tool a description.
+func toolOf(m *wasmtest.Module) []byte {
+	const description = `{"tools":[{"name":"tiny","description":"d","input_schema":{"type":"object"}}]}`
+	m.Data = append(m.Data, wasmtest.Data{Offset: outputAt + 0x100, Bytes: description})
+	m.Funcs[1].Code = packed(outputAt+0x100, len(description))
+	return m.Bytes()
+}
+
+// record makes a run of the tool and returns its events.
+func record(t *testing.T, ctx context.Context, subject tool.Tool) []event.Event {
+	t.Helper()
+	log := memlog.New()
+	defer log.Close()
+	r, err := agent.Direct{Log: log, Tool: subject, ClockFn: tick()}.Run(ctx, json.RawMessage(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := log.Read(context.Background(), r.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+func tick() func() time.Time {
+	now := time.Unix(1_790_000_000, 0)
+	return func() time.Time { now = now.Add(time.Millisecond); return now }
+}
+
+func mustTool(t *testing.T, e guest.Engine, wasm []byte, l sandbox.Limits) tool.Tool {
+	t.Helper()
+	m, err := guest.Load(t.Context(), e, wasm, guest.Options{Limits: l, Name: "tiny.wasm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close(context.Background()) })
+	return m.Tools()[0]
+}
+
+func mustReplay(t *testing.T, where string, events []event.Event, subject tool.Tool) {
+	t.Helper()
+	v, err := replay.Run(t.Context(), events, func(context.Context, event.ToolSchemaRef) (tool.Tool, error) { return subject, nil }, replay.Options{})
+	if err != nil || !v.Identical() || v.Open {
+		t.Errorf("%s: %+v, %v", where, v.Divergence, err)
+	}
+}
+
+// meddling is a tool that something happens to while it runs.
+type meddling struct {
+	tool.Sandboxed
+	during func()
+}
+
+func (m meddling) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	done := make(chan struct{})
+	go func() { defer close(done); m.during() }()
+	defer func() { <-done }()
+	return m.Sandboxed.Execute(ctx, input)
+}
+
+// A run says nothing of the process that it ran in, and replays in any.
+func TestEveryEndingReplaysHereAndThere(t *testing.T) {
+	traps := tiny()
+	traps.Funcs[2].Code = unreachable()
+	tests := []struct {
+		name   string
+		module *wasmtest.Module
+		limits sandbox.Limits
+		during func(t *testing.T, cancel context.CancelFunc)
+		want   string // the recorded type, empty for a success
+	}{
+		{"a success", tiny(), sandbox.Limits{}, nil, ""},
+		{"a success with an effect", asksForTheTime(), sandbox.Limits{}, nil, ""},
+		{"a trap", traps, sandbox.Limits{}, nil, event.ErrorPanic},
+		{"out of fuel", spins(), sandbox.Limits{Fuel: 1_000_000}, nil, event.ErrorFuel},
+		{"too many effects", asksForEver(), sandbox.Limits{Effects: 3}, nil, event.ErrorLimit},
+		{"the end of its time", spins(), sandbox.Limits{TimeoutMs: 30}, nil, event.ErrorTimeout},
+		{"a cancellation", spins(), sandbox.Limits{}, func(_ *testing.T, cancel context.CancelFunc) { time.Sleep(30 * time.Millisecond); cancel() }, event.ErrorCancelled},
+		{"a process that dies while it computes", spins(), sandbox.Limits{}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); killWorkers(t) }, event.ErrorLost},
+		{"a process that dies between effects", asksForEver(), sandbox.Limits{Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); killWorkers(t) }, event.ErrorLost},
+		{"a process that hangs", asksForEver(), sandbox.Limits{TimeoutMs: 60, Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); freezeWorkers(t) }, event.ErrorTimeout},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			wasm := toolOf(tt.module)
+			here, there := mustTool(t, inline(t), wasm, tt.limits), mustTool(t, workers(t, Config{Grace: 50 * time.Millisecond}), wasm, tt.limits)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			subject := there
+			if tt.during != nil {
+				subject = meddling{there.(tool.Sandboxed), func() { tt.during(t, cancel) }}
+			}
+			events := record(t, ctx, subject)
+			if got := recordedType(t, events); got != tt.want {
+				t.Fatalf("recorded as %q, not %q", got, tt.want)
+			}
+			mustReplay(t, "inline", events, here)
+			mustReplay(t, "in a worker", events, there)
+			if tt.during == nil && tt.want != event.ErrorTimeout {
+				if diff := cmp.Diff(payloads(record(t, ctx, here)), payloads(events)); diff != "" {
+					t.Errorf("recorded otherwise inline:\n%s", diff)
+				}
+			}
+			if tt.want == event.ErrorTimeout || tt.want == event.ErrorCancelled {
+				mustReplay(t, "recorded inline, replayed in a worker", recordUntil(t, tt.want, here), there)
+			}
+		})
+	}
+}
+
+// recordUntil records a run inline that the world ends.
+func recordUntil(t *testing.T, errorType string, subject tool.Tool) []event.Event {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if errorType == event.ErrorCancelled {
+		time.AfterFunc(30*time.Millisecond, cancel)
+	}
+	return record(t, ctx, subject)
+}
+
+// recordedType is the type of the failure of the call in a run.
+func recordedType(t *testing.T, events []event.Event) string {
+	t.Helper()
+	for _, ev := range events {
+		if ev.Kind == event.KindToolCallFailed {
+			failed, err := ev.AsToolCallFailed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return failed.ErrorType
+		}
+	}
+	return ""
+}
+
+// payloads are what of two runs has to be equal, the effects' values and the
+// minted id aside, which are the world's.
+func payloads(events []event.Event) []string {
+	var out []string
+	for _, ev := range events {
+		switch ev.Kind {
+		case event.KindSideEffectRecorded:
+			effect, _ := ev.AsSideEffectRecorded()
+			effect.Value, effect.CallID = nil, ""
+			out = append(out, fmt.Sprintf("%+v", effect))
+		case event.KindToolCallCompleted:
+			completed, _ := ev.AsToolCallCompleted()
+			completed.CallID = ""
+			out = append(out, fmt.Sprintf("%+v", completed))
+		case event.KindToolCallFailed:
+			failed, _ := ev.AsToolCallFailed()
+			failed.CallID = ""
+			out = append(out, fmt.Sprintf("%+v", failed))
+		}
+	}
+	return out
+}
