@@ -3,11 +3,13 @@ package rewrite
 import "github.com/starling-host/starling/host/wasm"
 
 // charge is the head of one straight-line block: where it begins, what its
-// instructions cost together, and whether the counter is checked there.
+// instructions cost together, whether the counter is checked there, and whether
+// it has an instruction for which [seesCounter] holds.
 type charge struct {
 	pos   int // offset of the instruction before which it stands
 	cost  uint64
 	check bool
+	seen  bool
 }
 
 // profile is what one pass over a function body finds out. Its slices are used
@@ -113,6 +115,9 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf b
 		c := cost(&it.Instr, imported)
 		if c > 0 && p.since >= checkEvery && !p.dead && it.Op != wasm.OpLoop {
 			p.open(it.Instr.Pos, 0, true)
+		}
+		if seesCounter(it.Op) {
+			p.charges[len(p.charges)-1].seen = true
 		}
 		switch it.Op {
 		case wasm.OpBlock, wasm.OpLoop, wasm.OpIf:

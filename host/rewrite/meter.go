@@ -21,7 +21,8 @@ type meter struct {
 	leaves                      []int    // what each body costs that is a leaf
 	p                           profile
 	n                           nanScan
-	scratch32, scratch64        uint32   // locals of the body that is written
+	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be
+	counter                     uint32   // local of the body that is written, if it is no leaf
 	arithmetic, canonicalized   int      // float instructions of all bodies
 	check                       wasm.Asm // compares the counter with the limit
 }
@@ -62,14 +63,6 @@ func (w *meter) typeIndex(t wasm.FuncType) uint32 {
 	return uint32(i)
 }
 
-// charge adds cost to the counter.
-func (w *meter) charge(a *wasm.Asm, cost uint64) {
-	a.Index(wasm.OpGlobalGet, w.fuel)
-	a.I64(int64(cost))
-	a.Op(wasm.OpI64Add)
-	a.Index(wasm.OpGlobalSet, w.fuel)
-}
-
 // function appends the metered form of body i to dst, without its size. A
 // function that is no leaf takes its frame from the depth budget, and its code
 // becomes one block, so that every way out leads to where the frame is given
@@ -101,12 +94,29 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	a.Op(wasm.OpI32LtS)
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
 	a.Op(wasm.OpUnreachable, wasm.OpEnd)
+	w.take(&a)
 	a.Op(wasm.OpBlock)
 	a = w.resultBlock(t).Append(a)
 	a = w.code(a, &it)
+	w.put(&a)
 	w.frame(&a, w.p.slots)
 	a.Op(wasm.OpEnd)
 	return a, malformed(it.Err())
+}
+
+// locals appends the local declarations of a body, which end at the offset
+// code, with those added that its new instructions need.
+func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
+	declared, next := w.m.Bytes(body.Pos, code), uint32(locals)
+	if len(w.n.canonical) > 0 {
+		w.scratch32, w.scratch64 = next, next+1
+		declared, next = appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)}), next+2
+	}
+	if !w.p.leaf {
+		w.counter = next
+		declared = appendItems(declared, []byte{1, byte(wasm.I64)})
+	}
+	return append(a, declared...)
 }
 
 // frame changes the depth budget by n slots.
@@ -160,21 +170,11 @@ func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
 	return append(a, w.m.Bytes(from, it.Pos())...)
 }
 
-// head writes the head of a straight-line block.
-func (w *meter) head(a *wasm.Asm, c charge) {
-	if c.cost > 0 {
-		w.charge(a, c.cost)
-	}
-	if c.check {
-		*a = append(*a, w.check...)
-	}
-}
-
 // changes reports whether an instruction cannot stay as it is.
 func (w *meter) changes(in *wasm.Instr) bool {
 	switch in.Op {
-	case wasm.OpCall:
-		return in.Index >= w.refill
+	case wasm.OpCall, wasm.OpCallIndirect:
+		return true
 	case wasm.OpReturn:
 		return !w.p.leaf
 	}
@@ -185,8 +185,11 @@ func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
 	switch in.Op {
 	case wasm.OpCall:
 		a.Index(wasm.OpCall, w.moved(in.Index))
+	case wasm.OpCallIndirect:
+		*a = append(*a, w.m.Bytes(in.Pos, in.End)...)
 	case wasm.OpReturn:
 		a.Index(wasm.OpBr, uint32(depth))
+		return
 	case wasm.OpMemoryGrow:
 		a.Index(wasm.OpCall, w.grow)
 	case wasm.OpMemoryFill:
@@ -194,4 +197,5 @@ func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
 	case wasm.OpMemoryCopy:
 		a.Index(wasm.OpCall, w.copy)
 	}
+	w.take(a)
 }

@@ -302,14 +302,3 @@ func canonicalNaN(a *wasm.Asm, t wasm.ValType) {
 	}
 	*a = append(*a.Op(wasm.OpF64Const), nan64...)
 }
-
-// locals appends the local declarations of a body, which end at the offset
-// code, with the scratch locals added when there is something to canonicalise.
-func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
-	declared := w.m.Bytes(body.Pos, code)
-	if len(w.n.canonical) == 0 {
-		return append(a, declared...)
-	}
-	w.scratch32, w.scratch64 = uint32(locals), uint32(locals)+1
-	return append(a, appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)})...)
-}
