@@ -8,6 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
+// meterReading is what travels with each effect.
 type meterReading = event.Meter
 
 // asking is the world as a guest in a worker sees it: it asks the host, with the

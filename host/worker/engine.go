@@ -35,7 +35,7 @@ type Config struct {
 	MaxIdle int
 
 	// Memory is how many bytes a process may have beside the memory of its
-	// module. Zero means 768 MiB: an 11 MB Go tool takes 300 MiB.
+	// module. Zero means 512 MiB: a 10 MB Go program needs less than 192 MiB.
 	Memory uint64
 
 	// Grace is how long after the end of a call's time, or its cancellation, the
@@ -47,7 +47,7 @@ type Config struct {
 }
 
 const (
-	defaultMemory = 768 << 20
+	defaultMemory = 512 << 20
 	defaultGrace  = 250 * time.Millisecond
 )
 

@@ -45,8 +45,8 @@ func (c *crashText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start starts a worker and waits until it is locked down. reap is told when it
-// has ended.
+// start starts a worker and waits until it is locked down. Of its end reaped is
+// told.
 func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, reaped func()) (*process, error) {
 	cmd, err := command(s)
 	if err != nil {
