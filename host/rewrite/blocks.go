@@ -24,6 +24,7 @@ type profile struct {
 	peak   int // the highest it gets
 	dead   bool
 	floats bool   // it has instructions that can give a NaN
+	choose bool   // it has a select
 	since  uint64 // the most that can have been spent since a check, here
 }
 
@@ -145,6 +146,7 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf b
 		default:
 			p.add(c)
 			p.floats = p.floats || isArithmetic(it.Op)
+			p.choose = p.choose || it.Op == wasm.OpSelect || it.Op == wasm.OpSelectTyped
 			p.shift(stackDelta(it.Op))
 		}
 	}

@@ -21,7 +21,9 @@ type meter struct {
 	leaves                      []int    // what each body costs that is a leaf
 	p                           profile
 	n                           nanScan
+	s                           selects
 	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be
+	condition, bits32, bits64   uint32   // locals of the body that is written, where floats are selected
 	counter                     uint32   // local of the body that is written, if it is no leaf
 	arithmetic, canonicalized   int      // float instructions of all bodies
 	check                       wasm.Asm // compares the counter with the limit
@@ -81,6 +83,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 		return nil, err
 	}
 	w.n.scan(w.m, it, locals, w.p.floats)
+	w.s.scan(w.m, it, t.Params, groups, w.p.choose)
 	w.arithmetic += len(w.n.sources)
 	w.canonicalized += len(w.n.canonical)
 	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
@@ -112,6 +115,10 @@ func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
 		w.scratch32, w.scratch64 = next, next+1
 		declared, next = appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)}), next+2
 	}
+	if len(w.s.found) > 0 {
+		w.condition, w.bits32, w.bits64 = next, next+1, next+2
+		declared, next = appendItems(declared, []byte{2, byte(wasm.I32)}, []byte{1, byte(wasm.I64)}), next+3
+	}
 	if !w.p.leaf {
 		w.counter = next
 		declared = appendItems(declared, []byte{1, byte(wasm.I64)})
@@ -141,7 +148,7 @@ func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
 // code appends the instructions, up to the last end, with the charges put in
 // between and the few instructions changed that name functions or leave.
 func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
-	from, next, canonical := it.Pos(), 0, w.n.canonical
+	from, next, canonical, found := it.Pos(), 0, w.n.canonical, w.s.found
 	var f fusion
 	for it.Next() {
 		in := it.Instr
@@ -154,6 +161,11 @@ func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
 			a = append(a, w.m.Bytes(from, in.Pos)...)
 			from = in.Pos
 			hide(&a, in.Op)
+		}
+		if len(found) > 0 && found[0].pos == in.Pos {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			w.selectBits(&a, found[0].t)
+			from, found = in.End, found[1:]
 		}
 		if len(canonical) > 0 && canonical[0] == in.Pos {
 			a = append(a, w.m.Bytes(from, in.End)...)

@@ -280,10 +280,12 @@ func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
 	}
 	a.Index(wasm.OpLocalTee, scratch)
 	if len(w.n.canonical) > mostBranches {
-		canonicalNaN(a, t)
+		toBits, toFloat, _ := w.bitsOf(t)
+		a.Op(toBits)
+		canonicalBits(a, t)
 		a.Index(wasm.OpLocalGet, scratch)
 		a.Index(wasm.OpLocalGet, scratch)
-		a.Op(eq, wasm.OpSelect)
+		a.Op(eq, wasm.OpSelect, toFloat) // of bits: see selects
 		return
 	}
 	a.Index(wasm.OpLocalGet, scratch)
@@ -293,6 +295,15 @@ func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpLocalSet, scratch)
 	a.Op(wasm.OpEnd)
 	a.Index(wasm.OpLocalGet, scratch)
+}
+
+// canonicalBits is the canonical NaN as an integer.
+func canonicalBits(a *wasm.Asm, t wasm.ValType) {
+	if t == wasm.F32 {
+		a.I32(0x7fc00000)
+		return
+	}
+	a.I64(0x7ff8000000000000)
 }
 
 func canonicalNaN(a *wasm.Asm, t wasm.ValType) {
