@@ -26,6 +26,7 @@ type profile struct {
 	floats bool   // it has instructions that can give a NaN
 	choose bool   // it has a select
 	since  uint64 // the most that can have been spent since a check, here
+	tail   uint64 // the most that is spent between the return of a call and its own
 }
 
 // frame is an open block.
@@ -44,13 +45,13 @@ const (
 	slotsBase = 16 // of a frame: return address, saved registers, spills of the compiler
 
 	// checkEvery is how much a function spends between two checks. A unit that
-	// misses all caches takes a hundred nanoseconds; this many of them then
-	// take some milliseconds.
-	checkEvery = 1 << 16
+	// misses all caches takes a hundred nanoseconds or more; this many of them
+	// then take some milliseconds.
+	checkEvery = 1 << 15
 
 	// afterCall is how much a function spends between the return of a call and
 	// a check. It is little, because thousands of functions may return to one
-	// another with no call in between.
+	// another with no check in between; see leaveFunction.
 	afterCall = 64
 
 	// A leaf is too small to be worth a check at its entry and a frame in the
@@ -150,7 +151,8 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf b
 			p.shift(stackDelta(it.Op))
 		}
 	}
-	p.slots = slotsBase + locals + p.peak
+	p.leaveFunction()
+	p.slots = max(slotsBase+locals+p.peak, int(p.tail))
 	return malformed(it.Err())
 }
 
@@ -263,6 +265,15 @@ func (p *profile) join(f *frame) {
 	f.since = max(f.since, p.reached())
 }
 
+// leaveFunction notes what has been spent behind a call when the function is
+// left here. A frame has as many slots, so that the budget of slots bounds what
+// all functions spend that return to one another.
+func (p *profile) leaveFunction() {
+	if from := uint64(checkEvery - afterCall); !p.dead && p.since > from {
+		p.tail = max(p.tail, p.since-from)
+	}
+}
+
 // reached is since, or nothing in code that is never executed.
 func (p *profile) reached() uint64 {
 	if p.dead {
@@ -274,6 +285,8 @@ func (p *profile) reached() uint64 {
 // branch marks the targets of a branch and ends the block.
 func (p *profile) branch(it *wasm.Iter) {
 	switch it.Op {
+	case wasm.OpReturn:
+		p.leaveFunction()
 	case wasm.OpBr, wasm.OpBrIf:
 		p.mark(it.Index)
 	case wasm.OpBrTable:
@@ -299,7 +312,10 @@ func (p *profile) branch(it *wasm.Iter) {
 // to its head, which is the beginning of a straight-line block anyway.
 func (p *profile) mark(label uint32) {
 	at := len(p.frames) - 1 - int(label)
-	if at >= 0 && !p.dead && p.frames[at].op != wasm.OpLoop {
+	switch {
+	case at < 0:
+		p.leaveFunction()
+	case !p.dead && p.frames[at].op != wasm.OpLoop:
 		p.join(&p.frames[at])
 	}
 }

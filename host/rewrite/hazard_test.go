@@ -238,7 +238,7 @@ func TestNothingRunsLongUnchecked(t *testing.T) {
 		{"a straight line", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: line(250_000)}}, 0, checkEvery + 1},
 		{"arms", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: arms}}, 0, checkEvery + 1},
 		{"long returns", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: down}}, 100, checkEvery + 100*afterCall},
-		{"short returns", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: returning}}, 6000, checkEvery + 6000*afterCall},
+		{"short returns", []wasmtest.Func{{Export: "run", Type: wasmtest.Type("i:"), Code: returning}}, 1900, checkEvery + DefaultDepth},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -47,7 +47,7 @@ func TestTextHasThePrices(t *testing.T) {
 		fmt.Sprintf("at most %d parameters and locals", leafLocals),
 		fmt.Sprintf("when S is %s or more", thousands(checkEvery)),
 		fmt.Sprintf("it is at least %s", thousands(checkEvery-afterCall)),
-		fmt.Sprintf("%s + %s x %d", thousands(checkEvery), thousands(DefaultDepth/slotsBase), afterCall),
+		fmt.Sprintf("%s + %s units", thousands(checkEvery), thousands(DefaultDepth)),
 		fmt.Sprintf("A frame has %d slots", slotsBase),
 	} {
 		if !strings.Contains(text, row) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -15,9 +16,14 @@ import (
 // few milliseconds whatever the guest does. Compiled code cannot be preempted
 // otherwise, and one guest that spins would stop the whole process.
 const (
-	// slice is how far the limit moves at a time. The guest cannot tell where
-	// slices end, so replay need not use the same ones.
-	slice = 5_000_000
+	// A slice is how far the limit moves at a time. It follows the guest: a unit
+	// takes a fraction of a nanosecond in one loop and a hundred in another,
+	// which misses all caches. The guest cannot tell where slices end, so replay
+	// need not have the same ones.
+	firstSlice = 500_000
+	leastSlice = 20_000
+	mostSlice  = 5_000_000
+	sliceTime  = 2 * time.Millisecond
 
 	// prepareFuel bounds what runs before a call: start function, _initialize
 	// and starling_warmup together.
@@ -29,7 +35,7 @@ func refillCalled(ctx context.Context, _ []uint64) { sessionOf(ctx).refill() }
 
 // allow starts the count at zero with a new budget.
 func (s *session) allow(budget uint64) {
-	s.budget = budget
+	s.budget, s.slice = budget, firstSlice
 	s.clock.recount(s.instance.fuel.Get())
 	s.instance.fuel.Set(0)
 	s.instance.limit.Set(s.nextLimit(0))
@@ -42,8 +48,8 @@ func (s *session) nextLimit(used uint64) uint64 {
 	if s.stop != nil && s.stopAt > 0 {
 		limit = min(limit, s.stopAt-1)
 	}
-	if limit-min(used, limit) > slice {
-		return used + slice
+	if limit-min(used, limit) > s.slice {
+		return used + s.slice
 	}
 	return limit
 }
@@ -53,17 +59,30 @@ func (s *session) nextLimit(used uint64) uint64 {
 // check above stopAt-1" names the one check that saw stopAt when the call was
 // recorded, whatever the slices were then.
 func (s *session) refill() {
-	used := s.instance.fuel.Get()
+	used, now := s.instance.fuel.Get(), time.Now()
 	switch {
 	case used > s.budget:
 		s.end(fmt.Errorf("%w: more than %d units", tool.ErrFuel, s.budget))
 	case s.stop != nil && used >= s.stopAt:
 		s.end(s.stop)
-	case s.attended && s.over():
+	case s.attended && s.over(now):
 		s.end(s.interruption())
 	}
 	runtime.Gosched()
+	s.adapt(now)
 	s.instance.limit.Set(s.nextLimit(used))
+}
+
+// adapt chooses the next slice by the time that the last one took.
+func (s *session) adapt(now time.Time) {
+	took := now.Sub(s.refilled)
+	s.refilled = now
+	switch {
+	case took > 2*sliceTime:
+		s.slice = max(s.slice*uint64(sliceTime)/uint64(took), leastSlice)
+	case took < sliceTime:
+		s.slice = min(2*s.slice, mostSlice)
+	}
 }
 
 // charge adds the bytes that the host is about to read from or write to guest

@@ -26,6 +26,8 @@ type session struct {
 
 	// What ends the guest while it computes; see refill.
 	budget   uint64
+	slice    uint64
+	refilled time.Time // when the last slice began
 	stopAt   uint64
 	stop     error
 	attended bool // the caller's context and the deadline count
@@ -67,15 +69,15 @@ func (s *session) unseal() {
 
 // attend has the caller's context and the deadline end the guest.
 func (s *session) attend(ctx context.Context, timeout bool) {
-	s.attended, s.ctx = true, ctx
+	s.attended, s.ctx, s.refilled = true, ctx, time.Now()
 	if timeout {
-		s.deadline = time.Now().Add(time.Duration(s.limits.TimeoutMs) * time.Millisecond)
+		s.deadline = s.refilled.Add(time.Duration(s.limits.TimeoutMs) * time.Millisecond)
 	}
 }
 
 // over reports whether the world wants the call to end.
-func (s *session) over() bool {
-	return s.ctx.Err() != nil || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
+func (s *session) over(now time.Time) bool {
+	return s.ctx.Err() != nil || !s.deadline.IsZero() && !now.Before(s.deadline)
 }
 
 // outside is the context that imports get: the caller's, until the deadline. It
