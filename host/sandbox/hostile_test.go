@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// hostileLimits make every attack end soon, by whatever it runs into. The depth
+// is one that the interpreter has frames for.
+var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Depth: 16 * 1500, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
+
+var attack, peace = Call{Tool: "hostile", Input: []byte("x")}, Call{Tool: "hostile", Input: []byte("p")}
+
+// ending is how a call ended: what it gave, the class of its error, its meter.
+func endingOf(t *testing.T, m *Module, c Call) string {
+	t.Helper()
+	got, err := m.Call(t.Context(), c, &world{})
+	if errors.Is(err, tool.ErrHost) {
+		t.Fatalf("the host failed: %v", err)
+	}
+	return fmt.Sprintf("%q, %v, fuel %d, memory %d, %d bytes of log", got.Output, err, got.Meter.Fuel, got.Meter.PeakMemory, len(got.Meter.Log))
+}
+
+// TestHostileRuns makes every attack on both engines: it ends, with the same
+// outcome and the same count; the next call of the same module succeeds, in an
+// instance that is as good as new.
+func TestHostileRuns(t *testing.T) {
+	runs := hostile.Runs()
+	if len(runs) < 25 {
+		t.Errorf("%d families", len(runs))
+	}
+	for _, run := range runs {
+		t.Run(run.Name, func(t *testing.T) {
+			compiled := load(t, compiler(), run.Wasm, hostileLimits)
+			want := endingOf(t, compiled, attack)
+			if got := endingOf(t, compiled, attack); got != want {
+				t.Errorf("first %s\nthen %s", want, got)
+			}
+			if run.Always && strings.Contains(want, tool.ErrFuel.Error()) {
+				return // the budget of a start takes the interpreter half a minute
+			}
+			interpreted := load(t, interpreter(), run.Wasm, hostileLimits)
+			if got := endingOf(t, interpreted, attack); got != want {
+				t.Errorf("compiler %s\ninterpreter %s", want, got)
+			}
+			if run.Always {
+				return
+			}
+			for _, m := range []*Module{compiled, interpreted} {
+				if got, err := m.Call(t.Context(), peace, &world{}); err != nil || string(got.Output) != hostile.Answer {
+					t.Errorf("the next call: %q, %v", got.Output, err)
+				}
+			}
+		})
+	}
+}
+
+// TestHostileRunsEndInTime gives every attack all the fuel that it wants and a
+// deadline. It ends with that, or before by itself; and what the deadline ended
+// is repeated at the same count, on the other engine, without a clock.
+func TestHostileRunsEndInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes the time that the attacks are given")
+	}
+	limits := hostileLimits
+	limits.Fuel, limits.Effects, limits.EffectBytes, limits.TimeoutMs = 1<<50, 1<<40, 1<<50, 30
+	var worst time.Duration
+	var which string
+	for _, run := range hostile.Runs() {
+		if run.Always {
+			continue
+		}
+		m, other := load(t, engineWith(t, Config{}), run.Wasm, limits), load(t, interpreter(), run.Wasm, limits)
+		began := time.Now()
+		recorded, err := m.Call(t.Context(), attack, &world{})
+		if late := time.Since(began) - 30*time.Millisecond; late > worst {
+			worst, which = late, run.Name
+		}
+		if !errors.Is(err, tool.ErrTimeout) || recorded.Meter.Fuel > 50_000_000 {
+			continue // what the interpreter would take too long for is left out
+		}
+		stop := errors.New("recorded")
+		again := attack
+		again.NoTimeout, again.StopAt, again.StopErr = true, recorded.Meter.Fuel, stop
+		replayed, err := other.Call(t.Context(), again, &world{})
+		if err != stop || replayed.Meter != recorded.Meter {
+			t.Errorf("%s: %v\nrecorded %+v\nreplayed %+v", run.Name, err, recorded.Meter, replayed.Meter)
+		}
+	}
+	t.Logf("at most %s after the deadline, in %q", worst.Round(time.Millisecond), which)
+	if worst > 10*time.Second {
+		t.Errorf("%s after the deadline is no deadline", worst)
+	}
+}
+
+// TestAGoodNeighbourGetsOn has eight attackers at once, again and again, and a
+// tool that means well beside them.
+func TestAGoodNeighbourGetsOn(t *testing.T) {
+	e := engineWith(t, Config{VerifyEvery: 16})
+	limits := hostileLimits
+	limits.Fuel, limits.TimeoutMs = 1<<50, 2000
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	runs := hostile.Runs()
+	for i := range 8 {
+		m := load(t, e, runs[i].Wasm, limits)
+		group.Go(func() {
+			for ctx.Err() == nil {
+				m.Call(ctx, attack, &world{})
+			}
+		})
+	}
+	good := load(t, e, tiny(output("executed")).Bytes(), Limits{})
+	for range 200 {
+		if got, err := good.Call(t.Context(), Call{Input: []byte("x")}, &world{}); err != nil || string(got.Output) != "executed" {
+			t.Fatalf("%q, %v", got.Output, err)
+		}
+	}
+	cancel()
+	group.Wait()
+}
+
+// TestFamiliesAreNamedOnce keeps two attacks from being told apart by nothing.
+func TestFamiliesAreNamedOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for _, run := range hostile.Runs() {
+		if seen[run.Name] || strings.TrimSpace(run.Attack) == "" {
+			t.Errorf("%q is there twice, or attacks nothing", run.Name)
+		}
+		seen[run.Name] = true
+	}
+}
