@@ -98,6 +98,15 @@ func (c *comparison) check(p program) (*observation, error) {
 	if err != nil {
 		return nil, err
 	}
+	seen, err := c.agree(p, res)
+	if err != nil {
+		return nil, err
+	}
+	return seen, seen.sameAs(c.interpreter, p)
+}
+
+// agree compares a metered program on both engines.
+func (c *comparison) agree(p program, res *Result) (*observation, error) {
 	metered, err := c.compiler.metered(res, p.calls)
 	if err != nil {
 		return nil, fmt.Errorf("compiler, metered: %w", err)
@@ -110,7 +119,7 @@ func (c *comparison) check(p program) (*observation, error) {
 	if diff != "" && !c.disagree(p, interpreted.cut) {
 		return nil, fmt.Errorf("metered (-compiler +interpreter):\n%s", diff)
 	}
-	return interpreted, interpreted.sameAs(c.interpreter, p)
+	return interpreted, nil
 }
 
 // disagree reports whether the engines disagree about the original as well: then
