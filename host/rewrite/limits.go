@@ -75,6 +75,9 @@ type Options struct {
 	// Depth is the budget of the call stack, in slots: see frameSlots. It is
 	// the initial value of [GlobalDepth]. Zero means [DefaultDepth].
 	Depth uint32
+	// Profile has every function report when it is entered and when it returns,
+	// see [EnterName]. What is counted stays the same.
+	Profile bool
 }
 
 // The values that the zero [Options] mean.

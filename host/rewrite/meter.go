@@ -7,14 +7,15 @@ import (
 )
 
 // meter writes the metered module. Indices that it adds lie behind the
-// module's own, but for the one import: that is function NumImportedFuncs, and
-// moves the functions with bodies up by one.
+// module's own, but for the imports: the first is function NumImportedFuncs, and
+// they move the functions with bodies up.
 type meter struct {
 	m     *wasm.Module
 	o     Options
 	types []wasm.FuncType // the module's, then the added ones
 
 	refill                      uint32   // function
+	added                       uint32   // imports
 	fuel, limit, depth, refused uint32   // globals
 	fill, copy, grow            uint32   // functions, when there is a memory
 	mutable                     []string // names of the module's own mutable globals
@@ -36,7 +37,11 @@ func newMeter(m *wasm.Module, o Options) *meter {
 		refill: uint32(m.NumImportedFuncs()),
 		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3,
 	}
-	first := uint32(m.NumFuncs()) + 1
+	w.added = 1
+	if o.Profile {
+		w.added = 3
+	}
+	first := uint32(m.NumFuncs()) + w.added
 	w.fill, w.copy, w.grow = first, first+1, first+2
 	w.check.Index(wasm.OpGlobalGet, w.fuel)
 	w.check.Index(wasm.OpGlobalGet, w.limit)
@@ -50,7 +55,7 @@ func newMeter(m *wasm.Module, o Options) *meter {
 // moved returns the new index of one of the module's functions.
 func (w *meter) moved(index uint32) uint32 {
 	if index >= w.refill {
-		return index + 1
+		return index + w.added
 	}
 	return index
 }
@@ -87,24 +92,43 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	w.arithmetic += len(w.n.sources)
 	w.canonicalized += len(w.n.canonical)
 	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
-	if w.p.leaf {
+	if !w.wrapped() {
 		a = w.code(a, &it)
 		return a, malformed(it.Err())
 	}
-	w.frame(&a, -w.p.slots)
+	w.enters(&a, i)
+	w.begin(&a)
+	a.Op(wasm.OpBlock)
+	a = w.resultBlock(t).Append(a)
+	a = w.code(a, &it)
+	w.end(&a)
+	w.returns(&a)
+	a.Op(wasm.OpEnd)
+	return a, malformed(it.Err())
+}
+
+// begin takes the frame of a function that is no leaf, and a copy of the
+// counter.
+func (w *meter) begin(a *wasm.Asm) {
+	if w.p.leaf {
+		return
+	}
+	w.frame(a, -w.p.slots)
 	a.Index(wasm.OpGlobalGet, w.depth)
 	a.I32(0)
 	a.Op(wasm.OpI32LtS)
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
 	a.Op(wasm.OpUnreachable, wasm.OpEnd)
-	w.take(&a)
-	a.Op(wasm.OpBlock)
-	a = w.resultBlock(t).Append(a)
-	a = w.code(a, &it)
-	w.put(&a)
-	w.frame(&a, w.p.slots)
-	a.Op(wasm.OpEnd)
-	return a, malformed(it.Err())
+	w.take(a)
+}
+
+// end gives both back.
+func (w *meter) end(a *wasm.Asm) {
+	if w.p.leaf {
+		return
+	}
+	w.put(a)
+	w.frame(a, w.p.slots)
 }
 
 // locals appends the local declarations of a body, which end at the offset
@@ -188,7 +212,7 @@ func (w *meter) changes(in *wasm.Instr) bool {
 	case wasm.OpCall, wasm.OpCallIndirect:
 		return true
 	case wasm.OpReturn:
-		return !w.p.leaf
+		return w.wrapped()
 	}
 	return in.Op == wasm.OpMemoryGrow || in.Op == wasm.OpMemoryFill || in.Op == wasm.OpMemoryCopy
 }

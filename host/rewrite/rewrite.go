@@ -19,6 +19,16 @@ const (
 	RefillName   = "refill"
 )
 
+// Further imports from [RefillModule] in a module that is to be profiled:
+// functions (i32) -> () and () -> (). Enter gets the index that a function has
+// in the original module, which is how the name section names it, and is called
+// before the function is charged for anything. Leave is called when it returns,
+// not when it traps. At both times [GlobalFuel] is the count.
+const (
+	EnterName = "enter"
+	LeaveName = "leave"
+)
+
 // The exports that a rewritten module adds to its own. The globals are
 // mutable. A guest whose allocator gives up traps like any other; only
 // [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth]

@@ -10,7 +10,7 @@ import (
 // the host copies them faster than the engine does, once, and keeps the image.
 func (w *meter) sections(maxPages uint32) error {
 	m := w.m
-	refillType := w.typeIndex(wasm.FuncType{})
+	imports := w.addedImports()
 	var err error
 	if w.leaves, err = leaves(m); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (w *meter) sections(maxPages uint32) error {
 	m.SetBody(wasm.SectionCode, code)
 	funcs := w.extend(wasm.SectionFunction, w.helperTypes()...)
 	m.SetBody(wasm.SectionFunction, funcs)
-	m.SetBody(wasm.SectionImport, w.extend(wasm.SectionImport, refillImport(refillType)))
+	m.SetBody(wasm.SectionImport, w.extend(wasm.SectionImport, imports...))
 	m.SetBody(wasm.SectionGlobal, w.extend(wasm.SectionGlobal, w.globals()...))
 	m.SetBody(wasm.SectionType, w.extend(wasm.SectionType, w.addedTypes()...))
 	m.SetBody(wasm.SectionExport, w.exports())
@@ -59,12 +59,6 @@ func appendItems(list []byte, items ...[]byte) []byte {
 		out = append(out, item...)
 	}
 	return out
-}
-
-func refillImport(typeIndex uint32) []byte {
-	b := wasm.AppendName(nil, RefillModule)
-	b = append(wasm.AppendName(b, RefillName), byte(wasm.ExternFunc))
-	return wasm.AppendU32(b, typeIndex)
 }
 
 func (w *meter) addedTypes() [][]byte {
