@@ -109,6 +109,8 @@ func (m *Module) call(ctx context.Context, c Call, imports Imports, p *probed) (
 	s.attend(ctx, !c.NoTimeout)
 	s.allow(m.limits.Fuel)
 	p.begin(s)
+	s.watch = m.engine.watched(c.Tool)
+	defer s.watch.end(s)
 	if m.abi == abi.Command {
 		r.Output, err = s.runCommand(c.Input)
 	} else {

@@ -52,6 +52,15 @@ type Config struct {
 	// method that works here, see [Engine.Resets].
 	Reset Reset
 
+	// Profile, unless it is nil, is called at the beginning of each call and
+	// gets what that call's functions report. Modules are rewritten for it, and
+	// run some ten times slower, with the same fuel. It may return nil.
+	Profile func(tool string) Profiler
+
+	// Trace, unless it is nil, is told of every import that a guest calls, when
+	// it has been answered. It is called by all calls that are in progress.
+	Trace func(TraceEvent)
+
 	// VerifyEvery has every so many resets compared with the module's start,
 	// memory and all. A difference, which no module should be able to bring
 	// about, is an error of the call. Zero: never.
@@ -77,6 +86,8 @@ type Engine struct {
 	interpreter bool
 	compile     func(ctx context.Context, rewritten []byte, dir string) error
 	verify      uint64
+	profile     func(tool string) Profiler
+	trace       func(TraceEvent)
 	store       *image.Store
 	cache       cache
 	life        lifetime
@@ -93,7 +104,10 @@ type Engine struct {
 // New starts an engine. It fails when this machine has no compiler and
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (*Engine, error) {
-	e := &Engine{interpreter: c.Interpreter, verify: c.VerifyEvery, modules: map[*Module]bool{}}
+	e := &Engine{
+		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace,
+		modules: map[*Module]bool{},
+	}
 	if !c.Interpreter {
 		if err := compilerWorks(ctx); err != nil {
 			return nil, err
@@ -144,8 +158,10 @@ func runtimeConfig(interpreter bool) wazero.RuntimeConfig {
 // registerHost provides the modules that a guest may import from. They keep no
 // state: what a call needs is in the instance's context.
 func registerHost(ctx context.Context, r wazero.Runtime) error {
-	fuel := r.NewHostModuleBuilder(rewrite.RefillModule).NewFunctionBuilder().
-		WithGoFunction(api.GoFunc(refillCalled), nil, nil).Export(rewrite.RefillName)
+	fuel := r.NewHostModuleBuilder(rewrite.RefillModule).
+		NewFunctionBuilder().WithGoFunction(api.GoFunc(refillCalled), nil, nil).Export(rewrite.RefillName).
+		NewFunctionBuilder().WithGoFunction(api.GoFunc(entered), []api.ValueType{api.ValueTypeI32}, nil).Export(rewrite.EnterName).
+		NewFunctionBuilder().WithGoFunction(api.GoFunc(left), nil, nil).Export(rewrite.LeaveName)
 	if _, err := fuel.Instantiate(ctx); err != nil {
 		return fmt.Errorf("sandbox: registering the host's functions: %w", err)
 	}
@@ -153,7 +169,7 @@ func registerHost(ctx context.Context, r wazero.Runtime) error {
 		builder := r.NewHostModuleBuilder(name)
 		for _, f := range functions {
 			t, _ := rewrite.ImportType(name, f.name)
-			builder.NewFunctionBuilder().WithGoFunction(f, engineTypes(t.Params), engineTypes(t.Results)).Export(f.name)
+			builder.NewFunctionBuilder().WithGoFunction(imported{f, name, t}, engineTypes(t.Params), engineTypes(t.Results)).Export(f.name)
 		}
 		if _, err := builder.Instantiate(ctx); err != nil {
 			return fmt.Errorf("sandbox: registering the host's functions: %w", err)

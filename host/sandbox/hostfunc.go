@@ -14,6 +14,13 @@ type hostFunc struct {
 	do   func(s *session, a args) uint64
 }
 
+// imported is a host function as the engine knows it.
+type imported struct {
+	hostFunc
+	module string
+	t      wasm.FuncType
+}
+
 // args are a host function's parameters as the engine hands them over.
 type args []uint64
 
@@ -24,9 +31,17 @@ func (a args) u32(i int) uint32 { return uint32(a[i]) }
 // Call implements api.GoFunction. The instance travels in the context, because
 // one host function serves all of them. Each call is a check and costs a unit: a
 // body has room for a quarter of a million calls between two of its own checks.
-func (f hostFunc) Call(ctx context.Context, stack []uint64) {
+func (f imported) Call(ctx context.Context, stack []uint64) {
 	s := sessionOf(ctx)
 	s.charge(1)
+	if s.watch != nil {
+		s.watch.call(s, f, stack)
+		return
+	}
+	f.answer(s, stack)
+}
+
+func (f imported) answer(s *session, stack []uint64) {
 	result := f.do(s, stack)
 	if len(stack) > 0 { // room for a result; ignored when the type has none
 		stack[0] = result

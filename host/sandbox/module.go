@@ -63,7 +63,9 @@ func (e *Engine) check(wasmBytes []byte, limits Limits) (*Module, *rewrite.Resul
 	if err != nil {
 		return nil, nil, err
 	}
-	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
+		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

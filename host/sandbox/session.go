@@ -47,7 +47,8 @@ type session struct {
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	log    capture
 
-	fault any // a panic of Imports that was not an error
+	watch *watch // nil unless somebody looks on
+	fault any    // a panic of Imports that was not an error
 }
 
 // seal begins the sealed part of an instance's life.

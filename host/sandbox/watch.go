@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// Profiler is told which functions a call enters and leaves, and how much fuel
+// had been spent by then. It is used from one goroutine. What was entered and
+// not left when the call ends was ended by a trap or from outside.
+type Profiler interface {
+	// Enter reports a function of the module by its index.
+	Enter(function uint32, fuel uint64)
+	// EnterImport reports a function of the host.
+	EnterImport(name string, fuel uint64)
+	// Leave reports the return of what was entered last.
+	Leave(fuel uint64)
+	// End reports that the call is over.
+	End(fuel uint64)
+}
+
+// TraceEvent is one call of an import.
+type TraceEvent struct {
+	Tool     string
+	Function string   // as module.name
+	Fuel     uint64   // spent before the call
+	Params   []uint64 // as many bits as their types have
+	Result   uint64   // the same; zero if the function has none
+	Returned bool     // false if it ended the guest
+	In       []byte   // what it read of memory, for http and fd_write
+	Out      []byte   // what it gave: the answer of http, the bytes of random_get, the time of clock_time_get
+}
+
+// watch is who looks on during one call.
+type watch struct {
+	profiler Profiler // or nil
+	trace    func(TraceEvent)
+}
+
+// watched returns who looks on at a call of a tool, or nil.
+func (e *Engine) watched(tool string) *watch {
+	if e.profile == nil && e.trace == nil {
+		return nil
+	}
+	w := &watch{trace: e.trace}
+	if e.profile != nil {
+		w.profiler = e.profile(tool)
+	}
+	return w
+}
+
+// entered is the import by which a profiled module reports.
+func entered(ctx context.Context, stack []uint64) {
+	if s := sessionOf(ctx); s.watch != nil && s.watch.profiler != nil {
+		s.watch.profiler.Enter(uint32(stack[0]), s.instance.fuel.Get())
+	}
+}
+
+// left is the other one.
+func left(ctx context.Context, _ []uint64) {
+	if s := sessionOf(ctx); s.watch != nil && s.watch.profiler != nil {
+		s.watch.profiler.Leave(s.instance.fuel.Get())
+	}
+}
+
+// end closes the profile of the call.
+func (w *watch) end(s *session) {
+	if w != nil && w.profiler != nil {
+		w.profiler.End(s.instance.fuel.Get())
+	}
+}
+
+// call makes the call of an import and reports it, also when it ends the guest.
+func (w *watch) call(s *session, f imported, stack []uint64) {
+	ev := TraceEvent{
+		Tool: s.name, Function: f.module + "." + f.name, Fuel: s.instance.fuel.Get(), Params: values(f.t.Params, stack),
+	}
+	ev.In = s.reads(f.name, ev.Params)
+	if w.profiler != nil {
+		w.profiler.EnterImport(ev.Function, ev.Fuel)
+	}
+	defer func() {
+		if w.trace != nil {
+			w.trace(ev)
+		}
+	}()
+	f.answer(s, stack)
+	ev.Returned = true
+	if len(f.t.Results) > 0 {
+		ev.Result = values(f.t.Results, stack)[0]
+	}
+	ev.Out = s.writes(f.name, ev)
+	if w.profiler != nil {
+		w.profiler.Leave(s.instance.fuel.Get())
+	}
+}
+
+// values returns parameters or results without the bits that their types do
+// not have.
+func values(types []wasm.ValType, stack []uint64) []uint64 {
+	out := make([]uint64, len(types))
+	for i, t := range types {
+		if out[i] = stack[i]; t == wasm.I32 || t == wasm.F32 {
+			out[i] = uint64(uint32(stack[i]))
+		}
+	}
+	return out
+}
+
+// mostTraced bounds what an event has of memory.
+const mostTraced = 1 << 16
+
+// peek returns a copy of guest memory, or nil if the area is outside of it.
+func (s *session) peek(address, length uint64) []byte {
+	length = min(length, mostTraced)
+	if length == 0 || !s.instance.has(uint32(address), length) {
+		return nil
+	}
+	return s.copyOut(uint32(address), uint32(length))
+}
+
+// reads returns what a function is about to read.
+func (s *session) reads(name string, params []uint64) []byte {
+	switch name {
+	case abi.ImportHTTP:
+		return s.peek(params[0], params[1])
+	case "fd_write":
+		var text []byte
+		vectors := s.peek(params[1], 8*params[2])
+		for ; len(vectors) >= 8 && len(text) < mostTraced; vectors = vectors[8:] {
+			text = append(text, s.peek(uint64(binary.LittleEndian.Uint32(vectors)), uint64(binary.LittleEndian.Uint32(vectors[4:])))...)
+		}
+		return text
+	}
+	return nil
+}
+
+// writes returns what a function has written.
+func (s *session) writes(name string, ev TraceEvent) []byte {
+	switch {
+	case name == abi.ImportHTTP && s.held != nil:
+		return s.held.data[:min(len(s.held.data), mostTraced)]
+	case name == abi.ImportHTTP && int64(ev.Result) > 0:
+		return s.peek(ev.Params[2], ev.Result)
+	case name == "random_get" && ev.Result == 0:
+		return s.peek(ev.Params[0], ev.Params[1])
+	case name == "clock_time_get" && ev.Result == 0:
+		return s.peek(ev.Params[2], 8)
+	}
+	return nil
+}

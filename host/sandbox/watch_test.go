@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// tally is a profiler that adds up.
+type tally struct {
+	deepest, entered, imports int
+	own                       map[uint32]uint64 // fuel by function
+	stack                     []uint32
+	last, total               uint64
+	ended                     bool
+}
+
+func (p *tally) spend(fuel uint64) {
+	if n := len(p.stack); n > 0 {
+		p.own[p.stack[n-1]] += fuel - p.last
+	}
+	p.total += fuel - p.last
+	p.last = fuel
+}
+
+func (p *tally) Enter(function uint32, fuel uint64) {
+	p.spend(fuel)
+	p.entered++
+	p.stack = append(p.stack, function)
+	p.deepest = max(p.deepest, len(p.stack))
+}
+
+func (p *tally) EnterImport(_ string, fuel uint64) {
+	p.Enter(1<<31, fuel)
+	p.imports++
+}
+
+func (p *tally) Leave(fuel uint64) {
+	p.spend(fuel)
+	p.stack = p.stack[:len(p.stack)-1]
+}
+
+func (p *tally) End(fuel uint64) { p.spend(fuel); p.ended = true }
+
+// TestAProfileHasEveryUnit profiles calls that end in all ways, of a Go tool and
+// of hostile ones: nothing else about them changes, and the profile accounts for
+// all of their fuel.
+func TestAProfileHasEveryUnit(t *testing.T) {
+	var p *tally
+	profiled := engineWith(t, Config{Profile: func(string) Profiler {
+		p = &tally{own: map[uint32]uint64{}}
+		return p
+	}})
+	plain := engineWith(t, Config{})
+	compare := func(name string, wasm []byte, l Limits, c Call) {
+		t.Helper()
+		want := endingOf(t, load(t, plain, wasm, l), c)
+		m := load(t, profiled, wasm, l)
+		p = nil
+		if diff := cmp.Diff(want, endingOf(t, m, c)); diff != "" {
+			t.Errorf("%s (-plain +profiled):\n%s", name, diff)
+		}
+		got, _ := m.Call(t.Context(), c, &world{})
+		if p == nil {
+			return // its start fails
+		}
+		if !p.ended || p.total != got.Meter.Fuel || p.entered == 0 {
+			t.Errorf("%s: the profile has %d of %d units, %d calls", name, p.total, got.Meter.Fuel, p.entered)
+		}
+	}
+	for _, run := range hostile.Runs() {
+		compare(run.Name, run.Wasm, hostileLimits, attack)
+	}
+	if testing.Short() {
+		return
+	}
+	for _, name := range []string{"echo", "maps", "panic", "exit"} {
+		compare(name, goGuest(t, "tool"), Limits{}, Call{Tool: name, Input: envelope(name, `null`)})
+		if p.deepest < 5 || p.imports+len(p.own) < 20 {
+			t.Errorf("%s: %d deep, %d functions", name, p.deepest, len(p.own))
+		}
+	}
+}
+
+// TestATraceHasEveryImport compares a trace with what a tool does.
+func TestATraceHasEveryImport(t *testing.T) {
+	const request = "GET http://h/ HTTP/1.1\r\n\r\n"
+	code := asm().
+		Index(wasm.OpCall, 0).Op(wasm.OpDrop).                                                           // now
+		I32(2).I32(0x100).I32(1).I32(0x200).Index(wasm.OpCall, 1).Op(wasm.OpDrop).                       // fd_write
+		I32(roomAt).I32(int32(len(request))).I32(0x5000).I32(100).Index(wasm.OpCall, 2).Op(wasm.OpDrop). // http
+		I32(7).Index(wasm.OpCall, 3)                                                                     // proc_exit
+	*code = append(*code, *output("executed")...)
+	m := tiny(code, "now", "fd_write", "http", "proc_exit")
+	m.Data[0].Bytes = "executed described"
+	m.Data = append(m.Data, struct {
+		Offset int32
+		Bytes  string
+	}{0x100, "\x00\x20\x00\x00\x08\x00\x00\x00"})
+	var mu sync.Mutex
+	var seen []TraceEvent
+	e := engineWith(t, Config{Trace: func(ev TraceEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		ev.Fuel = 0
+		seen = append(seen, ev)
+	}})
+	load(t, e, m.Bytes(), Limits{}).Call(t.Context(), Call{Tool: "x", Input: []byte(request)}, &world{})
+	want := []TraceEvent{
+		{Tool: "x", Function: "starling:v1.now", Params: []uint64{}, Result: noon + 1_000_000_000, Returned: true},
+		{Tool: "x", Function: abi.WASIModule + ".fd_write", Params: []uint64{2, 0x100, 1, 0x200}, Returned: true, In: []byte("executed")},
+		{Tool: "x", Function: "starling:v1.http", Params: []uint64{roomAt, uint64(len(request)), 0x5000, 100}, Result: 27, Returned: true,
+			In: []byte(request), Out: []byte("HTTP/1.1 204 No Content\r\n\r\n")},
+		{Tool: "x", Function: abi.WASIModule + ".proc_exit", Params: []uint64{7}},
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
