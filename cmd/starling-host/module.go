@@ -37,11 +37,15 @@ const (
 )
 
 // newEngine starts the engine of the given name, or the best one that this
-// machine has when the name is empty. "doctor" says which.
-func newEngine(ctx context.Context, name string) (engine *sandbox.Engine, err error) {
+// machine has when the name is empty. "doctor" says which. Each of adjust may
+// change its configuration.
+func newEngine(ctx context.Context, name string, adjust ...func(*sandbox.Config)) (engine *sandbox.Engine, err error) {
 	for _, config := range engineConfigs() {
 		if name != "" && config.Interpreter != (name == engineInterpreter) {
 			continue
+		}
+		for _, change := range adjust {
+			change(&config)
 		}
 		if engine, err = sandbox.New(ctx, config); err == nil {
 			return engine, nil

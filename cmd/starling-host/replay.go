@@ -29,19 +29,29 @@ no code, and give the same bytes and the same count of fuel: what both call
 identical does not rest on a mistake of one. The interpreter is some thirty times
 slower, and a tool that nests more than 2000 calls needs the compiler.
 
+With --trace every import that the tool calls is printed: the fuel spent by then,
+the function, its arguments and its answer. With --profile the fuel of the call
+is written to a file that "go tool pprof" reads, by function and by call stack:
+of a call that was recorded anywhere, at any time, exactly.
+
 With --module another version of the tool takes the place of the recorded one,
 to see what it would have done with the same input and the same answers.`
 
 const replayExample = `  starling-host replay starling.db @last
   starling-host replay starling.db --all
   starling-host replay starling.db @last --engine interpreter
-  starling-host replay starling.db @last --module dice.wasm`
+  starling-host replay starling.db @last --module dice.wasm
+  starling-host replay starling.db @last --trace
+  starling-host replay starling.db @last --profile fuel.pprof && go tool pprof -top fuel.pprof`
 
 type replayFlags struct {
 	all    bool
 	module string
 	engine string
-	output string
+
+	trace   bool
+	profile string
+	output  string
 }
 
 func (a *app) replayCommand() *cobra.Command {
@@ -58,12 +68,17 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.all != (len(args) == 1) {
 				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
 			}
+			if f.all && (f.trace || f.profile != "") {
+				return usagef("", "replay: --trace and --profile look at one RUN")
+			}
 			return a.replay(cmd.Context(), args, f)
 		},
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
 	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a Go tool")
 	engineFlag(cmd, &f.engine)
+	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof")
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -74,7 +89,8 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 		return err
 	}
 	defer log.Close()
-	r, err := newReplayer(ctx, log, f)
+	o := newObservers(a, f)
+	r, err := newReplayer(ctx, log, f, o)
 	if err != nil {
 		return err
 	}
@@ -86,8 +102,11 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := o.prepare(ctx, r, runID); err != nil {
+		return err
+	}
 	v, err := r.replay(ctx, runID)
-	if err != nil {
+	if err = errors.Join(err, o.close()); err != nil {
 		return err
 	}
 	if err := a.printVerdict(v, f); err != nil {
@@ -105,7 +124,7 @@ type replayer struct {
 
 // newReplayer prepares for replays: against the module that each run recorded,
 // or against the one that the flags name.
-func newReplayer(ctx context.Context, log *sqlitelog.Log, f replayFlags) (*replayer, error) {
+func newReplayer(ctx context.Context, log *sqlitelog.Log, f replayFlags, o *observers) (*replayer, error) {
 	var other []byte
 	if f.module != "" {
 		source, err := registry.Open(ctx, f.module)
@@ -114,7 +133,7 @@ func newReplayer(ctx context.Context, log *sqlitelog.Log, f replayFlags) (*repla
 		}
 		other = source.Wasm
 	}
-	engine, err := newEngine(ctx, f.engine)
+	engine, err := newEngine(ctx, f.engine, o.attach)
 	if err != nil {
 		return nil, err
 	}

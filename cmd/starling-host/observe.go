@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/profile"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// observers look on at a replay: they see what the recorded call did, on
+// whatever machine it was, without having been there.
+type observers struct {
+	app   *app
+	flags replayFlags
+	names *wasm.Module // whose name section names functions
+	file  *os.File     // of the profile; nil without one
+
+	mu      sync.Mutex // of what follows: calls report at the same time
+	profile *profile.Profile
+	failed  error // the first error of printing a trace
+}
+
+func newObservers(a *app, f replayFlags) *observers {
+	o := &observers{app: a, flags: f}
+	o.profile = profile.New("tool.wasm", func(function uint32) string { return o.names.FuncName(int(function)) })
+	return o
+}
+
+// attach has an engine report what the flags ask for.
+func (o *observers) attach(c *sandbox.Config) {
+	if o.flags.trace {
+		c.Trace = o.traced
+	}
+	if o.flags.profile != "" {
+		c.Profile = o.call
+	}
+}
+
+// prepare opens the file of the profile and the module's names of functions.
+func (o *observers) prepare(ctx context.Context, r *replayer, runID string) error {
+	if o.flags.profile == "" {
+		return nil
+	}
+	module, err := r.module(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if o.names, err = wasm.Decode(module); err != nil {
+		return err
+	}
+	if o.file, err = os.Create(o.flags.profile); err != nil {
+		return &failure{code: exitUsage, message: err.Error()}
+	}
+	return nil
+}
+
+// close writes the profile, and says whether the trace could be printed.
+func (o *observers) close() error {
+	if o.file == nil {
+		return o.failed
+	}
+	return errors.Join(o.failed, o.profile.Write(o.file), o.file.Close())
+}
+
+// call is a sandbox.Config's Profile.
+func (o *observers) call(tool string) sandbox.Profiler {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.profile.Call(map[string]string{"tool": tool})
+}
+
+// module returns the module that a replay of the run executes.
+func (r *replayer) module(ctx context.Context, runID string) ([]byte, error) {
+	if r.modules.other != nil {
+		return r.modules.other, nil
+	}
+	events, err := r.log.Read(ctx, runID)
+	if err != nil {
+		return nil, unreadable(ctx, err)
+	}
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return nil, unreadable(ctx, err)
+	}
+	for _, tool := range started.ToolSchemas {
+		if tool.Sandbox != nil && len(tool.Sandbox.Module) == len(chain.Hash{}) {
+			return r.log.Module(ctx, chain.Hash(tool.Sandbox.Module))
+		}
+	}
+	return nil, &failure{code: exitRefused, message: "run " + runID + " has no module to profile"}
+}
+
+// traced is a sandbox.Config's Trace: it prints one call of an import.
+func (o *observers) traced(ev sandbox.TraceEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed != nil {
+		return
+	}
+	if o.flags.output == outputJSON {
+		o.failed = o.app.writeValue(newTraceDocument(ev))
+		return
+	}
+	_, o.failed = fmt.Fprintf(o.app.stdout, "%15d  %s\n", ev.Fuel, traceLine(ev))
+}
+
+// traceDocument is what "replay --trace -o json" prints for each call of an
+// import.
+type traceDocument struct {
+	Tool     string   `json:"tool"`
+	Function string   `json:"function"`
+	Fuel     uint64   `json:"fuel"`
+	Params   []uint64 `json:"params"`
+	Result   *int64   `json:"result,omitempty"` // absent if it ended the guest
+	In       string   `json:"in,omitempty"`     // text, or the bytes in \x form
+	Out      string   `json:"out,omitempty"`
+}
+
+func newTraceDocument(ev sandbox.TraceEvent) traceDocument {
+	doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: printable(string(ev.In)), Out: printable(string(ev.Out))}
+	if ev.Returned {
+		result := int64(ev.Result)
+		doc.Result = &result
+	}
+	return doc
+}
+
+// traceLine is one call in one line.
+func traceLine(ev sandbox.TraceEvent) string {
+	var params []string
+	for _, p := range ev.Params {
+		params = append(params, number(p))
+	}
+	name := strings.TrimPrefix(ev.Function, abi.WASIModule+".")
+	line := fmt.Sprintf("%s(%s)", name, strings.Join(params, ", "))
+	if !ev.Returned {
+		return line + " ended the call"
+	}
+	line += " = " + fmt.Sprint(int64(ev.Result))
+	if detail := traceDetail(name, ev); detail != "" {
+		line += "  " + detail
+	}
+	return line
+}
+
+// number writes an address as one and a small number as a number.
+func number(v uint64) string {
+	if v < 1<<12 {
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%#x", v)
+}
+
+// mostDetail bounds what a line shows of a text.
+const mostDetail = 120
+
+// traceDetail says in words what went in and out.
+func traceDetail(name string, ev sandbox.TraceEvent) string {
+	switch name {
+	case abi.Version + "." + abi.ImportNow:
+		return time.Unix(0, int64(ev.Result)).UTC().Format(time.RFC3339Nano)
+	case abi.Version + "." + abi.ImportHTTP:
+		return detail(ev.In) + " -> " + detail(ev.Out)
+	case "fd_write":
+		return detail(ev.In)
+	case "clock_time_get":
+		if len(ev.Out) == 8 {
+			return fmt.Sprintf("%dns", binary.LittleEndian.Uint64(ev.Out))
+		}
+	case "random_get":
+		return fmt.Sprintf("%x", ev.Out[:min(len(ev.Out), 16)])
+	}
+	return ""
+}
+
+// detail is the first line of a text, and how long all of it is.
+func detail(text []byte) string {
+	if len(text) == 0 {
+		return "nothing"
+	}
+	first, _, more := strings.Cut(string(text[:min(len(text), mostDetail)]), "\n")
+	quoted := `"` + printable(strings.TrimRight(first, "\r")) + `"`
+	if more || len(text) > mostDetail {
+		quoted += fmt.Sprintf(" (%s)", plural(len(text), "byte"))
+	}
+	return quoted
+}
