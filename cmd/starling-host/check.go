@@ -79,7 +79,7 @@ type certificate struct {
 	Start     startDocument      `json:"start"`
 	Memory    memoryDocument     `json:"memory"`
 	Limits    []rewrite.Headroom `json:"limits"`
-	Call      sandbox.Limits     `json:"call_limits"`
+	Call      callLimits         `json:"call_limits"`
 }
 
 type rewrittenDocument struct {
@@ -101,6 +101,19 @@ type startDocument struct {
 type memoryDocument struct {
 	Min uint32 `json:"min_pages"`
 	Max uint32 `json:"max_pages"`
+}
+
+// callLimits are a sandbox.Limits.
+type callLimits struct {
+	Fuel        uint64 `json:"fuel"`
+	MemoryPages uint32 `json:"memory_pages"`
+	Depth       uint32 `json:"depth"`
+	TimeoutMs   int64  `json:"timeout_ms"`
+	InputBytes  uint64 `json:"input_bytes"`
+	OutputBytes uint64 `json:"output_bytes"`
+	LogBytes    uint64 `json:"log_bytes"`
+	Effects     uint64 `json:"effects"`
+	EffectBytes uint64 `json:"effect_bytes"`
 }
 
 // certify loads a module and describes it.
@@ -129,7 +142,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		Start:  startOf(module),
 		Memory: memoryDocument{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
 		Limits: result.Info.Counts.Headroom(rewrite.DefaultLimits()),
-		Call:   limits,
+		Call:   callLimits(limits),
 	}, nil
 }
 

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/worker"
 )
 
 const doctorHelp = `Check what this machine offers, and a database if one is named. Each line has a
@@ -51,7 +53,7 @@ const (
 )
 
 func (a *app) doctor(ctx context.Context, args []string) error {
-	findings := []finding{checkGo(ctx), checkEngine(ctx), checkReset(ctx), checkCompileCache(ctx), checkBuildCache()}
+	findings := []finding{checkGo(ctx), checkEngine(ctx), checkReset(ctx), checkIsolation(), checkCompileCache(ctx), checkBuildCache()}
 	if len(args) == 1 {
 		findings = append(findings, checkDatabase(ctx, args[0])...)
 	}
@@ -110,6 +112,25 @@ var resetMeaning = map[sandbox.Reset]string{
 	sandbox.ResetPagemap: "the pages to restore are read from /proc/self/pagemap",
 	sandbox.ResetCompare: "memories are compared or dropped",
 	sandbox.ResetFresh:   "every call has a new instance",
+}
+
+// checkIsolation asks a worker what locks it down.
+func checkIsolation() finding {
+	const check = "isolation"
+	report, err := worker.Probe()
+	if err != nil {
+		return finding{check, stateBad, "no worker processes: " + plainError(err), "starling-host run TOOL --isolation inline"}
+	}
+	state, on, off := stateOK, []string{"worker processes"}, ""
+	for _, l := range report.Layers {
+		if l.On {
+			on = append(on, l.Name)
+			continue
+		}
+		state = stateLimited
+		off += fmt.Sprintf("; not %s: %s", l.Name, l.Why)
+	}
+	return finding{check, state, strings.Join(on, ", ") + off, ""}
 }
 
 func checkCompileCache(ctx context.Context) finding {

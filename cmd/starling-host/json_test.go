@@ -63,7 +63,7 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "any", nil, ""
 	case t.Kind() == reflect.Pointer:
-		return "object", t.Elem(), ""
+		return jsonType(t.Elem())
 	case t.Kind() == reflect.Struct:
 		return "object", t, ""
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
@@ -81,11 +81,13 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 func TestDocumentedJSON(t *testing.T) {
 	tables := documented(t)
 	for section, document := range map[string]any{
-		"run":           runDocument{},
-		"replay":        verdictDocument{},
-		"validate":      checkedDocument{},
-		"runs":          runsDocument{},
-		"tool describe": moduleDocument{},
+		"run":            runDocument{},
+		"replay":         verdictDocument{},
+		"validate":       checkedDocument{},
+		"runs":           runsDocument{},
+		"tool describe":  moduleDocument{},
+		"tool check":     certificate{},
+		"replay --trace": traceDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)
