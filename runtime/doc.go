@@ -2,12 +2,13 @@
 // what runs, under which rules, and how it is run again. It exports nothing
 // itself.
 //
-//	tool    what a tool is: a function from JSON to JSON, and its classes of failure
-//	step    the determinism boundary: clock, randomness, effects and tool calls,
-//	        recorded live and answered from the record in a replay
-//	egress  the HTTP client for destinations that untrusted code chose
-//	agent   what a run does, from its first event to its last
-//	replay  makes a recorded run again and says whether it is the same
+//	tool      what a tool is: a function from JSON to JSON, and its classes of failure
+//	step      the determinism boundary: clock, randomness, effects and tool calls,
+//	          recorded live and answered from the record in a replay
+//	provider  what a model is: a request, and a stream of chunks
+//	egress    the HTTP client for destinations that untrusted code chose
+//	agent     what a run does, from its first event to its last
+//	replay    makes a recorded run again and says whether it is the same
 //
 // Read step first. A package imports those above it in this list, never those
 // below: egress knows nothing of step, because the tools that use it record its

@@ -69,6 +69,12 @@ func lengths() []int {
 func TestSumLikeTheLibrary(t *testing.T) {
 	data := pattern(1<<21 + 1<<15)
 	for _, n := range lengths() {
+		pieces := chain.New()
+		pieces.Write(data[:n/3])
+		pieces.Write(data[n/3 : n])
+		if got, want := chain.Hash(pieces.Sum(nil)), chain.Sum(data[:n]); got != want {
+			t.Errorf("%d bytes in pieces: got %s, want %s", n, got, want)
+		}
 		if got, want := chain.Sum(data[:n]), chain.Hash(blake3.Sum256(data[:n])); got != want {
 			t.Fatalf("%d bytes: %s, want %s", n, got, want)
 		}

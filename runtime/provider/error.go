@@ -1,0 +1,78 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"syscall"
+)
+
+// The classes of failure. An error wraps at most one of them. What wraps none,
+// such as a status of 400, is a mistake of the caller and is not worth trying
+// again.
+var (
+	ErrRateLimit = errors.New("provider: rate limit") // 429
+	ErrAuth      = errors.New("provider: not authorised")
+	ErrServer    = errors.New("provider: server failure") // 5xx
+	ErrNetwork   = errors.New("provider: network failure")
+)
+
+// Transient reports whether the same request may succeed later.
+func Transient(err error) bool {
+	return errors.Is(err, ErrRateLimit) || errors.Is(err, ErrServer) || errors.Is(err, ErrNetwork)
+}
+
+// WrapHTTPStatus gives err the class of an HTTP status. With status 0, when there
+// was no response, it is [ClassifyTransport].
+func WrapHTTPStatus(err error, status int) error {
+	switch {
+	case err == nil || classified(err):
+		return err
+	case status == 0:
+		return ClassifyTransport(err)
+	case status == 429:
+		return wrap(ErrRateLimit, err)
+	case status == 401 || status == 403:
+		return wrap(ErrAuth, err)
+	case status >= 500 && status <= 599:
+		return wrap(ErrServer, err)
+	}
+	return err
+}
+
+// ClassifyTransport gives err the class [ErrNetwork] if it comes from the network.
+// The end of a context is no failure of the network.
+func ClassifyTransport(err error) error {
+	var network net.Error
+	var address *url.Error
+	if err == nil || classified(err) || ended(err) || !errors.As(err, &network) && !errors.As(err, &address) && !broken(err) {
+		return err
+	}
+	return wrap(ErrNetwork, err)
+}
+
+func wrap(class, err error) error { return fmt.Errorf("%w: %w", class, err) }
+
+func classified(err error) bool { return errors.Is(err, ErrAuth) || Transient(err) }
+
+// ended reports whether the caller ended the request. A deadline of the network's
+// own satisfies context.DeadlineExceeded as well; that one is a net.Error with a
+// timeout and no context behind it.
+func ended(err error) bool { return errors.Is(err, context.Canceled) || isContextDeadline(err) }
+
+func isContextDeadline(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if err == context.DeadlineExceeded {
+			return true
+		}
+	}
+	return false
+}
+
+// broken reports whether a connection ended before the message did.
+func broken(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

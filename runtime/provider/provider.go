@@ -1,0 +1,108 @@
+package provider
+
+import "context"
+
+// Provider is a model behind an API. Implementations must be safe for concurrent
+// use.
+type Provider interface {
+	// Info names the provider in the log.
+	Info() Info
+
+	// Stream sends the request and returns when the response has begun. Errors
+	// wrap one of the classes of this package where one applies. The stream
+	// ends with ctx.
+	Stream(ctx context.Context, req *Request) (EventStream, error)
+}
+
+// Info identifies a provider. A run is replayed with the same one.
+type Info struct {
+	ID         string // such as "openai"
+	APIVersion string // such as "v1"
+}
+
+// Capabler is a Provider that says what it supports.
+type Capabler interface {
+	Provider
+
+	Capabilities() Capabilities
+}
+
+// Capabilities are the features that not every provider has.
+type Capabilities struct {
+	Tools         bool
+	ToolChoice    bool // Request.ToolChoice other than "" and "auto"
+	Reasoning     bool // emits ChunkReasoning
+	StopSequences bool
+	CacheControl  bool // caches prompts at marks that the request sets
+	RequestID     bool // ChunkEnd has a RequestID
+}
+
+// EventStream is a response in progress. It is used from one goroutine, but for
+// Close.
+type EventStream interface {
+	// Next returns the next chunk. After ChunkEnd it returns io.EOF. Any other
+	// error ends the stream and wraps one of the classes of this package where
+	// one applies.
+	Next(ctx context.Context) (StreamChunk, error)
+
+	// Close ends the response. It may be called more than once.
+	Close() error
+}
+
+// ChunkKind says what a StreamChunk has.
+type ChunkKind uint8
+
+// The kinds of chunks. A tool use is one start, any number of deltas and one
+// end; several may be open at a time.
+const (
+	ChunkText             ChunkKind = iota + 1 // Text
+	ChunkReasoning                             // Text; Signature with the last piece of a block, if it is signed
+	ChunkRedactedThinking                      // Text: opaque to everyone but the provider
+	ChunkToolUseStart                          // ToolUse.CallID and Name
+	ChunkToolUseDelta                          // ToolUse.CallID and ArgsDelta
+	ChunkToolUseEnd                            // ToolUse.CallID
+	ChunkUsage                                 // Usage: the counts of the response so far
+	ChunkEnd                                   // StopReason, RawResponseHash, RequestID
+)
+
+var chunkNames = [...]string{"", "text", "reasoning", "redacted thinking", "tool use start", "tool use delta", "tool use end", "usage", "end"}
+
+// String returns the kind in words.
+func (k ChunkKind) String() string {
+	if int(k) < len(chunkNames) && k > 0 {
+		return chunkNames[k]
+	}
+	return "unknown"
+}
+
+// StreamChunk is one piece of a response. Which fields count depends on Kind.
+type StreamChunk struct {
+	Kind      ChunkKind
+	Text      string
+	Signature []byte
+	ToolUse   *ToolUseChunk
+	Usage     *Usage
+
+	// StopReason is the reason in the provider's own word.
+	StopReason string
+	// RawResponseHash is the BLAKE3-256 of the body of the response as it came
+	// over the wire, see [HashBodies]; nil if the provider cannot tell.
+	RawResponseHash []byte
+	// RequestID is the provider's name for the exchange, for asking its support.
+	RequestID string
+}
+
+// ToolUseChunk is a piece of a tool use.
+type ToolUseChunk struct {
+	CallID    string // the provider's, unique in the response
+	Name      string
+	ArgsDelta string // the pieces together are a JSON document, if the model kept to it
+}
+
+// Usage counts tokens of a response so far. A later one replaces an earlier one.
+type Usage struct {
+	InputTokens       int64 // with what was read from and written to a cache
+	OutputTokens      int64
+	CacheReadTokens   int64
+	CacheCreateTokens int64
+}
