@@ -146,11 +146,20 @@ func traceLine(ev sandbox.TraceEvent) string {
 	if !ev.Returned {
 		return line + " ended the call"
 	}
-	line += " = " + fmt.Sprint(int64(ev.Result))
+	line += " = " + traceResult(name, ev.Result)
 	if detail := traceDetail(name, ev); detail != "" {
 		line += "  " + detail
 	}
 	return line
+}
+
+// traceResult is signed, because most functions say with a negative number that
+// they failed. Random bits do not.
+func traceResult(name string, result uint64) string {
+	if name == abi.Version+"."+abi.ImportRandom {
+		return fmt.Sprint(result)
+	}
+	return fmt.Sprint(int64(result))
 }
 
 // number writes an address as one and a small number as a number.
