@@ -3,10 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/host/worker"
 )
+
+func TestMain(m *testing.M) {
+	worker.Main()
+	os.Exit(m.Run())
+}
 
 // TestQuick measures one guest for a moment: every contender gives the right
 // answer, and the report has every row. It looks at no figure.
@@ -27,7 +35,7 @@ func TestQuick(t *testing.T) {
 		r.guests = append(r.guests, results)
 	}
 	text := r.text()
-	for _, row := range []string{"| " + ours + " |", "| " + timeFuel + " |", "| time / " + rawReused + " | cjson |", "| allocations a call | gojson |"} {
+	for _, row := range []string{"| " + ours + " |", "| " + timeFuel + " |", "| time / " + rawReused + " | cjson |", "| " + oursWorker + " |", "| allocations a call | gojson |"} {
 		if !strings.Contains(text, row) {
 			t.Errorf("the report lacks %q:\n%s", row, text)
 		}

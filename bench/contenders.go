@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/worker"
 )
 
 // call makes one call of a guest and returns its output.
@@ -27,6 +28,7 @@ type contender struct {
 const (
 	ours         = "starling pooled"
 	oursFresh    = "starling fresh"
+	oursWorker   = "starling worker"
 	rawReused    = "wazero reused"
 	extismReused = "extism reused"
 	extismFresh  = "extism fresh"
@@ -62,6 +64,24 @@ func starling(name string, reset sandbox.Reset) func(context.Context, guest) (co
 		}
 		return contender{name, func() (call, error) { return one, nil }, func() { engine.Close(ctx) }}, nil
 	}
+}
+
+// starlingWorker is the same in processes of their own, one call at a time each,
+// locked down as far as a program with cgo can be (Wasmtime needs it).
+func starlingWorker(ctx context.Context, g guest) (contender, error) {
+	engine, err := worker.New(ctx, worker.Config{})
+	if err != nil {
+		return contender{}, err
+	}
+	module, err := engine.Load(ctx, g.wasm, sandbox.Limits{})
+	if err != nil {
+		return contender{}, err
+	}
+	one := func() ([]byte, error) {
+		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, noWorld{})
+		return r.Output, err
+	}
+	return contender{oursWorker, func() (call, error) { return one, nil }, func() { engine.Close(ctx) }}, nil
 }
 
 // raw loads a guest into wazero as it is: one instance for all calls of a

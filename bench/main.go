@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/host/worker"
 )
 
 // settings say how long to measure.
@@ -26,6 +28,7 @@ type settings struct {
 }
 
 func main() {
+	worker.Main()
 	quick := flag.Bool("quick", false, "a few short rounds: shows that it works, not how fast")
 	names := flag.String("guests", "", "comma-separated guests (default all)")
 	out := flag.String("out", "", "folder for results.md and the plot (default: print only)")

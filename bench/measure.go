@@ -21,6 +21,7 @@ type guestResult struct {
 	scaling map[string][]float64 // calls per second, by contender, one for each number of goroutines
 	counts  []int                // of goroutines
 	allocs  float64              // of one of our pooled calls
+	private float64              // bytes of one of our pooled instances after a call; zero if unknown
 }
 
 // compare measures all contenders with one guest.
@@ -48,6 +49,9 @@ func compare(ctx context.Context, s settings, g guest) (guestResult, error) {
 		}
 	}
 	res.allocs = testing.AllocsPerRun(200, func() { calls[0]() })
+	if res.private, err = privateMemory(ctx, g); err != nil {
+		return res, err
+	}
 	return res, res.scale(contenders, s)
 }
 
@@ -55,7 +59,7 @@ func compare(ctx context.Context, s settings, g guest) (guestResult, error) {
 func load(ctx context.Context, g guest) ([]contender, error) {
 	var all []contender
 	for _, make := range []func(context.Context, guest) (contender, error){
-		starling(ours, ""), starling(oursFresh, sandbox.ResetFresh), raw,
+		starling(ours, ""), starling(oursFresh, sandbox.ResetFresh), starlingWorker, raw,
 		extismPlugin(extismReused, false), extismPlugin(extismFresh, true),
 		wasmtimeModule(timeReused, false, false), wasmtimeModule(timeFresh, true, false), wasmtimeModule(timeFuel, true, true),
 	} {

@@ -31,6 +31,8 @@ const (
 	mostAllocs   = 2
 	leastScaling = 0.9 // of raw wazero's own
 	mostSecond   = 250 * time.Millisecond
+	mostPrivate  = 40 << 10  // bytes
+	mostOfGo     = 300 << 10 // for a tool in Go
 )
 
 // text is the report as Markdown.
@@ -74,6 +76,15 @@ func (r report) writeGoals(b *strings.Builder) {
 	}
 	for _, g := range r.guests {
 		row("allocations a call", g.guest, fmt.Sprintf("%g", g.allocs), fmt.Sprintf("<= %d", mostAllocs), g.allocs <= mostAllocs)
+	}
+	for _, g := range r.guests {
+		if g.private > 0 {
+			most := mostPrivate
+			if strings.HasPrefix(g.guest, "go") {
+				most = mostOfGo
+			}
+			row("private memory of a pooled instance, linear and heap", g.guest, fmt.Sprintf("%.0f KiB", g.private/1024), fmt.Sprintf("<= %d KiB", most>>10), g.private <= float64(most))
+		}
 	}
 	for _, g := range r.guests {
 		own, theirs := g.gain(ours), g.gain(rawReused)
