@@ -21,7 +21,7 @@ type guestResult struct {
 	scaling map[string][]float64 // calls per second, by contender, one for each number of goroutines
 	counts  []int                // of goroutines
 	allocs  float64              // of one of our pooled calls
-	private float64              // bytes of one of our pooled instances after a call; zero if unknown
+	private private              // of one of our pooled instances after a call
 }
 
 // compare measures all contenders with one guest.

@@ -13,32 +13,43 @@ import (
 // imageName is how the kernel names the memory from which instances begin.
 const imageName = "memfd:starling-image"
 
-// privateMemory returns what one pooled instance keeps for itself after its
-// calls: the pages that it does not share with the image, and its part of the
-// Go heap. Zero where the kernel does not tell.
-func privateMemory(ctx context.Context, g guest) (float64, error) {
+// private is what one pooled instance keeps for itself after its calls, in bytes.
+type private struct {
+	linear float64 // pages of linear memory that are not the image's any more
+	heap   float64 // of Go: the engine's stacks and tables
+}
+
+// privateMemory measures it. It is zero where the kernel does not tell.
+func privateMemory(ctx context.Context, g guest) (private, error) {
+	if _, err := instanceMemory(ctx, g); err != nil {
+		return private{}, err
+	}
+	return instanceMemory(ctx, g) // without what Go itself keeps of so many threads
+}
+
+func instanceMemory(ctx context.Context, g guest) (private, error) {
 	before, _ := mappings()
 	c, err := starling(ours, "")(ctx, g)
 	if err != nil {
-		return 0, err
+		return private{}, err
 	}
 	defer c.close()
 	one, err := ready(c)
 	if err != nil {
-		return 0, err
+		return private{}, err
 	}
 	heap := heapBytes()
 	first, _ := mappings()
 	if err := together(one, 4*runtime.NumCPU()); err != nil {
-		return 0, err
+		return private{}, err
 	}
 	after, bytes := mappings()
 	instances := after - before
 	if instances == 0 || after == first {
-		return 0, nil
+		return private{}, nil
 	}
 	own := float64(heapBytes()-heap) / float64(after-first)
-	return float64(bytes)/float64(instances) + max(own, 0), nil
+	return private{linear: float64(bytes) / float64(instances), heap: max(own, 0)}, nil
 }
 
 // together makes calls on so many threads that many instances are in use at a
@@ -73,7 +84,7 @@ func heapBytes() int64 {
 // mappings counts the instances' mappings in this process, and the bytes of them
 // that are not the image's. An instance has one of the image, and behind it the
 // memory into which it can grow.
-func mappings() (n, private int) {
+func mappings() (n, bytes int) {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return 0, 0
@@ -84,15 +95,15 @@ func mappings() (n, private int) {
 		line := lines.Text()
 		var from, to uint64
 		var kib int
-		switch m, _ := fmt.Sscanf(line, "%x-%x rw-p", &from, &to); {
-		case m == 2 && strings.Contains(line, imageName):
+		switch m, _ := fmt.Sscanf(line, "%x-%x", &from, &to); {
+		case m == 2 && strings.Contains(line, " rw-p ") && strings.Contains(line, imageName):
 			n, end = n+1, to
 		case m == 2 && from != end:
 			end = 0
 		case end != 0 && strings.HasPrefix(line, "Anonymous:"):
 			fmt.Sscanf(line, "Anonymous: %d kB", &kib)
-			private += kib << 10
+			bytes += kib << 10
 		}
 	}
-	return n, private
+	return n, bytes
 }
