@@ -22,6 +22,7 @@ func init() {
 			func(input []byte) ([]byte, error) { return input, nil }),
 		tool("fail", `{"type":"object"}`, fail),
 		tool("panic", `{"type":"object"}`, func([]byte) ([]byte, error) { panic("this tool panics") }),
+		tool("deep", `{"type":"object"}`, deep),
 		tool("spin", `{"type":"object"}`, spin),
 		tool("huge", `{"type":"object"}`, huge),
 		tool("hungry", `{"type":"object"}`, hungry),
@@ -72,6 +73,23 @@ func spin(input []byte) ([]byte, error) {
 }
 
 var sink int
+
+// deep calls itself as often as it is told to.
+func deep(input []byte) ([]byte, error) {
+	r, err := read(input)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(descend(r.Count))
+}
+
+//go:noinline
+func descend(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + descend(n-1)
+}
 
 // huge returns a hundred mebibytes.
 func huge([]byte) ([]byte, error) {
