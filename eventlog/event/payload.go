@@ -68,6 +68,11 @@ type BudgetLimits struct {
 	MaxOutputTokens int64   `cbor:"max_output_tokens,omitempty"`
 	MaxUSD          float64 `cbor:"max_usd,omitempty"`
 	MaxWallClockMs  int64   `cbor:"max_wall_clock_ms,omitempty"`
+
+	// What sandboxed tools may use in all calls together.
+	MaxFuel        uint64 `cbor:"max_fuel,omitempty"`
+	MaxEffects     uint64 `cbor:"max_effects,omitempty"`
+	MaxEgressBytes uint64 `cbor:"max_egress_bytes,omitempty"`
 }
 
 // UserMessageAppended records a message that was added to a run in progress.
@@ -208,10 +213,10 @@ type Intent struct {
 
 // BudgetExceeded records the trip of a spending cap.
 type BudgetExceeded struct {
-	Limit         string  `cbor:"limit"` // input_tokens, output_tokens, usd or wall_clock
+	Limit         string  `cbor:"limit"` // input_tokens, output_tokens, usd, wall_clock, fuel, effects or egress_bytes
 	Cap           float64 `cbor:"cap"`
 	Actual        float64 `cbor:"actual"`
-	Where         string  `cbor:"where"` // pre_call or mid_stream
+	Where         string  `cbor:"where"` // pre_call, mid_stream, or for what tools use post_call
 	TurnID        string  `cbor:"turn_id,omitempty"`
 	CallID        string  `cbor:"call_id,omitempty"`
 	PartialText   string  `cbor:"partial_text,omitempty"`
