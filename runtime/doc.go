@@ -6,6 +6,8 @@
 //	step      the determinism boundary: clock, randomness, effects and tool calls,
 //	          recorded live and answered from the record in a replay
 //	provider  what a model is: a request, and a stream of chunks
+//	budget    what a run may spend, what models cost, and when a cap is passed
+//	observe   metrics, spans and log records of runs, and all their names
 //	egress    the HTTP client for destinations that untrusted code chose
 //	agent     what a run does, from its first event to its last
 //	replay    makes a recorded run again and says whether it is the same

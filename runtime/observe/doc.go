@@ -1,0 +1,31 @@
+// Package observe shows what runs do while they do it: numbers, spans and log
+// records. It owns every name by which they are known, in names.go, and is the
+// only package that knows Prometheus and OpenTelemetry.
+//
+//	Metrics  counters and histograms for Prometheus; a [step.MetricsSink]
+//	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry
+//	RunLog   the records of one run's life, for slog
+//
+// All three are optional. A nil *Metrics, a nil *Tracer and a RunLog without
+// logger do nothing, so nobody has to ask before calling them.
+//
+// None of it is evidence: the event log is. What is observed here may be
+// sampled, dropped or lost with the process, and a replay is not observed at
+// all.
+//
+// # What is never shown
+//
+// Prompts, answers, arguments, results and the texts of errors hold what users
+// and tools said. They are in the event log and nowhere else: here an error is
+// its type, one of a closed set.
+//
+// # Cardinality
+//
+// Each distinct label value costs memory in this process and in Prometheus for
+// as long as either keeps it, and some of them come from a model, which may
+// invent the name of a tool. So a tool or a model gets a label of its own when
+// it was announced with [Metrics.KnowTools] or [Metrics.KnowModels], or when a
+// call of it has succeeded, which no invented one does, and only the first
+// [MaxNames] of each. Everything else is counted as "other". All other labels
+// are from closed sets.
+package observe

@@ -1,0 +1,213 @@
+package observe
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// The buckets, in seconds. Each set spans what is usual for its kind, from a
+// good case to one that somebody waits for: a sandboxed tool takes microseconds
+// and one that calls a server seconds; an append is a queue that takes
+// microseconds until the disk is behind.
+var (
+	runBuckets      = []float64{0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+	providerBuckets = []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
+	toolBuckets     = []float64{0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300}
+	appendBuckets   = []float64{0.000005, 0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 1}
+)
+
+var _ step.MetricsSink = (*Metrics)(nil)
+
+// Metrics are the measurements of all runs of a process. A nil *Metrics
+// measures nothing. It is safe for concurrent use.
+type Metrics struct {
+	runsStarted  prometheus.Counter
+	runsInFlight prometheus.Gauge
+	runTerminal  *prometheus.CounterVec
+	runDuration  *prometheus.HistogramVec
+
+	providerCalls    *prometheus.CounterVec
+	providerDuration *prometheus.HistogramVec
+	providerTokens   *prometheus.CounterVec
+
+	toolCalls    *prometheus.CounterVec
+	toolDuration *prometheus.HistogramVec
+
+	appends        *prometheus.CounterVec
+	appendDuration *prometheus.HistogramVec
+
+	budgetExceeded *prometheus.CounterVec
+
+	models, tools names
+}
+
+// NewMetrics registers the metrics with r. It panics if r has them already: one
+// process measures once. With a nil r it returns nil, which measures nothing.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	if r == nil {
+		return nil
+	}
+	return &Metrics{
+		runsStarted:  counter(r, metricRunsStarted, "Runs that were started."),
+		runsInFlight: gauge(r, metricRunsInFlight, "Runs that are going on."),
+		runTerminal: counters(r, metricRunTerminal,
+			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", labelStatus, labelErrorType),
+		runDuration: histogram(r, metricRunDuration, "Duration of runs.", runBuckets, labelStatus),
+
+		providerCalls:    counters(r, metricProviderCalls, "Calls of models, by status (ok, error or cancelled).", labelModel, labelStatus),
+		providerDuration: histogram(r, metricProviderTime, "Duration of calls of models, to the end of the response.", providerBuckets, labelModel),
+		providerTokens:   counters(r, metricProviderTokens, "Tokens that providers counted, of type prompt or completion.", labelModel, labelType),
+
+		toolCalls:    counters(r, metricToolCalls, "Attempts of tools, by status (ok or error) and type of error.", labelTool, labelStatus, labelErrorType),
+		toolDuration: histogram(r, metricToolTime, "Duration of attempts of tools.", toolBuckets, labelTool),
+
+		appends:        counters(r, metricAppends, "Appends to the event log, by kind of event and status (ok or error).", labelKind, labelStatus),
+		appendDuration: histogram(r, metricAppendTime, "Time until the event log took an event.", appendBuckets, labelKind),
+
+		budgetExceeded: counters(r, metricBudgetsExceeded, "Budgets that runs exceeded, by axis.", labelAxis),
+	}
+}
+
+// MetricsHandler serves what g has gathered, in the text format that Prometheus
+// reads, to at most four at a time. With a nil g it answers 404.
+func MetricsHandler(g prometheus.Gatherer) http.Handler {
+	if g == nil {
+		return http.NotFoundHandler()
+	}
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// KnowTools gives each of the tools a label of its own before it is called, up
+// to [MaxNames] in all.
+func (m *Metrics) KnowTools(tools ...string) {
+	if m != nil {
+		m.tools.know(tools)
+	}
+}
+
+// KnowModels gives each of the models a label of its own before it is called,
+// up to [MaxNames] in all.
+func (m *Metrics) KnowModels(models ...string) {
+	if m != nil {
+		m.models.know(models)
+	}
+}
+
+// RunStarted counts a run that begins. RunEnded must follow.
+func (m *Metrics) RunStarted() {
+	if m == nil {
+		return
+	}
+	m.runsStarted.Inc()
+	m.runsInFlight.Inc()
+}
+
+// RunResumed counts a run that goes on in this process. RunEnded must follow.
+func (m *Metrics) RunResumed() {
+	if m != nil {
+		m.runsInFlight.Inc()
+	}
+}
+
+// RunEnded counts the end of a run: the kind of its terminal event, and if that
+// is RunFailed the type of error. Of a run that stopped without one, because
+// the log failed or the process shuts down, it counts only that it is not going
+// on any more.
+func (m *Metrics) RunEnded(terminal event.Kind, errorType string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.runsInFlight.Dec()
+	if !terminal.Terminal() {
+		return
+	}
+	status, errorType := runStatus(terminal, errorType)
+	m.runTerminal.WithLabelValues(status, errorType).Inc()
+	m.runDuration.WithLabelValues(status).Observe(d.Seconds())
+}
+
+func runStatus(terminal event.Kind, errorType string) (status, label string) {
+	switch {
+	case terminal == event.KindRunCompleted:
+		return statusOK, none
+	case terminal == event.KindRunCancelled:
+		return statusCancelled, none
+	case errorType == errorBudget:
+		return statusBudget, errorBudget
+	}
+	return statusError, errorLabel(errorType)
+}
+
+// ObserveProviderCall implements [step.MetricsSink]. Status is ok, error or
+// cancelled.
+func (m *Metrics) ObserveProviderCall(model, status string, d time.Duration, promptTokens, completionTokens int64) {
+	if m == nil {
+		return
+	}
+	model = m.models.label(model, status == statusOK)
+	m.providerCalls.WithLabelValues(model, statusLabel(status)).Inc()
+	m.providerDuration.WithLabelValues(model).Observe(d.Seconds())
+	m.addTokens(model, typePrompt, promptTokens)
+	m.addTokens(model, typeCompletion, completionTokens)
+}
+
+func (m *Metrics) addTokens(model, kind string, n int64) {
+	if n > 0 {
+		m.providerTokens.WithLabelValues(model, kind).Add(float64(n))
+	}
+}
+
+// ObserveToolCall implements [step.MetricsSink].
+func (m *Metrics) ObserveToolCall(toolName, status, errorType string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	tool := m.tools.label(toolName, status == statusOK)
+	m.toolCalls.WithLabelValues(tool, statusLabel(status), errorLabel(errorType)).Inc()
+	m.toolDuration.WithLabelValues(tool).Observe(d.Seconds())
+}
+
+// ObserveEventlogAppend implements [step.MetricsSink].
+func (m *Metrics) ObserveEventlogAppend(kind, status string, d time.Duration) {
+	if m == nil {
+		return
+	}
+	kind = kindLabel(kind)
+	m.appends.WithLabelValues(kind, statusLabel(status)).Inc()
+	m.appendDuration.WithLabelValues(kind).Observe(d.Seconds())
+}
+
+// ObserveBudgetExceeded implements [step.MetricsSink].
+func (m *Metrics) ObserveBudgetExceeded(axis string) {
+	if m != nil {
+		m.budgetExceeded.WithLabelValues(axisLabel(axis)).Inc()
+	}
+}
+
+// register adds a collector to r.
+func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
+	r.MustRegister(c)
+	return c
+}
+
+func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
+	return register(r, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+}
+
+func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
+	return register(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+}
+
+func counters(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
+	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+}
+
+func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}
