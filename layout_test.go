@@ -39,10 +39,10 @@ var doors = map[string][]string{
 	"lukechampine.com/blake3":                  {"eventlog/chain"},
 	"modernc.org/sqlite":                       {"eventlog/sqlitelog"},
 	"github.com/oklog/ulid/v2":                 {"eventlog/event"},
-	"github.com/santhosh-tekuri/jsonschema/v6": {"host/guest"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"runtime/tool/validate"},
 	"github.com/spf13/cobra":                   {"cmd/starling-host"},
 	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
-	"golang.org/x/text":                        {"host/guest"}, // the printer that jsonschema words its errors with
+	"golang.org/x/text":                        {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                        {"cmd/starling-host"},
 	"golang.org/x/sys":                         {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
 	"github.com/google/pprof":                  {"host/profile"},

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -83,7 +84,7 @@ func explain(err error) *failure {
 		found       *registry.Error
 		refusal     *rewrite.Refusal
 		description *guest.DescriptionError
-		schema      *guest.SchemaError
+		schema      *validate.Error
 		syntax      *canon.SyntaxError
 		unsupported *replay.UnsupportedError
 	)
@@ -141,7 +142,7 @@ func explainSyntax(e *canon.SyntaxError) *failure {
 	return f
 }
 
-func explainSchema(e *guest.SchemaError) *failure {
+func explainSchema(e *validate.Error) *failure {
 	f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
 		hint: "show the schema with: starling-host tool describe TOOL"}
 	for _, p := range e.Problems {

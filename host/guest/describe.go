@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // Bounds on a description. It is shown to models and to people, so it is text
@@ -64,17 +65,17 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 		return nil, fmt.Errorf("effects: %w", err)
 	}
 	t := &Tool{desc: d}
-	if !isObjectSchema(d.InputSchema) {
+	if !validate.IsObject(d.InputSchema) {
 		return nil, fmt.Errorf(`input_schema: must be an object schema ("type": "object")`)
 	}
 	var err error
-	if t.input, err = compileSchema(d.InputSchema); err != nil {
+	if t.input, err = validate.Compile(d.InputSchema); err != nil {
 		return nil, fmt.Errorf("input_schema: %w", err)
 	}
 	if len(d.OutputSchema) == 0 {
 		return t, nil
 	}
-	if t.output, err = compileSchema(d.OutputSchema); err != nil {
+	if t.output, err = validate.Compile(d.OutputSchema); err != nil {
 		return nil, fmt.Errorf("output_schema: %w", err)
 	}
 	return t, nil

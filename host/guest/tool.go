@@ -10,14 +10,15 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // Tool is one tool of a loaded module. It is safe for concurrent use: every
 // call has an instance of its own.
 type Tool struct {
 	desc   abi.ToolDescription
-	input  *schema // nil for a WASI command, which takes any document
-	output *schema // nil when any output will do
+	input  *validate.Schema // nil for a WASI command, which takes any document
+	output *validate.Schema // nil when any output will do
 	module *Module
 }
 
@@ -36,7 +37,7 @@ func (t *Tool) Describe() abi.ToolDescription { return t.desc }
 // Sandbox returns what determines the tool's bytes, for RunStarted.
 func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity() }
 
-// CheckInput returns what is wrong with an input, a *[SchemaError] when it is
+// CheckInput returns what is wrong with an input, a [*validate.Error] when it is
 // JSON that does not match the schema.
 func (t *Tool) CheckInput(input []byte) error {
 	clean, err := canon.JSON(input)
@@ -46,7 +47,7 @@ func (t *Tool) CheckInput(input []byte) error {
 	if t.input == nil {
 		return nil
 	}
-	return t.input.check(clean)
+	return t.input.Check(clean)
 }
 
 // Execute runs the tool once. The context must come from step.CallTool. The
@@ -63,7 +64,7 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 	if t.output == nil {
 		return output, nil
 	}
-	if err := t.output.check(output); err != nil {
+	if err := t.output.Check(output); err != nil {
 		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
 	}
 	return output, nil

@@ -1,4 +1,4 @@
-package guest
+package validate
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Bounds on a schema that a module brings along. A validator follows a schema
+// Bounds on a schema. A validator follows a schema
 // wherever it leads, so what it may lead to is bounded before it is compiled.
 const (
 	maxSchemaBytes = 64 << 10
@@ -28,12 +28,13 @@ const (
 	maxProblems = 50
 )
 
-// schema is a compiled JSON Schema.
-type schema struct{ compiled *jsonschema.Schema }
+// Schema is a compiled JSON Schema. It is safe for concurrent use.
+type Schema struct{ compiled *jsonschema.Schema }
 
-// compileSchema compiles a module's schema, which is canonical JSON. The
-// default dialect is draft 2020-12; nothing outside of the document is loaded.
-func compileSchema(doc []byte) (*schema, error) {
+// Compile compiles a schema, which is canonical JSON. The default dialect is
+// draft 2020-12; nothing outside of the document is loaded. The error says what
+// is wrong, without naming whose schema it is.
+func Compile(doc []byte) (*Schema, error) {
 	if len(doc) > maxSchemaBytes {
 		return nil, fmt.Errorf("is %d bytes, more than %d", len(doc), maxSchemaBytes)
 	}
@@ -41,7 +42,7 @@ func compileSchema(doc []byte) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := boundSchema(value); err != nil {
+	if err := bound(value); err != nil {
 		return nil, err
 	}
 	const url = "schema.json"
@@ -54,7 +55,7 @@ func compileSchema(doc []byte) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &schema{compiled}, nil
+	return &Schema{compiled}, nil
 }
 
 // noLoader refuses every reference that leaves the document.
@@ -64,11 +65,11 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("refers to %q: a schema may only refer to itself", url)
 }
 
-// check returns what is wrong with doc, nil when nothing is. Every problem is
-// listed, in the order of the places that they name. Like a schema, doc is
-// canonical JSON: its numbers are of bounded size, where 1e999999999 would keep
+// Check returns what is wrong with doc as an [*Error], nil when nothing is. Every
+// problem is listed, in the order of the places that they name. Like a schema,
+// doc is canonical JSON: its numbers are of bounded size, where 1e999999999 would keep
 // exact arithmetic busy for ever.
-func (s *schema) check(doc []byte) error {
+func (s *Schema) Check(doc []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
 	if err != nil {
 		return err
@@ -78,11 +79,11 @@ func (s *schema) check(doc []byte) error {
 	if !errors.As(err, &invalid) {
 		return err
 	}
-	return &SchemaError{Problems: problems(invalid)}
+	return &Error{Problems: problems(invalid)}
 }
 
-// SchemaError lists everything in which a document does not match its schema.
-type SchemaError struct {
+// Error lists everything in which a document does not match its schema.
+type Error struct {
 	// Problems are ordered by Pointer.
 	Problems []Problem
 }
@@ -102,7 +103,7 @@ func (p Problem) String() string {
 }
 
 // Error lists the problems, separated by semicolons.
-func (e *SchemaError) Error() string {
+func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
 		lines[i] = p.String()
@@ -168,112 +169,9 @@ func pointer(tokens []string) string {
 	return b.String()
 }
 
-// boundSchema refuses a schema that a validator could be made to follow for
-// ever: one that is too deep, one whose references leave the document or form
-// a circle, one that is too large once its references are replaced.
-func boundSchema(root any) error {
-	b := bounder{root: root, sizes: map[string]int{}}
-	_, err := b.size(root, 0)
-	return err
-}
-
-type bounder struct {
-	root  any
-	sizes map[string]int // expanded size by reference; 0 while it is being computed
-}
-
-// size returns how many nodes v has with its references replaced.
-func (b *bounder) size(v any, depth int) (int, error) {
-	if depth > maxSchemaDepth {
-		return 0, fmt.Errorf("is nested deeper than %d", maxSchemaDepth)
-	}
-	total := 1
-	for _, child := range children(v) {
-		n, err := b.size(child, depth+1)
-		if err != nil {
-			return 0, err
-		}
-		total += n
-	}
-	if ref, ok := reference(v); ok {
-		n, err := b.follow(ref)
-		if err != nil {
-			return 0, err
-		}
-		total += n
-	}
-	if total > maxSchemaNodes {
-		return 0, fmt.Errorf("has more than %d nodes once its references are replaced", maxSchemaNodes)
-	}
-	return total, nil
-}
-
-func (b *bounder) follow(ref string) (int, error) {
-	n, seen := b.sizes[ref]
-	if seen && n == 0 {
-		return 0, fmt.Errorf("refers to itself through %q: recursive schemas are not accepted", ref)
-	}
-	if seen {
-		return n, nil
-	}
-	target, err := resolve(b.root, ref)
-	if err != nil {
-		return 0, err
-	}
-	b.sizes[ref] = 0
-	n, err = b.size(target, 0)
-	b.sizes[ref] = n
-	return n, err
-}
-
-func children(v any) []any {
-	switch v := v.(type) {
-	case []any:
-		return v
-	case map[string]any:
-		all := make([]any, 0, len(v))
-		for _, child := range v {
-			all = append(all, child)
-		}
-		return all
-	}
-	return nil
-}
-
-// reference returns the reference of a schema object. $dynamicRef resolves
-// through anchors, which are refused below, so it is a $ref as well.
-func reference(v any) (string, bool) {
-	object, _ := v.(map[string]any)
-	for _, keyword := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
-		if ref, ok := object[keyword].(string); ok {
-			return ref, true
-		}
-	}
-	return "", false
-}
-
-// resolve follows a reference of the form #/a/b (RFC 6901). Other forms, by
-// anchor or by $id, have no use within one tool's schema.
-func resolve(root any, ref string) (any, error) {
-	pointer, local := strings.CutPrefix(ref, "#")
-	if !local || (pointer != "" && pointer[0] != '/') {
-		return nil, fmt.Errorf("refers to %q: only references of the form #/$defs/name are accepted", ref)
-	}
-	at := root
-	for _, token := range strings.Split(pointer, "/")[1:] {
-		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
-		object, ok := at.(map[string]any)
-		if !ok || object[token] == nil {
-			return nil, fmt.Errorf("refers to %q, which is not in it", ref)
-		}
-		at = object[token]
-	}
-	return at, nil
-}
-
-// isObjectSchema reports whether a schema says "type": "object", which a
-// tool's input must be: models and MCP clients send nothing else.
-func isObjectSchema(doc []byte) bool {
+// IsObject reports whether a schema says "type": "object", which a tool's input
+// must be: models and MCP clients send nothing else.
+func IsObject(doc []byte) bool {
 	var head struct {
 		Type string `json:"type"`
 	}

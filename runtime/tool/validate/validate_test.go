@@ -1,4 +1,4 @@
-package guest
+package validate
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-func TestCompileSchemaRefuses(t *testing.T) {
+func TestCompileRefuses(t *testing.T) {
 	doubling := `{"type":"object","$ref":"#/$defs/d0","$defs":{`
 	for i := range 30 {
 		doubling += fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
@@ -33,7 +33,7 @@ func TestCompileSchemaRefuses(t *testing.T) {
 		"a dialect from elsewhere":                    {`{"$schema":"https://example.com/dialect"}`, "example.com/dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := compileSchema([]byte(c.schema))
+			_, err := Compile([]byte(c.schema))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that contains %q", err, c.want)
 			}
@@ -42,7 +42,7 @@ func TestCompileSchemaRefuses(t *testing.T) {
 }
 
 func TestSchemaListsEveryProblem(t *testing.T) {
-	s, err := compileSchema([]byte(`{
+	s, err := Compile([]byte(`{
 		"type": "object", "additionalProperties": false, "required": ["id", "limit"],
 		"properties": {
 			"a/b": {"type": "null"},
@@ -54,10 +54,10 @@ func TestSchemaListsEveryProblem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.check([]byte(`{"limit":9007199254740993,"tags":["ok","NO",3],"extra":1,"a/b":1}`))
-	var invalid *SchemaError
+	err = s.Check([]byte(`{"limit":9007199254740993,"tags":["ok","NO",3],"extra":1,"a/b":1}`))
+	var invalid *Error
 	if !errors.As(err, &invalid) {
-		t.Fatalf("got %v, want a *SchemaError", err)
+		t.Fatalf("got %v, want a *Error", err)
 	}
 	var pointers []string
 	for _, p := range invalid.Problems {
@@ -70,18 +70,18 @@ func TestSchemaListsEveryProblem(t *testing.T) {
 	if !strings.Contains(err.Error(), "/limit: got 9007199254740993, want at most 9007199254740992") {
 		t.Errorf("the numbers of the bound are not exact: %v", err)
 	}
-	if err := s.check([]byte(`{"id":"x","limit":9007199254740992,"tags":["ok"]}`)); err == nil {
+	if err := s.Check([]byte(`{"id":"x","limit":9007199254740992,"tags":["ok"]}`)); err == nil {
 		t.Error("id is not declared and additionalProperties is false, yet the document passed")
 	}
 }
 
 func TestSchemaBoundsTheListOfProblems(t *testing.T) {
-	s, err := compileSchema([]byte(`{"type":"array","items":{"type":"string"}}`))
+	s, err := Compile([]byte(`{"type":"array","items":{"type":"string"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.check([]byte("[" + strings.Repeat("1,", 999) + "1]"))
-	var invalid *SchemaError
+	err = s.Check([]byte("[" + strings.Repeat("1,", 999) + "1]"))
+	var invalid *Error
 	if !errors.As(err, &invalid) {
 		t.Fatalf("got %v", err)
 	}
@@ -91,7 +91,7 @@ func TestSchemaBoundsTheListOfProblems(t *testing.T) {
 	}
 }
 
-func FuzzCompileSchema(f *testing.F) {
+func FuzzCompile(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"enum":[1,"2",null]}}}`, `{"a":1}`)
 	f.Add(`{"allOf":[{"$ref":"#/$defs/a"},{"not":{"$ref":"#/$defs/a"}}],"$defs":{"a":true}}`, `[]`)
 	f.Add(`{"$dynamicRef":"#/$defs/a","$defs":{"a":{"$dynamicAnchor":"a"}}}`, `1.5e300`)
@@ -104,8 +104,8 @@ func FuzzCompileSchema(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s, err := compileSchema(cleanSchema); err == nil {
-			_ = s.check(cleanDoc) // must end, whatever the two are
+		if s, err := Compile(cleanSchema); err == nil {
+			_ = s.Check(cleanDoc) // must end, whatever the two are
 		}
 	})
 }
