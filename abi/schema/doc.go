@@ -18,5 +18,22 @@
 //	   "units":{"type":"string","enum":["metric","imperial"]}},
 //	 "required":["city"],"additionalProperties":false}
 //
+// # Tags
+//
+// The tag jsonschema holds settings, KEY=VALUE, separated by commas:
+//
+//	description=TEXT               any type; the tag description does as well
+//	enum=VALUE, again and again    strings and numbers
+//	minLength=N, maxLength=N       strings, counted in characters
+//	pattern=REGEXP                 strings; RE2, found anywhere in the string
+//	minimum=N, maximum=N           numbers, both inclusive
+//	minItems=N, maxItems=N         slices
+//	default=VALUE                  any type; other than for a string in JSON
+//	required=true, required=false  in spite of omitempty, or of its absence
+//
+// A comma that is not followed by a word and an equals sign belongs to the
+// value. A member that has a default is not required: one that is left out is
+// filled in before the input is decoded.
+//
 // The bytes depend on the type alone, since they are hashed into logs.
 package schema

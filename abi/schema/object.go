@@ -3,7 +3,6 @@ package schema
 import (
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 )
 
@@ -104,46 +103,13 @@ func (d deriver) field(f reflect.StructField, tag jsonTag) (properties, error) {
 	if names, ok := s.Type.([]string); ok && tag.optional {
 		s.Type = names[0] // left out rather than written as null
 	}
-	if err := s.annotate(f); err != nil {
+	required, err := d.annotate(s, f, !tag.optional)
+	if err != nil {
 		return nil, err
 	}
 	name := tag.name
 	if name == "" {
 		name = f.Name
 	}
-	return properties{{name: name, optional: tag.optional, node: s}}, nil
-}
-
-// annotate adds what the field's tag jsonschema says.
-func (s *node) annotate(f reflect.StructField) error {
-	description, enum, err := parseSchemaTag(f.Tag.Get("jsonschema"))
-	if err != nil {
-		return err
-	}
-	s.Description = description
-	for _, text := range enum {
-		value, err := s.enumValue(text)
-		if err != nil {
-			return err
-		}
-		s.Enum = append(s.Enum, value)
-	}
-	return nil
-}
-
-func (s *node) enumValue(text string) (value any, err error) {
-	switch s.Type {
-	case "string":
-		value = text
-	case "integer":
-		value, err = strconv.ParseInt(text, 10, 64)
-	case "number":
-		value, err = strconv.ParseFloat(text, 64)
-	default:
-		err = fmt.Errorf("only strings and numbers can have an enum")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("tag jsonschema: enum=%s: %w", text, err)
-	}
-	return value, nil
+	return properties{{name: name, optional: !required, node: s}}, nil
 }

@@ -14,8 +14,12 @@ type node struct {
 	Type                 any        `json:"type,omitempty"` // nil: any value; a string; or that and "null"
 	Description          string     `json:"description,omitempty"`
 	Enum                 []any      `json:"enum,omitempty"`
-	Minimum              *int64     `json:"minimum,omitempty"`
-	Maximum              *int64     `json:"maximum,omitempty"`
+	Default              any        `json:"default,omitempty"` // nil: none
+	MinLength            *int       `json:"minLength,omitempty"`
+	MaxLength            *int       `json:"maxLength,omitempty"`
+	Pattern              string     `json:"pattern,omitempty"`
+	Minimum              any        `json:"minimum,omitempty"` // nil: none; an int64; or a float64
+	Maximum              any        `json:"maximum,omitempty"` // likewise
 	Format               string     `json:"format,omitempty"`
 	ContentEncoding      string     `json:"contentEncoding,omitempty"`
 	Items                *node      `json:"items,omitempty"`
@@ -214,12 +218,12 @@ func scalar(t reflect.Type) (*node, error) {
 	case reflect.Int, reflect.Int64:
 		return &node{Type: "integer"}, nil
 	case reflect.Uint, reflect.Uint64:
-		return &node{Type: "integer", Minimum: new(int64)}, nil
+		return &node{Type: "integer", Minimum: int64(0)}, nil
 	default:
 		return nil, fmt.Errorf("type %v has no form in JSON", t)
 	}
 }
 
 func integer(minimum, maximum int64) *node {
-	return &node{Type: "integer", Minimum: &minimum, Maximum: &maximum}
+	return &node{Type: "integer", Minimum: minimum, Maximum: maximum}
 }

@@ -40,27 +40,26 @@ func notInName(r rune) bool {
 	return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
-// parseSchemaTag reads description=TEXT and enum=VALUE, separated by commas. A
-// comma that does not stand before a word and an equals sign is part of the
-// value, so that a description may be a sentence.
-func parseSchemaTag(tag string) (description string, enum []string, err error) {
+// setting is one KEY=VALUE of the tag jsonschema.
+type setting struct{ key, value string }
+
+func (s setting) String() string { return s.key + "=" + s.value }
+
+// parseSchemaTag reads settings that are separated by commas. A comma that does
+// not stand before a word and an equals sign is part of the value, so that a
+// description may be a sentence and a pattern may count.
+func parseSchemaTag(tag string) ([]setting, error) {
+	var settings []setting
 	for tag != "" {
 		key, rest, found := strings.Cut(tag, "=")
 		if !found || !isWord(key) {
-			return "", nil, fmt.Errorf("tag jsonschema: %q does not begin with description= or enum=", tag)
+			return nil, fmt.Errorf("tag jsonschema: %q does not begin with a key and an equals sign, such as description=", tag)
 		}
 		var value string
 		value, tag = cutValue(rest)
-		switch key {
-		case "description":
-			description = value
-		case "enum":
-			enum = append(enum, value)
-		default:
-			return "", nil, fmt.Errorf("tag jsonschema: %s= is neither description= nor enum=; in a text, put a space after the comma", key)
-		}
+		settings = append(settings, setting{key, value})
 	}
-	return description, enum, nil
+	return settings, nil
 }
 
 // cutValue splits text before the next key.

@@ -41,9 +41,22 @@
 //
 // # Tags
 //
-// The tag jsonschema holds description=TEXT and any number of enum=VALUE,
-// separated by commas. A comma that is not followed by a word and an equals
-// sign belongs to the text. An enum goes with strings and numbers.
+// The tag jsonschema holds settings, KEY=VALUE, separated by commas:
+//
+//	description=TEXT               any type; the tag description does as well
+//	enum=VALUE, again and again    strings and numbers
+//	minLength=N, maxLength=N       strings, counted in characters
+//	pattern=REGEXP                 strings; RE2, found anywhere in the string
+//	minimum=N, maximum=N           numbers, both inclusive
+//	minItems=N, maxItems=N         slices
+//	default=VALUE                  any type; other than for a string in JSON
+//	required=true, required=false  in spite of omitempty, or of its absence
+//
+// A comma that is not followed by a word and an equals sign belongs to the
+// value. A member that has a default is not required: one that is left out is
+// filled in before the input is decoded.
+//
+// The host enforces all of it before the tool is called.
 //
 // # Output types
 //

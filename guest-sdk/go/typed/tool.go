@@ -22,6 +22,10 @@ func Tool[In, Out any](name, description string, fn func(call *starling.Call, in
 	if err != nil {
 		panic(fmt.Sprintf("typed: tool %q: input %v", name, err))
 	}
+	defaults, err := schema.ParseDefaults([]byte(input))
+	if err != nil {
+		panic(err) // the schema was made here
+	}
 	output, err := schema.Output(reflect.TypeFor[Out]())
 	if err != nil {
 		panic(fmt.Sprintf("typed: tool %q: output %v", name, err))
@@ -31,14 +35,18 @@ func Tool[In, Out any](name, description string, fn func(call *starling.Call, in
 		Description:  description,
 		InputSchema:  input,
 		OutputSchema: output,
-		Execute:      executor(fn),
+		Execute:      executor(defaults, fn),
 	}
 }
 
-func executor[In, Out any](fn func(*starling.Call, In) (Out, error)) func(*starling.Call, []byte) ([]byte, error) {
+func executor[In, Out any](defaults *schema.Defaults, fn func(*starling.Call, In) (Out, error)) func(*starling.Call, []byte) ([]byte, error) {
 	return func(call *starling.Call, input []byte) ([]byte, error) {
 		var in In
-		if err := schema.Decode(input, &in); err != nil {
+		filled, err := defaults.Fill(input)
+		if err == nil {
+			err = schema.Decode(filled, &in)
+		}
+		if err != nil {
 			return nil, starling.Discard(fmt.Errorf("input: %w", err))
 		}
 		out, err := fn(call, in)

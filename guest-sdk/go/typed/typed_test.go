@@ -96,6 +96,44 @@ func TestInputSchema(t *testing.T) {
 	}
 }
 
+type bounded struct {
+	Name  string   `json:"name" jsonschema:"minLength=1,maxLength=8,pattern=^[a-z]{1,8}$" description:"A short name"`
+	Text  string   `json:"text" jsonschema:"description=wins" description:"loses"`
+	Rank  int      `json:"rank" jsonschema:"minimum=-5,maximum=5,default=3"`
+	Ratio *float64 `json:"ratio,omitempty" jsonschema:"minimum=0,maximum=0.5,required=true"`
+	Tags  []string `json:"tags" jsonschema:"minItems=1,maxItems=3,default=[\"a\",\"b\"]"`
+	Flag  bool     `json:"flag" jsonschema:"required=false"`
+	Homes []struct {
+		Zip string `json:"zip" jsonschema:"default=none"`
+	} `json:"homes"`
+}
+
+func TestConstraints(t *testing.T) {
+	const want = `{"type":"object","properties":{
+		"name":{"type":"string","description":"A short name","minLength":1,"maxLength":8,"pattern":"^[a-z]{1,8}$"},
+		"text":{"type":"string","description":"wins"},
+		"rank":{"type":"integer","default":3,"minimum":-5,"maximum":5},
+		"ratio":{"type":"number","minimum":0,"maximum":0.5},
+		"tags":{"type":"array","default":["a","b"],"items":{"type":"string"},"minItems":1,"maxItems":3},
+		"flag":{"type":"boolean"},
+		"homes":{"type":"array","items":{"type":"object","properties":{"zip":{"type":"string","default":"none"}},
+			"required":[],"additionalProperties":false}}},
+		"required":["name","text","ratio","homes"],
+		"additionalProperties":false}`
+	tool := typed.Tool("t", "d", func(_ *starling.Call, in bounded) (bounded, error) { return in, nil })
+	if diff := cmp.Diff(strings.NewReplacer("\n", "", "\t", "").Replace(want), tool.InputSchema); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(tool.OutputSchema, "default") || !strings.Contains(tool.OutputSchema, `"required":["name","text","rank","tags","flag","homes"]`) {
+		t.Errorf("what the reader fills in is no part of an output: %s", tool.OutputSchema)
+	}
+	got, err := tool.Execute(&starling.Call{}, []byte(`{"name":"x","text":"<","ratio":0.25,"flag":true,"homes":[{},{"zip":""}],"rank":0}`))
+	filled := `{"name":"x","text":"\u003c","rank":0,"ratio":0.25,"tags":["a","b"],"flag":true,"homes":[{"zip":"none"},{"zip":""}]}`
+	if err != nil || string(got) != filled {
+		t.Errorf("got %s, %v\nwant %s", got, err, filled)
+	}
+}
+
 type tree struct {
 	Children []tree `json:"children"`
 }
@@ -156,17 +194,77 @@ func TestToolPanics(t *testing.T) {
 			typed.Tool("", "", discard[struct {
 				N int `jsonschema:"The number"`
 			}])
-		}, `"The number" does not begin with description= or enum=`},
+		}, `"The number" does not begin with a key and an equals sign`},
 		{"an unknown key", func() {
 			typed.Tool("", "", discard[struct {
-				N int `jsonschema:"description=The number,minimum=3"`
+				N int `jsonschema:"description=The number,least=3"`
 			}])
-		}, "minimum= is neither description= nor enum="},
+		}, "tag jsonschema: least=3: unknown key"},
 		{"an enum of the wrong type", func() {
 			typed.Tool("", "", discard[struct {
 				N int `jsonschema:"enum=one"`
 			}])
 		}, "enum=one: strconv.ParseInt"},
+		{"a length of a number", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"minLength=1"`
+			}])
+		}, "minLength=1: is for type string, and this is integer"},
+		{"a length below zero", func() {
+			typed.Tool("", "", discard[struct {
+				S string `jsonschema:"minLength=-1"`
+			}])
+		}, "minLength=-1: strconv.ParseUint"},
+		{"lengths that nothing has", func() {
+			typed.Tool("", "", discard[struct {
+				S string `jsonschema:"minLength=3,maxLength=2"`
+			}])
+		}, "minLength=3 is more than maxLength=2"},
+		{"a number of items of a fixed array", func() {
+			typed.Tool("", "", discard[struct {
+				A [2]int `jsonschema:"minItems=1"`
+			}])
+		}, "minItems=1: a fixed array has 2 items"},
+		{"a bound that the Go type does not hold", func() {
+			typed.Tool("", "", discard[struct {
+				N int8 `jsonschema:"maximum=200"`
+			}])
+		}, "maximum=200: is not within -128 to 127"},
+		{"bounds that nothing is between", func() {
+			typed.Tool("", "", discard[struct {
+				F float64 `jsonschema:"minimum=1.5,maximum=0"`
+			}])
+		}, "maximum=0: is not within 1.5 and more"},
+		{"a bound that JSON does not have", func() {
+			typed.Tool("", "", discard[struct {
+				F float64 `jsonschema:"minimum=NaN"`
+			}])
+		}, "minimum=NaN: is not a number that JSON has"},
+		{"a default that is not in the enum", func() {
+			typed.Tool("", "", discard[struct {
+				S string `jsonschema:"default=c,enum=a,enum=b"`
+			}])
+		}, "default=c is a value that the schema does not allow"},
+		{"a default beyond the bounds", func() {
+			typed.Tool("", "", discard[struct {
+				N uint8 `jsonschema:"default=256"`
+			}])
+		}, "default=256 is a value that the schema does not allow"},
+		{"a default that is not JSON", func() {
+			typed.Tool("", "", discard[struct {
+				L []int `jsonschema:"default=[1"`
+			}])
+		}, "default=[1: is not JSON"},
+		{"required, perhaps", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"required=perhaps"`
+			}])
+		}, "required=perhaps: strconv.ParseBool"},
+		{"an enum with a value twice", func() {
+			typed.Tool("", "", discard[struct {
+				N int `jsonschema:"enum=1,enum=01"`
+			}])
+		}, "enum=01: is there twice"},
 		{"an enum on a boolean", func() {
 			typed.Tool("", "", discard[struct {
 				B bool `jsonschema:"enum=true"`
