@@ -182,8 +182,9 @@ type SideEffectRecorded struct {
 
 // EffectError is the failure of an effect.
 type EffectError struct {
-	Type    string `cbor:"type"` // an Error constant, or "transient" where trying again may help
-	Message string `cbor:"message"`
+	Type         string `cbor:"type"` // an Error constant, or transient, cancel, discard or snooze of abi.ErrorKind
+	Message      string `cbor:"message"`
+	RetryAfterMs int64  `cbor:"retry_after_ms,omitempty"` // of a snooze; zero leaves it to the host
 }
 
 // The names of SideEffectRecorded that belong to the runtime.

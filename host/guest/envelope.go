@@ -26,6 +26,9 @@ type Error struct {
 // Error returns the guest's message.
 func (e *Error) Error() string { return e.Message }
 
+// FailureKind tells tool.KindOf what the guest wants to be done.
+func (e *Error) FailureKind() (abi.ErrorKind, time.Duration) { return e.Kind, e.RetryAfter }
+
 // Is makes a transient failure match tool.ErrTransient, so that an idempotent
 // call is tried again.
 func (e *Error) Is(target error) bool {

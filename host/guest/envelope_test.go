@@ -2,6 +2,7 @@ package guest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,27 @@ func TestOpenOutput(t *testing.T) {
 				t.Errorf("got error %v, want one that contains %q", err, c.wantErr)
 			}
 		})
+	}
+}
+
+func TestReportedKindsReachTheRetryPolicy(t *testing.T) {
+	for _, c := range []struct {
+		failure string
+		kind    abi.ErrorKind
+		after   time.Duration
+	}{
+		{`{"kind":"tool","message":"m"}`, abi.ErrorTool, 0},
+		{`{"kind":"made-up","message":"m"}`, abi.ErrorTool, 0},
+		{`{"kind":"transient","message":"m"}`, abi.ErrorTransient, 0},
+		{`{"kind":"cancel","message":"m"}`, abi.ErrorCancel, 0},
+		{`{"kind":"discard","message":"m"}`, abi.ErrorDiscard, 0},
+		{`{"kind":"snooze","message":"m","retry_after_ms":1500}`, abi.ErrorSnooze, 1500 * time.Millisecond},
+		{`{"kind":"snooze","message":"m","retry_after_ms":-1}`, abi.ErrorSnooze, 0},
+	} {
+		_, err := openOutput([]byte(`{"error":` + c.failure + `}`))
+		if kind, after := tool.KindOf(fmt.Errorf("call: %w", err)); kind != c.kind || after != c.after {
+			t.Errorf("%s: got %s, %v; want %s, %v", c.failure, kind, after, c.kind, c.after)
+		}
 	}
 }
 

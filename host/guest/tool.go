@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
@@ -55,7 +56,7 @@ func (t *Tool) CheckInput(input []byte) error {
 // the classes of package tool.
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	if err := t.CheckInput(input); err != nil {
-		return nil, fmt.Errorf("input does not match the schema: %w", err)
+		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
 	}
 	output, err := t.execute(ctx, input)
 	if err != nil {

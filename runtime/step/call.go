@@ -31,6 +31,11 @@ type ToolCall struct {
 	// tool, in canonical form.
 	Args json.RawMessage
 
+	// Retry, if it is not nil, says that the call may be repeated, and how often:
+	// after any error that the tool returns, unless the error says otherwise
+	// (see [tool.KindOf]). It takes the place of the three fields below.
+	Retry *tool.RetryConfig
+
 	// Idempotent says that the call may be repeated. Without it there is one
 	// attempt, whatever MaxAttempts says.
 	Idempotent bool
@@ -63,6 +68,11 @@ func NewCallID() string { return event.NewID() }
 //	tool       any other error, an unknown tool (ErrToolNotFound), a result
 //	           that is not JSON or is too large
 //
+// Another attempt follows a failure of the type tool as ToolCall.Retry says, or
+// else as Idempotent and MaxAttempts do; never one of another type, that of a
+// tool that is not there, or an error that the tool marked with tool.ToolCancel
+// or tool.ToolDiscard.
+//
 // A call whose context has ended is scheduled and fails without being started.
 //
 // Any other error means that there is no outcome: [ErrInvalidCall] and
@@ -86,13 +96,14 @@ type plan struct {
 	input    json.RawMessage // canonical; for one attempt to keep
 	tool     tool.Tool       // nil if there is none of that name
 	attempts int             // at most
+	spent    int             // attempts that failed and count
 	minted   bool            // the caller did not choose the CallID
 	ended    bool            // the last outcome is recorded
 }
 
 // plan checks a call and completes it.
 func (s *scope) plan(call ToolCall) (*plan, error) {
-	p := &plan{ToolCall: call, tool: s.c.cfg.Tools.lookup(call.Name), attempts: 1}
+	p := &plan{ToolCall: call, tool: s.c.cfg.Tools.lookup(call.Name)}
 	if p.TurnID == "" {
 		p.TurnID = s.attempt.turnID
 	}
@@ -108,8 +119,8 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 	if p.args, p.input, err = canonical(p.Args); err != nil {
 		return nil, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, p.Name, err)
 	}
-	if p.Idempotent {
-		p.attempts = max(p.MaxAttempts, 1)
+	if p.attempts, err = p.allowed(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidCall, err)
 	}
 	if p.CallID == "" {
 		p.minted = true

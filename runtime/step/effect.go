@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 	"unicode/utf8"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
@@ -79,7 +82,7 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 		return value, err
 	}
 	if happened.Error != nil {
-		return value, &EffectError{Name: e.Name, Type: happened.Error.Type, Message: happened.Error.Message}
+		return value, recordedFailure(e.Name, happened.Error)
 	}
 	return value, canon.Unmarshal(happened.Value, &value)
 }
@@ -206,7 +209,8 @@ func readable[T any](raw canon.Raw) error {
 // that the context of the effect ended, and nothing else: a deadline that an
 // effect sets itself is its own affair.
 func effectFailure(ctx context.Context, err error) *event.EffectError {
-	errorType := event.ErrorTool
+	kind, after := tool.KindOf(err)
+	errorType := string(kind)
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
 		errorType = event.ErrorPanic
@@ -216,10 +220,16 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 		errorType = event.ErrorLimit
 	case errors.Is(err, tool.ErrFuel):
 		errorType = event.ErrorFuel
-	case errors.Is(err, tool.ErrTransient):
-		errorType = EffectTransient
+	case kind == abi.ErrorSnooze:
+		return &event.EffectError{Type: errorType, Message: recordable(err.Error()), RetryAfterMs: after.Milliseconds()}
 	}
 	return &event.EffectError{Type: errorType, Message: recordable(err.Error())}
+}
+
+// recordedFailure is the error of a failed effect, as it is recorded.
+func recordedFailure(name string, e *event.EffectError) *EffectError {
+	after := time.Duration(min(max(e.RetryAfterMs, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	return &EffectError{Name: name, Type: e.Type, Message: e.Message, After: after}
 }
 
 // recordEffect records an effect, with the fuel that was spent before it. In a

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -80,20 +82,31 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) Is(target error) bool { return target == ErrReplayMismatch }
 
 // EffectTransient is the type of a failed effect whose error wrapped
-// [tool.ErrTransient]. The other types are the Error constants of package event.
-const EffectTransient = "transient"
+// [tool.ErrTransient].
+const EffectTransient = string(abi.ErrorTransient)
 
 // EffectError is a failed effect, as it is in the log. The run that recorded it
 // and every replay of it get the same error, so it carries the text of the
 // original and its class, but not the original itself.
 type EffectError struct {
-	Name    string // of the effect
-	Type    string // an Error constant of package event, or [EffectTransient]
-	Message string // the text of the original error
+	Name    string        // of the effect
+	Type    string        // an Error constant of package event, or what is to be done: an abi.ErrorKind
+	Message string        // the text of the original error
+	After   time.Duration // of a snooze
 }
 
 // Error returns the text of the original error.
 func (e *EffectError) Error() string { return e.Message }
+
+// FailureKind tells [tool.KindOf] what the effect said is to be done, so that it
+// holds for a tool that returns e.
+func (e *EffectError) FailureKind() (abi.ErrorKind, time.Duration) {
+	switch kind := abi.ErrorKind(e.Type); kind {
+	case abi.ErrorTransient, abi.ErrorCancel, abi.ErrorDiscard, abi.ErrorSnooze:
+		return kind, e.After
+	}
+	return abi.ErrorTool, 0
+}
 
 // Is reports whether target is the sentinel of e's class; for a timeout and a
 // cancellation the error of package context is one too.

@@ -97,7 +97,7 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 		return s.c.stop(cause)
 	}
 	errorType := outcomeType(ctx, cause)
-	more := int(s.attempt.number) < p.attempts && errorType == event.ErrorTool && errors.Is(cause, tool.ErrTransient)
+	more := p.again(errorType, cause)
 	failed := event.ToolCallFailed{
 		CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
 		DurationMs: took.Milliseconds(), Attempt: s.attempt.number, Final: !more, Meter: s.meter(),

@@ -5,6 +5,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // The default wait between attempts.
@@ -27,6 +31,52 @@ func DefaultBackoff(attempt int, bits uint64) time.Duration {
 	return wait + time.Duration(share*float64(wait/4))
 }
 
+// minSnooze is the shortest snooze. A tool that asks for less, or for nothing,
+// would fill the log.
+const minSnooze = time.Second
+
+// allowed returns how many attempts a call may have.
+func (call *ToolCall) allowed() (int, error) {
+	switch {
+	case call.Retry != nil:
+		return call.Retry.Attempts(), call.Retry.Check()
+	case call.Idempotent:
+		return max(call.MaxAttempts, 1), nil
+	}
+	return 1, nil
+}
+
+// again decides whether another attempt follows one that failed, which it counts
+// unless the tool snoozes. It is a function of how the attempts failed, so that a
+// replay decides the same.
+func (p *plan) again(errorType string, cause error) bool {
+	kind, _ := tool.KindOf(cause)
+	switch {
+	case errorType != event.ErrorTool, p.tool == nil, kind == abi.ErrorCancel, kind == abi.ErrorDiscard:
+		return false
+	case p.Retry == nil && kind != abi.ErrorTransient:
+		return false
+	case kind == abi.ErrorSnooze:
+		return true
+	}
+	p.spent++
+	return p.spent < p.attempts
+}
+
+// wait returns how long to wait after an attempt that another one follows.
+func (p *plan) wait(failed *CallError) time.Duration {
+	kind, after := tool.KindOf(failed.Err)
+	switch {
+	case kind == abi.ErrorSnooze:
+		return max(after, minSnooze)
+	case p.Retry != nil:
+		return p.Retry.Delay(p.spent, rand.Uint64())
+	case p.Backoff != nil:
+		return p.Backoff(p.spent)
+	}
+	return DefaultBackoff(p.spent, rand.Uint64())
+}
+
 // waitToRetry waits before another attempt, no longer than ctx lasts: what
 // follows is then an attempt that is not started. The wait leaves no trace but
 // in timestamps, so a replay skips it.
@@ -34,14 +84,9 @@ func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	if s.c.replaying() {
 		return
 	}
-	attempt := int(failed.Failed.Attempt)
-	backoff := p.Backoff
-	if backoff == nil {
-		backoff = func(attempt int) time.Duration { return DefaultBackoff(attempt, rand.Uint64()) }
-	}
-	wait := backoff(attempt)
+	wait := p.wait(failed)
 	s.c.logger.LogAttrs(ctx, slog.LevelWarn, "tool call will be retried",
-		slog.String("tool", p.Name), slog.String("call_id", p.CallID), slog.Int("attempt", attempt),
+		slog.String("tool", p.Name), slog.String("call_id", p.CallID), slog.Int("attempt", int(failed.Failed.Attempt)),
 		slog.Duration("wait", wait), slog.String("error", failed.Error()))
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

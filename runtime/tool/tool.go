@@ -69,7 +69,7 @@ var (
 	ErrPanicked = errors.New("tool: panicked")
 
 	// ErrTransient: the same call may succeed when it is made again. Only a
-	// call that declares itself idempotent is ever repeated.
+	// call of which the caller says that it may be repeated ever is.
 	ErrTransient = errors.New("tool: transient failure")
 
 	// ErrTimeout: a deadline of the host ended the call.

@@ -1,0 +1,62 @@
+package tool
+
+import (
+	"fmt"
+	"time"
+)
+
+// DefaultMaxAttempts is what zero means in RetryConfig.MaxAttempts.
+const DefaultMaxAttempts = 2
+
+// RetryConfig is the policy for a tool whose failed calls may be made again. The
+// zero value makes two attempts, one right after the other.
+//
+// What the tool says of its error comes first, see [KindOf]: cancel and discard
+// end the call, a snooze is no attempt.
+type RetryConfig struct {
+	// MaxAttempts bounds the attempts, the first one included. Zero means
+	// [DefaultMaxAttempts], one means that nothing is repeated.
+	MaxAttempts int
+
+	// Jitter is the share, 0 to 1, by which a delay is made longer or shorter at
+	// random, so that calls that failed together do not come back together. Zero
+	// means no delay at all.
+	Jitter float64
+}
+
+// Check returns what is wrong with the policy, or nil.
+func (r RetryConfig) Check() error {
+	switch {
+	case r.MaxAttempts < 0:
+		return fmt.Errorf("tool: RetryConfig.MaxAttempts is %d, want 0 or more", r.MaxAttempts)
+	case !(r.Jitter >= 0 && r.Jitter <= 1): // which NaN is not
+		return fmt.Errorf("tool: RetryConfig.Jitter is %v, want 0 to 1", r.Jitter)
+	}
+	return nil
+}
+
+// Attempts returns how many attempts the policy allows.
+func (r RetryConfig) Attempts() int {
+	if r.MaxAttempts == 0 {
+		return DefaultMaxAttempts
+	}
+	return r.MaxAttempts
+}
+
+// maxPower is the attempt from which delays do not grow. Its own is 136 years,
+// and twice that is the most that a Duration holds.
+const maxPower = 256
+
+// Delay returns how long to wait after the given failed attempt, from 1: nothing
+// without Jitter, and otherwise the fourth power of the attempt in seconds (1,
+// 16, 81, 256, 625 and so on), up to the share Jitter less or more, as bits are
+// small or large. It is a function of its arguments alone.
+func (r RetryConfig) Delay(attempt int, bits uint64) time.Duration {
+	if r.Jitter == 0 {
+		return 0
+	}
+	n := int64(min(max(attempt, 1), maxPower))
+	delay := time.Duration(n*n*n*n) * time.Second
+	share := float64(bits>>11)/(1<<52) - 1 // in [-1, 1)
+	return delay + time.Duration(share*r.Jitter*float64(delay))
+}
