@@ -2,6 +2,7 @@ package validate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ func (s *Schema) Check(doc []byte) error {
 
 // Error lists everything in which a document does not match its schema.
 type Error struct {
-	// Problems are ordered by Pointer.
+	// Problems are ordered by Pointer, and then by Message.
 	Problems []Problem
 }
 
@@ -112,11 +113,14 @@ func (e *Error) Error() string {
 }
 
 // problems flattens a validation error to its leaves. The inner nodes only say
-// that something below them failed.
+// that something below them failed. The library visits members in no order, and
+// what it finds is recorded, so here they get one.
 func problems(err *jsonschema.ValidationError) []Problem {
 	var found []Problem
 	collect(err, message.NewPrinter(language.English), &found)
-	slices.SortStableFunc(found, func(a, b Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
+	slices.SortFunc(found, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.Pointer, b.Pointer), strings.Compare(a.Message, b.Message))
+	})
 	found = slices.Compact(found)
 	if more := len(found) - maxProblems; more > 0 {
 		found = append(found[:maxProblems], Problem{Message: fmt.Sprintf("and %d more", more)})
@@ -137,6 +141,8 @@ func collect(err *jsonschema.ValidationError, printer *message.Printer, found *[
 // numbers as floats, in which 9007199254740993 and 9007199254740992 are one.
 func explain(mismatch jsonschema.ErrorKind, printer *message.Printer) string {
 	switch k := mismatch.(type) {
+	case *kind.AdditionalProperties:
+		slices.Sort(k.Properties)
 	case *kind.Minimum:
 		return fmt.Sprintf("got %s, want at least %s", number(k.Got), number(k.Want))
 	case *kind.Maximum:

@@ -109,3 +109,20 @@ func FuzzCompile(f *testing.F) {
 		}
 	})
 }
+// TestProblemsHaveOneOrder: the text is recorded, and a replay must arrive at
+// the same.
+func TestProblemsHaveOneOrder(t *testing.T) {
+	s, err := Compile([]byte(`{"type":"object","additionalProperties":false,"required":["x","y","z"],"minProperties":9,
+		"properties":{"p":{"type":"string"},"q":{"type":"string"},"o":{"type":"object","additionalProperties":false,"propertyNames":{"maxLength":1}}},
+		"dependentRequired":{"a":["k","l"],"b":["m"]},"anyOf":[{"required":["u"]},{"required":["v"]}],"patternProperties":{"^p":{"minLength":3},"p$":{"maxLength":0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const doc = `{"a":1,"b":2,"c":3,"d":4,"e":5,"p":1,"q":2,"o":{"aa":1,"bb":2,"cc":3,"dd":4}}`
+	want := s.Check([]byte(doc)).Error()
+	for range 200 {
+		if got := s.Check([]byte(doc)).Error(); got != want {
+			t.Fatalf("got  %s\nthen %s", want, got)
+		}
+	}
+}
