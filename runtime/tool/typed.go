@@ -5,42 +5,41 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-
-	"github.com/starling-host/starling/abi/schema"
 )
 
 // Typed returns the tool that calls fn. The schema of its input is derived from
 // In, a struct, or struct{} for a tool without parameters; package abi/schema
 // says how types and tags become schemas. It panics when In cannot be described
-// to a model: when it is no struct, holds maps, interfaces or itself, or has two
-// members of one name.
+// to a model: when it is no struct, holds maps, interfaces or itself, has two
+// members of one name, or tags that contradict each other.
 //
-// Execute decodes strictly: members that In does not have are an error, and fn
-// is not called. A panic of fn is an error that wraps [ErrPanicked]. What fn
-// returns is marshalled by encoding/json.
+// Execute refuses an input that does not match the schema, with an error that
+// lists every mismatch, and fn is not called. A member that is left out and has
+// a default is filled in. A panic of fn is an error that wraps [ErrPanicked].
+// What fn returns is marshalled by encoding/json.
 func Typed[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) Tool {
-	input, err := schema.Input(reflect.TypeFor[In]())
+	in, err := structInput(reflect.TypeFor[In]())
 	if err != nil {
 		panic(fmt.Sprintf("tool: %q: input %v", name, err))
 	}
-	return &typed[In, Out]{name, description, json.RawMessage(input), fn}
+	return &typed[In, Out]{name, description, in, fn}
 }
 
 type typed[In, Out any] struct {
 	name, description string
-	schema            json.RawMessage
+	input             *input
 	fn                func(context.Context, In) (Out, error)
 }
 
 func (t *typed[In, Out]) Name() string            { return t.name }
 func (t *typed[In, Out]) Description() string     { return t.description }
-func (t *typed[In, Out]) Schema() json.RawMessage { return t.schema }
+func (t *typed[In, Out]) Schema() json.RawMessage { return t.input.schema }
 
 func (t *typed[In, Out]) Execute(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
 	defer Recover(&err)
 	var in In
-	if err := schema.Decode(input, &in); err != nil {
-		return nil, fmt.Errorf("input: %w", err)
+	if err := t.input.decode(input, &in); err != nil {
+		return nil, err
 	}
 	out, err := t.fn(ctx, in)
 	if err != nil {

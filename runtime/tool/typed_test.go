@@ -84,12 +84,14 @@ func TestTypedExecute(t *testing.T) {
 	})
 	for _, c := range []struct{ name, input, want, wantErr string }{
 		{"a result", `{"a":6,"b":3}`, `{"quotient":2}`, ""},
-		{"nothing is null", `{"a":0}`, `null`, ""},
+		{"nothing is null", `{"a":0,"b":1}`, `null`, ""},
 		{"an error", `{"a":-1,"b":1}`, "", "negative"},
 		{"a panic", `{"a":1,"b":0}`, "", "divide by zero"},
-		{"an unknown member", `{"a":1,"c":0}`, "", `unknown field "c"`},
-		{"a wrong type", `{"a":"1"}`, "", "a: want an integer, got a string"},
-		{"no object", `[1]`, "", "want an object"},
+		{"a member too many and one too few", `{"a":1,"c":0}`, "", "input does not match the schema: (document): additional properties 'c' not allowed; (document): missing property 'b'"},
+		{"a wrong type", `{"a":"1","b":1}`, "", "/a: got string, want integer"},
+		{"more than the type holds", `{"a":9223372036854775808,"b":1}`, "", "input: a: want an integer"},
+		{"no object", `[1]`, "", "(document): got array, want object"},
+		{"no JSON", `{`, "", "input is not JSON"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := divide.Execute(t.Context(), json.RawMessage(c.input))

@@ -1,0 +1,102 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/tool/validate"
+)
+
+// input is what a native tool takes: a schema, and what holds callers to it.
+type input struct {
+	schema   json.RawMessage
+	check    *validate.Schema
+	defaults *schema.Defaults
+}
+
+// newInput compiles a schema. The error says what is wrong with it.
+func newInput(doc json.RawMessage) (*input, error) {
+	check, err := validate.Compile(doc)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDefaults("", doc); err != nil {
+		return nil, err
+	}
+	defaults, err := schema.ParseDefaults(doc)
+	return &input{schema: doc, check: check, defaults: defaults}, err
+}
+
+// structInput is the input that a struct describes.
+func structInput(t reflect.Type) (*input, error) {
+	doc, err := schema.Input(t)
+	if err != nil {
+		return nil, err
+	}
+	return newInput(json.RawMessage(doc))
+}
+
+// decode reads an input into the struct that v points to.
+func (in *input) decode(doc json.RawMessage, v any) error {
+	doc, err := in.read(doc)
+	if err != nil {
+		return err
+	}
+	if err := schema.Decode(doc, v); err != nil { // what no schema says, such as a date that is none
+		return ToolDiscard(fmt.Errorf("input: %w", err))
+	}
+	return nil
+}
+
+// read returns an input in canonical form, with what it leaves out filled in.
+// One that does not match can never succeed, so the error is a [ToolDiscard].
+func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
+	clean, err := canon.JSON(doc)
+	if err != nil {
+		return nil, ToolDiscard(fmt.Errorf("input is not JSON: %w", err))
+	}
+	filled, err := in.defaults.Fill(clean)
+	if err == nil {
+		err = in.check.Check(filled)
+	}
+	if err != nil {
+		return nil, ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
+	}
+	return filled, nil
+}
+
+// checkDefaults refuses a default that its own schema does not allow: whoever
+// relies on it would be told that the input is wrong.
+func checkDefaults(place string, doc json.RawMessage) error {
+	var s struct {
+		Default    json.RawMessage            `json:"default"`
+		Properties map[string]json.RawMessage `json:"properties"`
+		Items      json.RawMessage            `json:"items"`
+	}
+	if err := json.Unmarshal(doc, &s); err != nil {
+		return err
+	}
+	if s.Default != nil {
+		own, err := validate.Compile(doc)
+		if err != nil {
+			return err
+		}
+		if err := own.Check(s.Default); err != nil {
+			return fmt.Errorf("%s: default %s: %w", place, s.Default, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if err := checkDefaults(place+"/"+name, s.Properties[name]); err != nil {
+			return err
+		}
+	}
+	if s.Items == nil {
+		return nil
+	}
+	return checkDefaults(place+"/items", s.Items)
+}
