@@ -28,6 +28,8 @@ type RunStarted struct {
 	Budget           *BudgetLimits   `cbor:"budget,omitempty"`
 	StarlingVersion  string          `cbor:"starling_version,omitempty"` // informative; replay copies it
 	AppVersion       string          `cbor:"app_version,omitempty"`      // informative; replay copies it
+	SessionID        string          `cbor:"session_id,omitempty"`       // the conversation that the run is part of
+	Variables        canon.Raw       `cbor:"variables,omitempty"`        // what the caller told the tools; nil without, or a map
 }
 
 // ToolSchemaRef identifies one tool that a run may call.

@@ -76,6 +76,9 @@ var full = []eventCase{
 		Budget:          &event.BudgetLimits{MaxInputTokens: 1000, MaxOutputTokens: 500, MaxUSD: 0.25, MaxWallClockMs: 60_000},
 		StarlingVersion: "v1.2.3", AppVersion: "v0.1.0",
 	}},
+	{"RunStarted, in a session and with variables", event.RunStarted{
+		SchemaVersion: 1, ToolSchemas: []event.ToolSchemaRef{}, SessionID: "s-1", Variables: canon.Raw("\xa1\x66tenant\x61a"),
+	}},
 	{"UserMessageAppended, all fields", event.UserMessageAppended{Content: "und auf Zürichdeutsch?"}},
 	{"TurnStarted, all fields", event.TurnStarted{TurnID: "t1", PromptHash: sum("prompt"), InputTokens: 42}},
 	{"ReasoningEmitted, all fields", event.ReasoningEmitted{
@@ -100,6 +103,9 @@ var full = []eventCase{
 	{"SideEffectRecorded, all fields", event.SideEffectRecorded{
 		Name: "GET https://example.com/", CallID: callID, Request: []byte("GET https://example.com/ HTTP/1.1\r\n\r\n"),
 		Error: &event.EffectError{Type: event.ErrorTimeout, Message: "the exchange took too long"}, Fuel: 1 << 40,
+	}},
+	{"SideEffectRecorded, a snooze", event.SideEffectRecorded{
+		Name: "ask", CallID: callID, Error: &event.EffectError{Type: "snooze", Message: "too many requests", RetryAfterMs: 30_000},
 	}},
 	{"BudgetExceeded, all fields", event.BudgetExceeded{
 		Limit: "usd", Cap: 0.25, Actual: 0.5, Where: "mid_stream", TurnID: "t1", CallID: callID, PartialText: "Let", PartialTokens: 1,

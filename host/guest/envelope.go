@@ -40,7 +40,7 @@ func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
 	return json.Marshal(abi.Input{
 		Tool:    name,
 		Input:   abi.JSON(input),
-		Context: abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: call.Attempt},
+		Context: abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: call.Attempt, Variables: abi.JSON(call.Variables)},
 	})
 }
 

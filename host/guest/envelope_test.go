@@ -18,6 +18,11 @@ func TestSealInput(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("got %s (%v), want %s", got, err, want)
 	}
+	got, err = sealInput("dice", []byte(`{}`), step.Call{RunID: "R", CallID: "C", Attempt: 1, Variables: []byte(`{"tenant":"a"}`)})
+	want = `{"tool":"dice","input":{},"context":{"run_id":"R","call_id":"C","attempt":1,"variables":{"tenant":"a"}}}`
+	if err != nil || string(got) != want {
+		t.Errorf("with variables: got %s (%v), want %s", got, err, want)
+	}
 }
 
 func TestOpenOutput(t *testing.T) {

@@ -8,13 +8,15 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Emit records an event of the run's own: its start, its turns, its end. The
 // effects and calls of tools are recorded by the other functions of this
 // package. kind must be the kind of the payload.
 //
-// The merkle root of a terminal event is filled in. A replay also takes from
+// The merkle root of a terminal event is filled in, and so are the session and
+// the variables of RunStarted, which come from ctx. A replay also takes from
 // the recording what only the recording can know: duration_ms of a terminal
 // event, and of RunStarted the versions of the programs and the hosts that were
 // allowed.
@@ -26,10 +28,22 @@ func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, pay
 	if own, ok := ctx.Value(scopeKey{}).(*scope); ok && own != nil && own.c == c {
 		s.root = own.root
 	}
+	if err := setVariables(ctx, &payload); err != nil {
+		return fmt.Errorf("step: variables cannot be recorded: %w", err)
+	}
 	_, err := record(ctx, s, payload, func(p *T, recorded T) error {
 		copyRecorded(p, &recorded)
 		return nil
 	})
+	return err
+}
+
+// setVariables fills in session and variables if payload points to RunStarted.
+func setVariables(ctx context.Context, payload any) (err error) {
+	if p, ok := payload.(*event.RunStarted); ok {
+		p.SessionID = tool.GetSessionID(ctx)
+		p.Variables, err = variablesRaw(ctx)
+	}
 	return err
 }
 

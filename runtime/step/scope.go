@@ -2,8 +2,11 @@ package step
 
 import (
 	"context"
+	"encoding/json"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // scope is what this package keeps in a context.Context: which run it belongs
@@ -35,8 +38,51 @@ type scopeKey struct{}
 
 // WithContext returns a context in which the functions of this package act for
 // the run of c. A replay is abandoned when parent ends.
+//
+// Tools see the run's identity, and the session and variables of parent (see
+// [tool.WithVariables]), which [Emit] writes into RunStarted; in a replay they
+// see the recorded ones.
 func WithContext(parent context.Context, c *Context) context.Context {
-	return context.WithValue(parent, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
+	ctx := tool.WithRunID(parent, c.cfg.RunID)
+	if c.replaying() {
+		ctx = withRecorded(ctx, c.cfg.Recorded[0])
+	}
+	return context.WithValue(ctx, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
+}
+
+// withRecorded adds the session and the variables of a recorded run. What cannot
+// be read leaves none, and then RunStarted differs.
+func withRecorded(ctx context.Context, first event.Event) context.Context {
+	started, err := first.AsRunStarted()
+	if err != nil {
+		return ctx
+	}
+	doc, err := variablesJSON(started.Variables)
+	if err != nil {
+		return ctx
+	}
+	with, err := tool.WithVariablesJSON(tool.WithSessionID(ctx, started.SessionID), doc)
+	if err != nil {
+		return ctx
+	}
+	return with
+}
+
+// variablesJSON and variablesRaw turn variables, nil for none, from what is
+// recorded into what tools read and back.
+func variablesJSON(raw canon.Raw) (json.RawMessage, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	return canon.ToJSON(raw)
+}
+
+func variablesRaw(ctx context.Context) (canon.Raw, error) {
+	doc := tool.VariablesJSON(ctx)
+	if doc == nil {
+		return nil, nil
+	}
+	return canon.FromJSON(doc)
 }
 
 // From returns the Context of the run that ctx belongs to, or false when it
@@ -64,6 +110,9 @@ type Call struct {
 	CallID  string
 	Attempt uint32 // from 1
 	Replay  bool   // the record stands in for the world, the clock included
+
+	// Variables are those of the run, a canonical JSON object, or nil.
+	Variables json.RawMessage
 }
 
 // CallInfo returns the attempt that ctx belongs to, or false outside of a call.
@@ -74,6 +123,7 @@ func CallInfo(ctx context.Context) (Call, bool) {
 	}
 	return Call{
 		RunID: s.c.cfg.RunID, CallID: s.attempt.callID, Attempt: s.attempt.number, Replay: s.c.replaying(),
+		Variables: tool.VariablesJSON(ctx),
 	}, true
 }
 

@@ -109,6 +109,7 @@ func FuzzCompile(f *testing.F) {
 		}
 	})
 }
+
 // TestProblemsHaveOneOrder: the text is recorded, and a replay must arrive at
 // the same.
 func TestProblemsHaveOneOrder(t *testing.T) {
