@@ -12,7 +12,9 @@
 //
 // A Meter is a function of what it is told. It reads no clock and no price
 // list, so a run that is replayed trips where it tripped, and [Resume] rebuilds
-// the Meter of a run from its events.
+// the Meter of a run from its events. The counts of a response that a cap cut
+// off are the one thing that no event has: there a replay takes the trip itself
+// from the recording, with [Meter.Recorded].
 //
 // # Prices
 //

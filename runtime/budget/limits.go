@@ -69,6 +69,27 @@ func (l Limits) Event() *event.BudgetLimits {
 	}
 }
 
+// of returns the cap of an axis, zero if there is none.
+func (l Limits) of(limit string) float64 {
+	switch limit {
+	case InputTokens:
+		return float64(l.MaxInputTokens)
+	case OutputTokens:
+		return float64(l.MaxOutputTokens)
+	case USD:
+		return l.MaxUSD
+	case WallClock:
+		return float64(milliseconds(l.MaxWallClock))
+	case Fuel:
+		return float64(l.MaxFuel)
+	case Effects:
+		return float64(l.MaxEffects)
+	case EgressBytes:
+		return float64(l.MaxEgressBytes)
+	}
+	return 0
+}
+
 // milliseconds rounds up, so that a cap does not become none.
 func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
@@ -82,7 +103,7 @@ func FromEvent(b *event.BudgetLimits) Limits {
 	const longest = math.MaxInt64 / int64(time.Millisecond)
 	return Limits{
 		MaxInputTokens: b.MaxInputTokens, MaxOutputTokens: b.MaxOutputTokens,
-		MaxUSD: b.MaxUSD, MaxWallClock: time.Duration(min(b.MaxWallClockMs, longest)) * time.Millisecond,
+		MaxUSD: b.MaxUSD, MaxWallClock: time.Duration(clamp(b.MaxWallClockMs, longest)) * time.Millisecond,
 		MaxFuel: b.MaxFuel, MaxEffects: b.MaxEffects, MaxEgressBytes: b.MaxEgressBytes,
 	}
 }

@@ -131,6 +131,18 @@ func (m *Meter) Elapsed(d time.Duration) error {
 	return nil
 }
 
+// Recorded returns the [*Exceeded] of a trip in the middle of a response, for a
+// replay: the counts of a response that was cut off are not in the log, and
+// neither is the clock. It returns another error if the trip could not have
+// happened under the limits of this Meter.
+func (m *Meter) Recorded(p event.BudgetExceeded) error {
+	limit := m.limits.of(p.Limit)
+	if limit <= 0 || p.Cap != limit || !(p.Actual >= limit) {
+		return fmt.Errorf("budget: the recording exceeds %s with %v of %v, where the cap is %v", p.Limit, p.Actual, p.Cap, limit)
+	}
+	return &Exceeded{Limit: p.Limit, Cap: p.Cap, Actual: p.Actual, Where: p.Where}
+}
+
 // Spent returns what was used, with the turn that is coming in.
 func (m *Meter) Spent() Spent {
 	all := m.tools

@@ -62,8 +62,11 @@ func TestMeterTrips(t *testing.T) {
 			return m.Outcome(event.Meter{Fuel: 50})
 		}, &budget.Exceeded{Limit: "fuel", Cap: 100, Actual: math.MaxUint64, Where: "post_call"}},
 		{"effects", budget.Limits{MaxEffects: 1}, func(m *budget.Meter) error {
-			return errors.Join(m.Effect(event.SideEffectRecorded{Name: event.EffectIntent}), m.Effect(event.SideEffectRecorded{Name: "now"}), m.Effect(event.SideEffectRecorded{Name: "x"}))
+			return errors.Join(m.Effect(event.SideEffectRecorded{Name: "now"}), m.Effect(event.SideEffectRecorded{Name: "x"}))
 		}, &budget.Exceeded{Limit: "effects", Cap: 1, Actual: 2, Where: "post_call"}},
+		{"an announcement is no effect", budget.Limits{MaxEffects: 1}, func(m *budget.Meter) error {
+			return errors.Join(m.Effect(event.SideEffectRecorded{Name: event.EffectIntent}), m.Effect(event.SideEffectRecorded{Name: "x"}))
+		}, nil},
 		{"egress", budget.Limits{MaxEgressBytes: 3}, func(m *budget.Meter) error {
 			return errors.Join(m.Effect(event.SideEffectRecorded{Name: "x", Request: []byte("abc")}), m.Effect(event.SideEffectRecorded{Name: "x", Request: []byte("d")}))
 		}, &budget.Exceeded{Limit: "egress_bytes", Cap: 3, Actual: 4, Where: "post_call"}},
@@ -168,6 +171,33 @@ func TestSumsOfCosts(t *testing.T) {
 	}
 }
 
+// TestRecordedTrips has a replay accept the trips that its limits allow.
+func TestRecordedTrips(t *testing.T) {
+	m := budget.NewMeter(budget.Limits{MaxInputTokens: 1, MaxOutputTokens: 2, MaxUSD: 3, MaxWallClock: 4 * time.Millisecond, MaxFuel: 5, MaxEffects: 6, MaxEgressBytes: 7})
+	for i, limit := range []string{"input_tokens", "output_tokens", "usd", "wall_clock", "fuel", "effects", "egress_bytes"} {
+		want := &budget.Exceeded{Limit: limit, Cap: float64(i + 1), Actual: 8, Where: "mid_stream"}
+		if diff := cmp.Diff(want, exceeded(t, m.Recorded(want.Event()))); diff != "" {
+			t.Errorf("want (-), got (+):\n%s", diff)
+		}
+	}
+	for name, p := range map[string]event.BudgetExceeded{
+		"another cap":     {Limit: "usd", Cap: 2, Actual: 4},
+		"within the cap":  {Limit: "usd", Cap: 3, Actual: 2.9},
+		"no number":       {Limit: "usd", Cap: 3, Actual: math.NaN()},
+		"no such axis":    {Limit: "patience"},
+		"nothing at all":  {},
+		"a cap of no run": {Limit: "usd"},
+	} {
+		var e *budget.Exceeded
+		if err := m.Recorded(p); err == nil || errors.As(err, &e) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if budget.NewMeter(budget.Limits{}).Recorded(event.BudgetExceeded{Limit: "usd", Actual: 1}) == nil {
+		t.Error("a trip of an axis without a cap")
+	}
+}
+
 func TestLimits(t *testing.T) {
 	all := budget.Limits{MaxInputTokens: 1, MaxOutputTokens: 2, MaxUSD: 0.5, MaxWallClock: 1500 * time.Millisecond, MaxFuel: 3, MaxEffects: 4, MaxEgressBytes: 5}
 	if diff := cmp.Diff(all, budget.FromEvent(all.Event())); diff != "" {
@@ -181,6 +211,9 @@ func TestLimits(t *testing.T) {
 	}
 	if got := budget.FromEvent(&event.BudgetLimits{MaxWallClockMs: math.MaxInt64}).MaxWallClock; got <= 0 {
 		t.Errorf("a long time became %v", got)
+	}
+	if got := budget.FromEvent(&event.BudgetLimits{MaxWallClockMs: math.MinInt64 + 1}).MaxWallClock; got != 0 {
+		t.Errorf("a time below zero became %v", got)
 	}
 	if budget.FromEvent(nil) != (budget.Limits{}) || all.Validate() != nil || (budget.Limits{}).Validate() != nil {
 		t.Error("no limits, or good ones, are refused")

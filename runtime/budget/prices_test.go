@@ -38,7 +38,7 @@ func TestCost(t *testing.T) {
 		{"the shortest long prompt", "gemini-2.5-pro", provider.Usage{InputTokens: 200_001, OutputTokens: 1000}, 0.5150025},
 		{"a long prompt at rates of its own", "claude-haiku-5-5", provider.Usage{InputTokens: 200_000, OutputTokens: 1000}, 0.1025},
 		{"counts below zero", "gpt-5", provider.Usage{InputTokens: -5, OutputTokens: -5, CacheReadTokens: -5, CacheCreateTokens: -5}, 0},
-		{"more from the cache than came in", "gpt-5", provider.Usage{InputTokens: 1e6, CacheReadTokens: 9e6, CacheCreateTokens: 9e6}, 0.125},
+		{"more from the cache than came in", "claude-opus-5", provider.Usage{InputTokens: 1e6, CacheReadTokens: 9e6, CacheCreateTokens: 9e6}, 0.5},
 		{"a count that no response has", "gpt-5", provider.Usage{OutputTokens: math.MaxInt64}, 21474.83648},
 	} {
 		got, known := budget.Builtin().Cost(tc.model, tc.usage)

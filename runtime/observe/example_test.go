@@ -1,0 +1,33 @@
+package observe_test
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// A program registers the metrics once, hands them to its runs, and serves them
+// where Prometheus looks.
+func ExampleNewMetrics() {
+	registry := prometheus.NewRegistry()
+	metrics := observe.NewMetrics(registry)
+	metrics.KnowTools("search", "deploy")
+
+	_ = step.Config{Metrics: metrics}               // calls and appends of runs
+	_ = eventlog.WithMetrics(memlog.New(), metrics) // appends of the program's own
+	http.Handle("/metrics", observe.MetricsHandler(registry))
+}
+
+// Without a provider of spans set, the global one makes none.
+func ExampleNewTracer() {
+	tracer := observe.NewTracer(otel.GetTracerProvider())
+	_, end := tracer.StartTool(context.Background(), observe.ToolCall{CallID: "call_1", Tool: "search", Attempt: 1})
+	end(observe.ToolEnd{})
+}
