@@ -1,6 +1,7 @@
 package budget
 
-// PricesAsOf is the day of the figures in [Builtin].
+// PricesAsOf is the day for which the figures in [Builtin] were collected, partly
+// from reports about the vendors' pages, which are what counts.
 const PricesAsOf = "2026-11-18"
 
 // Builtin returns the list prices of public models on [PricesAsOf]: standard
@@ -39,7 +40,7 @@ func (p Price) longer(above int64) Price {
 	return p
 }
 
-// openAI: developers.openai.com/api/docs/pricing.
+// openAI has the prices of developers.openai.com/api/docs/pricing.
 func openAI() map[string]Price {
 	const long = 272_000
 	return map[string]Price{
@@ -88,8 +89,8 @@ func openAI() map[string]Price {
 	}
 }
 
-// anthropic: platform.claude.com/docs/en/about-claude/pricing. Caches are held
-// for five minutes.
+// anthropic has the prices of platform.claude.com/docs/en/about-claude/pricing,
+// with caches that are held for five minutes.
 func anthropic() map[string]Price {
 	haiku := written(0.10, 0.50, 0.01)
 	haiku.LongPrompt, haiku.Long = 100_000, written(0.50, 2.50, 0.05).Rates
@@ -120,7 +121,7 @@ func anthropic() map[string]Price {
 	}
 }
 
-// google: ai.google.dev/gemini-api/docs/pricing. Caches that are made
+// google has the prices of ai.google.dev/gemini-api/docs/pricing. Caches made
 // explicitly cost by the hour besides, which no count of tokens tells.
 func google() map[string]Price {
 	const long = 200_000
@@ -141,7 +142,7 @@ func google() map[string]Price {
 	}
 }
 
-// amazon: aws.amazon.com/bedrock/pricing, for the models that are its own.
+// amazon has the prices of aws.amazon.com/bedrock/pricing, for the models that are its own.
 func amazon() map[string]Price {
 	return map[string]Price{
 		"nova-2-lite":  cached(0.30, 2.50, 0.075),
