@@ -30,6 +30,7 @@ type RunStarted struct {
 	AppVersion       string          `cbor:"app_version,omitempty"`      // informative; replay copies it
 	SessionID        string          `cbor:"session_id,omitempty"`       // the conversation that the run is part of
 	Variables        canon.Raw       `cbor:"variables,omitempty"`        // what the caller told the tools; nil without, or a map
+	MaxTurns         uint32          `cbor:"max_turns,omitempty"`        // exchanges with the model at most; zero for no bound
 }
 
 // ToolSchemaRef identifies one tool that a run may call.
@@ -38,6 +39,11 @@ type ToolSchemaRef struct {
 	SchemaHash      []byte   `cbor:"schema_hash"`                // BLAKE3 of the input schema's bytes
 	DescriptionHash []byte   `cbor:"description_hash,omitempty"` // BLAKE3 of the description's UTF-8
 	Sandbox         *Sandbox `cbor:"sandbox,omitempty"`          // nil for a tool that is not a module
+
+	// What a replay needs of a tool that is neither a module nor code of its own.
+	Source      string `cbor:"source,omitempty"`      // where the tool is from, such as "builtin:fetch" or "mcp:search"
+	Description string `cbor:"description,omitempty"` // as the model was shown it
+	Schema      string `cbor:"schema,omitempty"`      // JSON
 }
 
 // Sandbox is what determines the bytes that a sandboxed tool produces, beside
@@ -195,13 +201,14 @@ const (
 	EffectRandom = "rand"   // value: uint, 64 random bits
 	EffectSeed   = "seed"   // value: 32 bytes that seed a call's own generator
 	EffectIntent = "intent" // value: [Intent]; what follows may have happened even if nothing else is recorded
+	EffectModel  = "model"  // value: [ModelFailure]; a request to the model that brought no answer
 )
 
 // ReservedEffect reports whether name is one of those, which no tool may give to
 // an effect of its own.
 func ReservedEffect(name string) bool {
 	switch name {
-	case EffectNow, EffectRandom, EffectSeed, EffectIntent:
+	case EffectNow, EffectRandom, EffectSeed, EffectIntent, EffectModel:
 		return true
 	}
 	return false
@@ -212,6 +219,17 @@ func ReservedEffect(name string) bool {
 type Intent struct {
 	Name string `cbor:"name"` // the name of the effect that follows
 	Key  string `cbor:"key"`  // its idempotency key
+}
+
+// ModelFailure is the value of an [EffectModel] record.
+type ModelFailure struct {
+	TurnID      string `cbor:"turn_id"`
+	Attempt     uint32 `cbor:"attempt"` // from 1
+	Class       string `cbor:"class"`   // rate_limit, auth, server, network, invalid_stream, no_hash, limit, cancelled, timeout or provider
+	Error       string `cbor:"error"`
+	PartialText string `cbor:"partial_text,omitempty"` // what had come of the answer
+	WaitMs      int64  `cbor:"wait_ms,omitempty"`      // until the next attempt; a replay does not wait
+	Final       bool   `cbor:"final,omitempty"`        // no further attempt follows
 }
 
 // BudgetExceeded records the trip of a spending cap.

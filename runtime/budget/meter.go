@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -123,6 +124,16 @@ func (m *Meter) Effect(p event.SideEffectRecorded) error {
 	return over(EgressBytes, PostCall, m.limits.MaxEgressBytes, m.tools.EgressBytes)
 }
 
+// Tools returns an [*Exceeded] if the tools of the run have used more than they
+// may. Parallel calls use it in an order that a replay does not repeat; their sums
+// it does.
+func (m *Meter) Tools() error {
+	return errors.Join(
+		over(Fuel, PostCall, m.limits.MaxFuel, m.tools.Fuel),
+		over(Effects, PostCall, m.limits.MaxEffects, m.tools.Effects),
+		over(EgressBytes, PostCall, m.limits.MaxEgressBytes, m.tools.EgressBytes))
+}
+
 // Elapsed returns an [*Exceeded] if the run has taken longer than it may.
 func (m *Meter) Elapsed(d time.Duration) error {
 	if limit := m.limits.MaxWallClock; limit > 0 && d >= limit {
@@ -153,9 +164,9 @@ func (m *Meter) Spent() Spent {
 }
 
 // addEffect counts like the totals of package step: an announcement is no
-// effect.
+// effect, and neither is a failure of the model.
 func (m *Meter) addEffect(p event.SideEffectRecorded) {
-	if p.Name == event.EffectIntent {
+	if p.Name == event.EffectIntent || p.Name == event.EffectModel {
 		return
 	}
 	m.tools.Effects++

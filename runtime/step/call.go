@@ -2,6 +2,7 @@ package step
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,6 +31,15 @@ type ToolCall struct {
 	// Args is the input, any JSON document. It is recorded, and given to the
 	// tool, in canonical form.
 	Args json.RawMessage
+
+	// IdempKey is the id of an earlier call that this one takes the place of,
+	// because the process died before its outcome was known. Its effects have the
+	// idempotency keys of that call. Empty for any other call.
+	IdempKey string
+
+	// Refuse, if it is not nil, is the error with which the call fails without the
+	// tool being run: for a call that a model has made wrong.
+	Refuse error
 
 	// Retry, if it is not nil, says that the call may be repeated, and how often:
 	// after any error that the tool returns, unless the error says otherwise
@@ -110,7 +120,7 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 	if p.TurnID == "" {
 		return nil, fmt.Errorf("%w: the call of %q has no TurnID", ErrInvalidCall, p.Name)
 	}
-	for _, text := range []string{p.TurnID, p.Name, p.CallID} {
+	for _, text := range []string{p.TurnID, p.Name, p.CallID, p.IdempKey} {
 		if len(text) > maxTextBytes || !utf8.ValidString(text) {
 			return nil, fmt.Errorf("%w: turn id, name and call id are UTF-8 of at most %d bytes", ErrInvalidCall, maxTextBytes)
 		}
@@ -156,7 +166,7 @@ func canonical(doc json.RawMessage) (canon.Raw, json.RawMessage, error) {
 func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	scheduled := event.ToolCallScheduled{
 		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.args,
-		Attempt: number, ParentID: s.attempt.callID,
+		Attempt: number, IdempKey: p.IdempKey, ParentID: s.attempt.callID,
 	}
 	scheduled, err := record(ctx, s, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
 		if p.minted {
@@ -169,6 +179,9 @@ func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	}
 	s.endIfRecorded()
 	p.CallID = scheduled.CallID
+	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
+		o.ToolStarted(scheduled)
+	}
 	if number == 1 && p.minted {
 		return s.c.reserve(p.CallID)
 	}
@@ -208,7 +221,9 @@ func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) 
 
 // attemptOnce makes one attempt and records its outcome.
 func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
-	inner := &scope{c: s.c, root: s.root, attempt: &attempt{callID: p.CallID, turnID: p.TurnID, number: number}}
+	inner := &scope{c: s.c, root: s.root, attempt: &attempt{
+		callID: p.CallID, turnID: p.TurnID, number: number, keyID: cmp.Or(p.IdempKey, p.CallID),
+	}}
 	toolCtx, release := inner.enter(ctx, p.tool)
 	defer release()
 	began := s.c.clock()
@@ -220,13 +235,26 @@ func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.R
 	if err := inner.complete(ctx, p, raw, took); err != nil {
 		return nil, err
 	}
+	inner.tell(p, result, nil)
 	return result, nil
+}
+
+// tell tells the observer of an outcome.
+func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
+	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
+		o.ToolEnded(event.ToolCallScheduled{
+			CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.args, Attempt: s.attempt.number, IdempKey: p.IdempKey,
+		}, result, err)
+	}
 }
 
 // execute runs the tool, unless the call must not even begin.
 func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessage, error) {
 	if err := s.c.Err(); err != nil {
 		return nil, nil, err
+	}
+	if p.Refuse != nil {
+		return nil, nil, p.Refuse
 	}
 	if p.tool == nil {
 		return nil, nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)

@@ -1,11 +1,14 @@
 package step
 
 import (
+	"encoding/json"
 	"log/slog"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -37,11 +40,34 @@ type Config struct {
 	// with [ErrToolNotFound].
 	Tools *Registry
 
+	// Provider is asked by [LLMCall]. A replay does not need it.
+	Provider provider.Provider
+
+	// ModelAttempts bounds the attempts at a turn when the provider fails with
+	// something that may pass, see [provider.Transient]. Zero means one.
+	ModelAttempts int
+
+	// RequireRawResponseHash refuses an answer of which the provider does not
+	// say what it had received.
+	RequireRawResponseHash bool
+
+	// Budget bounds what the run may spend. The zero value bounds nothing.
+	Budget budget.Limits
+
+	// Prices say what tokens cost. With them a replay computes costs again and
+	// compares them. Nil means the table of the process ([budget.Shared]), which
+	// changes; then a replay takes the recorded costs.
+	Prices *budget.Prices
+
+	// Earlier are the events of a run that is resumed: all of them, checked. The
+	// Context stands behind them. Nil for a run from its start.
+	Earlier []event.Event
+
 	// Mode is [ModeLive] by default.
 	Mode Mode
 
-	// Recorded is the recording that a replay follows: the run's events from
-	// seq 1 on, which must have passed [eventlog.Check]. Not used in live mode.
+	// Recorded is the recording that a replay follows: the run's events behind
+	// Earlier, which must have passed [eventlog.Check]. Not used in live mode.
 	Recorded []event.Event
 
 	// IgnoreMeter makes a replay accept any fuel and peak memory, for replaying
@@ -63,6 +89,9 @@ type Config struct {
 	// Metrics is told about live calls and appends. Nil disables it.
 	Metrics MetricsSink
 
+	// Observer is told what a live run does while it does it. Nil for nobody.
+	Observer Observer
+
 	// EmitTimeout bounds each append and each barrier, which otherwise do not
 	// end when the run is cancelled, because its outcome must still be written.
 	// Zero means no bound.
@@ -77,6 +106,21 @@ type MetricsSink interface {
 	ObserveToolCall(toolName, status, errorType string, d time.Duration)
 	ObserveEventlogAppend(kind, status string, d time.Duration)
 	ObserveBudgetExceeded(axis string)
+}
+
+// Observer watches a live run. Its methods are called by whoever does what they
+// tell of, by several goroutines at a time, and hold that up until they return.
+type Observer interface {
+	// Chunk tells of a piece of the model's answer. When an attempt fails, the
+	// pieces of the next one begin the answer anew.
+	Chunk(turnID string, attempt int, chunk provider.StreamChunk)
+
+	// ToolStarted tells that an attempt at a call is recorded and about to begin.
+	ToolStarted(call event.ToolCallScheduled)
+
+	// ToolEnded tells of the outcome of an attempt: its result as canonical JSON,
+	// or its failure.
+	ToolEnded(call event.ToolCallScheduled, result json.RawMessage, err *CallError)
 }
 
 // Registry is an immutable set of tools by name.

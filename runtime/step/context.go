@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/budget"
 )
 
 // Context is the state of one run: where its chain of events stands and, in a
@@ -29,14 +30,20 @@ type Context struct {
 	matcher  *matcher            // nil in live mode
 	callIDs  map[string]struct{} // that the run has used
 	totals   Totals
-	open     int   // attempts that are scheduled and have no outcome
-	closed   bool  // the terminal event is there
-	err      error // why nothing can be recorded any more
+	meter    *budget.Meter // what the run has spent
+	open     int           // attempts that are scheduled and have no outcome
+	closed   bool          // the terminal event is there
+	err      error         // why nothing can be recorded any more
+
+	began       time.Time     // when this process took the run up; live only
+	earlierTime time.Duration // that the run took in earlier processes
 }
 
 // Totals is what a run has done so far.
 type Totals struct {
 	Events     uint64 // written or, in a replay, matched
+	Turns      int    // exchanges with the model that were begun
+	ToolCalls  int    // without further attempts
 	Effects    int    // crossings of the boundary: readings of the clock, draws, side effects
 	BytesIn    int    // of encoded values that effects returned
 	BytesOut   int    // of the requests that effects sent
@@ -57,6 +64,9 @@ func NewContext(cfg Config) (*Context, error) {
 	if c.cfg.MaxParallelTools <= 0 {
 		c.cfg.MaxParallelTools = DefaultMaxParallelTools
 	}
+	if err := c.continueFrom(cfg.Earlier); err != nil {
+		return nil, fmt.Errorf("%w: Earlier: %w", ErrInvalidConfig, err)
+	}
 	switch {
 	case cfg.RunID == "":
 		return nil, fmt.Errorf("%w: RunID is empty", ErrInvalidConfig)
@@ -69,7 +79,7 @@ func NewContext(cfg Config) (*Context, error) {
 	case len(cfg.Recorded) == 0:
 		return nil, fmt.Errorf("%w: ModeReplay needs Recorded events", ErrInvalidConfig)
 	}
-	m, err := newMatcher(cfg.RunID, cfg.Recorded)
+	m, err := newMatcher(cfg.RunID, uint64(len(cfg.Earlier)), cfg.Recorded)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
@@ -127,7 +137,7 @@ func (c *Context) Finish() error {
 }
 
 // replaying reports whether effects are answered from a recording.
-func (c *Context) replaying() bool { return c.matcher != nil }
+func (c *Context) replaying() bool { return c.cfg.Mode == ModeReplay }
 
 // clock reads the wall clock in live mode; a replay has none.
 func (c *Context) clock() time.Time {
@@ -178,29 +188,54 @@ func (c *Context) count(a *attempt, payload any) {
 	t.Events++
 	switch p := payload.(type) {
 	case *event.SideEffectRecorded:
-		if p.Name != event.EffectIntent {
-			t.Effects++
-			t.BytesOut += len(p.Request)
-		}
-		if p.Name != event.EffectIntent && p.Error == nil {
-			t.BytesIn += len(p.Value)
-		}
+		c.effect(p)
+	case *event.TurnStarted:
+		t.Turns++
+	case *event.AssistantMessageCompleted:
+		c.meter.Answered(*p)
 	case *event.ToolCallScheduled:
 		c.open++
+		if p.Attempt <= 1 {
+			t.ToolCalls++
+		}
 	case *event.ToolCallCompleted:
 		a.ended = true
 		c.open--
-		t.addMeter(p.Meter)
+		c.outcome(p.Meter)
 	case *event.ToolCallFailed:
 		a.ended = true
 		c.open--
-		t.addMeter(p.Meter)
+		c.outcome(p.Meter)
 	case *event.RunCompleted:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true
 	case *event.RunFailed:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true
 	case *event.RunCancelled:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true
+	}
+}
+
+// effect counts a crossing of the boundary, which an intent is not, nor a failure
+// of the model. That a cap is passed is looked at in [Checkpoint].
+func (c *Context) effect(p *event.SideEffectRecorded) {
+	_ = c.meter.Effect(*p)
+	c.totals.addEffect(p)
+}
+
+// outcome counts what an attempt consumed.
+func (c *Context) outcome(m Meter) {
+	_ = c.meter.Outcome(m)
+	c.totals.addMeter(m)
+}
+
+func (t *Totals) addEffect(p *event.SideEffectRecorded) {
+	if p.Name == event.EffectIntent || p.Name == event.EffectModel {
+		return
+	}
+	t.Effects++
+	t.BytesOut += len(p.Request)
+	if p.Error == nil {
+		t.BytesIn += len(p.Value)
 	}
 }
 

@@ -114,7 +114,7 @@ func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err erro
 	if err != nil {
 		return "", err
 	}
-	key, err = idempotencyKey(s.c.cfg.RunID, s.attempt.callID, index, e)
+	key, err = idempotencyKey(s.c.cfg.RunID, s.attempt.keyID, index, e)
 	if err != nil || !e.Unsafe {
 		return key, err
 	}

@@ -20,7 +20,8 @@ import (
 // The Context's mu guards a matcher.
 type matcher struct {
 	events  []event.Event
-	open    bool // there is no terminal event
+	before  uint64 // events of the run before the first of them
+	open    bool   // there is no terminal event
 	streams map[string]*stream
 }
 
@@ -35,15 +36,16 @@ type stream struct {
 // waits for a call that has no outcome.
 const never = math.MaxUint64
 
-func newMatcher(runID string, events []event.Event) (*matcher, error) {
+func newMatcher(runID string, before uint64, events []event.Event) (*matcher, error) {
 	m := &matcher{
 		events:  events,
+		before:  before,
 		open:    !events[len(events)-1].Kind.Terminal(),
 		streams: make(map[string]*stream),
 	}
 	for i, ev := range events {
-		if ev.RunID != runID || ev.Seq != uint64(i)+1 {
-			return nil, fmt.Errorf("recorded event %d is seq %d of run %q, want seq %d of run %q", i, ev.Seq, ev.RunID, i+1, runID)
+		if ev.RunID != runID || ev.Seq != before+uint64(i)+1 {
+			return nil, fmt.Errorf("recorded event %d is seq %d of run %q, want seq %d of run %q", i, ev.Seq, ev.RunID, before+uint64(i)+1, runID)
 		}
 		id, err := recordedStream(ev)
 		if err != nil {
@@ -125,7 +127,7 @@ func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, e
 		return nil, ErrRecordingEnded
 	case next == nil:
 		return nil, &MismatchError{
-			Seq: uint64(len(m.events)) + 1, Kind: kind, Class: MismatchExhausted,
+			Seq: m.before + uint64(len(m.events)) + 1, Kind: kind, Class: MismatchExhausted,
 			Reason: fmt.Sprintf("nothing more is recorded for %s, but the replay did %s", streamName(id), did),
 		}
 	case next.Kind != kind:

@@ -108,7 +108,9 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 	}
 	p.ended = !more
 	s.observe(p, errorType, took)
-	return &CallError{Tool: p.Name, Failed: failed, Err: cause}
+	callErr := &CallError{Tool: p.Name, Failed: failed, Err: cause}
+	s.tell(p, nil, callErr)
+	return callErr
 }
 
 // takeFailure copies what only the recording knows of a failed attempt. If the

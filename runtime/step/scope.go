@@ -23,6 +23,7 @@ type attempt struct {
 	callID string
 	turnID string
 	number uint32 // from 1
+	keyID  string // the call id that idempotency keys are made of
 
 	ended   bool         // its outcome is recorded; nothing may follow
 	effects uint64       // how many were begun with Do
@@ -41,11 +42,11 @@ type scopeKey struct{}
 //
 // Tools see the run's identity, and the session and variables of parent (see
 // [tool.WithVariables]), which [Emit] writes into RunStarted; in a replay they
-// see the recorded ones.
+// see the recorded ones, and so they do when the run is resumed.
 func WithContext(parent context.Context, c *Context) context.Context {
 	ctx := tool.WithRunID(parent, c.cfg.RunID)
-	if c.replaying() {
-		ctx = withRecorded(ctx, c.cfg.Recorded[0])
+	if first := c.first(); first != nil {
+		ctx = withRecorded(ctx, *first)
 	}
 	return context.WithValue(ctx, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
 }

@@ -1,0 +1,148 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// ErrWallClock is the cause with which the context of a run ends whose time is
+// spent, see [context.WithDeadlineCause] and [Context.TimeLeft].
+var ErrWallClock = errors.New("step: the run's time is spent")
+
+// Checkpoint is called between the steps of a run. It returns why the run has to
+// end here, or nil: [context.Canceled] or [context.DeadlineExceeded] if the caller
+// wants it to, [ErrBudgetExceeded] if its time is spent or its tools have used
+// more than they may. BudgetExceeded is recorded then.
+//
+// A replay has no clock and no caller; it ends where the recording does. What the
+// tools have used it computes, and compares.
+func Checkpoint(ctx context.Context) error {
+	s := mustScope(ctx, "Checkpoint")
+	if err := s.c.Err(); err != nil {
+		return err
+	}
+	if exceeded := s.c.usedByTools(); exceeded != nil {
+		return s.trip(ctx, exceeded, event.BudgetExceeded{})
+	}
+	if s.c.replaying() {
+		return s.recordedEnd(ctx)
+	}
+	switch err := ctx.Err(); {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), ErrWallClock):
+		limit := s.c.cfg.Budget.MaxWallClock
+		return s.trip(ctx, s.c.meter.Elapsed(max(s.c.elapsed(), limit)), event.BudgetExceeded{})
+	default:
+		return err
+	}
+}
+
+// recordedEnd returns how the world ended the run, if that is what is recorded
+// next.
+func (s *scope) recordedEnd(ctx context.Context) error {
+	ev := s.c.peek("")
+	if ev == nil {
+		return nil
+	}
+	if cancelled, err := ev.AsRunCancelled(); err == nil {
+		if cancelled.Reason == context.DeadlineExceeded.Error() {
+			return context.DeadlineExceeded
+		}
+		return context.Canceled
+	}
+	if trip, err := ev.AsBudgetExceeded(); err == nil && trip.Limit == budget.WallClock {
+		return s.recallTrip(ctx, *ev, "")
+	}
+	return nil
+}
+
+// trip records that a cap was passed; what names where is in more. It returns an
+// error that is [ErrBudgetExceeded].
+func (s *scope) trip(ctx context.Context, err error, more event.BudgetExceeded) error {
+	var e *budget.Exceeded
+	if !errors.As(err, &e) {
+		return err
+	}
+	p := e.Event()
+	p.TurnID, p.PartialText, p.PartialTokens = more.TurnID, more.PartialText, more.PartialTokens
+	if _, err := record(ctx, s, p, func(*event.BudgetExceeded, event.BudgetExceeded) error { return nil }); err != nil {
+		return err
+	}
+	if m := s.c.cfg.Metrics; m != nil && !s.c.replaying() {
+		m.ObserveBudgetExceeded(e.Limit)
+	}
+	return fmt.Errorf("%w: %w", ErrBudgetExceeded, e)
+}
+
+// recallTrip follows a recorded trip whose moment the log alone knows: in the
+// middle of a response, or by the clock.
+func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) error {
+	recorded, err := ev.AsBudgetExceeded()
+	if err != nil {
+		return err
+	}
+	s.c.mu.Lock()
+	err = s.c.meter.Recorded(recorded)
+	s.c.mu.Unlock()
+	var e *budget.Exceeded
+	if !errors.As(err, &e) {
+		return s.c.mismatch(ev, err)
+	}
+	return s.trip(ctx, e, event.BudgetExceeded{TurnID: turnID, PartialText: recorded.PartialText, PartialTokens: recorded.PartialTokens})
+}
+
+// mismatch makes a recorded event that cannot be followed the end of the replay.
+func (c *Context) mismatch(ev event.Event, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fail(unreadable(&ev, err))
+}
+
+// usedByTools returns the cap that the tools of the run have passed. It looks at
+// sums, so that it does not matter in which order parallel calls used what.
+func (c *Context) usedByTools() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.meter.Tools()
+}
+
+// cost returns what tokens cost, zero if nobody knows. An unknown model is told
+// once.
+func (c *Context) cost(model string, u provider.Usage) float64 {
+	if c.cfg.Prices != nil {
+		usd, _ := c.cfg.Prices.Cost(model, u)
+		return usd
+	}
+	usd, known := budget.Cost(model, u)
+	if !known && c.cfg.Budget.MaxUSD > 0 && budget.Shared().Missing(model) {
+		c.logger.Warn("the model has no known price: the cap in dollars does not hold for it", "model", model)
+	}
+	return usd
+}
+
+// elapsed is how long the run has taken, in all the processes that it had.
+func (c *Context) elapsed() time.Duration { return c.earlierTime + c.clock().Sub(c.began) }
+
+// TimeLeft returns how much of Budget.MaxWallClock the run has left, and false if
+// there is no such cap. What the run took before it was resumed counts, the time
+// in between does not.
+func (c *Context) TimeLeft() (time.Duration, bool) {
+	if c.cfg.Budget.MaxWallClock == 0 || c.replaying() {
+		return 0, false
+	}
+	return c.cfg.Budget.MaxWallClock - c.elapsed(), true
+}
+
+// Spent returns what the run has used.
+func (c *Context) Spent() budget.Spent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.meter.Spent()
+}
