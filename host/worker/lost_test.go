@@ -146,7 +146,7 @@ func TestAStuckProcessIsKilledAndReplaced(t *testing.T) {
 		cancel bool
 		want   string
 	}{
-		{"at the end of its time", sandbox.Limits{TimeoutMs: 20}, false, "tool: deadline exceeded: the call took longer than 20 ms"},
+		{"at the end of its time", sandbox.Limits{TimeoutMs: 1000}, false, "tool: deadline exceeded: the call took longer than 1000 ms"},
 		{"after a cancellation", sandbox.Limits{}, true, "tool: cancelled"},
 	}
 	for _, tt := range tests {
