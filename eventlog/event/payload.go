@@ -31,6 +31,16 @@ type RunStarted struct {
 	SessionID        string          `cbor:"session_id,omitempty"`       // the conversation that the run is part of
 	Variables        canon.Raw       `cbor:"variables,omitempty"`        // what the caller told the tools; nil without, or a map
 	MaxTurns         uint32          `cbor:"max_turns,omitempty"`        // exchanges with the model at most; zero for no bound
+	Request          *RequestOptions `cbor:"request,omitempty"`          // what every request to the model has beside the conversation
+}
+
+// RequestOptions are the parts of a request to a model that every provider knows;
+// Params of [RunStarted] has the others.
+type RequestOptions struct {
+	ToolChoice      string   `cbor:"tool_choice,omitempty"`
+	StopSequences   []string `cbor:"stop_sequences,omitempty"`
+	TopK            *int64   `cbor:"top_k,omitempty"`
+	MaxOutputTokens int64    `cbor:"max_output_tokens,omitempty"`
 }
 
 // ToolSchemaRef identifies one tool that a run may call.
@@ -44,6 +54,10 @@ type ToolSchemaRef struct {
 	Source      string `cbor:"source,omitempty"`      // where the tool is from, such as "builtin:fetch" or "mcp:search"
 	Description string `cbor:"description,omitempty"` // as the model was shown it
 	Schema      string `cbor:"schema,omitempty"`      // JSON
+
+	// Attempts is how often a call that fails is made at most; zero if no call is
+	// made again.
+	Attempts uint32 `cbor:"attempts,omitempty"`
 }
 
 // Sandbox is what determines the bytes that a sandboxed tool produces, beside
@@ -176,6 +190,13 @@ const (
 	ErrorFuel      = "fuel"      // the fuel budget was spent
 	ErrorLimit     = "limit"     // another bound of [SandboxLimits] was hit
 	ErrorLost      = "lost"      // the process died that the tool ran in
+)
+
+// The values of RunFailed.ErrorType that no call has.
+const (
+	ErrorBudget   = "budget"    // a spending cap was passed
+	ErrorMaxTurns = "max_turns" // the model wanted to go on after its last turn
+	ErrorProvider = "provider"  // the model could not be asked, or broke off
 )
 
 // SideEffectRecorded records one crossing of the boundary and what came back.
