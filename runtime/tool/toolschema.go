@@ -124,17 +124,17 @@ func (p *PropertyDef) misplaced() error {
 		name, of string
 		set      bool
 	}{
-		{"Enum", "string", p.Enum != nil},
-		{"MinLength", "string", p.MinLength != nil},
-		{"MaxLength", "string", p.MaxLength != nil},
-		{"Pattern", "string", p.Pattern != ""},
-		{"Minimum", "number", p.Minimum != nil},
-		{"Maximum", "number", p.Maximum != nil},
-		{"Items", "array", p.Items != nil},
-		{"MinItems", "array", p.MinItems != nil},
-		{"MaxItems", "array", p.MaxItems != nil},
-		{"Properties", "object", p.Properties != nil},
-		{"Required", "object", p.Required != nil},
+		{"enum", "string", p.Enum != nil},
+		{"minLength", "string", p.MinLength != nil},
+		{"maxLength", "string", p.MaxLength != nil},
+		{"pattern", "string", p.Pattern != ""},
+		{"minimum", "number", p.Minimum != nil},
+		{"maximum", "number", p.Maximum != nil},
+		{"items", "array", p.Items != nil},
+		{"minItems", "array", p.MinItems != nil},
+		{"maxItems", "array", p.MaxItems != nil},
+		{"properties", "object", p.Properties != nil},
+		{"required", "object", p.Required != nil},
 	} {
 		fits := c.of == p.Type || c.of == "number" && p.Type == "integer"
 		if c.set && !fits {
@@ -148,15 +148,15 @@ func (p *PropertyDef) misplaced() error {
 func (p *PropertyDef) contradiction() error {
 	switch {
 	case p.Enum != nil && len(p.Enum) == 0:
-		return errors.New("Enum is there and allows nothing")
+		return errors.New("enum is there and allows nothing")
 	case len(slices.Compact(slices.Sorted(slices.Values(p.Enum)))) < len(p.Enum):
-		return errors.New("Enum has a value twice")
+		return errors.New("enum has a value twice")
 	case crossed(p.MinLength, p.MaxLength):
-		return fmt.Errorf("MinLength %d is more than MaxLength %d", *p.MinLength, *p.MaxLength)
+		return fmt.Errorf("minLength %d is more than maxLength %d", *p.MinLength, *p.MaxLength)
 	case crossed(p.MinItems, p.MaxItems):
-		return fmt.Errorf("MinItems %d is more than MaxItems %d", *p.MinItems, *p.MaxItems)
+		return fmt.Errorf("minItems %d is more than maxItems %d", *p.MinItems, *p.MaxItems)
 	case crossed(p.Minimum, p.Maximum):
-		return fmt.Errorf("Minimum %v is more than Maximum %v", *p.Minimum, *p.Maximum)
+		return fmt.Errorf("minimum %v is more than maximum %v", *p.Minimum, *p.Maximum)
 	}
 	return nil
 }

@@ -102,6 +102,34 @@ func TestFetchReachesPublicAddressesOnly(t *testing.T) {
 	}
 }
 
+// TestWhatCannotSucceedIsDiscarded: a policy that retries must not ask again for
+// what is never allowed.
+func TestWhatCannotSucceedIsDiscarded(t *testing.T) {
+	readFile, err := ReadFile(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, input string
+		use         tool.Tool
+		want        string
+	}{
+		{"a private address", `{"url":"http://127.0.0.1:9/"}`, Fetch(), "discard"},
+		{"a URL that is none", `{"url":"::"}`, Fetch(), "discard"},
+		{"a path that leads out", `{"path":"../x"}`, readFile, "discard"},
+		{"a file that is not there", `{"path":"x"}`, readFile, "tool"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, events := run(t, c.use, c.input)
+			effect, err := events[2].AsSideEffectRecorded()
+			if err != nil || effect.Error == nil || effect.Error.Type != c.want {
+				t.Errorf("recorded %+v, %v; want type %s", effect.Error, err, c.want)
+			}
+			mustReplay(t, c.use, events)
+		})
+	}
+}
+
 func TestReadFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret.txt")
 	dir := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -80,10 +81,16 @@ func fetch(ctx context.Context, client *egress.Client, target string) (fetchOutp
 	return fetchOutput{}, fmt.Errorf("fetch: more than %d redirects", fetchRedirects)
 }
 
-// classify marks what may be over the next time.
+// classify marks what may be over the next time, and what never will.
 func classify(err error) error {
-	if failure := (*egress.Error)(nil); errors.As(err, &failure) && failure.Transient() {
+	failure := (*egress.Error)(nil)
+	switch {
+	case !errors.As(err, &failure):
+		return err
+	case failure.Transient():
 		return fmt.Errorf("%w: %w", err, tool.ErrTransient)
+	case failure.Status == abi.StatusDenied, failure.Status == abi.StatusMalformed:
+		return tool.ToolDiscard(err)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func ReadFile(baseDir string) (tool.Tool, error) {
 
 func read(root *os.Root, path string) (readOutput, error) {
 	if !filepath.IsLocal(path) || slices.Contains(strings.Split(filepath.ToSlash(path), "/"), "..") {
-		return readOutput{}, fmt.Errorf("read_file: %q is not a path below the folder", path)
+		return readOutput{}, tool.ToolDiscard(fmt.Errorf("read_file: %q is not a path below the folder", path))
 	}
 	info, err := root.Stat(path)
 	if err != nil {
