@@ -2,7 +2,8 @@
 // what runs, under which rules, and how it is run again. It exports nothing
 // itself.
 //
-//	tool      what a tool is: a function from JSON to JSON, and its classes of failure
+//	tool      what a tool is: a function from JSON to JSON, and its classes of failure;
+//	          below it the check of documents against schemas, and two native tools
 //	step      the determinism boundary: clock, randomness, effects and tool calls,
 //	          recorded live and answered from the record in a replay
 //	provider  what a model is: a request, and a stream of chunks
