@@ -1,0 +1,104 @@
+package providertest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// statuses checks the class of statuses with a body of the vendor's, and that
+// bodies of somebody in between are survived.
+func (s *Suite) statuses(t *testing.T) {
+	for _, tc := range []struct {
+		status int
+		class  error
+	}{
+		{400, nil}, {404, nil}, {401, provider.ErrAuth}, {403, provider.ErrAuth}, {429, provider.ErrRateLimit},
+		{500, provider.ErrServer}, {503, provider.ErrServer},
+	} {
+		t.Run(fmt.Sprint(tc.status), func(t *testing.T) {
+			s.status(t, tc.status, tc.class, s.Failure)
+			s.status(t, tc.status, tc.class, Failure{ContentType: "text/html", Body: "<html><body>nginx</body></html>"})
+			s.status(t, tc.status, tc.class, Failure{})
+			s.status(t, tc.status, tc.class, Failure{ContentType: "text/plain", Body: strings.Repeat("no ", 1<<20)})
+		})
+	}
+}
+
+func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
+	t.Helper()
+	h := http.Header{"Content-Type": {"application/json"}}
+	for name, values := range f.Header {
+		h[http.CanonicalHeaderKey(name)] = values
+	}
+	if f.ContentType != "" {
+		h.Set("Content-Type", f.ContentType)
+	}
+	m := &memory{status: status, header: h, reply: func() reply { return reply{body: []byte(f.Body)} }}
+	chunks, err := converse(t.Context(), s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
+	if !expectClass(t, err, class) {
+		return
+	}
+	if !strings.Contains(err.Error(), f.Want) || len(chunks) > 0 {
+		t.Errorf("got the error %q after %d chunks, want %q in it", err, len(chunks), f.Want)
+	}
+	if m.requests.Load() != 1 || m.open.Load() != 0 {
+		t.Errorf("got %d requests and %d bodies left open, want 1 and 0", m.requests.Load(), m.open.Load())
+	}
+}
+
+// broken checks that a body that makes no sense is an error that says so.
+func (s *Suite) broken(t *testing.T, b Broken) {
+	for _, size := range []int{0, 1} {
+		p, server := s.inMemory(t, recording{}, reply{body: []byte(b.Body), size: size})
+		chunks, err := converse(t.Context(), p, question("test-model"))
+		if !expectClass(t, err, b.Class) {
+			return
+		}
+		if n := len(chunks); n > 0 && chunks[n-1].Kind == provider.ChunkEnd {
+			t.Errorf("the stream ended as if nothing was wrong")
+		}
+		if !strings.Contains(err.Error(), b.Want) || server.open.Load() != 0 {
+			t.Errorf("got the error %q and %d bodies left open, want %q in it", err, server.open.Load(), b.Want)
+		}
+	}
+}
+
+// refused connects to a port on which nobody listens any more.
+func (s *Suite) refused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + listener.Addr().String()
+	listener.Close()
+	_, err = converse(t.Context(), s.New(t, url, &http.Client{Transport: &http.Transport{}}), question("test-model"))
+	expectClass(t, err, provider.ErrNetwork)
+}
+
+// reset has the server drop the connection in the middle of the body.
+func (s *Suite) reset(t *testing.T, r recording) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprintf(buffered, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n", len(r.body))
+		s.headers(r).Write(buffered)
+		fmt.Fprintf(buffered, "\r\n%s", r.body[:len(r.body)/2])
+		buffered.Flush()
+		conn.(*net.TCPConn).SetLinger(0) // so that closing resets
+		conn.Close()
+	}))
+	defer server.Close()
+	_, err := converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
+	expectClass(t, err, provider.ErrNetwork)
+}
