@@ -1,0 +1,190 @@
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+const (
+	maxCalls = 1024     // in a response
+	maxHeld  = 16 << 20 // bytes of arguments of a call that has no id yet
+)
+
+// callDelta is a piece of a tool call.
+type callDelta struct {
+	Index    *int   `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string    `json:"name"`
+		Arguments arguments `json:"arguments"`
+	} `json:"function"`
+}
+
+// arguments are a text that should be JSON, or the JSON itself, which some
+// servers send in its place.
+type arguments string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (a *arguments) UnmarshalJSON(b []byte) error {
+	if b[0] == '"' {
+		return json.Unmarshal(b, (*string)(a))
+	}
+	if string(b) != "null" {
+		*a = arguments(b)
+	}
+	return nil
+}
+
+// call is a tool call in progress.
+type call struct {
+	index   *int
+	id      string // the server's, "" as long as there is none
+	name    string
+	args    []byte // not yet sent on
+	hasArgs bool
+	callID  string // as it was sent on, "" before that
+}
+
+// calls finds the call that a piece belongs to:
+//
+//   - The protocol says by its index. With an id and a name of its own, though, a
+//     piece is the beginning of a call even if the index is that of another:
+//     Ollama gives every call index 0.
+//   - Without an index it is the call with the piece's id. A piece with a name or
+//     a new id begins a call. Any other goes on with the last one.
+//
+// A call is sent on once its name and its id are known. At the end, a call without
+// an id is given one, as is a call with that of another.
+type calls struct {
+	list  []*call
+	ids   ids
+	queue []provider.StreamChunk
+}
+
+// take takes a piece into account.
+func (c *calls) take(d callDelta) error {
+	current := c.find(d)
+	if current == nil {
+		if len(c.list) == maxCalls {
+			return fmt.Errorf("the response has more than %d tool calls", maxCalls)
+		}
+		current = &call{index: d.Index}
+		c.list = append(c.list, current)
+	}
+	if d.Function.Name != "" && current.name != "" && d.Function.Name != current.name {
+		return fmt.Errorf("the tool call %q changes its name from %q to %q", current.id, current.name, d.Function.Name)
+	}
+	if current.name == "" {
+		current.name = d.Function.Name
+	}
+	if current.id == "" {
+		current.id = d.ID
+	}
+	current.args = append(current.args, d.Function.Arguments...)
+	current.hasArgs = current.hasArgs || len(current.args) > 0
+	if current.id != "" && current.name != "" {
+		c.send(current)
+	}
+	if len(current.args) > maxHeld {
+		return fmt.Errorf("a tool call without an id or a name has more than %d bytes of arguments", maxHeld)
+	}
+	return nil
+}
+
+// find returns the call that a piece goes on with, or nil if it begins one.
+func (c *calls) find(d callDelta) *call {
+	for i := len(c.list) - 1; i >= 0; i-- {
+		known := c.list[i]
+		switch {
+		case d.Index == nil && d.ID != "":
+			if known.id == d.ID {
+				return known
+			}
+		case d.Index == nil:
+			if d.Function.Name != "" {
+				return nil
+			}
+			return known
+		case known.index != nil && *known.index == *d.Index:
+			if known.isOver(d) {
+				return nil
+			}
+			return known
+		}
+	}
+	return nil
+}
+
+// isOver reports whether a piece with the index of a call is of another call.
+func (k *call) isOver(d callDelta) bool {
+	if d.Function.Name == "" || k.name == "" {
+		return false
+	}
+	if d.ID != "" && k.id != "" {
+		return d.ID != k.id
+	}
+	return k.hasArgs && d.Function.Arguments != ""
+}
+
+// close ends all calls, in the order in which they began.
+func (c *calls) close() error {
+	for i, k := range c.list {
+		if k.name == "" {
+			return fmt.Errorf("tool call %d of the response has no name", i+1)
+		}
+		c.send(k)
+		c.add(provider.ChunkToolUseEnd, provider.ToolUseChunk{CallID: k.callID})
+	}
+	return nil
+}
+
+// send queues what there is of a call.
+func (c *calls) send(k *call) {
+	if k.callID == "" {
+		k.callID = c.ids.unique(k.id)
+		c.add(provider.ChunkToolUseStart, provider.ToolUseChunk{CallID: k.callID, Name: k.name})
+	}
+	if len(k.args) > 0 {
+		c.add(provider.ChunkToolUseDelta, provider.ToolUseChunk{CallID: k.callID, ArgsDelta: string(k.args)})
+		k.args = nil
+	}
+}
+
+func (c *calls) add(kind provider.ChunkKind, use provider.ToolUseChunk) {
+	c.queue = append(c.queue, provider.StreamChunk{Kind: kind, ToolUse: &use})
+}
+
+// chunks returns and forgets what is queued.
+func (c *calls) chunks() []provider.StreamChunk {
+	queue := c.queue
+	c.queue = nil
+	return queue
+}
+
+// ids gives calls their ids.
+type ids struct {
+	prefix string
+	used   map[string]bool
+}
+
+// newIDs returns the ids for the response to a request. A later request has a
+// longer history and so another prefix.
+func newIDs(req *provider.Request) (ids, error) {
+	h, err := req.Hash()
+	if err != nil {
+		return ids{}, err
+	}
+	return ids{prefix: "call_" + h.String()[:16], used: map[string]bool{}}, nil
+}
+
+// unique returns an id that no call of the response has: the server's, if it is
+// one.
+func (s ids) unique(id string) string {
+	if id == "" || s.used[id] {
+		id = fmt.Sprintf("%s_%d", s.prefix, len(s.used))
+	}
+	s.used[id] = true
+	return id
+}
