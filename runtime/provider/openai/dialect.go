@@ -72,6 +72,10 @@ func Ollama() Option { return server("ollama", "http://localhost:11434/v1", olla
 // VLLM is a vLLM at an address such as "http://localhost:8000".
 func VLLM(baseURL string) Option { return server("vllm", baseURL, vLLM) }
 
+// OpenRouter is openrouter.ai, or what stands for it at another address. Package
+// openrouter adds the headers that name the application.
+func OpenRouter(baseURL string) Option { return server("openrouter", baseURL, router) }
+
 // locate returns where requests go. For deployments of Azure the path lacks the
 // model, see target.
 func (d dialect) locate(base *url.URL, version *string) url.URL {
