@@ -40,7 +40,7 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 	if f.ContentType != "" {
 		h.Set("Content-Type", f.ContentType)
 	}
-	m := &memory{status: status, header: h, reply: func() reply { return reply{body: []byte(f.Body)} }}
+	m := &memory{status: status, header: h, reply: &reply{body: []byte(f.Body)}}
 	chunks, err := converse(t.Context(), s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
 	if !expectClass(t, err, class) {
 		return
@@ -56,7 +56,7 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 // broken checks that a body that makes no sense is an error that says so.
 func (s *Suite) broken(t *testing.T, b Broken) {
 	for _, size := range []int{0, 1} {
-		p, server := s.inMemory(t, recording{}, reply{body: []byte(b.Body), size: size})
+		p, server := s.inMemory(t, recording{}, &reply{body: []byte(b.Body), size: size})
 		chunks, err := converse(t.Context(), p, question("test-model"))
 		if !expectClass(t, err, b.Class) {
 			return

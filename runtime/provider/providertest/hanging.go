@@ -36,7 +36,7 @@ func (s *Suite) hanging(t *testing.T, r recording) {
 // hang reads until nothing moves any more, and then stops it. It runs in a
 // bubble, which fails if a goroutine is left.
 func (s *Suite) hang(t *testing.T, r recording, sent []byte, stop func(_, _ func(), _ provider.EventStream), want error) {
-	p, server := s.inMemory(t, r, reply{body: sent, hangs: true})
+	p, server := s.inMemory(t, r, &reply{body: sent, hangs: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	nextCtx, cancelNext := context.WithCancel(t.Context())
@@ -98,7 +98,7 @@ func (s *Suite) hangOverSocket(t *testing.T, r recording) {
 	gone := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer close(gone)
-		s.send(w, req, r, r.body[:len(r.body)/2])
+		s.send(w, req, r, r.body[:len(r.body)/2], func() {})
 		http.NewResponseController(w).Flush()
 		<-req.Context().Done()
 	}))

@@ -17,7 +17,7 @@ const memoryURL = "http://provider.invalid"
 type memory struct {
 	status int // 0 means 200
 	header http.Header
-	reply  func() reply
+	reply  *reply // to the next request
 
 	requests atomic.Int64
 	open     atomic.Int64 // bodies that have not been closed
@@ -50,7 +50,7 @@ func (m *memory) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{
 		Status: http.StatusText(status), StatusCode: status, Header: m.header.Clone(), ContentLength: -1,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
-		Body: &body{reply: m.reply(), ctx: req.Context(), closed: make(chan struct{}), open: &m.open},
+		Body: &body{reply: *m.reply, ctx: req.Context(), closed: make(chan struct{}), open: &m.open},
 	}, nil
 }
 

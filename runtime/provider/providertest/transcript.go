@@ -6,9 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -26,22 +25,22 @@ func (s *Suite) headers(r recording) http.Header {
 	return h
 }
 
-// inMemory returns a provider whose every request gets the reply, and its server.
-func (s *Suite) inMemory(t testing.TB, r recording, rep reply) (provider.Provider, *memory) {
-	m := &memory{header: s.headers(r), reply: func() reply { return rep }}
+// inMemory returns a provider whose requests get what rep points to, and its
+// server.
+func (s *Suite) inMemory(t testing.TB, r recording, rep *reply) (provider.Provider, *memory) {
+	m := &memory{header: s.headers(r), reply: rep}
 	return s.New(t, memoryURL, &http.Client{Transport: m}), m
 }
 
 func (s *Suite) transcript(t *testing.T, r recording) {
 	t.Run("over a socket", func(t *testing.T) { s.overSocket(t, r) })
 	t.Run("in pieces", func(t *testing.T) { s.inPieces(t, r) })
-	t.Run("cut", func(t *testing.T) { s.cut(t, r, nil) })
-	t.Run("connection lost", func(t *testing.T) { s.cut(t, r, io.ErrUnexpectedEOF) })
-	t.Run("connection reset", func(t *testing.T) { s.cut(t, r, fmt.Errorf("read: %w", syscall.ECONNRESET)) })
+	t.Run("cut", func(t *testing.T) { s.cut(t, r, io.EOF) })
+	t.Run("connection lost", func(t *testing.T) { s.cut(t, r, io.ErrUnexpectedEOF, fmt.Errorf("read: %w", syscall.ECONNRESET)) })
 }
 
 func (s *Suite) overSocket(t *testing.T, r recording) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.send(w, req, r, r.body) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.send(w, req, r, r.body, func() {}) }))
 	defer server.Close()
 	got, err := converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
 	if err != nil {
@@ -50,14 +49,15 @@ func (s *Suite) overSocket(t *testing.T, r recording) {
 	expect(t, got, r.wanted(r.body))
 }
 
-// send writes a part of a recording, in two pieces.
-func (s *Suite) send(w http.ResponseWriter, req *http.Request, r recording, body []byte) {
+// send writes a part of a recording in two pieces, and does something in between.
+func (s *Suite) send(w http.ResponseWriter, req *http.Request, r recording, body []byte, between func()) {
 	io.Copy(io.Discard, req.Body)
 	for name, values := range s.headers(r) {
 		w.Header()[name] = values
 	}
 	w.Write(body[:len(body)/2])
 	http.NewResponseController(w).Flush()
+	between()
 	w.Write(body[len(body)/2:])
 }
 
@@ -72,24 +72,28 @@ func (s *Suite) inPieces(t *testing.T, r recording) {
 		replies = append(replies, reply{body: r.body, first: at})
 	}
 	want := r.wanted(r.body)
-	for _, rep := range replies {
-		p, server := s.inMemory(t, r, rep)
+	var rep reply
+	p, server := s.inMemory(t, r, &rep)
+	for _, rep = range replies {
 		got, err := converse(t.Context(), p, r.Request)
-		if err != nil || !cmp.Equal(got, want) || server.open.Load() != 0 {
+		if err != nil || !reflect.DeepEqual(got, want) || server.open.Load() != 0 {
 			t.Fatalf("first %d, then %d bytes: %v, %d bodies open (-want +got):\n%s", rep.first, rep.size, err, server.open.Load(), cmp.Diff(want, got))
 		}
 	}
 }
 
-// cut has the body stop at every place. The stream must not take that for the
-// end, and has given nothing but the first of its chunks.
-func (s *Suite) cut(t *testing.T, r recording, end error) {
+// cut has the body stop at every place, with the ends in turn. The stream must not
+// take that for the end of the response, and has given nothing but its first
+// chunks.
+func (s *Suite) cut(t *testing.T, r recording, ends ...error) {
 	last := bytes.LastIndex(r.body, []byte(r.Terminal))
 	if last < 0 || r.Terminal == "" {
 		t.Fatalf("the body does not have the terminal event %q", r.Terminal)
 	}
-	for _, at := range places(r) {
-		p, server := s.inMemory(t, r, reply{body: r.body[:at], end: end})
+	var rep reply
+	p, server := s.inMemory(t, r, &rep)
+	for i, at := range places(r) {
+		rep = reply{body: r.body[:at], end: ends[i%len(ends)]}
 		got, err := converse(t.Context(), p, r.Request)
 		if at > last && err == nil {
 			expect(t, got, r.wanted(r.body[:at]))
@@ -104,7 +108,7 @@ func (s *Suite) cut(t *testing.T, r recording, end error) {
 
 // isStart reports whether got are the first chunks of want, and not the end.
 func isStart(got, want []provider.StreamChunk) bool {
-	return len(got) == 0 || len(got) < len(want) && cmp.Equal(got, want[:len(got)])
+	return len(got) == 0 || len(got) < len(want) && reflect.DeepEqual(got, want[:len(got)])
 }
 
 // maxPlaces bounds how often one recording is divided.
@@ -126,36 +130,3 @@ func places(r recording) []int {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
-
-// concurrent asks one provider for all recordings at once, several times. Which
-// of them a request wants is in the name of its model.
-func (s *Suite) concurrent(t *testing.T, recordings []recording) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		for i, r := range recordings {
-			if strings.Contains(req.URL.Path+string(body), modelName(i)) {
-				s.send(w, req, r, r.body)
-				return
-			}
-		}
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer server.Close()
-	p := s.New(t, server.URL, server.Client())
-	var streams sync.WaitGroup
-	for n := range 8 * len(recordings) {
-		i := n % len(recordings)
-		streams.Go(func() {
-			req := *recordings[i].Request
-			req.Model = modelName(i)
-			got, err := converse(t.Context(), p, &req)
-			if err != nil {
-				t.Error(err)
-			}
-			expect(t, got, recordings[i].wanted(recordings[i].body))
-		})
-	}
-	streams.Wait()
-}
-
-func modelName(i int) string { return fmt.Sprintf("recording-%03d", i) }
