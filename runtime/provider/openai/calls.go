@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -39,21 +40,21 @@ func (a *arguments) UnmarshalJSON(b []byte) error {
 
 // call is a tool call in progress.
 type call struct {
-	index   *int
-	id      string // the server's, "" as long as there is none
-	name    string
-	args    []byte // not yet sent on
-	hasArgs bool
-	callID  string // as it was sent on, "" before that
+	index  *int
+	id     string // the server's, "" as long as there is none
+	name   string
+	args   []byte // not yet sent on
+	callID string // as it was sent on, "" before that
 }
 
 // calls finds the call that a piece belongs to:
 //
-//   - The protocol says by its index. With an id and a name of its own, though, a
-//     piece is the beginning of a call even if the index is that of another:
-//     Ollama gives every call index 0.
-//   - Without an index it is the call with the piece's id. A piece with a name or
-//     a new id begins a call. Any other goes on with the last one.
+//   - The protocol says by its index. A piece with a name and an id of its own
+//     begins a call even if the index is that of another: Ollama gives every call
+//     index 0. So does a piece with a name when the other call has no id and is
+//     complete.
+//   - Without an index it is the call with the piece's id. Any other piece with a
+//     name begins a call, and one without goes on with the last.
 //
 // A call is sent on once its name and its id are known. At the end, a call without
 // an id is given one, as is a call with that of another.
@@ -83,7 +84,6 @@ func (c *calls) take(d callDelta) error {
 		current.id = d.ID
 	}
 	current.args = append(current.args, d.Function.Arguments...)
-	current.hasArgs = current.hasArgs || len(current.args) > 0
 	if current.id != "" && current.name != "" {
 		c.send(current)
 	}
@@ -95,37 +95,45 @@ func (c *calls) take(d callDelta) error {
 
 // find returns the call that a piece goes on with, or nil if it begins one.
 func (c *calls) find(d callDelta) *call {
-	for i := len(c.list) - 1; i >= 0; i-- {
-		known := c.list[i]
-		switch {
-		case d.Index == nil && d.ID != "":
-			if known.id == d.ID {
-				return known
-			}
-		case d.Index == nil:
-			if d.Function.Name != "" {
-				return nil
-			}
-			return known
-		case known.index != nil && *known.index == *d.Index:
-			if known.isOver(d) {
-				return nil
-			}
-			return known
+	if d.Index == nil {
+		return c.findWithoutIndex(d)
+	}
+	for _, k := range slices.Backward(c.list) {
+		if k.index == nil || *k.index != *d.Index {
+			continue
 		}
+		if k.isOver(d) {
+			return nil
+		}
+		return k
 	}
 	return nil
 }
 
+func (c *calls) findWithoutIndex(d callDelta) *call {
+	known := slices.IndexFunc(c.list, func(k *call) bool { return d.ID != "" && k.id == d.ID })
+	if known >= 0 {
+		return c.list[known]
+	}
+	if len(c.list) == 0 || d.Function.Name != "" {
+		return nil
+	}
+	last := c.list[len(c.list)-1]
+	if d.ID != "" && last.id != "" {
+		return nil
+	}
+	return last
+}
+
 // isOver reports whether a piece with the index of a call is of another call.
 func (k *call) isOver(d callDelta) bool {
-	if d.Function.Name == "" || k.name == "" {
+	switch {
+	case d.Function.Name == "" || k.name == "":
 		return false
-	}
-	if d.ID != "" && k.id != "" {
+	case d.ID != "" && k.id != "":
 		return d.ID != k.id
 	}
-	return k.hasArgs && d.Function.Arguments != ""
+	return k.id == "" && d.Function.Arguments != "" && json.Valid(k.args)
 }
 
 // close ends all calls, in the order in which they began.

@@ -14,6 +14,7 @@ type dialect struct {
 	extras    bool   // has fields that OpenAI does not have, see params.go
 	reasoning string // the field of a message that takes earlier reasoning, or ""
 	azure     bool   // deployments, versions that are dates, the header api-key
+	uncounted bool   // refuses to be asked for the counts of tokens
 }
 
 var (
@@ -99,18 +100,21 @@ func (d dialect) locate(base *url.URL, version *string) url.URL {
 // isDate tells Azure's dated versions, such as "2024-08-01-preview", from "v1".
 func isDate(version string) bool { return strings.HasPrefix(version, "20") }
 
+// at returns the dialect of a version. Those of Azure before September 2024 know
+// neither stream_options nor max_completion_tokens.
+func (d dialect) at(version string) dialect {
+	if d.azure && isDate(version) && version < "2024-09" {
+		d.maxTokens, d.uncounted = "max_tokens", true
+	}
+	return d
+}
+
 // target is the address for a model.
 func (c *client) target(model string) string {
 	if u := c.endpoint; u.RawQuery != "" {
 		return u.JoinPath("deployments", url.PathEscape(model), "chat/completions").String()
 	}
 	return c.endpoint.String()
-}
-
-// usageOnRequest reports whether a stream has counts if they are asked for. The
-// versions of Azure before September 2024 refuse to be asked.
-func (c *client) usageOnRequest() bool {
-	return c.endpoint.RawQuery == "" || c.info.APIVersion >= "2024-09-01"
 }
 
 func (c *client) authorise(h http.Header) {

@@ -52,7 +52,8 @@ func WithAPIVersion(version string) Option { return func(s *settings) { s.versio
 func WithProviderID(id string) Option { return func(s *settings) { s.id = id } }
 
 // WithHTTPClient sets the client for all requests. The default, and nil, is
-// [http.DefaultClient].
+// [http.DefaultClient]. Redirections are followed only by a client that has a
+// CheckRedirect.
 func WithHTTPClient(c *http.Client) Option { return func(s *settings) { s.client = c } }
 
 // client is a Provider.
@@ -88,11 +89,22 @@ func New(opts ...Option) (provider.Provider, error) {
 	if s.dialect != nil {
 		d = *s.dialect
 	}
+	version := s.versionName(base.Path)
 	return &client{
-		info:     provider.Info{ID: s.id, APIVersion: s.versionName(base.Path)},
-		endpoint: d.locate(base, s.version), dialect: d,
-		key: s.key, organization: s.organization, http: provider.HashBodies(s.client),
+		info:     provider.Info{ID: s.id, APIVersion: version},
+		endpoint: d.locate(base, s.version), dialect: d.at(version),
+		key: s.key, organization: s.organization, http: provider.HashBodies(s.stationary()),
 	}, nil
+}
+
+// stationary returns the client, which does not follow redirections unless it was
+// told how to: they would take the prompt and the key to another place.
+func (s *settings) stationary() *http.Client {
+	c := *cmp.Or(s.client, http.DefaultClient)
+	if c.CheckRedirect == nil {
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &c
 }
 
 // versionName is what the log calls the version.

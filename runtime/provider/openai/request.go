@@ -67,7 +67,7 @@ func (c *client) encode(req *provider.Request) ([]byte, error) {
 		return nil, errors.New("this server has no top_k: leave Request.TopK nil")
 	}
 	chat := chatRequest{Model: req.Model, Stop: req.StopSequences, TopK: req.TopK, Stream: true}
-	if c.usageOnRequest() {
+	if !c.dialect.uncounted {
 		chat.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
 	var err error
