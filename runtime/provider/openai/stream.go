@@ -223,7 +223,7 @@ func (s *stream) choose(c choice) error {
 			return err
 		}
 	}
-	if c.FinishReason != "" && s.finish == "" {
+	if c.FinishReason != "" && s.finish == "" { // OpenRouter says it again beside the counts
 		s.finish = c.FinishReason
 		if err := s.calls.close(); err != nil {
 			return err

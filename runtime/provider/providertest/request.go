@@ -3,6 +3,7 @@ package providertest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -157,6 +158,9 @@ func (s *spy) note(req *http.Request) error {
 		fmt.Fprintf(&s.seen, "%s: %s\n", name, strings.Join(req.Header.Values(name), ", "))
 	}
 	s.seen.WriteByte('\n')
+	if req.Body == nil {
+		return errors.New("the request has no body")
+	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return err
