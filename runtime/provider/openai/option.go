@@ -117,6 +117,9 @@ func (s *settings) versionName(path string) string {
 
 func parseBase(base string) (*url.URL, error) {
 	u, err := url.Parse(base)
+	if parsing := new(url.Error); errors.As(err, &parsing) {
+		err = parsing.Err // without the URL, which may have a password in it
+	}
 	if err != nil {
 		return nil, fmt.Errorf("openai: the base URL: %w", err)
 	}

@@ -127,7 +127,7 @@ func TestNewRefuses(t *testing.T) {
 		{"no host", "https://host/v1", []openai.Option{openai.WithBaseURL("http:///v1")}},
 		{"a query", "https://host/v1", []openai.Option{openai.WithBaseURL("http://h/v1?a=b")}},
 		{"a password", "xxxxx", []openai.Option{openai.WithBaseURL("http://u:geheim@h/v1")}},
-		{"not a URL", "base URL", []openai.Option{openai.WithBaseURL("http://h:x")}},
+		{"not a URL", "base URL", []openai.Option{openai.WithBaseURL("http://u:geheim@h:x")}},
 		{"no id", "provider ID", []openai.Option{openai.Ollama(), openai.WithProviderID("")}},
 	} {
 		_, err := openai.New(tc.opts...)
