@@ -55,6 +55,10 @@ type ToolSchemaRef struct {
 	Description string `cbor:"description,omitempty"` // as the model was shown it
 	Schema      string `cbor:"schema,omitempty"`      // JSON
 
+	// Position is the tool's place among those that are shown to the model, from 1;
+	// zero if the model sees them sorted by name, as they are recorded.
+	Position uint32 `cbor:"position,omitempty"`
+
 	// Attempts is how often a call that fails is made at most; zero if no call is
 	// made again.
 	Attempts uint32 `cbor:"attempts,omitempty"`

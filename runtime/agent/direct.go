@@ -97,6 +97,14 @@ type ReplayOptions struct {
 	// OtherModule takes RunStarted from the recording and ignores fuel and
 	// peak memory: for asking whether another version of a tool does the same.
 	OtherModule bool
+
+	// Force lets a run be replayed by an agent of another provider or model: that
+	// identity, and nothing else, is taken from the recording.
+	Force bool
+
+	// Matched, unless it is nil, is told of each recorded event that the replay has
+	// arrived at and found the same.
+	Matched func(event.Event)
 }
 
 // Replay makes the run again with the recording in place of the world. The
@@ -111,7 +119,7 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	}
 	c, err := step.NewContext(step.Config{
 		Mode: step.ModeReplay, RunID: recorded[0].RunID, Recorded: recorded,
-		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule,
+		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule, Matched: o.Matched,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

@@ -99,6 +99,10 @@ func (m *Meter) Usage(u provider.Usage, usd float64) error {
 	return nil
 }
 
+// Abandoned ends a turn that has no answer. Its counts are dropped, because the log
+// does not have them.
+func (m *Meter) Abandoned() { m.turn = usage{} }
+
 // Answered ends a turn with what was recorded of it.
 func (m *Meter) Answered(p event.AssistantMessageCompleted) {
 	m.turn = usage{}

@@ -23,15 +23,28 @@ type Options struct {
 	// identity in RunStarted is not compared, nor are fuel and peak memory.
 	// Effects, result and outcome still are.
 	OtherModule bool
+
+	// Force lets an agent of another provider or model replay a run. Nothing but
+	// that identity is relaxed.
+	Force bool
+
+	// Matched, unless it is nil, is told of each recorded event that the replay has
+	// arrived at and found the same.
+	Matched func(event.Event)
+}
+
+func (o Options) agent() agent.ReplayOptions {
+	return agent.ReplayOptions{OtherModule: o.OtherModule, Force: o.Force, Matched: o.Matched}
 }
 
 // Verdict is what a replay found.
 type Verdict struct {
 	RunID      string
-	Events     int           // recorded
-	Open       bool          // the recording has no terminal event; it was followed to its end
-	Divergence *Divergence   // nil if the replay is the same run
-	Result     *agent.Result // of the replay; nil unless it came to its end
+	Events     int              // recorded
+	Open       bool             // the recording has no terminal event; it was followed to its end
+	Divergence *Divergence      // nil if the replay is the same run
+	Result     *agent.Result    // of the replay of a direct run; nil unless it came to its end
+	Agent      *agent.RunResult // of the replay of an agent's run; nil unless it came to its end
 }
 
 // Identical reports whether the replay is the same run, byte for byte, as far
@@ -51,56 +64,79 @@ func (e *UnsupportedError) Error() string {
 }
 
 // Run makes a recorded run again and compares. The events are those of one run,
-// in order.
+// in order. The run may be a direct one, or that of an agent, which is made of
+// what the log says of it ([agent.FromRecord]) and of the tools that resolve finds.
 //
 // A difference is in the verdict and not an error. Errors are: a
 // [*eventlog.CorruptError] if the events are not a valid run, an
-// [*UnsupportedError] for a run of another shape than a direct one, the error
-// of resolve, and the end of ctx.
+// [*UnsupportedError] for a run of a shape that nothing here writes, the error of
+// resolve, and the end of ctx.
 func Run(ctx context.Context, events []event.Event, resolve Resolver, o Options) (Verdict, error) {
 	report, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
 	if err != nil {
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
-	ref, err := directTool(events)
+	verdict := Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return Verdict{}, fmt.Errorf("replay: %w", err)
+	}
+	tools, err := resolveAll(ctx, verdict.RunID, started.ToolSchemas, resolve)
 	if err != nil {
 		return Verdict{}, err
 	}
-	t, err := resolve(ctx, ref)
-	if err != nil {
-		return Verdict{}, fmt.Errorf("replay: tool %q of run %q: %w", ref.Name, events[0].RunID, err)
+	if started.ModelID != "" {
+		verdict.Agent, err = agent.FromRecord(started, tools).Replay(ctx, events, o.agent())
+		return verdict.with(err)
 	}
-	verdict := Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}
-	verdict.Result, err = agent.Direct{Tool: t}.Replay(ctx, events, agent.ReplayOptions{OtherModule: o.OtherModule})
+	if err := direct(events, started); err != nil {
+		return Verdict{}, err
+	}
+	verdict.Result, err = agent.Direct{Tool: tools[0]}.Replay(ctx, events, o.agent())
+	return verdict.with(err)
+}
+
+// with completes a verdict with what the replay ended with.
+func (v Verdict) with(err error) (Verdict, error) {
 	var mismatch *step.MismatchError
 	switch {
 	case errors.As(err, &mismatch):
-		verdict.Divergence = newDivergence(verdict.RunID, mismatch)
+		v.Divergence = newDivergence(v.RunID, mismatch)
 	case err != nil && !errors.Is(err, step.ErrRecordingEnded):
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
-	return verdict, nil
+	return v, nil
 }
 
-// directTool returns the tool of a direct run, or an [*UnsupportedError].
-func directTool(events []event.Event) (event.ToolSchemaRef, error) {
-	unsupported := func(ev event.Event, reason string) (event.ToolSchemaRef, error) {
-		return event.ToolSchemaRef{}, &UnsupportedError{RunID: ev.RunID, Seq: ev.Seq, Reason: reason}
+// resolveAll finds the tools of a run.
+func resolveAll(ctx context.Context, runID string, refs []event.ToolSchemaRef, resolve Resolver) ([]tool.Tool, error) {
+	tools := make([]tool.Tool, len(refs))
+	for i, ref := range refs {
+		t, err := resolve(ctx, ref)
+		if err != nil {
+			return nil, fmt.Errorf("replay: tool %q of run %q: %w", ref.Name, runID, err)
+		}
+		tools[i] = t
+	}
+	return tools, nil
+}
+
+// direct returns an [*UnsupportedError] unless a run without a model is a direct
+// one.
+func direct(events []event.Event, started event.RunStarted) error {
+	unsupported := func(ev event.Event, reason string) error {
+		return &UnsupportedError{RunID: ev.RunID, Seq: ev.Seq, Reason: reason}
 	}
 	for _, ev := range events {
 		switch ev.Kind {
 		case event.KindTurnStarted:
-			return unsupported(ev, "a model took part in it; only direct runs of one tool can be replayed")
+			return unsupported(ev, "a model took part in it that RunStarted does not name")
 		case event.KindRunResumed:
-			return unsupported(ev, "it was resumed; only runs of one process can be replayed")
+			return unsupported(ev, "a direct run was resumed")
 		}
-	}
-	started, err := events[0].AsRunStarted()
-	if err != nil {
-		return event.ToolSchemaRef{}, fmt.Errorf("replay: %w", err)
 	}
 	if n := len(started.ToolSchemas); n != 1 {
 		return unsupported(events[0], fmt.Sprintf("it has %d tools; a direct run has one", n))
 	}
-	return started.ToolSchemas[0], nil
+	return nil
 }

@@ -70,6 +70,10 @@ type Config struct {
 	// Earlier, which must have passed [eventlog.Check]. Not used in live mode.
 	Recorded []event.Event
 
+	// Matched, unless it is nil, is told of each recorded event that the replay has
+	// arrived at and found the same, in that order.
+	Matched func(event.Event)
+
 	// IgnoreMeter makes a replay accept any fuel and peak memory, for replaying
 	// with a module or limits other than the recorded ones.
 	IgnoreMeter bool
@@ -111,9 +115,12 @@ type MetricsSink interface {
 // Observer watches a live run. Its methods are called by whoever does what they
 // tell of, by several goroutines at a time, and hold that up until they return.
 type Observer interface {
-	// Chunk tells of a piece of the model's answer. When an attempt fails, the
-	// pieces of the next one begin the answer anew.
+	// Chunk tells of a piece of the model's answer.
 	Chunk(turnID string, attempt int, chunk provider.StreamChunk)
+
+	// Again tells that the model will be asked again: the pieces that follow begin
+	// the answer anew.
+	Again(turnID string)
 
 	// ToolStarted tells that an attempt at a call is recorded and about to begin.
 	ToolStarted(call event.ToolCallScheduled)

@@ -54,7 +54,7 @@ func copyRecorded(payload, recorded any) {
 	case *event.RunStarted:
 		r := recorded.(*event.RunStarted)
 		p.StarlingVersion, p.AppVersion = r.StarlingVersion, r.AppVersion
-		copyAllowed(p.ToolSchemas, r.ToolSchemas)
+		CopyAllowed(p.ToolSchemas, r.ToolSchemas)
 	case *event.RunCompleted:
 		r := recorded.(*event.RunCompleted)
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
@@ -67,9 +67,9 @@ func copyRecorded(payload, recorded any) {
 	}
 }
 
-// copyAllowed copies what egress allowed to each tool. Whoever replays has no
+// CopyAllowed copies what egress allowed to each tool. Whoever replays has no
 // egress, and the decisions are recorded with the effects.
-func copyAllowed(tools, recorded []event.ToolSchemaRef) {
+func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 	for i := range min(len(tools), len(recorded)) {
 		if tools[i].Sandbox == nil || recorded[i].Sandbox == nil {
 			continue
@@ -98,24 +98,33 @@ func setRoot(payload any, leaves *chain.Tree) {
 // It returns the payload as the log has it. On replay take copies into the
 // payload what only the recording knows; what it then differs in is a mismatch.
 func record[T event.Payload](ctx context.Context, s *scope, payload T, take func(p *T, recorded T) error) (T, error) {
+	matched, err := recordLocked(ctx, s, &payload, take)
+	if matched != nil && err == nil && s.c.cfg.Matched != nil {
+		s.c.cfg.Matched(*matched)
+	}
+	return payload, err
+}
+
+// recordLocked is the part of record that holds mu. In a replay it returns the
+// recorded event.
+func recordLocked[T event.Payload](ctx context.Context, s *scope, payload *T, take func(p *T, recorded T) error) (matched *event.Event, err error) {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.blocked(s); err != nil {
-		return payload, err
+		return nil, err
 	}
-	var err error
 	if c.replaying() {
-		err = match(c.matcher, &payload, take)
+		matched, err = match(c.matcher, payload, take)
 	} else {
-		setRoot(&payload, &c.leaves)
-		err = c.write(ctx, payload.EventKind(), payload)
+		setRoot(payload, &c.leaves)
+		err = c.write(ctx, (*payload).EventKind(), *payload)
 	}
 	if err != nil {
-		return payload, c.stopped(err)
+		return nil, c.stopped(err)
 	}
-	c.count(s.attempt, &payload)
-	return payload, nil
+	c.count(s.attempt, payload)
+	return matched, nil
 }
 
 // write appends an event to the log. The caller holds mu.

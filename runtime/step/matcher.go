@@ -212,28 +212,28 @@ func (m *matcher) outcomeSeq(call string) uint64 {
 	return never
 }
 
-// match compares what the replay did with the next event of its stream and
-// completes payload with what take copies from there.
-func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) error) error {
+// match compares what the replay did with the next event of its stream, which it
+// returns, and completes payload with what take copies from there.
+func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) error) (*event.Event, error) {
 	ev, err := m.claim(streamOf(*payload), (*payload).EventKind(), describe(*payload))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	recorded, err := event.Decode[T](*ev)
 	if err != nil {
-		return unreadable(ev, err)
+		return nil, unreadable(ev, err)
 	}
 	unusable := take(payload, recorded)
 	got, err := event.EncodePayload(*payload)
 	switch {
 	case err != nil:
-		return unreadable(ev, err)
+		return nil, unreadable(ev, err)
 	case !bytes.Equal(got, ev.Payload):
-		return different(ev, got) // which may be why it is unusable
+		return nil, different(ev, got) // which may be why it is unusable
 	case unusable != nil:
-		return unreadable(ev, unusable)
+		return nil, unreadable(ev, unusable)
 	}
-	return nil
+	return ev, nil
 }
 
 // unreadable is the mismatch of a recorded event from which the replay cannot

@@ -98,10 +98,12 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 		case err == nil:
 			return t.answered(ctx, a)
 		case errors.As(err, &exceeded):
+			t.abandon()
 			return nil, t.trip(ctx, exceeded, event.BudgetExceeded{
 				TurnID: t.id, PartialText: a.partial(), PartialTokens: a.usage.OutputTokens,
 			})
 		}
+		t.abandon()
 		failure := t.failure(ctx, attempt, a, err)
 		if err := t.recordFailure(ctx, failure); err != nil {
 			return nil, err
@@ -111,6 +113,13 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 		}
 		t.wait(ctx, failure)
 	}
+}
+
+// abandon drops what the budget has counted of an answer that did not come.
+func (t *turn) abandon() {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	t.c.meter.Abandoned()
 }
 
 // stream makes one attempt. What has come of the answer is returned with an error
@@ -306,6 +315,9 @@ func (t *turn) recordFailure(ctx context.Context, f event.ModelFailure) error {
 
 // wait waits before another attempt, no longer than ctx lasts.
 func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
+	if o := t.c.cfg.Observer; o != nil {
+		o.Again(t.id)
+	}
 	wait := time.Duration(f.WaitMs) * time.Millisecond
 	t.c.logger.LogAttrs(ctx, slog.LevelWarn, "the model will be asked again",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))

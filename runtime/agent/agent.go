@@ -1,0 +1,320 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Agent lets a model work with tools until it answers. Provider, Log and
+// Config.Model are required. It keeps nothing of a run: two of the same
+// configuration, in whatever processes, can take turns on the runs of one log. It
+// is safe for concurrent use.
+type Agent struct {
+	// Provider is the model's. A replay asks it nothing but its Info.
+	Provider provider.Provider
+
+	// Tools are offered to the model, in this order. Names are unique.
+	Tools []tool.Tool
+
+	// Log receives the events of live runs.
+	Log eventlog.EventLog
+
+	// Config says what the model is told and how the run goes.
+	Config Config
+
+	// Budget bounds what one run may spend. The zero value bounds nothing.
+	Budget budget.Limits
+
+	// Namespace goes before the ids of runs, with a slash. Empty by default; it
+	// must not contain a slash itself.
+	Namespace string
+
+	// Metrics and Tracer watch live runs. Nil for neither.
+	Metrics *observe.Metrics
+	Tracer  *observe.Tracer
+}
+
+// Config is what the runs of an [Agent] have in common.
+type Config struct {
+	Model        string
+	SystemPrompt string
+
+	// Params are options of the one provider, a CBOR map ([canon.Marshal]) or nil.
+	Params canon.Raw
+
+	// Request fields that every provider knows, see [provider.Request].
+	ToolChoice      string
+	StopSequences   []string
+	TopK            *int
+	MaxOutputTokens int
+
+	// MaxTurns ends the run as failed when the model wants to go on after so many
+	// turns. Zero means no bound.
+	MaxTurns int
+
+	// ModelAttempts bounds the attempts at a turn whose request fails in a way
+	// that may pass. Zero means 3.
+	ModelAttempts int
+
+	// Retries says which tools are called again when they fail, by name. A tool
+	// that is not in it is called once.
+	Retries map[string]tool.RetryConfig
+
+	// MaxParallelTools bounds the calls that run at a time. Zero means
+	// [step.DefaultMaxParallelTools].
+	MaxParallelTools int
+
+	// Prices take the place of the process's price table, see step.Config.
+	Prices *budget.Prices
+
+	// RequireRawResponseHash refuses answers of which the provider does not say
+	// what it had received.
+	RequireRawResponseHash bool
+
+	// AppVersion is the version of the program around this library. It is
+	// recorded for the reader.
+	AppVersion string
+
+	// EmitTimeout bounds each write of an event. Zero means no bound.
+	EmitTimeout time.Duration
+
+	// SkipSchemaCheck leaves out the look at the layout of the log.
+	SkipSchemaCheck bool
+
+	// Logger is told when runs begin, end and retry. Nil discards.
+	Logger *slog.Logger
+
+	// ClockFn reads the wall clock; nil means time.Now. It must be safe for
+	// concurrent use.
+	ClockFn func() time.Time
+}
+
+// defaultModelAttempts is what Config.ModelAttempts means by zero.
+const defaultModelAttempts = 3
+
+// Errors of an agent that cannot run.
+var (
+	errNoProvider = errors.New("starling: Agent.Provider is nil")
+	errNoLog      = errors.New("starling: Agent.Log is nil")
+	errNoModel    = errors.New("starling: Agent.Config.Model is empty")
+)
+
+// Validate returns what is wrong with the agent, or nil. A replay needs no Log.
+func (a *Agent) Validate() error {
+	switch {
+	case a.Provider == nil:
+		return errNoProvider
+	case a.Log == nil:
+		return errNoLog
+	}
+	return a.validate()
+}
+
+func (a *Agent) validate() error {
+	switch {
+	case a.Provider == nil:
+		return errNoProvider
+	case a.Config.Model == "":
+		return errNoModel
+	case strings.Contains(a.Namespace, "/"):
+		return fmt.Errorf("starling: Agent.Namespace %q contains a slash", a.Namespace)
+	case a.Config.MaxTurns < 0:
+		return fmt.Errorf("starling: Agent.Config.MaxTurns is %d, want 0 or more", a.Config.MaxTurns)
+	case !utf8.ValidString(a.Config.SystemPrompt):
+		return errors.New("starling: Agent.Config.SystemPrompt is not UTF-8")
+	}
+	return errors.Join(a.Budget.Validate(), a.validateTools())
+}
+
+func (a *Agent) validateTools() error {
+	seen := map[string]bool{}
+	for _, t := range a.Tools {
+		switch {
+		case t == nil:
+			return errors.New("starling: one of Agent.Tools is nil")
+		case t.Name() == "":
+			return errors.New("starling: one of Agent.Tools has no name")
+		case seen[t.Name()]:
+			return fmt.Errorf("starling: two of Agent.Tools are called %q", t.Name())
+		}
+		seen[t.Name()] = true
+	}
+	for name, retry := range a.Config.Retries {
+		if err := retry.Check(); err != nil {
+			return fmt.Errorf("starling: Agent.Config.Retries[%q]: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// started is the first event of a run.
+func (a *Agent) started(goal string) event.RunStarted {
+	info := a.Provider.Info()
+	refs := a.toolRefs()
+	started := event.RunStarted{
+		SchemaVersion: event.SchemaVersion, Goal: goal,
+		ProviderID: info.ID, ModelID: a.Config.Model, APIVersion: info.APIVersion,
+		Params: a.Config.Params, SystemPrompt: a.Config.SystemPrompt,
+		ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
+		Budget: a.Budget.Event(), MaxTurns: uint32(a.Config.MaxTurns), Request: a.Config.requestOptions(),
+		StarlingVersion: version(), AppVersion: a.Config.AppVersion,
+	}
+	if len(started.Params) > 0 {
+		started.ParamsHash = hashOf(started.Params)
+	}
+	if started.SystemPrompt != "" {
+		started.SystemPromptHash = hashOf([]byte(started.SystemPrompt))
+	}
+	return started
+}
+
+// toolRefs identifies the tools, sorted by name, and says in which order the model
+// sees them.
+func (a *Agent) toolRefs() []event.ToolSchemaRef {
+	byName := func(x, y event.ToolSchemaRef) int { return strings.Compare(x.Name, y.Name) }
+	refs := make([]event.ToolSchemaRef, len(a.Tools))
+	for i, t := range a.Tools {
+		refs[i] = a.toolRef(t)
+	}
+	if slices.IsSortedFunc(refs, byName) {
+		return refs
+	}
+	for i := range refs {
+		refs[i].Position = uint32(i + 1)
+	}
+	slices.SortFunc(refs, byName)
+	return refs
+}
+
+// inOrder returns the agent with its tools in the order in which a run was
+// recorded: that in which a program lists them means nothing.
+func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
+	place := map[string]int{}
+	for i, ref := range recorded {
+		place[ref.Name] = i + 1
+		if ref.Position > 0 {
+			place[ref.Name] = int(ref.Position)
+		}
+	}
+	ordered := *a
+	ordered.Tools = slices.Clone(a.Tools)
+	slices.SortStableFunc(ordered.Tools, func(x, y tool.Tool) int { return cmp.Compare(place[x.Name()], place[y.Name()]) })
+	return &ordered
+}
+
+func hashOf(b []byte) []byte {
+	h := chain.Sum(b)
+	return h[:]
+}
+
+// sourced is a tool that a program can find again by a name, see
+// [event.ToolSchemaRef].
+type sourced interface{ Source() string }
+
+// toolRef identifies a tool in RunStarted. Of one whose code belongs to the
+// program it says what the seed runtime says.
+func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
+	ref := ToolRef(t)
+	if s, ok := t.(sourced); ok && ref.Sandbox == nil {
+		ref.Source, ref.Description, ref.Schema = s.Source(), t.Description(), string(t.Schema())
+	}
+	if ref.Sandbox == nil {
+		ref.DescriptionHash = nil // the prompt's hash covers the description
+	}
+	if retry, ok := a.Config.Retries[t.Name()]; ok {
+		ref.Attempts = uint32(retry.Attempts())
+	}
+	return ref
+}
+
+// requestOptions returns what is recorded of the request, nil if nothing is set.
+func (c *Config) requestOptions() *event.RequestOptions {
+	o := event.RequestOptions{ToolChoice: c.ToolChoice, StopSequences: c.StopSequences, MaxOutputTokens: int64(c.MaxOutputTokens)}
+	if c.TopK != nil {
+		k := int64(*c.TopK)
+		o.TopK = &k
+	}
+	if o.ToolChoice == "" && len(o.StopSequences) == 0 && o.TopK == nil && o.MaxOutputTokens == 0 {
+		return nil
+	}
+	return &o
+}
+
+// request is what the model is asked next.
+func (a *Agent) request(messages []provider.Message) *provider.Request {
+	req := &provider.Request{
+		Model: a.Config.Model, SystemPrompt: a.Config.SystemPrompt, Messages: messages,
+		ToolChoice: a.Config.ToolChoice, StopSequences: a.Config.StopSequences,
+		TopK: a.Config.TopK, MaxOutputTokens: a.Config.MaxOutputTokens, Params: a.Config.Params,
+	}
+	for _, t := range a.Tools {
+		req.Tools = append(req.Tools, provider.ToolDefinition{Name: t.Name(), Description: t.Description(), Schema: t.Schema()})
+	}
+	return req
+}
+
+// stepConfig is what live runs and replays have in common.
+func (a *Agent) stepConfig(runID string) step.Config {
+	attempts := a.Config.ModelAttempts
+	if attempts == 0 {
+		attempts = defaultModelAttempts
+	}
+	return step.Config{
+		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: attempts,
+		RequireRawResponseHash: a.Config.RequireRawResponseHash, Budget: a.Budget, Prices: a.Config.Prices,
+		MaxParallelTools: a.Config.MaxParallelTools, Logger: a.Config.Logger,
+	}
+}
+
+// live completes the configuration of a live run.
+func (a *Agent) live(c step.Config, o step.Observer) step.Config {
+	c.Log, c.ClockFn, c.EmitTimeout, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, o
+	if a.Metrics != nil {
+		c.Metrics = a.Metrics
+	}
+	if a.Tracer != nil {
+		c.Provider = traced{a.Provider, a.Tracer}
+		c.Tools = step.NewRegistry(a.tracedTools()...)
+	}
+	return c
+}
+
+// newRunID mints the id of a run.
+func (a *Agent) newRunID() string {
+	if a.Namespace == "" {
+		return event.NewID()
+	}
+	return a.Namespace + "/" + event.NewID()
+}
+
+func (a *Agent) clock() time.Time {
+	if a.Config.ClockFn == nil {
+		return time.Now()
+	}
+	return a.Config.ClockFn()
+}
+
+// preflight refuses a log that this program cannot write to.
+func (a *Agent) preflight(ctx context.Context) error {
+	if a.Config.SkipSchemaCheck {
+		return nil
+	}
+	return eventlog.Preflight(ctx, a.Log)
+}

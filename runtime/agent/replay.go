@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// ErrProviderModelMismatch: a run is to be replayed by an agent of another provider
+// or model.
+var ErrProviderModelMismatch = errors.New("starling: provider or model mismatch")
+
+// Replay makes a run again with the recording in place of the world: of the model,
+// the clock and whatever the tools asked. Log, Metrics and Tracer are not used. A
+// run that was resumed is followed through all of its processes.
+//
+// The error is a *[step.MismatchError] if the run is not the recorded one,
+// [ErrProviderModelMismatch] if it was recorded with another model and o.Force is
+// not set, and [step.ErrRecordingEnded] if the recording ended first and the run
+// was the same until then. How the run itself ended is in the result alone.
+func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*RunResult, error) {
+	if len(recorded) == 0 {
+		return nil, errors.New("starling: nothing is recorded")
+	}
+	if err := a.validate(); err != nil {
+		return nil, err
+	}
+	started, err := recorded[0].AsRunStarted()
+	if err != nil {
+		return nil, err
+	}
+	if a, err = a.as(started, o); err != nil {
+		return nil, err
+	}
+	var result *RunResult
+	err = step.ErrRecordingEnded
+	for _, s := range sessions(recorded) {
+		if !errors.Is(err, step.ErrRecordingEnded) {
+			return result, err
+		}
+		if result, err = a.replaySession(ctx, recorded[:s.from], recorded[s.from:s.to], o); err != nil && result != nil {
+			return result, err
+		}
+	}
+	return result, err
+}
+
+// as returns the agent for the replay of a run: with the recorded order of tools,
+// and with the identity of
+// the recorded provider if that is not to be compared.
+func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
+	a = a.inOrder(started.ToolSchemas)
+	info := a.Provider.Info()
+	if info.ID == started.ProviderID && info.APIVersion == started.APIVersion && a.Config.Model == started.ModelID {
+		return a, nil
+	}
+	if !o.Force {
+		return nil, fmt.Errorf("%w: recorded with %s %s %s, replayed by %s %s %s", ErrProviderModelMismatch,
+			started.ProviderID, started.APIVersion, started.ModelID, info.ID, info.APIVersion, a.Config.Model)
+	}
+	forced := *a
+	forced.Provider = nobody{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}}
+	forced.Config.Model = started.ModelID
+	return &forced, nil
+}
+
+// session is the part of a run that one process made.
+type session struct{ from, to int }
+
+func sessions(recorded []event.Event) []session {
+	all := []session{{0, len(recorded)}}
+	for i, ev := range recorded {
+		if ev.Kind == event.KindRunResumed {
+			all[len(all)-1].to = i
+			all = append(all, session{i, len(recorded)})
+		}
+	}
+	return all
+}
+
+// replaySession follows the recording through one process.
+func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Event, o ReplayOptions) (*RunResult, error) {
+	cfg := a.stepConfig(recorded[0].RunID)
+	cfg.Mode, cfg.Earlier, cfg.Recorded = step.ModeReplay, earlier, recorded
+	cfg.IgnoreMeter, cfg.Matched = o.OtherModule, o.Matched
+	c, err := step.NewContext(cfg)
+	if err != nil {
+		return nil, err
+	}
+	open, err := a.reopen(c, earlier, recorded[0], o)
+	if err != nil {
+		return nil, err
+	}
+	result, err := a.drive(step.WithContext(ctx, c), c, open, time.Time{})
+	if wrong := c.Finish(); wrong != nil {
+		return result, wrong
+	}
+	if result != nil {
+		return result, nil // how the run ended is no matter of the replay
+	}
+	return nil, err
+}
+
+// reopen returns what begins the session again.
+func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event, o ReplayOptions) (func(context.Context) (*conversation, error), error) {
+	if len(earlier) == 0 {
+		recorded, err := first.AsRunStarted()
+		if err != nil {
+			return nil, err
+		}
+		started := a.started(recorded.Goal)
+		if o.OtherModule {
+			started = recorded
+		}
+		return func(ctx context.Context) (*conversation, error) {
+			return fresh(recorded.Goal), step.Emit(ctx, c, event.KindRunStarted, started)
+		}, nil
+	}
+	seam, err := first.AsRunResumed()
+	if err != nil {
+		return nil, err
+	}
+	r := resumption{earlier: earlier, message: seam.ExtraMessage, reissue: seam.ReissueTools}
+	talk, err := r.conversation()
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*conversation, error) { return talk, r.open(ctx, c, talk) }, nil
+}
+
+// nobody is a provider that has a name and is never asked.
+type nobody struct{ info provider.Info }
+
+// Info implements [provider.Provider].
+func (n nobody) Info() provider.Info { return n.info }
+
+// Stream implements [provider.Provider].
+func (n nobody) Stream(context.Context, *provider.Request) (provider.EventStream, error) {
+	return nil, errors.New("starling: this provider exists to be replayed")
+}
+
+// FromRecord returns the agent that a run was recorded with, as far as the log says
+// it: for a replay, which asks no provider. The tools are to be found by whoever
+// knows them, in any order.
+func FromRecord(started event.RunStarted, tools []tool.Tool) *Agent {
+	a := &Agent{
+		Provider: nobody{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}},
+		Tools:    tools,
+		Budget:   budget.FromEvent(started.Budget),
+		Config: Config{
+			Model: started.ModelID, SystemPrompt: started.SystemPrompt,
+			MaxTurns: int(started.MaxTurns), AppVersion: started.AppVersion,
+			Retries: map[string]tool.RetryConfig{},
+		},
+	}
+	if len(started.ParamsHash) > 0 {
+		a.Config.Params = started.Params
+	}
+	if o := started.Request; o != nil {
+		a.Config.ToolChoice, a.Config.StopSequences, a.Config.MaxOutputTokens = o.ToolChoice, o.StopSequences, int(o.MaxOutputTokens)
+		if o.TopK != nil {
+			k := int(*o.TopK)
+			a.Config.TopK = &k
+		}
+	}
+	for _, ref := range started.ToolSchemas {
+		if ref.Attempts > 0 {
+			a.Config.Retries[ref.Name] = tool.RetryConfig{MaxAttempts: int(ref.Attempts)}
+		}
+	}
+	return a
+}

@@ -1,0 +1,300 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// ErrMaxTurns is the error of a run whose model wanted to go on after its last
+// turn.
+var ErrMaxTurns = errors.New("starling: max turns exceeded")
+
+// RunResult is a run that came to its end, in whatever way. All of it is in the
+// log.
+type RunResult struct {
+	RunID         string
+	FinalText     string // the model's answer; empty unless the run completed
+	TurnCount     int
+	ToolCallCount int // without further attempts
+	TotalCostUSD  float64
+	InputTokens   int64
+	OutputTokens  int64
+	Duration      time.Duration // a replay gives the recorded one, in whole milliseconds
+	TerminalKind  event.Kind    // RunCompleted, RunFailed or RunCancelled
+	Error         string        // why the run did not complete, or empty
+	ErrorType     string        // of RunFailed: an Error constant of package event
+	MerkleRoot    []byte        // of the terminal event
+	Events        uint64        // of the run, the terminal event included
+	CacheStats    CacheStats
+	Meter         event.Meter // what sandboxed tools consumed
+	Effects       int         // crossings of the boundary
+	BytesIn       int         // of encoded values that effects returned
+	BytesOut      int         // of the requests that effects sent
+}
+
+// CacheStats is what the provider's prompt cache did.
+type CacheStats struct {
+	Hits         int // answers that read from the cache
+	Misses       int // answers that did not
+	ReadTokens   int64
+	CreateTokens int64
+}
+
+// Run makes a run under a fresh id. See [Agent.RunWithID].
+func (a *Agent) Run(ctx context.Context, goal string) (*RunResult, error) {
+	return a.RunWithID(ctx, a.newRunID(), goal)
+}
+
+// RunWithID makes one run: the model is told the goal, calls tools as it likes,
+// and answers.
+//
+// Whenever a run came to its end the result is not nil and all of its events are
+// durable. The error is nil if the run completed. Otherwise it says why not:
+// [step.ErrBudgetExceeded], [ErrMaxTurns], a [*step.ModelError], or the error of ctx
+// if that ended. That a tool fails ends no run: the model is told. Without a
+// result the run was not begun, or it stays open because the host could not do
+// its part, and [Agent.Resume] can take it up.
+func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*RunResult, error) {
+	return a.run(ctx, runID, goal, nil)
+}
+
+func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*RunResult, error) {
+	if err := a.Validate(); err != nil {
+		return nil, err
+	}
+	if !utf8.ValidString(goal) {
+		return nil, errors.New("starling: the goal is not UTF-8")
+	}
+	if err := a.preflight(ctx); err != nil {
+		return nil, err
+	}
+	c, err := step.NewContext(a.live(a.stepConfig(runID), o))
+	if err != nil {
+		return nil, err
+	}
+	a.Metrics.RunStarted()
+	return a.conduct(ctx, c, func(ctx context.Context) (*conversation, error) {
+		return fresh(goal), step.Emit(ctx, c, event.KindRunStarted, a.started(goal))
+	})
+}
+
+// conduct makes a live run from its opening to its end.
+func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*RunResult, error) {
+	log := observe.NewRunLog(a.Config.Logger, c.RunID())
+	info := a.Provider.Info()
+	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
+	ctx, cancel := a.bounded(ctx, c)
+	defer cancel()
+	began := a.clock()
+	log.Started(ctx, a.Config.Model)
+	result, err := a.drive(step.WithContext(ctx, c), c, open, began)
+	if result != nil {
+		if lost := a.Log.Sync(context.WithoutCancel(ctx), c.RunID()); lost != nil {
+			result, err = nil, fmt.Errorf("starling: make run %s durable: %w", c.RunID(), lost)
+		}
+	}
+	a.report(ctx, log, c, result, err, endSpan, max(a.clock().Sub(began), 0))
+	return result, err
+}
+
+// bounded ends the context when the run's time is spent.
+func (a *Agent) bounded(ctx context.Context, c *step.Context) (context.Context, context.CancelFunc) {
+	left, ok := c.TimeLeft()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, left, step.ErrWallClock)
+}
+
+// report tells whoever watches how the run ended.
+func (a *Agent) report(ctx context.Context, log observe.RunLog, c *step.Context, r *RunResult, err error, endSpan func(observe.RunEnd), took time.Duration) {
+	end := observe.RunEnd{}
+	if r != nil {
+		end = observe.RunEnd{
+			Terminal: r.TerminalKind, ErrorType: r.ErrorType,
+			InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostUSD: r.TotalCostUSD,
+		}
+	}
+	endSpan(end)
+	a.Metrics.RunEnded(end.Terminal, end.ErrorType, took)
+	log.Ended(ctx, end.Terminal, end.ErrorType, took, c.Spent())
+	if r == nil && err != nil {
+		c.Logger().ErrorContext(ctx, "the run stays open", "run_id", c.RunID(), "error", err)
+	}
+}
+
+// drive is the run, live and in a replay: open it, let the model work, end it.
+func (a *Agent) drive(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error), began time.Time) (*RunResult, error) {
+	talk, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = a.work(ctx, c, talk)
+	result := &RunResult{RunID: c.RunID()}
+	if !result.classify(err, talk) {
+		return nil, err
+	}
+	result.Duration = time.Duration(step.ReplayDurationMs(ctx, 0)) * time.Millisecond
+	if !began.IsZero() {
+		result.Duration = max(a.clock().Sub(began), 0)
+	}
+	if end := result.end(ctx, c); end != nil {
+		return nil, end
+	}
+	result.complete(c, talk)
+	return result, err
+}
+
+// work lets the model take turns until it answers.
+func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) error {
+	if err := a.callPending(ctx, talk); err != nil {
+		return err
+	}
+	for {
+		if err := step.Checkpoint(ctx); err != nil {
+			return err
+		}
+		if most := a.Config.MaxTurns; most > 0 && c.Totals().Turns >= most {
+			return ErrMaxTurns
+		}
+		done, err := a.turn(ctx, talk)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// turn is one exchange with the model, and the calls that it asks for. It reports
+// whether the model has answered.
+func (a *Agent) turn(ctx context.Context, talk *conversation) (done bool, err error) {
+	resp, err := step.LLMCall(ctx, a.request(talk.messages))
+	if err != nil {
+		return false, a.unanswered(ctx, err)
+	}
+	talk.heard(resp)
+	if len(resp.ToolUses) == 0 {
+		return true, nil
+	}
+	return false, a.callPending(ctx, talk)
+}
+
+// unanswered returns why a turn has no answer: that of the world, if it ended the
+// run meanwhile.
+func (a *Agent) unanswered(ctx context.Context, err error) error {
+	var failed *step.ModelError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	if ended := step.Checkpoint(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// callPending makes the calls that the model has asked for and that have no
+// outcome yet.
+func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
+	if len(talk.pending) == 0 {
+		return nil
+	}
+	calls := make([]step.ToolCall, len(talk.pending))
+	for i, p := range talk.pending {
+		calls[i] = a.call(talk.turnID, p)
+	}
+	results, err := step.CallTools(ctx, calls)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		talk.pending[i].use.settle(r.Result, r.Err)
+	}
+	talk.settled()
+	return nil
+}
+
+// call asks for what the model has planned.
+func (a *Agent) call(turnID string, p pending) step.ToolCall {
+	call := step.ToolCall{CallID: p.use.CallID, TurnID: turnID, Name: p.use.Name, Args: p.use.Args}
+	if p.again {
+		call.CallID, call.IdempKey = "", p.use.CallID
+	}
+	if retry, ok := a.Config.Retries[p.use.Name]; ok {
+		call.Retry = &retry
+	}
+	if len(p.use.Args) == 0 || p.use.Args[0] != '{' {
+		call.Refuse = errNoObject
+	}
+	return call
+}
+
+// errNoObject is what the model is told that wrote broken arguments.
+var errNoObject = errors.New("the arguments are not a JSON object")
+
+// classify decides from the error of the work how the run ends. It is false if
+// the run does not end: then it stays open.
+func (r *RunResult) classify(err error, talk *conversation) bool {
+	var failed *step.ModelError
+	switch {
+	case err == nil:
+		r.TerminalKind, r.FinalText = event.KindRunCompleted, talk.final
+		return true
+	case errors.Is(err, step.ErrBudgetExceeded):
+		r.Error, r.ErrorType = step.ErrBudgetExceeded.Error(), event.ErrorBudget
+	case errors.Is(err, ErrMaxTurns):
+		r.Error, r.ErrorType = ErrMaxTurns.Error(), event.ErrorMaxTurns
+	case errors.As(err, &failed):
+		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
+	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
+		r.TerminalKind, r.Error = event.KindRunCancelled, err.Error()
+		return true
+	default:
+		return false
+	}
+	r.TerminalKind = event.KindRunFailed
+	return true
+}
+
+// end records the terminal event.
+func (r *RunResult) end(ctx context.Context, c *step.Context) error {
+	totals, spent, ms := c.Totals(), c.Spent(), r.Duration.Milliseconds()
+	switch r.TerminalKind {
+	case event.KindRunCompleted:
+		return step.Emit(ctx, c, r.TerminalKind, event.RunCompleted{
+			FinalText: r.FinalText, TurnCount: uint32(totals.Turns), ToolCallCount: uint32(totals.ToolCalls),
+			TotalCostUSD: spent.USD, TotalInputTokens: spent.InputTokens, TotalOutputTokens: spent.OutputTokens, DurationMs: ms,
+		})
+	case event.KindRunCancelled:
+		return step.Emit(ctx, c, r.TerminalKind, event.RunCancelled{Reason: r.Error, DurationMs: ms})
+	default:
+		return step.Emit(ctx, c, r.TerminalKind, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
+	}
+}
+
+// complete fills in what the run has come to.
+func (r *RunResult) complete(c *step.Context, talk *conversation) {
+	totals, spent := c.Totals(), c.Spent()
+	r.TurnCount, r.ToolCallCount = totals.Turns, totals.ToolCalls
+	r.TotalCostUSD, r.InputTokens, r.OutputTokens = spent.USD, spent.InputTokens, spent.OutputTokens
+	r.MerkleRoot, r.Events, r.Meter = totals.MerkleRoot, totals.Events, totals.Meter
+	r.Effects, r.BytesIn, r.BytesOut = totals.Effects, totals.BytesIn, totals.BytesOut
+	r.CacheStats = talk.cache
+}
+
+// add counts one answer.
+func (s *CacheStats) add(u provider.Usage) {
+	if u.CacheReadTokens > 0 {
+		s.Hits++
+	} else {
+		s.Misses++
+	}
+	s.ReadTokens += u.CacheReadTokens
+	s.CreateTokens += u.CacheCreateTokens
+}

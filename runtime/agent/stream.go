@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// AgentEvent is something that a run does while it does it: a [TextDelta],
+// [ReasoningDelta], [Restarted], [ToolCallStarted], [ToolCallEnded] or [Done].
+type AgentEvent interface{ agentEvent() }
+
+// TextDelta is a piece of the model's answer.
+type TextDelta struct {
+	TurnID string
+	Text   string
+}
+
+// ReasoningDelta is a piece of what the model thinks before it answers.
+type ReasoningDelta struct {
+	TurnID string
+	Text   string
+}
+
+// Restarted says that a turn is taken again: what has come of its answer is void.
+type Restarted struct{ TurnID string }
+
+// ToolCallStarted is an attempt at a call that is about to begin.
+type ToolCallStarted struct {
+	TurnID, CallID, Tool string
+	Attempt              int             // from 1
+	Args                 json.RawMessage // canonical
+}
+
+// ToolCallEnded is the outcome of an attempt.
+type ToolCallEnded struct {
+	TurnID, CallID, Tool string
+	Attempt              int
+	Result               json.RawMessage // canonical; nil on failure
+	Err                  error           // a *step.CallError, or nil
+}
+
+// Done is the last event of every stream.
+type Done struct {
+	Result *RunResult // nil if the run stays open
+	Err    error      // as [Agent.RunWithID] returns it
+}
+
+func (TextDelta) agentEvent()       {}
+func (ReasoningDelta) agentEvent()  {}
+func (Restarted) agentEvent()       {}
+func (ToolCallStarted) agentEvent() {}
+func (ToolCallEnded) agentEvent()   {}
+func (Done) agentEvent()            {}
+
+// RunStream begins a run and returns its id and what it does. The channel is closed
+// after one [Done]. The run goes at the reader's pace; when ctx ends, what nobody
+// reads is dropped, but for Done, which is kept.
+func (a *Agent) RunStream(ctx context.Context, goal string) (string, <-chan AgentEvent, error) {
+	if err := a.Validate(); err != nil {
+		return "", nil, err
+	}
+	runID := a.newRunID()
+	return runID, watch(ctx, func(o step.Observer) (*RunResult, error) { return a.run(ctx, runID, goal, o) }), nil
+}
+
+// ResumeStream is [Agent.ResumeWith], watched.
+func (a *Agent) ResumeStream(ctx context.Context, runID, message string, opts ...ResumeOption) (<-chan AgentEvent, error) {
+	if err := a.Validate(); err != nil {
+		return nil, err
+	}
+	r := resumption{message: message, reissue: true}
+	for _, o := range opts {
+		o(&r)
+	}
+	return watch(ctx, func(o step.Observer) (*RunResult, error) { return a.resume(ctx, runID, r, o) }), nil
+}
+
+// watch makes a run that tells what it does.
+func watch(ctx context.Context, run func(step.Observer) (*RunResult, error)) <-chan AgentEvent {
+	w := &watcher{ctx: ctx, events: make(chan AgentEvent)}
+	out := make(chan AgentEvent, 1) // so that Done needs no reader
+	done := make(chan Done, 1)
+	go func() {
+		result, err := run(w)
+		done <- Done{result, err}
+	}()
+	go w.forward(out, done)
+	return out
+}
+
+// watcher is the observer of a run. Its events go through a channel of their own,
+// so that nobody writes to one that is closed.
+type watcher struct {
+	ctx    context.Context
+	events chan AgentEvent
+}
+
+// forward hands on what the run does, until it is done.
+func (w *watcher) forward(out chan AgentEvent, done <-chan Done) {
+	defer close(out)
+	for {
+		select {
+		case ev := <-w.events:
+			select {
+			case out <- ev:
+			case <-w.ctx.Done():
+			}
+		case d := <-done:
+			w.last(out, d)
+			return
+		}
+	}
+}
+
+// last hands on Done. A reader that has gone away is not waited for: Done takes the
+// place of what is in the buffer.
+func (w *watcher) last(out chan AgentEvent, d Done) {
+	select {
+	case out <- d:
+		return
+	case <-w.ctx.Done():
+	}
+	select {
+	case <-out:
+	default:
+	}
+	out <- d // nobody else writes
+}
+
+func (w *watcher) send(ev AgentEvent) {
+	select {
+	case w.events <- ev:
+	case <-w.ctx.Done():
+	}
+}
+
+// Chunk implements [step.Observer].
+func (w *watcher) Chunk(turnID string, attempt int, chunk provider.StreamChunk) {
+	switch chunk.Kind {
+	case provider.ChunkText:
+		w.send(TextDelta{turnID, chunk.Text})
+	case provider.ChunkReasoning:
+		w.send(ReasoningDelta{turnID, chunk.Text})
+	}
+}
+
+// Again implements [step.Observer].
+func (w *watcher) Again(turnID string) { w.send(Restarted{turnID}) }
+
+// ToolStarted implements [step.Observer].
+func (w *watcher) ToolStarted(call event.ToolCallScheduled) {
+	args, _ := canon.ToJSON(call.Args) // which were made of JSON
+	w.send(ToolCallStarted{call.TurnID, call.CallID, call.ToolName, int(call.Attempt), args})
+}
+
+// ToolEnded implements [step.Observer].
+func (w *watcher) ToolEnded(call event.ToolCallScheduled, result json.RawMessage, err *step.CallError) {
+	ended := ToolCallEnded{call.TurnID, call.CallID, call.ToolName, int(call.Attempt), result, nil}
+	if err != nil {
+		ended.Err = err
+	}
+	w.send(ended)
+}
+
+// Stream begins a run and returns its id and its events as the log has them, from
+// the first to the terminal one. The channel is closed after that, when ctx ends,
+// and when the run stays open.
+func (a *Agent) Stream(ctx context.Context, goal string) (string, <-chan event.Event, error) {
+	if err := a.Validate(); err != nil {
+		return "", nil, err
+	}
+	runID := a.newRunID()
+	follow, stop := context.WithCancel(ctx)
+	events, err := a.Log.Stream(follow, runID)
+	if err != nil {
+		stop()
+		return "", nil, err
+	}
+	out := make(chan event.Event)
+	go func() {
+		if result, _ := a.RunWithID(ctx, runID, goal); result == nil {
+			stop()
+		}
+	}()
+	go func() {
+		defer stop()
+		defer close(out)
+		for ev := range events {
+			select {
+			case out <- ev:
+			case <-ctx.Done():
+				return
+			}
+			if ev.Kind.Terminal() {
+				return
+			}
+		}
+	}()
+	return runID, out, nil
+}

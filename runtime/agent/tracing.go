@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// traced is a provider whose responses have spans.
+type traced struct {
+	provider.Provider
+	tracer *observe.Tracer
+}
+
+// Stream implements [provider.Provider].
+func (t traced) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
+	ctx, end := t.tracer.StartProvider(ctx, observe.Call{Provider: t.Info().ID, Model: req.Model, MaxOutputTokens: req.MaxOutputTokens})
+	stream, err := t.Provider.Stream(ctx, req)
+	if err != nil {
+		end(observe.CallEnd{Err: err})
+		return nil, err
+	}
+	return &tracedStream{EventStream: stream, end: end}, nil
+}
+
+// tracedStream ends the span when the response does. It is used from one
+// goroutine, but for Close, which is called when nobody reads any more.
+type tracedStream struct {
+	provider.EventStream
+	call observe.CallEnd
+	end  func(observe.CallEnd)
+}
+
+// Next implements [provider.EventStream].
+func (s *tracedStream) Next(ctx context.Context) (provider.StreamChunk, error) {
+	chunk, err := s.EventStream.Next(ctx)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		s.call.Err = err
+	case chunk.Kind == provider.ChunkUsage && chunk.Usage != nil:
+		s.call.Usage = *chunk.Usage
+	case chunk.Kind == provider.ChunkEnd:
+		s.call.StopReason, s.call.RequestID = chunk.StopReason, chunk.RequestID
+	}
+	return chunk, err
+}
+
+// Close implements [provider.EventStream].
+func (s *tracedStream) Close() error {
+	if s.end != nil {
+		s.end(s.call)
+		s.end = nil
+	}
+	return s.EventStream.Close()
+}
+
+// tracedTools are the tools, each with a span for its attempts.
+func (a *Agent) tracedTools() []tool.Tool {
+	all := make([]tool.Tool, len(a.Tools))
+	for i, t := range a.Tools {
+		all[i] = tool.Wrap(t, a.traceTool(t.Name()))
+	}
+	return all
+}
+
+func (a *Agent) traceTool(name string) tool.Middleware {
+	return func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+			info, _ := step.CallInfo(ctx)
+			ctx, end := a.Tracer.StartTool(ctx, observe.ToolCall{CallID: info.CallID, Tool: name, Attempt: info.Attempt})
+			out, err := inner(ctx, input)
+			end(observe.ToolEnd{ErrorType: toolErrorType(err)})
+			return out, err
+		}
+	}
+}
+
+// toolErrorType is the class of a tool's error in a span; the log has the exact
+// one.
+func toolErrorType(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, tool.ErrPanicked):
+		return event.ErrorPanic
+	case errors.Is(err, tool.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return event.ErrorTimeout
+	case errors.Is(err, tool.ErrCancelled), errors.Is(err, context.Canceled):
+		return event.ErrorCancelled
+	case errors.Is(err, tool.ErrFuel):
+		return event.ErrorFuel
+	case errors.Is(err, tool.ErrLimit):
+		return event.ErrorLimit
+	case errors.Is(err, tool.ErrLost):
+		return event.ErrorLost
+	}
+	return event.ErrorTool
+}
