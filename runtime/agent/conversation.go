@@ -21,6 +21,7 @@ type conversation struct {
 	pending  []pending // those of them without an outcome
 	later    []string  // what the user said before the outcomes were there
 	final    string    // the last answer's text
+	answered bool      // nothing was said after it, and it asks for nothing
 	cache    CacheStats
 
 	reasoning []provider.Reasoning // of the answer that is being read from the log
@@ -48,6 +49,7 @@ func fresh(goal string) *conversation {
 func (t *conversation) heard(r *provider.Response) {
 	t.messages = append(t.messages, r.Message())
 	t.turnID, t.final, t.uses, t.pending = r.TurnID, r.Text, nil, nil
+	t.answered = len(r.ToolUses) == 0
 	t.cache.add(r.Usage)
 	for _, u := range r.ToolUses {
 		t.uses = append(t.uses, &use{ToolUse: u})
@@ -96,6 +98,7 @@ func (t *conversation) say(text string) {
 		return
 	}
 	t.messages = append(t.messages, provider.Message{Role: provider.RoleUser, Content: text})
+	t.answered = false
 }
 
 // recall rebuilds the conversation of a run from its events.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -153,10 +154,11 @@ func (a *Agent) began(recorded event.RunStarted) error {
 	if err != nil {
 		return err
 	}
-	if field, was, is, differs := event.Diff(want, got); differs {
-		return fmt.Errorf("%w: %s was %s and is %s", ErrAgentChanged, field, was, is)
+	if bytes.Equal(want, got) {
+		return nil
 	}
-	return nil
+	field, was, is, _ := event.Diff(want, got)
+	return fmt.Errorf("%w: %s was %s and is %s", ErrAgentChanged, field, was, is)
 }
 
 // conversation is what the model has been told, and what is to be called again.

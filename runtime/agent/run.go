@@ -158,32 +158,28 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 	if err := a.callPending(ctx, talk); err != nil {
 		return err
 	}
-	for {
+	for !talk.answered {
 		if err := step.Checkpoint(ctx); err != nil {
 			return err
 		}
 		if most := a.Config.MaxTurns; most > 0 && c.Totals().Turns >= most {
 			return ErrMaxTurns
 		}
-		done, err := a.turn(ctx, talk)
-		if done || err != nil {
+		if err := a.turn(ctx, talk); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// turn is one exchange with the model, and the calls that it asks for. It reports
-// whether the model has answered.
-func (a *Agent) turn(ctx context.Context, talk *conversation) (done bool, err error) {
+// turn is one exchange with the model, and the calls that it asks for.
+func (a *Agent) turn(ctx context.Context, talk *conversation) error {
 	resp, err := step.LLMCall(ctx, a.request(talk.messages))
 	if err != nil {
-		return false, a.unanswered(ctx, err)
+		return a.unanswered(ctx, err)
 	}
 	talk.heard(resp)
-	if len(resp.ToolUses) == 0 {
-		return true, nil
-	}
-	return false, a.callPending(ctx, talk)
+	return a.callPending(ctx, talk)
 }
 
 // unanswered returns why a turn has no answer: that of the world, if it ended the
