@@ -49,6 +49,7 @@ var doors = map[string][]string{
 	"github.com/prometheus/client_golang":      {"runtime/observe"},
 	"go.opentelemetry.io/otel":                 {"runtime/observe"},
 	"go.opentelemetry.io/otel/trace":           {"runtime/observe"},
+	"github.com/anthropics/anthropic-sdk-go":   {"runtime/provider/anthropic"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages

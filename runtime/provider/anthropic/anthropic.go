@@ -1,0 +1,116 @@
+package anthropic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
+)
+
+// Option configures [New].
+type Option func(*config)
+
+type config struct {
+	key, baseURL string
+	info         provider.Info
+	client       *http.Client
+}
+
+// WithAPIKey sets the key. It is required.
+func WithAPIKey(key string) Option { return func(c *config) { c.key = key } }
+
+// WithBaseURL sets where the API is, for proxies and gateways: what comes before
+// /v1/messages. The default is https://api.anthropic.com.
+func WithBaseURL(url string) Option { return func(c *config) { c.baseURL = url } }
+
+// WithAPIVersion sets the header anthropic-version. The default is 2023-06-01.
+func WithAPIVersion(version string) Option { return func(c *config) { c.info.APIVersion = version } }
+
+// WithProviderID sets the ID of the provider in the log. The default is
+// "anthropic".
+func WithProviderID(id string) Option { return func(c *config) { c.info.ID = id } }
+
+// WithHTTPClient sets the client. The default is [http.DefaultClient].
+func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.client = client } }
+
+// client implements [provider.Capabler].
+type client struct {
+	info     provider.Info
+	messages sdk.MessageService
+}
+
+// New returns the provider. It fails without a key, or with a base URL that is
+// not one.
+func New(opts ...Option) (provider.Provider, error) {
+	c := config{
+		baseURL: "https://api.anthropic.com",
+		info:    provider.Info{ID: "anthropic", APIVersion: "2023-06-01"},
+	}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("anthropic: %w", err)
+	}
+	return &client{c.info, sdk.NewMessageService(
+		option.WithBaseURL(c.baseURL),
+		option.WithAPIKey(c.key),
+		option.WithHeader("anthropic-version", c.info.APIVersion),
+		option.WithHTTPClient(converse.Client(c.client)),
+		option.WithMaxRetries(0),
+	)}, nil
+}
+
+func (c *config) check() error {
+	if c.key == "" {
+		return errors.New("no API key, see WithAPIKey")
+	}
+	u, err := url.Parse(c.baseURL)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return errors.New("the base URL is not an http or https URL") // it may have a password in it
+	}
+	if c.info.ID == "" || c.info.APIVersion == "" {
+		return errors.New("the provider id and the API version cannot be empty")
+	}
+	return nil
+}
+
+// Info implements [provider.Provider].
+func (c *client) Info() provider.Info { return c.info }
+
+// Capabilities implements [provider.Capabler].
+func (c *client) Capabilities() provider.Capabilities {
+	return provider.Capabilities{
+		Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, CacheControl: true, RequestID: true,
+	}
+}
+
+// Stream implements [provider.Provider].
+func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
+	params, opts, err := translate(req)
+	if err != nil {
+		return nil, fmt.Errorf("anthropic: %w", err)
+	}
+	stream, err := converse.Begin(ctx, func(ctx context.Context) (converse.Source, error) {
+		return c.send(ctx, params, opts)
+	}, explain)
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
+}
+
+func (c *client) send(ctx context.Context, params sdk.MessageNewParams, opts []option.RequestOption) (converse.Source, error) {
+	var resp *http.Response
+	stream := c.messages.NewStreaming(ctx, params, append(opts, option.WithResponseInto(&resp))...)
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return &source{stream: stream, requestID: resp.Header.Get("request-id")}, nil
+}

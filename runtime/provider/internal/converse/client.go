@@ -1,0 +1,41 @@
+package converse
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// Client returns c through [provider.HashBodies], with bodies that say of what
+// ends them early that it is the network's. Behind an SDK nothing else tells that
+// from a body that makes no sense: many of these errors have no type of their own,
+// and some SDKs take a few of them for the end. Nil means [http.DefaultClient].
+func Client(c *http.Client) *http.Client {
+	c = provider.HashBodies(c)
+	c.Transport = marking{c.Transport}
+	return c
+}
+
+type marking struct{ inner http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (m marking) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := m.inner.RoundTrip(req)
+	if err == nil {
+		resp.Body = markingBody{resp.Body}
+	}
+	return resp, err
+}
+
+type markingBody struct{ io.ReadCloser }
+
+// Read implements [io.Reader].
+func (b markingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%w: %w", provider.ErrNetwork, err)
+	}
+	return n, err
+}

@@ -1,0 +1,35 @@
+package converse
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Malformed is an error of the vendor's protocol. It has no class: the same request
+// would meet the same server, or the same gateway, again.
+func Malformed(format string, args ...any) error {
+	err := fmt.Errorf("malformed response: "+format, args...)
+	return &Error{Text: err.Error(), Err: err}
+}
+
+// maxErrorText bounds what an error says, because it is recorded, and a proxy may
+// answer with a page of any length.
+const maxErrorText = 2048
+
+// Error is an error of an SDK in words that are fit to be recorded.
+type Error struct {
+	Text string
+	Err  error // of the SDK
+}
+
+// Error returns the text on one line, shortened if it is long.
+func (e *Error) Error() string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(e.Text, "")), " ")
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
+	}
+	return text
+}
+
+// Unwrap returns the error of the SDK.
+func (e *Error) Unwrap() error { return e.Err }
