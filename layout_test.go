@@ -34,22 +34,25 @@ var folders = []string{"bench", "docs", "examples"}
 // doors are the packages that may import a third-party module. Everything else
 // goes through what they export.
 var doors = map[string][]string{
-	"github.com/tetratelabs/wazero":            {"host/sandbox"},
-	"github.com/fxamacker/cbor/v2":             {"eventlog/canon"},
-	"lukechampine.com/blake3":                  {"eventlog/chain"},
-	"modernc.org/sqlite":                       {"eventlog/sqlitelog"},
-	"github.com/oklog/ulid/v2":                 {"eventlog/event"},
-	"github.com/santhosh-tekuri/jsonschema/v6": {"runtime/tool/validate"},
-	"github.com/spf13/cobra":                   {"cmd/starling-host"},
-	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
-	"golang.org/x/text":                        {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
-	"golang.org/x/term":                        {"cmd/starling-host"},
-	"golang.org/x/sys":                         {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
-	"github.com/google/pprof":                  {"host/profile"},
-	"github.com/prometheus/client_golang":      {"runtime/observe"},
-	"go.opentelemetry.io/otel":                 {"runtime/observe"},
-	"go.opentelemetry.io/otel/trace":           {"runtime/observe"},
-	"github.com/anthropics/anthropic-sdk-go":   {"runtime/provider/anthropic"},
+	"github.com/tetratelabs/wazero":                       {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
+	"lukechampine.com/blake3":                             {"eventlog/chain"},
+	"modernc.org/sqlite":                                  {"eventlog/sqlitelog"},
+	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
+	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/tool/validate"},
+	"github.com/spf13/cobra":                              {"cmd/starling-host"},
+	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
+	"golang.org/x/text":                                   {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                                   {"cmd/starling-host"},
+	"golang.org/x/sys":                                    {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
+	"github.com/google/pprof":                             {"host/profile"},
+	"github.com/prometheus/client_golang":                 {"runtime/observe"},
+	"go.opentelemetry.io/otel":                            {"runtime/observe"},
+	"go.opentelemetry.io/otel/trace":                      {"runtime/observe"},
+	"github.com/anthropics/anthropic-sdk-go":              {"runtime/provider/anthropic"},
+	"github.com/aws/aws-sdk-go-v2":                        {"runtime/provider/bedrock"},
+	"github.com/aws/smithy-go":                            {"runtime/provider/bedrock"},
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/provider/bedrock"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
