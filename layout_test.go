@@ -54,6 +54,7 @@ var doors = map[string][]string{
 	"github.com/aws/smithy-go":                            {"runtime/provider/bedrock"},
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/provider/bedrock"},
 	"google.golang.org/genai":                             {"runtime/provider/gemini"},
+	"github.com/modelcontextprotocol/go-sdk":              {"runtime/tool/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages

@@ -1,0 +1,50 @@
+package mcptool_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/tool/mcptool"
+)
+
+// A run is recorded with a server, and replayed where there is none.
+func Example() {
+	ctx := context.Background()
+	near, far := mcp.NewInMemoryTransports()
+	if _, err := newServer().Connect(ctx, far, nil); err != nil {
+		panic(err)
+	}
+	client, err := mcptool.New(ctx, near, mcptool.WithIncludeTools("weather"))
+	if err != nil {
+		panic(err)
+	}
+	tools, _ := client.Tools(ctx)
+	log := memlog.New()
+	live, err := agent.Direct{Log: log, Tool: tools[0]}.Run(ctx, []byte(`{"city":"Oslo"}`))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("live    %s\n", live.Output)
+
+	definitions := client.Definitions() // to be kept beside the log
+	_ = client.Close()
+
+	offline, err := mcptool.Offline(definitions, mcptool.WithIncludeTools("weather"))
+	if err != nil {
+		panic(err)
+	}
+	tools, _ = offline.Tools(ctx)
+	recorded, _ := log.Read(ctx, live.RunID)
+	again, err := agent.Direct{Tool: tools[0]}.Replay(ctx, recorded, agent.ReplayOptions{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("replay  %s\n", again.Output)
+	// Output:
+	// live    {"degrees":4}
+	// replay  {"degrees":4}
+}
