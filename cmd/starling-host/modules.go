@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
@@ -12,6 +14,8 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/runtime/tool/builtin"
+	"github.com/starling-host/starling/runtime/tool/mcptool"
 )
 
 // maxIdleModules bounds the loaded modules that no replay uses at the moment.
@@ -142,8 +146,11 @@ func (m *modules) lease() *lease { return &lease{modules: m} }
 // resolve finds the tool that a run recorded. It is a replay.Resolver.
 func (l *lease) resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {
 	if ref.Sandbox == nil {
-		return nil, &failure{code: exitRefused, message: fmt.Sprintf("tool %q is not a module", ref.Name),
-			hint: "only what ran in the sandbox can be executed again; check the run with: starling-host validate"}
+		return offline(ref)
+	}
+	name := ref.Name
+	if original, ok := strings.CutPrefix(ref.Source, tool.SourceExport); ok {
+		ref.Name = original
 	}
 	shared, err := l.modules.acquire(ctx, ref)
 	if err != nil {
@@ -151,10 +158,36 @@ func (l *lease) resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool
 	}
 	l.held = append(l.held, shared)
 	found, ok := shared.module.Tool(ref.Name)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, &failure{code: exitRefused, message: fmt.Sprintf("the module has no tool %q", ref.Name)}
+	case name != ref.Name:
+		return tool.Rename(found, name), nil
 	}
 	return found, nil
+}
+
+// offline finds a tool that is no module: one of ours, or one of an MCP server,
+// whose answers are all in the log.
+func offline(ref event.ToolSchemaRef) (tool.Tool, error) {
+	if own, ok := builtin.Offline(ref.Source); ok {
+		return own, nil
+	}
+	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
+	if !ok {
+		return nil, &failure{code: exitRefused, message: fmt.Sprintf("tool %q is not a module", ref.Name),
+			hint: "what ran in the sandbox can be executed again, and what came from an MCP server; check the run with: starling-host validate"}
+	}
+	client, err := mcptool.Offline([]mcptool.Definition{{Name: remote, Description: ref.Description, Schema: json.RawMessage(ref.Schema)}},
+		mcptool.WithToolNamePrefix(strings.TrimSuffix(ref.Name, remote)))
+	if err != nil {
+		return nil, &failure{code: exitRefused, message: err.Error()}
+	}
+	tools, err := client.Tools(context.Background())
+	if err != nil || len(tools) != 1 {
+		return nil, &failure{code: exitRefused, message: fmt.Sprintf("tool %q is not as it was recorded", ref.Name)}
+	}
+	return tools[0], nil
 }
 
 // release ends the use of everything that was resolved.

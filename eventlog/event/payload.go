@@ -50,8 +50,9 @@ type ToolSchemaRef struct {
 	DescriptionHash []byte   `cbor:"description_hash,omitempty"` // BLAKE3 of the description's UTF-8
 	Sandbox         *Sandbox `cbor:"sandbox,omitempty"`          // nil for a tool that is not a module
 
-	// What a replay needs of a tool that is neither a module nor code of its own.
-	Source      string `cbor:"source,omitempty"`      // where the tool is from, such as "builtin:fetch" or "mcp:search"
+	// What a replay needs of a tool that has another name where it is from, or that
+	// is neither a module nor code of the program.
+	Source      string `cbor:"source,omitempty"`      // where the tool is from, such as "builtin:fetch", "mcp:search" or "export:dice"
 	Description string `cbor:"description,omitempty"` // as the model was shown it
 	Schema      string `cbor:"schema,omitempty"`      // JSON
 

@@ -224,16 +224,13 @@ func hashOf(b []byte) []byte {
 	return h[:]
 }
 
-// sourced is a tool that a program can find again by a name, see
-// [event.ToolSchemaRef].
-type sourced interface{ Source() string }
-
 // toolRef identifies a tool in RunStarted. Of one whose code belongs to the
 // program it says what the seed runtime says.
 func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := ToolRef(t)
-	if s, ok := t.(sourced); ok && ref.Sandbox == nil {
-		ref.Source, ref.Description, ref.Schema = s.Source(), t.Description(), string(t.Schema())
+	ref.Source = tool.SourceOf(t)
+	if ref.Source != "" && ref.Sandbox == nil {
+		ref.Description, ref.Schema = t.Description(), string(t.Schema())
 	}
 	if ref.Sandbox == nil {
 		ref.DescriptionHash = nil // the prompt's hash covers the description

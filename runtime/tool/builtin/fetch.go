@@ -47,7 +47,7 @@ func Fetch() tool.Tool {
 }
 
 func fetchWith(client *egress.Client) tool.Tool {
-	return tool.Typed("fetch", "Get a public web page or API resource by URL. Answers with status, content type and text.",
+	return tool.WithSource(tool.Typed("fetch", "Get a public web page or API resource by URL. Answers with status, content type and text.",
 		func(ctx context.Context, in fetchInput) (fetchOutput, error) {
 			effect := step.Effect{Name: "fetch", Request: []byte(in.URL)}
 			return step.Do(ctx, effect, func(ctx context.Context, _ string) (fetchOutput, error) {
@@ -55,7 +55,7 @@ func fetchWith(client *egress.Client) tool.Tool {
 				defer cancel()
 				return fetch(ctx, client, in.URL)
 			})
-		})
+		}), sourcePrefix+"fetch")
 }
 
 // fetch follows redirects, of which every hop is a request of its own to the

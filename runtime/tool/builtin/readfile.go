@@ -36,10 +36,14 @@ func ReadFile(baseDir string) (tool.Tool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("builtin: %w", err)
 	}
-	return tool.Typed("read_file", "Read a text file.", func(ctx context.Context, in readInput) (readOutput, error) {
+	return readFile(root), nil
+}
+
+func readFile(root *os.Root) tool.Tool {
+	return tool.WithSource(tool.Typed("read_file", "Read a text file.", func(ctx context.Context, in readInput) (readOutput, error) {
 		effect := step.Effect{Name: "read_file", Request: []byte(in.Path)}
 		return step.Do(ctx, effect, func(context.Context, string) (readOutput, error) { return read(root, in.Path) })
-	}), nil
+	}), sourcePrefix+"read_file")
 }
 
 func read(root *os.Root, path string) (readOutput, error) {

@@ -36,6 +36,13 @@ func (t *remoteTool) Description() string { return t.description }
 // Schema implements [tool.Tool].
 func (t *remoteTool) Schema() json.RawMessage { return t.schema }
 
+// SourcePrefix begins the recorded source of the tools of this package, see
+// [tool.Sourced]. The server's name of the tool follows.
+const SourcePrefix = "mcp:"
+
+// Source implements [tool.Sourced].
+func (t *remoteTool) Source() string { return SourcePrefix + t.remote }
+
 // answer is what the log keeps of a call that the server answered.
 type answer struct {
 	Output  canon.Raw `cbor:"output"`
