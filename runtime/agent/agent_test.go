@@ -46,8 +46,16 @@ func newAgent(turns []agenttest.Turn, tools ...tool.Tool) *agent.Agent {
 	}
 }
 
+// failer is what *testing.T and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // eventsOf reads a run and checks it.
-func eventsOf(t testing.TB, a *agent.Agent, runID string, open bool) []event.Event {
+func eventsOf(t failer, a *agent.Agent, runID string, open bool) []event.Event {
 	t.Helper()
 	events, err := a.Log.Read(context.Background(), runID)
 	if err != nil {
@@ -69,7 +77,7 @@ func kinds(events []event.Event) string {
 }
 
 // mustReplay replays a run in both ways: by the agent, and from the record alone.
-func mustReplay(t testing.TB, a *agent.Agent, live *agent.RunResult, events []event.Event) {
+func mustReplay(t failer, a *agent.Agent, live *agent.RunResult, events []event.Event) {
 	t.Helper()
 	offline := *a
 	offline.Log, offline.Provider = nil, agenttest.ScriptedProvider{} // which has nothing to say

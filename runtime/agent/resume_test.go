@@ -20,7 +20,7 @@ import (
 
 // cut returns a log that holds the first n events of a run: what a process left
 // that died there.
-func cut(t testing.TB, events []event.Event, n int) eventlog.EventLog {
+func cut(t failer, events []event.Event, n int) eventlog.EventLog {
 	t.Helper()
 	log := memlog.New()
 	for _, ev := range events[:n] {
