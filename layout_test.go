@@ -39,6 +39,7 @@ var doors = map[string][]string{
 	"lukechampine.com/blake3":                             {"eventlog/chain"},
 	"modernc.org/sqlite":                                  {"eventlog/sqlitelog"},
 	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
+	"github.com/goccy/go-yaml":                            {"runtime/yaml"},
 	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/tool/validate"},
 	"github.com/spf13/cobra":                              {"cmd/starling-host"},
 	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},

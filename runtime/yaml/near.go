@@ -1,0 +1,38 @@
+package yaml
+
+// nearest returns the known word that was probably meant, or "": the one that
+// takes the fewest changes, at most one for every three characters or part of them.
+func nearest(word string, known []string) string {
+	best, fewest := "", (len(word)+2)/3+1
+	if len(word) > 64 {
+		return ""
+	}
+	for _, k := range known {
+		if d := distance(word, k); d < fewest {
+			best, fewest = k, d
+		}
+	}
+	return best
+}
+
+// distance counts the bytes to insert, delete or replace between a and b, the
+// Levenshtein distance.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
