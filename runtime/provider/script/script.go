@@ -1,0 +1,165 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Script is what a model says, turn after turn.
+type Script []Turn
+
+// Turn is one answer of the model. All fields are optional, but a turn without
+// any says nothing and ends.
+type Turn struct {
+	// When makes the turn an alternative to the one that follows it.
+	When *Guard `yaml:"when" cbor:"when,omitempty"`
+
+	Reasoning Blocks     `yaml:"reasoning" cbor:"reasoning,omitempty"`
+	Text      string     `yaml:"text" cbor:"text,omitempty"`
+	ToolCalls []ToolCall `yaml:"tool_calls" cbor:"tool_calls,omitempty"`
+
+	// Usage are the counts of tokens. Without it they are guessed from lengths,
+	// one token for every three characters.
+	Usage *Usage `yaml:"usage" cbor:"usage,omitempty"`
+
+	// StopReason is why the model stopped. The default is "tool_use" with tool
+	// calls, else "end_turn".
+	StopReason string `yaml:"stop_reason" cbor:"stop_reason,omitempty"`
+
+	// Error ends the answer before it is complete.
+	Error *Failure `yaml:"error" cbor:"error,omitempty"`
+
+	// Chunk is how many characters a chunk has. Zero means a word and the space
+	// after it.
+	Chunk int `yaml:"chunk" cbor:"chunk,omitempty"`
+
+	// Delay passes between two chunks. The default is none.
+	Delay time.Duration `yaml:"delay" cbor:"delay,omitempty"`
+}
+
+// Guard says when a turn is taken.
+type Guard struct {
+	// Contains is text that the last message must have: what the user said, or
+	// the result of a tool.
+	Contains string `yaml:"contains,required" cbor:"contains"`
+}
+
+// Reasoning is one block of what the model thinks before it speaks. In a file it
+// may be written as text.
+type Reasoning struct {
+	Text      string `yaml:"text,required" cbor:"text"`
+	Signature string `yaml:"signature" cbor:"signature,omitempty"`
+	Redacted  bool   `yaml:"redacted" cbor:"redacted,omitempty"` // Text is opaque; it has no signature
+}
+
+// Blocks is any number of blocks. In a file, one may stand without a list.
+type Blocks []Reasoning
+
+// ToolCall is a call that the model asks for.
+type ToolCall struct {
+	// ID is unique in its turn. Without one it is call_2_1 for the first call of
+	// the second step, and so on.
+	ID   string `cbor:"id,omitempty"`
+	Name string `cbor:"name"`
+
+	// Args is what the model writes as the arguments: a JSON object, or anything
+	// else if it is to make a mistake. "" means {}. In a file it is the key args
+	// for an object, and the key raw for text that is sent as it is.
+	Args string `cbor:"args,omitempty"`
+}
+
+// Usage counts the tokens of a turn.
+type Usage struct {
+	InputTokens       int64 `yaml:"input_tokens" cbor:"input_tokens,omitempty"`
+	OutputTokens      int64 `yaml:"output_tokens" cbor:"output_tokens,omitempty"`
+	CacheReadTokens   int64 `yaml:"cache_read_tokens" cbor:"cache_read_tokens,omitempty"`
+	CacheCreateTokens int64 `yaml:"cache_create_tokens" cbor:"cache_create_tokens,omitempty"`
+}
+
+// Failure is how a turn fails.
+type Failure struct {
+	Class Class `yaml:"class,required" cbor:"class"`
+
+	// Message is what the error says. The default is its class.
+	Message string `yaml:"message" cbor:"message,omitempty"`
+
+	// AfterChunks is how many chunks come first. With zero, the request itself
+	// fails.
+	AfterChunks int `yaml:"after_chunks" cbor:"after_chunks,omitempty"`
+}
+
+// Check returns what is wrong with the script, or nil. [New] calls it.
+func (s Script) Check() error {
+	if len(s) == 0 {
+		return errors.New("script: there are no turns")
+	}
+	for i := range s {
+		if err := s[i].check(); err != nil {
+			return fmt.Errorf("script: turn %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (t *Turn) check() error {
+	if t.Chunk < 0 || t.Delay < 0 {
+		return fmt.Errorf("a chunk of %d characters and a delay of %v: both are zero or more", t.Chunk, t.Delay)
+	}
+	if t.When != nil && t.When.Contains == "" {
+		return errNoGuard
+	}
+	for _, r := range t.Reasoning {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	if err := t.checkCalls(); err != nil {
+		return err
+	}
+	if u := t.Usage; u != nil && min(u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheCreateTokens) < 0 {
+		return errors.New("the counts of tokens are zero or more")
+	}
+	if t.Error == nil {
+		return nil
+	}
+	if err := t.Error.check(); err != nil {
+		return err
+	}
+	if n := len(t.content(1)); t.Error.AfterChunks > n {
+		return fmt.Errorf("after_chunks is %d, but the turn has %d chunks", t.Error.AfterChunks, n)
+	}
+	return nil
+}
+
+var errNoGuard = errors.New(`"contains" must have text`)
+
+func (r *Reasoning) check() error {
+	if r.Text == "" || r.Redacted && r.Signature != "" {
+		return errors.New("a block of reasoning has text, and a signature only if it is not redacted")
+	}
+	return nil
+}
+
+func (t *Turn) checkCalls() error {
+	seen := map[string]bool{}
+	for i, c := range t.ToolCalls {
+		id := c.id(1, i)
+		if c.Name == "" {
+			return errors.New("a tool call needs a name")
+		}
+		if seen[id] {
+			return fmt.Errorf("two tool calls have the id %q", id)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// id returns the call's own id, or one that no other call of the run is given.
+func (c *ToolCall) id(step, index int) string {
+	if c.ID != "" {
+		return c.ID
+	}
+	return fmt.Sprintf("call_%d_%d", step, index+1)
+}
