@@ -1,4 +1,5 @@
-// Package spec gives tests the vectors of this folder.
+// Package spec has the vectors of this folder, for tests, and the schema of
+// agent.yaml, for whoever asks a program for it.
 //
 // The folder holds the normative texts. Its folder vectors holds what the
 // texts mean in bytes: one JSON object on each line, ready for an

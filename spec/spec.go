@@ -7,8 +7,17 @@ import (
 	"fmt"
 )
 
-//go:embed vectors
+//go:embed vectors agent.schema.json
 var files embed.FS
+
+// AgentSchema returns the JSON Schema of agent.yaml.
+func AgentSchema() []byte {
+	b, err := files.ReadFile("agent.schema.json")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return b
+}
 
 // Vectors returns the named file of the folder vectors, as in "json.jsonl".
 func Vectors(name string) ([]byte, error) {

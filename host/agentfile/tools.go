@@ -1,0 +1,194 @@
+package agentfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/runtime/tool/builtin"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// The built-in tools.
+const (
+	fetch      = "fetch"
+	readsFiles = "read_file"
+)
+
+// Loader loads modules.
+type Loader interface {
+	// LoadModule loads the module at m.Path under the conditions of m, and returns
+	// all of its tools. Release is called once, when none of them is used any more.
+	// What m says of names is not the loader's business.
+	LoadModule(ctx context.Context, m Module) (tools []tool.Tool, release func() error, err error)
+}
+
+// Toolbox has the tools of an agent.
+type Toolbox struct {
+	Tools   []tool.Tool                 // in the order of the file
+	Retries map[string]tool.RetryConfig // by name, for agent.Config
+
+	owners  map[string]*Entry // of the tools, by name
+	release []func() error
+}
+
+// Close releases modules and ends the servers that were started, the last one
+// first. Calls of their tools must have returned.
+func (b *Toolbox) Close() error {
+	var failures []error
+	for _, release := range slices.Backward(b.release) {
+		failures = append(failures, release())
+	}
+	b.release = nil
+	return errors.Join(failures...)
+}
+
+// OpenTools loads modules with the loader and starts or connects to the servers of
+// the Model Context Protocol, and returns the tools of all of them. Getenv is asked
+// for the variables that a server's env names. If anything fails, or if two tools
+// have the same name, what was opened is closed again. The box must be closed.
+func (f *File) OpenTools(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
+	b := &Toolbox{Retries: map[string]tool.RetryConfig{}, owners: map[string]*Entry{}}
+	for i := range f.Tools {
+		e := &f.Tools[i]
+		tools, err := b.open(ctx, f, e, load, getenv)
+		if err == nil {
+			err = b.add(e, tools)
+		}
+		if err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
+	return b, nil
+}
+
+// open returns the tools of an entry.
+func (b *Toolbox) open(ctx context.Context, f *File, e *Entry, load Loader, getenv func(string) string) ([]tool.Tool, error) {
+	switch {
+	case e.Module != nil:
+		return b.openModule(ctx, e, load)
+	case e.Builtin != nil:
+		return openBuiltin(e)
+	}
+	return b.openServer(ctx, f, e, getenv)
+}
+
+func (b *Toolbox) openModule(ctx context.Context, e *Entry, load Loader) ([]tool.Tool, error) {
+	tools, release, err := load.LoadModule(ctx, *e.Module)
+	if err != nil {
+		return nil, e.wrap(err)
+	}
+	b.release = append(b.release, release)
+	if e.Module.Tool != "" {
+		tools, err = e.pick(tools)
+	}
+	if err == nil && e.Module.Rename != "" {
+		tools, err = e.rename(tools, e.Module.Rename)
+	}
+	return tools, err
+}
+
+// pick returns the one tool that the entry names.
+func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
+	var names []string
+	for _, t := range tools {
+		if t.Name() == e.Module.Tool {
+			return []tool.Tool{t}, nil
+		}
+		names = append(names, t.Name())
+	}
+	return nil, e.errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
+}
+
+func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
+	if len(tools) != 1 {
+		return nil, e.errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
+	}
+	return []tool.Tool{renamed{tools[0], name}}, nil
+}
+
+func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
+	t := builtin.Fetch()
+	if e.Builtin.Name == readsFiles {
+		if t, err = builtin.ReadFile(e.Builtin.Dir); err != nil {
+			return nil, e.wrap(err)
+		}
+	}
+	if e.Builtin.Rename != "" {
+		t = renamed{t, e.Builtin.Rename}
+	}
+	return []tool.Tool{t}, nil
+}
+
+// add takes the tools of an entry, whose names must be new.
+func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
+	for _, t := range tools {
+		name := t.Name()
+		if other := b.owners[name]; other != nil {
+			return e.errorf("give one of them another name with rename, or prefix for a server",
+				"%s has a tool %q, and so has %s", e.source(), name, other.what())
+		}
+		b.owners[name] = e
+		if e.Retry != nil {
+			b.Retries[name] = *e.Retry
+		}
+	}
+	b.Tools = append(b.Tools, tools...)
+	return nil
+}
+
+// what names the entry, and says where it stands.
+func (e *Entry) what() string {
+	if e.at == nil {
+		return e.source()
+	}
+	return e.source() + " (" + e.at.Place() + ")"
+}
+
+// source is where the tools of the entry come from.
+func (e *Entry) source() string {
+	switch {
+	case e.Module != nil:
+		return e.Module.Path
+	case e.Builtin != nil:
+		return "the built-in " + e.Builtin.Name
+	case e.MCP.URL != "":
+		return "the server " + e.MCP.URL
+	}
+	return "the server " + e.MCP.Command[0]
+}
+
+// errorf is an error about the entry.
+func (e *Entry) errorf(hint, format string, args ...any) error {
+	if e.at == nil {
+		return fmt.Errorf("agentfile: "+format, args...)
+	}
+	return e.at.Errorf(hint, format, args...)
+}
+
+// wrap says which entry an error comes from, unless the error does so itself. It
+// stays what it is, because it may have a hint of its own.
+func (e *Entry) wrap(err error) error {
+	switch {
+	case errors.As(err, new(*yaml.Error)):
+		return err
+	case e.at == nil:
+		return fmt.Errorf("agentfile: %s: %w", e.what(), err)
+	}
+	return fmt.Errorf("%s: %w", e.at.Place(), err)
+}
+
+// renamed is a tool under another name.
+type renamed struct {
+	tool.Tool
+	name string
+}
+
+// Name returns the new name.
+func (r renamed) Name() string { return r.name }
+
+// Unwrap implements [tool.Wrapper].
+func (r renamed) Unwrap() tool.Tool { return r.Tool }

@@ -1,0 +1,223 @@
+package agentfile
+
+import (
+	"encoding/json"
+	"math"
+	"math/bits"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// word is text that is not empty.
+type word string
+
+// DecodeYAML implements [yaml.Decoder].
+func (w *word) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*string)(w)); err != nil {
+		return err
+	}
+	if *w == "" {
+		return n.Errorf("leave the key out for the default", "this must not be empty")
+	}
+	return nil
+}
+
+// positive is a whole number from 1, and attempts from 0, as far as an int32 goes.
+type (
+	positive int
+	attempts int
+)
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *positive) DecodeYAML(n *yaml.Node) error {
+	if err := (*attempts)(p).DecodeYAML(n); err != nil {
+		return err
+	}
+	if *p == 0 {
+		return n.Errorf("leave the key out for no bound", "this must be 1 or more")
+	}
+	return nil
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (a *attempts) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*int)(a)); err != nil {
+		return err
+	}
+	if *a > math.MaxInt32-1 {
+		return n.Errorf("", "this must be below 2^31-1")
+	}
+	return nil
+}
+
+// money is dollars, more than none.
+type money float64
+
+// DecodeYAML implements [yaml.Decoder].
+func (m *money) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*float64)(m)); err != nil {
+		return err
+	}
+	if *m == 0 {
+		return n.Errorf("leave the key out for no bound", "this must be more than 0")
+	}
+	return nil
+}
+
+// period is a time of a millisecond or more.
+type period time.Duration
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *period) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*time.Duration)(p)); err != nil {
+		return err
+	}
+	if time.Duration(*p) < time.Millisecond {
+		return n.Errorf("leave the key out for no bound", "this must be 1ms or more")
+	}
+	return nil
+}
+
+// count is a whole number from 1 or text such as 10M; size is one of bytes, such
+// as 64MiB.
+type (
+	count uint64
+	size  uint64
+)
+
+// What units multiply by. Counts come in powers of ten, memory in powers of two.
+var (
+	countUnits = map[string]uint64{"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+	sizeUnits  = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+)
+
+// DecodeYAML implements [yaml.Decoder].
+func (c *count) DecodeYAML(n *yaml.Node) error {
+	return withUnit(n, (*uint64)(c), countUnits, "write a number, or one with k, M, G or T for thousands and more, such as 10M")
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (s *size) DecodeYAML(n *yaml.Node) error {
+	return withUnit(n, (*uint64)(s), sizeUnits, "write a number of bytes, or one with KiB, MiB or GiB, such as 64MiB")
+}
+
+var quantity = regexp.MustCompile(`^([1-9][0-9]*)([A-Za-z]+)$`)
+
+func withUnit(n *yaml.Node, to *uint64, units map[string]uint64, hint string) error {
+	var digits int64
+	factor := uint64(1)
+	if text, ok := n.Text(); ok {
+		parts := quantity.FindStringSubmatch(text)
+		if parts == nil || units[parts[2]] == 0 {
+			return n.Errorf(hint, "this must be a positive whole number")
+		}
+		parsed, err := strconv.ParseInt(parts[1], 10, 64)
+		if err != nil {
+			return n.Errorf("", "this must be below 2^63")
+		}
+		digits, factor = parsed, units[parts[2]]
+	} else if err := n.Decode(&digits); err != nil {
+		return err
+	}
+	if digits == 0 {
+		return n.Errorf("leave the key out for no bound", "this must be 1 or more")
+	}
+	high, total := bits.Mul64(uint64(digits), factor)
+	if high != 0 || total > math.MaxInt64 {
+		return n.Errorf("", "this must be below 2^63")
+	}
+	*to = total
+	return nil
+}
+
+// address is the URL of a server.
+type address string
+
+// DecodeYAML implements [yaml.Decoder].
+func (a *address) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*string)(a)); err != nil {
+		return err
+	}
+	u, err := url.Parse(string(*a))
+	if err == nil && u.User != nil {
+		return n.Hidden().Errorf(hintKey, "this is an address with a password in it")
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return n.Errorf("", "this must be an address such as https://host/v1")
+	}
+	return nil
+}
+
+// variable is the name of an environment variable.
+type variable string
+
+const hintKey = `put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// DecodeYAML implements [yaml.Decoder].
+func (v *variable) DecodeYAML(n *yaml.Node) error {
+	text, ok := n.Text()
+	switch {
+	case ok && looksLikeKey(text):
+		return n.Hidden().Errorf(hintKey, "this looks like a key, and must be the name of an environment variable")
+	case !ok || !variableName.MatchString(text):
+		return n.Hidden().Errorf("write the name alone, as in: api_key_env: OPENAI_API_KEY", "this must be the name of an environment variable")
+	}
+	*v = variable(text)
+	return nil
+}
+
+// keyPrefixes begin the keys of vendors.
+var keyPrefixes = []string{"sk-", "sk_", "gsk_", "AIza", "AKIA", "ASIA", "ABSK", "xai-", "hf_", "tgp_", "pplx-", "ghp_", "Bearer "}
+
+// looksLikeKey guesses whether text is a secret. Keys begin with a mark of their
+// vendor, or are many letters and digits. Names of variables are words between
+// underscores, in upper case or in lower.
+func looksLikeKey(s string) bool {
+	for _, prefix := range keyPrefixes {
+		if strings.HasPrefix(s, prefix) {
+			return true
+		}
+	}
+	words := strings.Contains(s, "_") && (strings.ToUpper(s) == s || strings.ToLower(s) == s)
+	return len(s) >= 24 && !words && strings.ContainsAny(s, "0123456789") && alphanumeric.MatchString(s)
+}
+
+var alphanumeric = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+
+// object is a map with any content.
+type object struct{ json json.RawMessage }
+
+// DecodeYAML implements [yaml.Decoder].
+func (o *object) DecodeYAML(n *yaml.Node) error {
+	if err := n.Expect(yaml.Map); err != nil {
+		return err
+	}
+	encoded, err := canon.Marshal(n.Value())
+	if err == nil {
+		o.json, err = canon.ToJSON(encoded)
+	}
+	if err != nil {
+		return n.Errorf("", "%v", err)
+	}
+	return nil
+}
+
+// cbor returns the map as the log has it, nil if it has nothing in it.
+func (o object) cbor() canon.Raw {
+	if len(o.json) <= len("{}") {
+		return nil
+	}
+	raw, err := canon.FromJSON(o.json)
+	if err != nil {
+		panic(err) // it was made by canon
+	}
+	return raw
+}
