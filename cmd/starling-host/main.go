@@ -125,7 +125,7 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
-		a.runCommand(), a.toolCommand(),
+		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(),
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(),
 		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),

@@ -170,7 +170,9 @@ func (l *lease) resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool
 // offline finds a tool that is no module: one of ours, or one of an MCP server,
 // whose answers are all in the log.
 func offline(ref event.ToolSchemaRef) (tool.Tool, error) {
-	if own, ok := builtin.Offline(ref.Source); ok {
+	if own, ok := builtin.Offline(ref.Source); ok && own.Name() != ref.Name {
+		return tool.Rename(own, ref.Name), nil
+	} else if ok {
 		return own, nil
 	}
 	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)

@@ -72,13 +72,22 @@ func summarizeStart(p event.RunStarted) string {
 		parts = append(parts, p.ProviderID+"/"+p.ModelID)
 	}
 	for _, ref := range p.ToolSchemas {
-		if ref.Sandbox == nil {
-			parts = append(parts, "tool "+ref.Name)
-			continue
-		}
-		parts = append(parts, summarizeSandbox(*ref.Sandbox))
+		parts = append(parts, summarizeTool(ref, len(p.ToolSchemas) == 1 && p.ModelID == ""))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// summarizeTool names a tool, unless it is the only one, which the goal names.
+func summarizeTool(ref event.ToolSchemaRef, only bool) string {
+	switch {
+	case ref.Sandbox == nil && ref.Source != "":
+		return "tool " + ref.Name + " (" + ref.Source + ")"
+	case ref.Sandbox == nil:
+		return "tool " + ref.Name
+	case only:
+		return summarizeSandbox(*ref.Sandbox)
+	}
+	return "tool " + ref.Name + ": " + summarizeSandbox(*ref.Sandbox)
 }
 
 func summarizeSandbox(s event.Sandbox) string {
@@ -129,8 +138,10 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 	switch {
 	case p.Error != nil:
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
-	case len(p.Request) > 0:
+	case len(p.Request) > 0 && p.Name == describeRequest(p.Request):
 		return summarizeHTTP(p)
+	case len(p.Request) > 0:
+		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
 	}
 	if describe, ok := effectSummaries[p.Name]; ok {
 		return describe(p.Value)
@@ -139,10 +150,7 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 }
 
 func summarizeHTTP(p event.SideEffectRecorded) string {
-	text := describeRequest(p.Request)
-	if p.Name != text {
-		text = p.Name + " = " + text
-	}
+	text := p.Name
 	var v guest.Exchange
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
@@ -161,6 +169,17 @@ var effectSummaries = map[string]func(canon.Raw) string{
 	},
 	event.EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
 	event.EffectSeed:   func(v canon.Raw) string { return "seed = " + rendered(v) },
+	event.EffectModel: func(v canon.Raw) string {
+		var f event.ModelFailure
+		if canon.Unmarshal(v, &f) != nil {
+			return "model = " + rendered(v)
+		}
+		text := fmt.Sprintf("the model did not answer, attempt %d: %s: %s", f.Attempt, f.Class, f.Error)
+		if !f.Final {
+			text += fmt.Sprintf("; again in %s", time.Duration(f.WaitMs)*time.Millisecond)
+		}
+		return text
+	},
 	event.EffectIntent: func(v canon.Raw) string {
 		var intent event.Intent
 		if canon.Unmarshal(v, &intent) != nil {

@@ -107,7 +107,7 @@ func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
 	if len(tools) != 1 {
 		return nil, e.errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
 	}
-	return []tool.Tool{renamed{tools[0], name}}, nil
+	return []tool.Tool{tool.Rename(tools[0], name)}, nil
 }
 
 func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
@@ -118,7 +118,7 @@ func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
 		}
 	}
 	if e.Builtin.Rename != "" {
-		t = renamed{t, e.Builtin.Rename}
+		t = tool.Rename(t, e.Builtin.Rename)
 	}
 	return []tool.Tool{t}, nil
 }
@@ -180,15 +180,3 @@ func (e *Entry) wrap(err error) error {
 	}
 	return fmt.Errorf("%s: %w", e.at.Place(), err)
 }
-
-// renamed is a tool under another name.
-type renamed struct {
-	tool.Tool
-	name string
-}
-
-// Name returns the new name.
-func (r renamed) Name() string { return r.name }
-
-// Unwrap implements [tool.Wrapper].
-func (r renamed) Unwrap() tool.Tool { return r.Tool }

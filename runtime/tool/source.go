@@ -42,9 +42,14 @@ func (s sourced) Unwrap() Tool { return s.Tool }
 // SourceExport begins the source of a tool that has another name in its module.
 const SourceExport = "export:"
 
-// Rename returns t under another name. Its source says what it was called.
+// Rename returns t under another name. If it has no source, that says then what it
+// was called.
 func Rename(t Tool, name string) Tool {
-	return renamed{sourced{t, SourceExport + t.Name()}, name}
+	source := SourceOf(t)
+	if source == "" {
+		source = SourceExport + t.Name()
+	}
+	return renamed{sourced{t, source}, name}
 }
 
 type renamed struct {

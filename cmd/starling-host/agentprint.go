@@ -1,0 +1,202 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/agent"
+)
+
+// follow prints what a run does while it does it, and then what came of it.
+func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags) error {
+	p := &agentPrinter{app: a, flags: f, stream: a.terminal && f.output == outputText}
+	var done agent.Done
+	for ev := range events {
+		if d, ok := ev.(agent.Done); ok {
+			done = d
+			continue
+		}
+		p.print(ev)
+	}
+	p.line()
+	if done.Result == nil {
+		return stayedOpen(runID, done.Err, f)
+	}
+	if err := p.end(done.Result); err != nil {
+		return err
+	}
+	return agentOutcome(done.Result)
+}
+
+// stayedOpen explains a run that has no end.
+func stayedOpen(runID string, err error, f agentFlags) error {
+	for _, refused := range []error{agent.ErrRunAlreadyTerminal, agent.ErrAgentChanged, agent.ErrPartialToolCall, agent.ErrRunInUse, agent.ErrNoModel} {
+		if errors.Is(err, refused) {
+			return &failure{code: exitUsage, message: plainError(err), hint: resumeHints[refused]}
+		}
+	}
+	out := *explain(err)
+	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
+		out.hint = fmt.Sprintf("the run is open; go on with: starling-host agent resume %s %s --agent %s", shellWord(f.database), runID, shellWord(f.file))
+	}
+	return &out
+}
+
+// resumeHints say what can be done about a run that cannot be resumed.
+var resumeHints = map[error]string{
+	agent.ErrAgentChanged:    "name the agent that began it with --agent, as it was then",
+	agent.ErrPartialToolCall: "without --no-reissue they are made again",
+	agent.ErrNoModel:         "a direct call of a tool is made anew with: starling-host run",
+}
+
+// agentPrinter prints a run. What the model says is hostile, and so is what tools
+// answer.
+type agentPrinter struct {
+	*app
+	flags  agentFlags
+	stream bool // text goes to standard output as it comes
+	open   bool // the cursor is behind text that has no line break yet
+}
+
+// mostShown bounds what a line shows of arguments and results, in bytes.
+const mostShown = 200
+
+func (p *agentPrinter) print(ev agent.AgentEvent) {
+	switch ev := ev.(type) {
+	case agent.TextDelta:
+		p.text(ev.Text)
+	case agent.Restarted:
+		p.line()
+		fmt.Fprintln(p.stderr, "the model will be asked again")
+	case agent.ToolCallStarted:
+		p.line()
+		fmt.Fprintf(p.stderr, "-> %s %s%s\n", printable(ev.Tool), shown(string(ev.Args)), attempt(ev.Attempt))
+	case agent.ToolCallEnded:
+		p.line()
+		if ev.Err != nil {
+			fmt.Fprintf(p.stderr, "<- %s failed: %s\n", printable(ev.Tool), shown(ev.Err.Error()))
+		} else {
+			fmt.Fprintf(p.stderr, "<- %s %s\n", printable(ev.Tool), shown(string(ev.Result)))
+		}
+	}
+}
+
+// text prints a piece of what the model says.
+func (p *agentPrinter) text(text string) {
+	if !p.stream || text == "" {
+		return
+	}
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
+	}
+	fmt.Fprint(p.stdout, strings.Join(lines, "\n"))
+	p.open = lines[len(lines)-1] != "" || p.open && len(lines) == 1
+}
+
+// line ends a line of text that is open.
+func (p *agentPrinter) line() {
+	if p.open {
+		fmt.Fprintln(p.stdout)
+	}
+	p.open = false
+}
+
+func attempt(n int) string {
+	if n > 1 {
+		return fmt.Sprintf(" (attempt %d)", n)
+	}
+	return ""
+}
+
+// shown is a text on one line, shortened.
+func shown(text string) string {
+	if len(text) <= mostShown {
+		return printable(text)
+	}
+	return printable(strings.ToValidUTF8(text[:mostShown], "")) + fmt.Sprintf("... (%s)", plural(len(text), "byte"))
+}
+
+// agentDocument is what "agent run -o json" and "agent resume -o json" print.
+type agentDocument struct {
+	RunID      string             `json:"run_id"`
+	Database   string             `json:"database"`
+	Status     string             `json:"status"`
+	FinalText  string             `json:"final_text,omitempty"`
+	Error      *errorDocument     `json:"error,omitempty"`
+	Meter      agentMeterDocument `json:"meter"`
+	Events     uint64             `json:"events"`
+	MerkleRoot string             `json:"merkle_root"`
+}
+
+type agentMeterDocument struct {
+	Turns        int     `json:"turns"`
+	ToolCalls    int     `json:"tool_calls"`
+	InputTokens  int64   `json:"input_tokens"`
+	OutputTokens int64   `json:"output_tokens"`
+	CostUSD      float64 `json:"cost_usd"`
+	Fuel         uint64  `json:"fuel"`
+	Effects      int     `json:"effects"`
+	BytesIn      int     `json:"bytes_in"`
+	BytesOut     int     `json:"bytes_out"`
+	WallMs       int64   `json:"wall_ms"`
+}
+
+// end prints what came of the run.
+func (p *agentPrinter) end(r *agent.RunResult) error {
+	fmt.Fprintf(p.stderr, "%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
+		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
+		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
+	fmt.Fprintf(p.stderr, "replay: starling-host replay %s %s\n", shellWord(p.flags.database), r.RunID)
+	if p.flags.output == outputJSON {
+		return p.writeValue(p.document(r))
+	}
+	if p.stream || r.TerminalKind != event.KindRunCompleted {
+		return nil
+	}
+	_, err := fmt.Fprintln(p.stdout, r.FinalText) // to a file or a pipe, as it is
+	return err
+}
+
+// dollars is an amount with as many digits as small ones need.
+func dollars(usd float64) string {
+	text := fmt.Sprintf("%.6f", usd)
+	for strings.HasSuffix(text, "0") && len(text) > len("0.00") {
+		text = strings.TrimSuffix(text, "0")
+	}
+	return text
+}
+
+func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
+	doc := agentDocument{
+		RunID: r.RunID, Database: p.flags.database, Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
+		Meter: agentMeterDocument{
+			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
+			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
+			WallMs: r.Duration.Milliseconds(),
+		},
+		Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+	}
+	if r.TerminalKind != event.KindRunCompleted {
+		doc.Error = &errorDocument{Type: r.ErrorType, Message: r.Error}
+	}
+	return doc
+}
+
+// agentOutcome returns how the program ends after a run, nil if all is well.
+func agentOutcome(r *agent.RunResult) error {
+	out := &failure{code: exitFailed, message: "the run failed: " + plainError(errors.New(r.Error))}
+	switch {
+	case r.TerminalKind == event.KindRunCompleted:
+		return nil
+	case r.TerminalKind == event.KindRunCancelled:
+		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
+	case r.ErrorType == event.ErrorBudget:
+		out.code, out.hint = exitLimit, "raise the budget in the agent's file"
+	case r.ErrorType == event.ErrorMaxTurns:
+		out.code, out.hint = exitLimit, "raise max_turns in the agent's file"
+	}
+	return out
+}

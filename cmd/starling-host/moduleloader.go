@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/agentfile"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// moduleLoader loads the modules of an agent into one engine, and puts them into
+// the database first, so that a run can be replayed from that alone.
+type moduleLoader struct {
+	store  eventlog.ModuleStore
+	engine *runEngine
+}
+
+func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation string) (*moduleLoader, error) {
+	engine, err := newRunEngine(ctx, isolation)
+	if err != nil {
+		return nil, err
+	}
+	return &moduleLoader{store, engine}, nil
+}
+
+func (l *moduleLoader) close() { l.engine.close(context.Background()) }
+
+// LoadModule implements [agentfile.Loader].
+func (l *moduleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]tool.Tool, func() error, error) {
+	source, err := registry.Open(ctx, m.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := l.store.PutModule(ctx, source.Wasm); err != nil {
+		return nil, nil, err
+	}
+	config := egress.Config{AllowPrivate: m.AllowPrivate}
+	for _, host := range m.AllowHosts {
+		rule, err := egress.ParseRule(host)
+		if err != nil {
+			return nil, nil, fmt.Errorf("allow_hosts: %q: %w", host, err)
+		}
+		config.Allow = append(config.Allow, rule)
+	}
+	module, err := guest.Load(ctx, l.engine, source.Wasm, guest.Options{
+		Name: source.Name, Limits: m.Limits, Egress: egress.New(config), Allow: m.AllowHosts,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var tools []tool.Tool
+	for _, t := range module.Tools() {
+		tools = append(tools, t)
+	}
+	return tools, func() error { return module.Close(context.Background()) }, nil
+}
