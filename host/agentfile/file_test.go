@@ -170,7 +170,7 @@ hint: did you mean "model"?`, false},
 	"an unknown provider": {"provider: oepnai\nmodel: m", `agent.yaml:1:11: there is no provider "oepnai"
   1 | provider: oepnai
     |           ^
-hint: there are anthropic, azure, bedrock, groq, ollama, openai, openrouter, together, vllm, and {script: FILE}`, false},
+hint: there are anthropic, azure, bedrock, gemini, groq, ollama, openai, openrouter, together, vllm, and {script: FILE}`, false},
 	"a script without a file": {"provider: {script: ''}", `agent.yaml:1:20: this must not be empty
   1 | provider: {script: ''}
     |                    ^

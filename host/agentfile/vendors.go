@@ -7,6 +7,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/anthropic"
 	"github.com/starling-host/starling/runtime/provider/bedrock"
+	"github.com/starling-host/starling/runtime/provider/gemini"
 	"github.com/starling-host/starling/runtime/provider/openai"
 	"github.com/starling-host/starling/runtime/provider/openrouter"
 )
@@ -35,6 +36,7 @@ var vendors = map[string]vendor{
 	"anthropic":  {keyEnv: "ANTHROPIC_API_KEY", versions: true, connect: connectAnthropic},
 	"azure":      {keyEnv: "AZURE_OPENAI_API_KEY", address: true, versions: true, connect: connectAzure},
 	"bedrock":    {regional: true, connect: connectBedrock},
+	"gemini":     {keyEnv: "GEMINI_API_KEY", versions: true, connect: connectGemini},
 	"groq":       {keyEnv: "GROQ_API_KEY", connect: openAI(openai.Groq())},
 	"ollama":     {connect: openAI(openai.Ollama())},
 	"openai":     {keyEnv: "OPENAI_API_KEY", keyless: true, versions: true, headers: []string{headerOrganization}, connect: openAI()},
@@ -81,6 +83,17 @@ func connectAnthropic(c connection) (provider.Provider, error) {
 		opts = append(opts, anthropic.WithAPIVersion(c.APIVersion))
 	}
 	return anthropic.New(opts...)
+}
+
+func connectGemini(c connection) (provider.Provider, error) {
+	opts := []gemini.Option{gemini.WithAPIKey(c.key)}
+	if c.BaseURL != "" {
+		opts = append(opts, gemini.WithBaseURL(c.BaseURL))
+	}
+	if c.APIVersion != "" {
+		opts = append(opts, gemini.WithAPIVersion(c.APIVersion))
+	}
+	return gemini.New(opts...)
 }
 
 // connectBedrock takes credentials from the variables that AWS's own programs use.
