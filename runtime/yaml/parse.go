@@ -113,7 +113,7 @@ func (d *document) convert(from ast.Node, depth int) (*Node, error) {
 	return n, n.scalar(from)
 }
 
-// pairs fills a map.
+// pairs fills a map. That no key is there twice, the parser has seen to.
 func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 	for i, pair := range from.Values {
 		key := d.at(pair.Key.GetToken())
@@ -122,10 +122,6 @@ func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 		}
 		if key.kind != Text {
 			return key.Errorf("put it in quotes", "a key must be text")
-		}
-		name := key.value.(string)
-		if n.Get(name) != nil {
-			return key.Errorf("", "the key %q is there twice", clip(name))
 		}
 		if i == 0 && !from.IsFlowStyle {
 			n.line, n.column = key.line, key.column

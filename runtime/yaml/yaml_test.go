@@ -119,6 +119,7 @@ hint: the keys are even`},
     | ^`},
 		"a key twice":              {"name: a\nname: b", "f.yaml:2:1: mapping key \"name\" already defined\n  2 | name: b\n    | ^"},
 		"a key twice, in quotes":   {"name: a\n'name': b", "f.yaml:2:1: mapping key \"name\" already defined\n  2 | 'name': b\n    | ^"},
+		"a key twice, escaped":     {"{name: a, \"n\\x61me\": b}", "f.yaml:1:11: mapping key \"name\" already defined\n  1 | {name: a, \"n\\x61me\": b}\n    |           ^"},
 		"a list for a map":         {"- a", "f.yaml:1:1: this must be a map, not a list\n  1 | - a\n    | ^"},
 		"a number for text":        {"name: 1.10", "f.yaml:1:7: this must be text, not a number\n  1 | name: 1.10\n    |       ^\nhint: put it in quotes"},
 		"text for a number":        {"name: a\ncount: b", "f.yaml:2:8: this must be a number, not text\n  2 | count: b\n    |        ^"},
@@ -171,6 +172,9 @@ func TestNesting(t *testing.T) {
 		if wrong := (*yaml.Error)(nil); !errors.As(err, &wrong) || wrong.Line != 1 {
 			t.Errorf("%q: %v", piece, err)
 		}
+	}
+	if _, err := yaml.Parse("f.yaml", []byte(strings.Repeat("- ", yaml.MaxDepth+2)+"a")); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+		t.Errorf("blocks: %v", err)
 	}
 	var deep strings.Builder
 	for i := range 3000 {
