@@ -16,24 +16,26 @@ type server struct {
 
 	mu        sync.Mutex
 	asked     map[string]bool // paths
+	hung      map[string]bool // paths below /once that were left without an answer
 	changed   *sync.Cond      // of asked
 	customers int             // requests for one
 }
 
 func newServer() *server {
-	s := &server{asked: map[string]bool{}}
+	s := &server{asked: map[string]bool{}, hung: map[string]bool{}}
 	s.changed = sync.NewCond(&s.mu)
 	s.http = httptest.NewServer(s)
 	return s
 }
 
 // ServeHTTP answers every third request for a customer with 500, takes orders,
-// and leaves /hang without an answer until the client goes away.
+// and leaves /hang, and /once the first time, without an answer until the client
+// goes away.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, isCustomer := strings.CutPrefix(r.URL.Path, "/customers/")
 	fails := s.note(r.URL.Path, isCustomer)
 	switch {
-	case r.URL.Path == "/hang":
+	case r.URL.Path == "/hang", s.firstTime(r.URL.Path):
 		<-r.Context().Done()
 	case fails:
 		http.Error(w, "try again", http.StatusInternalServerError)
@@ -42,6 +44,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/orders":
 		fmt.Fprintf(w, "has a key: %t", r.Header.Get("Idempotency-Key") != "")
 	}
+}
+
+// firstTime reports whether a path below /once is asked for the first time.
+func (s *server) firstTime(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := strings.HasPrefix(path, "/once/") && !s.hung[path]
+	s.hung[path] = s.hung[path] || first
+	return first
 }
 
 // note remembers a request and reports whether it is to fail.

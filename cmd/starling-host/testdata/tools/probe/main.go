@@ -29,6 +29,7 @@ func init() {
 		tool("hostile", `{"type":"object"}`, hostile),
 		tool("customers", `{"type":"object"}`, customers),
 		tool("post", `{"type":"object"}`, post),
+		tool("get", `{"type":"object"}`, get),
 	)
 }
 
@@ -139,6 +140,19 @@ func customers(input []byte) ([]byte, error) {
 		}
 	}
 	return json.Marshal(map[string]any{"names": names, "failures": failures})
+}
+
+// get makes one request and returns the status.
+func get(input []byte) ([]byte, error) {
+	r, err := read(input)
+	if err != nil {
+		return nil, err
+	}
+	response, err := starling.Get(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(response.Status)
 }
 
 // post makes a request that is not safe to repeat.
