@@ -74,6 +74,8 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 		return "string", nil, ""
 	case t.Kind() == reflect.Bool:
 		return "boolean", nil, ""
+	case t.Kind() == reflect.Float64:
+		return "number", nil, ""
 	}
 	return "integer", nil, ""
 }
@@ -81,6 +83,7 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 func TestDocumentedJSON(t *testing.T) {
 	tables := documented(t)
 	for section, document := range map[string]any{
+		"agent run":      agentDocument{},
 		"run":            runDocument{},
 		"replay":         verdictDocument{},
 		"validate":       checkedDocument{},
