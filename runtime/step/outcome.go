@@ -151,6 +151,9 @@ func (s *scope) observe(p *plan, errorType string, took time.Duration) {
 // counts as the world's doing; the same error from elsewhere does not, for a
 // tool may set deadlines of its own.
 func outcomeType(ctx context.Context, err error) string {
+	if never, ok := err.(notStartedError); ok {
+		return worldType(never.cause) // in a replay ctx may go on
+	}
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
 		return event.ErrorPanic

@@ -1,0 +1,116 @@
+package guest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agenttest"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// oracle loads the tool of the tests, which may ask the server.
+func oracle(t *testing.T, server *httptest.Server) tool.Tool {
+	t.Helper()
+	source, err := registry.Open(t.Context(), "testdata/oracle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := sandbox.New(t.Context(), sandbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { engine.Close(context.Background()) })
+	rule, err := egress.ParseRule(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := guest.Load(t.Context(), guest.Inline(engine), source.Wasm, guest.Options{
+		Egress: egress.New(egress.Config{Allow: []egress.Rule{rule}, AllowPrivate: true}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _ := module.Tool("oracle")
+	return found
+}
+
+// TestAThousandRunsOfEightToolsReplay has a model call a module eight times at once,
+// each of which reads the clock, draws numbers and makes two requests: every run
+// replays without the server, also those whose tools fail at random, and those
+// that are cancelled at random moments.
+func TestAThousandRunsOfEightToolsReplay(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "you asked for ", r.URL.Path) }))
+	defer server.Close()
+	runs := 1000
+	if testing.Short() {
+		runs = 50
+	}
+	o := oracle(t, server)
+	for _, tt := range []struct {
+		name   string
+		moody  bool
+		cancel bool
+	}{{"calm", false, false}, {"moody", true, false}, {"cancelled", true, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			var uses []agenttest.Use
+			for i := range 8 {
+				uses = append(uses, agenttest.Use{CallID: fmt.Sprint("c", i), Tool: "oracle", Args: fmt.Sprintf(`{"url":%q,"moody":%t}`, server.URL, tt.moody)})
+			}
+			turns := []agenttest.Turn{agenttest.Calls(uses...), agenttest.Say("so it is")}
+			var group sync.WaitGroup
+			for worker := range 4 {
+				group.Go(func() {
+					r := rand.New(rand.NewPCG(1, uint64(worker)))
+					for range runs / 4 {
+						a := &agent.Agent{Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: []tool.Tool{o}, Log: memlog.New(), Config: agent.Config{Model: "m"}}
+						recordAndReplay(t, a, tt.cancel, r)
+					}
+				})
+			}
+			group.Wait()
+		})
+	}
+}
+
+// recordAndReplay makes one run, cancels it if it is to, and replays it.
+func recordAndReplay(t *testing.T, a *agent.Agent, cancelled bool, r *rand.Rand) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if cancelled {
+		defer time.AfterFunc(time.Duration(r.IntN(6000))*time.Microsecond, cancel).Stop()
+	}
+	result, err := a.Run(ctx, "ask")
+	if result == nil || err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("the run: %v", err)
+		return
+	}
+	events, err := a.Log.Read(context.Background(), result.RunID)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Errorf("run %s: %v", result.RunID, err)
+	}
+	if _, err := a.Replay(context.Background(), events, agent.ReplayOptions{}); err != nil {
+		t.Errorf("run %s of %d events: %v", result.RunID, len(events), err)
+	}
+	if last := events[len(events)-1].Kind; !cancelled && last != event.KindRunCompleted {
+		t.Errorf("run %s ended with %s", result.RunID, last)
+	}
+}

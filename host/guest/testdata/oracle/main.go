@@ -1,0 +1,56 @@
+// Oracle is a tool that uses everything there is: it reads the clock, draws
+// numbers, asks a server twice, and fails when the numbers say so.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	starling "github.com/starling-host/starling/guest-sdk/go"
+)
+
+func init() {
+	starling.Register(starling.Tool{
+		Name: "oracle", Description: "Asks a server, twice.", InputSchema: `{"type":"object"}`, Execute: execute,
+	})
+}
+
+func main() {}
+
+type request struct {
+	URL   string `json:"url"`
+	Moody bool   `json:"moody"` // it fails at random
+}
+
+func execute(_ *starling.Call, input []byte) ([]byte, error) {
+	var r request
+	if err := json.Unmarshal(input, &r); err != nil {
+		return nil, err
+	}
+	began, mood := time.Now(), starling.Random()
+	first, err := ask(r.URL + "/first")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case r.Moody && mood%4 == 0:
+		return nil, errors.New("not in the mood")
+	case r.Moody && mood%4 == 1:
+		panic("in a bad mood")
+	}
+	second, err := ask(fmt.Sprint(r.URL, "/", mood))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{"at": began.UnixNano(), "mood": mood, "answers": []string{first, second}})
+}
+
+func ask(url string) (string, error) {
+	response, err := starling.Get(url)
+	if err != nil {
+		return "", err
+	}
+	return string(response.Body), nil
+}
