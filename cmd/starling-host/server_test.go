@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -67,15 +68,28 @@ func (s *server) note(path string, isCustomer bool) (fails bool) {
 	return isCustomer && s.customers%3 == 0
 }
 
+// awaitTime is how long a script waits for a request that does not come, because
+// the program that should make it has failed.
+const awaitTime = time.Minute
+
 // await returns when the server has been asked for a path since it was last
-// awaited.
-func (s *server) await(path string) {
+// awaited, and false if that does not happen.
+func (s *server) await(path string) bool {
+	late := false
+	timer := time.AfterFunc(awaitTime, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		late = true
+		s.changed.Broadcast()
+	})
+	defer timer.Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.asked[path] {
+	for !s.asked[path] && !late {
 		s.changed.Wait()
 	}
-	delete(s.asked, path)
+	defer delete(s.asked, path)
+	return s.asked[path]
 }
 
 // serverKey is where a script keeps its server.
@@ -92,7 +106,9 @@ func serverCommand(ts *testscript.TestScript, _ bool, args []string) {
 	case len(args) == 1 && args[0] == "stop":
 		(*s).http.Close()
 	case len(args) == 2 && args[0] == "await":
-		(*s).await(args[1])
+		if !(*s).await(args[1]) {
+			ts.Fatalf("nobody has asked for %s", args[1])
+		}
 	default:
 		ts.Fatalf("usage: server start|stop|await PATH")
 	}
