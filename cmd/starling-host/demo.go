@@ -28,6 +28,7 @@ func (a *app) demoCommand() *cobra.Command {
 		Use:     "demo",
 		Short:   "run an agent with a scripted model, and replay it",
 		Long:    demoHelp,
+		Example: "  starling-host demo",
 		GroupID: groupRun,
 		Args:    arguments(0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/registry"
 )
 
@@ -21,6 +23,9 @@ func TestHelpExamples(t *testing.T) {
 	eachCommand(root, func(cmd *cobra.Command) {
 		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		if cmd.Name() == "resume" {
+			openRun(t, dir) // the newest run, whatever the other examples have recorded
 		}
 		for line := range strings.Lines(cmd.Example) {
 			seen++
@@ -78,5 +83,65 @@ func exampleFolder(t *testing.T) string {
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	checkout(t, dir)
+	writeAgent(t, dir)
 	return dir
+}
+
+// checkout copies what the demo needs of a checkout.
+func checkout(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{"go.mod", "go.sum", "abi", "guest-sdk/go", "tools-wasm", "examples/agent"} {
+		from, to := filepath.Join("../..", name), filepath.Join(dir, filepath.Dir(name))
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-R", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+}
+
+// agentFiles are the agent of the examples, and what its model says.
+var agentFiles = map[string]string{
+	"agent.yaml": "provider: {script: turns.yaml}\ntools: [dice.wasm]\n",
+	"turns.yaml": "- tool_calls: [{name: dice, args: {rolls: 2}}]\n- text: So it is.\n",
+}
+
+func writeAgent(t *testing.T, dir string) {
+	t.Helper()
+	for name, text := range agentFiles {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// openRun leaves a run of the agent in the database that has begun and has no end.
+func openRun(t *testing.T, dir string) {
+	t.Helper()
+	a := &app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard}
+	w, err := a.openWork(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	log := w.log
+	w.agent.Log = memlog.New()
+	r, err := w.agent.Run(t.Context(), "Roll.")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := w.agent.Log.Read(t.Context(), r.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events[:2] {
+		if err := log.Append(t.Context(), r.RunID, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Sync(t.Context(), r.RunID); err != nil {
+		t.Fatal(err)
+	}
 }
