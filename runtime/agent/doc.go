@@ -11,6 +11,22 @@
 //	                    RunFailed with the type of the call's failure;
 //	                    RunCancelled if the caller cancelled it
 //
+// An [Agent] lets a model work with tools until it answers:
+//
+//	RunStarted                 the goal, and everything that the model is told besides
+//	TurnStarted                the hash of the prompt
+//	ReasoningEmitted           one for each block of reasoning
+//	AssistantMessageCompleted  the answer, and the calls that it asks for
+//	ToolCallScheduled ...      the calls, at the same time; their outcomes, failures
+//	                           included, are told to the model in the next turn
+//	RunCompleted               or RunFailed: budget, max_turns or provider;
+//	                           or RunCancelled
+//
+// What the model is told is a function of the events before (conversation.go). So
+// a run whose process died is resumed from its log by any other one
+// ([Agent.Resume]), RunResumed marks the seam, and such a run replays like any
+// other: process by process.
+//
 // A run that is recorded and a run that is replayed go through the same code.
 // If the process dies, the log holds a prefix of these events, a run that is
 // open; nothing of it was reported to anybody as done.
