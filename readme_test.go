@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/host/agentfile"
 )
 
 func readme(t *testing.T) string {
@@ -30,6 +32,15 @@ func TestReadmeTool(t *testing.T) {
 	block, _, _ = strings.Cut(block, "```")
 	if block != code {
 		t.Errorf("README.md shows another tool than examples/greet/main.go:\n%s", block)
+	}
+}
+
+// TestReadmeAgent checks that the agent in the README is one that can be read.
+func TestReadmeAgent(t *testing.T) {
+	_, block, _ := strings.Cut(readme(t), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	if _, err := agentfile.Parse("agent.yaml", []byte(block)); err != nil {
+		t.Error(err)
 	}
 }
 
