@@ -173,7 +173,8 @@ type ToolCallFailed struct {
 	ErrorType  string `cbor:"error_type"`  // one of the Error constants
 	DurationMs int64  `cbor:"duration_ms"` // replay copies it
 	Attempt    uint32 `cbor:"attempt"`
-	Final      bool   `cbor:"final,omitempty"` // no further attempt follows
+	Final      bool   `cbor:"final,omitempty"`   // no further attempt follows
+	WaitMs     int64  `cbor:"wait_ms,omitempty"` // until the next attempt; replay copies it, and does not wait
 	Meter
 }
 

@@ -81,6 +81,9 @@ type Config struct {
 	// [step.DefaultMaxParallelTools].
 	MaxParallelTools int
 
+	// ToolTimeout bounds an attempt at a native tool, see step.Config.
+	ToolTimeout time.Duration
+
 	// Prices take the place of the process's price table, see step.Config.
 	Prices *budget.Prices
 
@@ -276,7 +279,7 @@ func (a *Agent) stepConfig(runID string) step.Config {
 	return step.Config{
 		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: attempts,
 		RequireRawResponseHash: a.Config.RequireRawResponseHash, Budget: a.Budget, Prices: a.Config.Prices,
-		MaxParallelTools: a.Config.MaxParallelTools, Logger: a.Config.Logger,
+		MaxParallelTools: a.Config.MaxParallelTools, ToolTimeout: a.Config.ToolTimeout, Logger: a.Config.Logger,
 	}
 }
 

@@ -23,6 +23,10 @@ const (
 	ModeReplay
 )
 
+// DefaultToolTimeout bounds an attempt at a native tool unless Config.ToolTimeout
+// says otherwise.
+const DefaultToolTimeout = 5 * time.Minute
+
 // DefaultMaxParallelTools is the number of tools that [CallTools] runs at the
 // same time unless Config.MaxParallelTools says otherwise.
 const DefaultMaxParallelTools = 8
@@ -86,6 +90,11 @@ type Config struct {
 	// MaxParallelTools bounds how many tools [CallTools] runs at once. Zero
 	// means [DefaultMaxParallelTools], one makes it sequential.
 	MaxParallelTools int
+
+	// ToolTimeout bounds an attempt at a native tool, which has to look at its
+	// context for that. A sandboxed one has a limit of its own. Zero means
+	// [DefaultToolTimeout], below zero no bound.
+	ToolTimeout time.Duration
 
 	// Logger is told about retries. Nil discards.
 	Logger *slog.Logger

@@ -61,6 +61,9 @@ func NewContext(cfg Config) (*Context, error) {
 	if c.cfg.ClockFn == nil {
 		c.cfg.ClockFn = time.Now
 	}
+	if c.cfg.ToolTimeout == 0 {
+		c.cfg.ToolTimeout = DefaultToolTimeout
+	}
 	if c.cfg.MaxParallelTools <= 0 {
 		c.cfg.MaxParallelTools = DefaultMaxParallelTools
 	}

@@ -44,12 +44,17 @@ func (s *scope) notStarted(ctx context.Context) error {
 
 // enter returns the context that the tool runs in.
 func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()) {
+	native := t != nil && tool.SandboxOf(t) == nil
 	if !s.c.replaying() {
-		return context.WithValue(ctx, scopeKey{}, s), func() {}
+		ctx = context.WithValue(ctx, scopeKey{}, s)
+		if native && s.c.cfg.ToolTimeout > 0 {
+			return context.WithTimeout(ctx, s.c.cfg.ToolTimeout)
+		}
+		return ctx, func() {}
 	}
 	recorded := newRecordedContext(context.WithValue(ctx, scopeKey{}, s))
 	stop := context.AfterFunc(s.root, func() { recorded.end(s.root.Err()) })
-	if t != nil && tool.SandboxOf(t) == nil {
+	if native {
 		s.attempt.ending = recorded
 		s.endIfRecorded()
 	}
@@ -98,8 +103,12 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 	}
 	errorType := outcomeType(ctx, cause)
 	more := p.again(errorType, cause)
+	var wait time.Duration
+	if more && !s.c.replaying() {
+		wait = p.wait(cause)
+	}
 	failed := event.ToolCallFailed{
-		CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
+		WaitMs: wait.Milliseconds(), CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
 		DurationMs: took.Milliseconds(), Attempt: s.attempt.number, Final: !more, Meter: s.meter(),
 	}
 	failed, err := record(ctx, s, failed, s.c.takeFailure)
@@ -117,7 +126,7 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 // world ended it, in the recording as in the replay, that includes the words:
 // they may have come from whoever cancelled.
 func (c *Context) takeFailure(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
-	now.DurationMs = recorded.DurationMs
+	now.DurationMs, now.WaitMs = recorded.DurationMs, recorded.WaitMs
 	if byWorld(now.ErrorType) && now.ErrorType == recorded.ErrorType {
 		now.Error = recorded.Error
 	}

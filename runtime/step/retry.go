@@ -64,8 +64,8 @@ func (p *plan) again(errorType string, cause error) bool {
 }
 
 // wait returns how long to wait after an attempt that another one follows.
-func (p *plan) wait(failed *CallError) time.Duration {
-	kind, after := tool.KindOf(failed.Err)
+func (p *plan) wait(cause error) time.Duration {
+	kind, after := tool.KindOf(cause)
 	switch {
 	case kind == abi.ErrorSnooze:
 		return max(after, minSnooze)
@@ -77,14 +77,14 @@ func (p *plan) wait(failed *CallError) time.Duration {
 	return DefaultBackoff(p.spent, rand.Uint64())
 }
 
-// waitToRetry waits before another attempt, no longer than ctx lasts: what
-// follows is then an attempt that is not started. The wait leaves no trace but
-// in timestamps, so a replay skips it.
+// waitToRetry waits before another attempt as long as was recorded, and no longer
+// than ctx lasts: what follows is then an attempt that is not started. A replay
+// does not wait.
 func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	if s.c.replaying() {
 		return
 	}
-	wait := p.wait(failed)
+	wait := time.Duration(failed.Failed.WaitMs) * time.Millisecond
 	s.c.logger.LogAttrs(ctx, slog.LevelWarn, "tool call will be retried",
 		slog.String("tool", p.Name), slog.String("call_id", p.CallID), slog.Int("attempt", int(failed.Failed.Attempt)),
 		slog.Duration("wait", wait), slog.String("error", failed.Error()))
