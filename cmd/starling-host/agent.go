@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/yaml"
@@ -198,6 +201,28 @@ func (a *app) openWork(ctx context.Context, f agentFlags) (w *work, err error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// openReplayingAgent makes an agent of its file that replays: its model is never
+// asked, so it needs no key, and its modules are not recorded.
+func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine) (w *work, err error) {
+	file, err := openAgentFile(agentFlags{file: path})
+	if err != nil {
+		return nil, err
+	}
+	unused := func(name string) string { return cmp.Or(os.Getenv(name), "unused") }
+	model, err := file.Provider(ctx, unused)
+	if err != nil {
+		return nil, &failure{code: exitUsage, message: plainError(err)}
+	}
+	load := &moduleLoader{engine: &runEngine{guest.Inline(engine), func(context.Context) error { return nil }}}
+	box, err := file.OpenTools(ctx, load, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
+	a.Config.Retries = box.Retries
+	return &work{agent: a, box: box}, nil
 }
 
 // openAgentFile reads the file of an agent, and lets a script play its model if the

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/tool/validate"
@@ -103,6 +104,8 @@ func explain(err error) *failure {
 		return explainSyntax(syntax)
 	case errors.As(err, &unsupported):
 		return &failure{code: exitRefused, message: plainError(unsupported)}
+	case errors.Is(err, agent.ErrProviderModelMismatch):
+		return &failure{code: exitRefused, message: plainError(err), hint: "--force relaxes this, and nothing else"}
 	case errors.Is(err, tool.ErrHost):
 		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):

@@ -34,6 +34,11 @@ the function, its arguments and its answer. With --profile the fuel of the call
 is written to a file that "go tool pprof" reads, by function and by call stack:
 of a call that was recorded anywhere, at any time, exactly.
 
+With --agent the run of an agent is replayed by that agent as its file has it now,
+to see whether what was changed since makes a difference: a prompt, a tool, a
+limit. Another provider or model is refused, unless --force is given, which
+relaxes nothing else.
+
 With --module another version of the tool takes the place of the recorded one,
 to see what it would have done with the same input and the same answers.`
 
@@ -48,6 +53,8 @@ type replayFlags struct {
 	all    bool
 	module string
 	engine string
+	agent  string
+	force  bool
 
 	trace   bool
 	profile string
@@ -68,6 +75,9 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.all != (len(args) == 1) {
 				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
 			}
+			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
+				return usagef("", "replay: --agent and --module exclude each other, and --force belongs to --agent")
+			}
 			if f.all && (f.trace || f.profile != "") {
 				return usagef("", "replay: --trace and --profile look at one RUN")
 			}
@@ -77,6 +87,8 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
 	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a Go tool")
 	engineFlag(cmd, &f.engine)
+	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
+	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof")
 	outputFlag(cmd, &f.output)
@@ -120,6 +132,7 @@ type replayer struct {
 	log     *sqlitelog.Log
 	modules *modules
 	options replay.Options
+	work    *work // the agent that replays; nil for what the log says
 }
 
 // newReplayer prepares for replays: against the module that each run recorded,
@@ -137,14 +150,26 @@ func newReplayer(ctx context.Context, log *sqlitelog.Log, f replayFlags, o *obse
 	if err != nil {
 		return nil, err
 	}
-	return &replayer{
+	r := &replayer{
 		log:     log,
 		modules: newModules(engine, log, other),
-		options: replay.Options{OtherModule: other != nil},
-	}, nil
+		options: replay.Options{OtherModule: other != nil, Force: f.force},
+	}
+	if f.agent != "" {
+		if r.work, err = openReplayingAgent(ctx, f.agent, engine); err != nil {
+			r.close(ctx)
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
-func (r *replayer) close(ctx context.Context) { r.modules.close(ctx) }
+func (r *replayer) close(ctx context.Context) {
+	if r.work != nil {
+		r.work.close()
+	}
+	r.modules.close(ctx)
+}
 
 // verdict is what became of one replay. When corrupt or refused is set, replay
 // says nothing.
@@ -180,7 +205,11 @@ func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 	}
 	lease := r.modules.lease()
 	defer lease.release(context.WithoutCancel(ctx))
-	v.replay, err = replay.Run(ctx, events, lease.resolve, r.options)
+	if r.work != nil {
+		v.replay, err = replay.RunAgent(ctx, events, r.work.agent, r.options)
+	} else {
+		v.replay, err = replay.Run(ctx, events, lease.resolve, r.options)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return v, ctx.Err()

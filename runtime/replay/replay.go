@@ -96,6 +96,19 @@ func Run(ctx context.Context, events []event.Event, resolve Resolver, o Options)
 	return verdict.with(err)
 }
 
+// RunAgent is [Run] for an agent as it is now, and not as the log has it: for asking
+// whether what was changed about it since makes a difference. With another provider
+// or model it is [agent.ErrProviderModelMismatch], unless o.Force is set.
+func RunAgent(ctx context.Context, events []event.Event, a *agent.Agent, o Options) (Verdict, error) {
+	report, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
+	if err != nil {
+		return Verdict{}, fmt.Errorf("replay: %w", err)
+	}
+	verdict := Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}
+	verdict.Agent, err = a.Replay(ctx, events, o.agent())
+	return verdict.with(err)
+}
+
 // with completes a verdict with what the replay ended with.
 func (v Verdict) with(err error) (Verdict, error) {
 	var mismatch *step.MismatchError
