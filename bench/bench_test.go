@@ -46,6 +46,18 @@ func TestQuick(t *testing.T) {
 	}
 }
 
+// TestRuntime measures agents for a moment.
+func TestRuntime(t *testing.T) {
+	guests, err := loadGuests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := measureRuntime(t.Context(), settings{rounds: 1, slice: time.Millisecond}, guests[0])
+	if err != nil || r.raw == 0 || r.memory < r.raw || r.sqlite < r.raw {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestProcessStarts runs the host as a process, twice.
 func TestProcessStarts(t *testing.T) {
 	s, err := processStarts(t.Context(), 1)

@@ -60,6 +60,11 @@ func run(ctx context.Context, s settings, names, out string) error {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 		r.guests = append(r.guests, results)
+		if g.name == "tiny" {
+			if r.runtime, err = measureRuntime(ctx, s, g); err != nil {
+				return fmt.Errorf("agents: %w", err)
+			}
+		}
 	}
 	if r.starts, err = processStarts(ctx, s.starts); err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 
 // report is everything that was measured.
 type report struct {
-	guests []guestResult
-	starts starts
+	guests  []guestResult
+	starts  starts
+	runtime runtimeResult
 }
 
 // goal is a bound on the ratio of our call to a rival's.
@@ -42,6 +43,7 @@ func (r report) text() string {
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), len(document))
 	r.writeCalls(&b)
 	r.writeGoals(&b)
+	r.runtime.write(&b)
 	return b.String()
 }
 
