@@ -171,41 +171,43 @@ type work struct {
 }
 
 // openWork makes an agent of its file.
-func (a *app) openWork(ctx context.Context, f agentFlags) (w *work, err error) {
+func (a *app) openWork(ctx context.Context, f agentFlags) (*work, error) {
 	file, err := openAgentFile(f)
 	if err != nil {
 		return nil, err
 	}
-	w = &work{}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
-	if w.log, err = openForRuns(ctx, f.database); err != nil {
-		return nil, err
-	}
-	model, err := file.Provider(ctx, os.Getenv)
-	if err != nil {
-		return nil, &failure{code: exitUsage, message: plainError(err)}
-	}
-	if w.load, err = newModuleLoader(ctx, w.log, f.isolation); err != nil {
-		return nil, err
-	}
-	if w.box, err = file.OpenTools(ctx, w.load, os.Getenv); err != nil {
-		return nil, err
-	}
-	w.agent = &agent.Agent{Provider: model, Tools: w.box.Tools, Log: w.log, Config: file.Config(), Budget: file.Budget()}
-	w.agent.Config.Retries, w.agent.Config.AppVersion = w.box.Retries, programVersion()
-	if w.ctx, err = tool.WithVariablesJSON(ctx, file.Variables); err != nil {
+	w := &work{}
+	if err := w.open(ctx, file, f); err != nil {
+		w.close()
 		return nil, err
 	}
 	return w, nil
 }
 
+// open opens everything. What it has opened when it fails is to be closed.
+func (w *work) open(ctx context.Context, file *agentfile.File, f agentFlags) error {
+	model, err := file.Provider(ctx, os.Getenv)
+	if err != nil {
+		return &failure{code: exitUsage, message: plainError(err)}
+	}
+	if w.log, err = openForRuns(ctx, f.database); err != nil {
+		return err
+	}
+	if w.load, err = newModuleLoader(ctx, w.log, f.isolation); err != nil {
+		return err
+	}
+	if w.box, err = file.OpenTools(ctx, w.load, os.Getenv); err != nil {
+		return err
+	}
+	w.agent = &agent.Agent{Provider: model, Tools: w.box.Tools, Log: w.log, Config: file.Config(), Budget: file.Budget()}
+	w.agent.Config.Retries, w.agent.Config.AppVersion = w.box.Retries, programVersion()
+	w.ctx, err = tool.WithVariablesJSON(ctx, file.Variables)
+	return err
+}
+
 // openReplayingAgent makes an agent of its file that replays: its model is never
 // asked, so it needs no key, and its modules are not recorded.
-func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine) (w *work, err error) {
+func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine) (*work, error) {
 	file, err := openAgentFile(agentFlags{file: path})
 	if err != nil {
 		return nil, err
