@@ -48,11 +48,11 @@ func chunks() []provider.StreamChunk {
 }
 
 // TestSubject runs the suite on a provider with the defect that the environment
-// names. It is run by TestDefects.
+// names. It is run by TestDefects, and otherwise does nothing.
 func TestSubject(t *testing.T) {
 	defect, ok := defects[os.Getenv(defectVariable)]
 	if !ok {
-		t.Skip("SKIPPED: there is no subject outside TestDefects")
+		return // nobody has asked for one
 	}
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
