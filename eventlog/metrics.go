@@ -48,6 +48,7 @@ type optional interface {
 	RunLister
 	RunPageLister
 	RunFinder
+	RunPruner
 	ModuleStore
 }
 

@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
 		{"summaries add up, the newest run first", listing},
 		{"pages filter, count and bound", paging},
 		{"modules are kept by digest", modules},
+		{"pruning removes whole runs, and those alone that match", pruning},
 		{"a barrier with nothing before it returns at once", idleBarrier},
 		{"after Close every method says so", closed},
 		{"many runs are written and read at once", concurrent},

@@ -29,6 +29,7 @@ type Log struct {
 	mu      sync.RWMutex // guards all below
 	closed  bool
 	runs    map[string]*run
+	begun   int // runs, with those that were pruned
 	modules map[chain.Hash][]byte
 }
 
@@ -44,6 +45,7 @@ var (
 	_ eventlog.RunLister     = (*Log)(nil)
 	_ eventlog.RunPageLister = (*Log)(nil)
 	_ eventlog.RunFinder     = (*Log)(nil)
+	_ eventlog.RunPruner     = (*Log)(nil)
 	_ eventlog.ModuleStore   = (*Log)(nil)
 )
 
@@ -61,10 +63,13 @@ func (l *Log) Append(_ context.Context, runID string, ev event.Event) error {
 	}
 	r := l.runs[runID]
 	if r == nil {
-		r = &run{order: len(l.runs)}
+		r = &run{order: l.begun}
 	}
 	if err := r.cursor.Append(runID, ev); err != nil {
 		return err
+	}
+	if ev.Seq == 1 {
+		l.begun++
 	}
 	r.events = append(r.events, ev)
 	l.runs[runID] = r
@@ -119,7 +124,7 @@ func (l *Log) page(_ context.Context, runID string, after uint64, n int) ([]even
 	if r == nil {
 		return nil, nil
 	}
-	rest := r.events[after:]
+	rest := r.events[min(after, uint64(len(r.events))):] // the run may have been pruned and begun anew
 	return rest[:min(n, len(rest))], nil
 }
 

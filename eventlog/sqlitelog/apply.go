@@ -24,6 +24,8 @@ func (w *writer) apply(batch []item, bad conflicts) (culprit *run, err error) {
 	}()
 	for _, it := range batch {
 		switch r := it.run; {
+		case it.pruning != nil:
+			err = w.prune(it.pruning)
 		case r == nil:
 			err = w.storeModule(it.module)
 		case r.failed != nil || bad[r] != nil:
@@ -117,7 +119,7 @@ func (l *Log) acknowledge(batch []item, bad conflicts) {
 		r := it.run
 		switch {
 		case r == nil:
-			it.module.done <- nil
+			it.done() <- nil
 		case r.failed != nil:
 		case bad[r] != nil:
 			r.failed = bad[r]
@@ -155,8 +157,8 @@ func (l *Log) stop(cause error, batch []item) {
 		r.answer(r.queued, l.failed)
 	}
 	for _, it := range append(batch, l.queue...) {
-		if it.module != nil {
-			it.module.done <- l.failed
+		if done := it.done(); done != nil {
+			done <- l.failed
 		}
 	}
 	l.queue, l.bytes = nil, 0

@@ -76,12 +76,24 @@ type waiter struct {
 	done chan error
 }
 
-// item is one entry of the queue: an event, or a module.
+// item is one entry of the queue: an event, a module, or a pruning.
 type item struct {
-	run    *run
-	event  event.Event
-	after  eventlog.RunSummary // of the run, with this event
-	module *module
+	run     *run
+	event   event.Event
+	after   eventlog.RunSummary // of the run, with this event
+	module  *module
+	pruning *pruning
+}
+
+// done is where whoever waits for a module or a pruning is told.
+func (it item) done() chan<- error {
+	switch {
+	case it.module != nil:
+		return it.module.done
+	case it.pruning != nil:
+		return it.pruning.done
+	}
+	return nil
 }
 
 func (it item) size() int {
@@ -97,6 +109,7 @@ var (
 	_ eventlog.RunLister     = (*Log)(nil)
 	_ eventlog.RunPageLister = (*Log)(nil)
 	_ eventlog.RunFinder     = (*Log)(nil)
+	_ eventlog.RunPruner     = (*Log)(nil)
 	_ eventlog.ModuleStore   = (*Log)(nil)
 	_ eventlog.SchemaKeeper  = (*Log)(nil)
 )

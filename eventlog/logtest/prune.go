@@ -1,0 +1,51 @@
+package logtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// pruning removes runs in steps, and looks at what is left.
+func pruning(t *testing.T, log eventlog.EventLog) {
+	p, ok := log.(eventlog.RunPruner)
+	if !ok {
+		t.Skip("SKIPPED: the log removes nothing")
+	}
+	ctx := context.Background()
+	for i := range 6 {
+		store(t, log, Finished(fmt.Sprint("run-", i), i)...)
+	}
+	open := &Chain{RunID: "open"}
+	store(t, log, open.Start("still at work"))
+
+	expect := func(what string, o eventlog.PruneOptions, runs, left int) {
+		t.Helper()
+		report, err := p.PruneRuns(ctx, o)
+		if err != nil || report.Runs != runs || report.DryRun != o.DryRun || runs > 0 && report.Events == 0 {
+			t.Errorf("%s: %+v, %v", what, report, err)
+		}
+		all, err := log.(eventlog.RunLister).ListRuns(ctx)
+		if err != nil || len(all) != left {
+			t.Errorf("%s: %d runs are left, %v", what, len(all), err)
+		}
+	}
+	expect("a dry run", eventlog.PruneOptions{DryRun: true}, 6, 7)
+	expect("nothing that old", eventlog.PruneOptions{Before: time.Unix(0, 0)}, 0, 7)
+	expect("nothing that failed", eventlog.PruneOptions{Status: eventlog.StatusFailed}, 0, 7)
+	expect("two of them", eventlog.PruneOptions{Limit: 2}, 2, 5)
+	expect("the rest, also what is open", eventlog.PruneOptions{IncludeInProgress: true}, 4, 1)
+	if _, err := log.Read(ctx, "run-5"); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("a run that is gone: %v", err)
+	}
+	store(t, log, open.Complete()) // the run at work was left alone, and goes on
+	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusInProgress}} {
+		if _, err := p.PruneRuns(ctx, o); !errors.Is(err, eventlog.ErrInvalidPrune) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

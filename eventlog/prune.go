@@ -1,0 +1,59 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrInvalidPrune means that the options of a pruning contradict each other.
+var ErrInvalidPrune = errors.New("eventlog: invalid prune options")
+
+// RunPruner removes whole runs. Nothing less can be removed: a run without one of
+// its events would not validate. Modules stay, since other runs may need them.
+type RunPruner interface {
+	// PruneRuns removes the runs that match, all of them or none, and says what it
+	// has removed, or would remove.
+	PruneRuns(ctx context.Context, o PruneOptions) (PruneReport, error)
+}
+
+// PruneOptions select runs to remove. The zero value selects all that have ended.
+type PruneOptions struct {
+	Before time.Time // only runs that started earlier; zero selects all
+	Status string    // one of the Status constants; empty selects all that have ended
+
+	// IncludeInProgress also selects runs without an end. Nobody may be at work on
+	// them: those that this log has appended to and that are open are left alone,
+	// of those of other processes it knows nothing.
+	IncludeInProgress bool
+
+	Limit  int  // at most so many runs, the oldest first; zero or less is no bound
+	DryRun bool // remove nothing
+}
+
+// PruneReport is what a pruning removed, or would remove.
+type PruneReport struct {
+	Runs   int
+	Events int64
+	DryRun bool
+}
+
+// Valid returns what is wrong with the options, or nil.
+func (o PruneOptions) Valid() error {
+	_, known := StatusKind(o.Status)
+	switch {
+	case o.Status != "" && !known:
+		return fmt.Errorf("%w: unknown status %q", ErrInvalidPrune, o.Status)
+	case o.Status == StatusInProgress && !o.IncludeInProgress:
+		return fmt.Errorf("%w: status %q without IncludeInProgress", ErrInvalidPrune, o.Status)
+	}
+	return nil
+}
+
+// Match reports whether the options select a run.
+func (o PruneOptions) Match(s RunSummary) bool {
+	return (o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&
+		(o.Status == "" || s.Status() == o.Status) &&
+		(o.IncludeInProgress || s.TerminalKind != 0)
+}

@@ -1,0 +1,120 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// pruning is a pruning on its way to the file.
+type pruning struct {
+	where  string
+	args   []driver.Value
+	report *eventlog.PruneReport
+	done   chan error
+}
+
+// PruneRuns implements [eventlog.RunPruner]. However many runs match, they are named
+// by a condition and not one by one. The writer removes them between two batches,
+// in one transaction.
+func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report eventlog.PruneReport, err error) {
+	report.DryRun = o.DryRun
+	if err := o.Valid(); err != nil {
+		return report, err
+	}
+	if l.layout.Load() < layoutVersion {
+		return report, eventlog.ErrSchemaOutdated
+	}
+	p := &pruning{report: &report, done: make(chan error, 1)}
+	if p.where, p.args, err = l.doomed(o); err != nil {
+		return report, err
+	}
+	if o.DryRun {
+		return report, l.countDoomed(ctx, p)
+	}
+	if err := l.enqueue(ctx, item{pruning: p}); err != nil {
+		return report, err
+	}
+	select {
+	case err := <-p.done:
+		return report, err
+	case <-ctx.Done():
+		return eventlog.PruneReport{}, context.Cause(ctx)
+	}
+}
+
+// doomed returns the condition on the table run that selects what is to go. Runs
+// that this log is at work on are left alone.
+func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value, err error) {
+	where = "1"
+	if !o.Before.IsZero() {
+		where, args = where+" AND started < ?", append(args, o.Before.UnixNano())
+	}
+	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
+		where, args = where+" AND terminal = ?", append(args, int64(kind))
+	}
+	if !o.IncludeInProgress {
+		where += " AND terminal <> 0"
+	}
+	open, err := json.Marshal(l.atWork())
+	if err != nil {
+		return "", nil, err
+	}
+	limit := int64(math.MaxInt64)
+	if o.Limit > 0 {
+		limit = int64(o.Limit)
+	}
+	where = "run_no IN (SELECT run_no FROM run WHERE " + where +
+		" AND run_id NOT IN (SELECT value FROM json_each(?)) ORDER BY started, run_no LIMIT ?)"
+	return where, append(args, string(open), limit), nil
+}
+
+// atWork returns the runs that this log has appended to and that have no end.
+func (l *Log) atWork() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := []string{}
+	for id := range l.runs {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// countDoomed fills in the report of a dry run.
+func (l *Log) countDoomed(ctx context.Context, p *pruning) error {
+	return l.readers.with(ctx, func(r *reader) error {
+		return r.conn.query(ctx, countDoomedSQL+p.where, p.args, p.count)
+	})
+}
+
+const countDoomedSQL = "SELECT count(*), coalesce(sum(last_seq), 0) FROM run WHERE "
+
+func (p *pruning) count(row []driver.Value) error {
+	runs, _ := row[0].(int64)
+	events, _ := row[1].(int64)
+	p.report.Runs, p.report.Events = int(runs), events
+	return nil
+}
+
+// prune removes the runs inside the transaction that has begun: the events first,
+// because the table run says which.
+func (w *writer) prune(p *pruning) error {
+	ctx := context.Background()
+	err := w.conn.query(ctx, countDoomedSQL+p.where, p.args, p.count)
+	for _, statement := range []string{
+		"DELETE FROM eventlog_events WHERE run_id IN (SELECT run_id FROM run WHERE " + p.where + ")",
+		"DELETE FROM run WHERE " + p.where,
+	} {
+		if err == nil {
+			err = w.conn.exec(ctx, statement, p.args...)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sqlitelog: prune: %w", err)
+	}
+	return nil
+}
