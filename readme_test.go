@@ -129,3 +129,28 @@ func compact(s string) []string {
 	}
 	return lines
 }
+
+// TestNamedTestsExist checks that the tests, examples and benchmarks that documents
+// name are there.
+func TestNamedTestsExist(t *testing.T) {
+	out, err := exec.Command("git", "grep", "-hoE", `^func (Test|Benchmark|Fuzz|Example)[A-Za-z0-9_]+`, "--", "*_test.go").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no checkout: %v", err)
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		names[strings.TrimSpace(strings.TrimPrefix(line, "func "))] = true
+	}
+	named := regexp.MustCompile(`\b(Test|Benchmark|Fuzz|Example)[A-Z][A-Za-z0-9_]+`)
+	for _, file := range []string{"SPEC.md", "docs/seed-defects.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range named.FindAllString(string(text), -1) {
+			if !names[name] {
+				t.Errorf("%s names %s, which is not there", file, name)
+			}
+		}
+	}
+}

@@ -234,3 +234,52 @@ func TestManyProcessesOnOneRun(t *testing.T) {
 		mustReplay(t, &again, nil, eventsOf(t, &again, r.RunID, false))
 	}
 }
+
+// forgetful is a log that loses an acknowledgement: what it was told is durable, and
+// it says that it is not.
+type forgetful struct {
+	eventlog.EventLog
+	barriers int // until it forgets
+}
+
+var errForgotten = errors.New("the acknowledgement is lost")
+
+func (f *forgetful) Sync(ctx context.Context, runID string) error {
+	err := f.EventLog.Sync(ctx, runID)
+	if f.barriers--; f.barriers == 0 {
+		return errForgotten
+	}
+	return err
+}
+
+// TestALostAcknowledgement: a run whose log loses an acknowledgement stays open, at
+// whichever barrier it is, and is resumed.
+func TestALostAcknowledgement(t *testing.T) {
+	for n := 1; ; n++ {
+		a := newAgent(eventful(), clocked, failing)
+		a.Config.MaxParallelTools = 1
+		inner := a.Log
+		a.Log = &forgetful{inner, n}
+		r, err := a.Run(context.Background(), "go")
+		if err == nil {
+			if n < 5 {
+				t.Errorf("the run has only %d barriers", n-1)
+			}
+			return
+		}
+		if r != nil || !errors.Is(err, errForgotten) {
+			t.Fatalf("barrier %d: %+v, %v", n, r, err)
+		}
+		runs, err := inner.(eventlog.RunLister).ListRuns(context.Background())
+		if err != nil || len(runs) != 1 {
+			t.Fatalf("barrier %d: %d runs, %v", n, len(runs), err)
+		}
+		a.Log = inner
+		if runs[0].TerminalKind == 0 {
+			if _, err := a.Resume(context.Background(), runs[0].RunID, ""); err != nil {
+				t.Errorf("barrier %d: %v", n, err)
+			}
+		}
+		mustReplay(t, a, nil, eventsOf(t, a, runs[0].RunID, false))
+	}
+}
