@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,6 +26,8 @@ type conversation struct {
 	cache    CacheStats
 
 	reasoning []provider.Reasoning // of the answer that is being read from the log
+
+	tracer *observe.Tracer // of a live run; nil in a replay, which nobody watches
 }
 
 // use is a tool use and its outcome.

@@ -95,7 +95,14 @@ func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.
 	defer cancel()
 	began := a.clock()
 	log.Started(ctx, a.Config.Model)
-	result, err := a.drive(step.WithContext(ctx, c), c, open, began)
+	traced := func(ctx context.Context) (*conversation, error) {
+		talk, err := open(ctx)
+		if talk != nil {
+			talk.tracer = a.Tracer
+		}
+		return talk, err
+	}
+	result, err := a.drive(step.WithContext(ctx, c), c, traced, began)
 	if result != nil {
 		if lost := a.Log.Sync(context.WithoutCancel(ctx), c.RunID()); lost != nil {
 			result, err = nil, fmt.Errorf("starling: make run %s durable: %w", c.RunID(), lost)
@@ -173,13 +180,24 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 }
 
 // turn is one exchange with the model, and the calls that it asks for.
-func (a *Agent) turn(ctx context.Context, talk *conversation) error {
-	resp, err := step.LLMCall(ctx, a.request(talk.messages))
+func (a *Agent) turn(ctx context.Context, talk *conversation) (err error) {
+	id := event.NewID()
+	ctx, end := talk.tracer.StartTurn(ctx, id)
+	defer func() { end(turnErrorType(err)) }()
+	resp, err := step.LLMCall(step.WithTurnID(ctx, id), a.request(talk.messages))
 	if err != nil {
 		return a.unanswered(ctx, err)
 	}
 	talk.heard(resp)
 	return a.callPending(ctx, talk)
+}
+
+// turnErrorType is the type of the error that ended a turn, for its span.
+func turnErrorType(err error) string {
+	if err == nil {
+		return ""
+	}
+	return observe.ProviderErrorType(err)
 }
 
 // unanswered returns why a turn has no answer: that of the world, if it ended the

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
@@ -76,30 +75,12 @@ func (a *Agent) traceTool(name string) tool.Middleware {
 			info, _ := step.CallInfo(ctx)
 			ctx, end := a.Tracer.StartTool(ctx, observe.ToolCall{CallID: info.CallID, Tool: name, Attempt: info.Attempt})
 			out, err := inner(ctx, input)
-			end(observe.ToolEnd{ErrorType: toolErrorType(err)})
+			errorType := ""
+			if err != nil {
+				errorType = step.ErrorType(ctx, err)
+			}
+			end(observe.ToolEnd{ErrorType: errorType})
 			return out, err
 		}
 	}
-}
-
-// toolErrorType is the class of a tool's error in a span; the log has the exact
-// one.
-func toolErrorType(err error) string {
-	switch {
-	case err == nil:
-		return ""
-	case errors.Is(err, tool.ErrPanicked):
-		return event.ErrorPanic
-	case errors.Is(err, tool.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return event.ErrorTimeout
-	case errors.Is(err, tool.ErrCancelled), errors.Is(err, context.Canceled):
-		return event.ErrorCancelled
-	case errors.Is(err, tool.ErrFuel):
-		return event.ErrorFuel
-	case errors.Is(err, tool.ErrLimit):
-		return event.ErrorLimit
-	case errors.Is(err, tool.ErrLost):
-		return event.ErrorLost
-	}
-	return event.ErrorTool
 }

@@ -57,6 +57,16 @@ func LLMCall(ctx context.Context, req *provider.Request) (*provider.Response, er
 	return t.ask(ctx)
 }
 
+// turnIDKey is the key of WithTurnID.
+type turnIDKey struct{}
+
+// WithTurnID returns a context in which a live [LLMCall] records its turn under an
+// id that the caller has chosen, see [event.NewID]; for whoever has to name the turn
+// before it begins. It is for one call.
+func WithTurnID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, turnIDKey{}, id)
+}
+
 // turn is one exchange with the model.
 type turn struct {
 	*scope
@@ -78,7 +88,11 @@ func (t *turn) begin(ctx context.Context) error {
 	if exceeded != nil {
 		return t.trip(ctx, exceeded, event.BudgetExceeded{})
 	}
-	started := event.TurnStarted{TurnID: event.NewID(), PromptHash: hash[:], InputTokens: estimate}
+	id, chosen := ctx.Value(turnIDKey{}).(string)
+	if !chosen {
+		id = event.NewID()
+	}
+	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: estimate}
 	started, err = record(ctx, t.scope, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
 		now.TurnID = recorded.TurnID
 		return nil

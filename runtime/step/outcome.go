@@ -101,7 +101,7 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 	if errors.Is(cause, tool.ErrHost) {
 		return s.c.stop(cause)
 	}
-	errorType := outcomeType(ctx, cause)
+	errorType := ErrorType(ctx, cause)
 	more := p.again(errorType, cause)
 	var wait time.Duration
 	if more && !s.c.replaying() {
@@ -156,10 +156,10 @@ func (s *scope) observe(p *plan, errorType string, took time.Duration) {
 	m.ObserveToolCall(p.Name, status, errorType, took)
 }
 
-// outcomeType classifies the error of an attempt. What its context ended with
-// counts as the world's doing; the same error from elsewhere does not, for a
-// tool may set deadlines of its own.
-func outcomeType(ctx context.Context, err error) string {
+// ErrorType returns the class of an attempt's error, an Error constant of package
+// event. What its context ended with counts as the world's doing; the same error
+// from elsewhere does not, for a tool may set deadlines of its own.
+func ErrorType(ctx context.Context, err error) string {
 	if never, ok := err.(notStartedError); ok {
 		return worldType(never.cause) // in a replay ctx may go on
 	}
