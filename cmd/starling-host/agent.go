@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -85,6 +86,9 @@ func (a *app) agentRunCommand() *cobra.Command {
 				return err
 			}
 			f.file = args[0]
+			if len(bytes.TrimSpace(goal)) == 0 {
+				return usagef(cmd.CommandPath()+" --help", "the goal is empty")
+			}
 			return a.agentRun(cmd.Context(), strings.TrimSuffix(string(goal), "\n"), f)
 		},
 	}
