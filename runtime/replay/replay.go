@@ -72,11 +72,10 @@ func (e *UnsupportedError) Error() string {
 // [*UnsupportedError] for a run of a shape that nothing here writes, the error of
 // resolve, and the end of ctx.
 func Run(ctx context.Context, events []event.Event, resolve Resolver, o Options) (Verdict, error) {
-	report, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
+	verdict, err := check(events)
 	if err != nil {
-		return Verdict{}, fmt.Errorf("replay: %w", err)
+		return Verdict{}, err
 	}
-	verdict := Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}
 	started, err := events[0].AsRunStarted()
 	if err != nil {
 		return Verdict{}, fmt.Errorf("replay: %w", err)
@@ -100,13 +99,21 @@ func Run(ctx context.Context, events []event.Event, resolve Resolver, o Options)
 // whether what was changed about it since makes a difference. With another provider
 // or model it is [agent.ErrProviderModelMismatch], unless o.Force is set.
 func RunAgent(ctx context.Context, events []event.Event, a *agent.Agent, o Options) (Verdict, error) {
+	verdict, err := check(events)
+	if err != nil {
+		return Verdict{}, err
+	}
+	verdict.Agent, err = a.Replay(ctx, events, o.agent())
+	return verdict.with(err)
+}
+
+// check returns the verdict about a valid run that nothing has been executed of.
+func check(events []event.Event) (Verdict, error) {
 	report, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
 	if err != nil {
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
-	verdict := Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}
-	verdict.Agent, err = a.Replay(ctx, events, o.agent())
-	return verdict.with(err)
+	return Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}, nil
 }
 
 // with completes a verdict with what the replay ended with.

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/step"
 )
 
 // ErrRunNotFound: the log has no such run.
@@ -46,22 +45,17 @@ func read(ctx context.Context, log eventlog.EventLog, runID string) ([]event.Eve
 	if len(events) == 0 {
 		return nil, fmt.Errorf("replay: %w: %q", ErrRunNotFound, runID)
 	}
-	if _, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true}); err != nil {
-		return nil, fmt.Errorf("replay: %w", err)
-	}
-	return events, nil
+	_, err = check(events)
+	return events, err
 }
 
 func verify(ctx context.Context, events []event.Event, a *agent.Agent, o Options) error {
 	_, err := a.Replay(ctx, events, o.agent())
-	var mismatch *step.MismatchError
-	switch {
-	case err == nil || errors.Is(err, step.ErrRecordingEnded):
-		return nil
-	case errors.As(err, &mismatch):
-		return newDivergence(events[0].RunID, mismatch)
+	verdict, err := Verdict{RunID: events[0].RunID}.with(err)
+	if err != nil || verdict.Identical() {
+		return err
 	}
-	return fmt.Errorf("replay: %w", err)
+	return verdict.Divergence
 }
 
 // Factory makes an agent for a replay.
