@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -17,12 +18,11 @@ import (
 // finds it again in the log.
 type conversation struct {
 	messages []provider.Message
-	turnID   string    // of the last answer
-	uses     []*use    // what that answer asked for
-	pending  []pending // those of them without an outcome
-	later    []string  // what the user said before the outcomes were there
-	final    string    // the last answer's text
-	answered bool      // nothing was said after it, and it asks for nothing
+	turnID   string   // of the last answer
+	uses     []*use   // what that answer asked for
+	later    []string // what the user said before the outcomes were there
+	final    string   // the last answer's text
+	answered bool     // nothing was said after it, and it asks for nothing
 	cache    CacheStats
 
 	reasoning []provider.Reasoning // of the answer that is being read from the log
@@ -33,14 +33,8 @@ type conversation struct {
 // use is a tool use and its outcome.
 type use struct {
 	provider.ToolUse
-	callID string               // of the call that was last made for it; empty for none
+	callID string               // of the call that a process made for it that died; empty for none
 	result *provider.ToolResult // nil as long as there is no outcome
-}
-
-// pending is a tool use that is to be called.
-type pending struct {
-	use   *use
-	again bool // it was called before the process died
 }
 
 // fresh is the conversation at the start of a run.
@@ -51,23 +45,17 @@ func fresh(goal string) *conversation {
 // heard adds an answer.
 func (t *conversation) heard(r *provider.Response) {
 	t.messages = append(t.messages, r.Message())
-	t.turnID, t.final, t.uses, t.pending = r.TurnID, r.Text, nil, nil
+	t.turnID, t.final, t.uses = r.TurnID, r.Text, nil
 	t.answered = len(r.ToolUses) == 0
 	t.cache.add(r.Usage)
 	for _, u := range r.ToolUses {
 		t.uses = append(t.uses, &use{ToolUse: u})
 	}
-	t.plan()
 }
 
-// plan collects what is to be called.
-func (t *conversation) plan() {
-	t.pending = nil
-	for _, u := range t.uses {
-		if u.result == nil {
-			t.pending = append(t.pending, pending{u, u.callID != ""})
-		}
-	}
+// pending returns the uses that are to be called: those without an outcome.
+func (t *conversation) pending() []*use {
+	return slices.DeleteFunc(slices.Clone(t.uses), func(u *use) bool { return u.result != nil })
 }
 
 // settle gives a use its outcome, in the words that the model reads.
@@ -81,7 +69,7 @@ func (u *use) settle(result json.RawMessage, err error) {
 // settled adds the outcomes when all of them are there, in the order of the uses,
 // and then what the user has said meanwhile.
 func (t *conversation) settled() {
-	if t.plan(); len(t.pending) > 0 {
+	if len(t.pending()) > 0 {
 		return
 	}
 	for _, u := range t.uses {
@@ -116,7 +104,6 @@ func recall(events []event.Event) (*conversation, error) {
 			return nil, fmt.Errorf("starling: seq %d: %w", ev.Seq, err)
 		}
 	}
-	t.plan()
 	return t, nil
 }
 

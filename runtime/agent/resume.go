@@ -167,7 +167,7 @@ func (r *resumption) conversation() (*conversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(talk.pending); n > 0 && !r.reissue {
+	if n := len(talk.pending()); n > 0 && !r.reissue {
 		return nil, fmt.Errorf("%w: %d of turn %s", ErrPartialToolCall, n, talk.turnID)
 	}
 	return talk, nil
@@ -176,7 +176,7 @@ func (r *resumption) conversation() (*conversation, error) {
 // open records the seam.
 func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversation) error {
 	err := step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{
-		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(len(talk.pending)),
+		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(len(talk.pending())),
 	})
 	if err != nil || r.message == "" {
 		return err

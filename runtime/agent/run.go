@@ -216,34 +216,35 @@ func (a *Agent) unanswered(ctx context.Context, err error) error {
 // callPending makes the calls that the model has asked for and that have no
 // outcome yet.
 func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
-	if len(talk.pending) == 0 {
+	uses := talk.pending()
+	if len(uses) == 0 {
 		return nil
 	}
-	calls := make([]step.ToolCall, len(talk.pending))
-	for i, p := range talk.pending {
-		calls[i] = a.call(talk.turnID, p)
+	calls := make([]step.ToolCall, len(uses))
+	for i, u := range uses {
+		calls[i] = a.call(talk.turnID, u)
 	}
 	results, err := step.CallTools(ctx, calls)
 	if err != nil {
 		return err
 	}
 	for i, r := range results {
-		talk.pending[i].use.settle(r.Result, r.Err)
+		uses[i].settle(r.Result, r.Err)
 	}
 	talk.settled()
 	return nil
 }
 
 // call asks for what the model has planned.
-func (a *Agent) call(turnID string, p pending) step.ToolCall {
-	call := step.ToolCall{CallID: p.use.CallID, TurnID: turnID, Name: p.use.Name, Args: p.use.Args}
-	if p.again {
-		call.CallID, call.IdempKey = "", p.use.CallID
+func (a *Agent) call(turnID string, u *use) step.ToolCall {
+	call := step.ToolCall{CallID: u.CallID, TurnID: turnID, Name: u.Name, Args: u.Args}
+	if u.callID != "" {
+		call.CallID, call.IdempKey = "", u.CallID
 	}
-	if retry, ok := a.Config.Retries[p.use.Name]; ok {
+	if retry, ok := a.Config.Retries[u.Name]; ok {
 		call.Retry = &retry
 	}
-	if len(p.use.Args) == 0 || p.use.Args[0] != '{' {
+	if len(u.Args) == 0 || u.Args[0] != '{' {
 		call.Refuse = errNoObject
 	}
 	return call
