@@ -335,12 +335,7 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 	wait := time.Duration(f.WaitMs) * time.Millisecond
 	t.c.logger.LogAttrs(ctx, slog.LevelWarn, "the model will be asked again",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	pause(ctx, wait)
 }
 
 // measure reports an attempt.

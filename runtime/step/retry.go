@@ -88,6 +88,11 @@ func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	s.c.logger.LogAttrs(ctx, slog.LevelWarn, "tool call will be retried",
 		slog.String("tool", p.Name), slog.String("call_id", p.CallID), slog.Int("attempt", int(failed.Failed.Attempt)),
 		slog.Duration("wait", wait), slog.String("error", failed.Error()))
+	pause(ctx, wait)
+}
+
+// pause waits, no longer than ctx lasts.
+func pause(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
