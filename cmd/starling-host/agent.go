@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
@@ -261,19 +260,6 @@ func explainFile(err error) error {
 		f.details = append(f.details, printable(line))
 	}
 	return f
-}
-
-// openForRuns opens a database to record runs in.
-func openForRuns(ctx context.Context, path string) (*sqlitelog.Log, error) {
-	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{})
-	if err != nil {
-		return nil, err
-	}
-	if err := eventlog.Preflight(ctx, log); err != nil {
-		log.Close()
-		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(path)}
-	}
-	return log, nil
 }
 
 // close releases whatever was opened.

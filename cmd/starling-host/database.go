@@ -51,6 +51,19 @@ func unreadable(ctx context.Context, err error) error {
 	return &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
 }
 
+// openForRuns opens a database to record runs in.
+func openForRuns(ctx context.Context, path string) (*sqlitelog.Log, error) {
+	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := eventlog.Preflight(ctx, log); err != nil {
+		log.Close()
+		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(path)}
+	}
+	return log, nil
+}
+
 func noDatabase(path string) error {
 	return usagef("starling-host run records into starling.db unless --db names another file", "%s: no such database", path)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -40,16 +39,12 @@ func (l *moduleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 			return nil, nil, err
 		}
 	}
-	config := egress.Config{AllowPrivate: m.AllowPrivate}
-	for _, host := range m.AllowHosts {
-		rule, err := egress.ParseRule(host)
-		if err != nil {
-			return nil, nil, fmt.Errorf("allow_hosts: %q: %w", host, err)
-		}
-		config.Allow = append(config.Allow, rule)
+	door, err := openEgress(m.AllowHosts, m.AllowPrivate)
+	if err != nil {
+		return nil, nil, fmt.Errorf("allow_hosts: %w", err)
 	}
 	module, err := guest.Load(ctx, l.engine, source.Wasm, guest.Options{
-		Name: source.Name, Limits: m.Limits, Egress: egress.New(config), Allow: m.AllowHosts,
+		Name: source.Name, Limits: m.Limits, Egress: door, Allow: m.AllowHosts,
 	})
 	if err != nil {
 		return nil, nil, err

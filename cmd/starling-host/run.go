@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
@@ -122,15 +120,25 @@ func (f *runFlags) options() (guest.Options, error) {
 	if err != nil {
 		return guest.Options{}, err
 	}
-	config := egress.Config{AllowPrivate: f.allowPrivate}
-	for _, host := range f.allow {
+	door, err := openEgress(f.allow, f.allowPrivate)
+	if err != nil {
+		return guest.Options{}, usagef("", "--allow-host %s", err)
+	}
+	return guest.Options{Limits: limits, Egress: door, Allow: f.allow}, nil
+}
+
+// openEgress returns a client that reaches the hosts and no others. The error
+// begins with the one that is no rule.
+func openEgress(hosts []string, private bool) (*egress.Client, error) {
+	config := egress.Config{AllowPrivate: private}
+	for _, host := range hosts {
 		rule, err := egress.ParseRule(host)
 		if err != nil {
-			return guest.Options{}, usagef("", "--allow-host %q: %s", host, plainError(err))
+			return nil, fmt.Errorf("%q: %s", host, plainError(err))
 		}
 		config.Allow = append(config.Allow, rule)
 	}
-	return guest.Options{Limits: limits, Egress: egress.New(config), Allow: f.allow}, nil
+	return egress.New(config), nil
 }
 
 func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
@@ -161,14 +169,11 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 // database before the run begins, so a run that is there can be replayed from
 // the database alone, however it ended.
 func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, input []byte, f runFlags) error {
-	log, err := sqlitelog.Open(ctx, f.database, sqlitelog.Options{})
+	log, err := openForRuns(ctx, f.database)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	if err := eventlog.Preflight(ctx, log); err != nil {
-		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(f.database)}
-	}
 	if _, err := log.PutModule(ctx, module.source.Wasm); err != nil {
 		return err
 	}
