@@ -8,7 +8,7 @@
 //	input tokens           before a call, with an estimate of what it will add
 //	output tokens, USD     on every count of tokens that a provider sends
 //	wall clock             when the caller's deadline ends the run
-//	fuel, effects, egress  when an event of a tool is recorded
+//	fuel, effects, egress  between turns, over all calls of tools
 //
 // A Meter is a function of what it is told. It reads no clock and no price
 // list, so a run that is replayed trips where it tripped, and [Resume] rebuilds

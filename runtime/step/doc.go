@@ -7,7 +7,7 @@
 // A run has a [Context], and the functions of this package find it in a
 // context.Context: [Now], [Random] and [Seed] for time and randomness,
 // [SideEffect] and [Do] for everything else that touches the world, [CallTool]
-// and [CallTools] for tools, [Emit] for the events of the loop that drives the
+// and [CallTools] for tools, [LLMCall] for the model, [Emit] for the events of the loop that drives the
 // run. The same code runs live and in a replay; it cannot tell which.
 //
 //	c, _ := step.NewContext(step.Config{Log: log, RunID: event.NewID(), Tools: step.NewRegistry(t)})
@@ -47,8 +47,8 @@
 //
 // A deadline and a cancellation come from outside, so their moment is recorded:
 // for a sandboxed tool as the position of its fuel counter ([RecordedStop]), for
-// a native tool as the last thing it did. A retry's wait is not recorded at all;
-// the attempts are.
+// a native tool as the last thing it did. How long is waited before another attempt
+// is recorded with the failure, and a replay does not wait.
 //
 // # Goroutines
 //
