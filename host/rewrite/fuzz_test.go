@@ -33,7 +33,7 @@ func FuzzCheck(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var err error
-		bytes := allocated(func() { _, err = Check(b, DefaultLimits()) })
+		bytes := wasmtest.Allocated(func() { _, err = Check(b, DefaultLimits()) })
 		var r *Refusal
 		if err != nil && !errors.As(err, &r) {
 			t.Errorf("%T: %v", err, err)

@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -71,23 +70,14 @@ func TestHostileBytes(t *testing.T) {
 			if !errors.As(err, &r) || !strings.Contains(r.Error(), tt.want) {
 				t.Fatalf("got %v, want a refusal of %q", err, tt.want)
 			}
-			if bytes := allocated(func() { Check(tt.module, DefaultLimits()) }); bytes > 16<<10 {
+			if bytes := wasmtest.Allocated(func() { Check(tt.module, DefaultLimits()) }); bytes > 16<<10 {
 				t.Errorf("allocated %d bytes for a module of %d", bytes, len(tt.module))
 			}
-			if bytes := allocated(func() { wasm.Decode(tt.module) }); bytes > 16<<10 {
+			if bytes := wasmtest.Allocated(func() { wasm.Decode(tt.module) }); bytes > 16<<10 {
 				t.Errorf("the decoder allocated %d bytes for a module of %d", bytes, len(tt.module))
 			}
 		})
 	}
-}
-
-// allocated returns how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
 
 // TestCompileBombs has the shapes whose compilation grows faster than they do.

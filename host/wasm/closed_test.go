@@ -3,7 +3,6 @@ package wasm_test
 import (
 	"bytes"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -151,22 +150,13 @@ func TestAllocationIsProportional(t *testing.T) {
 	for _, tt := range tests {
 		for _, n := range []int{1_000, 100_000} {
 			module := section(tt.id, tt.item, n)
-			if got := allocated(func() { wasm.Decode(module) }); got > most*uint64(len(module)) {
+			if got := wasmtest.Allocated(func() { wasm.Decode(module) }); got > most*uint64(len(module)) {
 				t.Errorf("%d %s in %d bytes allocate %d, %d times as much", n, tt.name, len(module), got, got/uint64(len(module)))
 			}
 		}
 		lie := append([]byte(wasmtest.Header), wasmtest.Section(tt.id, []byte("\xff\xff\xff\xff\x0f"+tt.item))...)
-		if got := allocated(func() { wasm.Decode(lie) }); got > 4<<10 {
+		if got := wasmtest.Allocated(func() { wasm.Decode(lie) }); got > 4<<10 {
 			t.Errorf("a count of 2^32-1 %s allocates %d bytes", tt.name, got)
 		}
 	}
-}
-
-// allocated returns how many bytes f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
 }
