@@ -23,6 +23,8 @@ type PruneOptions struct {
 	Before time.Time // only runs that started earlier; zero selects all
 	Status string    // one of the Status constants; empty selects all that have ended
 
+	Namespace string // only runs whose id begins with it and a slash; empty selects all
+
 	// IncludeInProgress also selects runs without an end. Nobody may be at work on
 	// them: those that this log has appended to and that are open are left alone,
 	// of those of other processes it knows nothing.
@@ -53,7 +55,8 @@ func (o PruneOptions) Valid() error {
 
 // Match reports whether the options select a run.
 func (o PruneOptions) Match(s RunSummary) bool {
-	return (o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&
+	return InNamespace(s.RunID, o.Namespace) &&
+		(o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&
 		(o.Status == "" || s.Status() == o.Status) &&
 		(o.IncludeInProgress || s.TerminalKind != 0)
 }

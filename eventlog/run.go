@@ -81,6 +81,7 @@ type RunPageOptions struct {
 	Offset           int       // matching runs to skip; less than zero is zero
 	Status           string    // one of the Status constants; empty selects all, another value is an error
 	Query            string    // substring of the run id, ASCII letters in any case; empty selects all
+	Namespace        string    // only runs whose id begins with it and a slash; empty selects all
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
 }
@@ -125,9 +126,16 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 
 func (o RunPageOptions) match(s RunSummary) bool {
 	return (o.Status == "" || s.Status() == o.Status) &&
+		InNamespace(s.RunID, o.Namespace) &&
 		strings.Contains(LowerASCII(s.RunID), LowerASCII(o.Query)) &&
 		(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
 		(!o.RequireToolCalls || s.ToolCallCount > 0)
+}
+
+// InNamespace reports whether a run id begins with the namespace and a slash. All
+// do if there is no namespace.
+func InNamespace(runID, namespace string) bool {
+	return namespace == "" || strings.HasPrefix(runID, namespace+"/")
 }
 
 // LowerASCII maps the letters A to Z to a to z and leaves the rest alone, as

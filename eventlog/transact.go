@@ -1,0 +1,94 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// ErrFenced means that the run has been given to another writer since this one
+// was: see [Tx.Fence]. It wraps [ErrInvalidAppend].
+var ErrFenced error = fencedError{}
+
+type fencedError struct{}
+
+func (fencedError) Error() string { return "eventlog: the run was given to another writer" }
+func (fencedError) Unwrap() error { return ErrInvalidAppend }
+
+// ErrConflict means that a transaction met a row that exists already.
+var ErrConflict = errors.New("eventlog: the row exists")
+
+// Transactor is implemented by logs that lie in a database in which their host
+// keeps tables of its own, so that an event and what the host knows about it are
+// committed together or not at all.
+type Transactor interface {
+	// CreateTables brings a set of tables to its last step. Steps that are there
+	// are left alone; a set that has more steps than the program knows is
+	// [ErrSchemaTooNew].
+	CreateTables(ctx context.Context, set TableSet) error
+
+	// Transact runs fn in a transaction that is serialisable with every other one,
+	// and commits. When it returns nil, all of it is durable. An error of fn undoes
+	// the transaction and is returned as it is. fn may be run several times, must
+	// be quick, and MUST NOT call the log.
+	Transact(ctx context.Context, fn func(Tx) error) error
+
+	// View runs fn on one consistent state of the database, of which it can change
+	// nothing.
+	View(ctx context.Context, fn func(Querier) error) error
+}
+
+// TableSet is the tables of one part of the host. Its steps are applied in order,
+// each once; the order and the texts of steps that were released never change.
+type TableSet struct {
+	Name  string // such as "tenant"; [a-z_]
+	Steps []TableStep
+}
+
+// TableStep is one step in the two dialects, which differ in the names of types:
+// a BLOB is a BYTEA, an INTEGER a BIGINT. Statements are separated by semicolons.
+type TableStep struct{ SQLite, Postgres string }
+
+// Querier reads tables.
+type Querier interface {
+	// Query runs one statement and calls row for each row of its result until that
+	// returns an error. Placeholders are $1, $2 and so on; arguments are nil, bool,
+	// int64, float64, string or []byte. Points in time are kept as nanoseconds
+	// since 1970.
+	Query(sql string, args []any, row func(Row) error) error
+}
+
+// Row is one row of a result.
+type Row interface {
+	// Scan copies the columns into *bool, *int64, *float64, *string or *[]byte. NULL
+	// leaves zero.
+	Scan(to ...any) error
+}
+
+// Tx is a transaction. It belongs to the function that it was given to, and to
+// one goroutine.
+type Tx interface {
+	Querier
+
+	// Exec runs one statement and returns how many rows it changed. A row that is
+	// there already is [ErrConflict].
+	Exec(sql string, args ...any) (changed int64, err error)
+
+	// Append takes an event as EventLog.Append does.
+	Append(runID string, ev event.Event) error
+
+	// Fence makes a new epoch of the run, greater than all before, from 1. Once the
+	// transaction is committed, events of the run that are appended under an earlier
+	// epoch, or under none, are refused with [ErrFenced], also those that were on
+	// their way.
+	Fence(runID string) (epoch uint64, err error)
+}
+
+// Fencer is implemented by logs that keep apart the successive writers of a run.
+type Fencer interface {
+	// Fenced returns the log as the writer sees it that was given the run in that
+	// epoch: it appends to this run alone, and only as long as the epoch is the last
+	// one. Everything else goes through to the log; Close closes nothing.
+	Fenced(runID string, epoch uint64) EventLog
+}
