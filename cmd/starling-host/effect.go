@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -12,24 +11,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/narrate"
 )
-
-// describeRequest returns the request line of a message/http request without
-// its protocol version: "GET http://host/path".
-func describeRequest(request []byte) string {
-	line, _, _ := strings.Cut(string(request), "\r\n")
-	return strings.TrimSuffix(line, " HTTP/1.1")
-}
-
-// describeExchange says what came back: the status line and the size, or the
-// failure.
-func describeExchange(v guest.Exchange) string {
-	if v.Status != 0 {
-		return fmt.Sprintf("%s: %s", v.Status, v.Text)
-	}
-	line, _, _ := strings.Cut(string(v.Response), "\r\n")
-	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), formatSize(uint64(len(v.Response))))
-}
 
 // denied is a request that the network policy refused.
 type denied struct {
@@ -59,7 +42,7 @@ func deniedRequest(effect event.SideEffectRecorded) *denied {
 	if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
 		return nil
 	}
-	_, target, _ := strings.Cut(describeRequest(effect.Request), " ")
+	_, target, _ := strings.Cut(narrate.Request(effect.Request), " ")
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
 		return nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/host/narrate"
 )
 
 // What a tool returns, logs or asks for, and what a database holds, is hostile
@@ -17,30 +19,13 @@ import (
 
 // printable returns s with every rune that is not printable replaced by its Go
 // escape. Line breaks and tabs are escaped as well, so the result is one line.
-func printable(s string) string { return escapeRunes(s, strconv.IsPrint) }
+func printable(s string) string { return narrate.Printable(s) }
 
 // ascii is printable for text that is compared: what is not ASCII is escaped as
 // well, so that letters that look alike differ and each character is as wide as
 // any other.
 func ascii(s string) string {
-	return escapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
-}
-
-func escapeRunes(s string, plain func(rune) bool) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, size := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && size == 1 {
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		} else if plain(r) {
-			b.WriteRune(r)
-		} else {
-			quoted := strconv.QuoteRuneToASCII(r)
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		i += size
-	}
-	return b.String()
+	return narrate.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
 }
 
 // printableLines returns the lines of s, each printable. Tabs become spaces,
@@ -79,12 +64,7 @@ func printableJSON(doc []byte) []byte {
 }
 
 // shorten cuts a printable text to at most width characters.
-func shorten(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-3]) + "..."
-}
+func shorten(s string, width int) string { return narrate.Shorten(s, width) }
 
 // shellWord returns s as one word for a POSIX shell, so that a command that is
 // printed can be pasted. What is not printable is shown, not made to work.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/narrate"
 )
 
 const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, what
@@ -37,7 +38,7 @@ func (a *app) show(ctx context.Context, path, run string) error {
 	fmt.Fprintf(a.stdout, "run      %s\nstarted  %s\nstatus   %s, %s\n\n", printable(first.RunID),
 		formatTime(first.Timestamp), terminalStatus(last.Kind), plural(len(events), "event"))
 	for _, ev := range events {
-		facts, err := summarize(ev)
+		facts, err := narrate.Event(ev)
 		if err != nil {
 			facts = "cannot be read: " + plainError(err)
 		}

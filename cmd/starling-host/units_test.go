@@ -3,12 +3,14 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/host/narrate"
 )
 
 func TestParseCount(t *testing.T) {
 	for _, c := range []struct {
 		in    string
-		units []unit
+		units []narrate.Unit
 		want  uint64 // 0: refused
 	}{
 		{"1", fuelUnits, 1},

@@ -1,4 +1,4 @@
-package main
+package narrate
 
 import (
 	"encoding/hex"
@@ -11,9 +11,10 @@ import (
 	"github.com/starling-host/starling/host/guest"
 )
 
-// summarize returns what matters of an event on one line. The text is hostile:
-// the caller escapes it.
-func summarize(ev event.Event) (string, error) {
+// Event returns what matters of an event on one line. The text is of the event's
+// making and may be hostile and long: the caller escapes and cuts it. An error
+// means that the payload is not one of its kind.
+func Event(ev event.Event) (string, error) {
 	switch ev.Kind {
 	case event.KindRunStarted:
 		return facts(ev, summarizeStart)
@@ -91,8 +92,8 @@ func summarizeTool(ref event.ToolSchemaRef, only bool) string {
 }
 
 func summarizeSandbox(s event.Sandbox) string {
-	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, formatFuel(s.Limits.Fuel),
-		formatSize(uint64(s.Limits.MemoryPages)*pageBytes), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
+	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, Fuel(s.Limits.Fuel),
+		Size(uint64(s.Limits.MemoryPages)<<16), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
 	if len(s.Allow) > 0 {
 		text += ", may reach " + strings.Join(s.Allow, " ")
 	}
@@ -131,14 +132,14 @@ func summarizeMeter(m event.Meter) string {
 	if m.Fuel == 0 {
 		return ""
 	}
-	return fmt.Sprintf("fuel %s, memory %s; ", grouped(m.Fuel), formatSize(m.PeakMemory))
+	return fmt.Sprintf("fuel %s, memory %s; ", Grouped(m.Fuel), Size(m.PeakMemory))
 }
 
 func summarizeEffect(p event.SideEffectRecorded) string {
 	switch {
 	case p.Error != nil:
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
-	case len(p.Request) > 0 && p.Name == describeRequest(p.Request):
+	case len(p.Request) > 0 && p.Name == Request(p.Request):
 		return summarizeHTTP(p)
 	case len(p.Request) > 0:
 		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
@@ -155,7 +156,7 @@ func summarizeHTTP(p event.SideEffectRecorded) string {
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
 	}
-	return text + " -> " + describeExchange(v)
+	return text + " -> " + Exchange(v)
 }
 
 // effectSummaries describe the values of the runtime's own effects.

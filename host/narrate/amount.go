@@ -1,0 +1,68 @@
+package narrate
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Unit is a suffix and what it multiplies by.
+type Unit struct {
+	Suffix string
+	Factor uint64
+}
+
+// FuelUnits are those of fuel, which is counted: powers of ten, the smallest first.
+func FuelUnits() []Unit { return []Unit{{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}} }
+
+// SizeUnits are those of memory, which comes in powers of two.
+func SizeUnits() []Unit { return []Unit{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}} }
+
+// Count writes n with the largest suffix that leaves at least 1 and as few
+// decimals as n has, at most one. Without any, plain is the suffix.
+func Count(n uint64, units []Unit, plain string) string {
+	for i := len(units) - 1; i >= 0; i-- {
+		if u := units[i]; n >= u.Factor {
+			text := strconv.FormatFloat(float64(n)/float64(u.Factor), 'f', 1, 64)
+			return strings.TrimSuffix(text, ".0") + u.Suffix
+		}
+	}
+	return strconv.FormatUint(n, 10) + plain
+}
+
+// Fuel writes an amount of fuel, such as 20G.
+func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
+
+// Size writes a number of bytes, such as 1.5MiB.
+func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
+
+// Duration rounds to what a reader can use: three digits or so.
+func Duration(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// Plural writes a count and its noun: 1 event, 2 events.
+func Plural[N int | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Grouped writes n with its digits in groups of three: 478,693.
+func Grouped(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,24 @@
+package narrate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/host/guest"
+)
+
+// Request returns the request line of a message/http request without its protocol
+// version: "GET http://host/path".
+func Request(request []byte) string {
+	line, _, _ := strings.Cut(string(request), "\r\n")
+	return strings.TrimSuffix(line, " HTTP/1.1")
+}
+
+// Exchange says what came back: the status line and the size, or the failure.
+func Exchange(v guest.Exchange) string {
+	if v.Status != 0 {
+		return fmt.Sprintf("%s: %s", v.Status, v.Text)
+	}
+	line, _, _ := strings.Cut(string(v.Response), "\r\n")
+	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), Size(uint64(len(v.Response))))
+}

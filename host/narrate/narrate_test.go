@@ -1,0 +1,85 @@
+package narrate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/narrate"
+)
+
+func TestAmounts(t *testing.T) {
+	for got, want := range map[string]string{
+		narrate.Fuel(999):                  "999",
+		narrate.Fuel(1500):                 "1.5k",
+		narrate.Fuel(20e9):                 "20G",
+		narrate.Size(512):                  "512B",
+		narrate.Size(64 << 20):             "64MiB",
+		narrate.Size(1536):                 "1.5KiB",
+		narrate.Grouped(0):                 "0",
+		narrate.Grouped(999):               "999",
+		narrate.Grouped(1234567):           "1,234,567",
+		narrate.Plural(1, "event"):         "1 event",
+		narrate.Plural(0, "event"):         "0 events",
+		narrate.Duration(12_345_678):       "12.3ms",
+		narrate.Duration(90 * time.Second): "1m30s",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain é 漢":   "plain é 漢",
+		"a\nb\tc":     `a\nb\tc`,
+		"\x1b[2J":     `\x1b[2J`,
+		"a\u202eb":    `a\u202eb`,
+		"\u200bhid":   `\u200bhid`,
+		"bad \xff":    `bad \xff`,
+		"\U000e0041x": `\U000e0041x`,
+	} {
+		if got := narrate.Printable(in); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+	if got := narrate.Shorten("abcdef", 5); got != "ab..." {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestEvents has one line for each kind that says something of its own, and an
+// error for a payload that is not of its kind.
+func TestEvents(t *testing.T) {
+	encode := func(v any) canon.Raw {
+		raw, err := canon.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	for _, c := range []struct {
+		kind    event.Kind
+		payload any
+		want    string
+	}{
+		{event.KindRunStarted, event.RunStarted{Goal: "find it", ModelID: "m", ProviderID: "p"}, "find it; p/m"},
+		{event.KindUserMessageAppended, event.UserMessageAppended{Content: "go on"}, "go on"},
+		{event.KindToolCallScheduled, event.ToolCallScheduled{ToolName: "dice", Args: encode(map[string]int{"n": 2}), Attempt: 2}, `attempt 2: dice {"n":2}`},
+		{event.KindToolCallCompleted, event.ToolCallCompleted{Result: encode(7), Meter: event.Meter{Fuel: 1200, PeakMemory: 1 << 20}}, "fuel 1,200, memory 1MiB; 7"},
+		{event.KindToolCallFailed, event.ToolCallFailed{ErrorType: "tool", Error: "no"}, "tool: no"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: event.EffectNow, Value: encode(int64(1e18))}, "now = 2001-09-09T01:46:40Z"},
+		{event.KindRunFailed, event.RunFailed{ErrorType: "fuel", Error: "spent"}, "fuel: spent"},
+		{event.KindRunResumed, event.RunResumed{AtSeq: 4}, "after event 4"},
+	} {
+		got, err := narrate.Event(event.Event{Kind: c.kind, Payload: encode(c.payload)})
+		if got != c.want || err != nil {
+			t.Errorf("%v: got %q, %v; want %q", c.kind, got, err, c.want)
+		}
+	}
+	if got, err := narrate.Event(event.Event{Kind: event.KindRunFailed, Payload: encode(7)}); err == nil {
+		t.Errorf("a payload that is a number reads %q", got)
+	}
+}
