@@ -1,0 +1,203 @@
+package logview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+// ErrNoReplay is returned by [View.Replay] of a view that cannot execute runs.
+var ErrNoReplay = errors.New("logview: runs cannot be replayed here")
+
+// View is what one reader may see of a log. Log is required. A View is safe for
+// concurrent use.
+type View struct {
+	// Log is read. It should implement [eventlog.RunPageLister], or else
+	// [eventlog.RunLister]; without either there is no listing, and only runs that
+	// are named can be looked at.
+	Log eventlog.EventLog
+
+	// Namespace selects the runs whose ids begin with it and a slash, and is left
+	// out of the ids that the reader sees. Empty selects all runs under their whole
+	// ids.
+	Namespace string
+
+	// Title names the view to its reader, such as a file or a tenant. It may be
+	// empty.
+	Title string
+
+	// Checker validates the run with this whole id. Nil means [eventlog.CheckRun] in
+	// the strict profile, open runs allowed.
+	Checker func(ctx context.Context, runID string) (eventlog.Report, error)
+
+	// Replayer executes the run with this whole id again and compares. Nil means that
+	// runs cannot be replayed here.
+	Replayer func(ctx context.Context, runID string) (replay.Verdict, error)
+}
+
+// full returns the id that the log knows a run by, or [eventlog.ErrRunNotFound]
+// for what cannot be one: the error is the same as for a run that is absent.
+func (v View) full(id string) (string, error) {
+	if id == "" || len(id) > eventlog.MaxRunIDBytes {
+		return "", fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, id[:min(len(id), eventlog.MaxRunIDBytes)])
+	}
+	if v.Namespace == "" {
+		return id, nil
+	}
+	return v.Namespace + "/" + id, nil
+}
+
+// ShortID returns the id by which the reader knows a run.
+func (v View) ShortID(runID string) string {
+	if v.Namespace == "" {
+		return runID
+	}
+	return strings.TrimPrefix(runID, v.Namespace+"/")
+}
+
+// CanReplay reports whether runs can be replayed here.
+func (v View) CanReplay() bool { return v.Replayer != nil }
+
+// Runs lists runs, the newest first. Of the options, Namespace is the view's.
+func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	o.Namespace = v.Namespace
+	page, err := v.list(ctx, o)
+	if err != nil {
+		return page, err
+	}
+	for i := range page.Runs {
+		page.Runs[i].RunID = v.ShortID(page.Runs[i].RunID)
+	}
+	return page, nil
+}
+
+func (v View) list(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	switch log := v.Log.(type) {
+	case eventlog.RunPageLister:
+		return log.ListRunsPage(ctx, o)
+	case eventlog.RunLister:
+		all, err := log.ListRuns(ctx)
+		if err != nil {
+			return eventlog.RunPage{}, err
+		}
+		return o.Select(all)
+	}
+	return eventlog.RunPage{}, errors.New("logview: the log keeps no list of its runs")
+}
+
+// Run returns the summary of a run, or [eventlog.ErrRunNotFound].
+func (v View) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	summary, err := v.summary(ctx, runID)
+	summary.RunID = v.ShortID(summary.RunID)
+	return summary, err
+}
+
+// summary asks the log's index, and adds up the events of a log without one.
+func (v View) summary(ctx context.Context, runID string) (eventlog.RunSummary, error) {
+	if finder, ok := v.Log.(eventlog.RunFinder); ok {
+		return finder.Run(ctx, runID)
+	}
+	var at eventlog.Cursor
+	for ev, err := range eventlog.Events(ctx, v.Log, runID, 0) {
+		if err != nil {
+			return eventlog.RunSummary{}, err
+		}
+		at.Skip(ev)
+	}
+	return at.Run(), nil
+}
+
+// Events yields the events of a run with numbers above after.
+func (v View) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	runID, err := v.full(id)
+	if err != nil {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
+	}
+	return eventlog.Events(ctx, v.Log, runID, after)
+}
+
+// Page returns at most n events of a run with numbers above after. There may be
+// none if the run has no more.
+func (v View) Page(ctx context.Context, id string, after uint64, n int) ([]event.Event, error) {
+	var page []event.Event
+	for ev, err := range v.Events(ctx, id, after) {
+		if err != nil {
+			return nil, err
+		}
+		if page = append(page, ev); len(page) >= n {
+			break
+		}
+	}
+	return page, nil
+}
+
+// ErrEventNotFound means that a run has no event of that number.
+var ErrEventNotFound = errors.New("logview: event not found")
+
+// Event returns one event of a run, [eventlog.ErrRunNotFound] or
+// [ErrEventNotFound].
+func (v View) Event(ctx context.Context, id string, seq uint64) (event.Event, error) {
+	page, err := v.Page(ctx, id, max(seq, 1)-1, 1)
+	if err != nil {
+		return event.Event{}, err
+	}
+	if len(page) == 0 || page[0].Seq != seq {
+		return event.Event{}, fmt.Errorf("%w: event %d of run %q", ErrEventNotFound, seq, id)
+	}
+	return page[0], nil
+}
+
+// Stream delivers the events of a run that exists, from the first on and as they
+// come, until the run or ctx ends.
+func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.summary(ctx, runID); err != nil { // Stream itself waits for a run that has not begun
+		return nil, err
+	}
+	return v.Log.Stream(ctx, runID)
+}
+
+// Check validates a run. See [View].Checker.
+func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return eventlog.Report{}, err
+	}
+	if _, err := v.summary(ctx, runID); errors.Is(err, eventlog.ErrRunNotFound) {
+		return eventlog.Report{}, err // for the checker, a run without events is one that lost them
+	}
+	if v.Checker != nil {
+		return v.Checker(ctx, runID)
+	}
+	return eventlog.CheckRun(ctx, v.Log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+}
+
+// Replay executes a run again and compares, or returns [ErrNoReplay].
+func (v View) Replay(ctx context.Context, id string) (replay.Verdict, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return replay.Verdict{}, err
+	}
+	if v.Replayer == nil {
+		return replay.Verdict{}, ErrNoReplay
+	}
+	if _, err := v.summary(ctx, runID); err != nil {
+		return replay.Verdict{}, err
+	}
+	verdict, err := v.Replayer(ctx, runID)
+	verdict.RunID = v.ShortID(verdict.RunID)
+	return verdict, err
+}
