@@ -3,30 +3,21 @@ package agentfile
 import (
 	"encoding/json"
 	"math"
-	"math/bits"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/yaml"
 )
 
-// word is text that is not empty.
-type word string
-
-// DecodeYAML implements [yaml.Decoder].
-func (w *word) DecodeYAML(n *yaml.Node) error {
-	if err := n.Decode((*string)(w)); err != nil {
-		return err
-	}
-	if *w == "" {
-		return n.Errorf("leave the key out for the default", "this must not be empty")
-	}
-	return nil
-}
+// What package yaml has of values.
+type (
+	word   = yaml.Word
+	period = yaml.Period
+	count  = yaml.Count
+	size   = yaml.Size
+)
 
 // positive is a whole number from 1, and attempts from 0, as far as an int32 goes.
 type (
@@ -67,72 +58,6 @@ func (m *money) DecodeYAML(n *yaml.Node) error {
 	if *m == 0 {
 		return n.Errorf("leave the key out for no bound", "this must be more than 0")
 	}
-	return nil
-}
-
-// period is a time of a millisecond or more.
-type period time.Duration
-
-// DecodeYAML implements [yaml.Decoder].
-func (p *period) DecodeYAML(n *yaml.Node) error {
-	if err := n.Decode((*time.Duration)(p)); err != nil {
-		return err
-	}
-	if time.Duration(*p) < time.Millisecond {
-		return n.Errorf("leave the key out for no bound", "this must be 1ms or more")
-	}
-	return nil
-}
-
-// count is a whole number from 1 or text such as 10M; size is one of bytes, such
-// as 64MiB.
-type (
-	count uint64
-	size  uint64
-)
-
-// What units multiply by. Counts come in powers of ten, memory in powers of two.
-var (
-	countUnits = map[string]uint64{"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-	sizeUnits  = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-)
-
-// DecodeYAML implements [yaml.Decoder].
-func (c *count) DecodeYAML(n *yaml.Node) error {
-	return withUnit(n, (*uint64)(c), countUnits, "write a number, or one with k, M, G or T for thousands and more, such as 10M")
-}
-
-// DecodeYAML implements [yaml.Decoder].
-func (s *size) DecodeYAML(n *yaml.Node) error {
-	return withUnit(n, (*uint64)(s), sizeUnits, "write a number of bytes, or one with KiB, MiB or GiB, such as 64MiB")
-}
-
-var quantity = regexp.MustCompile(`^([1-9][0-9]*)([A-Za-z]+)$`)
-
-func withUnit(n *yaml.Node, to *uint64, units map[string]uint64, hint string) error {
-	var digits int64
-	factor := uint64(1)
-	if text, ok := n.Text(); ok {
-		parts := quantity.FindStringSubmatch(text)
-		if parts == nil || units[parts[2]] == 0 {
-			return n.Errorf(hint, "this must be a positive whole number")
-		}
-		parsed, err := strconv.ParseInt(parts[1], 10, 64)
-		if err != nil {
-			return n.Errorf("", "this must be below 2^63")
-		}
-		digits, factor = parsed, units[parts[2]]
-	} else if err := n.Decode(&digits); err != nil {
-		return err
-	}
-	if digits == 0 {
-		return n.Errorf("leave the key out for no bound", "this must be 1 or more")
-	}
-	high, total := bits.Mul64(uint64(digits), factor)
-	if high != 0 || total > math.MaxInt64 {
-		return n.Errorf("", "this must be below 2^63")
-	}
-	*to = total
 	return nil
 }
 

@@ -64,6 +64,9 @@ func (n *Node) Kind() Kind { return n.kind }
 // Place says where the node begins, as in agent.yaml:3:1.
 func (n *Node) Place() string { return place(n.doc.name, n.line, n.column) }
 
+// Line returns the line on which the node begins, from 1.
+func (n *Node) Line() int { return n.line }
+
 func place(file string, line, column int) string { return fmt.Sprintf("%s:%d:%d", file, line, column) }
 
 // Get returns the value of a key, or nil when there is none or n is no map.
