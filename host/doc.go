@@ -10,6 +10,8 @@
 //     takes the world as an interface of four functions.
 //   - host/guest makes a loaded module a set of tools, and binds those four
 //     functions to the deterministic steps of a run.
+//   - host/queue keeps runs that were promised until they have ended, and takes
+//     turns between tenants.
 //
 // A package here may import those before it in this list, and the packages of
 // runtime, eventlog and abi.

@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrFull means that the queue holds as many jobs as it may. See [FullError].
+	ErrFull = errors.New("queue: full")
+	// ErrTenantFull means that the tenant has as many jobs waiting as it may. See
+	// [FullError].
+	ErrTenantFull = errors.New("queue: the tenant has too many jobs waiting")
+	// ErrExists means that a job of the run is in the queue already.
+	ErrExists = errors.New("queue: the run is in the queue already")
+	// ErrNotFound means that no job of the run is in the queue: it is done, or
+	// there never was one.
+	ErrNotFound = errors.New("queue: the run is not in the queue")
+	// ErrWorking means that Work runs already.
+	ErrWorking = errors.New("queue: at work already")
+
+	// ErrCancelled is the cause with which a handler's context ends when its job
+	// is cancelled. The handler is to end the run.
+	ErrCancelled = errors.New("queue: the job was cancelled")
+	// ErrLost is the cause with which a handler's context ends when this process
+	// has not renewed its lease in time. Whatever the handler returns is ignored.
+	ErrLost = errors.New("queue: the lease was lost")
+	// ErrStopping is the cause with which a handler's context ends when Work has
+	// been told to stop and the grace period is over. An error that the handler
+	// returns then spends no attempt.
+	ErrStopping = errors.New("queue: the worker stops")
+)
+
+// FullError says how long to wait before another attempt to enqueue. It is
+// [ErrFull] or [ErrTenantFull].
+type FullError struct {
+	Reason error
+	After  time.Duration // an estimate, from one second up to five minutes
+}
+
+// Error names the reason.
+func (e *FullError) Error() string { return fmt.Sprintf("%v; try again in %v", e.Reason, e.After) }
+
+// Unwrap returns the reason.
+func (e *FullError) Unwrap() error { return e.Reason }
+
+// DefaultMaxAttempts is what zero means in Job.MaxAttempts. With it a job fails
+// for good after about six minutes.
+const DefaultMaxAttempts = 5
+
+// Bounds of a job.
+const (
+	MaxTenantBytes  = 255
+	MaxPayloadBytes = 1 << 20
+)
+
+// Job is one run, to be worked once.
+type Job struct {
+	RunID       string // at most eventlog.MaxRunIDBytes
+	Tenant      string // whose turns it takes; may be empty
+	Priority    int    // among the jobs of the tenant, greater goes first
+	MaxAttempts int    // zero means [DefaultMaxAttempts]
+	Payload     []byte // what the handler needs to know; not in the log
+}
+
+// Check returns what is wrong with the job, or nil.
+func (j Job) Check() error {
+	switch {
+	case j.RunID == "" || len(j.RunID) > eventlog.MaxRunIDBytes:
+		return fmt.Errorf("queue: Job.RunID has %d bytes, want 1 to %d", len(j.RunID), eventlog.MaxRunIDBytes)
+	case len(j.Tenant) > MaxTenantBytes:
+		return fmt.Errorf("queue: Job.Tenant has %d bytes, want at most %d", len(j.Tenant), MaxTenantBytes)
+	case j.MaxAttempts < 0:
+		return fmt.Errorf("queue: Job.MaxAttempts is %d, want 0 or more", j.MaxAttempts)
+	case len(j.Payload) > MaxPayloadBytes:
+		return fmt.Errorf("queue: Job.Payload has %d bytes, want at most %d", len(j.Payload), MaxPayloadBytes)
+	}
+	return nil
+}
+
+// Lease is a job that was handed out.
+type Lease struct {
+	Job
+
+	// Attempt counts how often the job was handed out, this time included and
+	// snoozes left out. A worker that died has spent its attempt.
+	Attempt int
+	Snoozes int
+
+	// Epoch is what the handler appends under: see eventlog.Fencer.
+	Epoch uint64
+
+	// Cancelled means that the job was cancelled before it was handed out. The
+	// handler is to end the run, and nothing else.
+	Cancelled bool
+
+	// Exhausted means that MaxAttempts are spent. The handler is to end the run,
+	// and nothing else. Failure says of what.
+	Exhausted bool
+
+	// Failure is the error of the attempt before. It is empty when there was none,
+	// and after an attempt during which the worker died.
+	Failure string
+}
+
+// Handler works a job. The context ends with cause [ErrCancelled], [ErrLost] or
+// [ErrStopping]. What the error means is said in the package comment; a panic is
+// an error like any other.
+type Handler func(ctx context.Context, l Lease) error
+
+// Queue is a durable queue. All methods may be called from any goroutine, and by
+// any number of processes on one database.
+//
+// It decouples the daemon from the two implementations of this repository, and
+// grows when they do.
+type Queue interface {
+	// Enqueue stores the job and the run's first events, if any, in one
+	// transaction. When it returns nil, both are durable. [ErrExists], [ErrFull] and
+	// [ErrTenantFull] change nothing. When ctx ends first, the job may be there
+	// nevertheless.
+	Enqueue(ctx context.Context, j Job, first ...event.Event) error
+
+	// EnqueueWith stores the job and what also stores, in one transaction. also
+	// keeps to the rules of eventlog.Transactor: it may be run several times and
+	// must be quick. Its error undoes all of it and is returned as it is.
+	EnqueueWith(ctx context.Context, j Job, also func(eventlog.Tx) error) error
+
+	// Work hands out jobs until ctx ends, up to Config.Workers at once. It then
+	// hands out no more, waits for the handlers, and returns nil. An error is one
+	// that the database does not get over.
+	Work(ctx context.Context, h Handler) error
+
+	// Cancel stops a job. One that is running, in whichever process, has its
+	// context ended; one that waits is handed out with Lease.Cancelled set. When
+	// Cancel returns nil, that is durable, but it may come too late for a handler
+	// that is about to be done. A job that is not there is [ErrNotFound].
+	Cancel(ctx context.Context, runID string) error
+
+	// Find says where a job stands, or [ErrNotFound].
+	Find(ctx context.Context, runID string) (Status, error)
+
+	// Stats counts the jobs of all tenants.
+	Stats(ctx context.Context) (Stats, error)
+
+	// TenantStats counts the jobs of one tenant.
+	TenantStats(ctx context.Context, tenant string) (Stats, error)
+}
+
+// State is where a job is in its life.
+type State int
+
+// The states of a job. The numbers are stored.
+const (
+	Ready    State = iota // to be handed out when it is the tenant's turn
+	Sleeping              // to be ready at a point in time
+	Running               // handed out
+)
+
+// String returns the state in lower case.
+func (s State) String() string {
+	switch s {
+	case Ready:
+		return "ready"
+	case Sleeping:
+		return "sleeping"
+	case Running:
+		return "running"
+	}
+	return fmt.Sprintf("State(%d)", int(s))
+}
+
+// Status is where a job stands.
+type Status struct {
+	Lease
+	State    State
+	Position int       // jobs of the tenant that are before it, while it is ready
+	Due      time.Time // when it will be ready, while it sleeps
+	Enqueued time.Time
+}
+
+// Stats counts jobs.
+type Stats struct {
+	Ready, Sleeping, Running int
+	Oldest                   time.Time // when the oldest of all these was enqueued; zero when there is none
+}
