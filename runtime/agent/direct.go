@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/step"
@@ -72,15 +71,20 @@ func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessa
 	if err := step.CheckArgs(input); err != nil {
 		return nil, fmt.Errorf("agent: input: %w", err)
 	}
+	return d.live(ctx, runID, directPart{started: d.started(), input: input})
+}
+
+// live makes a part of a run and sees to it that it is durable.
+func (d Direct) live(ctx context.Context, runID string, part directPart) (*Result, error) {
 	c, err := step.NewContext(step.Config{
-		Log: d.Log, RunID: runID, Tools: d.registry(), ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics,
+		Log: d.Log, RunID: runID, Tools: d.registry(), ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics, Earlier: part.earlier,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	began := d.clock()
 	c.Logger().InfoContext(ctx, "run started", "run_id", runID, "tool", d.Tool.Name())
-	result, err := d.drive(step.WithContext(ctx, c), c, d.started(), input, began)
+	result, err := d.drive(step.WithContext(ctx, c), c, part, began)
 	if err != nil {
 		return nil, err
 	}
@@ -108,21 +112,15 @@ type ReplayOptions struct {
 }
 
 // Replay makes the run again with the recording in place of the world. The
-// input is the recorded one. Log, ClockFn and Metrics are not used.
+// input is the recorded one. Log, ClockFn and Metrics are not used. A run that was
+// continued is followed through all of its processes.
 //
 // The error is a *[step.MismatchError] if the run is not the recorded one, and
 // [step.ErrRecordingEnded] if the recording ended first and the run was the same
 // until then. With an error, Result is nil unless the run came to its end.
-func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*Result, error) {
+func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (result *Result, err error) {
 	if len(recorded) == 0 {
 		return nil, errors.New("agent: nothing is recorded")
-	}
-	c, err := step.NewContext(step.Config{
-		Mode: step.ModeReplay, RunID: recorded[0].RunID, Recorded: recorded,
-		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule, Matched: o.Matched,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
 	}
 	started := d.started()
 	if o.OtherModule {
@@ -130,40 +128,51 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
+	err = step.ErrRecordingEnded
+	for _, s := range sessions(recorded) {
+		if !errors.Is(err, step.ErrRecordingEnded) {
+			return result, err
+		}
+		if result, err = d.replaySession(ctx, started, recorded[:s.from], recorded[s.from:s.to], o); err != nil && result != nil {
+			return result, err
+		}
+	}
+	return result, err
+}
+
+// replaySession follows the recording through one process.
+func (d Direct) replaySession(ctx context.Context, started event.RunStarted, earlier, recorded []event.Event, o ReplayOptions) (*Result, error) {
+	c, err := step.NewContext(step.Config{
+		Mode: step.ModeReplay, RunID: recorded[0].RunID, Earlier: earlier, Recorded: recorded,
+		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule, Matched: o.Matched,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
 	input, err := recordedInput(recorded)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	result, err := d.drive(step.WithContext(ctx, c), c, started, input, time.Time{})
+	part, err := takeUp(started, earlier, input)
+	if err != nil {
+		return nil, err
+	}
+	part.seam = len(earlier) > 0
+	result, err := d.drive(step.WithContext(ctx, c), c, part, time.Time{})
 	if wrong := c.Finish(); wrong != nil {
 		return result, wrong
 	}
 	return result, err
 }
 
-// recordedInput returns the arguments of the first call, or null if the
-// recording ends before it.
-func recordedInput(recorded []event.Event) (json.RawMessage, error) {
-	for _, ev := range recorded {
-		if ev.Kind == event.KindToolCallScheduled {
-			call, err := ev.AsToolCallScheduled()
-			if err != nil {
-				return nil, err
-			}
-			return canon.ToJSON(call.Args)
-		}
-	}
-	return json.RawMessage("null"), nil
-}
-
-// drive is the run, live and in a replay: open it, call the tool, end it.
-func (d Direct) drive(ctx context.Context, c *step.Context, started event.RunStarted, input json.RawMessage, began time.Time) (*Result, error) {
-	if err := step.Emit(ctx, c, event.KindRunStarted, started); err != nil {
+// drive is the run, or what one process does of it, live and in a replay: open it,
+// call the tool, end it.
+func (d Direct) drive(ctx context.Context, c *step.Context, part directPart, began time.Time) (*Result, error) {
+	if err := part.open(ctx, c); err != nil {
 		return nil, err
 	}
-	output, err := step.CallTool(ctx, step.ToolCall{TurnID: DirectTurn, Name: d.Tool.Name(), Args: input})
-	var failed *step.CallError
-	if err != nil && !errors.As(err, &failed) {
+	output, failed, err := part.call(ctx, d.Tool.Name())
+	if err != nil {
 		return nil, err
 	}
 	result := &Result{RunID: c.RunID(), Output: output}
@@ -198,7 +207,7 @@ func (r *Result) end(ctx context.Context, c *step.Context) error {
 	ms := r.Duration.Milliseconds()
 	switch r.Terminal {
 	case event.KindRunCompleted:
-		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{FinalText: string(r.Output), ToolCallCount: 1, DurationMs: ms})
+		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{FinalText: string(r.Output), ToolCallCount: uint32(c.Totals().ToolCalls), DurationMs: ms})
 	case event.KindRunCancelled:
 		return step.Emit(ctx, c, r.Terminal, event.RunCancelled{Reason: r.Error, DurationMs: ms})
 	default:

@@ -25,7 +25,9 @@
 // What the model is told is a function of the events before (conversation.go). So
 // a run whose process died is resumed from its log by any other one
 // ([Agent.Resume]), RunResumed marks the seam, and such a run replays like any
-// other: process by process.
+// other: process by process. Where runs are handed to workers, one process opens
+// them ([Agent.Opening], [Direct.Opening]) and another makes them
+// ([Agent.Continue], [Direct.Continue]).
 //
 // A run that is recorded and a run that is replayed go through the same code.
 // If the process dies, the log holds a prefix of these events, a run that is

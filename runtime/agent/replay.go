@@ -127,7 +127,7 @@ func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event
 	if err != nil {
 		return nil, err
 	}
-	r := resumption{earlier: earlier, message: seam.ExtraMessage, reissue: seam.ReissueTools}
+	r := resumption{earlier: earlier, message: seam.ExtraMessage, reissue: seam.ReissueTools, seam: true}
 	talk, err := r.conversation()
 	if err != nil {
 		return nil, err

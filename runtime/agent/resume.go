@@ -54,7 +54,12 @@ type resumption struct {
 	earlier []event.Event
 	message string
 	reissue bool
+	seam    bool // also where nothing was done yet but to open the run
 }
+
+// unbegun reports whether the process goes on where another one has only opened
+// the run. Then there is no seam.
+func (r *resumption) unbegun() bool { return !r.seam && len(r.earlier) == 1 }
 
 // Resume takes a run up where its process left it: after a crash, or because the
 // host could not go on. See [Agent.ResumeWith].
@@ -71,11 +76,18 @@ func (a *Agent) Resume(ctx context.Context, runID, message string) (*RunResult, 
 // began the run, but for versions: what the model was told is recorded, and is
 // compared.
 func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...ResumeOption) (*RunResult, error) {
-	r := resumption{message: message, reissue: true}
+	r := resumption{message: message, reissue: true, seam: true}
 	for _, o := range opts {
 		o(&r)
 	}
 	return a.resume(ctx, runID, r, nil)
+}
+
+// Continue makes a run that is there already: one that was opened and not begun,
+// which leaves no trace in it, or one whose process died, as [Agent.Resume] does.
+// It is how a worker takes up whatever run it is given.
+func (a *Agent) Continue(ctx context.Context, runID string) (*RunResult, error) {
+	return a.resume(ctx, runID, resumption{reissue: true}, nil)
 }
 
 func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.Observer) (*RunResult, error) {
@@ -102,47 +114,65 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	if err != nil {
 		return nil, err
 	}
-	a.Metrics.RunResumed()
+	if r.unbegun() {
+		a.Metrics.RunStarted()
+	} else {
+		a.Metrics.RunResumed()
+	}
 	result, err := a.conduct(ctx, c, func(ctx context.Context) (*conversation, error) { return talk, r.open(ctx, c, talk) })
-	if result == nil && errors.Is(err, eventlog.ErrInvalidAppend) {
-		err = fmt.Errorf("%w: %w", ErrRunInUse, err)
+	if result == nil {
+		err = inUse(err)
 	}
 	return result, err
+}
+
+// inUse says of an error whether somebody else has written to the run.
+func inUse(err error) error {
+	if errors.Is(err, eventlog.ErrInvalidAppend) {
+		return fmt.Errorf("%w: %w", ErrRunInUse, err)
+	}
+	return err
 }
 
 // resumable reads a run and returns the agent that can go on with it: a, with the
 // recorded order of tools.
 func (a *Agent) resumable(ctx context.Context, runID string) ([]event.Event, *Agent, error) {
-	events, err := a.Log.Read(ctx, runID)
+	events, started, err := openRun(ctx, a.Log, runID)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(events) == 0 {
-		return nil, nil, fmt.Errorf("%w: %q", ErrRunNotFound, runID)
-	}
-	if events[len(events)-1].Kind.Terminal() {
-		return nil, nil, fmt.Errorf("%w: %q ended with %s", ErrRunAlreadyTerminal, runID, events[len(events)-1].Kind)
-	}
-	if _, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true}); err != nil {
-		return nil, nil, err
-	}
-	started, err := events[0].AsRunStarted()
-	if err != nil {
-		return nil, nil, err
+	if started.ProviderID == "" && started.ModelID == "" {
+		return nil, nil, ErrNoModel
 	}
 	a = a.inOrder(started.ToolSchemas)
-	return events, a, a.began(started)
+	return events, a, sameStart(a.started(started.Goal), started)
 }
 
-// began returns how the agent differs from the one that began a run, or nil.
-func (a *Agent) began(recorded event.RunStarted) error {
-	if recorded.SchemaVersion != event.SchemaVersion {
-		return fmt.Errorf("%w: the run has version %d, this program writes %d", ErrSchemaVersionMismatch, recorded.SchemaVersion, event.SchemaVersion)
+// openRun reads a run that has no end, and its first event.
+func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.Event, event.RunStarted, error) {
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil, event.RunStarted{}, err
 	}
-	if recorded.ProviderID == "" && recorded.ModelID == "" {
-		return ErrNoModel
+	if len(events) == 0 {
+		return nil, event.RunStarted{}, fmt.Errorf("%w: %q", ErrRunNotFound, runID)
 	}
-	mine := a.started(recorded.Goal)
+	if last := events[len(events)-1].Kind; last.Terminal() {
+		return nil, event.RunStarted{}, fmt.Errorf("%w: %q ended with %s", ErrRunAlreadyTerminal, runID, last)
+	}
+	if _, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true}); err != nil {
+		return nil, event.RunStarted{}, err
+	}
+	started, err := events[0].AsRunStarted()
+	if err == nil && started.SchemaVersion != event.SchemaVersion {
+		err = fmt.Errorf("%w: the run has version %d, this program writes %d", ErrSchemaVersionMismatch, started.SchemaVersion, event.SchemaVersion)
+	}
+	return events, started, err
+}
+
+// sameStart returns how what would begin a run now differs from what began it, or
+// nil.
+func sameStart(mine, recorded event.RunStarted) error {
 	mine.StarlingVersion, mine.AppVersion = recorded.StarlingVersion, recorded.AppVersion
 	mine.SessionID, mine.Variables = recorded.SessionID, recorded.Variables
 	step.CopyAllowed(mine.ToolSchemas, recorded.ToolSchemas)
@@ -175,6 +205,9 @@ func (r *resumption) conversation() (*conversation, error) {
 
 // open records the seam.
 func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversation) error {
+	if r.unbegun() {
+		return nil
+	}
 	err := step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{
 		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(len(talk.pending())),
 	})

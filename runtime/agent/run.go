@@ -66,12 +66,29 @@ func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*RunResult, 
 	return a.run(ctx, runID, goal, nil)
 }
 
-func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*RunResult, error) {
+// Opening returns the first event of a run that somebody else will make, with
+// [Agent.Continue]: once it is in the log, the run is known.
+func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, error) {
+	if err := a.canRun(goal); err != nil {
+		return event.Event{}, err
+	}
+	return step.Opening(ctx, runID, a.started(goal), a.clock())
+}
+
+// canRun returns why the agent cannot work on a goal, or nil.
+func (a *Agent) canRun(goal string) error {
 	if err := a.Validate(); err != nil {
-		return nil, err
+		return err
 	}
 	if !utf8.ValidString(goal) {
-		return nil, errors.New("starling: the goal is not UTF-8")
+		return errors.New("starling: the goal is not UTF-8")
+	}
+	return nil
+}
+
+func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*RunResult, error) {
+	if err := a.canRun(goal); err != nil {
+		return nil, err
 	}
 	if err := a.preflight(ctx); err != nil {
 		return nil, err

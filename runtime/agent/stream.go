@@ -73,7 +73,7 @@ func (a *Agent) ResumeStream(ctx context.Context, runID, message string, opts ..
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
-	r := resumption{message: message, reissue: true}
+	r := resumption{message: message, reissue: true, seam: true}
 	for _, o := range opts {
 		o(&r)
 	}

@@ -148,11 +148,8 @@ func direct(events []event.Event, started event.RunStarted) error {
 		return &UnsupportedError{RunID: ev.RunID, Seq: ev.Seq, Reason: reason}
 	}
 	for _, ev := range events {
-		switch ev.Kind {
-		case event.KindTurnStarted:
+		if ev.Kind == event.KindTurnStarted {
 			return unsupported(ev, "a model took part in it that RunStarted does not name")
-		case event.KindRunResumed:
-			return unsupported(ev, "a direct run was resumed")
 		}
 	}
 	if n := len(started.ToolSchemas); n != 1 {

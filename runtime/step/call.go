@@ -33,8 +33,10 @@ type ToolCall struct {
 	Args json.RawMessage
 
 	// IdempKey is the id of an earlier call that this one takes the place of,
-	// because the process died before its outcome was known. Its effects have the
-	// idempotency keys of that call. Empty for any other call.
+	// because the process died before its outcome was known. What was recorded of
+	// that call's effects is not done again as long as this one arrives at the same
+	// effects; the others have the idempotency keys of that call. The tool is told
+	// that call's id. Empty for any other call.
 	IdempKey string
 
 	// Refuse, if it is not nil, is the error with which the call fails without the
@@ -222,8 +224,11 @@ func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) 
 // attemptOnce makes one attempt and records its outcome.
 func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
 	inner := &scope{c: s.c, root: s.root, attempt: &attempt{
-		callID: p.CallID, turnID: p.TurnID, number: number, keyID: cmp.Or(p.IdempKey, p.CallID),
+		callID: p.CallID, turnID: p.TurnID, number: number, keyID: keyOf(p.CallID, p.IdempKey),
 	}}
+	if number == 1 && p.IdempKey != "" {
+		inner.attempt.carried = s.c.carried[p.IdempKey]
+	}
 	toolCtx, release := inner.enter(ctx, p.tool)
 	defer release()
 	began := s.c.clock()
@@ -238,6 +243,9 @@ func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.R
 	inner.tell(p, result, nil)
 	return result, nil
 }
+
+// keyOf returns the call id that a call's idempotency keys are made of.
+func keyOf(callID, idempKey string) string { return cmp.Or(idempKey, callID) }
 
 // tell tells the observer of an outcome.
 func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {

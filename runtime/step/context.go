@@ -35,6 +35,7 @@ type Context struct {
 	closed   bool          // the terminal event is there
 	err      error         // why nothing can be recorded any more
 
+	carried     carried       // what is known of calls without an outcome; live only, not changed
 	began       time.Time     // when this process took the run up; live only
 	earlierTime time.Duration // that the run took in earlier processes
 }

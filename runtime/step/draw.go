@@ -65,7 +65,9 @@ func Seed(ctx context.Context) [32]byte {
 func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
 	s := mustScope(ctx, function)
 	effect := event.SideEffectRecorded{Name: name, CallID: s.attempt.callID}
-	if !s.c.replaying() {
+	if known, ok := s.known(name, nil); ok {
+		effect.Value = known.Value
+	} else if !s.c.replaying() {
 		raw, err := canon.Marshal(live(s.c))
 		if err != nil {
 			panic(err) // integers and byte strings can be encoded

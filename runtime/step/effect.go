@@ -59,7 +59,9 @@ func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (
 // idempotency keys will not act on it twice. fn must not call this package, and
 // the ctx that it gets refuses it, because a replay would not.
 //
-// Before fn runs, everything recorded so far is made durable. Do returns other
+// Before fn runs, everything recorded so far is made durable. fn does not run if the
+// call is made in the place of another one that has recorded this effect (see
+// [ToolCall].IdempKey). Do returns other
 // errors only when nothing was done or nothing can be recorded any more:
 // [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of the
 // log. It panics outside of a run.
@@ -71,7 +73,9 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 		return value, err
 	}
 	happened := event.SideEffectRecorded{Name: e.Name, CallID: s.attempt.callID, Request: e.Request}
-	if !s.c.replaying() {
+	if known, ok := s.known(e.Name, e.Request); ok {
+		happened.Value, happened.Error = known.Value, known.Error
+	} else if !s.c.replaying() {
 		if err := s.c.barrier(ctx); err != nil {
 			return value, err
 		}

@@ -38,6 +38,20 @@ func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, pay
 	return err
 }
 
+// Opening returns the event that Emit would record as the first of a run, for a
+// caller that makes the run known before anybody works on it: it appends the
+// event, and a [Context] with it in Config.Earlier goes on behind it.
+func Opening(ctx context.Context, runID string, started event.RunStarted, at time.Time) (event.Event, error) {
+	if err := setVariables(ctx, &started); err != nil {
+		return event.Event{}, fmt.Errorf("step: variables cannot be recorded: %w", err)
+	}
+	raw, err := event.EncodePayload(started)
+	if err != nil {
+		return event.Event{}, fmt.Errorf("step: RunStarted cannot be recorded: %w", err)
+	}
+	return event.Event{RunID: runID, Seq: 1, Timestamp: at.UnixNano(), Kind: event.KindRunStarted, Payload: raw}, nil
+}
+
 // setVariables fills in session and variables if payload points to RunStarted.
 func setVariables(ctx context.Context, payload any) (err error) {
 	if p, ok := payload.(*event.RunStarted); ok {

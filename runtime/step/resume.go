@@ -17,6 +17,9 @@ func (c *Context) continueFrom(earlier []event.Event) error {
 	if c.replaying() {
 		return c.takeUp(earlier)
 	}
+	if c.carried, err = carry(earlier); err != nil {
+		return err
+	}
 	c.began = c.clock()
 	c.earlierTime = worked(earlier)
 	for _, ev := range earlier {

@@ -25,6 +25,8 @@ type attempt struct {
 	number uint32 // from 1
 	keyID  string // the call id that idempotency keys are made of
 
+	carried []event.SideEffectRecorded // what is known of the call before its first effect here
+
 	ended   bool         // its outcome is recorded; nothing may follow
 	effects uint64       // how many were begun with Do
 	probe   func() Meter // nil unless SetProbe was called
@@ -108,7 +110,7 @@ func mustScope(ctx context.Context, function string) *scope {
 // Call identifies the attempt that is acting.
 type Call struct {
 	RunID   string
-	CallID  string
+	CallID  string // that of the first, if the call is made in the place of another one
 	Attempt uint32 // from 1
 	Replay  bool   // the record stands in for the world, the clock included
 
@@ -123,7 +125,7 @@ func CallInfo(ctx context.Context) (Call, bool) {
 		return Call{}, false
 	}
 	return Call{
-		RunID: s.c.cfg.RunID, CallID: s.attempt.callID, Attempt: s.attempt.number, Replay: s.c.replaying(),
+		RunID: s.c.cfg.RunID, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
 		Variables: tool.VariablesJSON(ctx),
 	}, true
 }

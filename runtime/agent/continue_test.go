@@ -1,0 +1,235 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agenttest"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// world counts what is done to it, by name.
+type world map[string]int
+
+// shop is a tool with effects of every sort: what it asks for depends on what it
+// was told before.
+func (w world) shop(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
+	var order struct{ Item string }
+	if err := json.Unmarshal(in, &order); err != nil {
+		return nil, err
+	}
+	number := step.Random(ctx)
+	stock, err := w.ask(ctx, step.Effect{Name: "stock", Request: fmt.Appendf(nil, "%s %d", order.Item, number)})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.ask(ctx, step.Effect{Name: "broken"}); err == nil {
+		return nil, errors.New("the broken effect works")
+	}
+	paid, err := w.ask(ctx, step.Effect{Name: "pay", Request: []byte(stock), Unsafe: true})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal([]any{number, stock, paid, step.Now(ctx)})
+}
+
+func (w world) ask(ctx context.Context, e step.Effect) (string, error) {
+	return step.Do(ctx, e, func(context.Context, string) (string, error) {
+		w[e.Name]++
+		if e.Name == "broken" {
+			return "", errors.New("out of order")
+		}
+		return fmt.Sprintf("%s of %s, number %d", e.Name, e.Request, w[e.Name]), nil
+	})
+}
+
+// recorded counts the effects that events hold, by name, each call once.
+func recorded(t *testing.T, events []event.Event) world {
+	t.Helper()
+	w, key := world{}, ""
+	for _, ev := range events {
+		switch ev.Kind {
+		case event.KindToolCallScheduled:
+			call, err := ev.AsToolCallScheduled()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, key = world{}, call.CallID // a call that is made again begins with what is recorded
+		case event.KindSideEffectRecorded:
+			p, err := ev.AsSideEffectRecorded()
+			if err != nil || p.CallID != key {
+				t.Fatal(p.CallID, err)
+			}
+			w[p.Name]++
+		}
+	}
+	return w
+}
+
+// TestContinuedDirectRuns kills a direct run behind each of its events, continues
+// it, kills that behind each of its events, and continues it again. The run ends as
+// it would have, replays, and nothing that was recorded is done twice.
+func TestContinuedDirectRuns(t *testing.T) {
+	w := world{}
+	d := agent.Direct{Log: memlog.New(), Tool: raw("shop", w.shop)}
+	if _, err := d.RunWithID(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`)); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := d.Log.Read(context.Background(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n < len(whole); n++ {
+		once := continued(t, whole[:n])
+		for m := n + 1; m < len(once); m++ {
+			continued(t, once[:m])
+		}
+	}
+}
+
+// continued continues a run of the shop that a process left behind, and returns all
+// of it.
+func continued(t *testing.T, left []event.Event) []event.Event {
+	t.Helper()
+	w := world{}
+	d := agent.Direct{Log: cut(t, left, len(left)), Tool: raw("shop", w.shop)}
+	r, err := d.Continue(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`))
+	if err != nil || r.Terminal != event.KindRunCompleted {
+		t.Fatalf("behind %s: %+v, %v", kinds(left), r, err)
+	}
+	events, err := d.Log.Read(context.Background(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Fatalf("%v\n%s", err, kinds(events))
+	}
+	for name, n := range recorded(t, left) {
+		if n > 0 && w[name] > 0 && name != "intent" {
+			t.Errorf("%s was done again behind %s", name, kinds(left))
+		}
+	}
+	seam := slices.ContainsFunc(events[len(left):], func(ev event.Event) bool { return ev.Kind == event.KindRunResumed })
+	if seam != (len(left) > 1) {
+		t.Errorf("a seam behind %d events: %v", len(left), seam)
+	}
+	mustReplayDirect(t, d, r, events)
+	return events
+}
+
+func mustReplayDirect(t *testing.T, d agent.Direct, live *agent.Result, events []event.Event) {
+	t.Helper()
+	again, err := d.Replay(context.Background(), events, agent.ReplayOptions{})
+	if err != nil {
+		t.Fatalf("replay: %v\n%s", err, kinds(events))
+	}
+	if diff := cmp.Diff(live, again, cmpopts.IgnoreFields(agent.Result{}, "Duration")); diff != "" {
+		t.Errorf("results (-live +replay):\n%s", diff)
+	}
+}
+
+// TestContinuedAgentRuns is the same for a run in which a model takes part.
+func TestContinuedAgentRuns(t *testing.T) {
+	script := []agenttest.Turn{agenttest.Call("c1", "shop", `{"Item":"tea"}`), agenttest.Say("done")}
+	a := newAgent(script, raw("shop", world{}.shop))
+	r, err := a.Run(context.Background(), "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := eventsOf(t, a, r.RunID, false)
+	for n := 1; n < len(whole); n++ {
+		w := world{}
+		again := newAgent(script, raw("shop", w.shop))
+		again.Log = cut(t, whole, n)
+		r, err := again.Continue(context.Background(), r.RunID)
+		if err != nil || r.FinalText != "done" {
+			t.Fatalf("behind %d events: %+v, %v", n, r, err)
+		}
+		for name, done := range recorded(t, whole[:n]) {
+			if done > 0 && w[name] > 0 && name != "intent" {
+				t.Errorf("%s was done again behind %d events", name, n)
+			}
+		}
+		mustReplay(t, again, r, eventsOf(t, again, r.RunID, false))
+	}
+}
+
+// TestOpenedRunsLeaveNoSeam: that one process opened a run and another one made it
+// cannot be told from the log.
+func TestOpenedRunsLeaveNoSeam(t *testing.T) {
+	ctx := context.Background()
+	a := newAgent([]agenttest.Turn{agenttest.Say("done")})
+	first, err := a.Opening(ctx, "run", "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Log.Append(ctx, "run", first); err != nil {
+		t.Fatal(err)
+	}
+	r, err := a.Continue(ctx, "run")
+	if err != nil || r.FinalText != "done" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	events := eventsOf(t, a, "run", false)
+	if got := kinds(events); got != kinds(eventsOf(t, a, mustRun(t, a), false)) {
+		t.Errorf("an opened run is %s", got)
+	}
+	mustReplay(t, a, r, events)
+	if _, err := a.Continue(ctx, "run"); !errors.Is(err, agent.ErrRunAlreadyTerminal) {
+		t.Errorf("a run that has ended: %v", err)
+	}
+}
+
+func mustRun(t *testing.T, a *agent.Agent) string {
+	t.Helper()
+	r, err := a.Run(context.Background(), "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.RunID
+}
+
+// TestWhatCannotBeContinued: another tool, a run that is not there, arguments that
+// are none.
+func TestWhatCannotBeContinued(t *testing.T) {
+	ctx := context.Background()
+	d := agent.Direct{Log: memlog.New(), Tool: native(asking)}
+	if _, err := d.Opening(ctx, "run", json.RawMessage(`{`)); err == nil {
+		t.Error("a run was opened with broken arguments")
+	}
+	first, err := d.Opening(ctx, "run", json.RawMessage(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Log.Append(ctx, "run", first); err != nil {
+		t.Fatal(err)
+	}
+	other := d
+	other.Tool = raw("other", asking)
+	if _, err := other.Continue(ctx, "run", json.RawMessage(`{}`)); !errors.Is(err, agent.ErrAgentChanged) {
+		t.Errorf("another tool: %v", err)
+	}
+	if _, err := d.Continue(ctx, "nobody", json.RawMessage(`{}`)); !errors.Is(err, agent.ErrRunNotFound) {
+		t.Errorf("no run: %v", err)
+	}
+	if _, err := d.Continue(ctx, "run", json.RawMessage(`{`)); err == nil {
+		t.Error("broken arguments were accepted")
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	r, err := d.Continue(cancelled, "run", json.RawMessage(`{}`))
+	if err != nil || r.Terminal != event.KindRunCancelled {
+		t.Errorf("a run that was cancelled before it began: %+v, %v", r, err)
+	}
+}
