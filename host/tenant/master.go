@@ -1,0 +1,154 @@
+package tenant
+
+import (
+	"bytes"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+)
+
+const (
+	masterSize   = 32
+	masterPrefix = "sthm_" // before the 64 hexadecimal digits, so that a scanner for secrets knows it
+	labelMaster  = "starling-host master key id 1\x00"
+	labelWrap    = "starling-host wrapping key 1\x00"
+)
+
+// MasterKey wraps the data keys of all tenants. Printing it shows its id. The
+// zero value is none.
+type MasterKey struct{ of *master }
+
+type master struct {
+	secret [masterSize]byte
+	id     string
+}
+
+// NewMasterKey makes a random master key.
+func NewMasterKey() MasterKey {
+	var secret [masterSize]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	k, err := masterFrom(secret)
+	if err != nil {
+		panic(err) // the sizes are constants
+	}
+	return k
+}
+
+// ParseMasterKey reads what [MasterKey.Text] has written: "sthm_" and 64
+// hexadecimal digits. Space around it is ignored. Its errors do not quote it.
+func ParseMasterKey(text []byte) (MasterKey, error) {
+	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(masterPrefix))
+	var secret [masterSize]byte
+	if !ok || len(digits) != hex.EncodedLen(masterSize) {
+		return MasterKey{}, fmt.Errorf("%w: a master key is %q and %d hexadecimal digits", ErrInvalid, masterPrefix, hex.EncodedLen(masterSize))
+	}
+	if _, err := hex.Decode(secret[:], digits); err != nil {
+		return MasterKey{}, fmt.Errorf("%w: the master key has a character that is not a hexadecimal digit", ErrInvalid)
+	}
+	return masterFrom(secret)
+}
+
+func masterFrom(secret [masterSize]byte) (MasterKey, error) {
+	id, err := hkdf.Key(sha256.New, secret[:], nil, labelMaster, 16)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: id of the master key: %w", err)
+	}
+	return MasterKey{&master{secret, hex.EncodeToString(id)}}, nil
+}
+
+// ReadMasterKey reads a master key from a file. A file that others than its owner
+// may read or write is refused.
+func ReadMasterKey(path string) (MasterKey, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat() // of the open file, so that nobody exchanges it in between
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	if err := private(path, info); err != nil {
+		return MasterKey{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1024))
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	k, err := ParseMasterKey(text)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("master key file %s: %w", path, err)
+	}
+	return k, nil
+}
+
+func private(path string, info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: master key file %s is not a regular file", ErrInvalid, path)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%w: master key file %s has mode %04o, so others than its owner may read it (chmod 600 makes it private)",
+			ErrInvalid, path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// CreateMasterKey makes a random master key and writes it to a new file, readable
+// by its owner alone. It is on the disk when CreateMasterKey returns. A file that
+// exists is never overwritten, because the data keys that it wraps would be lost.
+func CreateMasterKey(path string) (MasterKey, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	k := NewMasterKey()
+	_, err = io.WriteString(f, k.Text().Reveal()+"\n")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	return k, nil
+}
+
+// Valid reports whether k is a key.
+func (k MasterKey) Valid() bool { return k.of != nil }
+
+// ID names the key and says nothing about it. It is empty for the zero MasterKey.
+func (k MasterKey) ID() string {
+	if k.of == nil {
+		return ""
+	}
+	return k.of.id
+}
+
+// String returns the id of the key.
+func (k MasterKey) String() string { return "master key " + k.ID() }
+
+// GoString returns the id of the key.
+func (k MasterKey) GoString() string { return k.String() }
+
+// Text returns the key in the form that [ParseMasterKey] reads.
+func (k MasterKey) Text() Value {
+	if k.of == nil {
+		return Value{}
+	}
+	return NewValue(masterPrefix + hex.EncodeToString(k.of.secret[:]))
+}
+
+// wrapping returns the key that wraps data keys.
+func (k MasterKey) wrapping() ([]byte, error) {
+	if k.of == nil {
+		return nil, ErrNoMasterKey
+	}
+	b, err := hkdf.Key(sha256.New, k.of.secret[:], nil, labelWrap, masterSize)
+	if err != nil {
+		return nil, fmt.Errorf("tenant: derive the wrapping key: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,200 @@
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Place says where in a request a secret may be put.
+type Place string
+
+// The places of a secret.
+const (
+	PlaceHeader Place = "header"
+	PlaceQuery  Place = "query"
+	PlaceBody   Place = "body"
+)
+
+// Bounds of secrets.
+const (
+	MaxSecretBytes = 64 << 10 // of one value
+	minSecretBytes = 8        // what is shorter cannot be told from other text when an answer is scrubbed
+	maxSecrets     = 1000     // of one tenant
+	maxAudience    = 64       // hosts of one secret
+)
+
+// Secret is what is known of a secret, without its value.
+type Secret struct {
+	Name     string    // upper-case letters, digits and underscores, at most 64
+	Audience []string  // hosts that it may be sent to, as "api.example.com" or ".example.com"
+	Place    Place     // where it may stand in a request
+	Updated  time.Time // when it was set last
+}
+
+const purposeSecret = "secret"
+
+var secretPattern = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+
+// hostPattern is a host or a suffix with a dot before it. Whether anybody may ask
+// it is the business of the policy.
+var hostPattern = regexp.MustCompile(`^\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+func (sec Secret) valid() error {
+	switch {
+	case !secretPattern.MatchString(sec.Name):
+		return fmt.Errorf("%w: secret name %.80q: a name has 1 to 64 of A-Z, 0-9 and underscores and begins with a letter", ErrInvalid, sec.Name)
+	case len(sec.Audience) == 0:
+		return fmt.Errorf("%w: secret %s has no audience: name the hosts that it may be sent to", ErrInvalid, sec.Name)
+	case len(sec.Audience) > maxAudience:
+		return fmt.Errorf("%w: secret %s has %d hosts in its audience; at most %d are allowed", ErrInvalid, sec.Name, len(sec.Audience), maxAudience)
+	case sec.Place != PlaceHeader && sec.Place != PlaceQuery && sec.Place != PlaceBody:
+		return fmt.Errorf("%w: secret %s: place %.20q is not header, query or body", ErrInvalid, sec.Name, sec.Place)
+	}
+	for _, host := range sec.Audience {
+		if len(host) > 253 || !hostPattern.MatchString(host) {
+			return fmt.Errorf("%w: secret %s: audience %.80q is not a host in lower case, such as api.example.com or .example.com", ErrInvalid, sec.Name, host)
+		}
+	}
+	return nil
+}
+
+// validSecretValue wants what can be put into any place of a request and found
+// again in an answer.
+func validSecretValue(v Value) error {
+	text := v.Reveal()
+	switch {
+	case len(text) < minSecretBytes:
+		return fmt.Errorf("%w: the value has %d bytes; a secret has at least %d", ErrInvalid, len(text), minSecretBytes)
+	case strings.ContainsAny(text, "\r\n\x00"):
+		return fmt.Errorf("%w: the value holds a line break or a NUL byte", ErrInvalid)
+	}
+	return validText("the value", text, MaxSecretBytes)
+}
+
+// SetSecret stores a secret, in place of the one that has its name. Audience and
+// place are bound to the encrypted value: whoever changes them in the database
+// makes it unreadable.
+func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value Value) error {
+	sec.Audience = slices.Compact(slices.Sorted(slices.Values(sec.Audience)))
+	if err := sec.valid(); err != nil {
+		return err
+	}
+	if err := validSecretValue(value); err != nil {
+		return fmt.Errorf("secret %s: %w", sec.Name, err)
+	}
+	audience, err := json.Marshal(sec.Audience)
+	if err != nil {
+		return fmt.Errorf("tenant: encode the audience: %w", err)
+	}
+	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		if err := roomForSecret(tx, tenant, sec.Name); err != nil {
+			return err
+		}
+		key, err := s.subkey(tx, tenant, purposeSecret)
+		if err != nil {
+			return err
+		}
+		sealed, err := seal(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, sealed, updated) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, sealed = excluded.sealed, updated = excluded.updated`,
+			tenant, sec.Name, string(audience), string(sec.Place), sealed, s.now().UnixNano())
+		return err
+	})
+}
+
+func roomForSecret(q eventlog.Querier, tenant, name string) error {
+	var others int64
+	if _, err := one(q, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, name}, &others); err != nil {
+		return err
+	}
+	if others >= maxSecrets {
+		return fmt.Errorf("%w: tenant %q has %d secrets; at most %d are allowed", ErrInvalid, tenant, others, maxSecrets)
+	}
+	return nil
+}
+
+// Secrets returns what is known of a tenant's secrets, by name. Values are not
+// among it.
+func (s *Store) Secrets(ctx context.Context, tenant string) (list []Secret, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		list = nil
+		return q.Query("SELECT name, audience, place, updated FROM tenant_secret WHERE tenant = $1 ORDER BY name", []any{tenant},
+			func(r eventlog.Row) error {
+				var row secretRow
+				err := r.Scan(&row.sec.Name, &row.audience, &row.place, &row.updated)
+				if err == nil {
+					err = row.decode()
+				}
+				list = append(list, row.sec)
+				return err
+			})
+	})
+	return list, err
+}
+
+// Secret returns one secret with its value, for the code that puts it into a
+// request.
+func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, value Value, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		row := secretRow{sec: Secret{Name: name}}
+		found, err := one(q, "SELECT audience, place, updated, sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name},
+			&row.audience, &row.place, &row.updated, &row.sealed)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return notFound("secret", name)
+		}
+		sec, value, err = s.openSecret(q, tenant, row)
+		return err
+	})
+	return sec, value, err
+}
+
+func (s *Store) openSecret(q eventlog.Querier, tenant string, row secretRow) (Secret, Value, error) {
+	key, err := s.subkey(q, tenant, purposeSecret)
+	if err != nil {
+		return Secret{}, Value{}, err
+	}
+	text, err := unseal(key, row.sealed, tenant, row.sec.Name, row.audience, row.place)
+	if err != nil {
+		return Secret{}, Value{}, fmt.Errorf("secret %s of %q: %w", row.sec.Name, tenant, err)
+	}
+	return row.sec, NewValue(string(text)), row.decode()
+}
+
+// DeleteSecret removes a secret.
+func (s *Store) DeleteSecret(ctx context.Context, tenant, name string) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		n, err := tx.Exec("DELETE FROM tenant_secret WHERE tenant = $1 AND name = $2", tenant, name)
+		if err == nil && n == 0 {
+			err = notFound("secret", name)
+		}
+		return err
+	})
+}
+
+type secretRow struct {
+	sec             Secret
+	audience, place string
+	updated         int64
+	sealed          []byte
+}
+
+func (r *secretRow) decode() error {
+	r.sec.Place, r.sec.Updated = Place(r.place), instant(r.updated)
+	if err := json.Unmarshal([]byte(r.audience), &r.sec.Audience); err != nil {
+		return fmt.Errorf("tenant: audience of secret %s: %w", r.sec.Name, err)
+	}
+	return nil
+}

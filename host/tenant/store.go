@@ -1,0 +1,226 @@
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Store is the tenants of one database. Its methods may be called from any
+// goroutine, and any number of processes may have a Store over the same database.
+// What it returns is read anew each time; nothing is cached. Use [Open].
+type Store struct {
+	db     eventlog.Transactor
+	master MasterKey
+	now    func() time.Time
+}
+
+// Options are what a Store needs beside its database.
+type Options struct {
+	// Master opens the data keys. The zero value is none: then whatever needs a data
+	// key is [ErrNoMasterKey], and everything else works.
+	Master MasterKey
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Open creates the tables where they are missing. A master key that is not the one
+// of the database is [ErrWrongMasterKey].
+func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error) {
+	s := &Store{db: db, master: o.Master, now: o.Now}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if err := db.CreateTables(ctx, tables); err != nil {
+		return nil, fmt.Errorf("tenant: create tables: %w", err)
+	}
+	if !s.master.Valid() {
+		return s, nil
+	}
+	return s, s.checkMaster(ctx)
+}
+
+// Create stores a new tenant and makes its data key. The id of a tenant is never
+// used again, also not after it was erased.
+func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
+	t.Created, t.Suspended, t.Erased = s.now().UTC(), false, time.Time{}
+	t.Weight = max(t.Weight, 1)
+	if err := t.valid(); err != nil {
+		return Tenant{}, err
+	}
+	limits, err := json.Marshal(t.Limits)
+	if err != nil {
+		return Tenant{}, fmt.Errorf("tenant: encode limits: %w", err)
+	}
+	key, err := s.newDataKey(t.ID)
+	if err != nil {
+		return Tenant{}, err
+	}
+	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		_, err := tx.Exec(`INSERT INTO tenant (id, name, created, suspended, erased, weight, limits) VALUES ($1, $2, $3, 0, 0, $4, $5)`,
+			t.ID, t.Name, t.Created.UnixNano(), int64(t.Weight), string(limits))
+		if err != nil {
+			return exists(err, "tenant", t.ID)
+		}
+		return key.insert(tx)
+	})
+	return t, err
+}
+
+const tenantColumns = "id, name, created, suspended, erased, weight, limits"
+
+// Tenant returns one tenant, also one that is suspended or erased.
+func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
+	list, err := s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
+	if err == nil && len(list) == 0 {
+		err = notFound("tenant", id)
+	}
+	if err != nil {
+		return Tenant{}, err
+	}
+	return list[0], nil
+}
+
+// Tenants returns all tenants by their ids, also those that are suspended or
+// erased.
+func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
+	return s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant ORDER BY id")
+}
+
+func (s *Store) tenants(ctx context.Context, query string, args ...any) (list []Tenant, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		list = nil
+		return q.Query(query, args, func(r eventlog.Row) error {
+			t, err := scanTenant(r)
+			list = append(list, t)
+			return err
+		})
+	})
+	return list, err
+}
+
+func scanTenant(r eventlog.Row) (Tenant, error) {
+	var t Tenant
+	var created, suspended, erased, weight int64
+	var limits string
+	if err := r.Scan(&t.ID, &t.Name, &created, &suspended, &erased, &weight, &limits); err != nil {
+		return t, err
+	}
+	t.Created, t.Suspended, t.Erased, t.Weight = instant(created), suspended != 0, instant(erased), int(weight)
+	if err := json.Unmarshal([]byte(limits), &t.Limits); err != nil {
+		return t, fmt.Errorf("tenant: limits of %q: %w", t.ID, err)
+	}
+	return t, nil
+}
+
+// Suspend has the keys of a tenant refused until [Store.Resume]. What is at work
+// for it goes on, unless the host asks again.
+func (s *Store) Suspend(ctx context.Context, id string) error {
+	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", s.now().UnixNano())
+}
+
+// Resume undoes Suspend.
+func (s *Store) Resume(ctx context.Context, id string) error {
+	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", int64(0))
+}
+
+// SetLimits replaces the limits of a tenant.
+func (s *Store) SetLimits(ctx context.Context, id string, l Limits) error {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("tenant: encode limits: %w", err)
+	}
+	return s.change(ctx, id, "UPDATE tenant SET limits = $2 WHERE id = $1 AND erased = 0", string(text))
+}
+
+// SetWeight changes the share of a tenant, 1 to MaxWeight.
+func (s *Store) SetWeight(ctx context.Context, id string, weight int) error {
+	if err := validWeight(weight); err != nil {
+		return err
+	}
+	return s.change(ctx, id, "UPDATE tenant SET weight = $2 WHERE id = $1 AND erased = 0", int64(weight))
+}
+
+// change runs an update of one tenant's row.
+func (s *Store) change(ctx context.Context, id, update string, arg any) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		n, err := tx.Exec(update, id, arg)
+		if err == nil && n == 0 {
+			err = needTenant(tx, id)
+		}
+		return err
+	})
+}
+
+// needTenant returns why nothing may be stored for a tenant: it does not exist, or
+// was erased.
+func needTenant(q eventlog.Querier, id string) error {
+	var erased int64
+	found, err := one(q, "SELECT erased FROM tenant WHERE id = $1", []any{id}, &erased)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return notFound("tenant", id)
+	case erased != 0:
+		return fmt.Errorf("%w: %q", ErrErased, id)
+	}
+	return nil
+}
+
+// transactFor runs fn in a transaction if the tenant can have something stored.
+func (s *Store) transactFor(ctx context.Context, id string, fn func(eventlog.Tx) error) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		if err := needTenant(tx, id); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// one scans the only row of a result.
+func one(q eventlog.Querier, sql string, args []any, to ...any) (found bool, err error) {
+	err = q.Query(sql, args, func(r eventlog.Row) error {
+		found = true
+		return r.Scan(to...)
+	})
+	return found, err
+}
+
+func exists(err error, what, name string) error {
+	if errors.Is(err, eventlog.ErrConflict) {
+		return fmt.Errorf("%w: %s %.64q", ErrExists, what, name)
+	}
+	return err
+}
+
+func notFound(what, name string) error { return fmt.Errorf("%w: %s %.64q", ErrNotFound, what, name) }
+
+// instant is the inverse of UnixNano, with zero for never.
+func instant(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+func validText(what, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return fmt.Errorf("%w: %s has %d bytes; at most %d are allowed", ErrInvalid, what, len(s), most)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, what)
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%w: %s holds the control character %U", ErrInvalid, what, r)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package tenant
+
+import (
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// tables are those of a Store. Points in time are nanoseconds since 1970, with
+// zero for never.
+var tables = eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{
+	step(`
+CREATE TABLE tenant (
+	id        TEXT    PRIMARY KEY NOT NULL,
+	name      TEXT    NOT NULL,
+	created   INTEGER NOT NULL,
+	suspended INTEGER NOT NULL,
+	erased    INTEGER NOT NULL,
+	weight    INTEGER NOT NULL,
+	limits    TEXT    NOT NULL
+);
+CREATE TABLE tenant_data_key (
+	tenant  TEXT    PRIMARY KEY NOT NULL,
+	id      TEXT    NOT NULL,
+	master  TEXT    NOT NULL,
+	wrapped BLOB    NOT NULL,
+	created INTEGER NOT NULL
+);
+CREATE TABLE tenant_api_key (
+	id      TEXT    PRIMARY KEY NOT NULL,
+	tenant  TEXT    NOT NULL,
+	label   TEXT    NOT NULL,
+	hash    BLOB    NOT NULL,
+	created INTEGER NOT NULL,
+	expires INTEGER NOT NULL,
+	revoked INTEGER NOT NULL
+);
+CREATE INDEX tenant_api_key_by_tenant ON tenant_api_key (tenant);
+CREATE TABLE tenant_secret (
+	tenant   TEXT    NOT NULL,
+	name     TEXT    NOT NULL,
+	audience TEXT    NOT NULL,
+	place    TEXT    NOT NULL,
+	sealed   BLOB    NOT NULL,
+	updated  INTEGER NOT NULL,
+	PRIMARY KEY (tenant, name)
+);
+CREATE TABLE tenant_policy (
+	tenant  TEXT    NOT NULL,
+	version INTEGER NOT NULL,
+	digest  BLOB    NOT NULL,
+	text    TEXT    NOT NULL,
+	created INTEGER NOT NULL,
+	PRIMARY KEY (tenant, version)
+);
+CREATE TABLE tenant_module (
+	tenant   TEXT    NOT NULL,
+	name     TEXT    NOT NULL,
+	digest   BLOB    NOT NULL,
+	size     INTEGER NOT NULL,
+	trusted  INTEGER NOT NULL,
+	uploaded INTEGER NOT NULL,
+	PRIMARY KEY (tenant, name)
+);
+CREATE TABLE tenant_answer (
+	tenant  TEXT    NOT NULL,
+	key     TEXT    NOT NULL,
+	request BLOB    NOT NULL,
+	sealed  BLOB,
+	expires INTEGER NOT NULL,
+	PRIMARY KEY (tenant, key)
+);
+CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
+}}
+
+// postgres changes the names of the types.
+var postgres = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT")
+
+func step(sql string) eventlog.TableStep {
+	return eventlog.TableStep{SQLite: sql, Postgres: postgres.Replace(sql)}
+}

@@ -1,0 +1,101 @@
+package tenant
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrUnauthorized is all that Authenticate says of a key that it does not take.
+	ErrUnauthorized = errors.New("tenant: the API key is not valid")
+	// ErrNotFound means that the store has nothing of that name for that tenant.
+	ErrNotFound = errors.New("tenant: not found")
+	// ErrExists means that there is one already.
+	ErrExists = errors.New("tenant: exists already")
+	// ErrErased means that the tenant's data key was destroyed.
+	ErrErased = errors.New("tenant: the tenant has been erased")
+	// ErrNoMasterKey means that the store was opened without a master key.
+	ErrNoMasterKey = errors.New("tenant: there is no master key")
+	// ErrWrongMasterKey means that the data key was wrapped with another master key
+	// than the store's.
+	ErrWrongMasterKey = errors.New("tenant: the master key is another one")
+	// ErrInvalid means that what was to be stored is not allowed.
+	ErrInvalid = errors.New("tenant: invalid")
+)
+
+// Tenant is somebody whom the host works for.
+type Tenant struct {
+	ID        string    // lower-case letters, digits and hyphens, at most 32; never used again
+	Name      string    // for people; at most 200 bytes
+	Created   time.Time // set by Create
+	Suspended bool      // its keys are not taken
+	Erased    time.Time // when its data was erased; zero if it was not
+	Weight    int       // its share of the host beside others; zero is 1, at most MaxWeight
+	Limits    Limits
+}
+
+// MaxWeight is the largest share of a tenant.
+const MaxWeight = 1000
+
+// Limits are what one tenant may use. Zero is the host's default, see
+// [DefaultLimits]; less than zero is no bound.
+type Limits struct {
+	Running           int   `json:"running,omitempty"`                // calls and runs at work at once
+	Waiting           int   `json:"waiting,omitempty"`                // runs in the queue
+	Compiling         int   `json:"compiling,omitempty"`              // modules that wait for the compiler or are in it
+	Connections       int   `json:"connections,omitempty"`            // connections of its tools to elsewhere at once
+	RequestsPerSecond int   `json:"requests_per_second,omitempty"`    // to the API, with as many at once
+	RecordedPerDay    int64 `json:"recorded_bytes_per_day,omitempty"` // bytes of events, since midnight UTC
+	Recorded          int64 `json:"recorded_bytes,omitempty"`         // bytes of events in all runs that it has
+}
+
+// DefaultLimits are what a tenant may use if nobody says otherwise.
+func DefaultLimits() Limits {
+	return Limits{Running: 4, Waiting: 1000, Compiling: 4, Connections: 8, RequestsPerSecond: 50,
+		RecordedPerDay: 1 << 30, Recorded: 10 << 30}
+}
+
+// Or returns l with what is zero in it taken from defaults.
+func (l Limits) Or(defaults Limits) Limits {
+	or(&l.Running, defaults.Running)
+	or(&l.Waiting, defaults.Waiting)
+	or(&l.Compiling, defaults.Compiling)
+	or(&l.Connections, defaults.Connections)
+	or(&l.RequestsPerSecond, defaults.RequestsPerSecond)
+	or(&l.RecordedPerDay, defaults.RecordedPerDay)
+	or(&l.Recorded, defaults.Recorded)
+	return l
+}
+
+func or[T int | int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+// ValidID returns what is wrong with the id of a tenant, or nil.
+func ValidID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("%w: tenant id %.64q: an id has 1 to 32 of a-z, 0-9 and hyphens, with no hyphen at either end", ErrInvalid, id)
+	}
+	return nil
+}
+
+func (t Tenant) valid() error {
+	if err := ValidID(t.ID); err != nil {
+		return err
+	}
+	return errors.Join(validText("the name", t.Name, 200), validWeight(t.Weight))
+}
+
+func validWeight(w int) error {
+	if w < 1 || w > MaxWeight {
+		return fmt.Errorf("%w: a weight is 1 to %d, not %d", ErrInvalid, MaxWeight, w)
+	}
+	return nil
+}
