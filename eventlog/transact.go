@@ -53,7 +53,8 @@ type TableStep struct{ SQLite, Postgres string }
 // Querier reads tables.
 type Querier interface {
 	// Query runs one statement and calls row for each row of its result until that
-	// returns an error. Placeholders are $1, $2 and so on; arguments are nil, bool,
+	// returns an error. Until then, row has the transaction to itself and MUST NOT
+	// run another statement. Placeholders are $1, $2 and so on; arguments are nil, bool,
 	// int64, float64, string or []byte. Points in time are kept as nanoseconds
 	// since 1970.
 	Query(sql string, args []any, row func(Row) error) error
@@ -67,7 +68,9 @@ type Row interface {
 }
 
 // Tx is a transaction. It belongs to the function that it was given to, and to
-// one goroutine.
+// one goroutine. A statement that fails, also with [ErrConflict], fails the
+// transaction: whatever the function returns, it is undone. Where a row may be
+// there, say ON CONFLICT.
 type Tx interface {
 	Querier
 
@@ -75,7 +78,8 @@ type Tx interface {
 	// there already is [ErrConflict].
 	Exec(sql string, args ...any) (changed int64, err error)
 
-	// Append takes an event as EventLog.Append does.
+	// Append takes an event as EventLog.Append does, under the epoch that this
+	// transaction has made of the run, or under none.
 	Append(runID string, ev event.Event) error
 
 	// Fence makes a new epoch of the run, greater than all before, from 1. Once the

@@ -3,53 +3,64 @@ package sqlitelog
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
+// conflict is a run of which another writer has taken the place.
+type conflict struct {
+	run *run
+	err error
+}
+
+func (c *conflict) Error() string { return c.err.Error() }
+
 // apply writes the batch inside the transaction that has begun: the events in
-// the order in which they were taken, then one row for each run. It returns
-// the run that met a conflict, if any.
-func (w *writer) apply(batch []item, bad conflicts) (culprit *run, err error) {
+// the order in which they were taken, then one row for each run. A [*conflict]
+// names the run that has to be left out.
+func (w *writer) apply(batch []item, bad conflicts) error {
 	if err := w.checkLayout(); err != nil {
-		return nil, err
+		return err
 	}
-	var touched []*run
-	defer func() {
-		for _, r := range touched {
-			r.first = 0
-		}
-	}()
+	defer w.forgetTouched()
 	for _, it := range batch {
-		switch r := it.run; {
-		case it.pruning != nil:
-			err = w.prune(it.pruning)
-		case r == nil:
-			err = w.storeModule(it.module)
-		case r.failed != nil || bad[r] != nil:
-			continue
-		default:
-			if r.first == 0 {
-				r.first = it.event.Seq
-				touched = append(touched, r)
-			}
-			r.after = it.after
-			if err = w.storeEvent(it); isConflict(err) {
-				return r, nil
-			}
-		}
-		if err != nil {
-			return nil, err
+		if err := w.applyItem(it, bad); err != nil {
+			return err
 		}
 	}
-	for _, r := range touched {
-		if ok, err := w.storeRun(r); err != nil || !ok {
-			return r, err
+	return w.storeRuns()
+}
+
+func (w *writer) applyItem(it item, bad conflicts) error {
+	r := it.run
+	switch {
+	case it.task != nil:
+		if err := w.storeRuns(); err != nil { // so that the file is consistent for it
+			return err
 		}
+		return it.task.do(w)
+	case r.failed != nil || bad[r] != nil:
+		return nil
+	case r.first == 0:
+		r.first = it.event.Seq
+		w.touched = append(w.touched, r)
 	}
-	return nil, nil
+	if it.row != 0 {
+		r.no = it.row
+	}
+	r.after = it.after
+	err := w.storeEvent(it.event)
+	if isConflict(err) {
+		return &conflict{r, errConcurrent(r.id)}
+	}
+	return err
+}
+
+func errConcurrent(runID string) error {
+	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, runID)
 }
 
 // checkLayout notices, inside the transaction, that a newer program has
@@ -63,8 +74,7 @@ func (w *writer) checkLayout() error {
 	})
 }
 
-func (w *writer) storeEvent(it item) error {
-	e := it.event
+func (w *writer) storeEvent(e event.Event) error {
 	_, _, err := w.insertEvent.exec(eventValues(e)...)
 	if err != nil && !isConflict(err) {
 		return fmt.Errorf("sqlitelog: store event %d of run %q: %w", e.Seq, e.RunID, err)
@@ -81,20 +91,70 @@ func eventValues(e event.Event) []driver.Value {
 	return []driver.Value{e.RunID, int64(e.Seq), prev, e.Timestamp, int64(e.Kind), []byte(e.Payload)}
 }
 
-// storeRun brings the run's row to where its events are. It reports false when
-// the row is not where this process left it.
-func (w *writer) storeRun(r *run) (bool, error) {
-	vals := append(summaryValues(r.after), r.id)
-	if r.first == 1 {
-		_, no, err := w.insertRun.exec(vals...)
-		if isConflict(err) {
-			return false, nil
+// storeRuns brings the rows of the runs that were touched to where their events
+// are.
+func (w *writer) storeRuns() error {
+	for _, r := range w.touched {
+		if err := w.storeRun(r); err != nil {
+			return err
 		}
-		r.no = no
-		return true, err
 	}
-	changed, _, err := w.updateRun.exec(append(vals[:len(vals)-1], r.no, int64(r.first-1))...)
-	return changed == 1, err
+	w.forgetTouched()
+	return nil
+}
+
+func (w *writer) forgetTouched() {
+	for _, r := range w.touched {
+		r.first = 0
+	}
+	w.touched = w.touched[:0]
+}
+
+// storeRun finds out whether the row is where this process left it, and whether
+// the run is still its own.
+func (w *writer) storeRun(r *run) (err error) {
+	if r.first == 1 {
+		r.no, err = w.createRow(r.after, r.epoch)
+	} else {
+		err = w.updateRow(r.no, r.first-1, r.after, r.epoch)
+	}
+	if errors.Is(err, eventlog.ErrInvalidAppend) {
+		return &conflict{r, err}
+	}
+	return err
+}
+
+// createRow stores the row of a run that has begun, under the epoch.
+func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err error) {
+	changed, no, err := w.insertRun.exec(append(summaryValues(s), s.RunID, s.RunID, int64(epoch))...)
+	switch {
+	case isConflict(err):
+		return 0, errConcurrent(s.RunID)
+	case err == nil && changed == 0:
+		return 0, w.whyNot(s.RunID, epoch)
+	}
+	return no, err
+}
+
+// updateRow brings the row from the event it must stand at to s, under the epoch.
+func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
+	changed, _, err := w.updateRun.exec(append(summaryValues(s), no, int64(from), s.RunID, int64(epoch))...)
+	if err == nil && changed == 0 {
+		return w.whyNot(s.RunID, epoch)
+	}
+	return err
+}
+
+// whyNot explains why the row of a run could not be written.
+func (w *writer) whyNot(runID string, epoch uint64) error {
+	last, err := w.epoch(runID)
+	switch {
+	case err != nil:
+		return err
+	case last != epoch:
+		return fenced(runID, epoch, last)
+	}
+	return errConcurrent(runID)
 }
 
 // summaryValues are the columns of the table run from started to duration_ms.
@@ -103,14 +163,7 @@ func summaryValues(s eventlog.RunSummary) []driver.Value {
 		int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.CostUSD, s.DurationMs}
 }
 
-func (w *writer) storeModule(m *module) error {
-	if _, _, err := w.insertModule.exec(m.digest[:], m.wasm); err != nil {
-		return fmt.Errorf("sqlitelog: store module %v: %w", m.digest, err)
-	}
-	return nil
-}
-
-// acknowledge answers the barriers of a batch that is durable, and wakes who
+// acknowledge answers who waits for a batch that is durable, and wakes who
 // follows its runs. The runs that conflicted are given up.
 func (l *Log) acknowledge(batch []item, bad conflicts) {
 	l.mu.Lock()
@@ -118,13 +171,11 @@ func (l *Log) acknowledge(batch []item, bad conflicts) {
 	for _, it := range batch {
 		r := it.run
 		switch {
-		case r == nil:
-			it.done() <- nil
-		case r.failed != nil:
+		case it.task != nil:
+			it.task.finish(l, nil)
 		case bad[r] != nil:
-			r.failed = bad[r]
-			r.answer(r.queued, r.failed)
-		default:
+			r.giveUp(bad[r])
+		case r.failed == nil:
 			r.durable = it.event.Seq
 			r.answer(r.durable, nil)
 			l.hub.Wake(r.id)
@@ -135,16 +186,6 @@ func (l *Log) acknowledge(batch []item, bad conflicts) {
 	}
 }
 
-// answer tells the barriers up to event seq. The caller holds Log.mu.
-func (r *run) answer(seq uint64, err error) {
-	n := 0
-	for n < len(r.waiters) && r.waiters[n].seq <= seq {
-		r.waiters[n].done <- err
-		n++
-	}
-	r.waiters = append(r.waiters[:0], r.waiters[n:]...)
-}
-
 // stop ends the log with the failure of a transaction. What the disk holds of
 // that transaction is unknown, and after a sync that failed the kernel may
 // report the next one as good although the data is lost, so nothing is tried
@@ -153,12 +194,14 @@ func (l *Log) stop(cause error, batch []item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause)
-	for _, r := range l.runs {
-		r.answer(r.queued, l.failed)
+	for _, all := range l.runs {
+		for _, r := range all {
+			r.answer(r.queued, l.failed)
+		}
 	}
 	for _, it := range append(batch, l.queue...) {
-		if done := it.done(); done != nil {
-			done <- l.failed
+		if it.task != nil {
+			it.task.finish(l, l.failed)
 		}
 	}
 	l.queue, l.bytes = nil, 0

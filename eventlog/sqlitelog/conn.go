@@ -149,6 +149,38 @@ func (s *stmt) query(ctx context.Context, args []driver.Value, row func([]driver
 
 func (s *stmt) Close() error { return s.s.Close() }
 
+// maxStatements bounds the statements that a connection keeps prepared.
+const maxStatements = 256
+
+// statements are prepared when they are first needed, and kept. There are few
+// texts, so when there are too many all are given up.
+type statements map[string]*stmt
+
+func (s *statements) get(ctx context.Context, c *conn, text string) (*stmt, error) {
+	if got := (*s)[text]; got != nil {
+		return got, nil
+	}
+	if len(*s) >= maxStatements {
+		s.close()
+	}
+	made, err := c.prepare(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if *s == nil {
+		*s = make(statements)
+	}
+	(*s)[text] = made
+	return made, nil
+}
+
+func (s *statements) close() {
+	for _, each := range *s {
+		each.Close()
+	}
+	*s = nil
+}
+
 func each(rows driver.Rows, row func([]driver.Value) error) error {
 	defer rows.Close()
 	vals := make([]driver.Value, len(rows.Columns()))
@@ -176,7 +208,28 @@ func named(args []driver.Value) []driver.NamedValue {
 // isConflict reports whether err says that a row with that key exists.
 func isConflict(err error) bool {
 	var e *sqlite.Error
-	return errors.As(err, &e) && (e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || e.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() {
+	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID:
+		return true
+	}
+	return false
+}
+
+// isFatal reports whether err is the disk's, or the file's, and not that of the
+// statement.
+func isFatal(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_AUTH:
+		return false
+	}
+	return true
 }
 
 // checkVersion refuses a SQLite that is known to lose data.

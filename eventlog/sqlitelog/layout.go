@@ -1,6 +1,7 @@
 package sqlitelog
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -59,6 +60,17 @@ const (
 	digest BLOB PRIMARY KEY NOT NULL,
 	wasm   BLOB NOT NULL
 )`
+	// fenceTable has the last epoch of each run that was fenced; see fence.go.
+	fenceTable = `CREATE TABLE run_fence (
+	run_id TEXT    PRIMARY KEY NOT NULL,
+	epoch  INTEGER NOT NULL
+) WITHOUT ROWID`
+	// setTable has, for each set of tables of the host, how many of its steps
+	// were taken.
+	setTable = `CREATE TABLE table_set (
+	name  TEXT    PRIMARY KEY NOT NULL,
+	steps INTEGER NOT NULL
+) WITHOUT ROWID`
 	// seedEventsTable is the seed runtime's own.
 	seedEventsTable = `CREATE TABLE eventlog_events (
 	run_id    TEXT    NOT NULL,
@@ -72,7 +84,21 @@ const (
 )
 
 // ownTables are what our layout has beside the tables of the seed runtime.
-var ownTables = []string{runTable, runIndex, moduleTable}
+var ownTables = []string{runTable, runIndex, moduleTable, fenceTable, setTable}
+
+// lateTables joined the layout without a new version of it: nothing is read from
+// them unless they are there, and opening for writing adds them.
+var lateTables = []string{fenceTable, setTable}
+
+// complete adds the tables that a file of our layout may lack.
+func complete(ctx context.Context, c *conn) error {
+	for _, table := range lateTables {
+		if err := c.exec(ctx, strings.Replace(table, "CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // safety is set on every connection before it reads anything but the file's
 // header: a log may come from anybody. Nothing in the file may call functions
@@ -134,6 +160,8 @@ var known = map[string][]string{
 	"run":                        {plain(runTable)},
 	"run_by_start":               {plain(runIndex)},
 	"module":                     {plain(moduleTable)},
+	"run_fence":                  {plain(fenceTable)},
+	"table_set":                  {plain(setTable)},
 }
 
 // plain reduces SQL to what it says: no spaces, no quotes around names, no

@@ -84,6 +84,10 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 	return page, err
 }
 
+// inNamespaceSQL takes the least id of a namespace and the one behind its last:
+// "0" is the character after the slash.
+const inNamespaceSQL = "run_id >= ? AND run_id < ?"
+
 // conditions turns the options into SQL. The texts are few, so each stays
 // prepared.
 func conditions(o eventlog.RunPageOptions) (where string, args []driver.Value) {
@@ -94,6 +98,9 @@ func conditions(o eventlog.RunPageOptions) (where string, args []driver.Value) {
 	}
 	if kind, ok := eventlog.StatusKind(o.Status); ok {
 		add("terminal = ?", int64(kind))
+	}
+	if o.Namespace != "" {
+		add(inNamespaceSQL, o.Namespace+"/", o.Namespace+"0")
 	}
 	if o.Query != "" {
 		add("instr(lower(run_id), ?) > 0", eventlog.LowerASCII(o.Query))

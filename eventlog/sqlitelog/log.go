@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
@@ -35,7 +34,7 @@ type Log struct {
 
 	// mu guards everything below. It is never held across a call of SQLite.
 	mu      sync.Mutex
-	runs    map[string]*run
+	runs    map[string][]*run // the writers of each run, by rising epoch
 	queue   []item
 	bytes   int           // payload bytes in queue
 	room    chan struct{} // closed, and made anew, when the queue gets shorter
@@ -44,63 +43,6 @@ type Log struct {
 	closing bool
 	failed  error // the failure that stopped the log
 	stopped chan struct{}
-}
-
-// run is a run that this process writes. It is forgotten once it has ended and
-// is durable.
-type run struct {
-	id string
-
-	// The writer's.
-	no    int64               // its row in the table run, zero before there is one
-	first uint64              // number of its first event in the current transaction
-	after eventlog.RunSummary // what the current transaction makes of it
-
-	// appending serialises Append, and guards cursor and loaded.
-	appending sync.Mutex
-	loaded    bool
-	cursor    eventlog.Cursor
-
-	// Guarded by Log.mu.
-	users   int // calls of Append that hold the run
-	ended   bool
-	queued  uint64 // number of the last event that was taken
-	durable uint64 // number of the last event that is on disk
-	failed  error  // another process continued the run
-	waiters []waiter
-}
-
-// waiter is a barrier: done gets nil once event seq is durable.
-type waiter struct {
-	seq  uint64
-	done chan error
-}
-
-// item is one entry of the queue: an event, a module, or a pruning.
-type item struct {
-	run     *run
-	event   event.Event
-	after   eventlog.RunSummary // of the run, with this event
-	module  *module
-	pruning *pruning
-}
-
-// done is where whoever waits for a module or a pruning is told.
-func (it item) done() chan<- error {
-	switch {
-	case it.module != nil:
-		return it.module.done
-	case it.pruning != nil:
-		return it.pruning.done
-	}
-	return nil
-}
-
-func (it item) size() int {
-	if it.module != nil {
-		return len(it.module.wasm)
-	}
-	return len(it.event.Payload)
 }
 
 var (
@@ -112,85 +54,17 @@ var (
 	_ eventlog.RunPruner     = (*Log)(nil)
 	_ eventlog.ModuleStore   = (*Log)(nil)
 	_ eventlog.SchemaKeeper  = (*Log)(nil)
+	_ eventlog.Transactor    = (*Log)(nil)
+	_ eventlog.Fencer        = (*Log)(nil)
 )
 
 func newLog(path string, o Options) *Log {
 	return &Log{
 		path: path, opts: o,
-		runs:    make(map[string]*run),
+		runs:    make(map[string][]*run),
 		room:    make(chan struct{}),
 		work:    make(chan struct{}, 1),
 		stopped: make(chan struct{}),
-	}
-}
-
-// Append implements [eventlog.EventLog]. It checks the event in memory and
-// queues it; only the first event that this process appends to a run looks
-// into the file, to find where the run stands.
-func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
-	r, err := l.hold(runID)
-	if err != nil {
-		return err
-	}
-	defer l.release(r)
-	r.appending.Lock()
-	defer r.appending.Unlock()
-	if err := l.load(ctx, r); err != nil {
-		return err
-	}
-	next := r.cursor
-	if err := next.Append(runID, ev); err != nil {
-		return err
-	}
-	if err := l.enqueue(ctx, item{run: r, event: ev, after: next.Run()}); err != nil {
-		return err
-	}
-	r.cursor = next
-	return nil
-}
-
-// hold returns the run, which stays until it is released.
-func (l *Log) hold(runID string) (*run, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	r := l.runs[runID]
-	if r == nil {
-		if len(l.runs) >= maxIdleRuns {
-			l.forgetIdle()
-		}
-		r = &run{id: runID}
-		l.runs[runID] = r
-	}
-	if r.failed != nil {
-		return nil, r.failed
-	}
-	r.users++
-	return r, nil
-}
-
-func (l *Log) release(r *run) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r.users--
-	if r.ended || r.queued == 0 {
-		l.forget(r)
-	}
-}
-
-// forget drops a run of which nothing is on its way. A run that failed stays,
-// so that no later barrier takes its lost events for durable.
-func (l *Log) forget(r *run) {
-	if r.users == 0 && r.queued == r.durable && len(r.waiters) == 0 && r.failed == nil {
-		delete(l.runs, r.id)
-	}
-}
-
-func (l *Log) forgetIdle() {
-	for _, r := range l.runs {
-		l.forget(r)
 	}
 }
 
@@ -206,25 +80,6 @@ func (l *Log) writable() error {
 	case !l.running:
 		return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 	}
-	return nil
-}
-
-// load finds where the run stands, once. The caller holds r.appending.
-func (l *Log) load(ctx context.Context, r *run) error {
-	if r.loaded {
-		return nil
-	}
-	err := l.readers.with(ctx, func(rd *reader) error {
-		no, s, err := rd.run(ctx, r.id)
-		if err == nil {
-			r.no, r.cursor = no, eventlog.NewCursor(s)
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, eventlog.ErrRunNotFound) {
-		return err
-	}
-	r.loaded = true
 	return nil
 }
 
@@ -250,8 +105,11 @@ func (l *Log) tryEnqueue(it item) (room <-chan struct{}, err error) {
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
-	if it.run != nil && it.run.failed != nil {
-		return nil, it.run.failed
+	switch r := it.run; {
+	case r != nil && r.failed != nil:
+		return nil, r.failed
+	case r != nil && !r.loaded.Load():
+		return nil, errMoved
 	}
 	if len(l.queue) >= maxQueued || l.bytes >= maxQueuedBytes {
 		return l.room, nil
@@ -279,8 +137,10 @@ func (l *Log) signal() {
 
 // Sync implements [eventlog.EventLog]. A run of which nothing is on its way
 // costs no more than a look into a map.
-func (l *Log) Sync(ctx context.Context, runID string) error {
-	done, err := l.barrier(runID)
+func (l *Log) Sync(ctx context.Context, runID string) error { return l.sync(ctx, runID, 0) }
+
+func (l *Log) sync(ctx context.Context, runID string, epoch uint64) error {
+	done, err := l.barrier(runID, epoch)
 	if done == nil {
 		return err
 	}
@@ -292,10 +152,12 @@ func (l *Log) Sync(ctx context.Context, runID string) error {
 	}
 }
 
-func (l *Log) barrier(runID string) (<-chan error, error) {
+// barrier returns a channel that tells when all that is queued of the run in that
+// epoch is durable; nil if it is so already.
+func (l *Log) barrier(runID string, epoch uint64) (<-chan error, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.runs[runID]
+	r := l.writerOf(runID, epoch)
 	switch {
 	case l.failed != nil:
 		return nil, l.failed

@@ -17,6 +17,13 @@ type module struct {
 	done   chan error
 }
 
+func (m *module) do(w *writer) error {
+	if _, _, err := w.insertModule.exec(m.digest[:], m.wasm); err != nil {
+		return fmt.Errorf("sqlitelog: store module %v: %w", m.digest, err)
+	}
+	return nil
+}
+
 // PutModule implements [eventlog.ModuleStore].
 func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	if len(wasm) > eventlog.MaxModuleBytes {
@@ -29,7 +36,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 		return m.digest, l.writable()
 	}
 	m.wasm = bytes.Clone(wasm)
-	if err := l.enqueue(ctx, item{module: m}); err != nil {
+	if err := l.enqueue(ctx, item{task: m}); err != nil {
 		return chain.Hash{}, err
 	}
 	select {

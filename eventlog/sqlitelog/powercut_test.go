@@ -239,9 +239,9 @@ func (l *crashLog) put(i int, size int) {
 	l.run(insertEventSQL, eventValues(e))
 	vals := summaryValues(r.cursor.Run())
 	if at == 0 {
-		l.run(insertRunSQL, append(vals, e.RunID))
+		l.run(insertRunSQL, append(vals, e.RunID, e.RunID, int64(0)))
 	} else {
-		l.run(updateRunSQL, append(vals, int64(i+1), int64(at)))
+		l.run(updateRunSQL, append(vals, int64(i+1), int64(at), e.RunID, int64(0)))
 	}
 }
 

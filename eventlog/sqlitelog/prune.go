@@ -36,7 +36,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if o.DryRun {
 		return report, l.countDoomed(ctx, p)
 	}
-	if err := l.enqueue(ctx, item{pruning: p}); err != nil {
+	if err := l.enqueue(ctx, item{task: p}); err != nil {
 		return report, err
 	}
 	select {
@@ -51,6 +51,9 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 // that this log is at work on are left alone.
 func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value, err error) {
 	where = "1"
+	if o.Namespace != "" {
+		where, args = where+" AND "+inNamespaceSQL, append(args, o.Namespace+"/", o.Namespace+"0")
+	}
 	if !o.Before.IsZero() {
 		where, args = where+" AND started < ?", append(args, o.Before.UnixNano())
 	}
@@ -100,13 +103,14 @@ func (p *pruning) count(row []driver.Value) error {
 	return nil
 }
 
-// prune removes the runs inside the transaction that has begun: the events first,
-// because the table run says which.
-func (w *writer) prune(p *pruning) error {
+// do removes the runs inside the transaction that has begun: the row of the table
+// run last, because it says which.
+func (p *pruning) do(w *writer) error {
 	ctx := context.Background()
 	err := w.conn.query(ctx, countDoomedSQL+p.where, p.args, p.count)
 	for _, statement := range []string{
 		"DELETE FROM eventlog_events WHERE run_id IN (SELECT run_id FROM run WHERE " + p.where + ")",
+		"DELETE FROM run_fence WHERE run_id IN (SELECT run_id FROM run WHERE " + p.where + ")",
 		"DELETE FROM run WHERE " + p.where,
 	} {
 		if err == nil {

@@ -60,7 +60,7 @@ func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[
 // settle waits until what this process has appended to the run can be read. A
 // log that has stopped still shows what is durable.
 func (l *Log) settle(ctx context.Context, runID string) error {
-	done, err := l.barrier(runID)
+	done, err := l.barrier(runID, now)
 	if errors.Is(err, eventlog.ErrLogClosed) {
 		return err
 	}

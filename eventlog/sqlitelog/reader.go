@@ -69,7 +69,7 @@ func (p *readers) close() error {
 // it is first needed.
 type reader struct {
 	conn  *conn
-	stmts map[string]*stmt
+	stmts statements
 }
 
 func openReader(ctx context.Context, path, query string) (*reader, error) {
@@ -80,25 +80,19 @@ func openReader(ctx context.Context, path, query string) (*reader, error) {
 	if err := c.execAll(ctx, reading); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &reader{conn: c, stmts: make(map[string]*stmt)}, nil
+	return &reader{conn: c}, nil
 }
 
 func (r *reader) close() error {
-	for _, s := range r.stmts {
-		s.Close()
-	}
+	r.stmts.close()
 	return r.conn.Close()
 }
 
-// query runs one of a fixed set of queries, which stays prepared.
+// query runs a query, which stays prepared.
 func (r *reader) query(ctx context.Context, query string, args []driver.Value, row func([]driver.Value) error) error {
-	s := r.stmts[query]
-	if s == nil {
-		var err error
-		if s, err = r.conn.prepare(ctx, query); err != nil {
-			return err
-		}
-		r.stmts[query] = s
+	s, err := r.stmts.get(ctx, r.conn, query)
+	if err != nil {
+		return err
 	}
 	return s.query(ctx, args, row)
 }
@@ -183,9 +177,11 @@ func storage(runID string, seq int64, format string, args ...any) error {
 // runColumns are the columns of the table run that make a summary.
 const runColumns = "run_no, run_id, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
 
+const runSQL = "SELECT " + runColumns + " FROM run WHERE run_id = ?"
+
 // run returns the row of a run and its number.
 func (r *reader) run(ctx context.Context, runID string) (no int64, s eventlog.RunSummary, err error) {
-	err = r.query(ctx, "SELECT "+runColumns+" FROM run WHERE run_id = ?", []driver.Value{runID}, func(row []driver.Value) (err error) {
+	err = r.query(ctx, runSQL, []driver.Value{runID}, func(row []driver.Value) (err error) {
 		no, s, err = summaryOf(row)
 		return err
 	})

@@ -2,9 +2,8 @@ package sqlitelog
 
 import (
 	"context"
+	"errors"
 	"fmt"
-
-	"github.com/starling-host/starling/eventlog"
 )
 
 // Bounds of one transaction.
@@ -22,17 +21,22 @@ type writer struct {
 	begin, commit, rollback, version  *stmt
 	insertEvent, insertRun, updateRun *stmt
 	insertModule                      *stmt
+	savepoint, release, undo          *stmt
+
+	host    statements // of the host's transactions
+	touched []*run     // whose rows are behind their events
 }
 
 // The statements that write. insertRunSQL takes the values of summaryValues and
 // the run's id; updateRunSQL takes them with the row's number and the last
-// event that it must stand at.
+// event that it must stand at. Both go on with the run's id and the epoch that
+// it must be in, and change nothing when it is not.
 const (
 	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
 	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE ` + inEpochSQL
 	updateRunSQL = `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
-	WHERE run_no = ? AND last_seq = ?`
+	WHERE run_no = ? AND last_seq = ? AND ` + inEpochSQL
 )
 
 // prepare makes the connection ready to write.
@@ -59,6 +63,9 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.insertRun, insertRunSQL},
 		{&w.updateRun, updateRunSQL},
 		{&w.insertModule, "INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING"},
+		{&w.savepoint, "SAVEPOINT host"},
+		{&w.release, "RELEASE host"},
+		{&w.undo, "ROLLBACK TO host"},
 	} {
 		s, err := w.conn.prepare(ctx, p.sql)
 		if err != nil {
@@ -70,7 +77,9 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 }
 
 func (w *writer) close() error {
-	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule} {
+	w.host.close()
+	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule,
+		w.savepoint, w.release, w.undo} {
 		if s != nil {
 			s.Close()
 		}
@@ -78,8 +87,11 @@ func (w *writer) close() error {
 	return w.conn.Close()
 }
 
-// startWriter begins to write to a file of our layout.
+// startWriter begins to write to a file of our layout. The caller holds the lock.
 func (l *Log) startWriter(ctx context.Context) error {
+	if err := complete(ctx, l.writer.conn); err != nil {
+		return err
+	}
 	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
 		return err
 	}
@@ -100,7 +112,7 @@ func (l *Log) write() {
 		if len(batch) == 0 {
 			return
 		}
-		conflicts, err := l.transact(batch)
+		conflicts, err := l.commit(batch)
 		if err != nil {
 			l.stop(err, batch)
 			return
@@ -145,15 +157,15 @@ func (l *Log) takeLocked(batch []item) []item {
 	return batch
 }
 
-// conflicts has the error of each run that another process continued first.
+// conflicts has the error of each run that another writer continued first.
 type conflicts map[*run]error
 
-// transact writes the batch in one transaction, without the runs that turn out
+// commit writes the batch in one transaction, without the runs that turn out
 // to conflict.
 //
 // If the process dies before COMMIT has returned, the batch is in the file as a
 // whole or not at all, and nobody was told that it is.
-func (l *Log) transact(batch []item) (conflicts, error) {
+func (l *Log) commit(batch []item) (conflicts, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	if err := l.lock.Lock(ctx); err != nil {
@@ -179,13 +191,13 @@ func (w *writer) try(batch []item, bad conflicts) error {
 	if _, _, err := w.begin.exec(); err != nil {
 		return fmt.Errorf("sqlitelog: begin: %w", err)
 	}
-	culprit, err := w.apply(batch, bad)
-	if err != nil || culprit != nil {
+	if err := w.apply(batch, bad); err != nil {
 		_, _, rollbackErr := w.rollback.exec()
-		if culprit == nil {
+		var lost *conflict
+		if !errors.As(err, &lost) {
 			return err
 		}
-		bad[culprit] = fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, culprit.id)
+		bad[lost.run] = lost.err
 		return rollbackErr
 	}
 	if _, _, err := w.commit.exec(); err != nil {
