@@ -130,15 +130,15 @@ func (f *runFlags) options() (guest.Options, error) {
 // openEgress returns a client that reaches the hosts and no others. The error
 // begins with the one that is no rule.
 func openEgress(hosts []string, private bool) (*egress.Client, error) {
-	config := egress.Config{AllowPrivate: private}
+	rules := egress.Rules{Private: private}
 	for _, host := range hosts {
 		rule, err := egress.ParseRule(host)
 		if err != nil {
 			return nil, fmt.Errorf("%q: %s", host, plainError(err))
 		}
-		config.Allow = append(config.Allow, rule)
+		rules.Allow = append(rules.Allow, rule)
 	}
-	return egress.New(config), nil
+	return egress.New(egress.Config{Authorize: rules}), nil
 }
 
 func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {

@@ -29,7 +29,7 @@ type Module struct {
 	Tool         string              // the only one of its tools that the agent has; empty for all
 	Rename       string              // what the agent calls it; empty for its own name
 	AllowHosts   []string            // rules of egress.ParseRule
-	AllowPrivate bool                // see egress.Config
+	AllowPrivate bool                // see egress.Rules
 	Limits       event.SandboxLimits // zero fields are the host's defaults
 }
 

@@ -28,16 +28,16 @@ func (l loader) LoadModule(ctx context.Context, m agentfile.Module) ([]tool.Tool
 	if err != nil {
 		return nil, nil, err
 	}
-	config := egress.Config{AllowPrivate: m.AllowPrivate}
+	rules := egress.Rules{Private: m.AllowPrivate}
 	for _, host := range m.AllowHosts {
 		rule, err := egress.ParseRule(host)
 		if err != nil {
 			return nil, nil, err
 		}
-		config.Allow = append(config.Allow, rule)
+		rules.Allow = append(rules.Allow, rule)
 	}
 	module, err := guest.Load(ctx, l.engine, found.Wasm, guest.Options{
-		Limits: m.Limits, Egress: egress.New(config), Allow: m.AllowHosts, Name: found.Name,
+		Limits: m.Limits, Egress: egress.New(egress.Config{Authorize: rules}), Allow: m.AllowHosts, Name: found.Name,
 	})
 	if err != nil {
 		return nil, nil, err

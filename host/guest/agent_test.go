@@ -40,7 +40,7 @@ func oracle(t *testing.T, server *httptest.Server) tool.Tool {
 		t.Fatal(err)
 	}
 	module, err := guest.Load(t.Context(), guest.Inline(engine), source.Wasm, guest.Options{
-		Egress: egress.New(egress.Config{Allow: []egress.Rule{rule}, AllowPrivate: true}),
+		Egress: egress.New(egress.Config{Authorize: egress.Rules{Allow: []egress.Rule{rule}, Private: true}}),
 	})
 	if err != nil {
 		t.Fatal(err)

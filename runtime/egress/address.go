@@ -6,7 +6,7 @@ import "net/netip"
 type addressRange struct {
 	prefix netip.Prefix
 	name   string
-	local  bool // may be opened by Config.AllowPrivate
+	local  bool // may be opened by Grant.Private
 }
 
 // specialRanges holds the ranges of the IANA special-purpose address registries

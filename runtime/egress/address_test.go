@@ -21,7 +21,7 @@ var refusedRanges = []string{
 	"3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
 }
 
-// localRanges is what AllowPrivate may open.
+// localRanges is what Grant.Private opens.
 var localRanges = []string{"10.0.0.0/8", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"}
 
 // metadata lists the addresses at which clouds hand out credentials.
@@ -98,7 +98,7 @@ func TestMetadataServicesAreRefusedAlways(t *testing.T) {
 	}
 }
 
-func TestAllowPrivateOpensThePrivateRangesOnly(t *testing.T) {
+func TestPrivateOpensThePrivateRangesOnly(t *testing.T) {
 	g := newGuard()
 	open := map[string]bool{}
 	for _, text := range localRanges {

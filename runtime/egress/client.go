@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -20,13 +19,9 @@ const (
 
 // Config says what a [Client] may do. The zero Config refuses everything.
 type Config struct {
-	// Allow holds the rules. A request must match one of them.
-	Allow []Rule
-
-	// AllowPrivate lets rules that name a host in full reach loopback, RFC 1918
-	// and unique local (fc00::/7) addresses. Link-local addresses, metadata
-	// services and all other special ranges stay refused. Default: false.
-	AllowPrivate bool
+	// Authorize decides about each request. Nil refuses all of them. [Rules] is
+	// one that goes by hosts, and package policy has one that goes by a file.
+	Authorize Authorizer
 
 	// Timeout bounds a whole exchange, from resolving the name to the last byte
 	// of the response. Default: 30 s.
@@ -68,7 +63,9 @@ func New(config Config) *Client {
 	if config.Resolve == nil {
 		config.Resolve = lookup
 	}
-	config.Allow = slices.Clone(config.Allow)
+	if config.Authorize == nil {
+		config.Authorize = Rules{}
+	}
 	return &Client{config: config, guard: newGuard(), dial: dialTCP}
 }
 
@@ -77,6 +74,13 @@ func orDefault[T int64 | time.Duration](v, otherwise T) T {
 		return otherwise
 	}
 	return v
+}
+
+// With returns the client with another authorizer, for one exchange or one run.
+func (c *Client) With(a Authorizer) *Client {
+	with := *c
+	with.config.Authorize = a
+	return &with
 }
 
 // Do carries out one request and returns the response as a message/http
@@ -108,18 +112,19 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if idempotencyKey != "" && !isFieldValue(idempotencyKey) {
 		return nil, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
 	}
-	local, err := c.authorize(t)
+	access, err := r.access(t)
 	if err != nil {
 		return nil, err
 	}
-	head, message := r.wire(t, idempotencyKey)
-	if int64(len(head)) > c.config.MaxHeaderBytes {
-		return nil, failf(abi.StatusTooLarge, "request line and headers take more than %d bytes", c.config.MaxHeaderBytes)
+	grant, err := c.authorize(ctx, access)
+	if err != nil {
+		return nil, err
 	}
-	if int64(len(r.Body)) > c.config.MaxRequestBytes {
-		return nil, failf(abi.StatusTooLarge, "the request's body has more than %d bytes", c.config.MaxRequestBytes)
+	message, err := c.message(r, t, idempotencyKey, grant)
+	if err != nil {
+		return nil, err
 	}
-	conn, err := c.connect(ctx, t, local)
+	conn, err := c.connect(ctx, t, grant.Private)
 	if err != nil {
 		return nil, err
 	}
@@ -128,21 +133,28 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return c.exchange(ctx, stream, r.Method, message)
+	return c.exchange(ctx, stream, r.Method, message, grant)
 }
 
-// authorize compares the target with the rules and reports whether it may lie
-// in a private network.
-func (c *Client) authorize(t target) (local bool, err error) {
-	allowed := false
-	for _, rule := range c.config.Allow {
-		if rule.matches(t) {
-			allowed = true
-			local = local || c.config.AllowPrivate && rule.exact()
-		}
+// message returns what is sent. The limits are those on what the guest wrote: if
+// secrets counted, their length could be found out.
+func (c *Client) message(r *Request, t target, idempotencyKey string, grant Grant) ([]byte, error) {
+	head, message := r.wire(t, idempotencyKey)
+	if int64(len(head)) > c.config.MaxHeaderBytes {
+		return nil, failf(abi.StatusTooLarge, "request line and headers take more than %d bytes", c.config.MaxHeaderBytes)
 	}
-	if !allowed {
-		return false, failf(abi.StatusDenied, "%s://%s is not an allowed destination", t.scheme, t.hostPort())
+	if int64(len(r.Body)) > c.config.MaxRequestBytes {
+		return nil, failf(abi.StatusTooLarge, "the request's body has more than %d bytes", c.config.MaxRequestBytes)
 	}
-	return local, nil
+	filled, t, err := r.fill(t, grant.Secrets)
+	if err == nil && grant.Plain {
+		err = filled.plainly()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(grant.Secrets) > 0 || grant.Plain {
+		_, message = filled.wire(t, idempotencyKey)
+	}
+	return message, nil
 }

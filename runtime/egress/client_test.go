@@ -214,7 +214,7 @@ func TestLimits(t *testing.T) {
 		{"the request's head is too long", Config{MaxHeaderBytes: 60}, 0, "request line and headers take more than 60 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.config.Allow, c.config.AllowPrivate = rules(t, host), true
+			c.config.Authorize = Rules{rules(t, host), true}
 			r := &Request{Method: "PUT", URL: "http://" + host + "/", Body: make([]byte, c.body)}
 			got, err := New(c.config).Do(context.Background(), r, "")
 			if c.want != "" {
@@ -233,7 +233,7 @@ func TestLimits(t *testing.T) {
 
 func TestWhoseTimeRanOut(t *testing.T) {
 	silent := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
-	config := Config{Allow: rules(t, silent), AllowPrivate: true}
+	config := Config{Authorize: Rules{rules(t, silent), true}}
 
 	t.Run("the client's", func(t *testing.T) {
 		config.Timeout = 50 * time.Millisecond
@@ -251,7 +251,7 @@ func TestWhoseTimeRanOut(t *testing.T) {
 	t.Run("the caller went away", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		asked := serve(t, func(c net.Conn) { cancel(); io.Copy(io.Discard, c) })
-		config.Allow = rules(t, asked)
+		config.Authorize = Rules{rules(t, asked), true}
 		if _, err := New(config).Do(ctx, get("http://"+asked), ""); err != context.Canceled {
 			t.Errorf("error %v", err)
 		}
@@ -265,7 +265,7 @@ func TestWhoseTimeRanOut(t *testing.T) {
 	})
 	t.Run("the resolver is slow", func(t *testing.T) {
 		config.Timeout = 50 * time.Millisecond
-		config.Allow = rules(t, "slow.example")
+		config.Authorize = Rules{rules(t, "slow.example"), true}
 		config.Resolve = func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -295,10 +295,11 @@ func TestPrivateDestinationsNeedAFullNameAndTheSwitch(t *testing.T) {
 		{"no rule", "", "http://" + host + "/", true, abi.StatusDenied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := Config{AllowPrivate: c.private, Resolve: resolveTo("127.0.0.1")}
+			var allow []Rule
 			if c.rule != "" {
-				config.Allow = rules(t, c.rule)
+				allow = rules(t, c.rule)
 			}
+			config := Config{Authorize: Rules{allow, c.private}, Resolve: resolveTo("127.0.0.1")}
 			got, err := New(config).Do(context.Background(), get(c.url), "")
 			if c.status != 0 {
 				wantFailure(t, err, c.status, "allowed")
@@ -329,7 +330,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 		t.Setenv(name, "http://"+proxy)
 	}
 	var r recorder
-	c := New(Config{Allow: rules(t, "*"), Resolve: resolveTo("1.1.1.1")})
+	c := New(Config{Authorize: Rules{Allow: rules(t, "*")}, Resolve: resolveTo("1.1.1.1")})
 	c.dial = r.dial
 	c.Do(context.Background(), get("http://example.com/"), "")
 	if fmt.Sprint(r.dialled) != "[1.1.1.1:80]" || asked.Load() != 0 {
@@ -340,12 +341,12 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 func TestTheNextAddressIsTried(t *testing.T) {
 	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	_, port, _ := net.SplitHostPort(host)
-	c := New(Config{Allow: rules(t, "db.example.com:"+port), AllowPrivate: true, Resolve: resolveTo("::1", "127.0.0.1")})
+	c := New(Config{Authorize: Rules{rules(t, "db.example.com:"+port), true}, Resolve: resolveTo("::1", "127.0.0.1")})
 	if _, err := c.Do(context.Background(), get("http://db.example.com:"+port), ""); err != nil {
 		t.Error(err)
 	}
 	var r recorder
-	c = New(Config{Allow: rules(t, "*"), Resolve: resolveTo("1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4", "1.1.1.5")})
+	c = New(Config{Authorize: Rules{Allow: rules(t, "*")}, Resolve: resolveTo("1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4", "1.1.1.5")})
 	c.dial = r.dial
 	c.Do(context.Background(), get("http://example.com"), "")
 	if len(r.dialled) != maxAttempts {
@@ -374,7 +375,7 @@ func TestResolverFailures(t *testing.T) {
 		}, abi.StatusNetwork, "example.com: the name could not be resolved"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := New(Config{Allow: rules(t, "*"), Resolve: c.resolve}).Do(context.Background(), get("http://example.com"), "")
+			_, err := New(Config{Authorize: Rules{Allow: rules(t, "*")}, Resolve: c.resolve}).Do(context.Background(), get("http://example.com"), "")
 			wantFailure(t, err, c.status, c.text)
 			if strings.Contains(err.Error(), "10.0.0.53") {
 				t.Errorf("%q names the resolver", err)
@@ -395,7 +396,7 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	client := func(host string, roots *x509.CertPool) (*Client, *Request) {
-		c := New(Config{Allow: rules(t, host+":"+port), AllowPrivate: true, Resolve: resolveTo("127.0.0.1")})
+		c := New(Config{Authorize: Rules{rules(t, host+":"+port), true}, Resolve: resolveTo("127.0.0.1")})
 		c.roots = roots
 		return c, get("https://" + host + ":" + port + "/")
 	}
@@ -448,7 +449,7 @@ func TestTLSFailures(t *testing.T) {
 	})
 	t.Run("a server that says nothing", func(t *testing.T) {
 		host := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
-		c := New(Config{Allow: rules(t, host), AllowPrivate: true, Timeout: 50 * time.Millisecond})
+		c := New(Config{Authorize: Rules{rules(t, host), true}, Timeout: 50 * time.Millisecond})
 		_, err := c.Do(context.Background(), get("https://"+host), "")
 		wantFailure(t, err, abi.StatusTimeout, "50ms")
 	})

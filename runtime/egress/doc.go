@@ -6,7 +6,7 @@
 // run the DNS server that answers for it, and may run the server behind it.
 // The package therefore believes none of the three:
 //
-//	request text -> ParseRequest -> rules -> resolve -> check every address -> connect -> check again -> exchange -> response text
+//	request text -> ParseRequest -> decision -> resolve -> check every address -> connect -> check again -> exchange -> response text
 //
 // # The request
 //
@@ -35,16 +35,32 @@
 //
 // # The decision
 //
-// Nothing is allowed until a [Rule] names it. Rules decide about names; then
-// the name is resolved once, and a single answer that lies in a special-purpose
-// range of IANA, embeds an IPv4 address, or is IPv6 outside 2000::/3 refuses
-// the request. The connection goes to an address that passed, not to the name,
-// and the address is looked at once more between socket and connect.
+// Nothing is allowed until an [Authorizer] allows it. It is asked before
+// anything leaves the host, with method, scheme, host, port and path in their one
+// spelling. [Rules] is an authorizer that goes by hosts. Then the name is
+// resolved once, and a single answer that lies in a special-purpose range of
+// IANA, embeds an IPv4 address, or is IPv6 outside 2000::/3 refuses the request.
+// The connection goes to an address that passed, not to the name, and the address
+// is looked at once more between socket and connect.
 //
-// [Config.AllowPrivate] opens loopback, RFC 1918 and unique local addresses,
-// and only to rules that name a host in full: a name below ".example.com"
-// that suddenly resolves to 127.0.0.1 is refused all the same. Link-local
-// addresses and the metadata services of clouds are refused always.
+// [Grant].Private opens loopback, RFC 1918 and unique local addresses. Rules give
+// it only to rules that name a host in full: a name below ".example.com" that
+// suddenly resolves to 127.0.0.1 is refused all the same. Link-local addresses
+// and the metadata services of clouds are refused always.
+//
+// # Secrets
+//
+// A guest that may use a secret never has it. It writes {{secret:NAME}} in the
+// value of a header or of a query parameter, or in the body, and the secret is
+// put there after the decision, if that grants it: as it is in a header and in a
+// body, percent-encoded in a query and in a form, escaped in a JSON body. A
+// placeholder for which there is nothing to put denies the request; it is never
+// sent. The record keeps the request with its placeholders. Head and body of the
+// response are searched for the secrets, and the placeholder is put back where
+// one is found, before anybody sees the response; see scrub.go for the forms that
+// are found. With [Grant].Plain the request asks for no compression, and a
+// response that is compressed all the same, or a request for a part of a
+// response, is refused.
 //
 // # The exchange
 //

@@ -25,7 +25,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	client := egress.New(egress.Config{Allow: []egress.Rule{rule}, AllowPrivate: true})
+	client := egress.New(egress.Config{Authorize: egress.Rules{Allow: []egress.Rule{rule}, Private: true}})
 
 	request, err := egress.ParseRequest([]byte(
 		"GET http://" + host + "/customers/42 HTTP/1.1\r\n" +

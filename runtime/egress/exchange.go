@@ -19,7 +19,7 @@ import (
 // The message is written beside the reading, because a server may answer and
 // stop listening before it has read everything. Whether writing failed is then
 // of no interest: if it did, the response says so by its absence.
-func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, message []byte) ([]byte, error) {
+func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, message []byte, grant Grant) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { interrupt(conn) })
 	defer stop()
 	written := make(chan struct{})
@@ -27,7 +27,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 		defer close(written)
 		conn.Write(message)
 	}()
-	response, err := c.receive(conn, method)
+	response, err := c.receive(conn, method, grant)
 	interrupt(conn)
 	<-written
 	return response, err
@@ -36,7 +36,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 // interrupt makes reads and writes on conn fail, those in progress too.
 func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
-func (c *Client) receive(conn net.Conn, method string) ([]byte, error) {
+func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, error) {
 	head := &headReader{r: conn, left: c.config.MaxHeaderBytes}
 	buffered := bufio.NewReader(head)
 	res, err := readHead(buffered, method)
@@ -47,11 +47,28 @@ func (c *Client) receive(conn net.Conn, method string) ([]byte, error) {
 		return nil, responseError(err)
 	}
 	head.done = true
-	body, err := c.readBody(res)
+	if grant.Plain {
+		if err := checkPlain(res.Header); err != nil {
+			return nil, err
+		}
+	}
+	body, err := c.readBody(res, grant.MaxResponse)
 	if err != nil {
 		return nil, err
 	}
-	return render(method, res, body), nil
+	// The body is there as a whole, so no border of chunks or packets runs
+	// through a secret.
+	clean := newScrubber(grant.Secrets)
+	res.Header = clean.header(res.Header)
+	response := render(method, res, clean.clean(body))
+	if grant.MaxResponse > 0 && int64(len(response)) > grant.MaxResponse {
+		return nil, grantExceeded(grant.MaxResponse)
+	}
+	return response, nil
+}
+
+func grantExceeded(limit int64) error {
+	return failf(abi.StatusTooLarge, "the response has more than the %d bytes that are left to the run", limit)
 }
 
 // readHead reads up to the final response. Interim responses (RFC 9110 section
@@ -89,10 +106,17 @@ func allFieldValues(values []string) bool {
 	return true
 }
 
-func (c *Client) readBody(res *http.Response) ([]byte, error) {
+// readBody reads the body. A granted limit of zero is none.
+func (c *Client) readBody(res *http.Response, granted int64) ([]byte, error) {
 	limit := c.config.MaxResponseBytes
+	if granted > 0 {
+		limit = min(limit, granted)
+	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
-	if int64(len(body)) > limit {
+	switch {
+	case int64(len(body)) > limit && limit == granted:
+		return nil, grantExceeded(limit)
+	case int64(len(body)) > limit:
 		return nil, failf(abi.StatusTooLarge, "the response's body has more than %d bytes", limit)
 	}
 	if err != nil {

@@ -67,7 +67,7 @@ func answer(t testing.TB, text string) string {
 
 // loopback is a client that may talk to the given HOST:PORTs of this machine.
 func loopback(t testing.TB, hosts ...string) *Client {
-	return New(Config{Allow: rules(t, hosts...), AllowPrivate: true, Timeout: 20 * time.Second})
+	return New(Config{Authorize: Rules{rules(t, hosts...), true}, Timeout: 20 * time.Second})
 }
 
 func get(url string) *Request { return &Request{Method: "GET", URL: url} }

@@ -22,13 +22,15 @@ const (
 // value, and the empty line.
 func writeHead(b *bytes.Buffer, startLine string, header http.Header) {
 	b.WriteString(startLine + crlf)
-	for _, name := range slices.Sorted(maps.Keys(header)) {
+	for _, name := range sortedNames(header) {
 		for _, value := range header[name] {
 			b.WriteString(name + ": " + value + crlf)
 		}
 	}
 	b.WriteString(crlf)
 }
+
+func sortedNames(header http.Header) []string { return slices.Sorted(maps.Keys(header)) }
 
 // wire returns the request as the server receives it.
 func (r *Request) wire(t target, idempotencyKey string) (head, message []byte) {

@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -80,17 +81,26 @@ func (r Rule) exact() bool {
 	return r.pattern != "" && r.pattern != "*" && r.pattern[0] != '.'
 }
 
-func (r Rule) matches(t target) bool {
-	if port := r.port; port != t.port && (port != 0 || t.port != defaultPort(t.scheme)) {
+// Matches reports whether the rule names the host and the port of a request.
+func (r Rule) Matches(a Access) bool {
+	if r.port != a.Port && (r.port != 0 || a.Port != defaultPort(a.Scheme)) {
 		return false
 	}
-	switch name := !t.addr.IsValid(); {
+	return r.MatchesHost(a.Host)
+}
+
+// MatchesHost reports whether the rule names a host, whatever the port. The host
+// is spelled as in [Access].
+func (r Rule) MatchesHost(host string) bool {
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	name := err != nil || !addr.IsValid()
+	switch {
 	case r.exact():
-		return r.pattern == t.host
+		return r.pattern == host
 	case r.pattern == "*":
-		return name && strings.Contains(t.host, ".")
+		return name && strings.Contains(host, ".")
 	case r.pattern != "":
-		return name && strings.HasSuffix(t.host, r.pattern)
+		return name && strings.HasSuffix(host, r.pattern)
 	}
 	return false
 }

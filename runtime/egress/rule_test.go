@@ -107,15 +107,15 @@ func TestRuleMatches(t *testing.T) {
 		{"localhost:8080", "http://localhost:8080/x", true},
 		{"localhost:8080", "http://127.0.0.1:8080/x", false},
 	} {
-		target, err := parseTarget(c.url)
+		target, err := get(c.url).Access()
 		if err != nil {
 			t.Errorf("%q refused: %v", c.url, err)
 			continue
 		}
-		if got := rules(t, c.rule)[0].matches(target); got != c.want {
+		if got := rules(t, c.rule)[0].Matches(target); got != c.want {
 			t.Errorf("rule %q and %q: match %v, want %v", c.rule, c.url, got, c.want)
 		}
-		if (Rule{}).matches(target) {
+		if (Rule{}).Matches(target) {
 			t.Errorf("the zero rule matches %q", c.url)
 		}
 	}

@@ -128,7 +128,7 @@ func TestHostileUpstreams(t *testing.T) {
 // what it cost.
 func survive(t *testing.T, server func(net.Conn), want abi.Status, bomb string) {
 	host := serve(t, server)
-	limits := Config{Allow: rules(t, host), AllowPrivate: true, Timeout: 10 * time.Second, MaxResponseBytes: 1 << 20}
+	limits := Config{Authorize: Rules{rules(t, host), true}, Timeout: 10 * time.Second, MaxResponseBytes: 1 << 20}
 	if want == abi.StatusTimeout {
 		limits.Timeout = 100 * time.Millisecond
 	}
@@ -177,7 +177,7 @@ func TestRebinding(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lookups := 0
-			client := New(Config{Allow: rules(t, "api.example.com:"+port), Resolve: func(context.Context, string) ([]netip.Addr, error) {
+			client := New(Config{Authorize: Rules{Allow: rules(t, "api.example.com:"+port)}, Resolve: func(context.Context, string) ([]netip.Addr, error) {
 				answer := c.answers[min(lookups, len(c.answers)-1)]
 				lookups++
 				return resolveTo(answer...)(context.Background(), "")

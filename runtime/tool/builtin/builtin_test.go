@@ -51,7 +51,7 @@ func localFetch(t *testing.T, address string) tool.Tool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fetchWith(egress.New(egress.Config{Allow: []egress.Rule{rule}, AllowPrivate: true, MaxResponseBytes: fetchBytes}))
+	return fetchWith(egress.New(egress.Config{Authorize: egress.Rules{Allow: []egress.Rule{rule}, Private: true}, MaxResponseBytes: fetchBytes}))
 }
 
 func TestFetch(t *testing.T) {

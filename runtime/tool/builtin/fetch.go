@@ -42,7 +42,7 @@ func Fetch() tool.Tool {
 		panic(err) // the rule is a constant
 	}
 	return fetchWith(egress.New(egress.Config{
-		Allow: []egress.Rule{anywhere}, Timeout: fetchTimeout, MaxResponseBytes: fetchBytes,
+		Authorize: egress.Rules{Allow: []egress.Rule{anywhere}}, Timeout: fetchTimeout, MaxResponseBytes: fetchBytes,
 	}))
 }
 

@@ -1,0 +1,245 @@
+package egress
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// scrubber takes secrets out of a response: where one stands, its placeholder is
+// put back. It finds a secret
+//
+//   - as it is, and with any of its characters percent-encoded, escaped as JSON
+//     and JavaScript do, or as HTML does;
+//   - in base64 and base64url, alone or anywhere inside of something longer;
+//   - in hexadecimal.
+//
+// That keeps out what a server echoes. It is no match for a server that wants to
+// tell the guest: one that knows the secret can spell it in ways without end.
+type scrubber []pattern
+
+// pattern is what one secret is looked for as.
+type pattern struct {
+	value       []byte
+	placeholder []byte
+	encoded     [][]byte  // base64 and hexadecimal
+	first       [256]bool // how the value may begin
+}
+
+// newScrubber prepares for the secrets that are long enough to be recognised.
+// Longer ones come first, since they may hold others.
+func newScrubber(secrets []Secret) scrubber {
+	var s scrubber
+	for _, secret := range secrets {
+		if len(secret.Value) < MinSecretBytes {
+			continue
+		}
+		p := pattern{value: secret.Value, placeholder: []byte(secret.placeholder()), encoded: encodings(secret.Value)}
+		for _, c := range []byte{secret.Value[0], '%', '\\', '&', '+'} {
+			p.first[c] = true
+		}
+		s = append(s, p)
+	}
+	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(len(b.value), len(a.value)) })
+	return s
+}
+
+// encodings returns the value in hexadecimal, and in both alphabets of base64
+// what does not depend on what stands before and behind it: once for each of the
+// three places where it may begin in a group of three bytes.
+func encodings(value []byte) [][]byte {
+	digits := hex.EncodeToString(value)
+	all := [][]byte{[]byte(digits), []byte(strings.ToUpper(digits))}
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			whole := alphabet.EncodeToString(append(make([]byte, before), value...))
+			from, to := (before*8+5)/6, (before+len(value))*8/6
+			all = append(all, []byte(whole[from:to]))
+		}
+	}
+	return all
+}
+
+// clean returns b without the secrets: b itself if none is there.
+func (s scrubber) clean(b []byte) []byte {
+	for _, p := range s {
+		b = p.cleanEscaped(b)
+		for _, form := range p.encoded {
+			if bytes.Contains(b, form) {
+				b = bytes.ReplaceAll(b, form, p.placeholder)
+			}
+		}
+	}
+	return b
+}
+
+// cleanEscaped replaces the value where it stands with any of its characters
+// escaped.
+func (p *pattern) cleanEscaped(b []byte) []byte {
+	var out []byte
+	kept := 0
+	for i := 0; i < len(b); i++ {
+		if !p.first[b[i]] {
+			continue
+		}
+		n := spelled(b[i:], p.value, maxAmbiguous)
+		if n == 0 {
+			continue
+		}
+		out = append(append(out, b[kept:i]...), p.placeholder...)
+		kept = i + n
+		i = kept - 1
+	}
+	if kept == 0 {
+		return b
+	}
+	return append(out, b[kept:]...)
+}
+
+// header returns the headers without the secrets. One whose name has a secret in
+// it is left out.
+func (s scrubber) header(header http.Header) http.Header {
+	if len(s) == 0 {
+		return header
+	}
+	cleaned := make(http.Header, len(header))
+	for name, values := range header {
+		if string(s.clean([]byte(name))) != name || string(s.clean([]byte(strings.ToLower(name)))) != strings.ToLower(name) {
+			continue
+		}
+		for _, v := range values {
+			cleaned[name] = append(cleaned[name], string(s.clean([]byte(v))))
+		}
+	}
+	return cleaned
+}
+
+// maxAmbiguous bounds how often both readings of a character are tried: as
+// itself and as the beginning of an escape.
+const maxAmbiguous = 8
+
+// spelled returns how many bytes at the beginning of b spell the value, or 0.
+func spelled(b, value []byte, ambiguous int) int {
+	total := 0
+	for len(value) > 0 {
+		n, of := escaped(b, value)
+		literal := len(b) > 0 && b[0] == value[0]
+		switch {
+		case literal && n > 0 && ambiguous > 0:
+			if rest := spelled(b[1:], value[1:], ambiguous-1); rest > 0 {
+				return total + 1 + rest
+			}
+		case literal:
+			n, of = 1, 1
+		case n == 0:
+			return 0
+		}
+		total, b, value = total+n, b[n:], value[of:]
+	}
+	return total
+}
+
+// escaped returns how many bytes at the beginning of b are an escape of how many
+// at the beginning of the value, or zeros.
+func escaped(b, value []byte) (n, of int) {
+	if len(b) == 0 {
+		return 0, 0
+	}
+	switch b[0] {
+	case '%':
+		if len(b) >= 3 && isHex(b[1:3], value[0]) {
+			return 3, 1
+		}
+	case '+':
+		if value[0] == ' ' {
+			return 1, 1
+		}
+	case '\\':
+		return backslashed(b, value)
+	case '&':
+		return entity(b, value)
+	}
+	return 0, 0
+}
+
+func isHex(digits []byte, want byte) bool {
+	v, err := strconv.ParseUint(string(digits), 16, 8)
+	return err == nil && byte(v) == want
+}
+
+// backslashed reads the escapes of JSON, and those of JavaScript for single
+// characters.
+func backslashed(b, value []byte) (n, of int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch c := b[1]; {
+	case c == 'u':
+		return unicodeEscape(b, value)
+	case c == 'x' && len(b) >= 4 && isHex(b[2:4], value[0]):
+		return 4, 1
+	case strings.IndexByte(`"\/'`, c) >= 0 && value[0] == c:
+		return 2, 1
+	}
+	if i := strings.IndexByte("bfnrt", b[1]); i >= 0 && value[0] == "\b\f\n\r\t"[i] {
+		return 2, 1
+	}
+	return 0, 0
+}
+
+// unicodeEscape reads \uXXXX, and two of them for a character beyond U+FFFF.
+func unicodeEscape(b, value []byte) (n, of int) {
+	want, size := utf8.DecodeRune(value)
+	unit := func(at int) rune {
+		if len(b) < at+6 || b[at] != '\\' || b[at+1] != 'u' {
+			return utf8.RuneError
+		}
+		v, err := strconv.ParseUint(string(b[at+2:at+6]), 16, 16)
+		if err != nil {
+			return utf8.RuneError
+		}
+		return rune(v)
+	}
+	switch r := unit(0); {
+	case r == utf8.RuneError:
+		return 0, 0
+	case r == want:
+		return 6, size
+	case utf16.IsSurrogate(r) && utf16.DecodeRune(r, unit(6)) == want && want != utf8.RuneError:
+		return 12, size
+	}
+	return 0, 0
+}
+
+// entities are the characters that HTML and XML escape by name.
+var entities = map[string]byte{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
+
+// entity reads a reference to a character: &amp; &#38; &#x26;.
+func entity(b, value []byte) (n, of int) {
+	end := bytes.IndexByte(b[:min(len(b), 12)], ';')
+	if end < 2 {
+		return 0, 0
+	}
+	name := string(b[1:end])
+	if c, ok := entities[name]; ok && c == value[0] {
+		return end + 1, 1
+	}
+	digits, number := strings.CutPrefix(name, "#")
+	base := 10
+	if rest, ok := strings.CutPrefix(strings.ToLower(digits), "x"); ok {
+		digits, base = rest, 16
+	}
+	code, err := strconv.ParseUint(digits, base, 21)
+	want, size := utf8.DecodeRune(value)
+	if !number || err != nil || rune(code) != want || want == utf8.RuneError {
+		return 0, 0
+	}
+	return end + 1, size
+}

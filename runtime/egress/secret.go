@@ -1,0 +1,278 @@
+package egress
+
+import (
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// The places of a request where the placeholder of a secret may stand.
+const (
+	PlaceHeader = "header" // in the value of a header
+	PlaceQuery  = "query"  // in the value of a parameter of the query
+	PlaceBody   = "body"
+)
+
+// MinSecretBytes is how long a secret is at least. A shorter one could not be
+// told from the rest of a response, and is not sent.
+const MinSecretBytes = 8
+
+// Placeholder stands for a secret in a request, as in {{secret:API_KEY}}.
+type Placeholder struct {
+	Name  string // of the secret
+	Place string // PlaceHeader, PlaceQuery or PlaceBody
+	Field string // the canonical name of the header or the name of the parameter; empty for the body
+}
+
+// Secret is a value that a guest may send and never see.
+type Secret struct {
+	Name  string
+	Value []byte
+}
+
+// placeholder returns how the secret is written in a request and a response.
+func (s Secret) placeholder() string { return "{{secret:" + s.Name + "}}" }
+
+var (
+	likePlaceholder = regexp.MustCompile(`(?i)\{\{\s*secret\s*:`)
+	placeholder     = regexp.MustCompile(`\{\{secret:([A-Za-z_][A-Za-z0-9_]{0,63})\}\}`)
+)
+
+// IsSecretName reports whether a secret can have the name: a letter or _, and up
+// to 63 more of these and digits.
+func IsSecretName(s string) bool {
+	parts := placeholder.FindStringSubmatch("{{secret:" + s + "}}")
+	return parts != nil && parts[1] == s
+}
+
+// namesIn returns the secrets for which text has placeholders. What looks like
+// one and is none is an error, because it would be sent as it is.
+func namesIn(text string) ([]string, error) {
+	var names []string
+	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
+	if len(likePlaceholder.FindAllString(text, -1)) != len(names) {
+		return nil, Denied("a placeholder of a secret is written {{secret:NAME}}, with a name of letters, digits and _")
+	}
+	return names, nil
+}
+
+// finder collects placeholders; the first error stays.
+type finder struct {
+	found []Placeholder
+	err   error
+}
+
+func (f *finder) look(text, place, field string) {
+	names, err := namesIn(text)
+	if f.err == nil {
+		f.err = err
+	}
+	for _, name := range names {
+		if p := (Placeholder{name, place, field}); !slices.Contains(f.found, p) {
+			f.found = append(f.found, p)
+		}
+	}
+}
+
+// refuse makes a placeholder in text an error.
+func (f *finder) refuse(text, where string) {
+	if f.err == nil && likePlaceholder.MatchString(text) {
+		f.err = Denied("the placeholder of a secret may stand in the value of a header or a query parameter, or in the body, not in %s", where)
+	}
+}
+
+// fields looks through the parameters of a query or a form.
+func (f *finder) fields(query, place string, field func(key string) string) {
+	for _, pair := range strings.Split(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		f.refuse(unescape(key), "the name of a parameter")
+		f.look(unescape(value), place, field(unescape(key)))
+	}
+}
+
+// unescape decodes the name or the value of a parameter. What is no encoding
+// stays as it is, for that is how it would be sent.
+func unescape(s string) string {
+	if decoded, err := url.QueryUnescape(s); err == nil {
+		return decoded
+	}
+	return s
+}
+
+// placeholders returns the placeholders of a request, in the order of places,
+// headers and text.
+func (r *Request) placeholders(t target) ([]Placeholder, error) {
+	var f finder
+	path, query := cutQuery(t.uri)
+	if decoded, err := url.PathUnescape(path); err == nil {
+		path = decoded
+	}
+	f.refuse(path, "the path")
+	f.refuse(r.Method, "the method")
+	for _, name := range sortedNames(r.Header) {
+		for _, value := range r.Header[name] {
+			f.look(value, PlaceHeader, name)
+		}
+	}
+	f.fields(query, PlaceQuery, func(key string) string { return key })
+	if r.bodyKind() == formBody {
+		f.fields(string(r.Body), PlaceBody, func(string) string { return "" })
+	} else {
+		f.look(string(r.Body), PlaceBody, "")
+	}
+	return f.found, f.err
+}
+
+// cutQuery splits an origin-form.
+func cutQuery(uri string) (path, query string) {
+	path, query, _ = strings.Cut(uri, "?")
+	return path, query
+}
+
+// What a secret has to be encoded as in a body.
+const (
+	rawBody = iota
+	jsonBody
+	formBody
+)
+
+func (r *Request) bodyKind() int {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err != nil:
+		return rawBody
+	case kind == "application/x-www-form-urlencoded":
+		return formBody
+	case kind == "application/json", strings.HasSuffix(kind, "+json"):
+		return jsonBody
+	}
+	return rawBody
+}
+
+// filler puts secrets where their placeholders stand. The first error stays.
+type filler struct {
+	secrets map[string][]byte
+	err     error
+}
+
+// replace returns text with its placeholders replaced by what encode makes of
+// the secrets. What comes of a replacement is not looked at again.
+func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		name := placeholder.FindStringSubmatch(p)[1]
+		value, ok := f.secrets[name]
+		encoded := ""
+		switch {
+		case !ok:
+			f.fail("the secret %s may not be sent", name)
+		case len(value) < MinSecretBytes:
+			f.fail("the secret %s has fewer than %d bytes, and could not be kept out of the response", name, MinSecretBytes)
+		default:
+			if encoded, ok = encode(value); !ok {
+				f.fail("the secret %s has characters that cannot be sent in %s", name, where)
+			}
+		}
+		return encoded
+	})
+}
+
+func (f *filler) fail(format string, args ...any) {
+	if f.err == nil {
+		f.err = Denied(format, args...)
+	}
+}
+
+// fields replaces in the values of the parameters of a query or a form. Values
+// without a placeholder stay as they were written.
+func (f *filler) fields(query string) string {
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		if decoded := unescape(value); placeholder.MatchString(decoded) {
+			pairs[i] = key + "=" + escapeQuery(f.replace(decoded, plain, "a query"))
+		}
+	}
+	return strings.Join(pairs, "&")
+}
+
+// escapeQuery percent-encodes everything but the unreserved characters of RFC
+// 3986, the space included.
+func escapeQuery(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
+
+func plain(value []byte) (string, bool) { return string(value), true }
+
+func headerValue(value []byte) (string, bool) {
+	return string(value), isFieldValue(string(value))
+}
+
+// jsonString returns what stands between the quotes of a JSON string.
+func jsonString(value []byte) (string, bool) {
+	if !utf8.Valid(value) {
+		return "", false
+	}
+	quoted := canon.AppendString(nil, string(value))
+	return string(quoted[1 : len(quoted)-1]), true
+}
+
+// fill returns the request and the target with the secrets in place of their
+// placeholders. The request itself keeps them.
+func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
+	f := &filler{secrets: map[string][]byte{}}
+	for _, s := range secrets {
+		f.secrets[s.Name] = s.Value
+	}
+	filled := &Request{Method: r.Method, URL: r.URL, Header: r.Header.Clone(), Body: r.Body}
+	for _, name := range sortedNames(filled.Header) {
+		for i, value := range filled.Header[name] {
+			filled.Header[name][i] = f.replace(value, headerValue, "a header")
+		}
+	}
+	if path, query := cutQuery(t.uri); query != "" {
+		t.uri = path + "?" + f.fields(query)
+	}
+	switch r.bodyKind() {
+	case formBody:
+		filled.Body = []byte(f.fields(string(r.Body)))
+	case jsonBody:
+		filled.Body = []byte(f.replace(string(r.Body), jsonString, "JSON"))
+	default:
+		filled.Body = []byte(f.replace(string(r.Body), plain, "a body"))
+	}
+	return filled, t, f.err
+}
+
+// plainly changes a request such that its response can be searched: no
+// compression, and not a part of something larger, of which a guest could put
+// together what is not in any part.
+func (r *Request) plainly() error {
+	for _, name := range []string{"Range", "If-Range"} {
+		if _, ok := r.Header[name]; ok {
+			return Denied("header %s asks for a part of a response, which could not be searched for secrets", name)
+		}
+	}
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.Header["Accept-Encoding"] = []string{"identity"}
+	return nil
+}
+
+// checkPlain refuses a response that is compressed all the same.
+func checkPlain(header http.Header) error {
+	for _, list := range header["Content-Encoding"] {
+		for _, coding := range splitList(list) {
+			if !strings.EqualFold(coding, "identity") {
+				return Denied("the response is encoded as %s, and could not be searched for secrets", quote(coding))
+			}
+		}
+	}
+	return nil
+}

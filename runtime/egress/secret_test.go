@@ -1,0 +1,305 @@
+package egress
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/abi"
+	"pgregory.net/rapid"
+)
+
+// canary is a secret with a character of every kind that some encoding escapes.
+const canary = `s3cr/t+k&y "Ä<%>\'`
+
+// granting allows everything, with a secret K and under the condition plain.
+type granting struct {
+	value string
+	plain bool
+}
+
+func (g granting) Authorize(context.Context, Access) (Grant, error) {
+	return Grant{Private: true, Secrets: []Secret{{"K", []byte(g.value)}}, Plain: g.plain}, nil
+}
+
+func TestSecretsOnTheWire(t *testing.T) {
+	for _, c := range []struct{ name, value, raw, want string }{
+		{
+			"in a header", "hunter2hunter2",
+			"GET http://HOST/ HTTP/1.1\r\nAuthorization: Bearer {{secret:K}}\r\nX-Two: {{secret:K}}-{{secret:K}}\r\n\r\n",
+			"GET / HTTP/1.1\r\nAuthorization: Bearer hunter2hunter2\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\nX-Two: hunter2hunter2-hunter2hunter2\r\n\r\n",
+		},
+		{
+			"in a query, where the rest stays as it was written", "a&b=c d/%+ü",
+			"GET http://HOST/p?x=%2f+1&key={{secret:K}}&y HTTP/1.1\r\n\r\n",
+			"GET /p?x=%2f+1&key=a%26b%3Dc%20d%2F%25%2B%C3%BC&y HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n",
+		},
+		{
+			"in a query that a library has encoded", "hunter2hunter2",
+			"GET http://HOST/?key=%7B%7Bsecret%3AK%7D%7D HTTP/1.1\r\n\r\n",
+			"GET /?key=hunter2hunter2 HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n",
+		},
+		{
+			"in a body, whose length changes", "hunter2hunter2",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Length: 19\r\n\r\na={{secret:K}}, END",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 21\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\na=hunter2hunter2, END",
+		},
+		{
+			"in a JSON body", "quo\"te\\back",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 24\r\n\r\n{\"k\":\"{{secret:K}}\"} END",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 25\r\nContent-Type: application/json; charset=utf-8\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n{\"k\":\"quo\\\"te\\\\back\"} END",
+		},
+		{
+			"in a form", "a&b=c d+",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 32\r\n\r\nk=%7B%7Bsecret%3AK%7D%7D&l=1&END",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 26\r\nContent-Type: application/x-www-form-urlencoded\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\nk=a%26b%3Dc%20d%2B&l=1&END",
+		},
+		{
+			"whose value looks like a placeholder", "{{secret:K}}",
+			"GET http://HOST/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n",
+			"GET / HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\nX-A: {{secret:K}}\r\n\r\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			host, received := capture(t)
+			r, err := ParseRequest([]byte(strings.ReplaceAll(c.raw, "HOST", host)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := New(Config{Authorize: granting{value: c.value}})
+			if _, err := client.Do(context.Background(), r, ""); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := received(), strings.ReplaceAll(c.want, "HOST", host); got != want {
+				t.Errorf("sent %q\nwant %q", got, want)
+			}
+			if strings.Contains(fmt.Sprint(r), "hunter2") {
+				t.Error("the request was changed")
+			}
+		})
+	}
+}
+
+func TestPlaceholdersThatDenyARequest(t *testing.T) {
+	for _, c := range []struct{ name, raw, value, want string }{
+		{"of another secret", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:OTHER}}\r\n\r\n", "hunter2hunter2", "OTHER may not be sent"},
+		{"in the path", "GET http://h/%7B%7Bsecret:K%7D%7D HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in the path"},
+		{"in the name of a parameter", "GET http://h/?{{secret:K}}=1 HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in the name of a parameter"},
+		{"with a name that is none", "GET http://h/?a={{secret:K-1}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "written {{secret:NAME}}"},
+		{"with spaces", "GET http://h/ HTTP/1.1\r\nX-A: {{ secret:K }}\r\n\r\n", "hunter2hunter2", "written {{secret:NAME}}"},
+		{"in capitals", "GET http://h/ HTTP/1.1\r\nX-A: {{SECRET:K}}\r\n\r\n", "hunter2hunter2", "written {{secret:NAME}}"},
+		{"that is not closed", "GET http://h/?a={{secret:K&b=}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "written {{secret:NAME}}"},
+		{"of a value that is too short", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n", "1234567", "fewer than 8 bytes"},
+		{"of a value with a line end, in a header", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n", "hunter2\r\nX-B: 1", "cannot be sent in a header"},
+		{"of a value that is no text, in JSON", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n\"{{secret:K}}\"", "hunter2\xff\xff", "cannot be sent in JSON"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := ParseRequest([]byte(c.raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var dialled recorder
+			client := New(Config{Authorize: granting{value: c.value}, Resolve: resolveTo("127.0.0.1")})
+			client.dial = dialled.dial
+			_, err = client.Do(context.Background(), r, "")
+			wantFailure(t, err, abi.StatusDenied, c.want)
+			if len(dialled.dialled) > 0 {
+				t.Errorf("connections to %v", dialled.dialled)
+			}
+			if strings.Contains(err.Error(), c.value) {
+				t.Errorf("%v has the secret", err)
+			}
+		})
+	}
+	_, err := loopback(t, "h").Do(context.Background(), &Request{Method: "GET", URL: "http://h/", Header: http.Header{"X-A": {"{{secret:K}}"}}}, "")
+	wantFailure(t, err, abi.StatusDenied, "K may not be sent")
+}
+
+func TestIsSecretName(t *testing.T) {
+	for name, want := range map[string]bool{"K": true, "API_KEY_2": true, "_a": true, strings.Repeat("a", 64): true,
+		"": false, "2A": false, "a-b": false, "a b": false, strings.Repeat("a", 65): false, "a}}{{secret:b": false, "ä": false} {
+		if IsSecretName(name) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}
+
+// echoes are ways in which a server may give a secret back.
+var echoes = map[string]func(s string) string{
+	"as it is":              func(s string) string { return s },
+	"in a query":            url.QueryEscape,
+	"in a path":             url.PathEscape,
+	"percent-encoded":       func(s string) string { return everyByte(s, "%%%02x") },
+	"percent, in capitals":  func(s string) string { return everyByte(s, "%%%02X") },
+	"in JSON":               func(s string) string { b, _ := json.Marshal(s); return string(b) },
+	"in JSON, with slashes": func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
+	"in ASCII JSON":         func(s string) string { return everyRune(s, `\u%04x`) },
+	"in JavaScript":         func(s string) string { return everyByte(s, `\x%02x`) },
+	"in HTML":               html.EscapeString,
+	"in HTML, by number":    func(s string) string { return everyRune(s, "&#%d;") },
+	"in HTML, by hex":       func(s string) string { return everyRune(s, "&#x%X;") },
+	"in base64":             func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"in base64url":          func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"as a password":         func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "\n")) },
+	"after one byte":        func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s + "xyz")) },
+	"after two":             func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
+	"in hex":                func(s string) string { return hex.EncodeToString([]byte(s)) },
+	"in capital hex":        func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+}
+
+func everyByte(s, format string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, format, c)
+	}
+	return b.String()
+}
+
+func everyRune(s, format string) string {
+	var b strings.Builder
+	for _, r := range s {
+		fmt.Fprintf(&b, format, r)
+	}
+	return b.String()
+}
+
+func TestResponsesAreScrubbed(t *testing.T) {
+	for name, encode := range echoes {
+		t.Run(name, func(t *testing.T) {
+			body := "before " + encode(canary) + " " + encode(canary) + " behind"
+			half := len(body) / 2
+			host := answer(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nX-Echo: %s\r\nX-%s: 1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+				strings.ReplaceAll(encode(canary), "\n", ""), hex.EncodeToString([]byte(canary)), half, body[:half], len(body)-half, body[half:]))
+			got, err := New(Config{Authorize: granting{value: canary}}).Do(context.Background(), get("http://"+host+"/"), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, text := parseResponse(t, "GET", got)
+			if strings.Count(text, "{{secret:K}}") != 2 || !strings.HasPrefix(text, "before ") || !strings.HasSuffix(text, " behind") {
+				t.Errorf("body %q", text)
+			}
+			if !strings.Contains(res.Header.Get("X-Echo"), "{{secret:K}}") || len(res.Header) != 2 {
+				t.Errorf("header %q", res.Header)
+			}
+			if bytes.Contains(got, []byte(encode(canary))) {
+				t.Errorf("%q has the secret", got)
+			}
+		})
+	}
+}
+
+func TestScrubbingChangesNothingElse(t *testing.T) {
+	s := newScrubber([]Secret{{"K", []byte(canary)}, {"LONG", []byte("prefix" + canary)}, {"SHORT", []byte("short")}})
+	for _, text := range []string{"", "s", `s3cr/t+k&y "`, "short", "%73", `\u0073\u0033`, "&#115;", "%", `\`, "&", strings.Repeat("s3cr/", 100)} {
+		if got := s.clean([]byte(text)); string(got) != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	if got := string(s.clean([]byte("prefix" + canary))); got != "{{secret:LONG}}" {
+		t.Errorf("the longer secret became %q", got)
+	}
+	for _, value := range []string{"%25%25%25%25%25%25", `\\\\\\\\\\`, "&amp;&amp;&amp;", "++++++++", "aaaaaaaa"} {
+		s := newScrubber([]Secret{{"K", []byte(value)}})
+		if got := string(s.clean([]byte("<" + value + ">"))); got != "<{{secret:K}}>" {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+}
+
+// Whatever the secret, each of its echoes is found.
+func TestScrubbingFindsAnySecret(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.StringMatching(`[ -~éß]{8,24}`).Draw(t, "value")
+		around := rapid.StringMatching(`[a-z ]{0,5}`).Draw(t, "around")
+		s := newScrubber([]Secret{{"K", []byte(value)}})
+		for name, encode := range echoes {
+			got := string(s.clean([]byte(around + encode(value) + around)))
+			if !strings.Contains(got, "{{secret:K}}") {
+				t.Fatalf("%s: %q stays %q", name, value, got)
+			}
+		}
+	})
+}
+
+func TestPlainResponses(t *testing.T) {
+	host, received := capture(t)
+	r := get("http://" + host + "/")
+	r.Header = http.Header{"Accept-Encoding": {"gzip"}}
+	client := New(Config{Authorize: granting{value: canary, plain: true}})
+	if _, err := client.Do(context.Background(), r, ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := received(); !strings.Contains(got, "\r\nAccept-Encoding: identity\r\n") || strings.Contains(got, "gzip") {
+		t.Errorf("sent %q", got)
+	}
+	r.Header = http.Header{"Range": {"bytes=0-3"}}
+	_, err := client.Do(context.Background(), r, "")
+	wantFailure(t, err, abi.StatusDenied, "a part of a response")
+
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	io.WriteString(w, canary)
+	w.Close()
+	for _, coding := range []string{"gzip", "br", "identity, gzip", "x-unknown"} {
+		host := serve(t, func(c net.Conn) {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s", coding, packed.Len(), packed.String())
+		})
+		_, err := client.Do(context.Background(), get("http://"+host), "")
+		wantFailure(t, err, abi.StatusDenied, "could not be searched for secrets")
+	}
+}
+
+func TestTheLengthOfASecretCannotBeFoundOut(t *testing.T) {
+	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	client := New(Config{Authorize: granting{value: strings.Repeat("x", 1000)}, MaxRequestBytes: 12, MaxHeaderBytes: 140})
+	r := &Request{Method: "POST", URL: "http://" + host, Body: []byte("{{secret:K}}"), Header: http.Header{"X": {"{{secret:K}}"}}}
+	if _, err := client.Do(context.Background(), r, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// grantedBytes allows everything, with a bound on the response.
+type grantedBytes int64
+
+func (g grantedBytes) Authorize(context.Context, Access) (Grant, error) {
+	return Grant{Private: true, MaxResponse: int64(g)}, nil
+}
+
+func TestGrantedBytes(t *testing.T) {
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+	host := answer(t, whole)
+	got, err := New(Config{Authorize: grantedBytes(len(whole))}).Do(context.Background(), get("http://"+host), "")
+	if err != nil || string(got) != whole {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, limit := range []int{1, 4, len(whole) - 1} {
+		_, err := New(Config{Authorize: grantedBytes(limit)}).Do(context.Background(), get("http://"+host), "")
+		wantFailure(t, err, abi.StatusTooLarge, fmt.Sprintf("%d bytes that are left to the run", limit))
+	}
+}
+
+// An authorizer that fails says nothing to the guest.
+type failing struct{}
+
+func (failing) Authorize(context.Context, Access) (Grant, error) {
+	return Grant{}, fmt.Errorf("the store has %s", canary)
+}
+
+func TestAnAuthorizerThatFails(t *testing.T) {
+	_, err := New(Config{Authorize: failing{}}).Do(context.Background(), get("http://example.com"), "")
+	wantFailure(t, err, abi.StatusDenied, "nobody could decide")
+	if strings.Contains(err.Error(), canary) {
+		t.Error(err)
+	}
+}
