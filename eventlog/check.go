@@ -24,6 +24,7 @@ type CheckOptions struct {
 // Report is what a check found of a run that is in order.
 type Report struct {
 	Events   uint64
+	Sealed   uint64     // events whose payloads are encrypted: all of them or none
 	Open     bool       // there is no terminal event
 	Terminal event.Kind // zero when Open
 	Head     chain.Hash // of the last event
@@ -67,6 +68,13 @@ func Validate(events []event.Event) error {
 //	S6  payloads and run ids keep the limits of this package
 //
 // Clocks may step backwards, so nothing is asked of timestamps.
+//
+// Of a run whose payloads are encrypted ([event.Sealed]) all is checked that is
+// visible: D1 to D4 and D8 as above, over what is stored; D5 without the version;
+// D6 and D7 by the kinds and their order alone, so that a run that the key shows to
+// be wrong may pass; S1, S3, S6, and of S2 that the sealed payload has its exact
+// form. Either all events of a run are sealed or none is. Checking it through the
+// log that holds the key checks everything.
 //
 // The error is a [*CorruptError]. A change inside one event is reported at that
 // event, not at its successor, whose PrevHash no longer fits: the link from
@@ -142,6 +150,8 @@ type Checker struct {
 	broken  bool // the last event does not carry its predecessor's hash
 	before  event.Kind
 	pairs   pairs
+	sealed  uint64 // events so far that are
+	hidden  hiddenPairs
 	scratch []byte
 }
 
@@ -203,6 +213,13 @@ func (c *Checker) linked(e event.Event) bool {
 // meaning checks the payload: the first event's version, the pairs, the root
 // and the rules of strict mode.
 func (c *Checker) meaning(e event.Event) error {
+	s, sealed := event.AsSealed(e.Payload)
+	if first := c.at.run.LastSeq == 0; !first && sealed != (c.sealed > 0) {
+		return c.mixed(e, sealed)
+	}
+	if sealed {
+		return c.sealedMeaning(e, s)
+	}
 	if c.opts.Strict {
 		if err := strictEvent(e, c.at.run.LastSeq == 0); err != nil {
 			return err
@@ -216,6 +233,10 @@ func (c *Checker) meaning(e event.Event) error {
 	if err := c.pairs.add(e); err != nil {
 		return err
 	}
+	return c.checkRoot(e)
+}
+
+func (c *Checker) checkRoot(e event.Event) error {
 	if e.Kind.Terminal() && !c.rootFits(e) {
 		return corrupt(e, "D8", "the Merkle root is not that of the %d events before it, %v", c.at.run.LastSeq, c.tree.Root())
 	}
@@ -329,7 +350,7 @@ func (c *Checker) Finish() (Report, error) {
 	case at.TerminalKind == 0 && !c.opts.AllowOpen:
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}
-	return Report{Events: at.LastSeq, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
+	return Report{Events: at.LastSeq, Sealed: c.sealed, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
 		Head: at.Head, Root: c.tree.Root(), HeadKept: c.kept != nil}, nil
 }
 

@@ -9,6 +9,17 @@ import (
 
 // strictEvent checks the rules of strict mode that concern one event alone.
 func strictEvent(e event.Event, first bool) error {
+	if err := strictEnvelope(e, first); err != nil {
+		return err
+	}
+	if err := canon.Valid(e.Payload); err != nil {
+		return corrupt(e, "S2", "the payload is not canonical: %v", err)
+	}
+	return exactShape(e)
+}
+
+// strictEnvelope checks the rules that do not look into the payload.
+func strictEnvelope(e event.Event, first bool) error {
 	switch {
 	case !e.Kind.Valid():
 		return corrupt(e, "S1", "kind %d is not in the closed set", uint8(e.Kind))
@@ -19,10 +30,7 @@ func strictEvent(e event.Event, first bool) error {
 	case len(e.Payload) > MaxPayloadBytes:
 		return corrupt(e, "S6", "the payload has %d bytes; at most %d are allowed", len(e.Payload), MaxPayloadBytes)
 	}
-	if err := canon.Valid(e.Payload); err != nil {
-		return corrupt(e, "S2", "the payload is not canonical: %v", err)
-	}
-	return exactShape(e)
+	return nil
 }
 
 // exactShape decodes a payload into its struct and encodes it again. Whatever

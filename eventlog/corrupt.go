@@ -11,7 +11,7 @@ type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
 	Kind      event.Kind // as it is stored; zero when the event is missing
-	Invariant string     // D1 to D8, S1 to S6, "head" or "storage"; see [Check], [CheckRun]
+	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]
 	Reason    string
 }
 

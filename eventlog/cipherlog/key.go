@@ -17,10 +17,11 @@ const (
 	labelSub = "starling-host subkey 1\x00"
 )
 
-// Key is the data key of one tenant. Printing it shows its id and nothing else:
-// the secret is behind a pointer, where neither package fmt nor an encoder that
-// meets a Key inside another struct looks. The zero value is no key.
-type Key struct{ of *material }
+// Key is the data key of one tenant. Printing it shows its id and nothing else,
+// also where it is part of something else that is printed: package fmt asks no
+// methods of a value that it meets in an unexported field, and follows pointers
+// under some verbs, but it cannot look into a function. The zero value is no key.
+type Key struct{ of func() *material }
 
 type material struct {
 	secret [KeySize]byte
@@ -38,7 +39,7 @@ func NewKey(secret []byte) (Key, error) {
 		return Key{}, fmt.Errorf("cipherlog: key id: %w", err)
 	}
 	copy(m.id[:], id)
-	return Key{m}, nil
+	return Key{func() *material { return m }}, nil
 }
 
 // Valid reports whether k is a key.
@@ -50,7 +51,7 @@ func (k Key) ID() string {
 	if k.of == nil {
 		return ""
 	}
-	return hex.EncodeToString(k.of.id[:])
+	return hex.EncodeToString(k.of().id[:])
 }
 
 // String returns the id of the key.
@@ -64,7 +65,7 @@ func (k Key) Bytes() []byte {
 	if k.of == nil {
 		return nil
 	}
-	return append([]byte(nil), k.of.secret[:]...)
+	return append([]byte(nil), k.of().secret[:]...)
 }
 
 // Subkey returns 32 bytes for another purpose than runs. Purposes that differ
@@ -75,7 +76,7 @@ func (k Key) derive(info string) ([]byte, error) {
 	if k.of == nil {
 		return nil, errNoKey
 	}
-	b, err := hkdf.Key(sha256.New, k.of.secret[:], nil, info, KeySize)
+	b, err := hkdf.Key(sha256.New, k.of().secret[:], nil, info, KeySize)
 	if err != nil {
 		return nil, fmt.Errorf("cipherlog: derive a key: %w", err)
 	}

@@ -31,6 +31,7 @@ var described = []any{
 	event.PlannedToolUse{}, event.ToolCallScheduled{}, event.ToolCallCompleted{}, event.ToolCallFailed{},
 	event.SideEffectRecorded{}, event.EffectError{}, event.Intent{}, event.ModelFailure{}, event.BudgetExceeded{}, event.RunCompleted{},
 	event.RunFailed{}, event.RunCancelled{}, event.RunResumed{},
+	event.Sealed{}, event.SealedContent{}, event.SealedTotals{},
 }
 
 func structFields(t reflect.Type) []field {

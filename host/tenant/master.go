@@ -22,8 +22,9 @@ const (
 )
 
 // MasterKey wraps the data keys of all tenants. Printing it shows its id. The
-// zero value is none.
-type MasterKey struct{ of *master }
+// secret is behind a function, which no printing looks into. The zero value is
+// none.
+type MasterKey struct{ of func() *master }
 
 type master struct {
 	secret [masterSize]byte
@@ -60,7 +61,8 @@ func masterFrom(secret [masterSize]byte) (MasterKey, error) {
 	if err != nil {
 		return MasterKey{}, fmt.Errorf("tenant: id of the master key: %w", err)
 	}
-	return MasterKey{&master{secret, hex.EncodeToString(id)}}, nil
+	m := &master{secret, hex.EncodeToString(id)}
+	return MasterKey{func() *master { return m }}, nil
 }
 
 // ReadMasterKey reads a master key from a file. A file that others than its owner
@@ -124,7 +126,7 @@ func (k MasterKey) ID() string {
 	if k.of == nil {
 		return ""
 	}
-	return k.of.id
+	return k.of().id
 }
 
 // String returns the id of the key.
@@ -138,7 +140,7 @@ func (k MasterKey) Text() Value {
 	if k.of == nil {
 		return Value{}
 	}
-	return NewValue(masterPrefix + hex.EncodeToString(k.of.secret[:]))
+	return NewValue(masterPrefix + hex.EncodeToString(k.of().secret[:]))
 }
 
 // wrapping returns the key that wraps data keys.
@@ -146,7 +148,7 @@ func (k MasterKey) wrapping() ([]byte, error) {
 	if k.of == nil {
 		return nil, ErrNoMasterKey
 	}
-	b, err := hkdf.Key(sha256.New, k.of.secret[:], nil, labelWrap, masterSize)
+	b, err := hkdf.Key(sha256.New, k.of().secret[:], nil, labelWrap, masterSize)
 	if err != nil {
 		return nil, fmt.Errorf("tenant: derive the wrapping key: %w", err)
 	}

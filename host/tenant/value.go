@@ -8,21 +8,22 @@ import (
 // Value is a text that must not be seen: an API key, a secret. Whatever prints,
 // logs or encodes it gets "[redacted]"; [Value.Reveal] is the only way to the
 // text, and the place to look for when one reads how a secret travels. The text
-// is behind a pointer, because package fmt does not ask the methods of a value
-// that it meets in an unexported field. The zero value is the empty text.
-type Value struct{ text *string }
+// is behind a function, because package fmt does not ask the methods of a value
+// that it meets in an unexported field, and cannot look into a function. The zero
+// value is the empty text.
+type Value struct{ text func() string }
 
 const redacted = "[redacted]"
 
 // NewValue hides text.
-func NewValue(text string) Value { return Value{&text} }
+func NewValue(text string) Value { return Value{func() string { return text }} }
 
 // Reveal returns the text.
 func (v Value) Reveal() string {
 	if v.text == nil {
 		return ""
 	}
-	return *v.text
+	return v.text()
 }
 
 // String returns "[redacted]".

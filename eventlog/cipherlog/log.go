@@ -1,0 +1,194 @@
+package cipherlog
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Log is an event log that encrypts. Use [New].
+type Log struct {
+	inner     eventlog.EventLog
+	key       Key
+	namespace string
+
+	mu   sync.Mutex      // guards runs
+	runs map[string]*run // that were appended to and have not ended
+}
+
+// run is a run that this log appends to. Its mutex is held while an event goes to
+// the log below, so that the two chains keep the same order.
+type run struct {
+	mu     sync.Mutex
+	loaded bool
+	at     state
+}
+
+var (
+	_ eventlog.EventLog    = (*Log)(nil)
+	_ eventlog.EventSource = (*Log)(nil)
+)
+
+// New returns a log that encrypts with key what it appends to inner. It has the
+// optional interfaces of inner, if that is one of the backends of this repository.
+// With a namespace it knows only the runs whose ids begin with it and a slash: any
+// other run does not exist, and cannot be appended to. Close closes inner; a view
+// of a log that has others as well is just dropped.
+func New(inner eventlog.EventLog, key Key, namespace string) (eventlog.EventLog, error) {
+	if !key.Valid() {
+		return nil, errNoKey
+	}
+	return wrap(&Log{inner: inner, key: key, namespace: namespace, runs: make(map[string]*run)}), nil
+}
+
+// Append implements [eventlog.EventLog]. The limit of a payload is
+// [eventlog.MaxPayloadBytes] less some 250 bytes that the encryption adds.
+func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
+	if !eventlog.InNamespace(runID, l.namespace) {
+		return fmt.Errorf("%w: run %q is not in namespace %q", eventlog.ErrInvalidAppend, runID, l.namespace)
+	}
+	r := l.run(runID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sealed, next, err := l.next(ctx, r, runID, ev)
+	if err == nil {
+		err = l.inner.Append(ctx, runID, sealed)
+	}
+	if err != nil || ev.Kind.Terminal() {
+		r.loaded = false // another process may have gone on with the run
+		l.forget(runID)
+		return err
+	}
+	r.loaded, r.at = true, next
+	return nil
+}
+
+// next seals ev. What does not continue the run as it is remembered may continue
+// it as it is stored.
+func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (event.Event, state, error) {
+	at, err := r.at, error(nil)
+	if !r.loaded {
+		at, err = l.fresh(runID)
+	}
+	if err != nil {
+		return event.Event{}, state{}, err
+	}
+	sealed, next, err := at.next(runID, ev)
+	if err == nil {
+		return sealed, next, nil
+	}
+	at, loadErr := l.load(ctx, runID)
+	if loadErr != nil {
+		return event.Event{}, state{}, loadErr
+	}
+	return at.next(runID, ev)
+}
+
+func (l *Log) run(runID string) *run {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.runs[runID]
+	if r == nil {
+		r = &run{}
+		l.runs[runID] = r
+	}
+	return r
+}
+
+func (l *Log) forget(runID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.runs, runID)
+}
+
+// Sync implements [eventlog.EventLog].
+func (l *Log) Sync(ctx context.Context, runID string) error {
+	err := l.inner.Sync(ctx, runID)
+	if err != nil {
+		l.forget(runID) // what it remembers may never have become durable
+	}
+	return err
+}
+
+// Read implements [eventlog.EventLog].
+func (l *Log) Read(ctx context.Context, runID string) (evs []event.Event, err error) {
+	for e, err := range l.Events(ctx, runID, 0) {
+		if err != nil {
+			return nil, err
+		}
+		evs = append(evs, e)
+	}
+	return evs, nil
+}
+
+// Events implements [eventlog.EventSource].
+func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		c, err := l.cipher(runID)
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		for e, err := range eventlog.Events(ctx, l.inner, runID, after) {
+			if err == nil {
+				e, _, err = c.open(e)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// cipher returns the cipher of a run that the log may know.
+func (l *Log) cipher(runID string) (runCipher, error) {
+	if !eventlog.InNamespace(runID, l.namespace) {
+		return runCipher{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return l.key.cipher(runID)
+}
+
+// Stream implements [eventlog.EventLog]. It ends at an event that does not open.
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	c, err := l.cipher(runID)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	sealed, err := l.inner.Stream(ctx, runID)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	out := make(chan event.Event)
+	go func() {
+		defer close(out)
+		defer cancel()
+		c.follow(ctx, sealed, out)
+	}()
+	return out, nil
+}
+
+func (c runCipher) follow(ctx context.Context, sealed <-chan event.Event, out chan<- event.Event) {
+	for e := range sealed {
+		plain, _, err := c.open(e)
+		if err != nil {
+			return
+		}
+		select {
+		case out <- plain:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close implements [eventlog.EventLog]: it closes the log below.
+func (l *Log) Close() error { return l.inner.Close() }
+
+// Unwrap returns the log below, which has the events as they are stored.
+func (l *Log) Unwrap() eventlog.EventLog { return l.inner }

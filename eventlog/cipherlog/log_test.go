@@ -1,0 +1,53 @@
+package cipherlog_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+)
+
+// keyOf returns a key of equal bytes.
+func keyOf(t testing.TB, b byte) cipherlog.Key {
+	t.Helper()
+	secret := make([]byte, cipherlog.KeySize)
+	for i := range secret {
+		secret[i] = b
+	}
+	key, err := cipherlog.NewKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func over(t testing.TB, inner eventlog.EventLog, key byte) eventlog.EventLog {
+	t.Helper()
+	log, err := cipherlog.New(inner, keyOf(t, key), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+func onDisk(t testing.TB) *sqlitelog.Log {
+	t.Helper()
+	l, err := sqlitelog.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func TestSuiteInMemory(t *testing.T) {
+	logtest.Run(t, func(t testing.TB) eventlog.EventLog { return over(t, memlog.New(), 1) })
+}
+
+func TestSuiteOnDisk(t *testing.T) {
+	logtest.Run(t, func(t testing.TB) eventlog.EventLog { return over(t, onDisk(t), 1) })
+}

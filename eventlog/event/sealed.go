@@ -1,0 +1,96 @@
+package event
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// Sealed is the payload of an event that is stored encrypted, whatever its kind.
+// Of such an event the envelope is visible, and the Merkle root of a terminal one,
+// so that the run can be validated by whoever has no key. Package cipherlog makes
+// and opens it; section 13 of spec/event.md says how.
+type Sealed struct {
+	Alg        string `cbor:"alg"` // SealedAlg
+	Key        []byte `cbor:"key"` // names the data key; it is not the key
+	Data       []byte `cbor:"data"`
+	Nonce      []byte `cbor:"nonce"`
+	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as it is stored
+}
+
+// SealedContent is what is encrypted in a [Sealed].
+type SealedContent struct {
+	Totals   *SealedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
+	Payload  canon.Raw     `cbor:"payload"`          // of the event
+	PrevHash []byte        `cbor:"prev_hash"`        // of the event, as it is without encryption
+}
+
+// SealedTotals is what of a run's summary is hidden, up to and including one
+// event.
+type SealedTotals struct {
+	Tools        int64   `cbor:"tools,omitempty"` // calls, not attempts
+	CostUSD      float64 `cbor:"cost_usd,omitempty"`
+	InputTokens  int64   `cbor:"input_tokens,omitempty"`
+	OutputTokens int64   `cbor:"output_tokens,omitempty"`
+}
+
+// What a sealed payload has.
+const (
+	SealedAlg       = "A256GCM" // AES-256-GCM under a key of the run
+	SealedKeySize   = 16
+	SealedNonceSize = 12
+	SealedTagSize   = 16 // Data is as much longer than what is in it
+)
+
+// ErrSealed is returned by [Decode] and the accessors for an event that is
+// stored encrypted.
+var ErrSealed = errors.New("event: the payload is sealed: it can be read only with the data key")
+
+// sealedHead are the bytes after the head of the map: no struct of a kind has a
+// field of this name.
+const sealedHead = "\x63alg"
+
+// AppendSealed appends the encoding of s to dst.
+func AppendSealed(dst []byte, s Sealed) []byte {
+	pairs := 4
+	if len(s.MerkleRoot) > 0 {
+		pairs = 5
+	}
+	dst = canon.AppendMap(dst, pairs)
+	dst = append(dst, sealedHead...)
+	dst = canon.AppendText(dst, s.Alg)
+	dst = append(dst, "\x63key"...)
+	dst = canon.AppendBytes(dst, s.Key)
+	dst = append(dst, "\x64data"...)
+	dst = canon.AppendBytes(dst, s.Data)
+	dst = append(dst, "\x65nonce"...)
+	dst = canon.AppendBytes(dst, s.Nonce)
+	if pairs == 5 {
+		dst = append(dst, "\x6bmerkle_root"...)
+		dst = canon.AppendBytes(dst, s.MerkleRoot)
+	}
+	return dst
+}
+
+// AsSealed returns the sealed payload that p is, and whether it is one: exactly
+// the bytes that [AppendSealed] makes of fields of the right sizes.
+func AsSealed(p canon.Raw) (Sealed, bool) {
+	var s Sealed
+	if !looksSealed(p) || canon.Unmarshal(p, &s) != nil {
+		return Sealed{}, false
+	}
+	sizes := len(s.Key) == SealedKeySize && len(s.Nonce) == SealedNonceSize && len(s.Data) >= SealedTagSize &&
+		(len(s.MerkleRoot) == 0 || len(s.MerkleRoot) == HashSize)
+	if !sizes || s.Alg != SealedAlg {
+		return Sealed{}, false
+	}
+	again := AppendSealed(make([]byte, 0, len(p)), s)
+	return s, bytes.Equal(again, p)
+}
+
+// looksSealed reports whether p begins as a sealed payload does.
+func looksSealed(p canon.Raw) bool {
+	const map4, map5 = 0xa4, 0xa5 // RFC 8949 section 3.1
+	return len(p) > 0 && (p[0] == map4 || p[0] == map5) && bytes.HasPrefix(p[1:], []byte(sealedHead))
+}
