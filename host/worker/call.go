@@ -189,6 +189,9 @@ func (h *call) effect(body []byte) error {
 		return errProtocol
 	}
 	h.meter = e.meter
+	if h.process.behind.Load() {
+		time.Sleep(effectPause)
+	}
 	h.process.watch.pause()
 	k, answer := h.answer(e)
 	h.process.watch.resume()

@@ -76,9 +76,10 @@ func (m *Module) acquire() (*process, error) {
 	return m.start()
 }
 
-// giveBack keeps a process for the next call, unless it has ended.
+// giveBack keeps a process for the next call, unless it has ended, or has stood
+// back and cannot come forward again.
 func (m *Module) giveBack(p *process) {
-	if !p.alive() {
+	if !p.alive() || p.behind.Load() {
 		p.end()
 		return
 	}

@@ -27,6 +27,7 @@ type process struct {
 
 	watch  *watch
 	killed atomic.Bool
+	behind atomic.Bool // it stands back behind other processes
 	os     *os.Process
 	exited chan struct{} // closed when it was reaped
 	stderr crashText     // complete when exited is closed

@@ -26,7 +26,6 @@ type settings struct {
 
 // Bounds on what no worker needs much of.
 const (
-	niceness     = 10 // so that tenants' modules never starve the host
 	maxOpenFiles = 64
 	processors   = 2 // goroutines that run at once: the guest's, and the one that reads
 )
@@ -52,6 +51,7 @@ func (s settings) jail() jail.Config {
 	c := jail.Config{Memory: s.Memory, CPU: s.CPU, FileSize: s.Memory, Files: maxOpenFiles, Nice: niceness}
 	switch {
 	case s.Compile:
+		c.Nice = lowest
 		c.Write = []string{s.Folder}
 	case s.Folder != "":
 		c.Read = []string{s.Folder}

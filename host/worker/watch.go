@@ -8,7 +8,8 @@ import (
 // watch sees to it that a call in a process ends: when its time is over or it
 // was cancelled the process is told, and when that does not help within the
 // grace it is killed. While the host carries out an effect the process waits for
-// the host, and is not to blame.
+// the host, and is not to blame. A call that computes for long stands back behind
+// others (priority.go).
 //
 // A process has one watch with one timer, which stays set from one call to the
 // next: to set and to stop one for each call costs as much as a short call.
@@ -18,13 +19,15 @@ type watch struct {
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	rings  time.Time // when the timer does; zero when it does not
-	call   uint64    // the number of the call in progress; zero for none
-	due    time.Time // when something is to be done about it; zero for never
-	told   bool      // the process; next it is killed
-	late   bool      // because its time was over
-	paused bool      // the host carries out an effect
-	kills  bool      // the process was killed
+	rings  time.Time     // when the timer does; zero when it does not
+	call   uint64        // the number of the call in progress; zero for none
+	due    time.Time     // when something is to be done about its end; zero for never
+	looks  time.Time     // when its use of the processor is looked at; zero for never
+	used   time.Duration // of the processor when it was looked at before, in this call; zero if it was not
+	told   bool          // the process; next it is killed
+	late   bool          // because its time was over
+	paused bool          // the host carries out an effect
+	kills  bool          // the process was killed
 }
 
 func newWatch(p *process, grace time.Duration) *watch {
@@ -39,15 +42,22 @@ func (w *watch) begin(call uint64, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.call, w.told, w.late, w.paused = call, false, false, false
+	w.used, w.looks = 0, time.Now().Add(stretch)
+	w.arm(w.looks)
 	w.wait(deadline)
 }
 
-// wait has something done about the call at that time. The caller holds mu.
+// wait has something done about the call's end at that time. The caller holds mu.
 func (w *watch) wait(due time.Time) {
 	w.due = due
-	if !due.IsZero() && (w.rings.IsZero() || due.Before(w.rings)) {
-		w.rings = due
-		w.timer.Reset(time.Until(due))
+	w.arm(due)
+}
+
+// arm has the timer ring at that time, or earlier. The caller holds mu.
+func (w *watch) arm(at time.Time) {
+	if !at.IsZero() && (w.rings.IsZero() || at.Before(w.rings)) {
+		w.rings = at
+		w.timer.Reset(time.Until(at))
 	}
 }
 
@@ -56,16 +66,44 @@ func (w *watch) ring() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rings = time.Time{}
+	if w.call == 0 {
+		return
+	}
+	now := time.Now()
+	if reached(w.looks, now) {
+		w.look(now)
+	}
+	if reached(w.due, now) {
+		w.overdue()
+	}
+	w.arm(w.looks)
+	w.arm(w.due)
+}
+
+// look has a process stand back that has computed for more than half of the stretch
+// since it was looked at before. One that others keep from the processor, or that
+// waits for the host, is not to blame. The caller holds mu.
+func (w *watch) look(now time.Time) {
+	before := w.used
+	w.used, w.looks = processorTime(w.process.os.Pid), now.Add(stretch)
+	if before > 0 && w.used-before > stretch/2 {
+		w.looks = time.Time{}
+		w.process.standBack()
+	}
+}
+
+func reached(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// overdue does what is to be done about the call's end. The caller holds mu.
+func (w *watch) overdue() {
 	switch {
-	case w.call == 0 || w.due.IsZero():
-	case time.Now().Before(w.due):
-		w.wait(w.due)
 	case !w.told:
 		w.late = true
 		w.tell()
 	case w.paused:
 		w.due = time.Time{} // resume goes on from here
 	default:
+		w.due = time.Time{}
 		w.kills = true
 		w.process.kill()
 	}

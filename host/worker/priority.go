@@ -1,0 +1,28 @@
+package worker
+
+import "time"
+
+// A call that computes for long stands back behind those that do not: its process
+// gets the lowest priority that the system has. So a short call is answered as if
+// the long ones beside it were not there, and a machine that has nothing better to
+// do gives the long ones all of it. It is the feedback queue of time-sharing systems
+// (Corbato and others, 1962), with the system's scheduler for the queue. What a
+// tenant gains by many calls that are just short enough is bounded by the calls that
+// it may have in progress.
+const (
+	// effectPause is what the host waits before each effect of a call that stands
+	// back, because the host itself, which carries the effect out, does not.
+	effectPause = 500 * time.Microsecond
+
+	stretch  = 10 * time.Millisecond // between two looks at what a call has used; the second look decides
+	niceness = 5                     // of a new process, so that modules never starve the host
+	lowest   = 19                    // of one that stood back, and of compilers
+)
+
+// standBack has the process give way to others from now on. The system lets nobody
+// raise a priority again, so the process is not kept for another call: the next one
+// may be short.
+func (p *process) standBack() {
+	p.behind.Store(true)
+	lowerPriority(p.os.Pid)
+}

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"context"
+	"syscall"
+	"testing"
+
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// priorityOf returns the nice value of a process's group.
+func priorityOf(t *testing.T, pid int) int {
+	t.Helper()
+	raw, _, errno := syscall.Syscall(syscall.SYS_GETPRIORITY, syscall.PRIO_PGRP, uintptr(pid), 0)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	return 20 - int(raw) // the system call has no negative results
+}
+
+// TestLongCallsStandBack: a call that computes gives way, and its process is not
+// used again; one that has little to do does not.
+func TestLongCallsStandBack(t *testing.T) {
+	engine := workers(t, Config{})
+	short := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
+	if _, err := short.Call(t.Context(), sandbox.Call{Tool: "tiny", Input: []byte("x")}, quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	p := engine.take(short)
+	if got := priorityOf(t, p.os.Pid); got != niceness || p.behind.Load() {
+		t.Errorf("after a short call the priority is %d", got)
+	}
+	short.giveBack(p)
+
+	long := mustLoad(t, engine, spins().Bytes(), sandbox.Limits{TimeoutMs: 20_000, Fuel: 1 << 50}).(*Module)
+	p = engine.take(long)
+	long.giveBack(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := long.Call(ctx, sandbox.Call{Tool: "tiny", Input: []byte("x")}, quiet{})
+		done <- err
+	}()
+	for !p.behind.Load() {
+		select {
+		case err := <-done:
+			t.Fatalf("the call ended before it stood back: %v", err)
+		default:
+		}
+	}
+	// The flag is set first; the system is asked under the watch's lock.
+	p.watch.mu.Lock()
+	got := priorityOf(t, p.os.Pid)
+	p.watch.mu.Unlock()
+	if got != lowest {
+		t.Errorf("the priority of a long call is %d, want %d", got, lowest)
+	}
+	cancel()
+	<-done
+	if engine.take(long) != nil {
+		t.Error("the process that stood back is kept")
+	}
+}
