@@ -18,8 +18,8 @@ type AppendObserver interface {
 // reports its own appends, and through such a log they would count twice. With
 // a nil observer it returns log.
 //
-// A log with all optional interfaces of this package, with or without
-// [SchemaKeeper], keeps them. Of another log only Unwrap reaches them.
+// A log with all optional interfaces of this package keeps them, also one that has
+// all but [SchemaKeeper] and [Transactor]. Of another log only Unwrap reaches them.
 func WithMetrics(log EventLog, observer AppendObserver) EventLog {
 	if observer == nil {
 		return log
@@ -29,17 +29,13 @@ func WithMetrics(log EventLog, observer AppendObserver) EventLog {
 	if !ok {
 		return m
 	}
-	if keeper, ok := log.(SchemaKeeper); ok {
+	if db, ok := log.(stored); ok {
 		return struct {
-			*measured
-			optional
-			SchemaKeeper
-		}{m, full, keeper}
+			measuredWhole
+			stored
+		}{measuredWhole{m, full}, db}
 	}
-	return struct {
-		*measured
-		optional
-	}{m, full}
+	return measuredWhole{m, full}
 }
 
 // optional is what every backend of this repository can do beside EventLog.
@@ -50,6 +46,23 @@ type optional interface {
 	RunFinder
 	RunPruner
 	ModuleStore
+	Fencer
+}
+
+// stored is what those can do beside that lie in a database.
+type stored interface {
+	SchemaKeeper
+	Transactor
+}
+
+type measuredWhole struct {
+	*measured
+	optional
+}
+
+// Fenced implements [Fencer]. What it returns is measured as well.
+func (m measuredWhole) Fenced(runID string, epoch uint64) EventLog {
+	return WithMetrics(m.optional.Fenced(runID, epoch), m.observer)
 }
 
 type measured struct {

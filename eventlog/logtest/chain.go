@@ -76,3 +76,13 @@ func Finished(runID string, n int) []event.Event {
 		c.Next(event.ToolCallCompleted{CallID: "c1", Result: args, Attempt: 1, DurationMs: 1}),
 		c.Complete())
 }
+
+// Resume returns the chain that goes on after the events of a run.
+func Resume(evs []event.Event) Chain {
+	c := Chain{RunID: evs[0].RunID, seq: uint64(len(evs))}
+	for _, e := range evs {
+		c.Clock, c.head = e.Timestamp+1e6, e.Hash()
+		c.tree.Add(c.head)
+	}
+	return c
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,36 +13,75 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Run tests a log. Open returns a new, empty one; the suite closes it.
+// section is one promise of a log.
+type section struct {
+	name string
+	test func(*testing.T, eventlog.EventLog)
+}
+
+var always = []section{
+	{"a run that was synced is read back as it was", readBack},
+	{"a run that was synced passes the strict check, head included", strictCheck},
+	{"an event that does not continue its run is refused and changes nothing", refusals},
+	{"nothing follows a terminal event, and no run id is used twice", ended},
+	{"reading a run that does not exist says so", unknownRun},
+	{"runs do not see each other", separateRuns},
+	{"events are read on from a number, and reading may stop early", eventsAfter},
+	{"a stream goes from history to live without gap or repetition", streamHistoryThenLive},
+	{"a stream waits for a run that has not begun", streamWaits},
+	{"a stream that nobody reads loses nothing and blocks nobody", streamSlowReader},
+	{"a stream ends with its context and with its log", streamEnds},
+	{"summaries add up, the newest run first", listing},
+	{"pages filter, count and bound", paging},
+	{"a namespace is the runs whose ids begin with it and a slash", namespaces},
+	{"modules are kept by digest", modules},
+	{"pruning removes whole runs, and those alone that match", pruning},
+	{"a barrier with nothing before it returns at once", idleBarrier},
+	{"after Close every method says so", closed},
+	{"many runs are written and read at once", concurrent},
+	{"the log agrees with a simple model", model},
+}
+
+// fencers are for an [eventlog.Fencer].
+var fencers = []section{
+	{"a writer in an earlier epoch, or in none, has lost its run", fencing},
+	{"what an earlier writer has on its way ends at the fence", fencingOnTheWay},
+}
+
+// transactors are for an [eventlog.Transactor].
+var transactors = []section{
+	{"tables are made once, and further steps later", tables},
+	{"what is stored in a table is read back as it was", tableValues},
+	{"an event and a row are there together", transacting},
+	{"a transaction that fails leaves nothing", undoing},
+	{"a row that exists fails the transaction, whoever is told", conflicting},
+	{"a transaction and a writer may continue a run in turns", takingTurns},
+	{"a transaction appends in the epoch that it has made", transactingFenced},
+	{"transactions are as if one came after the other", serialising},
+	{"a view shows one state and changes nothing", viewing},
+	{"a function that panics harms nobody but its caller", panicking},
+	{"transactions and writers of many runs work at once", transactingAtOnce},
+}
+
+// Run tests a log, with what it implements beside EventLog. Open returns a new,
+// empty one; the suite closes it.
 func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, eventlog.EventLog)
-	}{
-		{"a run that was synced is read back as it was", readBack},
-		{"a run that was synced passes the strict check, head included", strictCheck},
-		{"an event that does not continue its run is refused and changes nothing", refusals},
-		{"nothing follows a terminal event, and no run id is used twice", ended},
-		{"reading a run that does not exist says so", unknownRun},
-		{"runs do not see each other", separateRuns},
-		{"events are read on from a number, and reading may stop early", eventsAfter},
-		{"a stream goes from history to live without gap or repetition", streamHistoryThenLive},
-		{"a stream waits for a run that has not begun", streamWaits},
-		{"a stream that nobody reads loses nothing and blocks nobody", streamSlowReader},
-		{"a stream ends with its context and with its log", streamEnds},
-		{"summaries add up, the newest run first", listing},
-		{"pages filter, count and bound", paging},
-		{"modules are kept by digest", modules},
-		{"pruning removes whole runs, and those alone that match", pruning},
-		{"a barrier with nothing before it returns at once", idleBarrier},
-		{"after Close every method says so", closed},
-		{"many runs are written and read at once", concurrent},
-		{"the log agrees with a simple model", model},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	sections := always
+	probe := open(t)
+	if _, ok := probe.(eventlog.Fencer); ok {
+		sections = slices.Concat(sections, fencers)
+	}
+	if _, ok := probe.(eventlog.Transactor); ok {
+		sections = slices.Concat(sections, transactors)
+	}
+	if err := probe.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, s := range sections {
+		t.Run(s.name, func(t *testing.T) {
 			log := open(t)
 			defer log.Close()
-			c.test(t, log)
+			s.test(t, log)
 		})
 	}
 }
@@ -363,6 +403,11 @@ func closed(t *testing.T, log eventlog.EventLog) {
 		digest, err := l.PutModule(t.Context(), []byte("m"))
 		errs["PutModule"] = err
 		_, errs["Module"] = l.Module(t.Context(), digest)
+	}
+	if l, ok := log.(eventlog.Transactor); ok {
+		errs["CreateTables"] = l.CreateTables(t.Context(), jobTables)
+		errs["Transact"] = l.Transact(t.Context(), func(eventlog.Tx) error { return nil })
+		errs["View"] = l.View(t.Context(), func(eventlog.Querier) error { return nil })
 	}
 	for name, err := range errs {
 		if !errors.Is(err, eventlog.ErrLogClosed) {

@@ -1,9 +1,3 @@
-// Package memlog is an event log in memory, for tests and for runs that nobody
-// needs afterwards.
-//
-// It keeps the whole contract of [eventlog.EventLog] except durability: an
-// event is as durable as it will ever be once Append returns, so Sync has
-// nothing to wait for.
 package memlog
 
 import (
@@ -29,7 +23,8 @@ type Log struct {
 	mu      sync.RWMutex // guards all below
 	closed  bool
 	runs    map[string]*run
-	begun   int // runs, with those that were pruned
+	begun   int               // runs, with those that were pruned
+	epochs  map[string]uint64 // the last epoch of each run that was fenced
 	modules map[chain.Hash][]byte
 }
 
@@ -47,19 +42,27 @@ var (
 	_ eventlog.RunFinder     = (*Log)(nil)
 	_ eventlog.RunPruner     = (*Log)(nil)
 	_ eventlog.ModuleStore   = (*Log)(nil)
+	_ eventlog.Fencer        = (*Log)(nil)
 )
 
 // New returns an empty log.
 func New() *Log {
-	return &Log{runs: make(map[string]*run), modules: make(map[chain.Hash][]byte)}
+	return &Log{runs: make(map[string]*run), epochs: make(map[string]uint64), modules: make(map[chain.Hash][]byte)}
 }
 
 // Append implements [eventlog.EventLog]. It never blocks.
 func (l *Log) Append(_ context.Context, runID string, ev event.Event) error {
+	return l.append(runID, 0, ev)
+}
+
+func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return eventlog.ErrLogClosed
+	}
+	if last := l.epochs[runID]; last != epoch {
+		return fmt.Errorf("%w: run %q is in epoch %d, the writer's is %d", eventlog.ErrFenced, runID, last, epoch)
 	}
 	r := l.runs[runID]
 	if r == nil {
@@ -243,6 +246,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 		report.Events += int64(s.LastSeq)
 		if !o.DryRun {
 			delete(l.runs, s.RunID)
+			delete(l.epochs, s.RunID)
 		}
 	}
 	return report, nil

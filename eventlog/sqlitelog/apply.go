@@ -54,7 +54,16 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 	r.after = it.after
 	err := w.storeEvent(it.event)
 	if isConflict(err) {
-		return &conflict{r, errConcurrent(r.id)}
+		err = w.whyNot(r.id, r.epoch)
+	}
+	return r.lost(err)
+}
+
+// lost turns the error of one run, which the batch goes on without, into a
+// [*conflict].
+func (r *run) lost(err error) error {
+	if errors.Is(err, eventlog.ErrInvalidAppend) {
+		return &conflict{r, err}
 	}
 	return err
 }
@@ -118,10 +127,7 @@ func (w *writer) storeRun(r *run) (err error) {
 	} else {
 		err = w.updateRow(r.no, r.first-1, r.after, r.epoch)
 	}
-	if errors.Is(err, eventlog.ErrInvalidAppend) {
-		return &conflict{r, err}
-	}
-	return err
+	return r.lost(err)
 }
 
 // createRow stores the row of a run that has begun, under the epoch.
@@ -145,7 +151,7 @@ func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch u
 	return err
 }
 
-// whyNot explains why the row of a run could not be written.
+// whyNot explains why a run could not be written on.
 func (w *writer) whyNot(runID string, epoch uint64) error {
 	last, err := w.epoch(runID)
 	switch {

@@ -28,3 +28,10 @@ func open(t testing.TB) *Log {
 func TestSuite(t *testing.T) {
 	logtest.Run(t, func(t testing.TB) eventlog.EventLog { return open(t) })
 }
+
+func TestPairs(t *testing.T) {
+	logtest.RunPair(t, func(t testing.TB) (a, b eventlog.EventLog) {
+		first := open(t)
+		return first, openAt(t, first.path, Options{})
+	})
+}

@@ -2,6 +2,8 @@ package sqlitelog
 
 import (
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -9,64 +11,156 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-func TestScratch(t *testing.T) {
+// TestAWriterNoticesATransactionBetweenItsSteps continues the run in a transaction
+// while Append holds it.
+func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
 	l := open(t)
-	set := eventlog.TableSet{Name: "a", Steps: []eventlog.TableStep{{SQLite: "CREATE TABLE a (id INTEGER PRIMARY KEY, v BLOB, s TEXT); CREATE INDEX a_s ON a (s)"}}}
-	for range 2 {
-		if err := l.CreateTables(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
-	}
 	c := logtest.Chain{RunID: "r"}
-	err := l.Transact(t.Context(), func(tx eventlog.Tx) error {
-		if _, err := tx.Exec("INSERT INTO a (id, v, s) VALUES ($1, $2, $3)", int64(1), []byte{}, "x"); err != nil {
-			return err
-		}
-		return tx.Append("r", c.Start("g"))
-	})
+	storeAll(t, l, []event.Event{c.Start("g")})
+	r, err := l.hold("r", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
-		_, err := tx.Exec("INSERT INTO a (id, v, s) VALUES ($1, $2, $3)", int64(1), []byte{}, "x")
-		return err
-	})
-	if !errors.Is(err, eventlog.ErrConflict) {
+	if err := l.appendTo(t.Context(), r, c.Effect(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Transact(t.Context(), func(tx eventlog.Tx) error { return tx.Append("r", c.Effect(2)) }); err != nil {
+		t.Fatal(err)
+	}
+	e := c.Effect(3)
+	if _, err := l.tryEnqueue(item{run: r, event: e}); !errors.Is(err, errMoved) {
+		t.Errorf("with the cursor of before: %v", err)
+	}
+	if err := l.appendTo(t.Context(), r, e); err != nil {
 		t.Error(err)
 	}
-	storeAll(t, l, []event.Event{c.Effect(1)})
-	err = l.View(t.Context(), func(q eventlog.Querier) error {
-		return q.Query("SELECT v, s FROM a WHERE id = $1", []any{int64(1)}, func(r eventlog.Row) error {
-			var v []byte
-			var s string
-			err := r.Scan(&v, &s)
-			if v == nil || s != "x" {
-				t.Error(v, s)
-			}
-			return err
+	l.release(r)
+	storeAll(t, l, []event.Event{c.Complete()})
+	if _, err := eventlog.CheckRun(t.Context(), l, "r", eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Error(err)
+	}
+	if len(l.runs) != 0 {
+		t.Errorf("%d runs are kept", len(l.runs))
+	}
+}
+
+// TestTablesThatAFileMayNotHave are refused when they are made, and not when the
+// file is opened again.
+func TestTablesThatAFileMayNotHave(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	for _, sql := range []string{
+		"CREATE TABLE a (n INTEGER); CREATE VIEW v AS SELECT 1",
+		"CREATE TABLE a (n INTEGER); CREATE TRIGGER tr AFTER INSERT ON a BEGIN DELETE FROM run; END",
+		"CREATE INDEX i ON run (head)",
+		"DROP TABLE run",
+	} {
+		err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "a", Steps: []eventlog.TableStep{{SQLite: sql}}})
+		if !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	readAll(t, openAt(t, l.path, Options{}))
+}
+
+// TestFilesWithoutTheLateTables are read as they are, and completed by who writes.
+func TestFilesWithoutTheLateTables(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	newVandal(t, l).exec("DROP TABLE run_fence; DROP TABLE table_set")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	set := eventlog.TableSet{Name: "a", Steps: []eventlog.TableStep{{SQLite: "CREATE TABLE a (n INTEGER)"}}}
+	ro := openAt(t, l.path, Options{ReadOnly: true})
+	readAll(t, ro)
+	if err := ro.CreateTables(t.Context(), set); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("CreateTables: %v", err)
+	}
+	l = openAt(t, l.path, Options{})
+	storeAll(t, l, logtest.Finished("run-2", 1))
+	if err := l.CreateTables(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if err := ro.CreateTables(t.Context(), set); err != nil {
+		t.Errorf("CreateTables, of what is there: %v", err)
+	}
+	if _, err := ro.Read(t.Context(), "run-2"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAFunctionThatEndsItsGoroutine does so as a failing test does.
+func TestAFunctionThatEndsItsGoroutine(t *testing.T) {
+	l := open(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Transact(t.Context(), func(tx eventlog.Tx) error {
+			c := logtest.Chain{RunID: "r"}
+			tx.Append("r", c.Start("g"))
+			runtime.Goexit()
+			return nil
 		})
-	})
+	}()
+	<-done
+	storeAll(t, l, logtest.Finished("r", 1))
+}
+
+// TestATransactionIsRunAgainWithoutTheRunThatIsLost puts a transaction into one
+// batch with an event of a run that another process has continued.
+func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
+	l := open(t)
+	c := logtest.Chain{RunID: "shared"}
+	storeAll(t, l, []event.Event{c.Start("g")})
+	other := c
+	newVandal(t, l).exec(insertEventSQL, eventValues(other.Effect(1))...)
+	lock, err := openLock(l.path)
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := lock.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The writer waits for the lock with one event, and then finds the rest.
+	first := logtest.Finished("other", 1)
+	if err := l.Append(t.Context(), "other", first[0]); err != nil {
+		t.Fatal(err)
+	}
+	waitForQueue(t, l, 0)
+	ran := 0
+	done := make(chan error)
+	go func() {
+		done <- l.Transact(t.Context(), func(tx eventlog.Tx) error {
+			ran++
+			return tx.Append("r", logtest.Finished("r", 1)[0])
+		})
+	}()
+	waitForQueue(t, l, 1)
+	if err := l.Append(t.Context(), "shared", c.Effect(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	var epoch uint64
-	if err := l.Transact(t.Context(), func(tx eventlog.Tx) (err error) { epoch, err = tx.Fence("r"); return err }); err != nil || epoch != 1 {
-		t.Error(epoch, err)
+	if err := l.Sync(t.Context(), "shared"); err == nil || !strings.Contains(err.Error(), "concurrent append") {
+		t.Errorf("the run that is lost: %v", err)
 	}
-	e := c.Effect(1)
-	if err := l.Append(t.Context(), "r", e); !errors.Is(err, eventlog.ErrFenced) {
-		t.Error(err)
+	if got, err := l.Read(t.Context(), "r"); err != nil || len(got) != 1 || ran < 2 {
+		t.Errorf("%d events after %d attempts, %v", len(got), ran, err)
 	}
-	f := l.Fenced("r", 1)
-	if err := f.Append(t.Context(), "r", e); err != nil {
-		t.Error(err)
+}
+
+// waitForQueue waits until n entries of the queue wait for the writer.
+func waitForQueue(t testing.TB, l *Log, n int) {
+	for l.queueLen() != n && t.Context().Err() == nil {
+		runtime.Gosched()
 	}
-	if err := f.Sync(t.Context(), "r"); err != nil {
-		t.Error(err)
-	}
-	if _, err := eventlog.CheckRun(t.Context(), l, "r", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
-		t.Error(err)
-	}
-	l.Close()
-	openAt(t, l.path, Options{ReadOnly: true})
 }
