@@ -55,7 +55,7 @@ var doors = map[string][]string{
 	"github.com/aws/smithy-go":                            {"runtime/provider/bedrock"},
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/provider/bedrock"},
 	"google.golang.org/genai":                             {"runtime/provider/gemini"},
-	"github.com/modelcontextprotocol/go-sdk":              {"runtime/tool/mcptool"},
+	"github.com/modelcontextprotocol/go-sdk":              {"host/mcpsrv", "runtime/tool/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
@@ -166,7 +166,7 @@ func TestDoors(t *testing.T) {
 var operators = []string{"runtime/provider", "runtime/tool/mcptool"}
 
 // servers are the packages that answer over HTTP and ask nothing of anyone.
-var servers = []string{"runtime/observe"}
+var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.

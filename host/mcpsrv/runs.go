@@ -1,0 +1,215 @@
+package mcpsrv
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/narrate"
+)
+
+// Bounds of what the tools over a log return.
+const (
+	maxPayload = 4 << 10   // bytes of one payload in a list of events, as JSON
+	maxList    = 256 << 10 // bytes of all payloads in a list of events
+	maxEvent   = 256 << 10 // bytes of the payload of a single event
+	maxFacts   = 300       // characters of the line about an event
+	maxGoal    = 2000      // characters
+)
+
+type listArgs struct {
+	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=in progress,description=Only runs in this state"`
+	Query         string `json:"query,omitempty" jsonschema:"maxLength=200,description=Part of the run's id"`
+	Since         string `json:"since,omitempty" jsonschema:"description=Only runs that started after this time of RFC 3339"`
+	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs that called a tool"`
+	Limit         int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200"`
+	Offset        int    `json:"offset" jsonschema:"default=0,minimum=0"`
+}
+
+type runList struct {
+	Runs   []runInfo `json:"runs"`
+	Total  int       `json:"total"` // on all pages
+	Limit  int       `json:"limit"`
+	Offset int       `json:"offset"`
+}
+
+// runInfo is a run as all tools describe one.
+type runInfo struct {
+	RunID        string  `json:"run_id"`
+	Status       string  `json:"status"`
+	StartedAt    string  `json:"started_at"`
+	Events       uint64  `json:"events"`
+	Turns        int     `json:"turns"`
+	ToolCalls    int     `json:"tool_calls"`
+	InputTokens  int64   `json:"input_tokens"`
+	OutputTokens int64   `json:"output_tokens"`
+	CostUSD      float64 `json:"cost_usd"`
+	DurationMs   int64   `json:"duration_ms"`
+}
+
+func newRunInfo(s eventlog.RunSummary) runInfo {
+	return runInfo{
+		RunID: s.RunID, Status: s.Status(), StartedAt: formatTime(s.StartedAt.UnixNano()), Events: s.LastSeq, Turns: s.TurnCount,
+		ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD, DurationMs: s.DurationMs,
+	}
+}
+
+func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
+
+func listRuns(ctx context.Context, v logview.View, in listArgs) (runList, error) {
+	o := eventlog.RunPageOptions{Limit: in.Limit, Offset: in.Offset, Status: in.Status, Query: in.Query, RequireToolCalls: in.WithToolCalls}
+	if in.Since != "" {
+		since, err := time.Parse(time.RFC3339Nano, in.Since)
+		if err != nil {
+			return runList{}, &mistake{"since: not a time of RFC 3339, such as 2026-11-21T10:00:00Z"}
+		}
+		o.StartedAfter = since
+	}
+	page, err := v.Runs(ctx, o)
+	if err != nil {
+		return runList{}, err
+	}
+	list := runList{Runs: []runInfo{}, Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
+	for _, run := range page.Runs {
+		list.Runs = append(list.Runs, newRunInfo(run))
+	}
+	return list, nil
+}
+
+type getRunArgs struct {
+	RunID string `json:"run_id" jsonschema:"minLength=1"`
+	After uint64 `json:"after" jsonschema:"default=0,minimum=0,description=Only events with numbers above this one"`
+	Limit int    `json:"limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Events at most"`
+}
+
+type runWithEvents struct {
+	Run    runInfo     `json:"run"`
+	Goal   string      `json:"goal,omitempty"`
+	Events []eventInfo `json:"events"`
+	Next   uint64      `json:"next,omitempty"` // the value of after for the events that follow; absent if none do
+}
+
+// eventInfo is an event as all tools describe one.
+type eventInfo struct {
+	Seq          uint64          `json:"seq"`
+	Kind         string          `json:"kind"`
+	Time         string          `json:"time"`
+	Facts        string          `json:"facts"` // one line
+	Hash         string          `json:"hash,omitempty"`
+	PrevHash     string          `json:"prev_hash,omitempty"`
+	PayloadBytes int             `json:"payload_bytes"` // as it is stored
+	Payload      json.RawMessage `json:"payload,omitempty"`
+	TooLong      bool            `json:"payload_too_long,omitempty"` // for this answer; get_event takes longer ones
+}
+
+// newEventInfo describes an event, with its payload if that has at most so many
+// bytes of JSON.
+func newEventInfo(ev event.Event, most int) eventInfo {
+	facts, err := narrate.Event(ev)
+	if err != nil {
+		facts = "cannot be read: " + err.Error()
+	}
+	info := eventInfo{
+		Seq: ev.Seq, Kind: ev.Kind.String(), Time: formatTime(ev.Timestamp), PayloadBytes: len(ev.Payload),
+		Facts: narrate.Shorten(narrate.Printable(bounded(facts, 4*maxFacts)), maxFacts),
+	}
+	if most == 0 {
+		return info
+	}
+	info.TooLong = true
+	if len(ev.Payload) > most {
+		return info
+	}
+	if doc, err := canon.Render(ev.Payload); err == nil && len(doc) <= most {
+		info.Payload, info.TooLong = doc, false
+	}
+	return info
+}
+
+func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, error) {
+	run, err := v.Run(ctx, in.RunID)
+	if err != nil {
+		return runWithEvents{}, err
+	}
+	events, err := v.Page(ctx, in.RunID, in.After, in.Limit)
+	if err != nil {
+		return runWithEvents{}, err
+	}
+	out := runWithEvents{Run: newRunInfo(run), Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}}
+	room := maxList
+	for _, ev := range events {
+		info := newEventInfo(ev, max(1, min(maxPayload, room)))
+		room -= len(info.Payload)
+		out.Events = append(out.Events, info)
+	}
+	if n := len(events); n > 0 && events[n-1].Seq < run.LastSeq {
+		out.Next = events[n-1].Seq
+	}
+	return out, nil
+}
+
+// goalOf is what a run was to do, or nothing if its first event does not say.
+func goalOf(ctx context.Context, v logview.View, id string) string {
+	first, err := v.Event(ctx, id, 1)
+	if err != nil {
+		return ""
+	}
+	started, err := first.AsRunStarted()
+	if err != nil {
+		return ""
+	}
+	return narrate.Shorten(narrate.Printable(started.Goal), maxGoal)
+}
+
+type getEventArgs struct {
+	RunID string `json:"run_id" jsonschema:"minLength=1"`
+	Seq   uint64 `json:"seq" jsonschema:"minimum=1,description=Number of the event"`
+}
+
+func getEvent(ctx context.Context, v logview.View, in getEventArgs) (eventInfo, error) {
+	ev, err := v.Event(ctx, in.RunID, in.Seq)
+	if err != nil {
+		return eventInfo{}, err
+	}
+	info := newEventInfo(ev, maxEvent)
+	info.Hash, info.PrevHash = ev.Hash().String(), hex.EncodeToString(ev.PrevHash)
+	return info, nil
+}
+
+type validateArgs struct {
+	RunID string `json:"run_id" jsonschema:"minLength=1"`
+}
+
+// validity is what validate_run found.
+type validity struct {
+	OK         bool   `json:"ok"`
+	Reason     string `json:"reason,omitempty"` // why not
+	Seq        uint64 `json:"seq,omitempty"`    // of the event that is wrong or missing
+	Invariant  string `json:"invariant,omitempty"`
+	Events     uint64 `json:"events,omitempty"`
+	Open       bool   `json:"open,omitempty"` // the run has no end yet
+	Head       string `json:"head,omitempty"`
+	MerkleRoot string `json:"merkle_root,omitempty"`
+}
+
+func validateRun(ctx context.Context, v logview.View, in validateArgs) (validity, error) {
+	report, err := v.Check(ctx, in.RunID)
+	var corrupt *eventlog.CorruptError
+	switch {
+	case errors.As(err, &corrupt):
+		return validity{Reason: narrate.Shorten(narrate.Printable(corrupt.Reason), maxGoal), Seq: corrupt.Seq, Invariant: corrupt.Invariant}, nil
+	case err != nil:
+		return validity{}, err
+	}
+	found := validity{OK: true, Events: report.Events, Open: report.Open, Head: report.Head.String()}
+	if !report.Open {
+		found.MerkleRoot = report.Root.String()
+	}
+	return found, nil
+}
