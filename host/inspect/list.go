@@ -1,0 +1,235 @@
+package inspect
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/narrate"
+)
+
+// Bounds of a page of runs.
+const (
+	perPage    = 50
+	maxPerPage = 200
+	maxQuery   = 200 // bytes
+)
+
+// listPage is a page of runs.
+type listPage struct {
+	Tabs, Chips        []link
+	Query              string
+	Hidden             []field // of the search form
+	Runs               []runLine
+	From, To           int
+	Total              string
+	Previous, Next     string // paths, or empty
+	Narrowed           bool   // some runs are left out
+	Everything, Action string // paths
+}
+
+// link is a word that leads somewhere.
+type link struct {
+	Name, Path, Count string
+	Current           bool
+}
+
+// field is a member of a form.
+type field struct{ Name, Value string }
+
+// runLine is one run of a listing.
+type runLine struct {
+	ID, Path, Goal, Model string
+	Status                state
+	Started               moment
+	Took, Cost            string
+	Events, Calls, Turns  string
+}
+
+// selection is what the address of a listing says.
+type selection struct {
+	status, query, since string
+	calls                bool
+	perPage, offset      int
+}
+
+// sinces are the times that a listing can be narrowed to.
+var sinces = []struct {
+	key, name string
+	age       time.Duration
+}{{"1h", "last hour", time.Hour}, {"24h", "last day", 24 * time.Hour}, {"7d", "last week", 7 * 24 * time.Hour}}
+
+// readSelection takes what it can from an address; the rest has its standard.
+func readSelection(q url.Values) selection {
+	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
+	sel.query = sel.query[:min(len(sel.query), maxQuery)]
+	if _, ok := eventlog.StatusKind(sel.status); !ok {
+		sel.status = ""
+	}
+	sel.perPage, _ = strconv.Atoi(q.Get("per_page"))
+	if sel.perPage < 1 {
+		sel.perPage = perPage
+	}
+	sel.perPage = min(sel.perPage, maxPerPage)
+	sel.offset, _ = strconv.Atoi(q.Get("offset"))
+	sel.offset = max(sel.offset, 0)
+	return sel
+}
+
+// options are what the log is asked for.
+func (sel selection) options(now time.Time) eventlog.RunPageOptions {
+	o := eventlog.RunPageOptions{Limit: sel.perPage, Offset: sel.offset, Status: sel.status, Query: sel.query, RequireToolCalls: sel.calls}
+	for _, since := range sinces {
+		if sel.since == since.key {
+			o.StartedAfter = now.Add(-since.age)
+		}
+	}
+	return o
+}
+
+// path is the address of a selection.
+func (s *Server) listPath(sel selection) string {
+	q := url.Values{}
+	set := func(key, value string, standard bool) {
+		if !standard {
+			q.Set(key, value)
+		}
+	}
+	set("status", sel.status, sel.status == "")
+	set("q", sel.query, sel.query == "")
+	set("since", sel.since, sel.since == "")
+	set("calls", "1", !sel.calls)
+	set("per_page", strconv.Itoa(sel.perPage), sel.perPage == perPage)
+	set("offset", strconv.Itoa(sel.offset), sel.offset == 0)
+	if len(q) == 0 {
+		return s.path()
+	}
+	return s.path() + "?" + q.Encode()
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	sel, now := readSelection(r.URL.Query()), time.Now()
+	found, err := v.Runs(r.Context(), sel.options(now))
+	if err != nil {
+		return err
+	}
+	p := listPage{Query: sel.query, Total: narrate.Grouped(uint64(found.TotalMatching)), Everything: s.path(), Action: s.path()}
+	p.Narrowed = sel.status != "" || sel.query != "" || sel.since != "" || sel.calls
+	if p.Tabs, err = s.tabs(r.Context(), v, sel, now); err != nil {
+		return err
+	}
+	p.Chips, p.Hidden = s.chips(sel), hidden(sel)
+	for _, run := range found.Runs {
+		p.Runs = append(p.Runs, s.runLine(r.Context(), v, run, now))
+	}
+	if len(p.Runs) > 0 {
+		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
+	}
+	if found.Offset > 0 {
+		p.Previous = s.listPath(sel.at(found.Offset - sel.perPage))
+	}
+	if p.To > 0 && p.To < found.TotalMatching {
+		p.Next = s.listPath(sel.at(p.To))
+	}
+	s.render(w, r, http.StatusOK, "list", "Runs", v, p)
+	return nil
+}
+
+// at is the same selection from another run on.
+func (sel selection) at(offset int) selection {
+	sel.offset = max(offset, 0)
+	return sel
+}
+
+// tabs are the states, with how many runs are in each.
+func (s *Server) tabs(ctx context.Context, v logview.View, sel selection, now time.Time) ([]link, error) {
+	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusInProgress}
+	var tabs []link
+	for _, status := range states {
+		one := sel.at(0)
+		one.status = status
+		o := one.options(now)
+		o.Limit = 1
+		found, err := v.Runs(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		name := status
+		if name == "" {
+			name = "all"
+		}
+		tabs = append(tabs, link{name, s.listPath(one), narrate.Grouped(uint64(found.TotalMatching)), sel.status == status})
+	}
+	return tabs, nil
+}
+
+// chips switch the other narrowings on and off.
+func (s *Server) chips(sel selection) []link {
+	var chips []link
+	for _, since := range sinces {
+		one := sel.at(0)
+		one.since = since.key
+		if sel.since == since.key {
+			one.since = ""
+		}
+		chips = append(chips, link{since.name, s.listPath(one), "", sel.since == since.key})
+	}
+	one := sel.at(0)
+	one.calls = !sel.calls
+	return append(chips, link{"with tool calls", s.listPath(one), "", sel.calls})
+}
+
+// hidden is what the search form keeps of a selection.
+func hidden(sel selection) []field {
+	fields := []field{}
+	for _, f := range []field{{"status", sel.status}, {"since", sel.since}} {
+		if f.Value != "" {
+			fields = append(fields, f)
+		}
+	}
+	if sel.calls {
+		fields = append(fields, field{"calls", "1"})
+	}
+	if sel.perPage != perPage {
+		fields = append(fields, field{"per_page", strconv.Itoa(sel.perPage)})
+	}
+	return fields
+}
+
+func (s *Server) runLine(ctx context.Context, v logview.View, run eventlog.RunSummary, now time.Time) runLine {
+	goal, model := opening(ctx, v, run.RunID)
+	return runLine{
+		ID: narrate.Printable(run.RunID), Path: s.path("runs", run.RunID), Goal: goal, Model: model,
+		Status: stateOf(run), Started: newMoment(run.StartedAt.UnixNano(), now), Took: took(run), Cost: cost(run.CostUSD),
+		Events: narrate.Grouped(run.LastSeq), Calls: narrate.Grouped(uint64(run.ToolCallCount)), Turns: narrate.Grouped(uint64(run.TurnCount)),
+	}
+}
+
+// opening says what a run was to do, and which model was asked. A first event that
+// cannot be read says nothing here; the timeline has the reason.
+func opening(ctx context.Context, v logview.View, id string) (goal, model string) {
+	first, err := v.Event(ctx, id, 1)
+	if err != nil {
+		return "", ""
+	}
+	started, err := event.Decode[event.RunStarted](first)
+	if err != nil {
+		return "", ""
+	}
+	if started.ModelID != "" {
+		model = narrate.Shorten(narrate.Printable(started.ProviderID+"/"+started.ModelID), maxModel)
+	}
+	return narrate.Shorten(narrate.Printable(started.Goal), maxGoal), model
+}
+
+// What is shown of a goal and of a model's name, in characters.
+const (
+	maxGoal  = 160
+	maxModel = 80
+)

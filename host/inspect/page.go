@@ -1,0 +1,214 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/logview"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+// templates are the pages by name, each with the frame around it.
+var templates = parseTemplates("list", "timeline", "event", "diff", "verdict", "signin", "message")
+
+func parseTemplates(names ...string) map[string]*template.Template {
+	pages := map[string]*template.Template{}
+	frame := template.Must(template.ParseFS(templateFiles, "templates/frame.html", "templates/parts.html"))
+	for _, name := range names {
+		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
+	}
+	return pages
+}
+
+// page answers a request with what the view shows of it.
+type page func(w http.ResponseWriter, r *http.Request, v logview.View) error
+
+// status is an error with the code and the words that the browser gets.
+type status struct {
+	code int
+	text string
+}
+
+func (s *status) Error() string { return s.text }
+
+// scoped finds out what the request may see before it is answered, and answers
+// what cannot be.
+func (s *Server) scoped(p page) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = s.credited(r)
+		v, err := s.config.Scope(r)
+		if errors.Is(err, ErrSignIn) {
+			s.askToSignIn(w, r)
+			return
+		}
+		if err == nil {
+			err = p(w, r, v)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// fail answers a request that went wrong. What is absent and what belongs to others
+// get the same answer, which does not repeat what was asked for.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *status
+	switch {
+	case errors.As(err, &known):
+		s.refuse(w, r, known.code, known.text)
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, logview.ErrEventNotFound):
+		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
+	case errors.Is(err, context.Canceled):
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		s.refuse(w, r, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")
+	default:
+		s.config.Logger.ErrorContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
+		s.refuse(w, r, http.StatusInternalServerError, "Something went wrong. The log of the server says what.")
+	}
+}
+
+// nowhere answers paths that there are not.
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+	s.fail(w, r, eventlog.ErrRunNotFound)
+}
+
+// refuse answers with a page of one sentence.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
+	s.render(w, r, code, "message", http.StatusText(code), logview.View{}, text)
+}
+
+// frame is what every page has around it.
+type frame struct {
+	Title, View         string
+	Home, Diff, SignOut string // paths
+	Style, Script, Icon string // paths
+	CSRF                string
+	SignedIn            bool
+	Body                any
+}
+
+// render writes a page. The page is complete before its first byte leaves, so that
+// one that fails is never half a page.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
+	_, err := r.Cookie(sessionCookie)
+	f := frame{
+		Title: title, View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
+		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
+		CSRF: s.csrf(w, r), SignedIn: err == nil, Body: body,
+	}
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, "frame", f); err != nil {
+		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
+		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // the browser went away
+}
+
+// assetTypes are the files of the page, and their types.
+var assetTypes = map[string]string{
+	"style.css": "text/css; charset=utf-8",
+	"script.js": "text/javascript; charset=utf-8",
+	"icon.svg":  "image/svg+xml",
+}
+
+// assetPath names the version of a file, so that a browser may keep it.
+func (s *Server) assetPath(name string) string {
+	content, _ := assetFiles.ReadFile("assets/" + name)
+	return s.path("assets", name) + "?v=" + shortHash(content)
+}
+
+func shortHash(content []byte) string {
+	sum := chain.Sum(content)
+	return hex.EncodeToString(sum[:8])
+}
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	content, err := assetFiles.ReadFile("assets/" + name)
+	if err != nil || assetTypes[name] == "" {
+		s.nowhere(w, r)
+		return
+	}
+	if r.URL.Query().Get("v") == shortHash(content) {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	w.Header().Set("Content-Type", assetTypes[name])
+	_, _ = w.Write(content)
+}
+
+// askToSignIn answers with the form that leads back to where the browser was going.
+func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
+	to := s.path()
+	if r.Method == http.MethodGet {
+		to = r.URL.RequestURI()
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: to})
+}
+
+// signInPage is the form.
+type signInPage struct {
+	Action, To string
+	Wrong      bool // what was typed in opens nothing
+}
+
+func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
+	s.render(w, r, http.StatusOK, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: s.path()})
+}
+
+// signIn makes a session of a credential that Scope accepts.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
+	if !fromOurPage(w, r) {
+		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
+		return
+	}
+	token, to := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("to")
+	if !s.ours(to) {
+		to = s.path()
+	}
+	_, err := s.config.Scope(withBearer(r, token))
+	switch {
+	case token == "" || errors.Is(err, ErrSignIn):
+		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{s.path("sign-in"), to, true})
+	case err != nil:
+		s.fail(w, r, err)
+	default:
+		s.setCookie(w, r, sessionCookie, s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	}
+}
+
+// ours reports whether a path is one of this server, and not the name of another.
+func (s *Server) ours(to string) bool {
+	return strings.HasPrefix(to, s.config.Prefix+"/") && !strings.HasPrefix(to, "//") && !strings.ContainsAny(to, "\\\r\n\t")
+}
+
+func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
+	if !fromOurPage(w, r) {
+		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
+		return
+	}
+	s.setCookie(w, r, sessionCookie, "", -1)
+	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
+}
+
+// errBusy is the answer when as much is being executed as may be.
+var errBusy = &status{http.StatusServiceUnavailable, "Other runs are being looked at. Try again in a moment."}

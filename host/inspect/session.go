@@ -1,0 +1,139 @@
+package inspect
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/host/logview"
+)
+
+// The names of the cookies, and how long signing in lasts.
+const (
+	sessionCookie = "starling_inspect"
+	csrfCookie    = "starling_csrf"
+	sessionTime   = 12 * time.Hour
+)
+
+// Only returns a Scope that shows one view to whoever has the token, and to
+// everybody if the token is empty.
+func Only(v logview.View, token string) func(*http.Request) (logview.View, error) {
+	return func(r *http.Request) (logview.View, error) {
+		if token != "" && !same(bearer(r), token) {
+			return logview.View{}, ErrSignIn
+		}
+		return v, nil
+	}
+}
+
+// bearer returns the token of the Authorization header, or nothing.
+func bearer(r *http.Request) string {
+	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// same compares secrets without telling by its time where they differ.
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// newSeal makes the key that sessions are encrypted with. It is nowhere but in this
+// process, so a restart signs everybody out.
+func newSeal() cipher.AEAD {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has the right block
+	}
+	return aead
+}
+
+// sealSession returns the cookie value that stands for a credential until then.
+func (s *Server) sealSession(token string, until time.Time) string {
+	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
+	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))
+}
+
+// openSession returns the credential of a cookie value, or nothing.
+func (s *Server) openSession(value string, now time.Time) string {
+	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return ""
+	}
+	plain, err := s.seal.Open(nil, nil, sealed, []byte(sessionCookie))
+	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
+		return ""
+	}
+	return string(plain[8:])
+}
+
+// credited returns the request with the credential of its session, if it has one
+// and brings none of its own.
+func (s *Server) credited(r *http.Request) *http.Request {
+	cookie, err := r.Cookie(sessionCookie)
+	if err != nil || r.Header.Get("Authorization") != "" {
+		return r
+	}
+	token := s.openSession(cookie.Value, time.Now())
+	if token == "" {
+		return r
+	}
+	return withBearer(r, token)
+}
+
+func withBearer(r *http.Request, token string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, name, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: name, Value: value, Path: s.path(), MaxAge: maxAge,
+		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// csrf returns the token that forms of this browser carry, and gives the browser
+// one if it has none.
+func (s *Server) csrf(w http.ResponseWriter, r *http.Request) string {
+	if cookie, err := r.Cookie(csrfCookie); err == nil && len(cookie.Value) == csrfLength {
+		return cookie.Value
+	}
+	token := rand.Text()
+	s.setCookie(w, r, csrfCookie, token, 0)
+	return token
+}
+
+// csrfLength is the length of rand.Text.
+const csrfLength = 26
+
+// maxForm bounds a form, in bytes.
+const maxForm = 16 << 10
+
+// fromOurPage reports whether a form, or the header X-CSRF-Token, carries the token
+// that the browser has as a cookie.
+func fromOurPage(w http.ResponseWriter, r *http.Request) bool {
+	cookie, err := r.Cookie(csrfCookie)
+	if err != nil || len(cookie.Value) != csrfLength {
+		return false
+	}
+	token := r.Header.Get("X-CSRF-Token")
+	if token == "" {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		token = r.PostFormValue("csrf")
+	}
+	return same(token, cookie.Value)
+}

@@ -1,0 +1,287 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/narrate"
+)
+
+// Bounds of a page of events. A payload that is longer is shown on the page of its
+// event; one that is still longer is fetched as a file.
+const (
+	eventsPerPage   = 200
+	maxLine         = 240     // characters of the facts of an event
+	maxInline       = 8 << 10 // bytes of one payload in a timeline, as it is stored
+	maxInlineOfPage = 1 << 20 // bytes of all payloads in a timeline
+	maxShown        = 1 << 20 // bytes of one payload on its own page
+)
+
+// runHead is what the pages about a run have above them.
+type runHead struct {
+	ID, Goal, Model  string
+	Status           state
+	Started          moment
+	Facts            []fact
+	Path, Compare    string
+	Validate, Replay string // paths; Replay is empty where nothing can be replayed
+}
+
+// fact is a figure with its name.
+type fact struct{ Name, Value string }
+
+// timelinePage is a page of events.
+type timelinePage struct {
+	Run                         runHead
+	Events                      []eventRow
+	From, To                    string
+	Total                       string
+	First, Previous, Next, Last string // paths, or empty
+	At                          uint64
+	Max                         uint64
+	Live                        string // path of the stream that goes on from here, or empty
+}
+
+// eventRow is one event of a timeline.
+type eventRow struct {
+	Seq      uint64 `json:"seq"`
+	Kind     string `json:"kind"`
+	Group    string `json:"group"` // the class that it is drawn with
+	Depth    int    `json:"depth"` // how far it is indented
+	Since    string `json:"since"` // the beginning of the run
+	Time     string `json:"time"`
+	Line     string `json:"line"`
+	Size     string `json:"size"`
+	Hash     string `json:"hash"`
+	Previous string `json:"previous"`
+	Payload  string `json:"payload"` // indented JSON, or empty where it is too long
+	Path     string `json:"path"`
+	Terminal bool   `json:"terminal"`
+}
+
+// Short is enough of a hash to recognize it.
+func (e eventRow) Short() string { return e.Hash[:min(len(e.Hash), 8)] }
+
+func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
+	at = min(max(at, 1), max(run.LastSeq, 1))
+	after := (at - 1) / eventsPerPage * eventsPerPage
+	events, err := v.Page(r.Context(), run.RunID, after, eventsPerPage)
+	if err != nil {
+		return err
+	}
+	head, began := s.runHead(r, v, run)
+	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), At: at}
+	last := after
+	if n := len(events); n > 0 {
+		last = events[n-1].Seq
+		p.From, p.To = narrate.Grouped(events[0].Seq), narrate.Grouped(last)
+	}
+	p.Max = max(run.LastSeq, last)
+	p.Total = narrate.Grouped(p.Max)
+	s.turnPages(&p, run.RunID, after, last)
+	if run.TerminalKind == 0 && last >= run.LastSeq {
+		p.Live = s.path("runs", run.RunID, "live") + fmt.Sprintf("?after=%d", last)
+	}
+	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)
+	return nil
+}
+
+// turnPages fills in the paths of the other pages.
+func (s *Server) turnPages(p *timelinePage, id string, after, last uint64) {
+	page := func(at uint64) string { return s.path("runs", id) + fmt.Sprintf("?at=%d", at) }
+	if after > 0 {
+		p.First, p.Previous = page(1), page(after-eventsPerPage+1)
+	}
+	if last < p.Max {
+		p.Next, p.Last = page(last+1), page(p.Max)
+	}
+}
+
+// runHead describes a run. Began is the time of its first event.
+func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummary) (runHead, int64) {
+	began := run.StartedAt.UnixNano()
+	goal, model := opening(r.Context(), v, run.RunID)
+	h := runHead{
+		ID: narrate.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(began, time.Now()),
+		Path: s.path("runs", run.RunID), Compare: s.path("diff") + "?a=" + queryEscape(run.RunID),
+		Validate: s.path("runs", run.RunID, "validate"),
+	}
+	if v.CanReplay() {
+		h.Replay = s.path("runs", run.RunID, "replay")
+	}
+	add := func(name, value string) {
+		if value != "" && value != "0" {
+			h.Facts = append(h.Facts, fact{name, value})
+		}
+	}
+	add("duration", took(run))
+	add("events", narrate.Grouped(run.LastSeq))
+	add("turns", narrate.Grouped(uint64(run.TurnCount)))
+	add("tool calls", narrate.Grouped(uint64(run.ToolCallCount)))
+	add("tokens in", narrate.Grouped(uint64(max(run.InputTokens, 0))))
+	add("tokens out", narrate.Grouped(uint64(max(run.OutputTokens, 0))))
+	add("cost", cost(run.CostUSD))
+	return h, began
+}
+
+// rows describes events, with their payloads as long as those are short.
+func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
+	rows, room := make([]eventRow, 0, len(events)), maxInlineOfPage
+	for _, ev := range events {
+		row := s.row(id, began, ev)
+		if len(ev.Payload) <= maxInline && len(row.Payload) <= room {
+			room -= len(row.Payload)
+		} else {
+			row.Payload = ""
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// row describes one event.
+func (s *Server) row(id string, began int64, ev event.Event) eventRow {
+	hash := ev.Hash()
+	row := eventRow{
+		Seq: ev.Seq, Kind: ev.Kind.String(), Group: group(ev.Kind), Depth: depth(ev.Kind), Terminal: ev.Kind.Terminal(),
+		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
+		Line: line(ev), Size: narrate.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
+		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
+	}
+	if len(ev.Payload) <= maxShown {
+		row.Payload = indented(ev.Payload)
+	}
+	return row
+}
+
+// line is what matters of an event.
+func line(ev event.Event) string {
+	text, err := narrate.Event(ev)
+	if err != nil {
+		text = "cannot be read: " + err.Error()
+	}
+	return narrate.Shorten(narrate.Printable(text[:min(len(text), 4*maxLine)]), maxLine)
+}
+
+// indented is a payload as JSON for reading.
+func indented(payload canon.Raw) string {
+	doc, err := canon.Render(payload)
+	if err != nil {
+		return "cannot be shown: " + narrate.Printable(err.Error())
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, doc, "", "  ") != nil {
+		return string(doc)
+	}
+	return b.String()
+}
+
+// group is the family of a kind, by which it is coloured.
+func group(k event.Kind) string {
+	switch k {
+	case event.KindRunStarted, event.KindRunCompleted, event.KindRunResumed, event.KindUserMessageAppended:
+		return "run"
+	case event.KindTurnStarted, event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindContextTruncated:
+		return "model"
+	case event.KindToolCallScheduled, event.KindToolCallCompleted:
+		return "tool"
+	case event.KindSideEffectRecorded:
+		return "effect"
+	}
+	return "bad" // failures, cancellations, caps, and kinds that there are not
+}
+
+// depth is how far inside of a run events of a kind happen.
+func depth(k event.Kind) int {
+	switch k {
+	case event.KindSideEffectRecorded:
+		return 2
+	case event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindToolCallScheduled,
+		event.KindToolCallCompleted, event.KindToolCallFailed, event.KindTurnFailed:
+		return 1
+	}
+	return 0
+}
+
+// eventPage is one event.
+type eventPage struct {
+	Run            runHead
+	Event          eventRow
+	Envelope       string // hexadecimal, what the hash is of; empty where it is long
+	Texts          []fact // the long texts of the payload, with their line breaks
+	Raw            string // path
+	Previous, Next string // paths, or empty
+	Position       string // path of the timeline around it
+}
+
+func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	run, ev, err := s.find(r, v)
+	if err != nil {
+		return err
+	}
+	head, began := s.runHead(r, v, run)
+	seq := func(n uint64) string { return s.path("runs", run.RunID, "events", strconv.FormatUint(n, 10)) }
+	p := eventPage{
+		Run: head, Event: s.row(run.RunID, began, ev), Raw: s.path("runs", run.RunID, "raw", strconv.FormatUint(ev.Seq, 10)),
+		Position: s.path("runs", run.RunID) + fmt.Sprintf("?at=%d#e%d", ev.Seq, ev.Seq),
+	}
+	if len(ev.Payload) <= maxShown {
+		p.Texts = longTexts(ev.Payload)
+	}
+	if len(ev.Payload) <= maxInline {
+		p.Envelope = hex.EncodeToString(event.AppendEnvelope(nil, ev))
+	}
+	if ev.Seq > 1 {
+		p.Previous = seq(ev.Seq - 1)
+	}
+	if ev.Seq < run.LastSeq {
+		p.Next = seq(ev.Seq + 1)
+	}
+	s.render(w, r, http.StatusOK, "event", fmt.Sprintf("event %d of %s", ev.Seq, run.RunID), v, p)
+	return nil
+}
+
+// raw is one event as a line of JSON, the form that export has.
+func (s *Server) raw(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	_, ev, err := s.find(r, v)
+	if err != nil {
+		return err
+	}
+	doc, err := event.ToJSON(ev)
+	if err != nil {
+		return &status{http.StatusUnprocessableEntity, "The event is not one that has a form in JSON."}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="event-%d.json"`, ev.Seq))
+	_, _ = w.Write(append(doc, '\n'))
+	return nil
+}
+
+// find looks up the run and the event that a path names.
+func (s *Server) find(r *http.Request, v logview.View) (eventlog.RunSummary, event.Event, error) {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return run, event.Event{}, err
+	}
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return run, event.Event{}, logview.ErrEventNotFound
+	}
+	ev, err := v.Event(context.WithoutCancel(r.Context()), run.RunID, seq)
+	return run, ev, err
+}
