@@ -203,6 +203,7 @@ const (
 	ErrorBudget   = "budget"    // a spending cap was passed
 	ErrorMaxTurns = "max_turns" // the model wanted to go on after its last turn
 	ErrorProvider = "provider"  // the model could not be asked, or broke off
+	ErrorInternal = "internal"  // the host could not make the run
 )
 
 // SideEffectRecorded records one crossing of the boundary and what came back.

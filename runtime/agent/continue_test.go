@@ -233,3 +233,70 @@ func TestWhatCannotBeContinued(t *testing.T) {
 		t.Errorf("a run that was cancelled before it began: %+v, %v", r, err)
 	}
 }
+
+// TestAbandonedRuns abandons runs behind each of their events. What is left is a
+// valid log that replays, and nobody goes on with it.
+func TestAbandonedRuns(t *testing.T) {
+	ctx := context.Background()
+	a := newAgent(eventful(), clocked, failing)
+	r, err := a.Run(ctx, "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := eventsOf(t, a, r.RunID, false)
+	d := agent.Direct{Log: memlog.New(), Tool: raw("shop", world{}.shop)}
+	if _, err := d.RunWithID(ctx, "run", json.RawMessage(`{"Item":"tea"}`)); err != nil {
+		t.Fatal(err)
+	}
+	called, err := d.Log.Read(ctx, "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"the tool is gone", ""} {
+		for n := 1; n < len(whole); n++ {
+			again := *a
+			again.Log = abandonedBehind(t, whole[:n], reason)
+			mustReplay(t, &again, nil, eventsOf(t, &again, r.RunID, false))
+			if _, err := again.Continue(ctx, r.RunID); !errors.Is(err, agent.ErrRunAlreadyTerminal) {
+				t.Errorf("an abandoned run is continued: %v", err)
+			}
+		}
+		for n := 1; n < len(called); n++ {
+			log := abandonedBehind(t, called[:n], reason)
+			events, err := log.Read(ctx, "run")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := d.Replay(ctx, events, agent.ReplayOptions{})
+			if err != nil || got.Events != uint64(len(events)) {
+				t.Errorf("behind %s: %+v, %v", kinds(called[:n]), got, err)
+			}
+		}
+	}
+}
+
+// abandonedBehind returns a log with a run that was abandoned where a process left
+// it.
+func abandonedBehind(t *testing.T, left []event.Event, reason string) eventlog.EventLog {
+	t.Helper()
+	log := cut(t, left, len(left))
+	runID := left[0].RunID
+	if err := agent.Abandon(context.Background(), log, runID, reason); err != nil {
+		t.Fatal(err)
+	}
+	events, err := log.Read(context.Background(), runID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Fatalf("%v\n%s", err, kinds(events))
+	}
+	want := event.KindRunFailed
+	if reason == "" {
+		want = event.KindRunCancelled
+	}
+	if last := events[len(events)-1].Kind; last != want {
+		t.Errorf("the run ended with %s", last)
+	}
+	return log
+}

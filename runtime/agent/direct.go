@@ -142,10 +142,14 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 
 // replaySession follows the recording through one process.
 func (d Direct) replaySession(ctx context.Context, started event.RunStarted, earlier, recorded []event.Event, o ReplayOptions) (*Result, error) {
-	c, err := step.NewContext(step.Config{
+	cfg := step.Config{
 		Mode: step.ModeReplay, RunID: recorded[0].RunID, Earlier: earlier, Recorded: recorded,
 		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule, Matched: o.Matched,
-	})
+	}
+	if reason, ok := abandoned(recorded); ok {
+		return d.replayAbandoned(ctx, cfg, started, reason)
+	}
+	c, err := step.NewContext(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -181,11 +185,16 @@ func (d Direct) drive(ctx context.Context, c *step.Context, part directPart, beg
 	if err := result.end(ctx, c); err != nil {
 		return nil, err
 	}
-	totals := c.Totals()
-	result.Meter, result.Effects = totals.Meter, totals.Effects
-	result.BytesIn, result.BytesOut = totals.BytesIn, totals.BytesOut
-	result.MerkleRoot, result.Events = totals.MerkleRoot, totals.Events
+	result.complete(c)
 	return result, nil
+}
+
+// complete fills in what the run has come to.
+func (r *Result) complete(c *step.Context) {
+	totals := c.Totals()
+	r.Meter, r.Effects = totals.Meter, totals.Effects
+	r.BytesIn, r.BytesOut = totals.BytesIn, totals.BytesOut
+	r.MerkleRoot, r.Events = totals.MerkleRoot, totals.Events
 }
 
 // classify decides from the failure of the call, nil if it succeeded, how the

@@ -90,6 +90,9 @@ func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Eve
 	cfg := a.stepConfig(recorded[0].RunID)
 	cfg.Mode, cfg.Earlier, cfg.Recorded = step.ModeReplay, earlier, recorded
 	cfg.IgnoreMeter, cfg.Matched = o.OtherModule, o.Matched
+	if reason, ok := abandoned(recorded); ok {
+		return a.replayAbandoned(ctx, cfg, o, reason)
+	}
 	c, err := step.NewContext(cfg)
 	if err != nil {
 		return nil, err
@@ -111,16 +114,12 @@ func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Eve
 // reopen returns what begins the session again.
 func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event, o ReplayOptions) (func(context.Context) (*conversation, error), error) {
 	if len(earlier) == 0 {
-		recorded, err := first.AsRunStarted()
+		started, err := a.startedAs(first, o)
 		if err != nil {
 			return nil, err
 		}
-		started := a.started(recorded.Goal)
-		if o.OtherModule {
-			started = recorded
-		}
 		return func(ctx context.Context) (*conversation, error) {
-			return fresh(recorded.Goal), step.Emit(ctx, c, event.KindRunStarted, started)
+			return fresh(started.Goal), step.Emit(ctx, c, event.KindRunStarted, started)
 		}, nil
 	}
 	seam, err := first.AsRunResumed()
@@ -133,6 +132,15 @@ func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event
 		return nil, err
 	}
 	return func(ctx context.Context) (*conversation, error) { return talk, r.open(ctx, c, talk) }, nil
+}
+
+// startedAs returns what would begin a run that was recorded with that first event.
+func (a *Agent) startedAs(first event.Event, o ReplayOptions) (event.RunStarted, error) {
+	recorded, err := first.AsRunStarted()
+	if err != nil || o.OtherModule {
+		return recorded, err
+	}
+	return a.started(recorded.Goal), nil
 }
 
 // nobody is a provider that has a name and is never asked.
