@@ -1,0 +1,260 @@
+package tenant_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// clock is a clock that stands still.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// fixture is a store with one tenant, acme, over a log in a file.
+type fixture struct {
+	*tenant.Store
+	log    *sqlitelog.Log
+	dir    string
+	clock  *clock
+	master tenant.MasterKey
+}
+
+func openLog(t testing.TB, path string) *sqlitelog.Log {
+	t.Helper()
+	log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log
+}
+
+func open(t testing.TB) fixture {
+	t.Helper()
+	f := fixture{dir: t.TempDir(), clock: &clock{time.Unix(1_700_000_000, 0).UTC()}, master: tenant.NewMasterKey()}
+	f.log = openLog(t, filepath.Join(f.dir, "host.db"))
+	f.Store = f.reopen(t, f.master)
+	if _, err := f.Create(t.Context(), tenant.Tenant{ID: "acme", Name: "Acme Ltd."}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f fixture) reopen(t testing.TB, master tenant.MasterKey) *tenant.Store {
+	t.Helper()
+	s, err := tenant.Open(t.Context(), f.log, tenant.Options{Master: master, Now: f.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (f fixture) another(t testing.TB, id string) {
+	t.Helper()
+	if _, err := f.Create(t.Context(), tenant.Tenant{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want fails the test unless err is the one that is wanted.
+func want(t testing.TB, what string, err, wanted error) {
+	t.Helper()
+	if !errors.Is(err, wanted) {
+		t.Errorf("%s: %v, want %v", what, err, wanted)
+	}
+}
+
+func TestTenants(t *testing.T) {
+	f := open(t)
+	f.another(t, "zeta")
+	limits := tenant.Limits{Running: 2, Connections: -1, RecordedPerDay: 1 << 40}
+	want(t, "limits", f.SetLimits(t.Context(), "acme", limits), nil)
+	want(t, "weight", f.SetWeight(t.Context(), "acme", 7), nil)
+	want(t, "suspend", f.Suspend(t.Context(), "acme"), nil)
+	got, err := f.Tenants(t.Context())
+	diff := cmp.Diff([]tenant.Tenant{
+		{ID: "acme", Name: "Acme Ltd.", Created: f.clock.at, Suspended: true, Weight: 7, Limits: limits},
+		{ID: "zeta", Created: f.clock.at, Weight: 1},
+	}, got)
+	if err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	want(t, "resume", f.Resume(t.Context(), "acme"), nil)
+	if one, err := f.Tenant(t.Context(), "acme"); err != nil || one.Suspended {
+		t.Errorf("%+v, %v", one, err)
+	}
+	_, err = f.Create(t.Context(), tenant.Tenant{ID: "acme"})
+	want(t, "a second acme", err, tenant.ErrExists)
+	_, err = f.Tenant(t.Context(), "nobody")
+	want(t, "nobody", err, tenant.ErrNotFound)
+	want(t, "suspend nobody", f.Suspend(t.Context(), "nobody"), tenant.ErrNotFound)
+	want(t, "a weight of zero", f.SetWeight(t.Context(), "acme", 0), tenant.ErrInvalid)
+}
+
+func TestTenantIDs(t *testing.T) {
+	f := open(t)
+	for _, id := range []string{"", "A", "a/b", "-a", "a-", "a_b", "a.b", "ä", "a b", "a\n", "..", strings.Repeat("a", 33)} {
+		_, err := f.Create(t.Context(), tenant.Tenant{ID: id})
+		want(t, id, err, tenant.ErrInvalid)
+	}
+	for _, id := range []string{"a", "0", "a-b", strings.Repeat("a", 32)} {
+		f.another(t, id)
+	}
+	for _, name := range []string{"a\x1b[31m", "\xff", strings.Repeat("n", 201)} {
+		_, err := f.Create(t.Context(), tenant.Tenant{ID: "x", Name: name})
+		want(t, name, err, tenant.ErrInvalid)
+	}
+}
+
+func TestLimitsOr(t *testing.T) {
+	got := tenant.Limits{Running: 1, Waiting: -1}.Or(tenant.DefaultLimits())
+	wanted := tenant.DefaultLimits()
+	wanted.Running, wanted.Waiting = 1, -1
+	if got != wanted {
+		t.Errorf("%+v", got)
+	}
+	if d := tenant.DefaultLimits(); d.Or(tenant.Limits{}) != d {
+		t.Error("a limit is lost")
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	f := open(t)
+	_, err := f.Policy(t.Context(), "acme")
+	want(t, "no policy", err, tenant.ErrNotFound)
+	first, err := f.SetPolicy(t.Context(), "acme", "version: \"1.0\"\n")
+	if err != nil || first.Version != 1 || first.Digest != chain.Sum([]byte(first.Text)) {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	f.clock.at = f.clock.at.Add(time.Hour)
+	if same, err := f.SetPolicy(t.Context(), "acme", first.Text); err != nil || same != first {
+		t.Errorf("the same text again: %+v, %v", same, err)
+	}
+	second, err := f.SetPolicy(t.Context(), "acme", "")
+	if err != nil || second.Version != 2 {
+		t.Errorf("%+v, %v", second, err)
+	}
+	if now, err := f.Policy(t.Context(), "acme"); err != nil || now != second {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if old, err := f.PolicyByDigest(t.Context(), "acme", first.Digest); err != nil || old != first {
+		t.Errorf("%+v, %v", old, err)
+	}
+	f.another(t, "zeta")
+	_, err = f.PolicyByDigest(t.Context(), "zeta", first.Digest)
+	want(t, "another tenant's policy", err, tenant.ErrNotFound)
+	_, err = f.SetPolicy(t.Context(), "nobody", "x")
+	want(t, "nobody's policy", err, tenant.ErrNotFound)
+	_, err = f.SetPolicy(t.Context(), "acme", strings.Repeat("x", tenant.MaxPolicyBytes+1))
+	want(t, "a policy that is too long", err, tenant.ErrInvalid)
+}
+
+func TestModules(t *testing.T) {
+	f := open(t)
+	f.another(t, "zeta")
+	m := tenant.Module{Name: "echo", Digest: chain.Sum([]byte("echo")), Size: 4, Trusted: true}
+	got, err := f.AddModule(t.Context(), "acme", m)
+	if err != nil || got.Trusted || !got.Uploaded.Equal(f.clock.at) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))})
+	want(t, "the name again", err, tenant.ErrExists)
+	for _, name := range []string{"", "Echo", "a_b", "1a", "a/b", strings.Repeat("a", 41)} {
+		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name})
+		want(t, name, err, tenant.ErrInvalid)
+	}
+	_, err = f.Module(t.Context(), "zeta", "echo")
+	want(t, "another tenant's module", err, tenant.ErrNotFound)
+	for id, owns := range map[string]bool{"acme": true, "zeta": false, "nobody": false} {
+		if got, err := f.OwnsModule(t.Context(), id, m.Digest); got != owns || err != nil {
+			t.Errorf("%s owns the module: %v, %v", id, got, err)
+		}
+	}
+	want(t, "trust of other bytes", f.TrustModule(t.Context(), "acme", "echo", chain.Sum([]byte("other")), true), tenant.ErrNotFound)
+	want(t, "trust", f.TrustModule(t.Context(), "acme", "echo", m.Digest, true), nil)
+	if got, err := f.Module(t.Context(), "acme", "echo"); err != nil || !got.Trusted || got.Size != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	want(t, "removal by another", f.RemoveModule(t.Context(), "zeta", "echo"), tenant.ErrNotFound)
+	want(t, "removal", f.RemoveModule(t.Context(), "acme", "echo"), nil)
+	if list, err := f.Modules(t.Context(), "acme"); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+func TestRepeatedRequests(t *testing.T) {
+	f := open(t)
+	f.another(t, "zeta")
+	ctx, digest, other := t.Context(), chain.Sum([]byte("request")), chain.Sum([]byte("other"))
+	begin := func(tenantID, key string, request chain.Hash) (string, bool, error) {
+		answer, first, err := f.Begin(ctx, tenantID, key, request, time.Minute)
+		return string(answer), first, err
+	}
+	_, first, err := begin("acme", "k", digest)
+	if !first || err != nil {
+		t.Fatalf("%v, %v", first, err)
+	}
+	_, _, err = begin("acme", "k", digest)
+	want(t, "while it is at work", err, tenant.ErrInProgress)
+	_, _, err = begin("acme", "k", other)
+	want(t, "another request", err, tenant.ErrKeyReused)
+	want(t, "abandon", f.Abandon(ctx, "acme", "k", digest), nil)
+	if _, first, err := begin("acme", "k", digest); !first || err != nil {
+		t.Errorf("after it was abandoned: %v, %v", first, err)
+	}
+	want(t, "finish", f.Finish(ctx, "acme", "k", digest, []byte(canary), time.Hour), nil)
+	want(t, "finish twice", f.Finish(ctx, "acme", "k", digest, []byte("x"), time.Hour), tenant.ErrNotFound)
+	if answer, first, err := begin("acme", "k", digest); answer != canary || first || err != nil {
+		t.Errorf("%q, %v, %v", answer, first, err)
+	}
+	_, _, err = begin("acme", "k", other)
+	want(t, "another request, later", err, tenant.ErrKeyReused)
+	if _, first, err := begin("zeta", "k", other); !first || err != nil {
+		t.Errorf("another tenant's key: %v, %v", first, err)
+	}
+	f.clock.at = f.clock.at.Add(time.Hour)
+	for _, id := range []string{"acme", "zeta"} { // expired: one as an answer, one as a process that died
+		if _, first, err := begin(id, "k", other); !first || err != nil {
+			t.Errorf("%s, an hour later: %v, %v", id, first, err)
+		}
+	}
+	_, _, err = begin("acme", "a\nb", digest)
+	want(t, "a key with a line break", err, tenant.ErrInvalid)
+	_, _, err = begin("acme", "", digest)
+	want(t, "an empty key", err, tenant.ErrInvalid)
+	_, _, err = begin("nobody", "k", digest)
+	want(t, "nobody", err, tenant.ErrNotFound)
+}
+
+// A store whose tables a newer program has extended is not touched.
+func TestNewerTables(t *testing.T) {
+	f := open(t)
+	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{{}, {SQLite: "CREATE TABLE tenant_more (a TEXT)"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tenant.Open(t.Context(), f.log, tenant.Options{})
+	want(t, "a newer store", err, eventlog.ErrSchemaTooNew)
+}
+
+// Transactions that are undone leave nothing.
+func TestCreateIsWholeOrNothing(t *testing.T) {
+	f := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Create(ctx, tenant.Tenant{ID: "late"}); err == nil {
+		t.Fatal("a tenant was made after the end")
+	}
+	f.another(t, "late")
+}
