@@ -38,6 +38,7 @@ var doors = map[string][]string{
 	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
 	"lukechampine.com/blake3":                             {"eventlog/chain"},
 	"modernc.org/sqlite":                                  {"eventlog/sqlitelog"},
+	"github.com/jackc/pgx/v5":                             {"eventlog/pglog"},
 	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
 	"github.com/goccy/go-yaml":                            {"runtime/yaml"},
 	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/tool/validate"},

@@ -1,0 +1,234 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// batch is what is written in one transaction: some events of some runs.
+type batch struct {
+	items   []item
+	runs    []*run // each once
+	at      map[*run]int
+	columns columns
+}
+
+// columns are the batch as the statement takes it: the first part has an element for
+// each run, the second one for each event.
+type columns struct {
+	no                                   []int32
+	id                                   []string
+	before, epoch, started, last         []int64
+	head                                 [][]byte
+	terminal                             []int16
+	turns, tools, input, output, elapsed []int64
+	cost                                 []float64
+
+	of      []int32
+	eventID []string
+	seq     []int64
+	prev    [][]byte
+	ts      []int64
+	kind    []int16
+	payload [][]byte
+}
+
+// runValues are the columns of the table run.
+const runValues = "run_id, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
+
+// insertSQL writes a batch. It moves the row of each run from where the batch expects
+// it to where the batch leaves it, and stores the events of those runs alone that could
+// be moved. The numbers of the others are its result.
+//
+// Two of these that meet at a run wait for each other at its row: the second one sees
+// what the first one has made of it. The lock on the run's epoch is a shared one, and
+// outlasts the statement: whoever gives the run to another writer waits for it, and
+// whoever appends to a run that is being given away waits for that and then finds
+// another epoch than its own.
+const insertSQL = `WITH given AS (
+	SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[],
+		$8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::bigint[])
+	AS g(no, run_id, before, epoch, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms)
+	WHERE (SELECT steps FROM table_set WHERE name = 'eventlog') = $22
+), held AS (
+	SELECT g.* FROM given AS g JOIN run_fence AS f USING (run_id)
+	WHERE f.epoch = g.epoch AND (g.before > 0 OR g.epoch > 0)
+	FOR SHARE OF f
+), fresh AS (
+	INSERT INTO run_fence (run_id, epoch) SELECT run_id, 0 FROM given WHERE before = 0 AND epoch = 0
+	ON CONFLICT (run_id) DO NOTHING
+	RETURNING run_id
+), first AS (
+	SELECT g.* FROM given AS g JOIN fresh USING (run_id) WHERE g.before = 0 AND g.epoch = 0
+	UNION ALL SELECT * FROM held WHERE before = 0
+), begun AS (
+	INSERT INTO run (` + runValues + `) SELECT ` + runValues + ` FROM first
+	ON CONFLICT (run_id) DO NOTHING
+	RETURNING run_id
+), moved AS (
+	UPDATE run SET (` + runValues + `) =
+		(g.run_id, g.started, g.last_seq, g.head, g.terminal, g.turns, g.tools, g.input_tokens, g.output_tokens, g.cost_usd, g.duration_ms)
+	FROM held AS g WHERE g.before > 0 AND run.run_id = g.run_id AND run.last_seq = g.before
+	RETURNING g.no
+), taken AS (
+	SELECT no FROM moved UNION ALL SELECT no FROM first JOIN begun USING (run_id)
+), stored AS (
+	INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
+	SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload
+	FROM unnest($15::int[], $16::text[], $17::bigint[], $18::bytea[], $19::bigint[], $20::smallint[], $21::bytea[])
+		AS e(no, run_id, seq, prev_hash, ts, kind, payload)
+	JOIN taken USING (no)
+)
+SELECT no FROM unnest($1::int[]) AS everyone(no) EXCEPT ALL SELECT no FROM taken`
+
+func (b *batch) reset() {
+	clear(b.items)
+	clear(b.runs)
+	clear(b.at)
+	c := &b.columns
+	clear(c.head)
+	clear(c.prev)
+	clear(c.payload)
+	*b = batch{items: b.items[:0], runs: b.runs[:0], at: b.at, columns: columns{
+		no: c.no[:0], id: c.id[:0], before: c.before[:0], epoch: c.epoch[:0], started: c.started[:0], last: c.last[:0],
+		head: c.head[:0], terminal: c.terminal[:0], turns: c.turns[:0], tools: c.tools[:0], input: c.input[:0],
+		output: c.output[:0], elapsed: c.elapsed[:0], cost: c.cost[:0],
+		of: c.of[:0], eventID: c.eventID[:0], seq: c.seq[:0], prev: c.prev[:0], ts: c.ts[:0], kind: c.kind[:0], payload: c.payload[:0],
+	}}
+}
+
+// add takes the next event of a run.
+func (b *batch) add(it item) {
+	i, known := b.at[it.run]
+	if !known {
+		i = b.addRun(it.run, it.event.Seq-1)
+	}
+	b.items = append(b.items, it)
+	b.columns.stand(i, it.after)
+	b.columns.addEvent(i, it.event)
+}
+
+func (b *batch) addRun(r *run, before uint64) int {
+	if b.at == nil {
+		b.at = make(map[*run]int)
+	}
+	i := len(b.runs)
+	b.at[r] = i
+	b.runs = append(b.runs, r)
+	b.columns.addRun(r.id, before, r.epoch)
+	return i
+}
+
+// addRun adds the row of a run that has to stand at event before.
+func (c *columns) addRun(id string, before, epoch uint64) {
+	c.no = append(c.no, int32(len(c.no)))
+	c.id = append(c.id, id)
+	c.before = append(c.before, int64(before))
+	c.epoch = append(c.epoch, int64(epoch))
+	c.started, c.last = append(c.started, 0), append(c.last, 0)
+	c.head, c.terminal = append(c.head, nil), append(c.terminal, 0)
+	c.turns, c.tools = append(c.turns, 0), append(c.tools, 0)
+	c.input, c.output = append(c.input, 0), append(c.output, 0)
+	c.elapsed, c.cost = append(c.elapsed, 0), append(c.cost, 0)
+}
+
+// stand says where row i is to stand.
+func (c *columns) stand(i int, s eventlog.RunSummary) {
+	c.started[i], c.last[i] = s.StartedAt.UnixNano(), int64(s.LastSeq)
+	c.head[i], c.terminal[i] = s.Head[:], int16(s.TerminalKind)
+	c.turns[i], c.tools[i] = int64(s.TurnCount), int64(s.ToolCallCount)
+	c.input[i], c.output[i] = s.InputTokens, s.OutputTokens
+	c.elapsed[i], c.cost[i] = s.DurationMs, s.CostUSD
+}
+
+// addEvent adds an event of the run in row i.
+func (c *columns) addEvent(i int, e event.Event) {
+	c.of = append(c.of, int32(i))
+	c.eventID = append(c.eventID, e.RunID)
+	c.seq = append(c.seq, int64(e.Seq))
+	prev := e.PrevHash
+	if len(prev) == 0 {
+		prev = nil // NULL
+	}
+	c.prev = append(c.prev, prev)
+	c.ts = append(c.ts, e.Timestamp)
+	c.kind = append(c.kind, int16(e.Kind))
+	c.payload = append(c.payload, e.Payload)
+}
+
+// queryer is a connection or a transaction.
+type queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// insert writes the columns and returns the rows of the runs that were refused.
+func (c *columns) insert(ctx context.Context, q queryer) (refused []int32, err error) {
+	rows, err := q.Query(ctx, insertSQL,
+		c.no, c.id, c.before, c.epoch, c.started, c.last, c.head, c.terminal, c.turns, c.tools, c.input, c.output, c.cost, c.elapsed,
+		c.of, c.eventID, c.seq, c.prev, c.ts, c.kind, c.payload, layoutVersion)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int32])
+}
+
+// split returns a batch for each run.
+func (b *batch) split() []*batch {
+	each := make([]*batch, len(b.runs))
+	for i := range each {
+		each[i] = &batch{}
+	}
+	for _, it := range b.items {
+		each[b.at[it.run]].add(it)
+	}
+	return each
+}
+
+// settle finds out why runs of a batch were refused. After an attempt whose outcome is
+// unknown, the reason may be that the events are there: since each event holds the hash
+// of the one before, the last one tells for all.
+func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, again bool) (conflicts, error) {
+	layout, err := findLayout(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if layout != layoutVersion {
+		return nil, fmt.Errorf("pglog: the tables have changed since the log was opened: %w", eventlog.CheckSchema(layout, layoutVersion))
+	}
+	lost := make(conflicts)
+	for _, i := range refused {
+		r := b.runs[i]
+		stored := false
+		if again {
+			if stored, err = isStored(ctx, conn, r.id, b.columns.last[i], b.columns.head[i]); err != nil {
+				return nil, err
+			}
+		}
+		if stored {
+			continue
+		}
+		epoch, err := findEpoch(ctx, conn, r.id)
+		if err != nil {
+			return nil, err
+		}
+		lost[r] = continued(r)
+		if epoch != r.epoch {
+			lost[r] = fenced(r.id, r.epoch, epoch)
+		}
+	}
+	return lost, nil
+}
+
+// isStored reports whether the database holds the event with that number and hash.
+func isStored(ctx context.Context, q queryer, runID string, seq int64, hash []byte) (bool, error) {
+	evs, err := page(ctx, q, runID, uint64(seq-1), 1)
+	if err != nil || len(evs) == 0 || evs[0].Seq != uint64(seq) {
+		return false, err
+	}
+	got := evs[0].Hash()
+	return string(got[:]) == string(hash), nil
+}

@@ -1,0 +1,55 @@
+package pglog
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// SQLSTATE codes, see appendix A of PostgreSQL's manual.
+const (
+	uniqueViolation       = "23505"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	readOnlyTransaction   = "25006"
+	tooManyConnections    = "53300"
+	lockNotAvailable      = "55P03"
+	insufficientPrivilege = "42501"
+	connectionClass       = "08"
+	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
+)
+
+// code returns what the server calls the error, or nothing when it did not come from
+// the server.
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// isConflict reports whether err says that a row with that key exists.
+func isConflict(err error) bool { return code(err) == uniqueViolation }
+
+// isRefusal reports whether the server has undone a transaction because of another one,
+// so that it may be tried again at once.
+func isRefusal(err error) bool {
+	c := code(err)
+	return c == serializationFailure || c == deadlockDetected
+}
+
+// isTransient reports whether the same statement may succeed on another connection: the
+// connection broke, or the server is not itself for the moment. A server that only
+// reads is one that has not been promoted yet.
+func isTransient(err error) bool {
+	switch c := code(err); {
+	case err == nil, errors.Is(err, eventlog.ErrSchemaTooNew), errors.Is(err, eventlog.ErrSchemaOutdated):
+		return false
+	case c == "", c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
+		return true
+	default:
+		return isRefusal(err) || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, interventionClass)
+	}
+}

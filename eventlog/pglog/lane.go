@@ -1,0 +1,331 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Bounds of one batch.
+const (
+	maxBatch      = 1024
+	maxBatchBytes = 4 << 20
+)
+
+// planTime is how long the server's plan for the statement that writes is kept. A plan
+// that was made for an empty table is a bad one for a table of a million runs.
+const planTime = 5 * time.Second
+
+// lane is a connection that writes, with its queue. There is no timer: while one batch
+// waits for the server, the next one gathers, so that a lone event is committed at once
+// and many runs share a commit.
+type lane struct {
+	log *Log
+
+	// Of the goroutine that writes.
+	conn    *pgx.Conn // nil while there is no connection
+	planned time.Time // when the plans were made
+
+	// Guarded by Log.mu.
+	queue   []item
+	bytes   int           // payload bytes in queue
+	room    chan struct{} // closed, and made anew, when the queue gets shorter
+	work    chan struct{} // capacity 1: there is something in queue, or the log ends
+	stopped chan struct{} // closed at the end
+}
+
+func newLane(l *Log) *lane {
+	return &lane{log: l, room: make(chan struct{}), work: make(chan struct{}, 1), stopped: make(chan struct{})}
+}
+
+// enqueue waits for room and hands the item to the goroutine that writes.
+func (n *lane) enqueue(ctx context.Context, it item) error {
+	for {
+		room, err := n.tryEnqueue(it)
+		if room == nil {
+			return err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return fmt.Errorf("pglog: %d events wait for the server: %w", maxQueued, context.Cause(ctx))
+		}
+	}
+}
+
+// tryEnqueue returns a channel to wait on when the queue is full.
+func (n *lane) tryEnqueue(it item) (room <-chan struct{}, err error) {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	r := it.run
+	if err := n.log.writable(); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.failed != nil:
+		return nil, r.failed
+	case !r.loaded.Load():
+		return nil, errMoved
+	case len(n.queue) >= maxQueued || n.bytes >= maxQueuedBytes:
+		return n.room, nil
+	}
+	n.queue = append(n.queue, it)
+	n.bytes += len(it.event.Payload)
+	r.queued = it.event.Seq
+	if r.durable == 0 {
+		r.durable = it.event.Seq - 1
+	}
+	r.ended = it.event.Kind.Terminal()
+	n.signal()
+	return nil, nil
+}
+
+// signal wakes the goroutine that writes.
+func (n *lane) signal() {
+	select {
+	case n.work <- struct{}{}:
+	default:
+	}
+}
+
+// clear empties the queue of a log that has stopped. The caller holds Log.mu.
+func (n *lane) clear() {
+	clear(n.queue)
+	n.queue, n.bytes = n.queue[:0], 0
+	n.widen()
+	n.signal()
+}
+
+// widen tells who waits for room. The caller holds Log.mu.
+func (n *lane) widen() {
+	close(n.room)
+	n.room = make(chan struct{})
+}
+
+// write is the goroutine. It ends with the log, or with the first batch that cannot be
+// written.
+func (n *lane) write() {
+	defer close(n.stopped)
+	defer n.disconnect()
+	var b batch
+	for n.take(&b) {
+		lost, err := n.store(&b)
+		if err != nil {
+			n.log.stop(err)
+			return
+		}
+		n.log.acknowledge(&b, lost)
+	}
+}
+
+// take waits for work and fills the batch with the front of the queue. It reports false
+// when the log has stopped, or is closing and the queue is empty.
+func (n *lane) take(b *batch) bool {
+	for {
+		more, ends := n.fill(b)
+		switch {
+		case len(b.runs) > 0:
+			return true
+		case more:
+		case ends:
+			return false
+		default:
+			<-n.work
+		}
+	}
+}
+
+// fill moves the front of the queue into the batch. Events of runs that have failed are
+// dropped. It reports whether there is more, and whether nothing more will come.
+func (n *lane) fill(b *batch) (more, ends bool) {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	b.reset()
+	taken, size := 0, 0
+	for taken < len(n.queue) && taken < maxBatch && (taken == 0 || size < maxBatchBytes) {
+		it := n.queue[taken]
+		size += len(it.event.Payload)
+		taken++
+		if it.run.failed == nil {
+			b.add(it)
+		}
+	}
+	rest := copy(n.queue, n.queue[taken:])
+	clear(n.queue[rest:])
+	n.queue = n.queue[:rest]
+	n.bytes -= size
+	n.widen()
+	return rest > 0, n.log.closing || n.log.failed != nil
+}
+
+// conflicts has the error of each run that could not be continued.
+type conflicts map[*run]error
+
+// store writes the batch, and tries again when the connection breaks. An attempt whose
+// outcome is not known needs no answer: to write the batch again changes nothing if it
+// is there already (see settle), whether the server has committed it, has lost it, or is
+// still at work on it.
+//
+// An error is final: the server refuses the batch, or could not be reached for as long
+// as Options.Patience. What the database holds of the batch is then unknown.
+func (n *lane) store(b *batch) (conflicts, error) {
+	var since time.Time
+	for again := 0; ; again++ {
+		lost, err := n.attempt(b, again > 0)
+		if err == nil || !isTransient(err) {
+			return lost, err
+		}
+		if !isRefusal(err) {
+			n.disconnect()
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) >= n.log.opts.patience() {
+			return nil, fmt.Errorf("pglog: tried %d times: %w", again+1, err)
+		}
+		time.Sleep(pause(again))
+	}
+}
+
+// pause is how long to wait before attempt number n+2, so that a server that starts
+// again is not overrun.
+func pause(n int) time.Duration { return min(time.Second, time.Millisecond<<min(n, 10)) }
+
+// attempt writes the batch once.
+func (n *lane) attempt(b *batch, again bool) (conflicts, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
+	defer cancel()
+	if err := n.prepare(ctx); err != nil {
+		return nil, err
+	}
+	refused, err := b.columns.insert(ctx, n.conn)
+	switch {
+	case isConflict(err) && len(b.runs) > 1:
+		return n.attemptEach(b, again)
+	case isConflict(err):
+		return conflicts{b.runs[0]: continued(b.runs[0])}, nil
+	case err != nil:
+		return nil, fmt.Errorf("pglog: store %d events: %w", len(b.items), err)
+	case len(refused) == 0:
+		return nil, nil
+	}
+	return settle(ctx, n.conn, b, refused, again)
+}
+
+// attemptEach writes the runs of the batch one by one. It is for a batch of which a
+// program that does not keep the table run has written an event before.
+func (n *lane) attemptEach(b *batch, again bool) (conflicts, error) {
+	lost := make(conflicts)
+	for _, one := range b.split() {
+		bad, err := n.attempt(one, again)
+		if err != nil {
+			return nil, err
+		}
+		for r, err := range bad {
+			lost[r] = err
+		}
+	}
+	return lost, nil
+}
+
+// prepare sees to a connection with plans that are not too old.
+func (n *lane) prepare(ctx context.Context) (err error) {
+	if n.conn != nil && time.Since(n.planned) < planTime {
+		return nil
+	}
+	first := "DISCARD PLANS"
+	if n.conn == nil {
+		if n.conn, err = n.log.connect(ctx, writing); err != nil {
+			return err
+		}
+		first = fmt.Sprintf(durably, false)
+	}
+	n.planned = time.Now()
+	if _, err := n.conn.Exec(ctx, first); err != nil {
+		n.disconnect()
+		return fmt.Errorf("pglog: %w", err)
+	}
+	return nil
+}
+
+func (n *lane) disconnect() {
+	if n.conn != nil {
+		hangUp(n.conn)
+		n.conn = nil
+	}
+}
+
+// writing are the settings of the connections that write. The server gives up a
+// statement when we have, and does not compile or scan what is written in small pieces.
+var writing = map[string]string{
+	"default_transaction_isolation": "read committed",
+	"statement_timeout":             fmt.Sprint(attemptTime.Milliseconds()),
+	"jit":                           "off",
+	"enable_seqscan":                "off",
+}
+
+// durably makes the connection wait for the disk, should the operator have set that
+// commits do not. The stricter settings, which wait for standby servers, stay.
+const durably = "SELECT set_config('synchronous_commit', 'on', %v) WHERE current_setting('synchronous_commit') = 'off'"
+
+// connect makes a connection outside of the pool, in the pool's way.
+func (l *Log) connect(ctx context.Context, settings map[string]string) (*pgx.Conn, error) {
+	config := l.pool.Config()
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	for name, value := range settings {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: %w", err)
+	}
+	if config.AfterConnect != nil {
+		err = config.AfterConnect(ctx, conn)
+	}
+	if err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// hangUp closes a connection without waiting for a server that may be gone.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn.Close(ctx)
+}
+
+// acknowledge answers the barriers of a batch that is durable, and wakes who follows
+// its runs. The runs in lost are given up.
+func (l *Log) acknowledge(b *batch, lost conflicts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, r := range b.runs {
+		if err := lost[r]; err != nil {
+			r.giveUp(err)
+			continue
+		}
+		r.durable = uint64(b.columns.last[i])
+		r.answer(r.durable, nil)
+		l.hub.Wake(r.id)
+		l.notifier.tell(r.id)
+		if r.ended {
+			l.forget(r)
+		}
+	}
+}
+
+// continued is the error of a run that somebody else has continued.
+func continued(r *run) error {
+	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, r.id)
+}

@@ -1,0 +1,159 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// newestFirst is the order of listings.
+const newestFirst = " ORDER BY started DESC, run_id DESC"
+
+// findCursor returns where a run stands, at zero if there is none, and its epoch.
+func findCursor(ctx context.Context, q rowQuerier, runID string) (epoch uint64, c eventlog.Cursor, err error) {
+	if epoch, err = findEpoch(ctx, q, runID); err != nil {
+		return 0, c, err
+	}
+	s, err := scanRun(q.QueryRow(ctx, "SELECT "+runValues+" FROM run WHERE run_id = $1", runID))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return epoch, c, nil
+	case err != nil:
+		return 0, c, fmt.Errorf("pglog: look up run %q: %w", runID, err)
+	}
+	return epoch, eventlog.NewCursor(s), nil
+}
+
+// scanRun builds a summary from a row of runValues.
+func scanRun(row pgx.Row) (s eventlog.RunSummary, err error) {
+	var started, last int64
+	var head []byte
+	var terminal int16
+	err = row.Scan(&s.RunID, &started, &last, &head, &terminal, &s.TurnCount, &s.ToolCallCount,
+		&s.InputTokens, &s.OutputTokens, &s.CostUSD, &s.DurationMs)
+	if err != nil {
+		return s, err
+	}
+	if len(head) != len(chain.Hash{}) || last < 1 || terminal < 0 || terminal > 255 {
+		return s, fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, s.RunID)
+	}
+	s.StartedAt, s.LastSeq = time.Unix(0, started).UTC(), uint64(last)
+	s.Head, s.TerminalKind = chain.Hash(head), event.Kind(terminal)
+	return s, nil
+}
+
+// Run implements [eventlog.RunFinder].
+func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err error) {
+	if err := l.settled(ctx, runID); err != nil {
+		return s, err
+	}
+	if err := l.readable(); err != nil {
+		return s, err
+	}
+	var c eventlog.Cursor
+	if isText(runID) {
+		_, c, err = findCursor(ctx, l.pool, runID)
+	}
+	if err == nil && c.Run().LastSeq == 0 {
+		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return c.Run(), err
+}
+
+// ListRuns implements [eventlog.RunLister].
+func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
+	if err := l.readable(); err != nil {
+		return nil, err
+	}
+	return l.list(ctx, newestFirst)
+}
+
+func (l *Log) list(ctx context.Context, which string, args ...any) (runs []eventlog.RunSummary, err error) {
+	rows, err := l.pool.Query(ctx, "SELECT "+runValues+" FROM run"+which, args...)
+	if err == nil {
+		runs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.RunSummary, error) { return scanRun(row) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pglog: list runs: %w", err)
+	}
+	return runs, nil
+}
+
+// ListRunsPage implements [eventlog.RunPageLister].
+func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page eventlog.RunPage, err error) {
+	if err := o.Valid(); err != nil {
+		return page, err
+	}
+	if err := l.readable(); err != nil {
+		return page, err
+	}
+	o = o.Normal()
+	page = eventlog.RunPage{Limit: o.Limit, Offset: o.Offset}
+	if !isText(o.Query) || !isText(o.Namespace) {
+		return page, nil
+	}
+	c := pageConditions(o)
+	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM run"+c.where(), c.args...).Scan(&page.TotalMatching); err != nil {
+		return page, fmt.Errorf("pglog: count runs: %w", err)
+	}
+	page.Runs, err = l.list(ctx, c.where()+newestFirst+" LIMIT "+c.arg(o.Limit)+" OFFSET "+c.arg(o.Offset), c.args...)
+	return page, err
+}
+
+// conditions are SQL that selects rows of the table run, with its arguments. The texts
+// are few, so each stays prepared.
+type conditions struct {
+	all  []string
+	args []any
+}
+
+// arg adds an argument and returns its placeholder.
+func (c *conditions) arg(v any) string {
+	c.args = append(c.args, v)
+	return fmt.Sprintf("$%d", len(c.args))
+}
+
+func (c *conditions) add(cond string) { c.all = append(c.all, cond) }
+
+func (c *conditions) where() string {
+	if len(c.all) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.all, " AND ")
+}
+
+// namespace selects the runs of a namespace. The first condition, on what stands before
+// the first slash, is what the index run_by_namespace is for.
+func (c *conditions) namespace(ns string) {
+	if ns == "" {
+		return
+	}
+	first, _, _ := strings.Cut(ns, "/")
+	c.add("split_part(run_id, '/', 1) = " + c.arg(first))
+	c.add("starts_with(run_id, " + c.arg(ns+"/") + ")")
+}
+
+func pageConditions(o eventlog.RunPageOptions) *conditions {
+	c := &conditions{}
+	c.namespace(o.Namespace)
+	if kind, ok := eventlog.StatusKind(o.Status); ok {
+		c.add("terminal = " + c.arg(int16(kind)))
+	}
+	if o.Query != "" {
+		c.add("strpos(lower(run_id), " + c.arg(eventlog.LowerASCII(o.Query)) + ") > 0")
+	}
+	if !o.StartedAfter.IsZero() {
+		c.add("started > " + c.arg(o.StartedAfter.UnixNano()))
+	}
+	if o.RequireToolCalls {
+		c.add("tools > 0")
+	}
+	return c
+}

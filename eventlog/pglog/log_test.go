@@ -1,0 +1,58 @@
+package pglog
+
+import (
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/pglog/pgtest"
+)
+
+// openAt opens the log in a database until the test ends.
+func openAt(t testing.TB, dsn string, o Options) *Log {
+	t.Helper()
+	l, err := Open(t.Context(), dsn, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// open opens a log in a new database.
+func open(t testing.TB) (l *Log, dsn string) {
+	t.Helper()
+	dsn = pgtest.Database(t)
+	return openAt(t, dsn, Options{AutoMigrate: true}), dsn
+}
+
+// storeAll appends events, which may belong to several runs, and waits.
+func storeAll(t testing.TB, l eventlog.EventLog, evs ...event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		if err := l.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range evs {
+		if err := l.Sync(t.Context(), e.RunID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSuite(t *testing.T) {
+	logtest.Run(t, func(t testing.TB) eventlog.EventLog {
+		l, _ := open(t)
+		return l
+	})
+}
+
+// TestPair has two logs in one database, as two hosts have.
+func TestPair(t *testing.T) {
+	logtest.RunPair(t, func(t testing.TB) (a, b eventlog.EventLog) {
+		first, dsn := open(t)
+		return first, openAt(t, dsn, Options{})
+	})
+}

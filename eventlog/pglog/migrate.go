@@ -1,0 +1,130 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// SchemaVersions implements [eventlog.SchemaKeeper]. Layout 0 is a database without our
+// tables, or with those of the seed runtime alone.
+func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
+	if have, err = findLayout(ctx, l.pool); err != nil {
+		return 0, 0, err
+	}
+	l.layout.Store(int64(have))
+	return have, layoutVersion, nil
+}
+
+// MigrateSchema implements [eventlog.SchemaKeeper]. All of it is one transaction, and a
+// second program that migrates at the same time waits and finds it done. The role has to
+// be one that may create tables; see [InstallSchema] for another way.
+func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
+	have, want, err := l.SchemaVersions(ctx)
+	report = eventlog.MigrationReport{From: have, To: want, DryRun: dryRun}
+	if err != nil || have == want {
+		return report, err
+	}
+	if have > want {
+		return report, eventlog.CheckSchema(have, want)
+	}
+	if l.opts.ReadOnly && !dryRun {
+		return report, eventlog.ErrReadOnly
+	}
+	err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+	if err != nil {
+		return report, fmt.Errorf("pglog: migrate: %w", err)
+	}
+	if !dryRun {
+		l.layout.Store(layoutVersion)
+	}
+	return report, nil
+}
+
+// migrationLock is the key of the lock that programs hold while they change tables
+// ("STLH").
+const migrationLock = 0x53544C48
+
+// lockTables waits until nobody else changes tables.
+func lockTables(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock)
+	return err
+}
+
+func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) error {
+	if !report.DryRun {
+		if err := lockTables(ctx, tx); err != nil {
+			return err
+		}
+	}
+	have, err := findLayout(ctx, tx)
+	if err != nil || have == layoutVersion {
+		return err // another process was faster
+	}
+	var seed bool
+	if err := tx.QueryRow(ctx, "SELECT to_regclass('eventlog_events') IS NOT NULL").Scan(&seed); err != nil {
+		return err
+	}
+	create := eventsTable + migrationsTable + ownTables
+	report.Steps = []string{"create the tables"}
+	if seed {
+		create = ownTables
+		report.Steps = []string{"add the table run, computed from the events", "add the tables module and table_set"}
+		const extent = "SELECT count(DISTINCT run_id), count(*) FROM eventlog_events"
+		if err := tx.QueryRow(ctx, extent).Scan(&report.Runs, &report.Events); err != nil {
+			return err
+		}
+	}
+	if report.DryRun {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, create); err != nil {
+		return err
+	}
+	if seed {
+		return fillRuns(ctx, tx)
+	}
+	return nil
+}
+
+// fillRuns computes the table run from the events, whatever state they are in: to judge
+// them is the business of a check. It holds a run at a time.
+func fillRuns(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "LOCK TABLE eventlog_events IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		return err
+	}
+	next := ""
+	for {
+		err := tx.QueryRow(ctx, "SELECT coalesce(min(run_id), '') FROM eventlog_events WHERE run_id > $1", next).Scan(&next)
+		if err != nil || next == "" {
+			return err
+		}
+		if err := fillRun(ctx, tx, next); err != nil {
+			return err
+		}
+	}
+}
+
+func fillRun(ctx context.Context, tx pgx.Tx, runID string) error {
+	var at eventlog.Cursor
+	for last := uint64(0); ; {
+		evs, err := page(ctx, tx, runID, last, pageEvents)
+		if err != nil {
+			return err
+		}
+		if len(evs) == 0 {
+			break
+		}
+		for _, e := range evs {
+			at.Skip(e)
+		}
+		last = evs[len(evs)-1].Seq
+	}
+	var c columns
+	c.addRun(runID, 0, 0)
+	c.stand(0, at.Run())
+	_, err := c.insert(ctx, tx)
+	return err
+}

@@ -1,0 +1,52 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+)
+
+// PutModule implements [eventlog.ModuleStore].
+func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
+	if len(wasm) > eventlog.MaxModuleBytes {
+		return chain.Hash{}, fmt.Errorf("pglog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
+	}
+	if err := l.checkWritable(); err != nil {
+		return chain.Hash{}, err
+	}
+	digest := chain.Sum(wasm)
+	var known bool // most runs would otherwise write it again
+	err := l.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM module WHERE digest = $1)", digest[:]).Scan(&known)
+	if err == nil && !known {
+		err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO module (digest, wasm) VALUES ($1, $2) ON CONFLICT DO NOTHING", digest[:], wasm)
+			return err
+		})
+	}
+	if err != nil {
+		return chain.Hash{}, fmt.Errorf("pglog: store module %v: %w", digest, err)
+	}
+	return digest, nil
+}
+
+// Module implements [eventlog.ModuleStore].
+func (l *Log) Module(ctx context.Context, digest chain.Hash) (wasm []byte, err error) {
+	if err := l.readable(); err != nil {
+		return nil, err
+	}
+	const query = "SELECT CASE WHEN octet_length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
+	err = l.pool.QueryRow(ctx, query, eventlog.MaxModuleBytes, digest[:]).Scan(&wasm)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
+	case err != nil:
+		return nil, fmt.Errorf("pglog: read module %v: %w", digest, err)
+	case chain.Sum(wasm) != digest:
+		return nil, fmt.Errorf("%w: the module stored as %v has digest %v", eventlog.ErrLogCorrupt, digest, chain.Sum(wasm))
+	}
+	return wasm, nil
+}

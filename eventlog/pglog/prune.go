@@ -1,0 +1,86 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// PruneRuns implements [eventlog.RunPruner]. However many runs match, they are named by
+// a condition and not one by one, and removed in one transaction.
+func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report eventlog.PruneReport, err error) {
+	report.DryRun = o.DryRun
+	if err := o.Valid(); err != nil {
+		return report, err
+	}
+	check := l.checkWritable
+	if o.DryRun {
+		check = l.readable
+	}
+	if err := check(); err != nil {
+		return report, err
+	}
+	if !isText(o.Namespace) {
+		return report, nil
+	}
+	doomed, args := l.doomed(o)
+	count := func(q rowQuerier, sql string) error {
+		err := q.QueryRow(ctx, sql, args...).Scan(&report.Runs, &report.Events)
+		if err != nil {
+			return fmt.Errorf("pglog: prune: %w", err)
+		}
+		return nil
+	}
+	if o.DryRun {
+		return report, count(l.pool, doomed+" SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM doomed")
+	}
+	err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return count(tx, doomed+removeSQL) })
+	if err != nil {
+		return eventlog.PruneReport{}, err
+	}
+	return report, nil
+}
+
+// removeSQL removes the runs in doomed, and counts those that it has removed itself.
+const removeSQL = `, events AS (
+	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
+), fences AS (
+	DELETE FROM run_fence USING doomed WHERE run_fence.run_id = doomed.run_id
+), gone AS (
+	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq
+)
+SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM gone`
+
+// doomed selects what is to go. Runs that this log is at work on are left alone.
+func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
+	c := &conditions{}
+	c.namespace(o.Namespace)
+	if !o.Before.IsZero() {
+		c.add("started < " + c.arg(o.Before.UnixNano()))
+	}
+	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
+		c.add("terminal = " + c.arg(int16(kind)))
+	}
+	if !o.IncludeInProgress {
+		c.add("terminal <> 0")
+	}
+	c.add("run_id <> ALL (" + c.arg(l.atWork()) + "::text[])")
+	with = "WITH doomed AS (SELECT run_id, last_seq FROM run" + c.where() + " ORDER BY started, run_id"
+	if o.Limit > 0 {
+		with += " LIMIT " + c.arg(o.Limit)
+	}
+	return with + ")", c.args
+}
+
+// atWork returns the runs that this log has appended to and that have no end.
+func (l *Log) atWork() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := []string{}
+	for id := range l.runs {
+		ids = append(ids, id)
+	}
+	return ids
+}

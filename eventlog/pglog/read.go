@@ -1,0 +1,149 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+const (
+	// pageEvents is how many events are read at a time.
+	pageEvents = 512
+	// maxPageBytes bounds the payloads of a page, but for its last event.
+	maxPageBytes = 4 << 20
+)
+
+// Read implements [eventlog.EventLog].
+func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	var all []event.Event
+	for e, err := range l.Events(ctx, runID, 0) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// Events implements [eventlog.EventSource]. No connection is held while the caller
+// works, so a caller may take its time.
+func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		if err := l.settled(ctx, runID); err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		for at := after; ; {
+			evs, err := l.page(ctx, runID, at, pageEvents)
+			if err == nil && len(evs) == 0 && at == 0 {
+				err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+			}
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			if len(evs) == 0 {
+				return
+			}
+			for _, e := range evs {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			at = evs[len(evs)-1].Seq
+		}
+	}
+}
+
+// settled waits until what this process has appended to the run can be read. A log
+// that has stopped still shows what is durable.
+func (l *Log) settled(ctx context.Context, runID string) error {
+	done, err := l.barrier(runID, now)
+	if errors.Is(err, eventlog.ErrLogClosed) {
+		return err
+	}
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Stream implements [eventlog.EventLog]. Events of another process are announced by the
+// server, and looked for where it cannot.
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	l.listener.start()
+	return l.hub.Stream(ctx, runID, l.page)
+}
+
+func (l *Log) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	if err := l.readable(); err != nil {
+		return nil, err
+	}
+	return page(ctx, l.pool, runID, after, n)
+}
+
+// pageSQL reads events until their payloads fill a page. A payload beyond the limit is
+// not read.
+const pageSQL = `SELECT seq, prev_hash, ts, kind, CASE WHEN octet_length(payload) <= $4 THEN payload END
+FROM (
+	SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
+	FROM (
+		SELECT seq, prev_hash, ts, kind, payload FROM eventlog_events
+		WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+	) AS next
+) AS sized
+WHERE before < $5 ORDER BY seq`
+
+// page reads at most n events of a run with numbers above after, fewer when they are
+// large.
+func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]event.Event, error) {
+	if !isText(runID) {
+		return nil, nil
+	}
+	rows, err := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, maxPageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
+	}
+	var evs []event.Event
+	var seq, ts int64
+	var prev, payload []byte
+	var kind int16
+	_, err = pgx.ForEachRow(rows, []any{&seq, &prev, &ts, &kind, &payload}, func() error {
+		e := event.Event{RunID: runID, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
+		if err := checkRow(e, kind); err != nil {
+			return err
+		}
+		evs = append(evs, e)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
+	}
+	return evs, nil
+}
+
+// checkRow refuses a row that is no event.
+func checkRow(e event.Event, kind int16) error {
+	reason := ""
+	switch {
+	case int64(e.Seq) < 1:
+		reason = "its number is less than 1"
+	case kind < 0 || kind > 255:
+		reason = fmt.Sprintf("its kind is %d", kind)
+	case e.Payload == nil:
+		reason = fmt.Sprintf("its payload has more than %d bytes", eventlog.MaxPayloadBytes)
+	default:
+		return nil
+	}
+	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Invariant: "storage", Reason: reason}
+}

@@ -1,0 +1,135 @@
+package pglog
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+const (
+	// layoutVersion is the layout that this program writes. The database keeps it as
+	// the step of the set of tables called [layoutSet].
+	layoutVersion = 1
+	layoutSet     = "eventlog"
+)
+
+// The tables. Those named eventlog_ are the seed runtime's. All columns of an event
+// are fields of its envelope, which is rebuilt from them and hashed.
+//
+// Run ids are compared byte by byte (COLLATE "C"): an index over them outlives a new
+// version of the operating system's collations. Payloads of up to a page lie in
+// their row as they are; the server's compression would cost more than all the rest
+// of an append, and nothing at all is gained by it where payloads are encrypted.
+//
+// Every append changes the row of its run, and its column last_seq decides between two
+// writers. fillfactor leaves room for these changes on the same page, which no index
+// then has to know of. The epoch has a table of its own, whose rows appends lock and
+// leave as they are: a serialisable transaction cannot change a row that has changed
+// since it began, and would never get to fence a run that is written all the time.
+const (
+	eventsTable = `CREATE TABLE eventlog_events (
+	run_id    TEXT COLLATE "C" NOT NULL,
+	seq       BIGINT NOT NULL,
+	prev_hash BYTEA,
+	ts        BIGINT NOT NULL,
+	kind      SMALLINT NOT NULL,
+	payload   BYTEA NOT NULL,
+	PRIMARY KEY (run_id, seq)
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE eventlog_events ALTER COLUMN payload SET STORAGE EXTERNAL;
+`
+	migrationsTable = `CREATE TABLE eventlog_schema_migrations (
+	version    BIGINT PRIMARY KEY,
+	applied_at BIGINT NOT NULL
+);
+INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0);
+`
+	ownTables = `CREATE TABLE run (
+	run_id        TEXT COLLATE "C" PRIMARY KEY,
+	started       BIGINT NOT NULL,
+	last_seq      BIGINT NOT NULL,
+	head          BYTEA NOT NULL,
+	terminal      SMALLINT NOT NULL,
+	turns         BIGINT NOT NULL,
+	tools         BIGINT NOT NULL,
+	input_tokens  BIGINT NOT NULL,
+	output_tokens BIGINT NOT NULL,
+	cost_usd      DOUBLE PRECISION NOT NULL,
+	duration_ms   BIGINT NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX run_by_start ON run (started, run_id);
+CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
+CREATE TABLE run_fence (
+	run_id TEXT COLLATE "C" PRIMARY KEY,
+	epoch  BIGINT NOT NULL
+);
+CREATE TABLE module (
+	digest BYTEA PRIMARY KEY,
+	wasm   BYTEA NOT NULL
+);
+ALTER TABLE module ALTER COLUMN wasm SET STORAGE EXTERNAL;
+CREATE TABLE table_set (
+	name  TEXT COLLATE "C" PRIMARY KEY,
+	steps BIGINT NOT NULL
+);
+INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
+`
+)
+
+// InstallSchema returns the SQL with which an operator prepares an empty database by
+// hand, for hosts whose role may create nothing: the log's tables, then those of the
+// given sets. It is one transaction.
+func InstallSchema(sets ...eventlog.TableSet) string {
+	var b strings.Builder
+	b.WriteString("BEGIN;\n" + eventsTable + migrationsTable + ownTables)
+	for _, set := range sets {
+		for _, step := range set.Steps {
+			b.WriteString(strings.TrimSpace(step.Postgres) + ";\n")
+		}
+		fmt.Fprintf(&b, "INSERT INTO table_set (name, steps) VALUES (%s, %d);\n", quote(set.Name, `'`), len(set.Steps))
+	}
+	b.WriteString("COMMIT;\n")
+	return b.String()
+}
+
+// Roles are the names of database roles, by what they may do. A role without a name
+// is left out.
+type Roles struct {
+	// Writer is the role of a host: it appends events and reads. It can neither change
+	// nor remove an event. On the tables of the host itself it may do everything.
+	Writer string
+	// Retention is the role of a program that prunes: it reads and removes.
+	Retention string
+	// Reader is the role of an inspector, which reads.
+	Reader string
+}
+
+// Grants returns the SQL that gives each role what it needs, and no more, for the
+// owner of the tables to run. HostTables are the tables that [eventlog.TableSet]s
+// have created.
+func Grants(r Roles, hostTables ...string) string {
+	var b strings.Builder
+	grant := func(role, rights string, tables ...string) {
+		if role == "" || len(tables) == 0 {
+			return
+		}
+		for i, table := range tables {
+			tables[i] = quote(table, `"`)
+		}
+		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(tables, ", "), quote(role, `"`))
+	}
+	for _, role := range []string{r.Writer, r.Retention, r.Reader} {
+		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "run_fence", "module", "table_set")
+	}
+	grant(r.Writer, "INSERT", "eventlog_events", "run", "run_fence", "module")
+	grant(r.Writer, "UPDATE", "run", "run_fence")
+	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{}, hostTables...)...)
+	grant(r.Retention, "DELETE", "eventlog_events", "run", "run_fence")
+	return b.String()
+}
+
+// quote makes a text an SQL name or string.
+func quote(text, mark string) string {
+	return mark + strings.ReplaceAll(text, mark, mark+mark) + mark
+}

@@ -1,0 +1,187 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// maxAttempts bounds how often a transaction is tried that the server undoes because of
+// another one.
+const maxAttempts = 20
+
+// idleTime is how long a transaction may do nothing before the server ends it. It frees
+// what a host that was cut off from the network has locked.
+const idleTime = 30 * time.Second
+
+// Transact implements [eventlog.Transactor]. The server runs it at the isolation level
+// SERIALIZABLE and undoes it when it cannot be put in a row with others; then it is run
+// again, up to twenty times, after a random pause. Events that Append takes are written
+// at its end.
+//
+// When the connection breaks in COMMIT, the server is asked what has become of the
+// transaction, for as long as [Options].Patience; if it cannot tell, the log stops.
+func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
+	if err := l.checkWritable(); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		t := &Tx{log: l}
+		err := l.inTx(ctx, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		if err == nil {
+			t.committed()
+			return nil
+		}
+		if attempt == maxAttempts || !isRefusal(err) && !errors.Is(err, errUndone) && !t.wasBehind(ctx) {
+			return err
+		}
+		wait(ctx, rand.N(pause(attempt)))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// errUndone means that the connection broke in COMMIT, and nothing was committed.
+var errUndone = errors.New("pglog: the connection broke, and the transaction was undone")
+
+// inTx runs fn in a transaction, and commits it so that it is durable.
+func (l *Log) inTx(ctx context.Context, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
+	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL %s READ WRITE; "+durably+"; SET LOCAL idle_in_transaction_session_timeout = %d",
+		level, true, idleTime.Milliseconds())
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return fmt.Errorf("pglog: begin: %w", err)
+	}
+	defer undo(ctx, tx)
+	var id int64
+	if err := tx.QueryRow(ctx, "SELECT txid_current()").Scan(&id); err != nil {
+		return fmt.Errorf("pglog: begin: %w", err)
+	}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return l.commit(ctx, tx, id)
+}
+
+// undo rolls back what was not committed.
+func undo(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	tx.Rollback(ctx)
+}
+
+// commit commits. From here on the caller's context makes no difference.
+func (l *Log) commit(ctx context.Context, tx pgx.Tx, id int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
+	defer cancel()
+	err := tx.Commit(ctx)
+	e, fromServer := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxCommitRollback), fromServer && e.SeverityUnlocalized == "ERROR":
+		return fmt.Errorf("pglog: commit: %w", err)
+	}
+	return l.findOut(id, err)
+}
+
+// findOut asks what has become of a transaction whose COMMIT was not answered.
+func (l *Log) findOut(id int64, cause error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), max(l.opts.patience(), time.Second))
+	defer cancel()
+	for n := 0; ctx.Err() == nil; n++ {
+		var status *string
+		err := l.pool.QueryRow(ctx, "SELECT txid_status($1)", id).Scan(&status)
+		if err == nil && status != nil {
+			switch *status {
+			case "committed":
+				return nil
+			case "aborted":
+				return fmt.Errorf("%w: %w", errUndone, cause)
+			}
+		}
+		wait(ctx, pause(n))
+	}
+	l.stop(fmt.Errorf("pglog: whether a transaction was committed is unknown: %w", cause))
+	return l.checkWritable()
+}
+
+// View implements [eventlog.Transactor].
+func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
+	if err := l.readable(); err != nil {
+		return err
+	}
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("pglog: begin: %w", err)
+	}
+	defer undo(ctx, tx)
+	return fn(&view{ctx: ctx, tx: tx})
+}
+
+// setName is what a set of tables may be called.
+var setName = regexp.MustCompile(`^[a-z_]+$`)
+
+// CreateTables implements [eventlog.Transactor]. The role needs to be one that may
+// create tables only if steps are missing; see [InstallSchema]. A log that is read-only
+// has the tables or is [eventlog.ErrReadOnly].
+func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
+	if !setName.MatchString(set.Name) || set.Name == layoutSet {
+		return fmt.Errorf("pglog: a set of tables is called %q: want letters a to z and underscores, and not %s", set.Name, layoutSet)
+	}
+	if err := l.readable(); err != nil {
+		return err
+	}
+	if taken, err := stepsTaken(ctx, l.pool, set); err != nil || taken == len(set.Steps) {
+		return err
+	}
+	if err := l.checkWritable(); err != nil {
+		return err
+	}
+	err := l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
+	if code(err) == insufficientPrivilege {
+		err = fmt.Errorf("%w; hint: let the owner of the tables run what pglog.InstallSchema returns", err)
+	}
+	return err
+}
+
+// stepsTaken returns how many steps of the set the database has.
+func stepsTaken(ctx context.Context, q rowQuerier, set eventlog.TableSet) (n int, err error) {
+	err = q.QueryRow(ctx, "SELECT coalesce(max(steps), 0) FROM table_set WHERE name = $1", set.Name).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("pglog: tables %q: %w", set.Name, err)
+	}
+	if n > len(set.Steps) {
+		return 0, fmt.Errorf("%w: the tables %q are at step %d, this program knows %d", eventlog.ErrSchemaTooNew, set.Name, n, len(set.Steps))
+	}
+	return n, nil
+}
+
+// createTables takes the steps that are missing.
+func createTables(ctx context.Context, tx pgx.Tx, set eventlog.TableSet) error {
+	if err := lockTables(ctx, tx); err != nil {
+		return err
+	}
+	taken, err := stepsTaken(ctx, tx, set)
+	if err != nil {
+		return err
+	}
+	for i, step := range set.Steps[taken:] {
+		if _, err := tx.Exec(ctx, step.Postgres); err != nil {
+			return fmt.Errorf("pglog: tables %q, step %d: %w", set.Name, taken+i+1, err)
+		}
+	}
+	const record = "INSERT INTO table_set (name, steps) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET steps = excluded.steps"
+	if _, err := tx.Exec(ctx, record, set.Name, len(set.Steps)); err != nil {
+		return fmt.Errorf("pglog: tables %q: %w", set.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// view implements [eventlog.Querier] in a transaction.
+type view struct {
+	ctx     context.Context
+	tx      pgx.Tx
+	reading bool  // a query calls its function at this time
+	failed  error // a statement has failed, and the transaction with it
+}
+
+// Query implements [eventlog.Querier].
+func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error {
+	if err := v.ready(sql, args); err != nil {
+		return err
+	}
+	rows, err := v.tx.Query(v.ctx, sql, args...)
+	if err != nil {
+		return v.fail(sql, err)
+	}
+	v.reading = true
+	defer func() { v.reading = false }()
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(resultRow{rows}); err != nil {
+			return err // the caller's, which fails nothing
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return v.fail(sql, err)
+	}
+	return nil
+}
+
+// ready checks that a statement can be run, with arguments that every database takes.
+func (v *view) ready(sql string, args []any) error {
+	if v.failed != nil {
+		return v.failed
+	}
+	if v.reading {
+		return v.fail(sql, errors.New("the rows of another statement are being read"))
+	}
+	for i, arg := range args {
+		switch arg.(type) {
+		case nil, bool, int64, float64, string, []byte:
+		default:
+			return v.fail(sql, fmt.Errorf("argument $%d is a %T: want nil, bool, int64, float64, string or []byte", i+1, arg))
+		}
+	}
+	return nil
+}
+
+// fail keeps the error, since the server does nothing more in the transaction.
+func (v *view) fail(sql string, err error) error {
+	if isConflict(err) {
+		err = fmt.Errorf("%w: %w", eventlog.ErrConflict, err)
+	}
+	v.failed = fmt.Errorf("pglog: %.80s: %w", sql, err)
+	return v.failed
+}
+
+// resultRow implements [eventlog.Row].
+type resultRow struct{ rows pgx.Rows }
+
+// Scan implements [eventlog.Row].
+func (r resultRow) Scan(to ...any) error {
+	fields := r.rows.FieldDescriptions()
+	if len(to) != len(fields) {
+		return fmt.Errorf("pglog: the row has %d columns, not %d", len(fields), len(to))
+	}
+	targets, copies := make([]any, len(to)), make([]func(), len(to))
+	for i, dst := range to {
+		targets[i], copies[i] = target(dst, fields[i].DataTypeOID)
+		if targets[i] == nil {
+			return fmt.Errorf("pglog: column %d cannot be read into a %T", i+1, dst)
+		}
+	}
+	if err := r.rows.Scan(targets...); err != nil {
+		return fmt.Errorf("pglog: %w", err)
+	}
+	for _, assign := range copies {
+		assign()
+	}
+	return nil
+}
+
+// target returns what a column of a type is scanned into, and what then brings the value
+// to dst. A number is true unless it is zero.
+func target(dst any, oid uint32) (scan any, assign func()) {
+	switch dst := dst.(type) {
+	case *bool:
+		if oid == pgtype.BoolOID {
+			return orZero(dst)
+		}
+		var n int64
+		scan, assign = orZero(&n)
+		return scan, func() { assign(); *dst = n != 0 }
+	case *int64:
+		return orZero(dst)
+	case *float64:
+		return orZero(dst)
+	case *string:
+		return orZero(dst)
+	case *[]byte:
+		return dst, func() {}
+	}
+	return nil, nil
+}
+
+// orZero scans into a pointer, which NULL leaves nil.
+func orZero[T any](dst *T) (scan any, assign func()) {
+	var p *T
+	return &p, func() {
+		var zero T
+		if *dst = zero; p != nil {
+			*dst = *p
+		}
+	}
+}
+
+// Tx implements [eventlog.Tx] in a transaction of the server.
+type Tx struct {
+	view
+	log     *Log
+	fences  map[string]uint64 // the epochs that it has made
+	columns columns           // what Append has taken
+	rows    map[string]*txRun // of the runs in columns
+	doubt   *doubt
+}
+
+// txRun is a run that a transaction continues.
+type txRun struct {
+	at     int // in columns
+	cursor eventlog.Cursor
+}
+
+// PGX returns the transaction itself, for libraries that take one. Committing and
+// undoing it is not theirs.
+func (t *Tx) PGX() pgx.Tx { return t.tx }
+
+// run runs fn, and writes the events that it has appended. A statement that failed
+// fails the transaction, also when fn has said nothing about it; one that the server
+// refused because of another transaction is the reason whatever fn says.
+func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) error {
+	t.view = view{ctx: ctx, tx: tx}
+	err := fn(t)
+	if err == nil || isRefusal(t.failed) {
+		err = t.failed
+	}
+	if err != nil || len(t.rows) == 0 {
+		return err
+	}
+	refused, err := t.columns.insert(ctx, tx)
+	if isConflict(err) || err == nil && len(refused) > 0 {
+		return fmt.Errorf("%w: concurrent append: another process continued the run", eventlog.ErrInvalidAppend)
+	}
+	if err != nil {
+		return fmt.Errorf("pglog: store %d events: %w", len(t.columns.seq), err)
+	}
+	return nil
+}
+
+// Exec implements [eventlog.Tx].
+func (t *Tx) Exec(sql string, args ...any) (int64, error) {
+	if err := t.ready(sql, args); err != nil {
+		return 0, err
+	}
+	tag, err := t.tx.Exec(t.ctx, sql, args...)
+	if err != nil {
+		return 0, t.fail(sql, err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// Append implements [eventlog.Tx]. It appends under the epoch that this transaction has
+// made, if it has made one, and compares with the database alone: a writer in this
+// process that is ahead of it has lost the run.
+func (t *Tx) Append(runID string, ev event.Event) error {
+	if err := t.ready("append", nil); err != nil {
+		return err
+	}
+	if err := storable(runID); err != nil {
+		return err
+	}
+	r := t.rows[runID]
+	if r == nil {
+		epoch, c, err := findCursor(t.ctx, t.tx, runID)
+		if err == nil && epoch != t.fences[runID] {
+			err = fenced(runID, t.fences[runID], epoch)
+		}
+		if err != nil {
+			return t.fail("append", err)
+		}
+		r = &txRun{at: -1, cursor: c}
+	}
+	if err := r.cursor.Append(runID, ev); err != nil {
+		t.doubt = &doubt{runID, r.cursor.Run().LastSeq}
+		return err
+	}
+	t.take(runID, r, ev)
+	return nil
+}
+
+// doubt is a run that an event did not continue, with the last event that the
+// transaction saw of it.
+type doubt struct {
+	runID string
+	seq   uint64
+}
+
+// wasBehind reports whether the transaction did not see all that the run has by now:
+// events that this process had queued, or that somebody has appended since it began. It
+// is asked after the transaction has ended.
+func (t *Tx) wasBehind(ctx context.Context) bool {
+	if t.doubt == nil || t.log.settled(ctx, t.doubt.runID) != nil {
+		return false
+	}
+	_, c, err := findCursor(ctx, t.log.pool, t.doubt.runID)
+	return err == nil && c.Run().LastSeq > t.doubt.seq
+}
+
+// take keeps an event for the end of the transaction.
+func (t *Tx) take(runID string, r *txRun, ev event.Event) {
+	if r.at < 0 {
+		if t.rows == nil {
+			t.rows = make(map[string]*txRun)
+		}
+		r.at = len(t.rows)
+		t.rows[runID] = r
+		t.columns.addRun(runID, ev.Seq-1, t.fences[runID])
+	}
+	t.columns.stand(r.at, r.cursor.Run())
+	t.columns.addEvent(r.at, ev)
+}
+
+// Fence implements [eventlog.Tx].
+func (t *Tx) Fence(runID string) (epoch uint64, err error) {
+	if err := t.ready("fence", nil); err != nil {
+		return 0, err
+	}
+	if err := storable(runID); err != nil {
+		return 0, err
+	}
+	if err := t.tx.QueryRow(t.ctx, fenceSQL, runID).Scan(&epoch); err != nil {
+		return 0, t.fail("fence", err)
+	}
+	if t.fences == nil {
+		t.fences = make(map[string]uint64)
+	}
+	t.fences[runID] = epoch
+	if r := t.rows[runID]; r != nil {
+		t.columns.epoch[r.at] = int64(epoch)
+	}
+	return epoch, nil
+}
+
+// committed tells the writers in this process what the transaction has done to their
+// runs, and who follows them.
+func (t *Tx) committed() {
+	l := t.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, epoch := range t.fences {
+		for _, r := range l.runs[id] {
+			if r.epoch < epoch {
+				r.giveUp(fenced(id, r.epoch, epoch))
+			}
+		}
+	}
+	for id, row := range t.rows {
+		for _, r := range l.runs[id] {
+			r.loaded.Store(false)
+			r.ended = r.ended || row.cursor.Run().TerminalKind != 0
+		}
+		l.hub.Wake(id)
+		l.notifier.tell(id)
+	}
+}
