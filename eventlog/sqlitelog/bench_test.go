@@ -206,3 +206,48 @@ func BenchmarkListPage(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkTransact enqueues: a row and the first event of a run in one
+// transaction, waited for. Its ratios are to plain appends with a barrier each, of
+// first events as well, and to a raw file, measured in the same run.
+func BenchmarkTransact(b *testing.B) {
+	for _, writers := range []int{1, 8, 64} {
+		b.Run(fmt.Sprint(writers, " at once"), func(b *testing.B) {
+			raw := newRawFile(b)
+			rawTime := eachFirst(b.N, writers, raw.append)
+			raw.close()
+			plain := open(b)
+			plainTime := eachFirst(b.N, writers, func(e event.Event) { appendSync(b, plain, e) })
+			l := open(b)
+			if err := l.CreateTables(b.Context(), waiting); err != nil {
+				b.Fatal(err)
+			}
+			b.ResetTimer()
+			took := eachFirst(b.N, writers, func(e event.Event) {
+				if err := begin(b.Context(), l, e); err != nil {
+					b.Error(err)
+				}
+			})
+			b.ReportMetric(float64(b.N)/took.Seconds(), "enqueued/s")
+			b.ReportMetric(plainTime.Seconds()/took.Seconds(), "ratio-to-append")
+			b.ReportMetric(rawTime.Seconds()/took.Seconds(), "ratio-to-raw")
+		})
+	}
+}
+
+// eachFirst calls do with the first events of n runs, from so many goroutines.
+func eachFirst(n, writers int, do func(event.Event)) time.Duration {
+	var taken atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for range writers {
+		all.Go(func() {
+			for i := taken.Add(1); i <= int64(n); i = taken.Add(1) {
+				c := logtest.Chain{RunID: fmt.Sprintf("acme/01JABCDEFGHJKMNPQRSTV%05d", i), Clock: began.UnixNano()}
+				do(c.Start("bench"))
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began)
+}

@@ -23,7 +23,7 @@ const childEnv = "SQLITELOG_CHILD"
 
 func TestMain(m *testing.M) {
 	part, args, _ := strings.Cut(os.Getenv(childEnv), "\t")
-	play, ok := map[string]func(...string) error{"": nil, "write": writeRuns, "crash": writeForEver, "full": writeUntilFull}[part]
+	play, ok := map[string]func(...string) error{"": nil, "write": writeRuns, "crash": writeForEver, "full": writeUntilFull, "enqueue": enqueueForEver}[part]
 	if !ok || play == nil {
 		os.Exit(m.Run())
 	}
@@ -177,7 +177,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log.db")
 	total := 0
 	for k := range kills {
-		acked := killWriter(t, path, fmt.Sprintf("k%d", k), 10+rand.IntN(100))
+		acked := killWriter(t, "crash", path, fmt.Sprintf("k%d", k), 10+rand.IntN(100))
 		l := openAt(t, path, Options{})
 		total += checkAcknowledged(t, l, acked)
 		if err := l.Close(); err != nil {
@@ -200,9 +200,9 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 // killWriter lets a process write until it has acknowledged n barriers, and
 // kills it in the middle of the next. It returns the last event of each run
 // that was acknowledged before the process died.
-func killWriter(t *testing.T, path, name string, n int) map[string]uint64 {
+func killWriter(t *testing.T, part, path, name string, n int) map[string]uint64 {
 	t.Helper()
-	cmd := child(t, "crash", path, name)
+	cmd := child(t, part, path, name)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
