@@ -144,7 +144,7 @@ func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err e
 
 // updateRow brings the row from the event it must stand at to s, under the epoch.
 func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
-	changed, _, err := w.updateRun.exec(append(summaryValues(s), no, int64(from), s.RunID, int64(epoch))...)
+	changed, _, err := w.updateRun.exec(append(summaryValues(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
 	if err == nil && changed == 0 {
 		return w.whyNot(s.RunID, epoch)
 	}

@@ -241,7 +241,7 @@ func (l *crashLog) put(i int, size int) {
 	if at == 0 {
 		l.run(insertRunSQL, append(vals, e.RunID, e.RunID, int64(0)))
 	} else {
-		l.run(updateRunSQL, append(vals, int64(i+1), int64(at), e.RunID, int64(0)))
+		l.run(updateRunSQL, append(vals[1:], int64(i+1), int64(at), e.RunID, int64(0)))
 	}
 }
 

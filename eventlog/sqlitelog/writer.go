@@ -29,13 +29,13 @@ type writer struct {
 
 // The statements that write. insertRunSQL takes the values of summaryValues and
 // the run's id; updateRunSQL takes them with the row's number and the last
-// event that it must stand at. Both go on with the run's id and the epoch that
+// event that it must stand at, and without when it started. Both go on with the run's id and the epoch that
 // it must be in, and change nothing when it is not.
 const (
 	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
 	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
 	SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE ` + inEpochSQL
-	updateRunSQL = `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
+	updateRunSQL = `UPDATE run SET last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
 	WHERE run_no = ? AND last_seq = ? AND ` + inEpochSQL
 )
 
