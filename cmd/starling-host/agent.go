@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -168,7 +167,7 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 type work struct {
 	ctx   context.Context // with the variables that the tools see
 	agent *agent.Agent
-	log   *sqlitelog.Log
+	log   database
 	box   *agentfile.Toolbox
 	load  *moduleLoader
 }

@@ -18,27 +18,48 @@ import (
 // lastRun names the newest run where a run's id is expected.
 const lastRun = "@last"
 
+// database is an event log in a database: what all backends can do.
+type database interface {
+	eventlog.EventLog
+	eventlog.EventSource
+	eventlog.RunLister
+	eventlog.RunPageLister
+	eventlog.RunFinder
+	eventlog.RunPruner
+	eventlog.ModuleStore
+	eventlog.SchemaKeeper
+	eventlog.Transactor
+	eventlog.Fencer
+}
+
 // openDatabase opens a database that must be there, for reading only.
-func openDatabase(ctx context.Context, path string) (*sqlitelog.Log, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, noDatabase(path)
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, usagef("", "%s: not a regular file", path)
-	}
-	f, err := os.Open(path) // SQLite would not say that permission is missing
-	if err != nil {
+func openDatabase(ctx context.Context, where string) (database, error) {
+	if err := mustBeThere(where); err != nil {
 		return nil, err
 	}
-	f.Close()
-	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{ReadOnly: true})
+	log, err := sqlitelog.Open(ctx, where, sqlitelog.Options{ReadOnly: true})
 	if err != nil {
 		return nil, unreadable(ctx, err)
 	}
 	return log, nil
+}
+
+// mustBeThere refuses what is no file that can be read.
+func mustBeThere(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return noDatabase(path)
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return usagef("", "%s: not a regular file", path)
+	}
+	f, err := os.Open(path) // SQLite would not say that permission is missing
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // unreadable makes a log that cannot be read one that is not valid: a byte that
@@ -51,15 +72,16 @@ func unreadable(ctx context.Context, err error) error {
 	return &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
 }
 
-// openForRuns opens a database to record runs in.
-func openForRuns(ctx context.Context, path string) (*sqlitelog.Log, error) {
-	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{})
+// openForRuns opens a database to record runs in. A file that is not there is
+// created.
+func openForRuns(ctx context.Context, where string) (database, error) {
+	log, err := sqlitelog.Open(ctx, where, sqlitelog.Options{})
 	if err != nil {
 		return nil, err
 	}
 	if err := eventlog.Preflight(ctx, log); err != nil {
 		log.Close()
-		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(path)}
+		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(where)}
 	}
 	return log, nil
 }
@@ -70,7 +92,7 @@ func noDatabase(path string) error {
 
 // resolveRun returns the id of the run that name stands for: @last, a whole id,
 // or the beginning of one that no other run shares. Letters may be lower case.
-func resolveRun(ctx context.Context, log *sqlitelog.Log, name string) (string, error) {
+func resolveRun(ctx context.Context, log eventlog.RunPageLister, name string) (string, error) {
 	query := name
 	if name == lastRun {
 		query = ""

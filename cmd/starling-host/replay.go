@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/runtime/replay"
 )
@@ -129,7 +128,7 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 
 // replayer replays the runs of one database.
 type replayer struct {
-	log     *sqlitelog.Log
+	log     database
 	modules *modules
 	options replay.Options
 	work    *work // the agent that replays; nil for what the log says
@@ -137,7 +136,7 @@ type replayer struct {
 
 // newReplayer prepares for replays: against the module that each run recorded,
 // or against the one that the flags name.
-func newReplayer(ctx context.Context, log *sqlitelog.Log, f replayFlags, o *observers) (*replayer, error) {
+func newReplayer(ctx context.Context, log database, f replayFlags, o *observers) (*replayer, error) {
 	var other []byte
 	if f.module != "" {
 		source, err := registry.Open(ctx, f.module)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog"
 )
 
 // replayAll replays every run of the database, oldest first, and prints those
@@ -57,7 +57,7 @@ func (a *app) progressBar(n int) *progressbar.ProgressBar {
 }
 
 // allRuns returns the ids of every run, oldest first.
-func allRuns(ctx context.Context, log *sqlitelog.Log) ([]string, error) {
+func allRuns(ctx context.Context, log eventlog.RunLister) ([]string, error) {
 	runs, err := log.ListRuns(ctx)
 	if err != nil {
 		return nil, unreadable(ctx, err)

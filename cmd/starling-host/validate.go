@@ -11,7 +11,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
 )
 
 const validateHelp = `Check one run, or every run, without executing anything: the hash chain, the
@@ -89,7 +88,7 @@ type checked struct {
 
 // checkRun checks a run's events and its modules. An error says why the run is
 // not valid; to be unreadable is one reason.
-func checkRun(ctx context.Context, log *sqlitelog.Log, runID string) (eventlog.Report, error) {
+func checkRun(ctx context.Context, log database, runID string) (eventlog.Report, error) {
 	report, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 	if err != nil {
 		return report, err
