@@ -7,12 +7,17 @@ import (
 	"fmt"
 )
 
-//go:embed vectors agent.schema.json
+//go:embed vectors agent.schema.json policy.schema.json
 var files embed.FS
 
 // AgentSchema returns the JSON Schema of agent.yaml.
-func AgentSchema() []byte {
-	b, err := files.ReadFile("agent.schema.json")
+func AgentSchema() []byte { return embedded("agent.schema.json") }
+
+// PolicySchema returns the JSON Schema of policy.yaml.
+func PolicySchema() []byte { return embedded("policy.schema.json") }
+
+func embedded(name string) []byte {
+	b, err := files.ReadFile(name)
 	if err != nil {
 		panic(err) // it is embedded
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/narrate"
 )
 
@@ -38,7 +37,7 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denie
 }
 
 func deniedRequest(effect event.SideEffectRecorded) *denied {
-	var v guest.Exchange
+	var v event.Exchange
 	if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
 		return nil
 	}

@@ -1,6 +1,9 @@
 package event
 
-import "github.com/starling-host/starling/eventlog/canon"
+import (
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+)
 
 // SchemaVersion is the version of the payloads below, written into
 // [RunStarted]. Readers accept 1 up to this one.
@@ -72,7 +75,8 @@ type Sandbox struct {
 	ABI       string        `cbor:"abi"`        // abi.Version, or "wasi:command"
 	CostTable uint32        `cbor:"cost_table"` // version of spec/determinism.md's table
 	Limits    SandboxLimits `cbor:"limits"`
-	Allow     []string      `cbor:"allow,omitempty"` // hosts that egress allowed; for the reader, not for replay
+	Allow     []string      `cbor:"allow,omitempty"`  // hosts that egress allowed; for the reader, not for replay
+	Policy    *PolicyRef    `cbor:"policy,omitempty"` // the policies that decided; for the reader, not for replay
 }
 
 // SandboxLimits are the bounds of one call. Zero means unbounded, where the
@@ -230,16 +234,60 @@ const (
 	EffectSeed   = "seed"   // value: 32 bytes that seed a call's own generator
 	EffectIntent = "intent" // value: [Intent]; what follows may have happened even if nothing else is recorded
 	EffectModel  = "model"  // value: [ModelFailure]; a request to the model that brought no answer
+	EffectPolicy = "policy" // value: [Verdicts]; whether a call may be made with its arguments
 )
 
 // ReservedEffect reports whether name is one of those, which no tool may give to
 // an effect of its own.
 func ReservedEffect(name string) bool {
 	switch name {
-	case EffectNow, EffectRandom, EffectSeed, EffectIntent, EffectModel:
+	case EffectNow, EffectRandom, EffectSeed, EffectIntent, EffectModel, EffectPolicy:
 		return true
 	}
 	return false
+}
+
+// Exchange is the value of an effect that is an HTTP exchange.
+type Exchange struct {
+	Response []byte     `cbor:"response,omitempty"` // message/http
+	Status   abi.Status `cbor:"status,omitempty"`   // negative when there was no response
+	Text     string     `cbor:"text,omitempty"`     // why
+	Decision Verdicts   `cbor:"decision,omitempty"` // of the policies of the run, if it has any
+}
+
+// PolicyRef names the policies of a run by their digests.
+type PolicyRef struct {
+	Operator []byte `cbor:"operator,omitempty"`
+	Tenant   []byte `cbor:"tenant,omitempty"`
+}
+
+// Verdict is what one policy says about a request or a call.
+type Verdict struct {
+	Policy []byte `cbor:"policy"`           // digest
+	Side   string `cbor:"side"`             // "operator" or "tenant"
+	Rule   uint32 `cbor:"rule,omitempty"`   // of the network that allowed a request, from 1
+	Line   uint32 `cbor:"line,omitempty"`   // of what decided; 0 when nothing in the policy did
+	Denied string `cbor:"denied,omitempty"` // why not; empty when it is allowed
+}
+
+// Verdicts are what the policies say that were asked: all of them allow it, or
+// the last does not.
+type Verdicts []Verdict
+
+// Allowed reports whether all allow it. Without a policy nothing is allowed.
+func (v Verdicts) Allowed() bool { return len(v) > 0 && v[len(v)-1].Denied == "" }
+
+// Reason says which side does not allow it, and why. It is empty for what is
+// allowed.
+func (v Verdicts) Reason() string {
+	switch {
+	case len(v) == 0:
+		return "there is no policy that allows it"
+	case v.Allowed():
+		return ""
+	}
+	last := v[len(v)-1]
+	return "the " + last.Side + "'s policy does not allow it: " + last.Denied
 }
 
 // Intent is the value of an [EffectIntent] record. It is durable before the

@@ -78,13 +78,13 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	if o.Egress == nil {
 		o.Egress = egress.New(egress.Config{})
 	}
-	m := &Module{sandbox: loaded, imports: imports{o.Egress}, allow: slices.Clone(o.Allow)}
+	m := &Module{sandbox: loaded, imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
 	if m.tools, err = m.describe(ctx, o.Name); err != nil {
 		loaded.Close(ctx)
 		return nil, err
 	}
 	for _, t := range m.tools {
-		t.module = m
+		t.module, t.imports = m, m.imports
 	}
 	return m, nil
 }
@@ -140,15 +140,19 @@ func (m *Module) Close(ctx context.Context) error { return m.sandbox.Close(ctx) 
 
 func (m *Module) command() bool { return m.sandbox.ABI() != abi.Version }
 
-func (m *Module) identity() *event.Sandbox {
+func (m *Module) identity(i imports) *event.Sandbox {
 	digest := m.sandbox.Digest()
-	return &event.Sandbox{
+	identity := &event.Sandbox{
 		Module:    digest[:],
 		ABI:       m.sandbox.ABI(),
 		CostTable: rewrite.CostTableVersion,
 		Limits:    m.sandbox.Limits(),
 		Allow:     m.allow,
 	}
+	if i.policy != nil {
+		identity.Policy = i.policy.Identity()
+	}
+	return identity
 }
 
 // stopped is the end that the world once put to a call, on its replay.

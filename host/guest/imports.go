@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -12,7 +14,10 @@ import (
 // imports is everything that a guest can do to the world. Each door is one
 // call of step, which acts and records when the run is live and answers from
 // the log when it is replayed; the guest cannot tell which.
-type imports struct{ egress *egress.Client }
+type imports struct {
+	egress *egress.Client
+	policy *policy.Run // nil: the client decides
+}
 
 // Now is the import starling:v1.now.
 func (imports) Now(ctx context.Context) int64 {
@@ -51,10 +56,17 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 	req, err := egress.ParseRequest(request)
 	if err != nil { // a function of the bytes alone: nothing to record
 		ex, _ := record(nil, err)
-		return ex.answer()
+		return answer(ex)
 	}
 	effect := step.Effect{Name: req.Effect, Request: request, Unsafe: !req.Safe()}
-	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (Exchange, error) {
+	tool := ""
+	if call, ok := step.CallInfo(ctx); ok {
+		tool = call.Tool
+	}
+	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (event.Exchange, error) {
+		if i.policy != nil {
+			return i.exchange(ctx, i.policy.Exchange(tool, len(request)), req, key)
+		}
 		response, err := i.egress.Do(ctx, req, key)
 		return record(response, err)
 	})
@@ -62,30 +74,35 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 		panic(err)
 	}
 	endAsRecorded(ctx)
-	return ex.answer()
+	return answer(ex)
 }
 
-// Exchange is the recorded value of an HTTP effect (spec/event.md).
-type Exchange struct {
-	Response []byte     `cbor:"response,omitempty"` // message/http
-	Status   abi.Status `cbor:"status,omitempty"`   // negative when there was no response
-	Text     string     `cbor:"text,omitempty"`     // why
+// exchange carries out a request that the policies of the run decide about.
+func (i imports) exchange(ctx context.Context, x *policy.Exchange, req *egress.Request, key string) (event.Exchange, error) {
+	response, err := i.egress.With(x).Do(ctx, req, key)
+	if err == nil {
+		err = x.Settle(response)
+	}
+	ex, err := record(response, err)
+	ex.Decision = x.Verdicts()
+	return ex, err
 }
 
 // record turns the outcome of an exchange into its value. An error that is not
 // the exchange's own stays an error.
-func record(response []byte, err error) (Exchange, error) {
+func record(response []byte, err error) (event.Exchange, error) {
 	var failure *egress.Error
 	switch {
 	case err == nil:
-		return Exchange{Response: response}, nil
+		return event.Exchange{Response: response}, nil
 	case errors.As(err, &failure):
-		return Exchange{Status: failure.Status, Text: failure.Text}, nil
+		return event.Exchange{Status: failure.Status, Text: failure.Text}, nil
 	}
-	return Exchange{}, err
+	return event.Exchange{}, err
 }
 
-func (ex Exchange) answer() ([]byte, abi.Status) {
+// answer is what the guest gets of an exchange.
+func answer(ex event.Exchange) ([]byte, abi.Status) {
 	if ex.Status != 0 {
 		return []byte(ex.Text), ex.Status
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -21,6 +22,8 @@ type Tool struct {
 	input  *validate.Schema // nil for a WASI command, which takes any document
 	output *validate.Schema // nil when any output will do
 	module *Module
+
+	imports imports
 }
 
 // Name returns the tool's name.
@@ -36,7 +39,16 @@ func (t *Tool) Schema() json.RawMessage { return json.RawMessage(t.desc.InputSch
 func (t *Tool) Describe() abi.ToolDescription { return t.desc }
 
 // Sandbox returns what determines the tool's bytes, for RunStarted.
-func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity() }
+func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity(t.imports) }
+
+// Under returns the tool for one run, whose policies decide about its requests in
+// place of what the client was made with. They are named in RunStarted. Whether
+// the tool may be called at all is not asked here: see policy.Run.Guard.
+func (t *Tool) Under(run *policy.Run) *Tool {
+	under := *t
+	under.imports.policy = run
+	return &under
+}
 
 // CheckInput returns what is wrong with an input, a [*validate.Error] when it is
 // JSON that does not match the schema.
@@ -92,7 +104,7 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 	if stop, ok := step.RecordedStop(ctx); ok {
 		call.StopAt, call.StopErr = stop.Fuel, stopError(stop)
 	}
-	result, err := t.module.sandbox.Call(ctx, call, t.module.imports)
+	result, err := t.module.sandbox.Call(ctx, call, t.imports)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package narrate
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/guest"
 )
 
 // Event returns what matters of an event on one line. The text is of the event's
@@ -97,6 +97,12 @@ func summarizeSandbox(s event.Sandbox) string {
 	if len(s.Allow) > 0 {
 		text += ", may reach " + strings.Join(s.Allow, " ")
 	}
+	if s.Policy != nil && len(s.Policy.Operator) > 0 {
+		text += ", operator's policy " + shortHash(s.Policy.Operator)
+	}
+	if s.Policy != nil && len(s.Policy.Tenant) > 0 {
+		text += ", tenant's policy " + shortHash(s.Policy.Tenant)
+	}
 	return text
 }
 
@@ -152,7 +158,7 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 
 func summarizeHTTP(p event.SideEffectRecorded) string {
 	text := p.Name
-	var v guest.Exchange
+	var v event.Exchange
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
 	}
@@ -180,6 +186,13 @@ var effectSummaries = map[string]func(canon.Raw) string{
 			text += fmt.Sprintf("; again in %s", time.Duration(f.WaitMs)*time.Millisecond)
 		}
 		return text
+	},
+	event.EffectPolicy: func(v canon.Raw) string {
+		var verdicts event.Verdicts
+		if canon.Unmarshal(v, &verdicts) != nil {
+			return "policy = " + rendered(v)
+		}
+		return "policy: " + cmp.Or(verdicts.Reason(), "the call is allowed")
 	},
 	event.EffectIntent: func(v canon.Raw) string {
 		var intent event.Intent

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Request returns the request line of a message/http request without its protocol
@@ -15,7 +15,7 @@ func Request(request []byte) string {
 }
 
 // Exchange says what came back: the status line and the size, or the failure.
-func Exchange(v guest.Exchange) string {
+func Exchange(v event.Exchange) string {
 	if v.Status != 0 {
 		return fmt.Sprintf("%s: %s", v.Status, v.Text)
 	}

@@ -170,7 +170,7 @@ func (m *Meter) Spent() Spent {
 // addEffect counts like the totals of package step: an announcement is no
 // effect, and neither is a failure of the model.
 func (m *Meter) addEffect(p event.SideEffectRecorded) {
-	if p.Name == event.EffectIntent || p.Name == event.EffectModel {
+	if p.Name == event.EffectIntent || p.Name == event.EffectModel || p.Name == event.EffectPolicy {
 		return
 	}
 	m.tools.Effects++

@@ -20,9 +20,9 @@ type Access struct {
 	Secrets []Placeholder
 }
 
-// URL returns the target without its query, for a reader.
-func (a Access) URL() string {
-	return a.Scheme + "://" + target{scheme: a.Scheme, host: a.Host, port: a.Port}.hostPort() + a.Path
+// Origin returns scheme, host and port, for a reader.
+func (a Access) Origin() string {
+	return a.Scheme + "://" + target{scheme: a.Scheme, host: a.Host, port: a.Port}.hostPort()
 }
 
 // Access returns what the request asks for. The error is an [*Error].
@@ -94,7 +94,7 @@ func (r Rules) Authorize(_ context.Context, a Access) (Grant, error) {
 		}
 	}
 	if !allowed {
-		return Grant{}, failf(abi.StatusDenied, "%s://%s is not an allowed destination", a.Scheme, target{scheme: a.Scheme, host: a.Host, port: a.Port}.hostPort())
+		return Grant{}, failf(abi.StatusDenied, "%s is not an allowed destination", a.Origin())
 	}
 	return grant, nil
 }
@@ -102,6 +102,10 @@ func (r Rules) Authorize(_ context.Context, a Access) (Grant, error) {
 // Denied returns the error of an [Authorizer] that refuses a request. The text is
 // for the guest.
 func Denied(format string, args ...any) *Error { return failf(abi.StatusDenied, format, args...) }
+
+// TooLarge returns the error of an exchange for which not enough bytes are left. The
+// text is for the guest.
+func TooLarge(format string, args ...any) *Error { return failf(abi.StatusTooLarge, format, args...) }
 
 // authorize asks the authorizer.
 func (c *Client) authorize(ctx context.Context, a Access) (Grant, error) {
@@ -113,5 +117,5 @@ func (c *Client) authorize(ctx context.Context, a Access) (Grant, error) {
 	case errors.As(err, &known):
 		return Grant{}, known
 	}
-	return Grant{}, failf(abi.StatusDenied, "nobody could decide about %s://%s", a.Scheme, a.Host)
+	return Grant{}, failf(abi.StatusDenied, "nobody could decide about %s", a.Origin())
 }

@@ -74,6 +74,9 @@ func (r Rule) String() string {
 	return r.pattern + ":" + strconv.Itoa(int(r.port))
 }
 
+// Port returns the port that the rule names, or 0 for that of the scheme.
+func (r Rule) Port() uint16 { return r.port }
+
 // exact reports whether the rule names one host in full. Only such a rule can
 // open a private address: whoever controls a domain decides what the names
 // below it resolve to.

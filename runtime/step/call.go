@@ -106,16 +106,18 @@ type plan struct {
 	ToolCall
 	args     canon.Raw
 	input    json.RawMessage // canonical; for one attempt to keep
-	tool     tool.Tool       // nil if there is none of that name
-	attempts int             // at most
-	spent    int             // attempts that failed and count
-	minted   bool            // the caller did not choose the CallID
-	ended    bool            // the last outcome is recorded
+	tool     tool.Tool       // nil if there is none of that name; without its guards
+	guards   []tool.Guard
+	attempts int  // at most
+	spent    int  // attempts that failed and count
+	minted   bool // the caller did not choose the CallID
+	ended    bool // the last outcome is recorded
 }
 
 // plan checks a call and completes it.
 func (s *scope) plan(call ToolCall) (*plan, error) {
-	p := &plan{ToolCall: call, tool: s.c.cfg.Tools.lookup(call.Name)}
+	p := &plan{ToolCall: call}
+	p.tool, p.guards = tool.Unguard(s.c.cfg.Tools.lookup(call.Name))
 	if p.TurnID == "" {
 		p.TurnID = s.attempt.turnID
 	}
@@ -224,7 +226,7 @@ func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) 
 // attemptOnce makes one attempt and records its outcome.
 func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
 	inner := &scope{c: s.c, root: s.root, attempt: &attempt{
-		callID: p.CallID, turnID: p.TurnID, number: number, keyID: keyOf(p.CallID, p.IdempKey),
+		callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey),
 	}}
 	if number == 1 && p.IdempKey != "" {
 		inner.attempt.carried = s.c.carried[p.IdempKey]
@@ -268,6 +270,9 @@ func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessag
 		return nil, nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
 	}
 	if err := s.notStarted(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := s.judge(ctx, p); err != nil {
 		return nil, nil, err
 	}
 	if _, sandboxed := p.tool.(tool.Sandboxed); !sandboxed {

@@ -23,8 +23,8 @@ const MaxEffectName = 16 << 10
 type Effect struct {
 	// Name says what the effect is, for a reader of the log. It must be the
 	// same in every execution, so it must not contain times or random values;
-	// at most [MaxEffectName] bytes of UTF-8. The names "now", "rand", "seed"
-	// and "intent" belong to the runtime.
+	// at most [MaxEffectName] bytes of UTF-8. The names of
+	// [event.ReservedEffect] belong to the runtime.
 	Name string
 
 	// Request is what is asked of the world. Nil for an effect whose name

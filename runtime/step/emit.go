@@ -81,15 +81,15 @@ func copyRecorded(payload, recorded any) {
 	}
 }
 
-// CopyAllowed copies what egress allowed to each tool. Whoever replays has no
-// egress, and the decisions are recorded with the effects.
+// CopyAllowed copies what egress allowed to each tool, and which policies. Whoever
+// replays has neither, and the decisions are recorded with the effects.
 func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 	for i := range min(len(tools), len(recorded)) {
 		if tools[i].Sandbox == nil || recorded[i].Sandbox == nil {
 			continue
 		}
 		sandbox := *tools[i].Sandbox
-		sandbox.Allow = recorded[i].Sandbox.Allow
+		sandbox.Allow, sandbox.Policy = recorded[i].Sandbox.Allow, recorded[i].Sandbox.Policy
 		tools[i].Sandbox = &sandbox
 	}
 }

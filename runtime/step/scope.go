@@ -22,6 +22,7 @@ type scope struct {
 type attempt struct {
 	callID string
 	turnID string
+	tool   string // its name in the run
 	number uint32 // from 1
 	keyID  string // the call id that idempotency keys are made of
 
@@ -110,6 +111,7 @@ func mustScope(ctx context.Context, function string) *scope {
 // Call identifies the attempt that is acting.
 type Call struct {
 	RunID   string
+	Tool    string // its name in the run
 	CallID  string // that of the first, if the call is made in the place of another one
 	Attempt uint32 // from 1
 	Replay  bool   // the record stands in for the world, the clock included
@@ -125,7 +127,7 @@ func CallInfo(ctx context.Context) (Call, bool) {
 		return Call{}, false
 	}
 	return Call{
-		RunID: s.c.cfg.RunID, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
+		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
 		Variables: tool.VariablesJSON(ctx),
 	}, true
 }

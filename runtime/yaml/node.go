@@ -79,6 +79,9 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
+// Keys returns the keys of a map in their order, nil for what is no map.
+func (n *Node) Keys() []*Node { return n.keys }
+
 // Text returns the text of a node; ok is false for what is no text.
 func (n *Node) Text() (text string, ok bool) {
 	text, ok = n.value.(string)

@@ -1,0 +1,322 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// AllTools is the name under which a policy has what holds for all tools.
+const AllTools = "*"
+
+// ToolRule allows calls of a tool.
+type ToolRule struct {
+	// Arguments are what must hold of the arguments, by JSON pointer.
+	Arguments map[string]Predicate `cbor:"arguments,omitempty"`
+
+	// Line is where the rule begins in its file.
+	Line int `cbor:"-"`
+}
+
+// Predicate is what must hold of a value. Unless it is required, a value that is
+// not there fulfils it.
+type Predicate struct {
+	Required  bool        `cbor:"required,omitempty"`
+	Forbidden bool        `cbor:"forbidden,omitempty"`
+	Const     canon.Raw   `cbor:"const,omitempty"`
+	Enum      []canon.Raw `cbor:"enum,omitempty"`
+	Pattern   string      `cbor:"pattern,omitempty"` // of the whole text, in RE2 syntax
+	MaxLength uint64      `cbor:"max_length,omitempty"`
+	Minimum   canon.Raw   `cbor:"minimum,omitempty"`
+	Maximum   canon.Raw   `cbor:"maximum,omitempty"`
+
+	// Line is where the predicate begins in its file.
+	Line int `cbor:"-"`
+
+	pointer  []string // unescaped tokens
+	constant any
+	enum     []any
+	pattern  *regexp.Regexp
+	min, max *big.Rat
+}
+
+// toolRules is the map of tools in a file.
+type toolRules map[string]ToolRule
+
+// DecodeYAML implements [yaml.Decoder].
+func (t *toolRules) DecodeYAML(n *yaml.Node) error {
+	if err := n.Expect(yaml.Map); err != nil {
+		return err
+	}
+	*t = toolRules{}
+	for _, key := range n.Keys() {
+		name, _ := key.Text()
+		if name != AllTools && !namePattern.MatchString(name) {
+			return key.Errorf("", "this must be the name of a tool, 1 to 64 letters, digits, _ and -, or * for all tools")
+		}
+		var f struct {
+			Arguments predicates `yaml:"arguments"`
+		}
+		if err := n.Get(name).Decode(&f); err != nil {
+			return err
+		}
+		(*t)[name] = ToolRule{Arguments: f.Arguments, Line: key.Line()}
+	}
+	return nil
+}
+
+// predicates is the map of arguments in a file.
+type predicates map[string]Predicate
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *predicates) DecodeYAML(n *yaml.Node) error {
+	if err := n.Expect(yaml.Map); err != nil {
+		return err
+	}
+	*p = predicates{}
+	for _, key := range n.Keys() {
+		text, _ := key.Text()
+		pointer, err := parsePointer(text)
+		if err != nil {
+			return key.Errorf("", "%v", err)
+		}
+		var one Predicate
+		if err := n.Get(text).Decode(&one); err != nil {
+			return err
+		}
+		one.pointer, one.Line = pointer, key.Line()
+		(*p)[text] = one
+	}
+	return nil
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *Predicate) DecodeYAML(n *yaml.Node) error {
+	var f struct {
+		Required  bool        `yaml:"required"`
+		Forbidden bool        `yaml:"forbidden"`
+		Const     jsonValue   `yaml:"const"`
+		Enum      []jsonValue `yaml:"enum"`
+		Pattern   string      `yaml:"pattern"`
+		MaxLength yaml.Count  `yaml:"max_length"`
+		Minimum   jsonValue   `yaml:"minimum"`
+		Maximum   jsonValue   `yaml:"maximum"`
+	}
+	if err := n.Decode(&f); err != nil {
+		return err
+	}
+	if err := noEmptyList(n, "enum"); err != nil {
+		return err
+	}
+	if f.Forbidden && len(n.Keys()) > 1 {
+		return n.Get("forbidden").Errorf("", "what is forbidden is not there, so nothing else can hold of it")
+	}
+	*p = Predicate{
+		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw, constant: f.Const.value,
+		Pattern: f.Pattern, MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
+	}
+	for _, v := range f.Enum {
+		p.Enum, p.enum = append(p.Enum, v.raw), append(p.enum, v.value)
+	}
+	return p.compile(n, f.Minimum, f.Maximum)
+}
+
+// compile prepares what is compared.
+func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error) {
+	if at := n.Get("pattern"); at != nil {
+		if p.pattern, err = regexp.Compile(`\A(?:` + p.Pattern + `)\z`); err != nil {
+			return at.Errorf("", "this must be a regular expression: %v", err)
+		}
+	}
+	for key, bound := range map[string]struct {
+		value jsonValue
+		to    **big.Rat
+	}{"minimum": {minimum, &p.min}, "maximum": {maximum, &p.max}} {
+		if at := n.Get(key); at != nil {
+			if *bound.to = rational(bound.value.value); *bound.to == nil {
+				return at.Errorf("", "this must be a number")
+			}
+		}
+	}
+	return nil
+}
+
+// jsonValue is any value that JSON has.
+type jsonValue struct {
+	raw   canon.Raw
+	value any
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (v *jsonValue) DecodeYAML(n *yaml.Node) (err error) {
+	if v.raw, err = canon.Marshal(n.Value()); err != nil {
+		return n.Errorf("", "%v", err)
+	}
+	doc, err := canon.ToJSON(v.raw)
+	if err != nil {
+		return n.Errorf("", "%v", err)
+	}
+	v.value, err = decodeExact(doc)
+	return err
+}
+
+// decodeExact decodes a document that keeps its numbers as they are written.
+func decodeExact(doc []byte) (value any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	err = dec.Decode(&value)
+	return value, err
+}
+
+// parsePointer reads a JSON pointer (RFC 6901). A token * stands for every member
+// of an object and every element of an array.
+func parsePointer(s string) ([]string, error) {
+	if s == "" {
+		return []string{}, nil
+	}
+	if !strings.HasPrefix(s, "/") {
+		return nil, fmt.Errorf("a JSON pointer begins with a slash: write %q", "/"+s)
+	}
+	tokens := strings.Split(s[1:], "/")
+	for i, token := range tokens {
+		plain := strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		if strings.Count(token, "~") != strings.Count(token, "~0")+strings.Count(token, "~1") {
+			return nil, fmt.Errorf("in a JSON pointer, ~ is written ~0 and a slash ~1")
+		}
+		tokens[i] = plain
+	}
+	return tokens, nil
+}
+
+// values returns what a pointer finds in a document: nothing, one value, or with a
+// * any number of them.
+func values(doc any, pointer []string) []any {
+	if len(pointer) == 0 {
+		return []any{doc}
+	}
+	token, rest := pointer[0], pointer[1:]
+	var found []any
+	switch doc := doc.(type) {
+	case map[string]any:
+		if token == "*" {
+			for _, key := range slices.Sorted(maps.Keys(doc)) {
+				found = append(found, values(doc[key], rest)...)
+			}
+		} else if member, ok := doc[token]; ok {
+			return values(member, rest)
+		}
+	case []any:
+		if token == "*" {
+			for _, element := range doc {
+				found = append(found, values(element, rest)...)
+			}
+		} else if i, err := strconv.Atoi(token); err == nil && strconv.Itoa(i) == token && i >= 0 && i < len(doc) {
+			return values(doc[i], rest)
+		}
+	}
+	return found
+}
+
+// violated says what of the predicate does not hold of a document, or "".
+func (p *Predicate) violated(doc any) string {
+	found := values(doc, p.pointer)
+	switch {
+	case p.Forbidden && len(found) > 0:
+		return "must not be there"
+	case p.Required && len(found) == 0:
+		return "must be there"
+	}
+	for _, v := range found {
+		if why := p.fails(v); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// fails says what does not hold of a value, or "". The value itself is not said:
+// the words go to a log that others read.
+func (p *Predicate) fails(v any) string {
+	text, isText := v.(string)
+	number := rational(v)
+	switch {
+	case p.Const != nil && !equal(v, p.constant):
+		return "must be the one value that is allowed"
+	case p.enum != nil && !slices.ContainsFunc(p.enum, func(e any) bool { return equal(v, e) }):
+		return "must be one of the values that are allowed"
+	case p.pattern != nil && (!isText || !p.pattern.MatchString(text)):
+		return fmt.Sprintf("must be text that matches %q", p.Pattern)
+	case p.MaxLength > 0 && (!isText || uint64(utf8.RuneCountInString(text)) > p.MaxLength):
+		return fmt.Sprintf("must be text of at most %d characters", p.MaxLength)
+	case p.min != nil && (number == nil || number.Cmp(p.min) < 0):
+		return "must be a number of at least " + show(p.Minimum)
+	case p.max != nil && (number == nil || number.Cmp(p.max) > 0):
+		return "must be a number of at most " + show(p.Maximum)
+	}
+	return ""
+}
+
+func show(raw canon.Raw) string {
+	doc, err := canon.ToJSON(raw)
+	if err != nil {
+		return "what the policy says"
+	}
+	return string(doc)
+}
+
+// maxExponent bounds how large a number is made exact, which takes as many digits.
+// A float has at most 308 digits before the point, and 324 zeros behind it.
+const maxDigits = 2048
+
+// rational returns the exact value of a number that a document has, nil for what
+// is none. Documents are canonical: an integer has at most 1024 digits, and any
+// other number is what a 64-bit float holds.
+func rational(v any) *big.Rat {
+	n, ok := v.(json.Number)
+	if !ok || len(n) > maxDigits {
+		return nil
+	}
+	if !strings.ContainsAny(string(n), ".eE") {
+		r, ok := new(big.Rat).SetString(string(n))
+		if !ok {
+			return nil
+		}
+		return r
+	}
+	f, err := n.Float64()
+	if err != nil {
+		return nil
+	}
+	return new(big.Rat).SetFloat64(f)
+}
+
+// equal compares two values as JSON Schema does: numbers by their value, texts by
+// their characters, everything else by what is in it.
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		x, y := rational(a), rational(b)
+		return x != nil && y != nil && x.Cmp(y) == 0
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, equal)
+	}
+	switch b.(type) {
+	case json.Number, []any, map[string]any:
+		return false
+	}
+	return a == b
+}

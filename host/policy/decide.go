@@ -1,0 +1,305 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+// The sides that have a policy.
+const (
+	Operator = "operator"
+	Tenant   = "tenant"
+)
+
+// Request is a request that is decided about.
+type Request struct {
+	egress.Access
+
+	// Tool is the tool that makes it, as the agent calls it.
+	Tool string
+
+	// Bytes is the size of the request as it is recorded.
+	Bytes uint64
+}
+
+// Place names a rule of a side.
+type Place struct {
+	Side string
+	Rule int // from 1
+}
+
+// Used is what a run has used of a rule.
+type Used struct {
+	Calls uint64
+	Bytes uint64 // of requests and of the responses to them, as they are recorded
+}
+
+// Usage is what a run has used of the rules. Nil is nothing.
+type Usage map[Place]Used
+
+// Decision is what the policies say together.
+type Decision struct {
+	event.Verdicts
+
+	// File is the name of the file of the policy that was asked last. It is not
+	// recorded.
+	File string
+
+	// Grant has the conditions of a request that is allowed. What it has of
+	// secrets are none but Plain; a [Run] adds the values.
+	Grant egress.Grant
+}
+
+// side is a policy and whose it is.
+type side struct {
+	name   string
+	policy *Policy
+}
+
+// sides returns the policies that are there, in the order in which they are asked.
+func sides(operator, tenant *Policy) []side {
+	all := []side{{Operator, operator}, {Tenant, tenant}}
+	return slices.DeleteFunc(all, func(s side) bool { return s.policy == nil })
+}
+
+func (s side) verdict(line int, denied string) event.Verdict {
+	digest := s.policy.Digest()
+	return event.Verdict{Policy: digest[:], Side: s.name, Line: uint32(line), Denied: denied}
+}
+
+// Decide decides about a request. A policy that is nil is not asked; of two both
+// must allow it, each by a rule of its own, and each rule counts for itself. The
+// decision is a function of the arguments.
+//
+// Private addresses are the operator's to open: its rule must say so, and so must
+// the tenant's, if there is one.
+func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
+	var d Decision
+	d.Grant.Private = operator != nil
+	for _, s := range sides(operator, tenant) {
+		v, rule := s.request(r, used)
+		d.Verdicts, d.File = append(d.Verdicts, v), s.policy.File
+		if v.Denied != "" {
+			return Decision{Verdicts: d.Verdicts, File: d.File}
+		}
+		d.Grant.Private = d.Grant.Private && rule.Private
+		if rule.MaxBytes > 0 {
+			left := int64(rule.MaxBytes - used[Place{s.name, int(v.Rule)}].Bytes - r.Bytes)
+			if d.Grant.MaxResponse == 0 || left < d.Grant.MaxResponse {
+				d.Grant.MaxResponse = left
+			}
+		}
+	}
+	return d.secrets(operator, tenant, r)
+}
+
+// request asks one side about a request.
+func (s side) request(r Request, used Usage) (event.Verdict, Rule) {
+	if _, ok := s.policy.toolRules(r.Tool); !ok {
+		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}
+	}
+	best, bestLine := miss{}, 0
+	for i, rule := range s.policy.Network {
+		m := rule.misses(r, used[Place{s.name, i + 1}])
+		if m.why == "" {
+			v := s.verdict(rule.Line, "")
+			v.Rule = uint32(i + 1)
+			return v, rule
+		}
+		if m.rank > best.rank {
+			best, bestLine = miss{m.rank, fmt.Sprintf("rule %d %s", i+1, m.why)}, rule.Line
+		}
+	}
+	if best.why == "" {
+		best.why = fmt.Sprintf("no rule names %s", r.Host)
+	}
+	return s.verdict(bestLine, best.why), Rule{}
+}
+
+// miss is why a rule does not allow a request. The higher the rank, the more of the
+// rule agreed; of a rule about another host nothing is said.
+type miss struct {
+	rank int
+	why  string
+}
+
+// misses returns the first thing in which the request is not what the rule allows.
+func (r *Rule) misses(q Request, used Used) miss {
+	path := func(p Pattern) bool { return p.Match(q.Path) }
+	switch {
+	case !r.host.MatchesHost(q.Host):
+		return miss{0, "is about another host"}
+	case len(r.Tools) > 0 && !slices.Contains(r.Tools, q.Tool):
+		return miss{1, fmt.Sprintf("is for %s, not for %s", strings.Join(r.Tools, ", "), q.Tool)}
+	case !slices.Contains(r.Schemes, q.Scheme):
+		return miss{2, fmt.Sprintf("allows %s, not %s", strings.Join(r.Schemes, " and "), q.Scheme)}
+	case !r.port(q):
+		return miss{3, fmt.Sprintf("does not allow port %d", q.Port)}
+	case len(r.Methods) > 0 && !slices.Contains(r.Methods, q.Method):
+		return miss{4, fmt.Sprintf("allows %s, not %s", strings.Join(r.Methods, ", "), q.Method)}
+	case len(r.patterns) > 0 && !slices.ContainsFunc(r.patterns, path):
+		return miss{5, "does not allow this path"}
+	case r.MaxCalls > 0 && used.Calls >= r.MaxCalls:
+		return miss{6, fmt.Sprintf("allows %d requests in a run, and they have been made", r.MaxCalls)}
+	case r.MaxBytes > 0 && (used.Bytes >= r.MaxBytes || q.Bytes >= r.MaxBytes-used.Bytes):
+		return miss{7, fmt.Sprintf("allows %d bytes in a run, and too few are left", r.MaxBytes)}
+	}
+	return miss{}
+}
+
+func (r *Rule) port(q Request) bool {
+	if len(r.Ports) > 0 {
+		return slices.Contains(r.Ports, q.Port)
+	}
+	return q.Port == map[string]uint16{"http": 80, "https": 443}[q.Scheme]
+}
+
+// secrets decides about the placeholders of a request that is allowed, and whether
+// its response must be such that secrets can be found in it.
+func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
+	all := sides(operator, tenant)
+	for _, p := range r.Access.Secrets {
+		bound := false
+		for i, s := range all {
+			binding, why := s.policy.binding(p, r.Access, d.Grant.Private)
+			switch {
+			case why == "":
+				bound = true
+			case binding != nil || len(s.policy.Secrets) > 0:
+				d.Verdicts[i] = s.verdict(lineOf(binding), why)
+				return Decision{Verdicts: d.Verdicts[:i+1], File: s.policy.File}
+			}
+		}
+		if !bound && len(all) > 0 {
+			last := len(all) - 1
+			d.Verdicts[last] = all[last].verdict(0, fmt.Sprintf("it has no secret %s", p.Name))
+			return Decision{Verdicts: d.Verdicts, File: d.File}
+		}
+	}
+	for _, s := range all {
+		d.Grant.Plain = d.Grant.Plain || slices.ContainsFunc(s.policy.Secrets, func(b Binding) bool { return b.forHost(r.Access) })
+	}
+	return d
+}
+
+func lineOf(b *Binding) int {
+	if b == nil {
+		return 0
+	}
+	return b.Line
+}
+
+// binding returns the binding that lets a secret be where its placeholder stands;
+// or why none does, and the one that comes closest.
+func (p *Policy) binding(at egress.Placeholder, a egress.Access, private bool) (closest *Binding, why string) {
+	why = fmt.Sprintf("it has no secret %s", at.Name)
+	rank := 0
+	note := func(r int, b *Binding, format string, args ...any) {
+		if r > rank {
+			rank, closest, why = r, b, fmt.Sprintf(format, args...)
+		}
+	}
+	for i := range p.Secrets {
+		b := &p.Secrets[i]
+		switch {
+		case b.Name != at.Name:
+		case !b.forHost(a):
+			note(1, b, "the secret %s is not for %s", at.Name, a.Host)
+		case !b.at(at):
+			note(2, b, "the secret %s may not stand in %s", at.Name, place(at))
+		case a.Scheme != "https" && !private:
+			note(3, b, "the secret %s is not sent without TLS", at.Name)
+		default:
+			return b, ""
+		}
+	}
+	return closest, why
+}
+
+// place names where a placeholder stands.
+func place(p egress.Placeholder) string {
+	switch p.Place {
+	case egress.PlaceHeader:
+		return "the header " + textproto.CanonicalMIMEHeaderKey(p.Field)
+	case egress.PlaceQuery:
+		return "this parameter of the query"
+	}
+	return "the body"
+}
+
+// toolRules returns what the policy has about a tool: what holds for all, and what
+// holds for this one. It is false when the tool cannot be called.
+func (p *Policy) toolRules(tool string) (rules []ToolRule, ok bool) {
+	if p.Tools == nil {
+		return nil, true
+	}
+	for _, name := range []string{AllTools, tool} {
+		if rule, found := p.Tools[name]; found {
+			rules = append(rules, rule)
+		}
+	}
+	return rules, len(rules) > 0
+}
+
+// DecideCall decides about a call by its arguments, any JSON document. A policy
+// that is nil is not asked, nor is one that says nothing about tools; if there is
+// no other, there is nothing to decide, and the decision has no verdicts and ok is
+// false.
+func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Decision, ok bool) {
+	for _, s := range sides(operator, tenant) {
+		if s.policy.Tools == nil {
+			continue
+		}
+		v := s.call(tool, arguments)
+		d.Verdicts, d.File = append(d.Verdicts, v), s.policy.File
+		if v.Denied != "" {
+			break
+		}
+	}
+	return d, len(d.Verdicts) > 0
+}
+
+// call asks one side about a call.
+func (s side) call(tool string, arguments []byte) event.Verdict {
+	rules, ok := s.policy.toolRules(tool)
+	if !ok {
+		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", tool))
+	}
+	doc, err := parseArguments(arguments)
+	if err != nil {
+		return s.verdict(0, "the arguments are not JSON")
+	}
+	for _, rule := range rules {
+		for _, pointer := range slices.Sorted(maps.Keys(rule.Arguments)) {
+			p := rule.Arguments[pointer]
+			if why := p.violated(doc); why != "" {
+				return s.verdict(p.Line, fmt.Sprintf("the argument %s %s", named(pointer), why))
+			}
+		}
+	}
+	return s.verdict(rules[len(rules)-1].Line, "")
+}
+
+// named names the whole document, whose pointer is empty.
+func named(pointer string) string {
+	if pointer == "" {
+		return "document"
+	}
+	return pointer
+}
+
+// parseArguments reads arguments as the tool reads them.
+func parseArguments(doc []byte) (any, error) {
+	clean, err := canon.JSON(doc)
+	if err != nil {
+		return nil, err
+	}
+	return decodeExact(clean)
+}

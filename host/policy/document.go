@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// document is what stands in a file.
+type document struct {
+	Version     version `yaml:"version,required"`
+	Description string  `yaml:"description"`
+	Permissions struct {
+		Network struct {
+			Allow []Rule `yaml:"allow"`
+		} `yaml:"network"`
+		Tools toolRules `yaml:"tools"`
+	} `yaml:"permissions"`
+	Resources struct {
+		Limits limits `yaml:"limits"`
+	} `yaml:"resources"`
+	Secrets []Binding `yaml:"secrets"`
+}
+
+// policy returns what the document says.
+func (d *document) policy(name string) (*Policy, error) {
+	p := &Policy{
+		File: name, Description: d.Description, Network: d.Permissions.Network.Allow, Tools: d.Permissions.Tools,
+		Limits: d.Resources.Limits.sandbox(), Secrets: d.Secrets,
+	}
+	return p, p.seal()
+}
+
+// version is the version of the dialect, in quotes: without them it is a number.
+type version string
+
+// DecodeYAML implements [yaml.Decoder].
+func (v *version) DecodeYAML(n *yaml.Node) error {
+	if text, ok := n.Text(); !ok || text != Version {
+		return n.Errorf(`write version: "`+Version+`", with the quotes`, "this must be the version of the format")
+	}
+	*v = Version
+	return nil
+}
+
+// limits are event.SandboxLimits in a file.
+type limits struct {
+	Fuel        yaml.Count  `yaml:"fuel"`
+	Memory      yaml.Size   `yaml:"memory"`
+	Deadline    yaml.Period `yaml:"deadline"`
+	Input       yaml.Size   `yaml:"input"`
+	Output      yaml.Size   `yaml:"output"`
+	Log         yaml.Size   `yaml:"log"`
+	Effects     yaml.Count  `yaml:"effects"`
+	EffectBytes yaml.Size   `yaml:"effect_bytes"`
+}
+
+// WebAssembly memory is counted in pages, of which 32 bits address 65536.
+const (
+	pageBytes = 64 << 10
+	maxPages  = 65536
+)
+
+// CheckYAML implements [yaml.Checker].
+func (l *limits) CheckYAML(n *yaml.Node) error {
+	if l.Memory > maxPages*pageBytes {
+		return n.Get("memory").Errorf("", "a module has at most 4GiB")
+	}
+	return nil
+}
+
+func (l limits) sandbox() event.SandboxLimits {
+	return event.SandboxLimits{
+		Fuel: uint64(l.Fuel), MemoryPages: uint32((uint64(l.Memory) + pageBytes - 1) / pageBytes),
+		TimeoutMs:  time.Duration(l.Deadline).Milliseconds(),
+		InputBytes: uint64(l.Input), OutputBytes: uint64(l.Output), LogBytes: uint64(l.Log),
+		Effects: uint64(l.Effects), EffectBytes: uint64(l.EffectBytes),
+	}
+}
+
+// Narrow returns the limits of a call under policies: of each bound the smallest
+// that anybody names. A policy that is nil, or that does not name a bound, leaves
+// it as it is; nobody can widen one. A bound that is zero in l is none, so whoever
+// has defaults fills them in before.
+func Narrow(l event.SandboxLimits, policies ...*Policy) event.SandboxLimits {
+	for _, p := range policies {
+		if p == nil {
+			continue
+		}
+		l.Fuel = lower(l.Fuel, p.Limits.Fuel)
+		l.MemoryPages = lower(l.MemoryPages, p.Limits.MemoryPages)
+		l.TimeoutMs = lower(l.TimeoutMs, p.Limits.TimeoutMs)
+		l.InputBytes = lower(l.InputBytes, p.Limits.InputBytes)
+		l.OutputBytes = lower(l.OutputBytes, p.Limits.OutputBytes)
+		l.LogBytes = lower(l.LogBytes, p.Limits.LogBytes)
+		l.Effects = lower(l.Effects, p.Limits.Effects)
+		l.EffectBytes = lower(l.EffectBytes, p.Limits.EffectBytes)
+	}
+	return l
+}
+
+// lower returns the smaller of two bounds, of which zero is none.
+func lower[N uint64 | uint32 | int64](a, b N) N {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

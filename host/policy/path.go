@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+)
+
+// Pattern is a pattern of paths. The zero Pattern matches nothing.
+type Pattern struct {
+	text     string
+	segments []segment
+	rest     bool // it ends with **: any number of segments may follow
+}
+
+// segment is what stands between two slashes of a pattern.
+type segment struct {
+	text string // decoded; empty only as the last, for a slash at the end
+	any  bool   // it is *: one segment that is not empty
+}
+
+var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes and encoded slashes")
+
+// ParsePattern reads a pattern: a slash, and segments between slashes. A segment
+// stands for itself, or is * for one that is not empty; ** at the end stands for
+// any number of segments, none included.
+func ParsePattern(s string) (Pattern, error) {
+	if !strings.HasPrefix(s, "/") {
+		return Pattern{}, errors.New("a path begins with a slash")
+	}
+	if strings.ContainsAny(s, "?#") {
+		return Pattern{}, errors.New("a path has neither a query nor a fragment")
+	}
+	p := Pattern{text: s}
+	literal := s
+	if before, ok := strings.CutSuffix(s, "/**"); ok {
+		p.rest, literal = true, before
+	}
+	if literal == "" {
+		return p, nil
+	}
+	decoded, ok := splitPath(literal)
+	if !ok {
+		return Pattern{}, errTwoReadings
+	}
+	for i, raw := range strings.Split(literal[1:], "/") {
+		if raw != "*" && strings.Contains(raw, "*") {
+			return Pattern{}, errors.New("* stands for a whole segment and ** for all that follow: write /users/* or /users/**, and %2A for the character itself")
+		}
+		p.segments = append(p.segments, segment{decoded[i], raw == "*"})
+	}
+	return p, nil
+}
+
+// String returns the pattern as it was written.
+func (p Pattern) String() string { return p.text }
+
+// Match reports whether a path is of the pattern. The path is percent-encoded, as
+// a request has it, and is decoded once. One that servers may read in more than
+// one way is of no pattern.
+func (p Pattern) Match(path string) bool {
+	segments, ok := splitPath(path)
+	if !ok || p.text == "" || len(segments) < len(p.segments) || len(segments) > len(p.segments) && !p.rest {
+		return false
+	}
+	for i, want := range p.segments {
+		got := segments[i]
+		if want.any && got == "" || !want.any && got != want.text {
+			return false
+		}
+	}
+	return true
+}
+
+// splitPath returns the decoded segments of a path; the last is empty if the path
+// ends with a slash. It is false for a path of which two servers may make two
+// things: with dot segments, with empty segments, or with a character that
+// separates segments somewhere and is encoded once or more often.
+func splitPath(path string) (segments []string, ok bool) {
+	raw := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i, s := range raw {
+		decoded, err := url.PathUnescape(s)
+		if err != nil || s == "" && i < len(raw)-1 || !oneReading(s) {
+			return nil, false
+		}
+		segments = append(segments, decoded)
+	}
+	return segments, strings.HasPrefix(path, "/")
+}
+
+// oneReading looks at a segment as servers may that decode it not at all, once,
+// or more often.
+func oneReading(s string) bool {
+	for {
+		name, _, _ := strings.Cut(s, ";") // what some servers drop
+		if name == "." || name == ".." || strings.ContainsFunc(s, separates) {
+			return false
+		}
+		decoded, err := url.PathUnescape(s)
+		if err != nil || decoded == s {
+			return true
+		}
+		s = decoded
+	}
+}
+
+func separates(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }

@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// Version is the version of the dialect.
+const Version = "1.0"
+
+// Policy is a policy as its file has it, checked. It is immutable.
+type Policy struct {
+	// File is the name of the file, for a reader.
+	File string
+
+	// Description is the file's own.
+	Description string
+
+	// Network are the rules about requests. Without one, none is allowed.
+	Network []Rule
+
+	// Tools are the rules about calls by the name of the tool, or "*" for all. Nil
+	// means that the policy says nothing about calls; with a map that is not nil,
+	// a tool that it does not name cannot be called.
+	Tools map[string]ToolRule
+
+	// Limits are bounds of each call; zero fields are none. See [Narrow].
+	Limits event.SandboxLimits
+
+	// Secrets say where secrets may be sent.
+	Secrets []Binding
+
+	digest chain.Hash
+}
+
+// maxFile is one byte more than a file may have.
+const maxFile = yaml.MaxBytes + 1
+
+// Load reads a policy from a file. What is wrong with its content is a
+// [*yaml.Error].
+func Load(path string) (*Policy, error) {
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() >= maxFile) {
+		err = fmt.Errorf("%s is not a regular file of at most %d bytes", path, yaml.MaxBytes)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a policy from the content of a file, whose name stands in errors and
+// decisions.
+func Parse(name string, data []byte) (*Policy, error) {
+	root, err := yaml.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := root.Decode(&d); err != nil {
+		return nil, err
+	}
+	return d.policy(name)
+}
+
+// Digest is the identity of what the policy says: BLAKE3-256 of its canonical form
+// (spec/policy.md). The name of the file, comments, the order of keys and the lines
+// are no part of it; the order of rules is, since decisions number them.
+func (p *Policy) Digest() chain.Hash { return p.digest }
+
+// canonical is the form of a policy that is hashed.
+type canonical struct {
+	Version string              `cbor:"version"`
+	Network []Rule              `cbor:"network,omitempty"`
+	Tools   map[string]ToolRule `cbor:"tools"`
+	Limits  event.SandboxLimits `cbor:"limits"`
+	Secrets []Binding           `cbor:"secrets,omitempty"`
+}
+
+// seal computes the digest.
+func (p *Policy) seal() error {
+	form, err := canon.Marshal(canonical{Version, p.Network, p.Tools, p.Limits, p.Secrets})
+	if err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	p.digest = chain.Sum(form)
+	return nil
+}

@@ -1,0 +1,217 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// Rule allows requests. A list that is empty restricts nothing.
+type Rule struct {
+	Host     string   `cbor:"host"` // a name, ".suffix" for the names below one, an address, or "*"
+	Schemes  []string `cbor:"schemes"`
+	Ports    []uint16 `cbor:"ports,omitempty"` // none: that of the scheme
+	Methods  []string `cbor:"methods,omitempty"`
+	Paths    []string `cbor:"paths,omitempty"` // see ParsePattern
+	Tools    []string `cbor:"tools,omitempty"`
+	MaxCalls uint64   `cbor:"max_calls,omitempty"` // of a run; zero: no bound
+	MaxBytes uint64   `cbor:"max_bytes,omitempty"` // of requests and responses of a run; zero: no bound
+	Private  bool     `cbor:"private,omitempty"`   // the name may lead to private addresses
+
+	// Line is where the rule begins in its file.
+	Line int `cbor:"-"`
+
+	host     egress.Rule
+	patterns []Pattern
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (r *Rule) DecodeYAML(n *yaml.Node) error {
+	var f struct {
+		Host     hostPattern   `yaml:"host,required"`
+		Schemes  []scheme      `yaml:"schemes"`
+		Ports    []port        `yaml:"ports"`
+		Methods  []method      `yaml:"methods"`
+		Paths    []pathPattern `yaml:"paths"`
+		Tools    []toolName    `yaml:"tools"`
+		MaxCalls yaml.Count    `yaml:"max_calls"`
+		MaxBytes yaml.Size     `yaml:"max_bytes"`
+		Private  bool          `yaml:"private"`
+	}
+	if err := n.Decode(&f); err != nil {
+		return err
+	}
+	if err := noEmptyList(n, "schemes", "ports", "methods", "paths", "tools"); err != nil {
+		return err
+	}
+	if f.Private && !exact(f.Host.text) {
+		return n.Get("private").Errorf("whoever has the domain decides where its names lead", "only a rule for one host can open private addresses")
+	}
+	*r = Rule{
+		Line: n.Line(), Host: f.Host.text, host: f.Host.rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
+		Methods: set(f.Methods), Tools: set(f.Tools),
+		MaxCalls: uint64(f.MaxCalls), MaxBytes: uint64(f.MaxBytes), Private: f.Private,
+	}
+	if r.Schemes == nil {
+		r.Schemes = []string{"https"}
+	}
+	slices.SortFunc(f.Paths, func(a, b pathPattern) int { return cmp.Compare(a.text, b.text) })
+	f.Paths = slices.CompactFunc(f.Paths, func(a, b pathPattern) bool { return a.text == b.text })
+	for _, p := range f.Paths {
+		r.Paths = append(r.Paths, p.text)
+		r.patterns = append(r.patterns, p.Pattern)
+	}
+	return nil
+}
+
+// exact reports whether a host is one host, and not all below a domain.
+func exact(host string) bool { return host != "*" && !strings.HasPrefix(host, ".") }
+
+// noEmptyList refuses lists with nothing in them, of which nobody could tell
+// whether they allow all or nothing.
+func noEmptyList(n *yaml.Node, keys ...string) error {
+	for _, key := range keys {
+		list := n.Get(key)
+		if list == nil {
+			continue
+		}
+		if items, _ := list.Value().([]any); len(items) == 0 {
+			return list.Errorf("leave the key out for no restriction", "there is nothing in this list")
+		}
+	}
+	return nil
+}
+
+// ports returns the numbers in order, each once.
+func ports(list []port) []uint16 {
+	var all []uint16
+	for _, p := range list {
+		all = append(all, uint16(p))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// set returns the items in order, each once; nil if there are none.
+func set[T ~string](items []T) []string {
+	var all []string
+	for _, item := range items {
+		all = append(all, string(item))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// String returns the rule in a few words.
+func (r Rule) String() string {
+	var b strings.Builder
+	if len(r.Methods) > 0 {
+		b.WriteString(strings.Join(r.Methods, ", ") + " ")
+	}
+	fmt.Fprintf(&b, "%s://%s", strings.Join(r.Schemes, "|"), r.Host)
+	for i, port := range r.Ports {
+		fmt.Fprintf(&b, "%c%d", ":,"[min(i, 1)], port)
+	}
+	b.WriteString(strings.Join(r.Paths, ", "))
+	return b.String()
+}
+
+// hostPattern is the host of a rule.
+type hostPattern struct {
+	text string
+	rule egress.Rule
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (h *hostPattern) DecodeYAML(n *yaml.Node) (err error) {
+	if err := n.Decode(&h.text); err != nil {
+		return err
+	}
+	if h.rule, err = egress.ParseRule(h.text); err != nil {
+		return n.Errorf("", "%s", strings.TrimPrefix(err.Error(), "egress: "))
+	}
+	if h.rule.Port() != 0 {
+		return n.Errorf("write them as in: ports: [8443]", "a host is written without its port")
+	}
+	h.text = h.rule.String()
+	return nil
+}
+
+// scheme is http or https.
+type scheme string
+
+// DecodeYAML implements [yaml.Decoder].
+func (s *scheme) DecodeYAML(n *yaml.Node) error {
+	text, ok := n.Text()
+	if !ok || text != "http" && text != "https" {
+		return n.Errorf("", "this must be http or https")
+	}
+	*s = scheme(text)
+	return nil
+}
+
+// port is the number of a port.
+type port uint16
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *port) DecodeYAML(n *yaml.Node) error {
+	var i int
+	if err := n.Decode(&i); err != nil {
+		return err
+	}
+	if i < 1 || i > 65535 {
+		return n.Errorf("", "this must be a port, 1 to 65535")
+	}
+	*p = port(i)
+	return nil
+}
+
+// method is a method of HTTP.
+type method string
+
+var methodPattern = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+
+// DecodeYAML implements [yaml.Decoder].
+func (m *method) DecodeYAML(n *yaml.Node) error {
+	text, ok := n.Text()
+	if !ok || !methodPattern.MatchString(text) {
+		return n.Errorf("write it in capitals, as in: methods: [GET, POST]", "this must be a method of HTTP")
+	}
+	*m = method(text)
+	return nil
+}
+
+// pathPattern is a Pattern in a file.
+type pathPattern struct{ Pattern }
+
+// DecodeYAML implements [yaml.Decoder].
+func (p *pathPattern) DecodeYAML(n *yaml.Node) (err error) {
+	var text string
+	if err := n.Decode(&text); err != nil {
+		return err
+	}
+	if p.Pattern, err = ParsePattern(text); err != nil {
+		return n.Errorf("", "%v", err)
+	}
+	return nil
+}
+
+// toolName is the name of a tool.
+type toolName string
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// DecodeYAML implements [yaml.Decoder].
+func (t *toolName) DecodeYAML(n *yaml.Node) error {
+	text, ok := n.Text()
+	if !ok || !namePattern.MatchString(text) {
+		return n.Errorf("", "this must be the name of a tool: 1 to 64 letters, digits, _ and -")
+	}
+	*t = toolName(text)
+	return nil
+}

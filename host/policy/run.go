@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Run is what the policies have to do with one run: how much of their rules it has
+// used, and which secrets it may have sent. It is safe for concurrent use.
+type Run struct {
+	operator, tenant *Policy
+	store            Secrets
+
+	mu    sync.Mutex
+	used  Usage                      // guarded by mu
+	known map[string][]egress.Secret // guarded by mu; values that were read, by name
+}
+
+// NewRun returns a Run that has used nothing. A policy that is nil is not asked;
+// without any, nothing is allowed. A store that is nil has no secrets.
+func NewRun(operator, tenant *Policy, store Secrets) *Run {
+	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}}
+}
+
+// Identity names the policies, for the Sandbox of a tool in RunStarted.
+func (r *Run) Identity() *event.PolicyRef {
+	ref := &event.PolicyRef{}
+	if r.operator != nil {
+		digest := r.operator.Digest()
+		ref.Operator = digest[:]
+	}
+	if r.tenant != nil {
+		digest := r.tenant.Digest()
+		ref.Tenant = digest[:]
+	}
+	return ref
+}
+
+// Narrow is [Narrow] with the policies of the run.
+func (r *Run) Narrow(l event.SandboxLimits) event.SandboxLimits {
+	return Narrow(l, r.operator, r.tenant)
+}
+
+// Resume counts what the recorded events of the run have used: every exchange that
+// was allowed, by the rules that allowed it. Decisions of policies that have
+// changed since count for the rules of the same number.
+func (r *Run) Resume(events []event.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, ev := range events {
+		if ev.Kind != event.KindSideEffectRecorded {
+			continue
+		}
+		effect, err := ev.AsSideEffectRecorded()
+		if err != nil {
+			return fmt.Errorf("policy: event %d: %w", ev.Seq, err)
+		}
+		var value event.Exchange
+		if len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
+			continue // no exchange
+		}
+		if value.Decision.Allowed() {
+			r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})
+		}
+	}
+	return nil
+}
+
+// count adds to what the rules of a decision have been used. The caller holds mu.
+func (r *Run) count(verdicts event.Verdicts, more Used) {
+	for _, v := range verdicts {
+		place := Place{v.Side, int(v.Rule)}
+		was := r.used[place]
+		r.used[place] = Used{was.Calls + more.Calls, was.Bytes + more.Bytes}
+	}
+}
+
+// Exchange is one exchange of a run. It is the authorizer of its request, and
+// remembers the decision.
+type Exchange struct {
+	run   *Run
+	tool  string
+	bytes uint64
+
+	decision Decision
+}
+
+// Exchange begins an exchange that the tool makes with a request of so many bytes,
+// as it is recorded. It is for one goroutine.
+func (r *Run) Exchange(tool string, bytes int) *Exchange {
+	return &Exchange{run: r, tool: tool, bytes: uint64(bytes)}
+}
+
+// Verdicts returns the decision for the record: nil until it is made.
+func (x *Exchange) Verdicts() event.Verdicts { return x.decision.Verdicts }
+
+// Authorize implements [egress.Authorizer].
+func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant, error) {
+	if err := x.decide(Request{Access: a, Tool: x.tool, Bytes: x.bytes}); err != nil {
+		return egress.Grant{}, err
+	}
+	secrets, err := x.run.secrets(ctx, a.Secrets)
+	if err != nil {
+		return egress.Grant{}, err
+	}
+	grant := x.decision.Grant
+	grant.Secrets = secrets
+	return grant, nil
+}
+
+// decide decides and counts the request at once, so that of two requests at the
+// same time only one is the last.
+func (x *Exchange) decide(q Request) error {
+	r := x.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x.decision = Decide(r.operator, r.tenant, q, r.used)
+	if !x.decision.Allowed() {
+		return egress.Denied("%s %s: %s", q.Method, q.Access.Origin(), x.decision.Reason())
+	}
+	r.count(x.decision.Verdicts, Used{1, x.bytes})
+	return nil
+}
+
+// Settle counts the response. If other exchanges have used meanwhile what was left,
+// it returns the error with which the exchange ends instead.
+func (x *Exchange) Settle(response []byte) error {
+	r := x.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range sides(r.operator, r.tenant) {
+		for _, v := range x.decision.Verdicts {
+			if v.Side != s.name || v.Rule == 0 {
+				continue
+			}
+			limit := s.policy.Network[v.Rule-1].MaxBytes
+			if used := r.used[Place{s.name, int(v.Rule)}].Bytes; limit > 0 && used+uint64(len(response)) > limit {
+				return egress.TooLarge("other requests of the run have used the bytes that were left")
+			}
+		}
+	}
+	r.count(x.decision.Verdicts, Used{0, uint64(len(response))})
+	return nil
+}
+
+// secrets returns the values that an exchange needs: those for its placeholders,
+// fresh from the store, and those that could come back in the response, which are
+// all that the policies name. Values that the run has read stay known after the
+// store has others.
+func (r *Run) secrets(ctx context.Context, placeholders []egress.Placeholder) ([]egress.Secret, error) {
+	wanted := map[string]bool{}
+	for _, p := range placeholders {
+		wanted[p.Name] = true
+	}
+	for _, s := range sides(r.operator, r.tenant) {
+		for _, b := range s.policy.Secrets {
+			if err := r.read(ctx, b.Name, wanted[b.Name]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []egress.Secret
+	for _, values := range r.known {
+		all = append(all, values...)
+	}
+	return all, nil
+}
+
+// read makes a secret known to the run: if fresh is set, its value of now, which
+// must be there.
+func (r *Run) read(ctx context.Context, name string, fresh bool) error {
+	r.mu.Lock()
+	_, known := r.known[name]
+	r.mu.Unlock()
+	if known && !fresh {
+		return nil
+	}
+	var value []byte
+	var ok bool
+	var err error
+	if r.store != nil {
+		value, ok, err = r.store.Secret(ctx, name)
+	}
+	switch {
+	case err != nil:
+		return egress.Denied("the secret %s could not be read", name)
+	case !ok && fresh:
+		return egress.Denied("there is no secret %s", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	values := r.known[name]
+	if ok {
+		values = slices.DeleteFunc(values, func(s egress.Secret) bool { return bytes.Equal(s.Value, value) })
+		values = append(values, egress.Secret{Name: name, Value: bytes.Clone(value)}) // the last one is sent
+	}
+	r.known[name] = values
+	return nil
+}
+
+// Guard returns the tool, whose calls the policies have to allow by the name that
+// it has and the arguments that it gets.
+func (r *Run) Guard(t tool.Tool) tool.Tool {
+	return tool.Guarded(t, func(_ context.Context, name string, input json.RawMessage) event.Verdicts {
+		d, _ := DecideCall(r.operator, r.tenant, name, input)
+		return d.Verdicts
+	})
+}

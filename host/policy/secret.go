@@ -1,0 +1,125 @@
+package policy
+
+import (
+	"context"
+	"net/textproto"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// Secrets is where the values of secrets are. It must be safe for concurrent use.
+type Secrets interface {
+	// Secret returns the value of a secret; ok is false when there is none of that
+	// name. What an error says reaches neither the guest nor the log.
+	Secret(ctx context.Context, name string) (value []byte, ok bool, err error)
+}
+
+// Binding lets a secret be sent to some hosts, in one place of a request: in the
+// value of a header, or of a parameter of the query, or in the body.
+type Binding struct {
+	Name     string   `cbor:"name"`
+	Audience []string `cbor:"audience"`         // hosts, or ".suffix" for those below one; HOST:PORT for a port other than the scheme's
+	Header   string   `cbor:"header,omitempty"` // canonical name
+	Query    string   `cbor:"query,omitempty"`
+	Body     bool     `cbor:"body,omitempty"`
+
+	// Line is where the binding begins in its file.
+	Line int `cbor:"-"`
+
+	audience []egress.Rule
+}
+
+var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+
+// DecodeYAML implements [yaml.Decoder].
+func (b *Binding) DecodeYAML(n *yaml.Node) error {
+	var f struct {
+		Name     secretName `yaml:"name,required"`
+		Audience []audience `yaml:"audience,required"`
+		Header   yaml.Word  `yaml:"header"`
+		Query    yaml.Word  `yaml:"query"`
+		Body     bool       `yaml:"body"`
+	}
+	if at := n.Get("value"); at != nil {
+		return at.Hidden().Errorf("give it to the host with: starling-host secret set", "a policy has the names of secrets, never a value")
+	}
+	if err := n.Decode(&f); err != nil {
+		return err
+	}
+	if err := noEmptyList(n, "audience"); err != nil {
+		return err
+	}
+	if at := n.Get("body"); at != nil && !f.Body {
+		return at.Errorf("leave the key out for another place", "this can only be true")
+	}
+	places := 0
+	for _, there := range []bool{f.Header != "", f.Query != "", f.Body} {
+		if there {
+			places++
+		}
+	}
+	if places != 1 {
+		return n.Errorf("for several places, make an entry of each", `a secret has one place: "header" or "query" with a name, or "body: true"`)
+	}
+	if f.Header != "" && !fieldName.MatchString(string(f.Header)) {
+		return n.Get("header").Errorf("", "this must be the name of a header")
+	}
+	*b = Binding{Name: string(f.Name), Header: textproto.CanonicalMIMEHeaderKey(string(f.Header)), Query: string(f.Query), Body: f.Body, Line: n.Line()}
+	slices.SortFunc(f.Audience, func(a, b audience) int { return strings.Compare(a.String(), b.String()) })
+	for _, a := range slices.Compact(f.Audience) {
+		b.Audience = append(b.Audience, a.String())
+		b.audience = append(b.audience, a.Rule)
+	}
+	return nil
+}
+
+// secretName is the name of a secret.
+type secretName string
+
+// DecodeYAML implements [yaml.Decoder].
+func (s *secretName) DecodeYAML(n *yaml.Node) error {
+	text, ok := n.Text()
+	if !ok || !egress.IsSecretName(text) {
+		return n.Errorf("", "this must be the name of a secret: up to 64 letters, digits and _, without a digit at the beginning")
+	}
+	*s = secretName(text)
+	return nil
+}
+
+// audience is a host that may have a secret.
+type audience struct{ egress.Rule }
+
+// DecodeYAML implements [yaml.Decoder].
+func (a *audience) DecodeYAML(n *yaml.Node) (err error) {
+	var text string
+	if err := n.Decode(&text); err != nil {
+		return err
+	}
+	if a.Rule, err = egress.ParseRule(text); err != nil {
+		return n.Errorf("", "%s", strings.TrimPrefix(err.Error(), "egress: "))
+	}
+	if strings.HasPrefix(text, "*") {
+		return n.Errorf("name the hosts", "a secret for everybody is none")
+	}
+	return nil
+}
+
+// forHost reports whether the secret may be sent to the target of a request.
+func (b *Binding) forHost(a egress.Access) bool {
+	return slices.ContainsFunc(b.audience, func(r egress.Rule) bool { return r.Matches(a) })
+}
+
+// at reports whether the binding is about the place of a placeholder.
+func (b *Binding) at(p egress.Placeholder) bool {
+	switch p.Place {
+	case egress.PlaceHeader:
+		return b.Header == p.Field && b.Header != ""
+	case egress.PlaceQuery:
+		return b.Query == p.Field && b.Query != ""
+	}
+	return b.Body && p.Place == egress.PlaceBody
+}

@@ -1,0 +1,46 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Guard decides whether a call may be made, by the tool's name in the run and the
+// arguments in canonical form. It returns nothing if there is nothing to decide.
+// It must be safe for concurrent use, and fast.
+type Guard func(ctx context.Context, name string, input json.RawMessage) event.Verdicts
+
+// Guarded returns t, whose calls the guard has to allow. Package step asks it
+// before the tool begins, and records what it says; a replay does not ask. A guard
+// is the outermost thing around a tool: one that something else is wrapped around
+// cannot be called.
+func Guarded(t Tool, g Guard) Tool { return &guarded{t, g} }
+
+// Unguard returns the tool inside of all guards, and the guards, the innermost
+// first.
+func Unguard(t Tool) (inner Tool, guards []Guard) {
+	g, ok := t.(*guarded)
+	if !ok {
+		return t, nil
+	}
+	inner, guards = Unguard(g.Tool)
+	return inner, append(guards, g.guard)
+}
+
+type guarded struct {
+	Tool
+	guard Guard
+}
+
+var errUnguarded = errors.New("tool: a guarded tool was called without its guard being asked")
+
+// Execute refuses: whoever calls it has not asked the guard.
+func (g *guarded) Execute(context.Context, json.RawMessage) (json.RawMessage, error) {
+	return nil, ToolCancel(errUnguarded)
+}
+
+// Unwrap returns the tool inside.
+func (g *guarded) Unwrap() Tool { return g.Tool }
