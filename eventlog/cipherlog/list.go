@@ -18,6 +18,7 @@ type index interface {
 	eventlog.RunFinder
 	eventlog.RunPruner
 	eventlog.ModuleStore
+	eventlog.Fencer
 }
 
 // indexed is a Log over a backend that has an index.
@@ -127,4 +128,9 @@ func (l indexed) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error)
 // Module implements [eventlog.ModuleStore].
 func (l indexed) Module(ctx context.Context, digest chain.Hash) ([]byte, error) {
 	return l.below.Module(ctx, digest)
+}
+
+// Fenced implements [eventlog.Fencer].
+func (l indexed) Fenced(runID string, epoch uint64) eventlog.EventLog {
+	return wrap(&Log{inner: l.below.Fenced(runID, epoch), key: l.key, namespace: l.namespace, runs: make(map[string]*run)})
 }

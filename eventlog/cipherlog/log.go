@@ -2,6 +2,7 @@ package cipherlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -85,7 +86,20 @@ func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (e
 	if loadErr != nil {
 		return event.Event{}, state{}, loadErr
 	}
-	return at.next(runID, ev)
+	if sealed, next, err = at.next(runID, ev); err != nil {
+		err = l.whyRefused(ctx, runID, err)
+	}
+	return sealed, next, err
+}
+
+// whyRefused returns why the log below would refuse an event that does not
+// continue its run: a writer that has lost the run is to hear that first. The
+// event that it is asked about has no number, so no log takes it.
+func (l *Log) whyRefused(ctx context.Context, runID string, err error) error {
+	if below := l.inner.Append(ctx, runID, event.Event{RunID: runID}); errors.Is(below, eventlog.ErrFenced) {
+		return below
+	}
+	return err
 }
 
 func (l *Log) run(runID string) *run {

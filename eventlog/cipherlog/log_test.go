@@ -36,7 +36,12 @@ func over(t testing.TB, inner eventlog.EventLog, key byte) eventlog.EventLog {
 
 func onDisk(t testing.TB) *sqlitelog.Log {
 	t.Helper()
-	l, err := sqlitelog.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitelog.Options{})
+	return openAt(t, filepath.Join(t.TempDir(), "log.db"))
+}
+
+func openAt(t testing.TB, path string) *sqlitelog.Log {
+	t.Helper()
+	l, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,4 +55,12 @@ func TestSuiteInMemory(t *testing.T) {
 
 func TestSuiteOnDisk(t *testing.T) {
 	logtest.Run(t, func(t testing.TB) eventlog.EventLog { return over(t, onDisk(t), 1) })
+}
+
+// Two processes have the file.
+func TestPairs(t *testing.T) {
+	logtest.RunPair(t, func(t testing.TB) (a, b eventlog.EventLog) {
+		path := filepath.Join(t.TempDir(), "log.db")
+		return over(t, openAt(t, path), 1), over(t, openAt(t, path), 1)
+	})
 }

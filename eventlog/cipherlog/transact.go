@@ -9,11 +9,10 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// database is what a backend can do that lies in a database of its host.
+// database is what a backend can do beside that lies in a database.
 type database interface {
 	eventlog.SchemaKeeper
 	eventlog.Transactor
-	eventlog.Fencer
 }
 
 // hosted is a Log over such a backend.
@@ -31,17 +30,10 @@ func wrap(l *Log) eventlog.EventLog {
 	if !ok {
 		return l
 	}
-	i := indexed{l, below}
 	if db, ok := l.inner.(database); ok {
-		return hosted{i, db, db}
+		return hosted{indexed{l, below}, db, db}
 	}
-	if keeper, ok := l.inner.(eventlog.SchemaKeeper); ok {
-		return struct {
-			indexed
-			eventlog.SchemaKeeper
-		}{i, keeper}
-	}
-	return i
+	return indexed{l, below}
 }
 
 // CreateTables implements [eventlog.Transactor].
@@ -126,6 +118,14 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	return nil
 }
 
+// Fence implements [eventlog.Tx].
+func (t *tx) Fence(runID string) (uint64, error) {
+	if !eventlog.InNamespace(runID, t.log.namespace) {
+		return 0, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return t.Tx.Fence(runID)
+}
+
 func (t *tx) at(runID string, ev event.Event) (state, error) {
 	if at, ok := t.runs[runID]; ok {
 		return at, nil
@@ -138,9 +138,4 @@ func (t *tx) at(runID string, ev event.Event) (state, error) {
 		return state{}, errNotLoaded
 	}
 	return t.log.fresh(runID)
-}
-
-// Fenced implements [eventlog.Fencer].
-func (l hosted) Fenced(runID string, epoch uint64) eventlog.EventLog {
-	return wrap(&Log{inner: l.db.Fenced(runID, epoch), key: l.key, namespace: l.namespace, runs: make(map[string]*run)})
 }
