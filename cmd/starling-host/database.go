@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 )
 
@@ -32,8 +34,33 @@ type database interface {
 	eventlog.Fencer
 }
 
+// onServer reports whether DB is the address of a PostgreSQL server and not the
+// path of a file.
+func onServer(where string) bool {
+	return strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://")
+}
+
+// named is how a database is called in messages: without a password.
+func named(where string) string {
+	u, err := url.Parse(where)
+	switch {
+	case !onServer(where):
+		return where
+	case err != nil:
+		return "the database"
+	}
+	return u.Redacted()
+}
+
 // openDatabase opens a database that must be there, for reading only.
 func openDatabase(ctx context.Context, where string) (database, error) {
+	if onServer(where) {
+		log, err := pglog.Open(ctx, where, pglog.Options{ReadOnly: true})
+		if err != nil {
+			return nil, unreachable(where, err)
+		}
+		return log, nil
+	}
 	if err := mustBeThere(where); err != nil {
 		return nil, err
 	}
@@ -42,6 +69,11 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 		return nil, unreadable(ctx, err)
 	}
 	return log, nil
+}
+
+// unreachable is the failure to open a database on a server.
+func unreachable(where string, err error) error {
+	return &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), plainError(err))}
 }
 
 // mustBeThere refuses what is no file that can be read.
@@ -75,13 +107,29 @@ func unreadable(ctx context.Context, err error) error {
 // openForRuns opens a database to record runs in. A file that is not there is
 // created.
 func openForRuns(ctx context.Context, where string) (database, error) {
-	log, err := sqlitelog.Open(ctx, where, sqlitelog.Options{})
+	log, err := openToWrite(ctx, where)
 	if err != nil {
 		return nil, err
 	}
 	if err := eventlog.Preflight(ctx, log); err != nil {
 		log.Close()
-		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(where)}
+		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(named(where))}
+	}
+	return log, nil
+}
+
+// openToWrite opens a database whatever its layout is.
+func openToWrite(ctx context.Context, where string) (database, error) {
+	if !onServer(where) {
+		log, err := sqlitelog.Open(ctx, where, sqlitelog.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return log, nil
+	}
+	log, err := pglog.Open(ctx, where, pglog.Options{})
+	if err != nil {
+		return nil, unreachable(where, err)
 	}
 	return log, nil
 }

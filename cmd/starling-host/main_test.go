@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/starling-host/starling/eventlog/pglog/pgtest"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasm"
@@ -39,12 +40,24 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 //	flip DB SEQ COLUMN   change one byte of that event of the oldest run
 //	lose-module DB       remove all stored modules
 func TestScripts(t *testing.T) {
+	runScripts(t, "testdata/script", func(*testscript.Env) {})
+}
+
+// TestPostgresScripts runs testdata/postgres, where $DSN is an empty database on a
+// server.
+func TestPostgresScripts(t *testing.T) {
+	pgtest.Database(t) // skips where there is no server
+	runScripts(t, "testdata/postgres", func(e *testscript.Env) { e.Setenv("DSN", pgtest.Database(t)) })
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	env := scriptEnvironment(t)
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: dir,
 		Setup: func(e *testscript.Env) error {
 			e.Vars = append(e.Vars, env...)
 			e.Values[serverKey] = new(*server)
+			setup(e)
 			return nil
 		},
 		Condition: condition,

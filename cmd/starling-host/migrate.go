@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
 )
 
 const migrateHelp = `Bring a database to the layout that this program writes, in one transaction. A
@@ -35,11 +34,7 @@ func (a *app) migrateCommand() *cobra.Command {
 }
 
 func (a *app) migrate(ctx context.Context, path string, dryRun bool) error {
-	// Opening for writing would create it.
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return noDatabase(path)
-	}
-	log, err := sqlitelog.Open(ctx, path, sqlitelog.Options{ReadOnly: dryRun})
+	log, err := openToMigrate(ctx, path, dryRun)
 	if err != nil {
 		return err
 	}
@@ -64,4 +59,18 @@ func (a *app) migrate(ctx context.Context, path string, dryRun bool) error {
 		fmt.Fprintf(a.stdout, "migrated from layout %d to %d: %d runs, %d events\n", report.From, report.To, report.Runs, report.Events)
 	}
 	return nil
+}
+
+// openToMigrate opens a database that must be there. To open a file for writing
+// would create it.
+func openToMigrate(ctx context.Context, where string, dryRun bool) (database, error) {
+	if !onServer(where) {
+		if _, err := os.Stat(where); errors.Is(err, fs.ErrNotExist) {
+			return nil, noDatabase(where)
+		}
+	}
+	if dryRun {
+		return openDatabase(ctx, where)
+	}
+	return openToWrite(ctx, where)
 }
