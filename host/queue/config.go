@@ -19,7 +19,7 @@ const (
 // tenants are equal.
 type Config struct {
 	// Host names this daemon among those on the database, the same each time that
-	// it is started. Whoever opens a queue under a name is taken for the successor
+	// it is started. Whoever begins to work under a name is taken for the successor
 	// of the one before, which is taken to be dead: its jobs are ready at once.
 	// Empty is a name that nobody else has; the jobs of a daemon that died are then
 	// handed out again once its lease has ended.

@@ -19,8 +19,8 @@
 //     attempt and makes a new epoch of the run, see eventlog.Tx.Fence, so the
 //     handler's predecessor, should it still be executing somewhere, can record
 //     nothing any more. If the process dies here, the attempt is spent. The job is
-//     handed out again once the process's lease has ended, or as soon as a queue
-//     is opened under the same [Config].Host. What the handler had recorded is in
+//     handed out again once the process's lease has ended, or as soon as a process
+//     begins to work under the same [Config].Host. What the handler had recorded is in
 //     the run's log and is what its successor goes on from.
 //   - the handler has returned and its verdict is not committed: as before; the
 //     successor finds a run that has ended and has nothing to do but say so.

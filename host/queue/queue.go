@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -74,6 +76,8 @@ func (j Job) Check() error {
 	switch {
 	case j.RunID == "" || len(j.RunID) > eventlog.MaxRunIDBytes:
 		return fmt.Errorf("queue: Job.RunID has %d bytes, want 1 to %d", len(j.RunID), eventlog.MaxRunIDBytes)
+	case !plain(j.RunID) || !plain(j.Tenant):
+		return fmt.Errorf("queue: Job.RunID %q or Job.Tenant %q is not UTF-8 or has a zero byte", j.RunID, j.Tenant)
 	case len(j.Tenant) > MaxTenantBytes:
 		return fmt.Errorf("queue: Job.Tenant has %d bytes, want at most %d", len(j.Tenant), MaxTenantBytes)
 	case j.MaxAttempts < 0:
@@ -83,6 +87,9 @@ func (j Job) Check() error {
 	}
 	return nil
 }
+
+// plain reports whether every database takes the text.
+func plain(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 // Lease is a job that was handed out.
 type Lease struct {

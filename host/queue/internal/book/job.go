@@ -1,0 +1,197 @@
+package book
+
+import (
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/queue"
+)
+
+// Enqueue adds a job. [queue.ErrFull], [queue.ErrTenantFull] and
+// [queue.ErrExists] are a refusal, which has changed nothing.
+func (b *Tx) Enqueue(j queue.Job) (refusal, err error) {
+	if err := b.load(); err != nil {
+		return nil, err
+	}
+	t, err := b.tenant(j.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	switch most := b.rules.Limits(j.Tenant).MaxWaiting; {
+	case b.waiting >= int64(b.rules.MaxWaiting):
+		return queue.ErrFull, nil
+	case most > 0 && t.n[ready]+t.n[sleeping]+t.n[ending] >= int64(most):
+		return queue.ErrTenantFull, nil
+	}
+	if j.MaxAttempts == 0 {
+		j.MaxAttempts = queue.DefaultMaxAttempts
+	}
+	n, err := b.tx.Exec(insertJob, j.RunID, j.Tenant, b.number+1, int64(-j.Priority), int64(j.MaxAttempts), b.now, append([]byte{}, j.Payload...))
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return queue.ErrExists, nil
+	}
+	b.number++
+	return nil, b.move(j.Tenant, states, ready)
+}
+
+const insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
+	state, attempt, snoozes, epoch, cancelled, due, owner, turn, failure)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, '', 0, '') ON CONFLICT DO NOTHING`
+
+// Waiting returns how many jobs were counted for the refusal: those of the tenant,
+// or of all.
+func (b *Tx) Waiting(name string, refusal error) (int64, error) {
+	if errors.Is(refusal, queue.ErrFull) {
+		err := b.load()
+		return b.waiting, err
+	}
+	t, err := b.tenant(name)
+	return t.n[ready] + t.n[sleeping] + t.n[ending], err
+}
+
+// row is what the changes of a job look at.
+type row struct {
+	tenant                         string
+	state, epoch, cancelled, turn  int64
+	attempt, snoozes, due, maximum int64
+	owner                          string
+}
+
+// find reads a job that the queue holds.
+func (b *Tx) find(runID string) (r row, ok bool, err error) {
+	const sql = "SELECT tenant, state, epoch, cancelled, turn, attempt, snoozes, due, max_attempts, owner FROM queue_job WHERE run_id = $1"
+	err = b.tx.Query(sql, []any{runID}, func(q eventlog.Row) error {
+		ok = true
+		return q.Scan(&r.tenant, &r.state, &r.epoch, &r.cancelled, &r.turn, &r.attempt, &r.snoozes, &r.due, &r.maximum, &r.owner)
+	})
+	return r, ok, err
+}
+
+// Finish removes a job that was handed out in that epoch. It is no error when it
+// was handed out again since, or is gone. One that went back to the line and was
+// not handed out again is done all the same: its run has ended.
+func (b *Tx) Finish(l queue.Lease) error {
+	n, err := b.tx.Exec("DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
+	if err != nil {
+		return err
+	}
+	if n == 1 {
+		return b.move(l.Tenant, running, states)
+	}
+	r, ok, err := b.find(l.RunID)
+	if err != nil || !ok || r.epoch != int64(l.Epoch) {
+		return err
+	}
+	if _, err := b.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err != nil {
+		return err
+	}
+	return b.move(r.tenant, int(r.state), states)
+}
+
+// Again says how a job is to come back.
+type Again struct {
+	After   time.Duration // zero or less means at once
+	Free    bool          // the attempt is not spent
+	Snooze  bool          // it is a snooze, which is free
+	Failure string
+}
+
+// Return puts back a job that was handed out in that epoch. It is no error when
+// it was handed out again since, or is gone. One that was cancelled meanwhile
+// comes back at once.
+func (b *Tx) Return(l queue.Lease, a Again) error {
+	r, ok, err := b.find(l.RunID)
+	if err != nil || !ok || r.epoch != int64(l.Epoch) || r.state != running {
+		return err
+	}
+	to, due := sleeping, b.now+int64(a.After)
+	switch {
+	case r.cancelled != 0 && (a.After <= 0 || !l.Cancelled):
+		to = ending
+	case a.After <= 0:
+		to = ready
+	}
+	if a.Free || a.Snooze {
+		r.attempt--
+	}
+	if a.Snooze {
+		r.snoozes++
+	}
+	const sql = "UPDATE queue_job SET state = $1, due = $2, attempt = $3, snoozes = $4, failure = $5, owner = '', turn = 0 WHERE run_id = $6"
+	if _, err := b.tx.Exec(sql, int64(to), due, r.attempt, r.snoozes, a.Failure, l.RunID); err != nil {
+		return err
+	}
+	return b.move(r.tenant, running, to)
+}
+
+// Cancelled is what a job was when it was cancelled.
+type Cancelled struct {
+	Running bool
+	Owner   string // of a job that is running
+	Epoch   uint64
+	Turn    int64
+}
+
+// Cancel marks a job, and hands it out soon if nobody works it. A job that is not
+// there is [queue.ErrNotFound], a refusal.
+func (b *Tx) Cancel(runID string) (c Cancelled, refusal, err error) {
+	r, ok, err := b.find(runID)
+	if err != nil || !ok {
+		return c, queue.ErrNotFound, err
+	}
+	c = Cancelled{Running: r.state == running, Owner: r.owner, Epoch: uint64(r.epoch), Turn: r.turn}
+	if r.cancelled != 0 {
+		return c, nil, nil
+	}
+	to := ending
+	if c.Running {
+		to = running
+	}
+	if _, err := b.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err != nil || c.Running {
+		return c, nil, err
+	}
+	return c, nil, b.move(r.tenant, int(r.state), to)
+}
+
+// maxWake bounds the jobs that one transaction wakes.
+const maxWake = 256
+
+// Wake makes the jobs ready that have slept long enough. It reports whether there
+// may be more of them.
+func (b *Tx) Wake() (more bool, err error) {
+	n, err := b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, b.now, int64(maxWake))
+	return n == maxWake, err
+}
+
+// reset puts the jobs that the query selects in the line, from a state in which
+// all of them are.
+func (b *Tx) reset(query string, from int, args ...any) (n int, err error) {
+	type job struct {
+		runID, tenant string
+		cancelled     int64
+	}
+	var jobs []job
+	err = b.tx.Query(query, args, func(r eventlog.Row) error {
+		var j job
+		jobs = append(jobs, j)
+		last := &jobs[len(jobs)-1]
+		return r.Scan(&last.runID, &last.tenant, &last.cancelled)
+	})
+	for _, j := range jobs {
+		to := ready
+		if j.cancelled != 0 {
+			to = ending
+		}
+		if err == nil {
+			_, err = b.tx.Exec("UPDATE queue_job SET state = $1, owner = '', turn = 0 WHERE run_id = $2", int64(to), j.runID)
+		}
+		if err == nil {
+			err = b.move(j.tenant, from, to)
+		}
+	}
+	return len(jobs), err
+}

@@ -1,0 +1,75 @@
+package book
+
+import (
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// The tables. queue_job has a row for each job that is not done. queue_tenant has
+// the tag of a tenant's next turn and counts its jobs by state; open is how many
+// of them may be handed out now, so that claiming looks at nobody else.
+// queue_state has one row: the virtual time, the number of the last job, and how
+// many jobs are not running. queue_host has a row for each process at work.
+const tables = `CREATE TABLE queue_job (
+	run_id       TEXT PRIMARY KEY NOT NULL,
+	tenant       TEXT NOT NULL,
+	number       INTEGER NOT NULL,
+	state        INTEGER NOT NULL,
+	rank         INTEGER NOT NULL,
+	max_attempts INTEGER NOT NULL,
+	attempt      INTEGER NOT NULL,
+	snoozes      INTEGER NOT NULL,
+	epoch        INTEGER NOT NULL,
+	cancelled    INTEGER NOT NULL,
+	due          INTEGER NOT NULL,
+	enqueued     INTEGER NOT NULL,
+	owner        TEXT NOT NULL,
+	turn         INTEGER NOT NULL,
+	failure      TEXT NOT NULL,
+	payload      BLOB NOT NULL
+);
+CREATE INDEX queue_job_line ON queue_job (tenant, rank, number) WHERE state = 0;
+CREATE INDEX queue_job_due ON queue_job (due) WHERE state = 1;
+CREATE INDEX queue_job_owner ON queue_job (owner) WHERE state = 2;
+CREATE INDEX queue_job_ending ON queue_job (number) WHERE state = 3;
+CREATE TABLE queue_tenant (
+	tenant   TEXT PRIMARY KEY NOT NULL,
+	tag      REAL NOT NULL,
+	open     INTEGER NOT NULL,
+	ready    INTEGER NOT NULL,
+	sleeping INTEGER NOT NULL,
+	running  INTEGER NOT NULL,
+	ending   INTEGER NOT NULL
+);
+CREATE INDEX queue_tenant_turn ON queue_tenant (tag) WHERE open > 0;
+CREATE TABLE queue_state (
+	id      INTEGER PRIMARY KEY NOT NULL,
+	virtual REAL NOT NULL,
+	number  INTEGER NOT NULL,
+	waiting INTEGER NOT NULL
+);
+INSERT INTO queue_state (id, virtual, number, waiting) VALUES (1, 0, 0, 0);
+CREATE TABLE queue_host (
+	owner TEXT PRIMARY KEY NOT NULL,
+	host  TEXT NOT NULL,
+	until INTEGER NOT NULL
+)`
+
+// Tables are what CreateTables is to be called with.
+var Tables = eventlog.TableSet{Name: "queue", Steps: []eventlog.TableStep{{SQLite: tables, Postgres: postgres(tables)}}}
+
+// postgres says the same in the other dialect.
+func postgres(sql string) string {
+	return strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA").Replace(sql)
+}
+
+// The states of a row: those of queue.State, and ending, a job that was cancelled
+// and is ready to be handed out so that its run ends.
+const (
+	ready = iota
+	sleeping
+	running
+	ending
+	states
+)

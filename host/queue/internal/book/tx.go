@@ -1,0 +1,173 @@
+package book
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/queue"
+)
+
+// Rules are what a transaction goes by.
+type Rules struct {
+	MaxWaiting int
+	Limits     func(tenant string) queue.Limits
+	Now        time.Time
+}
+
+// Tx is one transaction on the tables. After an error it is not to be used, and
+// nothing of it is to be committed.
+type Tx struct {
+	tx    eventlog.Tx
+	rules Rules
+	now   int64
+
+	tenants map[string]*tenant
+	loaded  bool // the fields from here on are those of queue_state
+	virtual float64
+	number  int64
+	waiting int64
+	before  state
+}
+
+// state is the row of queue_state.
+type state struct {
+	virtual         float64
+	number, waiting int64
+}
+
+// tenant is a row of queue_tenant.
+type tenant struct {
+	name   string
+	known  bool // there is a row
+	before counts
+	counts
+}
+
+type counts struct {
+	tag  float64
+	open int64 // jobs that may be handed out now
+	n    [states]int64
+}
+
+// Begin starts to use tx.
+func Begin(tx eventlog.Tx, r Rules) *Tx {
+	return &Tx{tx: tx, rules: r, now: r.Now.UnixNano(), tenants: make(map[string]*tenant)}
+}
+
+// SQL returns the transaction itself.
+func (b *Tx) SQL() eventlog.Tx { return b.tx }
+
+// load reads queue_state, once.
+func (b *Tx) load() error {
+	if b.loaded {
+		return nil
+	}
+	b.loaded = true
+	err := b.tx.Query("SELECT virtual, number, waiting FROM queue_state WHERE id = 1", nil, func(r eventlog.Row) error {
+		return r.Scan(&b.virtual, &b.number, &b.waiting)
+	})
+	b.before = state{b.virtual, b.number, b.waiting}
+	return err
+}
+
+const tenantColumns = "tag, open, ready, sleeping, running, ending"
+
+func (c *counts) columns() []any {
+	return []any{&c.tag, &c.open, &c.n[ready], &c.n[sleeping], &c.n[running], &c.n[ending]}
+}
+
+func (c *counts) values() []any {
+	return []any{c.tag, c.open, c.n[ready], c.n[sleeping], c.n[running], c.n[ending]}
+}
+
+// tenant returns the tenant's row, which is read once.
+func (b *Tx) tenant(name string) (*tenant, error) {
+	if t := b.tenants[name]; t != nil {
+		return t, nil
+	}
+	t := &tenant{name: name}
+	err := b.tx.Query("SELECT "+tenantColumns+" FROM queue_tenant WHERE tenant = $1", []any{name}, func(r eventlog.Row) error {
+		t.known = true
+		return r.Scan(t.before.columns()...)
+	})
+	t.counts = t.before
+	b.tenants[name] = t
+	return t, err
+}
+
+// move counts a job that goes from one state to another; states stands for not
+// being in the queue. A tenant that had nothing ready begins where virtual time
+// is, so that turns are not saved up.
+func (b *Tx) move(name string, from, to int) error {
+	if err := b.load(); err != nil {
+		return err
+	}
+	t, err := b.tenant(name)
+	if err != nil {
+		return err
+	}
+	if to == ready && t.n[ready] == 0 {
+		t.tag = max(t.tag, b.virtual)
+	}
+	if from != states {
+		t.n[from]--
+	}
+	if to != states {
+		t.n[to]++
+	}
+	b.waiting += waits(to) - waits(from)
+	t.reckon(b.rules.Limits(name))
+	return nil
+}
+
+// waits is one for the states that Config.MaxWaiting bounds.
+func waits(state int) int64 {
+	if state == running || state == states {
+		return 0
+	}
+	return 1
+}
+
+// reckon finds how many of the tenant's jobs may be handed out now.
+func (t *tenant) reckon(l queue.Limits) {
+	t.open = t.n[ready]
+	if l.MaxRunning > 0 {
+		t.open = max(0, min(t.open, int64(l.MaxRunning)-t.n[running]))
+	}
+	if l.Paused {
+		t.open = 0
+	}
+}
+
+// Flush writes back what was counted. It returns how many turns there are now
+// that there were not before the transaction, those left out that it claimed: a
+// worker has to be woken for each.
+func (b *Tx) Flush(claimed int) (turns int, err error) {
+	delta := int64(claimed)
+	for _, t := range slices.SortedFunc(maps.Values(b.tenants), func(x, y *tenant) int { return cmp.Compare(x.name, y.name) }) {
+		delta += t.open + t.n[ending] - t.before.open - t.before.n[ending]
+		if err := b.store(t); err != nil {
+			return 0, err
+		}
+	}
+	if b.loaded && b.before != (state{b.virtual, b.number, b.waiting}) {
+		_, err = b.tx.Exec("UPDATE queue_state SET virtual = $1, number = $2, waiting = $3 WHERE id = 1", b.virtual, b.number, b.waiting)
+		b.before = state{b.virtual, b.number, b.waiting}
+	}
+	return int(max(0, delta)), err
+}
+
+func (b *Tx) store(t *tenant) error {
+	if t.known && t.before == t.counts {
+		return nil
+	}
+	sql := "UPDATE queue_tenant SET tag = $1, open = $2, ready = $3, sleeping = $4, running = $5, ending = $6 WHERE tenant = $7"
+	if !t.known {
+		sql = "INSERT INTO queue_tenant (" + tenantColumns + ", tenant) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+	}
+	_, err := b.tx.Exec(sql, append(t.values(), t.name)...)
+	return err
+}

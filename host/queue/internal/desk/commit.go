@@ -1,0 +1,245 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/internal/book"
+)
+
+const (
+	// maxOps and maxTurns bound one transaction.
+	maxOps   = 256
+	maxTurns = 256
+	// commitPatience bounds one transaction in time. Whether it was committed after that
+	// is not known.
+	commitPatience = 30 * time.Second
+)
+
+// op is one change that a caller waits for.
+type op struct {
+	ctx context.Context
+	// do returns a refusal, having changed nothing, or an error, which undoes the
+	// transaction. It may be called several times.
+	do   func(*book.Tx) (refusal, err error)
+	done chan error
+
+	refusal, err error // of the last call
+}
+
+// do makes a change and waits until it is durable.
+func (d *Desk) do(ctx context.Context, f func(*book.Tx) (refusal, err error)) error {
+	select {
+	case err := <-d.submit(ctx, f):
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// submit asks for a change. The channel gets the result.
+func (d *Desk) submit(ctx context.Context, f func(*book.Tx) (refusal, err error)) <-chan error {
+	o := &op{ctx: ctx, do: f, done: make(chan error, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ops = append(d.ops, o)
+	d.wake()
+	return o.done
+}
+
+// wake sees to it that what there is to do is done. The caller holds mu.
+func (d *Desk) wake() {
+	if d.shift != nil {
+		d.shift.wanted = true
+	}
+	if !d.flushing {
+		d.flushing = true
+		go d.flush()
+	}
+}
+
+// cycle is what one transaction does: the ops, and then handing out jobs.
+type cycle struct {
+	ops   []*op
+	turns []*turn
+	shift *shift
+	owner string
+	doubt map[string]uint64 // the jobs that the shift has, when others may be written down as its own
+}
+
+// flush makes transactions until there is nothing to do.
+func (d *Desk) flush() {
+	for {
+		c, ok := d.next()
+		if !ok {
+			return
+		}
+		leases, err := d.commit(c)
+		d.deliver(c, leases, err)
+	}
+}
+
+// next takes what has gathered.
+func (d *Desk) next() (c cycle, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := min(len(d.ops), maxOps)
+	c.ops = d.ops[:n:n]
+	d.ops = d.ops[n:]
+	if s := d.shift; s != nil && s.owner != "" && !s.stopping {
+		c.shift, c.owner = s, s.owner
+		if c.turns = d.takeTurns(s); len(c.turns) > 0 {
+			s.active.Add(1) // until they are delivered
+		}
+		if s.doubt {
+			c.doubt = s.epochs()
+		}
+	}
+	ok = len(c.ops) > 0 || len(c.turns) > 0
+	d.flushing = ok
+	return c, ok
+}
+
+// takeTurns returns the turns that can be given away now. The caller holds mu.
+func (d *Desk) takeTurns(s *shift) []*turn {
+	if d.hooks.Start != nil {
+		n := min(len(d.turns), maxTurns)
+		turns := d.turns[:n:n]
+		d.turns = d.turns[n:]
+		return turns
+	}
+	if !s.wanted {
+		return nil
+	}
+	s.wanted = false // until somebody says so again
+	turns := make([]*turn, min(s.free, maxTurns))
+	s.free -= len(turns)
+	return turns
+}
+
+// commit makes one transaction; or one for each op when an op fails, and one without
+// handing out when that cannot be, so that nobody suffers from another's error.
+func (d *Desk) commit(c cycle) ([]queue.Lease, error) {
+	leases, err := d.transact(c)
+	switch {
+	case c.blame():
+		for _, o := range c.ops {
+			_, o.err = d.transact(cycle{ops: []*op{o}})
+		}
+		d.mu.Lock()
+		if c.shift != nil {
+			c.shift.wanted = true // nothing was looked for
+		}
+		d.mu.Unlock()
+		return nil, nil
+	case errors.Is(err, errReplaced):
+		if _, opErr := d.transact(cycle{ops: c.ops}); opErr != nil {
+			for _, o := range c.ops {
+				o.err = cmp.Or(o.err, opErr)
+			}
+		}
+	}
+	return leases, err
+}
+
+// blame reports whether an op was the reason why the transaction failed.
+func (c cycle) blame() bool {
+	for _, o := range c.ops {
+		if o.err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// transact makes one transaction.
+func (d *Desk) transact(c cycle) (leases []queue.Lease, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitPatience)
+	defer cancel()
+	for _, o := range c.ops {
+		o.refusal, o.err = nil, nil
+	}
+	err = d.log.Transact(ctx, func(tx eventlog.Tx) (err error) {
+		b := book.Begin(tx, book.Rules{MaxWaiting: d.cfg.MaxWaiting, Limits: d.cfg.Limits, Now: d.cfg.Clock.Now()})
+		for _, o := range c.ops {
+			if err := o.apply(b); err != nil {
+				return err
+			}
+		}
+		if leases, err = d.claim(b, c); err != nil {
+			return err
+		}
+		opened, err := b.Flush(len(leases))
+		if err == nil && opened > 0 && d.hooks.Opened != nil {
+			err = d.hooks.Opened(tx, opened)
+		}
+		return err
+	})
+	return leases, err
+}
+
+// apply makes the op's change, unless nobody waits for it any more.
+func (o *op) apply(b *book.Tx) error {
+	o.refusal, o.err = nil, nil
+	if o.ctx.Err() != nil {
+		o.refusal = context.Cause(o.ctx)
+		return nil
+	}
+	o.refusal, o.err = o.do(b)
+	return o.err
+}
+
+// errReplaced means that this process was taken for dead.
+var errReplaced = errors.New("queue: this process has not renewed its lease in time, and its jobs were given to others")
+
+// claim hands out jobs for the turns of the cycle. A process does so only while it
+// is among the living, and renews its lease by doing it; so there is never a job
+// in the hands of somebody whose death nobody would notice.
+func (d *Desk) claim(b *book.Tx, c cycle) ([]queue.Lease, error) {
+	if len(c.turns) == 0 {
+		return nil, nil
+	}
+	alive, err := b.Renew(c.owner, d.cfg.Clock.Now().Add(d.cfg.Lease))
+	if err == nil && !alive {
+		err = errReplaced
+	}
+	if err == nil && c.doubt != nil {
+		err = b.Disown(c.owner, c.doubt)
+	}
+	if err == nil {
+		_, err = b.Wake()
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int64, len(c.turns))
+	for i, t := range c.turns {
+		if t != nil {
+			ids[i] = t.id
+		}
+	}
+	return b.Claim(c.owner, ids)
+}
+
+// deliver tells everybody what became of the transaction.
+func (d *Desk) deliver(c cycle, leases []queue.Lease, err error) {
+	for _, o := range c.ops {
+		switch {
+		case o.err != nil:
+			o.done <- o.err
+		case err != nil && !errors.Is(err, errReplaced): // which concerns turns alone
+			o.done <- fmt.Errorf("queue: %w", err)
+		default:
+			o.done <- o.refusal
+		}
+	}
+	if len(c.turns) > 0 {
+		d.handOut(c, leases, err)
+		c.shift.active.Done()
+	}
+}

@@ -1,0 +1,229 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/internal/book"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// turn is a worker that was woken from outside and waits for a job.
+type turn struct {
+	id  int64
+	got chan *Task // gets nil when there is nothing to do
+}
+
+// Task is a job that this process works.
+type Task struct {
+	d *Desk
+	*task
+}
+
+// task is a job that was handed out in this process.
+type task struct {
+	shift *shift
+	lease queue.Lease
+	slot  bool // it is one of Config.Workers
+	ctx   context.Context
+	end   context.CancelCauseFunc
+}
+
+// Take waits for a job, for the turn of that number. It returns nil when there is
+// none, or when Work does not run. The caller MUST call Run on what it gets.
+func (d *Desk) Take(id int64) *Task {
+	t := &turn{id: id, got: make(chan *Task, 1)}
+	d.mu.Lock()
+	if d.shift == nil || d.shift.stopping {
+		d.mu.Unlock()
+		return nil
+	}
+	d.turns = append(d.turns, t)
+	d.wake()
+	d.mu.Unlock()
+	return <-t.got
+}
+
+// Cancel ends the task's context, as [Desk.Cancel] in another process asks for.
+func (t *Task) Cancel() { t.end(queue.ErrCancelled) }
+
+// handOut starts what was claimed.
+func (d *Desk) handOut(c cycle, leases []queue.Lease, err error) {
+	if err != nil {
+		d.trouble(c.shift, "no jobs were handed out", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := c.shift
+	s.doubt = err != nil
+	if errors.Is(err, errReplaced) && s.owner == c.owner {
+		s.owner = ""
+		s.replaced <- struct{}{}
+	}
+	if err == nil && len(leases) == len(c.turns) {
+		s.wanted = true // there may be more
+	}
+	for i, t := range c.turns {
+		switch {
+		case i < len(leases):
+			d.start(s, t, leases[i])
+		case t == nil:
+			s.free++
+		default:
+			t.got <- nil
+		}
+	}
+}
+
+// start begins a task. The caller holds mu.
+func (d *Desk) start(s *shift, t *turn, l queue.Lease) {
+	ctx, end := context.WithCancelCause(s.ctx)
+	k := &Task{d, &task{shift: s, lease: l, slot: t == nil, ctx: ctx, end: end}}
+	s.tasks[l.RunID] = k.task
+	s.active.Add(1)
+	if t == nil {
+		go k.Run()
+		return
+	}
+	t.got <- k
+}
+
+// end ends the context of a task of this process.
+func (d *Desk) end(runID string, epoch uint64, cause error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shift == nil {
+		return
+	}
+	if t := d.shift.tasks[runID]; t != nil && t.lease.Epoch == epoch {
+		t.end(cause)
+	}
+}
+
+// endAll ends the contexts of all tasks and returns how many there are. Those whose
+// lease was lost are forgotten.
+func (d *Desk) endAll(s *shift, cause error) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(s.tasks)
+	for _, t := range s.tasks {
+		t.end(cause)
+	}
+	if errors.Is(cause, queue.ErrLost) {
+		clear(s.tasks)
+	}
+	return n
+}
+
+// Run calls the handler and sees to it that its verdict is written down.
+func (t *Task) Run() {
+	defer t.shift.active.Done()
+	defer t.end(nil)
+	err := t.call()
+	t.settle(verdict(t.lease, err, errors.Is(context.Cause(t.ctx), queue.ErrStopping)))
+}
+
+// call runs the handler.
+func (t *Task) call() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.d.cfg.Logger.Error("a handler panicked", slog.String("run", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+			err = fmt.Errorf("queue: the handler panicked: %v", r)
+		}
+	}()
+	return t.shift.handler(t.ctx, t.lease)
+}
+
+const (
+	// snooze is how long a snooze takes that names no time.
+	snooze = 10 * time.Second
+	// maxEnding bounds the time between two attempts to end a run.
+	maxEnding = 10 * time.Minute
+	// maxFailure bounds Lease.Failure, in bytes.
+	maxFailure = 1024
+)
+
+// backoff is River's: the fourth power of the attempt in seconds, a tenth more or
+// less.
+var backoff = tool.RetryConfig{Jitter: 0.1}
+
+// verdict says how the job is to come back, or nil when it is done.
+func verdict(l queue.Lease, err error, stopped bool) *book.Again {
+	if err == nil {
+		return nil
+	}
+	switch kind, after := tool.KindOf(err); {
+	case kind == abi.ErrorDiscard, kind == abi.ErrorCancel:
+		return nil
+	case kind == abi.ErrorSnooze && after > 0:
+		return &book.Again{After: after, Snooze: true}
+	case kind == abi.ErrorSnooze:
+		return &book.Again{After: snooze, Snooze: true}
+	case stopped:
+		return &book.Again{Free: true}
+	}
+	after := backoff.Delay(l.Attempt, rand.Uint64())
+	if l.Cancelled || l.Exhausted {
+		after = min(after, maxEnding)
+	}
+	return &book.Again{After: after, Failure: failure(err)}
+}
+
+// failure is the text of err as every database takes it.
+func failure(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\x00", "")
+	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
+}
+
+// settle writes down what becomes of the job. As long as the database fails it
+// tries again: the job is this process's until the lease is lost.
+func (t *Task) settle(again *book.Again) {
+	t.d.release(t.task)
+	for t.held() {
+		err := t.d.do(context.WithoutCancel(t.ctx), func(b *book.Tx) (refusal, err error) {
+			if again == nil {
+				return nil, b.Finish(t.lease)
+			}
+			return nil, b.Return(t.lease, *again)
+		})
+		if err == nil {
+			break
+		}
+		t.d.trouble(t.shift, "a job was not settled", err)
+		select {
+		case <-t.d.cfg.Clock.After(t.d.cfg.Poll):
+		case <-t.shift.over:
+			return
+		}
+	}
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	if t.shift.tasks[t.lease.RunID] == t.task {
+		delete(t.shift.tasks, t.lease.RunID)
+	}
+}
+
+// release lets another handler start.
+func (d *Desk) release(t *task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drain.note(d.cfg.Clock.Now())
+	if t.slot {
+		t.shift.free++
+	}
+}
+
+// held reports whether the job is still this process's, as far as it knows.
+func (t *Task) held() bool {
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	return t.shift.tasks[t.lease.RunID] == t.task
+}
