@@ -48,6 +48,7 @@ func TestPragmas(t *testing.T) {
 	}{
 		{r.conn, "page_size", int64(16384)},
 		{r.conn, "journal_mode", "wal"},
+		{r.conn, "auto_vacuum", int64(2)},
 		{r.conn, "application_id", int64(applicationID)},
 		{r.conn, "user_version", int64(1)},
 		{r.conn, "query_only", int64(1)},

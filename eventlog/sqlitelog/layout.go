@@ -113,9 +113,11 @@ var safety = []string{
 
 // creation is set on a new file, in this order and each by itself: the page
 // size can only be chosen before the file is in WAL mode, and a driver that is
-// handed both at once leaves it at 4 KiB without a word.
+// handed both at once leaves it at 4 KiB without a word. The file keeps a map of
+// its pages, so that it can become smaller in small steps; see Compact.
 var creation = []string{
 	"PRAGMA page_size=16384",
+	"PRAGMA auto_vacuum=INCREMENTAL",
 	"PRAGMA journal_mode=WAL",
 }
 

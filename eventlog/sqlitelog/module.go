@@ -36,15 +36,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 		return m.digest, l.writable()
 	}
 	m.wasm = bytes.Clone(wasm)
-	if err := l.enqueue(ctx, item{task: m}); err != nil {
-		return chain.Hash{}, err
-	}
-	select {
-	case err := <-m.done:
-		return m.digest, err
-	case <-ctx.Done():
-		return chain.Hash{}, context.Cause(ctx)
-	}
+	return m.digest, l.perform(ctx, m, m.done)
 }
 
 // hasModule saves writing a module again, which most runs would otherwise do.

@@ -14,7 +14,7 @@ import (
 type pruning struct {
 	where  string
 	args   []driver.Value
-	report *eventlog.PruneReport
+	report eventlog.PruneReport
 	done   chan error
 }
 
@@ -29,22 +29,18 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if l.layout.Load() < layoutVersion {
 		return report, eventlog.ErrSchemaOutdated
 	}
-	p := &pruning{report: &report, done: make(chan error, 1)}
+	p := &pruning{report: report, done: make(chan error, 1)}
 	if p.where, p.args, err = l.doomed(o); err != nil {
 		return report, err
 	}
 	if o.DryRun {
-		return report, l.countDoomed(ctx, p)
+		err = l.countDoomed(ctx, p)
+		return p.report, err
 	}
-	if err := l.enqueue(ctx, item{task: p}); err != nil {
+	if err := l.perform(ctx, p, p.done); err != nil {
 		return report, err
 	}
-	select {
-	case err := <-p.done:
-		return report, err
-	case <-ctx.Done():
-		return eventlog.PruneReport{}, context.Cause(ctx)
-	}
+	return p.report, nil
 }
 
 // doomed returns the condition on the table run that selects what is to go. Runs

@@ -1,6 +1,8 @@
 package sqlitelog
 
 import (
+	"context"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 )
@@ -39,3 +41,17 @@ func (m *module) size() int                { return len(m.wasm) }
 
 func (p *pruning) finish(_ *Log, err error) { p.done <- err }
 func (p *pruning) size() int                { return 0 }
+
+// perform hands the task to the writer and waits until it is durable, or until ctx
+// ends; then the task is still on its way.
+func (l *Log) perform(ctx context.Context, t task, done <-chan error) error {
+	if err := l.enqueue(ctx, item{task: t}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
