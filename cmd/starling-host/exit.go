@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
@@ -88,6 +89,7 @@ func explain(err error) *failure {
 		schema      *validate.Error
 		syntax      *canon.SyntaxError
 		unsupported *replay.UnsupportedError
+		missing     *recorded.Error
 	)
 	switch {
 	case errors.As(err, &known):
@@ -104,6 +106,8 @@ func explain(err error) *failure {
 		return explainSyntax(syntax)
 	case errors.As(err, &unsupported):
 		return &failure{code: exitRefused, message: plainError(unsupported)}
+	case errors.As(err, &missing):
+		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
 		return &failure{code: exitRefused, message: plainError(err), hint: "--force relaxes this, and nothing else"}
 	case errors.Is(err, tool.ErrHost):

@@ -81,8 +81,8 @@ func (o *observers) call(tool string) sandbox.Profiler {
 
 // module returns the module that a replay of the run executes.
 func (r *replayer) module(ctx context.Context, runID string) ([]byte, error) {
-	if r.modules.other != nil {
-		return r.modules.other, nil
+	if r.other != nil {
+		return r.other, nil
 	}
 	events, err := r.log.Read(ctx, runID)
 	if err != nil {

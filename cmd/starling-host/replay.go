@@ -8,7 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -129,7 +132,9 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 // replayer replays the runs of one database.
 type replayer struct {
 	log     database
-	modules *modules
+	engine  *sandbox.Engine
+	modules *recorded.Modules
+	other   []byte // the module that takes the place of every recorded one; nil for none
 	options replay.Options
 	work    *work // the agent that replays; nil for what the log says
 }
@@ -151,7 +156,9 @@ func newReplayer(ctx context.Context, log database, f replayFlags, o *observers)
 	}
 	r := &replayer{
 		log:     log,
-		modules: newModules(engine, log, other),
+		engine:  engine,
+		modules: recorded.New(guest.Inline(engine), log, other),
+		other:   other,
 		options: replay.Options{OtherModule: other != nil, Force: f.force},
 	}
 	if f.agent != "" {
@@ -167,7 +174,8 @@ func (r *replayer) close(ctx context.Context) {
 	if r.work != nil {
 		r.work.close()
 	}
-	r.modules.close(ctx)
+	r.modules.Close()
+	r.engine.Close(ctx)
 }
 
 // verdict is what became of one replay. When corrupt or refused is set, replay
@@ -202,12 +210,12 @@ func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 		v.corrupt = err
 		return v, ctx.Err()
 	}
-	lease := r.modules.lease()
-	defer lease.release(context.WithoutCancel(ctx))
+	lease := r.modules.Lease()
+	defer lease.Release()
 	if r.work != nil {
 		v.replay, err = replay.RunAgent(ctx, events, r.work.agent, r.options)
 	} else {
-		v.replay, err = replay.Run(ctx, events, lease.resolve, r.options)
+		v.replay, err = replay.Run(ctx, events, lease.Resolve, r.options)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/replay"
 )
@@ -130,38 +128,5 @@ func TestWorseExitCode(t *testing.T) {
 		if got := worse(c.a, c.b); got != c.want {
 			t.Errorf("worse(%d, %d) = %d, want %d", c.a, c.b, got, c.want)
 		}
-	}
-}
-
-// TestModulesAreBounded uses modules that are found and never loaded: what is
-// kept, and for how long, does not depend on what is inside.
-func TestModulesAreBounded(t *testing.T) {
-	m := newModules(nil, nil, nil)
-	key := func(i int) moduleKey { return moduleKey{digest: chain.Sum(fmt.Append(nil, i))} }
-	busy, found := m.use(key(-1))
-	if found {
-		t.Fatal("a new module was found")
-	}
-	for i := range 3 * maxIdleModules {
-		shared, _ := m.use(key(i))
-		m.release(t.Context(), shared)
-	}
-	if len(m.idle) != maxIdleModules || len(m.loaded) != maxIdleModules+1 {
-		t.Errorf("%d idle of %d", len(m.idle), len(m.loaded))
-	}
-	if again, found := m.use(key(-1)); !found || again != busy {
-		t.Error("a module in use was dropped")
-	}
-	if _, found := m.use(key(0)); found {
-		t.Error("the module that was idle longest is still there")
-	}
-	if _, found := m.use(key(3*maxIdleModules - 1)); !found {
-		t.Error("the module that was used last is gone")
-	}
-	failed, _ := m.use(key(-2))
-	failed.err = errors.New("refused")
-	m.release(t.Context(), failed)
-	if _, found := m.use(key(-2)); found {
-		t.Error("a module that failed to load is kept")
 	}
 }

@@ -1,0 +1,144 @@
+// Package shelf keeps loaded modules that several calls and replays share. A
+// module takes tens of megabytes and its loading up to seconds, so each is loaded
+// once and stays for a while when nobody uses it any more.
+package shelf
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/starling-host/starling/host/guest"
+)
+
+// Shelf keeps modules by key. It is safe for concurrent use. Use [New].
+type Shelf[K comparable] struct {
+	maxIdle int
+
+	mu      sync.Mutex
+	entries map[K]*entry[K]
+	idle    []*entry[K] // those without users, longest idle first
+}
+
+// entry is a module that is loaded, or is being loaded. The fields below ready may
+// be read once that is closed; users belongs to Shelf.mu.
+type entry[K comparable] struct {
+	key    K
+	users  int
+	gone   bool // not to be found any more: closed by its last user
+	ready  chan struct{}
+	module *guest.Module
+	err    error
+}
+
+// New returns an empty shelf that keeps up to maxIdle modules without users.
+func New[K comparable](maxIdle int) *Shelf[K] {
+	return &Shelf[K]{maxIdle: maxIdle, entries: map[K]*entry[K]{}}
+}
+
+// Take returns the module under the key, and what gives it back, which must be
+// called once. If it is not there, load makes it, while others that want it wait. A
+// module that does not load is forgotten; each who waited for it has the error.
+func (s *Shelf[K]) Take(ctx context.Context, key K, load func(context.Context) (*guest.Module, error)) (*guest.Module, func(), error) {
+	e, found := s.use(key)
+	if !found {
+		e.module, e.err = load(ctx)
+		close(e.ready)
+	}
+	select {
+	case <-e.ready:
+	case <-ctx.Done():
+		s.release(e)
+		return nil, nil, ctx.Err()
+	}
+	if e.err != nil {
+		s.release(e)
+		return nil, nil, e.err
+	}
+	return e.module, sync.OnceFunc(func() { s.release(e) }), nil
+}
+
+// use counts a user of the entry under key. If it was not found, the caller must
+// load it and close ready.
+func (s *Shelf[K]) use(key K) (e *entry[K], found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, found = s.entries[key]
+	if !found {
+		e = &entry[K]{key: key, ready: make(chan struct{})}
+		s.entries[key] = e
+	}
+	e.users++
+	s.idle = slices.DeleteFunc(s.idle, func(other *entry[K]) bool { return other == e })
+	return e, found
+}
+
+// release ends a use. What failed to load is forgotten, and of what is idle the
+// module that was used longest ago makes room.
+func (s *Shelf[K]) release(e *entry[K]) {
+	for _, done := range s.leave(e) {
+		done.close()
+	}
+}
+
+// leave returns the modules that are to be closed because of one use less.
+func (s *Shelf[K]) leave(e *entry[K]) []*entry[K] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return nil
+	}
+	select {
+	case <-e.ready:
+	default:
+		return nil // who loads it is still a user, so this is not the last one
+	}
+	if e.err != nil || e.gone {
+		if s.entries[e.key] == e {
+			delete(s.entries, e.key)
+		}
+		return []*entry[K]{e}
+	}
+	s.idle = append(s.idle, e)
+	if len(s.idle) <= s.maxIdle {
+		return nil
+	}
+	oldest := s.idle[0]
+	s.idle = slices.Delete(s.idle, 0, 1)
+	delete(s.entries, oldest.key)
+	return []*entry[K]{oldest}
+}
+
+// Drop forgets the modules whose keys match. Those that are in use are closed by
+// whoever gives them back last.
+func (s *Shelf[K]) Drop(match func(K) bool) {
+	for _, done := range s.drop(match) {
+		done.close()
+	}
+}
+
+func (s *Shelf[K]) drop(match func(K) bool) (done []*entry[K]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, e := range s.entries {
+		if !match(key) {
+			continue
+		}
+		delete(s.entries, key)
+		e.gone = true
+		if e.users == 0 {
+			done = append(done, e)
+		}
+	}
+	s.idle = slices.DeleteFunc(s.idle, func(e *entry[K]) bool { return e.gone })
+	return done
+}
+
+// Close forgets everything. No module may be in use.
+func (s *Shelf[K]) Close() { s.Drop(func(K) bool { return true }) }
+
+func (e *entry[K]) close() {
+	if e.module != nil {
+		e.module.Close(context.Background())
+	}
+}

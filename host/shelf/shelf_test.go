@@ -1,0 +1,66 @@
+package shelf
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/starling-host/starling/host/guest"
+)
+
+// TestWhatIsIdleIsBounded uses modules that are never loaded: what is kept, and
+// for how long, does not depend on what is inside.
+func TestWhatIsIdleIsBounded(t *testing.T) {
+	const most = 8
+	s := New[int](most)
+	loads := 0
+	take := func(key int) func() {
+		t.Helper()
+		_, release, err := s.Take(t.Context(), key, func(context.Context) (*guest.Module, error) { loads++; return nil, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return release
+	}
+	loaded := func(key int) bool { before := loads; take(key)(); return loads > before }
+	busy := take(-1)
+	for i := range 3 * most {
+		take(i)()
+	}
+	if len(s.idle) != most || len(s.entries) != most+1 {
+		t.Errorf("%d idle of %d", len(s.idle), len(s.entries))
+	}
+	if loaded(-1) {
+		t.Error("a module in use was dropped")
+	}
+	if !loaded(0) {
+		t.Error("the module that was idle longest is still there")
+	}
+	if loaded(3*most - 1) {
+		t.Error("the module that was used last is gone")
+	}
+	s.Drop(func(key int) bool { return key == -1 })
+	if !loaded(-1) {
+		t.Error("a module that was dropped is found")
+	}
+	busy()
+	busy() // once is enough, and twice does no harm
+	if loaded(-1) {
+		t.Error("whoever gave the dropped module back took its successor along")
+	}
+}
+
+func TestWhatFailsToLoadIsForgotten(t *testing.T) {
+	s := New[int](1)
+	refused := errors.New("refused")
+	for range 2 {
+		asked := false
+		_, _, err := s.Take(t.Context(), 1, func(context.Context) (*guest.Module, error) { asked = true; return nil, refused })
+		if !errors.Is(err, refused) || !asked {
+			t.Errorf("asked %t, error %v", asked, err)
+		}
+	}
+	if len(s.entries) != 0 {
+		t.Errorf("%d entries are kept", len(s.entries))
+	}
+}
