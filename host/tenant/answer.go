@@ -31,13 +31,17 @@ const (
 // leaves the key [ErrInProgress] until patience has passed.
 func (s *Store) Begin(ctx context.Context, tenant, key string, request chain.Hash, patience time.Duration) (answer []byte, first bool, err error) {
 	if key == "" || validText("the idempotency key", key, maxAnswerKey) != nil {
-		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
+		return nil, false, badAnswerKey()
 	}
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		answer, first, err = s.begin(tx, tenant, key, request, patience)
 		return err
 	})
 	return answer, first, err
+}
+
+func badAnswerKey() error {
+	return fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
 }
 
 func (s *Store) begin(tx eventlog.Tx, tenant, key string, request chain.Hash, patience time.Duration) ([]byte, bool, error) {
