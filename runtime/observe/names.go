@@ -16,6 +16,10 @@ const (
 	metricAppends         = "starling_eventlog_appends_total"
 	metricAppendTime      = "starling_eventlog_append_duration_seconds"
 	metricBudgetsExceeded = "starling_budget_exceeded_total"
+	metricHTTPRequests    = "starling_http_requests_total"
+	metricHTTPTime        = "starling_http_request_duration_seconds"
+	metricQueueJobs       = "starling_queue_jobs"
+	metricQueueOldest     = "starling_queue_oldest_seconds"
 )
 
 // The labels.
@@ -27,6 +31,9 @@ const (
 	labelTool      = "tool"
 	labelKind      = "kind"
 	labelAxis      = "axis"
+	labelRoute     = "route"
+	labelCode      = "code"
+	labelState     = "state"
 )
 
 // The values of labels that are not the names of something.
