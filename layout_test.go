@@ -46,6 +46,7 @@ var doors = map[string][]string{
 	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
 	"golang.org/x/text":                                   {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                                   {"cmd/starling-host"},
+	"golang.org/x/time":                                   {"host/daemon"},
 	"golang.org/x/sys":                                    {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
 	"github.com/google/pprof":                             {"host/profile"},
 	"github.com/prometheus/client_golang":                 {"runtime/observe"},
@@ -62,7 +63,7 @@ var doors = map[string][]string{
 // testOnly may be imported by tests alone: by test files, and by the packages
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
-	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3",
+	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "github.com/getkin/kin-openapi",
 }
 
 type goPackage struct {
@@ -167,7 +168,7 @@ func TestDoors(t *testing.T) {
 var operators = []string{"runtime/provider", "runtime/tool/mcptool"}
 
 // servers are the packages that answer over HTTP and ask nothing of anyone.
-var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe"}
+var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe", "host/daemon"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.

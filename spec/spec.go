@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-//go:embed vectors agent.schema.json policy.schema.json
+//go:embed vectors agent.schema.json policy.schema.json openapi.yaml
 var files embed.FS
 
 // AgentSchema returns the JSON Schema of agent.yaml.
@@ -18,6 +18,15 @@ func PolicySchema() []byte { return embedded("policy.schema.json") }
 
 func embedded(name string) []byte {
 	b, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return b
+}
+
+// OpenAPI returns the contract of the HTTP API, openapi.yaml.
+func OpenAPI() []byte {
+	b, err := files.ReadFile("openapi.yaml")
 	if err != nil {
 		panic(err) // it is embedded
 	}

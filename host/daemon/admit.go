@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// admit lets a request in: with a key if the route asks for one, and as long as
+// the tenant does not ask too often.
+func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
+	req := &request{Request: r}
+	switch route.Access {
+	case ForOperator:
+		return req, d.admitOperator(r)
+	case ForTenants:
+		t, err := d.Authenticate(r)
+		if err != nil {
+			return nil, err
+		}
+		if wait := d.rates.wait(t); wait > 0 {
+			return nil, rateLimited.plain().retry(wait)
+		}
+		req.tenant = t
+		req.Request = r.WithContext(context.WithValue(r.Context(), tenantKey{}, t))
+		req.view, err = d.View(r.Context(), t.ID)
+		return req, err
+	}
+	return req, nil
+}
+
+// Authenticate returns the tenant whose key the request has. The error is the same
+// whether there is no key, one that nobody has, or one of a tenant that is
+// suspended. It can be written with [WriteError].
+func (d *Daemon) Authenticate(r *http.Request) (tenant.Tenant, error) {
+	key, ok := bearer(r)
+	if !ok {
+		return tenant.Tenant{}, noKey()
+	}
+	who, err := d.config.Tenants.Authenticate(r.Context(), key)
+	if errors.Is(err, tenant.ErrUnauthorized) {
+		return tenant.Tenant{}, noKey()
+	}
+	return complete(who.Tenant), err
+}
+
+// complete fills in the limits that nobody has set.
+func complete(t tenant.Tenant) tenant.Tenant {
+	t.Limits = t.Limits.Or(tenant.DefaultLimits())
+	return t
+}
+
+// WriteError answers a request with the problem that an error is.
+func WriteError(w http.ResponseWriter, err error) { problemOf(err).write(w) }
+
+func noKey() error {
+	p := unauthorized.plain().hint("send it as Authorization: Bearer KEY")
+	p.challenge = true
+	return p
+}
+
+// bearer returns the key of a request.
+func bearer(r *http.Request) (string, bool) {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, key, found := strings.Cut(values[0], " ")
+	return strings.TrimSpace(key), found && strings.EqualFold(scheme, "Bearer")
+}
+
+// admitOperator compares hashes, so that the time says nothing about the key.
+func (d *Daemon) admitOperator(r *http.Request) error {
+	if d.config.OperatorKey == "" {
+		return nil
+	}
+	key, _ := bearer(r)
+	got, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(d.config.OperatorKey))
+	if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		return noKey()
+	}
+	return nil
+}
+
+// rates bound how often tenants ask.
+type rates struct {
+	mu       sync.Mutex
+	limiters map[string]*rate.Limiter // by tenant; as many as there are tenants
+}
+
+// wait takes one request of a tenant, or says how long to wait for the next one.
+func (s *rates) wait(t tenant.Tenant) time.Duration {
+	perSecond := t.Limits.RequestsPerSecond
+	if perSecond < 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limiter := s.limiters[t.ID]
+	if limiter == nil || limiter.Burst() != perSecond {
+		limiter = rate.NewLimiter(rate.Limit(perSecond), perSecond)
+		s.limiters[t.ID] = limiter
+	}
+	if limiter.Allow() {
+		return 0
+	}
+	return max(time.Second/time.Duration(max(perSecond, 1)), time.Millisecond)
+}

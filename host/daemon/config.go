@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/observe"
+)
+
+// Log is what a daemon needs of its event log: all of these are implemented by the
+// logs in a database.
+type Log interface {
+	eventlog.EventLog
+	eventlog.RunFinder
+	eventlog.RunPageLister
+	eventlog.ModuleStore
+	eventlog.Transactor
+	eventlog.Fencer
+}
+
+// Conditions are those under which tools run.
+type Conditions struct {
+	Limits sandbox.Limits // zero fields are the host's defaults
+	Egress *egress.Client // nil reaches nothing
+	Allow  []string       // what Egress allows, in words, for the record
+
+	// Version tells conditions apart: a module that was loaded under others is
+	// loaded again.
+	Version string
+}
+
+// Agent is an agent that runs are made of.
+type Agent struct {
+	Name        string
+	Description string
+
+	// Agent has everything but a log. It is copied for each run.
+	Agent agent.Agent
+
+	// Variables are told to its tools, before those that come with a run; a JSON
+	// object or nil.
+	Variables []byte
+}
+
+// Config is what a daemon is made of. Log, Tenants, Queue and Inline are required.
+type Config struct {
+	Log     Log
+	Tenants *tenant.Store
+	Queue   queue.Queue
+
+	// Conditions returns those under which the tools of a tenant run. Nil means the
+	// host's default limits, and no network.
+	Conditions func(ctx context.Context, tenantID string) (Conditions, error)
+
+	// Agents can be asked for by name.
+	Agents []Agent
+
+	// Inline executes modules that are trusted. Isolated executes all others; nil
+	// leaves them to Inline, which is for tests and for hosts whose only tenant is
+	// their operator.
+	Inline, Isolated guest.Engine
+
+	// OperatorKey is what /metrics asks for; empty asks for nothing, which is for
+	// addresses that nobody else can reach.
+	OperatorKey string
+
+	// Metrics answers /metrics, Inspector everything below /inspect/, and MCP /mcp.
+	// Nil leaves the route out. Inspector lets its users in by itself, see
+	// [Daemon.Authenticate]; requests to MCP have been let in, see [TenantOf].
+	Metrics, Inspector, MCP http.Handler
+
+	// Observe and Runs measure requests and runs. Nil measures nothing.
+	Observe *observe.HTTPMetrics
+	Runs    *observe.Metrics
+
+	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
+	// with net/http needs.
+	MaxModule int64
+
+	// MaxModules bounds the modules of one tenant. Zero means 100.
+	MaxModules int
+
+	// MaxWait bounds how long a request waits for its run to end. Zero means 60 s.
+	MaxWait time.Duration
+
+	// Heartbeat is how often a stream without events says that it is there. Zero
+	// means 15 s.
+	Heartbeat time.Duration
+
+	// MaxStreams bounds the requests of one tenant that wait for runs or follow
+	// them. Zero means 100.
+	MaxStreams int
+
+	// MaxReplays bounds the replays at a time, of all tenants. Zero means 2.
+	MaxReplays int
+
+	// MaxIdleModules bounds the loaded modules that no call uses. Zero means 32.
+	MaxIdleModules int
+
+	// MaxAttempts bounds how often a run is taken up that the host could not go on
+	// with. Zero means 5.
+	MaxAttempts int
+
+	// Version is that of the program, for the record.
+	Version string
+
+	// Logger is told of failures. Nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) complete() Config {
+	orDefault(&c.MaxModule, 16<<20)
+	orDefault(&c.MaxModules, 100)
+	orDefault(&c.MaxWait, time.Minute)
+	orDefault(&c.Heartbeat, 15*time.Second)
+	orDefault(&c.MaxStreams, 100)
+	orDefault(&c.MaxReplays, 2)
+	orDefault(&c.MaxIdleModules, 32)
+	orDefault(&c.MaxAttempts, 5)
+	if c.Conditions == nil {
+		c.Conditions = func(context.Context, string) (Conditions, error) { return Conditions{}, nil }
+	}
+	if c.Isolated == nil {
+		c.Isolated = c.Inline
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, otherwise T) {
+	if *v == 0 {
+		*v = otherwise
+	}
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Log == nil:
+		return errors.New("daemon: Config.Log is nil")
+	case c.Tenants == nil:
+		return errors.New("daemon: Config.Tenants is nil")
+	case c.Queue == nil:
+		return errors.New("daemon: Config.Queue is nil")
+	case c.Inline == nil:
+		return errors.New("daemon: Config.Inline is nil")
+	}
+	seen := map[string]bool{}
+	for _, a := range c.Agents {
+		if a.Name == "" || seen[a.Name] {
+			return fmt.Errorf("daemon: two agents, or none, are called %q", a.Name)
+		}
+		seen[a.Name] = true
+	}
+	return nil
+}

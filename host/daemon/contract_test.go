@@ -1,0 +1,113 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/spec"
+)
+
+// contract is spec/openapi.yaml.
+type contract struct {
+	doc    *openapi3.T
+	router routers.Router
+}
+
+func loadContract(t *testing.T) *contract {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(spec.OpenAPI())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	router, err := legacy.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contract{doc, router}
+}
+
+// check holds an exchange against the contract. Of a request that was refused only
+// the answer matters, and of a path that is not there nothing.
+func (c *contract) check(r *http.Request, sent []byte, answer *http.Response, body []byte) error {
+	bare := r.Clone(context.Background())
+	bare.URL.Host, bare.URL.Scheme, bare.Host = "", "", ""
+	bare.Body = io.NopCloser(bytes.NewReader(sent))
+	route, params, err := c.router.FindRoute(bare)
+	if err != nil {
+		return nil
+	}
+	options := &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true}
+	in := &openapi3filter.RequestValidationInput{Request: bare, PathParams: params, Route: route, Options: options}
+	if answer.StatusCode < 400 {
+		options.ExcludeRequestBody = bare.Header.Get("Content-Type") == "application/wasm"
+		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
+			return err
+		}
+	}
+	kind, _, _ := strings.Cut(answer.Header.Get("Content-Type"), ";")
+	options.ExcludeResponseBody = !strings.HasSuffix(kind, "json") || kind == "application/x-ndjson"
+	return openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: answer.StatusCode, Header: answer.Header, Body: io.NopCloser(bytes.NewReader(body)), Options: options,
+	})
+}
+
+// TestTheContractHasAllRoutes: neither is there a route that nobody promised, nor
+// a promise without a route.
+func TestTheContractHasAllRoutes(t *testing.T) {
+	c := loadContract(t)
+	var promised, served []string
+	for path, item := range c.doc.Paths.Map() {
+		for method := range item.Operations() {
+			promised = append(promised, method+" "+path)
+		}
+	}
+	for _, r := range daemon.Routes() {
+		if r.Method != "" { // what is mounted has a contract of its own
+			served = append(served, r.Pattern())
+		}
+	}
+	slices.Sort(promised)
+	slices.Sort(served)
+	if !slices.Equal(promised, served) {
+		t.Errorf("promised\n%s\nserved\n%s", strings.Join(promised, "\n"), strings.Join(served, "\n"))
+	}
+}
+
+// TestProblemsAreExplained holds the types of problems against the contract and
+// against the document that they lead to.
+func TestProblemsAreExplained(t *testing.T) {
+	c := loadContract(t)
+	var promised []string
+	for _, v := range c.doc.Components.Schemas["Problem"].Value.Properties["type"].Value.Enum {
+		promised = append(promised, v.(string))
+	}
+	types := daemon.ProblemTypes()
+	if !slices.Equal(promised, types) {
+		t.Errorf("promised\n%s\nused\n%s", strings.Join(promised, "\n"), strings.Join(types, "\n"))
+	}
+	text, err := os.ReadFile("../../docs/problems.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, uri := range types {
+		_, name, _ := strings.Cut(uri, "#")
+		if !strings.Contains(string(text), "\n## "+name+"\n") {
+			t.Errorf("docs/problems.md has no section %q", name)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/runtime/tool/validate"
+)
+
+// runRequest asks for a run: of an agent towards a goal, or of one call of a tool.
+type runRequest struct {
+	Agent     string          `json:"agent"`
+	Goal      string          `json:"goal"`
+	Tool      string          `json:"tool"`
+	Input     json.RawMessage `json:"input"`
+	Variables json.RawMessage `json:"variables"`
+	Priority  int             `json:"priority"`
+	Wait      float64         `json:"wait"` // seconds
+}
+
+// callRequest asks for one call of the tool that the path names.
+type callRequest struct {
+	Input     json.RawMessage `json:"input"`
+	Variables json.RawMessage `json:"variables"`
+	Priority  int             `json:"priority"`
+	Wait      *float64        `json:"wait"` // seconds; absent is as long as the host lets one wait
+}
+
+// order is what a worker needs to know of a run beside what its log has.
+type order struct {
+	Agent     string          `json:"agent,omitempty"`
+	Module    string          `json:"module,omitempty"` // name
+	Digest    string          `json:"digest,omitempty"`
+	Tool      string          `json:"tool,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Variables json.RawMessage `json:"variables,omitempty"`
+}
+
+// mostPriority bounds the priority of a run in either direction.
+const mostPriority = 100
+
+// answersLive is how long an idempotency key is remembered.
+const answersLive = 24 * time.Hour
+
+func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
+	var body runRequest
+	raw, err := readJSON(w, r.Request, &body)
+	if err != nil {
+		return err
+	}
+	return d.submit(w, r, body, raw)
+}
+
+func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
+	var body callRequest
+	raw, err := readJSON(w, r.Request, &body)
+	if err != nil {
+		return err
+	}
+	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Priority: body.Priority, Wait: d.config.MaxWait.Seconds()}
+	if body.Wait != nil {
+		run.Wait = *body.Wait
+	}
+	return d.submit(w, r, run, raw)
+}
+
+// check returns what is wrong with a request, as far as it alone tells.
+func (q *runRequest) check(maxWait time.Duration) error {
+	switch {
+	case q.Tool == "" && q.Goal == "" && q.Agent == "":
+		return badField.because(`a run has either "tool" and "input", or "agent" and "goal"`)
+	case q.Tool != "" && (q.Goal != "" || q.Agent != ""):
+		return badField.because(`a run has either "tool" or "agent", not both`).in("tool")
+	case q.Tool == "" && strings.TrimSpace(q.Goal) == "":
+		return badField.because("the goal is empty").in("goal")
+	case q.Tool == "" && q.Input != nil:
+		return badField.because("an agent has a goal and no input").in("input")
+	case q.Priority < -mostPriority || q.Priority > mostPriority:
+		return badField.because("a priority is -%d to %d", mostPriority, mostPriority).in("priority")
+	case q.Wait < 0 || q.Wait > maxWait.Seconds():
+		return badField.because("wait is 0 to %g seconds", maxWait.Seconds()).in("wait")
+	}
+	if q.Variables != nil && q.Variables[0] != '{' {
+		return badField.because("variables are an object").in("variables")
+	}
+	return nil
+}
+
+// submit has a run made, and answers with it: at once, or when it has ended if the
+// request waits.
+func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []byte) error {
+	if err := q.check(d.config.MaxWait); err != nil {
+		return err
+	}
+	leave := func() {}
+	if q.Wait > 0 {
+		var err error
+		if leave, err = d.streams.enter(r.tenant.ID, d.config.MaxStreams); err != nil {
+			return err
+		}
+	}
+	defer leave()
+	id, err := d.accept(r, q, raw)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", base+"/runs/"+id)
+	if err := d.await(r, id, time.Duration(q.Wait*float64(time.Second))); err != nil {
+		return err
+	}
+	doc, err := describeRun(r.Context(), r.view, id)
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if doc.Status != statusOpen {
+		status = http.StatusOK
+	}
+	writeJSON(w, status, doc)
+	return nil
+}
+
+// await returns when a run has ended, or after a time. A run that goes on is no
+// error.
+func (d *Daemon) await(r *request, id string, most time.Duration) error {
+	if most <= 0 {
+		return nil
+	}
+	ctx, stop := d.whileServing(r.Context())
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	events, err := r.view.Stream(ctx, id)
+	if err != nil {
+		return err
+	}
+	for ev := range events {
+		if ev.Kind.Terminal() {
+			return nil
+		}
+	}
+	return r.Context().Err()
+}
+
+// seenError ends the transaction of a request that was carried out before.
+type seenError struct{ id string }
+
+func (e *seenError) Error() string { return "daemon: the request was carried out as run " + e.id }
+
+// accept makes sure that the run will be made, once for each idempotency key, and
+// returns its id. If the process dies before the transaction, nothing has
+// happened; after it, the same request has the same answer.
+func (d *Daemon) accept(r *request, q runRequest, raw []byte) (string, error) {
+	ctx := r.Context()
+	key, request, err := idempotency(r, raw)
+	if err != nil {
+		return "", err
+	}
+	if key != "" {
+		id, found, err := d.config.Tenants.Answered(ctx, r.tenant.ID, key, request)
+		if err != nil || found {
+			return string(id), keyError(err)
+		}
+	}
+	if err := d.volume.check(r.tenant); err != nil {
+		return "", err
+	}
+	id := event.NewID()
+	job, first, err := d.prepare(ctx, r.tenant, q, fullID(r.tenant.ID, id))
+	if err != nil {
+		return "", err
+	}
+	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
+		if key != "" {
+			earlier, err := d.config.Tenants.Once(tx, r.tenant.ID, key, request, []byte(id), answersLive)
+			if err != nil {
+				return err
+			}
+			if earlier != nil {
+				return &seenError{string(earlier)}
+			}
+		}
+		return tx.Append(job.RunID, first)
+	})
+	if seen, ok := errors.AsType[*seenError](err); ok {
+		return seen.id, nil
+	}
+	return id, keyError(full(err))
+}
+
+// full words that there is no room for a run.
+func full(err error) error {
+	e, ok := errors.AsType[*queue.FullError](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(e, queue.ErrTenantFull):
+		return tenantFull.plain().retry(e.After)
+	}
+	return queueFull.plain().retry(e.After)
+}
+
+// keyError words what is wrong with an idempotency key.
+func keyError(err error) error {
+	switch {
+	case errors.Is(err, tenant.ErrKeyReused):
+		return otherRequest.plain().hint("take a new key for a new request")
+	case errors.Is(err, tenant.ErrInvalid):
+		return badRequest.because("the idempotency key is not 1 to 255 bytes of printable text").in("Idempotency-Key")
+	}
+	return err
+}
+
+// idempotency returns the key of a request, if it has one, and what tells the
+// request from others: its method, its path, and its body byte for byte.
+func idempotency(r *request, body []byte) (key string, request chain.Hash, err error) {
+	switch keys := r.Header.Values("Idempotency-Key"); {
+	case len(keys) == 0:
+		return "", request, nil
+	case len(keys) > 1 || keys[0] == "":
+		return "", request, badRequest.because("there is not one idempotency key").in("Idempotency-Key")
+	default:
+		text := slices.Concat([]byte(r.Method+" "+r.URL.Path+"\n"), body)
+		return keys[0], chain.Sum(text), nil
+	}
+}
+
+// prepare returns the job of a run, and the event that it begins with.
+func (d *Daemon) prepare(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (queue.Job, event.Event, error) {
+	o, first, err := d.opening(ctx, t, q, runID)
+	if err != nil {
+		return queue.Job{}, event.Event{}, err
+	}
+	payload, err := json.Marshal(o)
+	if err != nil {
+		return queue.Job{}, event.Event{}, fmt.Errorf("daemon: encode a job: %w", err)
+	}
+	job := queue.Job{RunID: runID, Tenant: t.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
+	return d.sealJob(ctx, job, first)
+}
+
+func (d *Daemon) opening(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (order, event.Event, error) {
+	if q.Tool != "" {
+		return d.openTool(ctx, t, q, runID)
+	}
+	return d.openAgent(ctx, q, runID)
+}
+
+// openTool opens a run of one call.
+func (d *Daemon) openTool(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (order, event.Event, error) {
+	m, _, err := d.findTool(ctx, t.ID, q.Tool)
+	if err != nil {
+		return order{}, event.Event{}, err
+	}
+	module, release, err := d.take(ctx, t, m.Module)
+	if err != nil {
+		return order{}, event.Event{}, err
+	}
+	defer release()
+	found, ok := module.Tool(q.Tool)
+	if !ok {
+		return order{}, event.Event{}, notFound.plain()
+	}
+	if q.Input == nil {
+		q.Input = json.RawMessage("{}")
+	}
+	if err := checkInput(found, q.Input); err != nil {
+		return order{}, event.Event{}, err
+	}
+	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
+		return order{}, event.Event{}, err
+	}
+	o := order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
+	first, err := agent.Direct{Log: d.config.Log, Tool: found, AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
+	return o, first, err
+}
+
+func checkInput(t *guest.Tool, input json.RawMessage) error {
+	if err := step.CheckArgs(input); err != nil {
+		return badInput.because("%v", err).in("input")
+	}
+	if uint64(len(input)) > t.Sandbox().Limits.InputBytes {
+		return overlong(int64(t.Sandbox().Limits.InputBytes))
+	}
+	err := t.CheckInput(input)
+	schema, ok := errors.AsType[*validate.Error](err)
+	if !ok {
+		return err
+	}
+	p := badInput.plain().in("input")
+	for _, problem := range schema.Problems {
+		p.Problems = append(p.Problems, problem.String())
+	}
+	return p
+}
+
+// openAgent opens a run of an agent. If there is one agent, it need not be named.
+func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (order, event.Event, error) {
+	if q.Agent == "" && len(d.config.Agents) == 1 {
+		q.Agent = d.config.Agents[0].Name
+	}
+	a := d.agents[q.Agent]
+	if a == nil {
+		return order{}, event.Event{}, badField.because("there is no agent %q", clip(q.Agent)).in("agent")
+	}
+	variables, err := merge(a.Variables, q.Variables)
+	if err != nil {
+		return order{}, event.Event{}, err
+	}
+	if ctx, err = tool.WithVariablesJSON(ctx, variables); err != nil {
+		return order{}, event.Event{}, err
+	}
+	first, err := d.agent(a, d.config.Log).Opening(ctx, runID, q.Goal)
+	return order{Agent: a.Name, Variables: variables}, first, err
+}
+
+// agent returns an agent that records into a log.
+func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
+	it := a.Agent
+	it.Log, it.Metrics, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Version, d.logger
+	return &it
+}
+
+// merge returns the members of both objects, of which the second has the last
+// word. Either may be nil.
+func merge(a, b json.RawMessage) (json.RawMessage, error) {
+	if len(a) == 0 || len(b) == 0 {
+		return append(slices.Clone(a), b...), nil
+	}
+	all := map[string]json.RawMessage{}
+	if err := errors.Join(json.Unmarshal(a, &all), json.Unmarshal(b, &all)); err != nil {
+		return nil, fmt.Errorf("daemon: variables: %w", err)
+	}
+	doc, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: variables: %w", err)
+	}
+	return canon.JSON(doc)
+}

@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/starling-host/starling/host/recorded"
+	"github.com/starling-host/starling/host/shelf"
+)
+
+// Daemon is the host over HTTP. Use [New]. It answers requests and works on runs;
+// a process may do the one without the other.
+type Daemon struct {
+	config Config
+	logger *slog.Logger
+	agents map[string]*Agent
+	mux    *http.ServeMux
+
+	modules  *shelf.Shelf[moduleKey]
+	recorded *recorded.Modules
+	rates    rates
+	streams  seats
+	compiles seats
+	replays  chan struct{} // has an element for each replay
+	volume   volumes
+
+	serving context.Context // ends when the daemon shuts down
+	stop    context.CancelFunc
+}
+
+// New returns a daemon, with its tables in the database of its log.
+func New(ctx context.Context, c Config) (*Daemon, error) {
+	c = c.complete()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := c.Log.CreateTables(ctx, tables); err != nil {
+		return nil, fmt.Errorf("daemon: create tables: %w", err)
+	}
+	d := &Daemon{
+		config: c, logger: c.Logger, agents: map[string]*Agent{},
+		modules: shelf.New[moduleKey](c.MaxIdleModules), recorded: recorded.New(c.Isolated, c.Log, nil),
+		rates:    rates{limiters: map[string]*rate.Limiter{}},
+		streams:  seats{taken: map[string]int{}},
+		compiles: seats{taken: map[string]int{}},
+		replays:  make(chan struct{}, c.MaxReplays),
+		volume:   volumes{of: map[string]int64{}},
+	}
+	for i := range c.Agents {
+		d.agents[c.Agents[i].Name] = &c.Agents[i]
+	}
+	d.serving, d.stop = context.WithCancel(context.Background())
+	d.mux = d.newMux()
+	return d, nil
+}
+
+// Bounds on what a connection may take before anybody knows whose it is.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 60 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeader         = 16 << 10
+)
+
+// Serve answers requests and works on runs until ctx ends. Then it takes no more
+// of either, lets requests and runs finish within the grace periods, hands back the
+// runs that do not, and returns. Nothing that was acknowledged is lost.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: d, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
+	}
+	working, halt := context.WithCancel(ctx)
+	defer halt()
+	var wg sync.WaitGroup
+	var worked error
+	wg.Go(func() {
+		worked = d.Work(working)
+		halt() // a daemon whose queue has failed answers no more
+	})
+	wg.Go(func() {
+		<-working.Done()
+		d.shutdown(server)
+	})
+	err := server.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	halt()
+	wg.Wait()
+	return errors.Join(err, worked)
+}
+
+// shutdownGrace is how long requests may take to be answered.
+const shutdownGrace = 10 * time.Second
+
+func (d *Daemon) shutdown(server *http.Server) {
+	d.stop() // whoever follows a run is sent away, and comes back elsewhere
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
+}
+
+// Work works on runs until ctx ends. See [queue.Queue].
+func (d *Daemon) Work(ctx context.Context) error { return d.config.Queue.Work(ctx, d.work) }
+
+// Close releases loaded modules. Serve and Work must have returned.
+func (d *Daemon) Close() {
+	d.stop()
+	d.modules.Close()
+	d.recorded.Close()
+}
+
+// whileServing returns a context that ends with ctx and when the daemon shuts
+// down.
+func (d *Daemon) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	undo := context.AfterFunc(d.serving, cancel)
+	return ctx, func() { undo(); cancel() }
+}
+
+var _ http.Handler = (*Daemon)(nil)

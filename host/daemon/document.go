@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
+)
+
+// The states of a run, as documents have them.
+const (
+	statusOpen      = "open"
+	statusCompleted = eventlog.StatusCompleted
+	statusFailed    = eventlog.StatusFailed
+	statusCancelled = eventlog.StatusCancelled
+)
+
+// statusOf returns the state of a run for a document.
+func statusOf(s eventlog.RunSummary) string {
+	if s.TerminalKind == 0 {
+		return statusOpen
+	}
+	return s.Status()
+}
+
+// runLine is a run in a listing.
+type runLine struct {
+	RunID        string  `json:"run_id"`
+	Status       string  `json:"status"`
+	Waiting      bool    `json:"waiting,omitempty"` // nothing of it has been done
+	StartedAt    string  `json:"started_at"`
+	DurationMs   int64   `json:"duration_ms"`
+	Events       uint64  `json:"events"`
+	Turns        int     `json:"turns,omitempty"`
+	ToolCalls    int     `json:"tool_calls"`
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"`
+	CostUSD      float64 `json:"cost_usd,omitempty"`
+}
+
+func newRunLine(s eventlog.RunSummary) runLine {
+	return runLine{
+		RunID: s.RunID, Status: statusOf(s), Waiting: s.TerminalKind == 0 && s.LastSeq == 1,
+		StartedAt: s.StartedAt.UTC().Format(time.RFC3339Nano), DurationMs: s.DurationMs, Events: s.LastSeq,
+		Turns: s.TurnCount, ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD,
+	}
+}
+
+// runDocument is a run, with what came of it.
+type runDocument struct {
+	runLine
+	Agent      string          `json:"agent,omitempty"`
+	Goal       string          `json:"goal,omitempty"`
+	Tool       string          `json:"tool,omitempty"`
+	Module     string          `json:"module,omitempty"` // digest
+	Output     json.RawMessage `json:"output,omitempty"` // of a tool
+	FinalText  string          `json:"final_text,omitempty"`
+	Error      *errorDocument  `json:"error,omitempty"`
+	Meter      *meterDocument  `json:"meter,omitempty"`
+	Log        string          `json:"log,omitempty"`
+	MerkleRoot string          `json:"merkle_root,omitempty"`
+}
+
+type errorDocument struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+type meterDocument struct {
+	Fuel            uint64 `json:"fuel"`
+	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
+	Effects         int    `json:"effects"`
+}
+
+// describeRun returns the document of a run as it is now.
+func describeRun(ctx context.Context, view logview.View, id string) (*runDocument, error) {
+	s, err := view.Run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	doc := &runDocument{runLine: newRunLine(s)}
+	for ev, err := range view.Events(ctx, id, 0) {
+		if err == nil {
+			err = doc.add(ev)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return doc, nil
+}
+
+// add takes in what one event says.
+func (doc *runDocument) add(ev event.Event) error {
+	switch ev.Kind {
+	case event.KindRunStarted:
+		return with(ev, doc.started)
+	case event.KindSideEffectRecorded:
+		return with(ev, func(p event.SideEffectRecorded) {
+			if p.Name != event.EffectIntent {
+				doc.meter().Effects++
+			}
+		})
+	case event.KindToolCallCompleted:
+		return with(ev, func(p event.ToolCallCompleted) { doc.used(p.Meter) })
+	case event.KindToolCallFailed:
+		return with(ev, func(p event.ToolCallFailed) { doc.used(p.Meter) })
+	case event.KindRunCompleted:
+		return with(ev, doc.completed)
+	case event.KindRunFailed:
+		return with(ev, func(p event.RunFailed) {
+			doc.Error, doc.MerkleRoot = &errorDocument{p.ErrorType, p.Error}, hex.EncodeToString(p.MerkleRoot)
+		})
+	case event.KindRunCancelled:
+		return with(ev, func(p event.RunCancelled) {
+			doc.Error, doc.MerkleRoot = &errorDocument{event.ErrorCancelled, p.Reason}, hex.EncodeToString(p.MerkleRoot)
+		})
+	}
+	return nil
+}
+
+func with[P event.Payload](ev event.Event, take func(P)) error {
+	p, err := event.Decode[P](ev)
+	if err == nil {
+		take(p)
+	}
+	return err
+}
+
+func (doc *runDocument) started(p event.RunStarted) {
+	if p.ModelID != "" {
+		doc.Goal = p.Goal
+		return
+	}
+	doc.Tool = p.Goal
+	if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
+		doc.Module = hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module)
+	}
+}
+
+// completed takes the end of a run: the result of a tool, which is JSON, or the
+// answer of a model.
+func (doc *runDocument) completed(p event.RunCompleted) {
+	doc.MerkleRoot = hex.EncodeToString(p.MerkleRoot)
+	if doc.Tool == "" {
+		doc.FinalText = p.FinalText
+		return
+	}
+	if clean, err := canon.JSON([]byte(p.FinalText)); err == nil {
+		doc.Output = clean
+	}
+}
+
+func (doc *runDocument) meter() *meterDocument {
+	if doc.Meter == nil {
+		doc.Meter = &meterDocument{}
+	}
+	return doc.Meter
+}
+
+func (doc *runDocument) used(m event.Meter) {
+	doc.meter().Fuel += m.Fuel
+	doc.meter().PeakMemoryBytes = max(doc.meter().PeakMemoryBytes, m.PeakMemory)
+	doc.Log += m.Log
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// gone says why a run can never be made. It ends the run.
+type gone struct{ reason string }
+
+func (g *gone) Error() string { return "daemon: " + g.reason }
+
+// work makes the run of a lease. It is done with the job when the run has ended, in
+// whatever way: an error means that the host could not do its part, and that
+// another attempt may.
+func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
+	t, err := d.config.Tenants.Tenant(context.WithoutCancel(ctx), l.Tenant)
+	if err != nil {
+		return err
+	}
+	if !t.Erased.IsZero() {
+		return nil // nobody can read the run, nor write to it
+	}
+	t = complete(t)
+	log, err := d.open(context.WithoutCancel(ctx), t.ID, leased{
+		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(t.ID, bytes) },
+	})
+	if err != nil {
+		return err
+	}
+	if l.Exhausted {
+		return d.abandon(ctx, log, l.RunID, "the host could not make the run: "+l.Failure)
+	}
+	if l.Cancelled {
+		return d.abandon(ctx, log, l.RunID, "")
+	}
+	return d.ended(ctx, log, l, d.run(ctx, log, t, l))
+}
+
+// ended decides what becomes of a job from how the making of its run went.
+func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease, err error) error {
+	never, ok := errors.AsType[*gone](err)
+	switch {
+	case errors.Is(err, agent.ErrRunAlreadyTerminal):
+		return nil // the process died after the end of the run, and before it could say so
+	case errors.Is(err, agent.ErrAgentChanged), errors.Is(err, agent.ErrSchemaVersionMismatch):
+		return d.abandon(ctx, log, l.RunID, "what the run was to be made with is another one now")
+	case ok:
+		return d.abandon(ctx, log, l.RunID, never.reason)
+	}
+	return err
+}
+
+// run makes a run, or goes on with it.
+func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant, l queue.Lease) error {
+	var o order
+	text, err := d.config.Tenants.Unseal(context.WithoutCancel(ctx), t.ID, purposeJob, l.Payload, l.RunID)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &o); err != nil {
+		return &gone{"the job cannot be read"}
+	}
+	ctx, err = tool.WithVariablesJSON(ctx, o.Variables)
+	if err != nil {
+		return &gone{"the variables cannot be read"}
+	}
+	if o.Tool != "" {
+		return d.runTool(ctx, log, t, l.RunID, o)
+	}
+	a := d.agents[o.Agent]
+	if a == nil {
+		return &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
+	}
+	_, err = d.agent(a, log).Continue(ctx, l.RunID)
+	return err
+}
+
+func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, t tenant.Tenant, runID string, o order) error {
+	m, err := d.config.Tenants.Module(context.WithoutCancel(ctx), t.ID, o.Module)
+	if errors.Is(err, tenant.ErrNotFound) || err == nil && m.Digest.String() != o.Digest {
+		return &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
+	}
+	if err != nil {
+		return err
+	}
+	module, release, err := d.take(context.WithoutCancel(ctx), t, m)
+	if err != nil {
+		return err
+	}
+	defer release()
+	found, ok := module.Tool(o.Tool)
+	if !ok {
+		return &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
+	}
+	direct := agent.Direct{Log: log, Tool: found, AppVersion: d.config.Version, Logger: d.logger}
+	if d.config.Runs != nil {
+		direct.Metrics = d.config.Runs
+	}
+	d.config.Runs.RunStarted()
+	began := time.Now()
+	result, err := direct.Continue(ctx, runID, o.Input)
+	if result == nil {
+		d.config.Runs.RunEnded(0, "", 0)
+		return err
+	}
+	d.config.Runs.RunEnded(result.Terminal, result.ErrorType, time.Since(began))
+	return err
+}
+
+// abandon ends a run without making it: as failed for a reason, or as cancelled
+// without one. A run that has ended stays as it is.
+func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) error {
+	err := agent.Abandon(context.WithoutCancel(ctx), log, runID, reason)
+	if errors.Is(err, agent.ErrRunAlreadyTerminal) {
+		return nil
+	}
+	d.logger.Warn("run abandoned", "run_id", runID, "reason", reason)
+	return err
+}

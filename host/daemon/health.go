@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/spec"
+)
+
+// healthz says that the process answers.
+func (d *Daemon) healthz(w http.ResponseWriter, _ *request) error {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	return nil
+}
+
+// readiness is whether the daemon can take work, and what of it cannot.
+type readiness struct {
+	Status string            `json:"status"` // ready or not-ready
+	Checks map[string]string `json:"checks"` // ok, or what is wrong; nothing of any tenant's
+}
+
+// checkTime bounds a look at what the daemon stands on.
+const checkTime = 5 * time.Second
+
+// readyz says whether the log and the queue can be used, and whether the daemon
+// means to.
+func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	_, queueErr := d.config.Queue.Stats(ctx)
+	doc := readiness{"ready", map[string]string{
+		"log":     stateOf(eventlog.Preflight(ctx, d.config.Log)),
+		"queue":   stateOf(queueErr),
+		"serving": stateOf(d.serving.Err()),
+	}}
+	status := http.StatusOK
+	for _, state := range doc.Checks {
+		if state != stateOf(nil) {
+			doc.Status, status = "not-ready", http.StatusServiceUnavailable
+		}
+	}
+	writeJSON(w, status, doc)
+	return nil
+}
+
+func stateOf(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return "failed"
+}
+
+// openapi returns the contract.
+func (d *Daemon) openapi(w http.ResponseWriter, _ *request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(spec.OpenAPI())
+	return nil
+}
+
+func (d *Daemon) metrics(w http.ResponseWriter, r *request) error {
+	d.config.Metrics.ServeHTTP(w, r.Request)
+	return nil
+}
+
+func (d *Daemon) inspect(w http.ResponseWriter, r *request) error {
+	d.config.Inspector.ServeHTTP(w, r.Request)
+	return nil
+}
+
+func (d *Daemon) mcp(w http.ResponseWriter, r *request) error {
+	d.config.MCP.ServeHTTP(w, r.Request)
+	return nil
+}

@@ -1,0 +1,272 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// moduleDocument is a module of a tenant.
+type moduleDocument struct {
+	Name       string   `json:"name"`
+	Digest     string   `json:"digest"`
+	Size       int64    `json:"size"`
+	Trusted    bool     `json:"trusted"`
+	UploadedAt string   `json:"uploaded_at"`
+	Tools      []string `json:"tools"`
+}
+
+// owned is a module of a tenant and what it says of itself.
+type owned struct {
+	tenant.Module
+	tools []abi.ToolDescription
+}
+
+func (o owned) document() moduleDocument {
+	doc := moduleDocument{
+		Name: o.Name, Digest: o.Digest.String(), Size: o.Size, Trusted: o.Trusted,
+		UploadedAt: o.Uploaded.UTC().Format(time.RFC3339Nano), Tools: []string{},
+	}
+	for _, t := range o.tools {
+		doc.Tools = append(doc.Tools, t.Name)
+	}
+	return doc
+}
+
+// modulesOf returns the modules of a tenant by name.
+func (d *Daemon) modulesOf(ctx context.Context, tenantID string) ([]owned, error) {
+	list, err := d.config.Tenants.Modules(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]owned, len(list))
+	for i, m := range list {
+		all[i].Module = m
+		if all[i].tools, err = d.description(ctx, m.Digest, m.Name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
+	if err := parametersOf(r.Request).err; err != nil {
+		return err
+	}
+	all, err := d.modulesOf(r.Context(), r.tenant.ID)
+	if err != nil {
+		return err
+	}
+	page := list[moduleDocument]{Items: make([]moduleDocument, len(all))}
+	for i, m := range all {
+		page.Items[i] = m.document()
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+func (d *Daemon) getModule(w http.ResponseWriter, r *request) error {
+	m, err := d.config.Tenants.Module(r.Context(), r.tenant.ID, r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	tools, err := d.description(r.Context(), m.Digest, m.Name)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, owned{m, tools}.document())
+	return nil
+}
+
+// deleteModule takes a module from the tenant. Calls of it that are at work end as
+// they would have; what was recorded stays, and can be replayed.
+func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
+	name := r.PathValue("name")
+	if err := d.config.Tenants.RemoveModule(r.Context(), r.tenant.ID, name); err != nil {
+		return err
+	}
+	d.modules.Drop(func(k moduleKey) bool { return k.tenant == r.tenant.ID && k.name == name })
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+const wasmType = "application/wasm"
+
+// uploadModule takes a module: it is checked, compiled and asked what it is before
+// anybody hears of it, all of that as untrusted.
+func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
+	p := parametersOf(r.Request, "name")
+	if p.err != nil {
+		return p.err
+	}
+	leave, err := d.compiles.enter(r.tenant.ID, r.tenant.Limits.Compiling)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	wasm, err := readBody(w, r.Request, wasmType, d.config.MaxModule)
+	if err != nil {
+		return err
+	}
+	m, created, err := d.install(r.Context(), r.tenant, p.text("name"), wasm)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("Location", base+"/modules/"+m.Name)
+	writeJSON(w, status, m.document())
+	return nil
+}
+
+// install makes a module the tenant's. One that it has already, under the same
+// name, stays as it is.
+func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm []byte) (owned, bool, error) {
+	tools, err := d.inspectModule(ctx, t, name, wasm)
+	if err != nil {
+		return owned{}, false, err
+	}
+	all, err := d.modulesOf(ctx, t.ID)
+	if err != nil {
+		return owned{}, false, err
+	}
+	m := owned{tenant.Module{Name: name, Digest: chain.Sum(wasm), Size: int64(len(wasm))}, tools}
+	for _, other := range all {
+		if other.Name == name && other.Digest == m.Digest {
+			return other, false, nil
+		}
+	}
+	if err := d.room(all, m); err != nil {
+		return owned{}, false, err
+	}
+	if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
+		return owned{}, false, err
+	}
+	if err := d.keepDescription(ctx, m.Digest, name, tools); err != nil {
+		return owned{}, false, err
+	}
+	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module)
+	if errors.Is(err, tenant.ErrExists) {
+		return owned{}, false, moduleExists(name)
+	}
+	if errors.Is(err, tenant.ErrInvalid) {
+		return owned{}, false, badQuery.because("the name %q is none for a module: it has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", clip(name)).in("name")
+	}
+	return m, true, err
+}
+
+func moduleExists(name string) error {
+	return nameTaken.because("the tenant has another module %q", name).hint("delete it first, or give this one another name")
+}
+
+// room refuses a module for which there is no room among the others: names of
+// tools are unique, so that no upload takes the calls of another module's tools.
+func (d *Daemon) room(all []owned, m owned) error {
+	if len(all) >= d.config.MaxModules {
+		return moduleLimit.because("the tenant has %d modules", len(all))
+	}
+	taken := map[string]string{}
+	for _, other := range all {
+		if other.Name == m.Name {
+			return moduleExists(m.Name)
+		}
+		for _, t := range other.tools {
+			taken[t.Name] = other.Name
+		}
+	}
+	for _, t := range m.tools {
+		if owner, is := taken[t.Name]; is {
+			return nameTaken.because("the module %q has a tool %q as well", owner, t.Name)
+		}
+	}
+	return nil
+}
+
+// inspectModule loads a module and returns what it says of itself.
+func (d *Daemon) inspectModule(ctx context.Context, t tenant.Tenant, name string, wasm []byte) ([]abi.ToolDescription, error) {
+	conditions, err := d.config.Conditions(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: conditions.Limits, Name: name})
+	if err != nil {
+		return nil, refused(err)
+	}
+	defer m.Close(context.WithoutCancel(ctx))
+	var tools []abi.ToolDescription
+	for _, tool := range m.Tools() {
+		tools = append(tools, tool.Describe())
+	}
+	return tools, nil
+}
+
+// refused words what is wrong with a module.
+func refused(err error) error {
+	if r, ok := errors.AsType[*rewrite.Refusal](err); ok {
+		p := moduleRefused.because("%s", r.What).hint(r.Hint)
+		p.FunctionName, p.Limit, p.Value = r.FuncName, r.Limit, r.Value
+		if r.Func >= 0 {
+			p.Function = &r.Func
+		}
+		if r.Offset >= 0 {
+			p.Offset = &r.Offset
+		}
+		return p
+	}
+	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
+		return moduleRefused.because("its description %v", r.Err)
+	}
+	return err
+}
+
+// moduleKey is under what a loaded module is kept.
+type moduleKey struct {
+	tenant     string // instances are never shared
+	name       string
+	digest     chain.Hash
+	trusted    bool
+	conditions string // version
+}
+
+// take returns a module of a tenant, loaded, and what gives it back.
+func (d *Daemon) take(ctx context.Context, t tenant.Tenant, m tenant.Module) (*guest.Module, func(), error) {
+	conditions, err := d.config.Conditions(ctx, t.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	key := moduleKey{t.ID, m.Name, m.Digest, m.Trusted, conditions.Version}
+	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
+		leave, err := d.compiles.enter(t.ID, t.Limits.Compiling)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return d.load(ctx, m, conditions)
+	})
+}
+
+func (d *Daemon) load(ctx context.Context, m tenant.Module, c Conditions) (*guest.Module, error) {
+	wasm, err := d.config.Log.Module(ctx, m.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: module %q: %w", m.Name, err)
+	}
+	engine := d.config.Isolated
+	if m.Trusted {
+		engine = d.config.Inline
+	}
+	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: c.Limits, Egress: c.Egress, Allow: c.Allow, Name: m.Name})
+	if err != nil {
+		return nil, refused(err)
+	}
+	return loaded, nil
+}

@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
+)
+
+// Bounds of pages.
+const (
+	defaultRuns, mostRuns     = 50, 200
+	defaultEvents, mostEvents = 200, 1000
+)
+
+// list is a page of a listing.
+type list[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty"`  // the cursor of the next page
+	Total *int   `json:"total,omitempty"` // on all pages
+}
+
+func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
+	p := parametersOf(r.Request, "limit", "cursor", "status", "q", "since")
+	o := eventlog.RunPageOptions{
+		Limit: int(p.number("limit", defaultRuns, mostRuns)),
+		Query: p.text("q"), StartedAfter: p.time("since"),
+	}
+	if status := p.text("status"); status == statusOpen {
+		o.Status = eventlog.StatusInProgress
+	} else if _, known := eventlog.StatusKind(status); known && status != eventlog.StatusInProgress {
+		o.Status = status
+	} else if status != "" {
+		p.fail("status", "status is completed, failed, cancelled or open")
+	}
+	at, ok := parseCursor(p.text("cursor"))
+	if !ok {
+		p.fail("cursor", "the cursor is none that a page had")
+	}
+	if o.Limit == 0 {
+		p.fail("limit", "limit is 1 to %d", mostRuns)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	runs, next, total, err := at.page(r.Context(), r.view, o)
+	if err != nil {
+		return err
+	}
+	page := list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
+	for _, run := range runs {
+		page.Items = append(page.Items, newRunLine(run))
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// find returns the run of the tenant that a request names. What is no id of a run
+// is not looked for.
+func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
+	id := r.PathValue("id")
+	if !isULID(id) {
+		return eventlog.RunSummary{}, notFound.plain()
+	}
+	return r.view.Run(r.Context(), id)
+}
+
+func (d *Daemon) getRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	return writeRun(r.Context(), w, http.StatusOK, r.view, s.RunID)
+}
+
+// writeRun answers with the document of a run as it is now.
+func writeRun(ctx context.Context, w http.ResponseWriter, status int, view logview.View, id string) error {
+	doc, err := describeRun(ctx, view, id)
+	if err == nil {
+		writeJSON(w, status, doc)
+	}
+	return err
+}
+
+// eventsPage is a page of the events of a run, each as event.ToJSON writes it.
+type eventsPage struct {
+	Items []rawJSON `json:"items"`
+	Next  uint64    `json:"next,omitempty"` // the value of "after" for the next page
+	Total uint64    `json:"total"`          // events that there are
+}
+
+// rawJSON is a document that is encoded already.
+type rawJSON []byte
+
+// MarshalJSON returns the document.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
+	p := parametersOf(r.Request, "after", "limit")
+	after := p.number("after", 0, 1<<62)
+	limit := int(p.number("limit", defaultEvents, mostEvents))
+	if limit == 0 {
+		p.fail("limit", "limit is 1 to %d", mostEvents)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	page := eventsPage{Items: []rawJSON{}, Total: s.LastSeq}
+	size := 0
+	for ev, err := range r.view.Events(r.Context(), s.RunID, after) {
+		if err != nil {
+			return err
+		}
+		line, err := event.ToJSON(ev)
+		if err != nil {
+			return err
+		}
+		page.Items = append(page.Items, line)
+		size += len(line)
+		if len(page.Items) == limit || size > maxPage {
+			page.Next = ev.Seq
+			break
+		}
+	}
+	if page.Next == s.LastSeq {
+		page.Next = 0
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// maxPage is from how many bytes on a page of events ends before its limit.
+const maxPage = 8 << 20
+
+// exportRun writes all events that a run has, as "starling-host export" does.
+func (d *Daemon) exportRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(s.RunID+".ndjson"))
+	out := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range r.view.Events(r.Context(), s.RunID, 0) {
+		var line []byte
+		if err == nil {
+			line, err = event.ToJSON(ev)
+		}
+		if err != nil && w.(*answer).status == 0 {
+			return err
+		} else if err != nil {
+			panic(http.ErrAbortHandler) // the client must not take this for the whole run
+		}
+		if ev.Seq%64 == 0 {
+			w.(*answer).extend()
+		}
+		_, _ = out.Write(line)
+		if out.WriteByte('\n') != nil {
+			return nil // the client has gone
+		}
+	}
+	return out.Flush()
+}
+
+// cancelRun has a run end. One that nobody works on ends as soon as somebody has
+// time to write that down.
+func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	if s.TerminalKind != 0 {
+		return alreadyEnded.because("the run is %s", s.Status())
+	}
+	if err := d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID)); err != nil {
+		return err
+	}
+	return writeRun(r.Context(), w, http.StatusAccepted, r.view, s.RunID)
+}

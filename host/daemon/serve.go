@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// request is a request that was let in.
+type request struct {
+	*http.Request
+	tenant tenant.Tenant
+	view   logview.View // the log as the tenant sees it, for routes that are the tenant's
+}
+
+// isULID reports whether text is one in its one form.
+func isULID(text string) bool {
+	if len(text) != 26 || text[0] > '7' {
+		return false
+	}
+	for _, c := range []byte(text) {
+		if !strings.ContainsRune("0123456789ABCDEFGHJKMNPQRSTVWXYZ", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+type tenantKey struct{}
+
+// TenantOf returns the tenant that a request was let in as, for handlers that are
+// mounted for tenants.
+func TenantOf(ctx context.Context) (tenant.Tenant, bool) {
+	t, ok := ctx.Value(tenantKey{}).(tenant.Tenant)
+	return t, ok
+}
+
+// writeTimeout is how long a client may take for an answer, once there is one.
+const writeTimeout = 30 * time.Second
+
+// ServeHTTP implements [http.Handler].
+func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
+		d.noRoute(r).write(w)
+		d.config.Observe.ObserveRequest("none", http.StatusNotFound, 0)
+		return
+	}
+	d.mux.ServeHTTP(w, r)
+}
+
+// handler is the way of every request of a route.
+func (d *Daemon) handler(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		out := &answer{ResponseWriter: w}
+		defer func() {
+			if failed := recover(); failed != nil {
+				d.panicked(route, out, failed)
+			}
+			d.config.Observe.ObserveRequest(route.Pattern(), out.status, time.Since(began))
+		}()
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // extended by who writes
+		req, err := d.admit(route, r)
+		if err == nil {
+			err = route.serve(d, out, req)
+		}
+		if err != nil {
+			d.fail(r, route, out, err)
+		}
+	})
+}
+
+// panicked answers a request whose handler has a defect. What panics on purpose,
+// to cut a connection, goes on doing so.
+func (d *Daemon) panicked(route Route, out *answer, failed any) {
+	if failed == http.ErrAbortHandler {
+		panic(failed)
+	}
+	d.logger.Error("request panicked", "route", route.Pattern(), "panic", failed, "stack", string(debug.Stack()))
+	if out.status == 0 {
+		internalFailure.plain().write(out)
+	}
+}
+
+// fail answers a request that came to nothing. What is not a problem is the host's
+// own, and its text stays in the host's log.
+func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		d.logger.Log(r.Context(), levelOf(p), "request failed", "route", route.Pattern(), "error", err.Error())
+	}
+	if out.status == 0 {
+		p.write(out)
+	}
+}
+
+func levelOf(p *Problem) slog.Level {
+	if p.Status == http.StatusInternalServerError {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// problemOf returns what is told of an error.
+func problemOf(err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
+		return notFound.plain()
+	case errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return unavailable.plain().retry(5 * time.Second)
+	}
+	return internalFailure.plain()
+}
+
+// answer remembers how a request was answered.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+		a.extend()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// extend gives the client time for what is written now.
+func (a *answer) extend() {
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // which a test's writer has not
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
