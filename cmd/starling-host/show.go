@@ -42,7 +42,7 @@ func (a *app) show(ctx context.Context, path, run string) error {
 		if err != nil {
 			facts = "cannot be read: " + plainError(err)
 		}
-		fmt.Fprintf(a.stdout, "%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), shownKind(ev.Kind), shorten(printable(facts), showWidth))
+		fmt.Fprintf(a.stdout, "%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), narrate.Kind(ev.Kind), shorten(printable(facts), showWidth))
 	}
 	return nil
 }
@@ -53,18 +53,4 @@ const showWidth = 200
 func sinceStart(first, ev event.Event) string {
 	elapsed := time.Duration(ev.Timestamp - first.Timestamp)
 	return fmt.Sprintf("%+.3fs", elapsed.Seconds())
-}
-
-// shownKind shortens the three names that would make the column twice as wide
-// as it has to be.
-func shownKind(k event.Kind) string {
-	switch k {
-	case event.KindUserMessageAppended:
-		return "UserMessage"
-	case event.KindAssistantMessageCompleted:
-		return "AssistantMessage"
-	case event.KindSideEffectRecorded:
-		return "SideEffect"
-	}
-	return k.String()
 }

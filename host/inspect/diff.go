@@ -47,7 +47,8 @@ type option struct {
 // pairRow is a pair of events.
 type pairRow struct {
 	Seq             uint64
-	Relation, Class string
+	Relation        string
+	State           state
 	KindA, KindB    string
 	GroupA, GroupB  string
 	LineA, LineB    string
@@ -158,14 +159,19 @@ func verdictOf(c logview.Comparison) (state, string) {
 	return state{"different", "warn"}, fmt.Sprintf("The first difference is at event %d.%s", c.First, capped)
 }
 
+// relations are how the pairs are marked.
+var relations = map[logview.Relation]state{
+	logview.Match: {"match", "good"}, logview.Diff: {"differ", "warn"}, logview.OnlyA: {"only A", "open"}, logview.OnlyB: {"only B", "open"},
+}
+
 func (s *Server) pairRow(a, b string, pair logview.Pair) pairRow {
-	row := pairRow{Seq: pair.Seq, Relation: string(pair.Relation), Field: narrate.Printable(pair.Field),
+	row := pairRow{Seq: pair.Seq, Relation: string(pair.Relation), State: relations[pair.Relation], Field: narrate.Printable(pair.Field),
 		InA: narrate.Shorten(narrate.Printable(pair.InA), maxLine), InB: narrate.Shorten(narrate.Printable(pair.InB), maxLine)}
 	side := func(run string, ev event.Event) (kind, class, text, path string) {
 		if ev.Seq == 0 {
 			return "", "", "", ""
 		}
-		return ev.Kind.String(), group(ev.Kind), line(ev), s.path("runs", run, "events", strconv.FormatUint(ev.Seq, 10))
+		return narrate.Kind(ev.Kind), group(ev.Kind), line(ev), s.path("runs", run, "events", strconv.FormatUint(ev.Seq, 10))
 	}
 	row.KindA, row.GroupA, row.LineA, row.PathA = side(a, pair.A)
 	row.KindB, row.GroupB, row.LineB, row.PathB = side(b, pair.B)

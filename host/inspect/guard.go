@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"net"
 	"net/http"
 	"strings"
 )
@@ -15,7 +16,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // that it looks at but Host.
 func (s *Server) guard(next http.Handler) http.Handler {
 	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHeaders(w.Header())
+		writeHeaders(w, r)
 		switch {
 		case !s.knownHost(r):
 			s.refuse(w, r, http.StatusMisdirectedRequest, "This server does not answer to that name.")
@@ -27,7 +28,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHeaders(w.Header())
+		writeHeaders(w, r)
 		s.refuse(w, r, http.StatusForbidden, foreign)
 	}))
 	for _, o := range s.config.Origins {
@@ -39,11 +40,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // foreign is what the user of another page's link reads.
 const foreign = "The request comes from a page of another origin. Type the address in, or copy it there."
 
-func writeHeaders(h http.Header) {
+func writeHeaders(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", referrerPolicy(r))
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
@@ -68,8 +70,8 @@ func (s *Server) sameOrigin(r *http.Request) bool {
 		return false
 	}
 	from := r.Header.Get("Origin")
-	if from == "" {
-		return true
+	if from == "" || from == "null" && site == "same-origin" {
+		return true // a page without a referrer names no origin in its forms
 	}
 	for _, o := range s.origins {
 		if strings.EqualFold(from, o.scheme+"://"+o.host) && strings.EqualFold(r.Host, o.host) {
@@ -77,6 +79,20 @@ func (s *Server) sameOrigin(r *http.Request) bool {
 		}
 	}
 	return len(s.origins) == 0 && strings.EqualFold(from, scheme(r)+"://"+r.Host)
+}
+
+// referrerPolicy keeps addresses from other servers. Beyond TLS and this machine a
+// browser tells this server that a request is of its own page by Origin alone, and
+// without a referrer it would not.
+func referrerPolicy(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	if r.TLS != nil || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return "no-referrer"
+	}
+	return "same-origin"
 }
 
 func scheme(r *http.Request) string {

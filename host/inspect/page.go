@@ -171,7 +171,7 @@ type signInPage struct {
 }
 
 func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
-	s.render(w, r, http.StatusOK, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: s.path()})
+	s.render(w, r, http.StatusOK, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
 }
 
 // signIn makes a session of a credential that Scope accepts.
@@ -180,10 +180,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
 		return
 	}
-	token, to := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("to")
-	if !s.ours(to) {
-		to = s.path()
-	}
+	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
 	_, err := s.config.Scope(withBearer(r, token))
 	switch {
 	case token == "" || errors.Is(err, ErrSignIn):
@@ -196,9 +193,13 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours reports whether a path is one of this server, and not the name of another.
-func (s *Server) ours(to string) bool {
-	return strings.HasPrefix(to, s.config.Prefix+"/") && !strings.HasPrefix(to, "//") && !strings.ContainsAny(to, "\\\r\n\t")
+// ours returns a path of this server, and the first page's for anything else, such
+// as the name of another server.
+func (s *Server) ours(to string) string {
+	if !strings.HasPrefix(to, s.config.Prefix+"/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == '\\' }) {
+		return s.path()
+	}
+	return to
 }
 
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {

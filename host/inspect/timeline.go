@@ -69,6 +69,12 @@ type eventRow struct {
 	Terminal bool   `json:"terminal"`
 }
 
+// Turns reports whether there are other pages.
+func (p timelinePage) Turns() bool { return p.Previous != "" || p.Next != "" }
+
+// Blank is what the script makes rows of a run in progress from.
+func (timelinePage) Blank() eventRow { return eventRow{Payload: "{}"} }
+
 // Short is enough of a hash to recognize it.
 func (e eventRow) Short() string { return e.Hash[:min(len(e.Hash), 8)] }
 
@@ -158,7 +164,7 @@ func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
 func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 	hash := ev.Hash()
 	row := eventRow{
-		Seq: ev.Seq, Kind: ev.Kind.String(), Group: group(ev.Kind), Depth: depth(ev.Kind), Terminal: ev.Kind.Terminal(),
+		Seq: ev.Seq, Kind: narrate.Kind(ev.Kind), Group: group(ev.Kind), Depth: depth(ev.Kind), Terminal: ev.Kind.Terminal(),
 		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
 		Line: line(ev), Size: narrate.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
 		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
@@ -222,6 +228,7 @@ func depth(k event.Kind) int {
 type eventPage struct {
 	Run            runHead
 	Event          eventRow
+	Kind           string // in full
 	Envelope       string // hexadecimal, what the hash is of; empty where it is long
 	Texts          []fact // the long texts of the payload, with their line breaks
 	Raw            string // path
@@ -237,7 +244,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) e
 	head, began := s.runHead(r, v, run)
 	seq := func(n uint64) string { return s.path("runs", run.RunID, "events", strconv.FormatUint(n, 10)) }
 	p := eventPage{
-		Run: head, Event: s.row(run.RunID, began, ev), Raw: s.path("runs", run.RunID, "raw", strconv.FormatUint(ev.Seq, 10)),
+		Run: head, Kind: ev.Kind.String(), Event: s.row(run.RunID, began, ev), Raw: s.path("runs", run.RunID, "raw", strconv.FormatUint(ev.Seq, 10)),
 		Position: s.path("runs", run.RunID) + fmt.Sprintf("?at=%d#e%d", ev.Seq, ev.Seq),
 	}
 	if len(ev.Payload) <= maxShown {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -24,9 +24,10 @@ type verdictPage struct {
 	Facts       []fact
 	Event       string // path of the event that it is about, or empty
 	EventName   string
-	Expected    string // of a replay that differs
-	Got         string
-	Compared    bool // Expected and Got are to be shown
+	Compared    bool   // the following are to be shown
+	Same        string // what the recorded and the replayed value begin with
+	Expected    string // the rest of the recorded one
+	Got         string // the rest of the replayed one
 	Took        string
 	Explanation string
 }
@@ -167,9 +168,32 @@ func (s *Server) describeDivergence(id string, d *replay.Divergence, p *verdictP
 		p.Facts = append(p.Facts, fact{"field", narrate.Printable(d.Field)})
 	}
 	if d.Expected != "" || d.Got != "" {
-		p.Compared, p.Expected, p.Got = true, unfolded(strings.TrimSpace(d.Expected)), unfolded(strings.TrimSpace(d.Got))
+		p.Compared = true
+		p.Same, p.Expected, p.Got = apart(unfolded(d.Expected), unfolded(d.Got))
 	}
 }
+
+// apart splits two texts where they part, and leaves out most of a long beginning.
+func apart(a, b string) (same, restA, restB string) {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	for n > 0 && (n < len(a) && !utf8.RuneStart(a[n]) || n < len(b) && !utf8.RuneStart(b[n])) {
+		n--
+	}
+	same, restA, restB = a[:n], a[n:], b[n:]
+	if from := len(same) - sameShown; from > 0 {
+		for !utf8.RuneStart(same[from]) {
+			from++
+		}
+		same = "..." + same[from:]
+	}
+	return same, restA, restB
+}
+
+// sameShown is how much is shown of what two values have in common, in bytes.
+const sameShown = 300
 
 // kindOrEnd names a kind; zero stands for the end of the run.
 func kindOrEnd(k event.Kind) string {

@@ -202,3 +202,17 @@ var effectSummaries = map[string]func(canon.Raw) string{
 		return fmt.Sprintf("about to %s, idempotency key %s", intent.Name, intent.Key)
 	},
 }
+
+// Kind returns the name of a kind, the three longest shortened, which would make a
+// column twice as wide as it has to be.
+func Kind(k event.Kind) string {
+	switch k {
+	case event.KindUserMessageAppended:
+		return "UserMessage"
+	case event.KindAssistantMessageCompleted:
+		return "AssistantMessage"
+	case event.KindSideEffectRecorded:
+		return "SideEffect"
+	}
+	return k.String()
+}

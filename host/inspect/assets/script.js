@@ -1,1 +1,175 @@
+// Everything here is comfort: each page works without it. Texts from the server are
+// set as texts; nothing builds markup, and the content security policy would not
+// let it.
+"use strict";
 
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// Colours of JSON, when a payload is first looked at.
+const token = /("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|\b(true|false|null)\b/g;
+
+function colour(pre) {
+  if (pre.dataset.done || pre.textContent.length > 200000) return;
+  pre.dataset.done = "1";
+  const text = pre.textContent, parts = [];
+  let at = 0;
+  for (const m of text.matchAll(token)) {
+    parts.push(text.slice(at, m.index));
+    const span = document.createElement("span");
+    const word = m[1] ?? m[3] ?? m[4];
+    span.className = m[1] ? (m[2] ? "j-key" : "j-string") : m[3] ? "j-number" : "j-word";
+    span.textContent = word;
+    parts.push(span);
+    at = m.index + word.length;
+  }
+  parts.push(text.slice(at));
+  pre.replaceChildren(...parts);
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.open) $$("pre.json", event.target).forEach(colour);
+}, true);
+$$("pre.json.whole").forEach(colour);
+
+// Forms that take a while say so.
+for (const form of document.forms) {
+  form.addEventListener("submit", () => {
+    const button = $("button[data-busy]", form);
+    if (!button) return;
+    button.dataset.idle = button.textContent;
+    button.textContent = button.dataset.busy;
+    setTimeout(() => { button.disabled = true; });
+  });
+}
+window.addEventListener("pageshow", () => {
+  for (const button of $$("button[data-idle]")) {
+    button.textContent = button.dataset.idle;
+    button.disabled = false;
+  }
+});
+
+// The token in the address that the program printed.
+const signIn = $("#sign-in");
+if (signIn && location.pathname.endsWith("/sign-in") && location.hash.length > 1) {
+  $("#token").value = decodeURIComponent(location.hash.slice(1));
+  history.replaceState(null, "", location.pathname);
+  signIn.submit();
+}
+
+// The event that the address names.
+const events = $("#events");
+if (events && !location.hash) {
+  const at = events.dataset.at, row = document.getElementById("e" + at);
+  if (row && row !== events.firstElementChild) {
+    row.scrollIntoView({ block: "center" });
+    mark(row);
+  }
+} else if (events) {
+  const row = document.getElementById(location.hash.slice(1));
+  if (row) { mark(row); const d = $("details", row); if (d) d.open = true; }
+}
+
+// Rows, walked through with the keys.
+function mark(row) {
+  $$(".current[data-row]").forEach((r) => r.classList.remove("current"));
+  row.classList.add("current");
+}
+
+function move(step) {
+  const rows = $$("[data-row]").filter((r) => !r.closest("template"));
+  if (!rows.length) return;
+  const at = rows.findIndex((r) => r.classList.contains("current"));
+  const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1)];
+  mark(next);
+  const target = $("summary, a[data-open]", next);
+  if (target) target.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "nearest" });
+}
+
+const keys = {
+  j: () => move(1),
+  k: () => move(-1),
+  e: () => {
+    const all = $$("#events details"), open = all.some((d) => !d.open);
+    all.forEach((d) => { d.open = open; });
+  },
+  n: () => $("a[rel=next]")?.click(),
+  p: () => $("a[rel=prev]")?.click(),
+  g: () => scrollTo(0, 0),
+  G: () => scrollTo(0, document.body.scrollHeight),
+  "/": () => { const s = $("#search"); if (s) { s.focus(); s.select(); } else $(".brand").click(); },
+  r: () => $(".brand").click(),
+  "?": () => help.showModal(),
+};
+
+const help = $("#keys");
+const helpButton = $("#keys-button");
+helpButton.hidden = false;
+helpButton.addEventListener("click", () => help.showModal());
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.target.closest("input, select, textarea")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+// A run in progress.
+const live = $("#live");
+const most = 3000; // rows of a page; more are on the next one
+
+function follow() {
+  const source = new EventSource(live.dataset.live);
+  source.onopen = () => say("on", "Following the run.");
+  source.onerror = () => say("lost", "The connection was lost; trying again.");
+  source.onmessage = (message) => {
+    const ev = JSON.parse(message.data);
+    if (document.getElementById("e" + ev.seq)) return;
+    if (events.children.length >= most) {
+      source.close();
+      say("", "The run goes on. Load the page again to see more.");
+      return;
+    }
+    const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 80;
+    events.append(newRow(ev));
+    $$("[data-last]").forEach((span) => { span.textContent = ev.seq.toLocaleString("en"); });
+    if (atEnd) scrollTo(0, document.body.scrollHeight);
+  };
+  source.addEventListener("end", () => {
+    source.close();
+    say("", "The run has ended. Load the page again for its totals.");
+  });
+}
+
+function say(state, text) {
+  live.className = "live " + state;
+  live.textContent = text;
+}
+
+function newRow(ev) {
+  const row = document.importNode($("#row").content, true).firstElementChild;
+  const set = (selector, text) => { const e = $(selector, row); if (e) e.textContent = text; return e; };
+  row.id = "e" + ev.seq;
+  row.classList.add("fresh");
+  set(".seq", ev.seq);
+  set(".since", ev.since);
+  set(".kind", ev.kind).className = "kind d" + ev.depth + " g-" + ev.group;
+  set(".text", ev.line);
+  set(".size", ev.size);
+  set("summary .hash", ev.hash.slice(0, 8));
+  set("[data-f=time]", ev.time);
+  set("[data-f=hash]", ev.hash);
+  set("[data-f=previous]", ev.previous || "none");
+  const pre = set("pre.json", ev.payload);
+  $("[data-f=path]", row).href = ev.path;
+  if (!ev.payload) pre.textContent = "The payload is long. Open the event to see it.";
+  return row;
+}
+
+if (live) follow();

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+const inspectHelp = `Show the runs of a database in a browser: lists, timelines, single events, two runs
+side by side, a run as it grows, and the verdicts of validate and replay. The
+database is opened for reading only.
+
+The address is printed on standard output. It carries a token that the page takes
+in exchange for a cookie; STARLING_INSPECT_TOKEN names one that stays the same, and
+programs send it as "Authorization: Bearer TOKEN". Beyond this machine (--addr
+0.0.0.0:8300) the token has to be set, and the connection is not encrypted.`
+
+// inspectToken names the environment variable with the token of "inspect".
+const inspectToken = "STARLING_INSPECT_TOKEN"
+
+func (a *app) inspectCommand() *cobra.Command {
+	addr := "127.0.0.1:0"
+	cmd := &cobra.Command{
+		Use:     "inspect DB",
+		Short:   "show the runs of a database in a browser",
+		Long:    inspectHelp,
+		Example: "  starling-host inspect starling.db\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
+		GroupID: groupLook,
+		Args:    arguments(1, "DB"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.inspect(cmd.Context(), args[0], addr)
+		},
+	}
+	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 takes a free one")
+	return cmd
+}
+
+func (a *app) inspect(ctx context.Context, path, addr string) error {
+	log, err := openDatabase(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r, err := newReplayer(ctx, log, replayFlags{}, newObservers(a, replayFlags{}))
+	if err != nil {
+		return err
+	}
+	defer r.close(context.WithoutCancel(ctx))
+	listener, token, err := listenToInspect(addr)
+	if err != nil {
+		return err
+	}
+	view := logViewOf(path, log)
+	view.Replayer = r.verdict
+	server, err := inspect.New(inspect.Config{Scope: inspect.Only(view, token), Origins: originsOf(listener.Addr())})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	fmt.Fprintf(a.stdout, "http://%s/sign-in#%s\n", listener.Addr(), token)
+	fmt.Fprintf(a.stderr, "showing %s, for reading only; Ctrl-C ends it\n", printable(named(path)))
+	return server.Serve(ctx, listener)
+}
+
+// logViewOf is what a server shows of a whole database.
+func logViewOf(path string, log database) logview.View {
+	return logview.View{
+		Log: log, Title: named(path),
+		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) { return checkRun(ctx, log, runID) },
+	}
+}
+
+// verdict replays a run for a page.
+func (r *replayer) verdict(ctx context.Context, runID string) (replay.Verdict, error) {
+	v, err := r.replay(ctx, runID)
+	switch {
+	case err != nil:
+		return v.replay, err
+	case v.corrupt != nil:
+		return v.replay, v.corrupt
+	case v.refused != nil:
+		return v.replay, v.refused
+	}
+	return v.replay, nil
+}
+
+// listenToInspect listens, and says what token opens the view. Beyond this machine
+// it has to be one that the operator chose.
+func listenToInspect(addr string) (net.Listener, string, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, "", usagef("", "--addr: %v", err)
+	}
+	token := os.Getenv(inspectToken)
+	if token != "" {
+		return listener, token, nil
+	}
+	if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		listener.Close()
+		return nil, "", usagef("set "+inspectToken+", or leave --addr out", "--addr: %s can be reached from other machines, and no token is set", addr)
+	}
+	return listener, rand.Text(), nil
+}
+
+// originsOf are the origins of a server that listens there. A server on all
+// addresses has too many names to know.
+func originsOf(addr net.Addr) []string {
+	tcp := addr.(*net.TCPAddr)
+	if tcp.IP.IsUnspecified() {
+		return nil
+	}
+	origins := []string{"http://" + addr.String()}
+	if tcp.IP.IsLoopback() {
+		origins = append(origins, fmt.Sprintf("http://localhost:%d", tcp.Port))
+	}
+	return origins
+}

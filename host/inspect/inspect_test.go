@@ -1,0 +1,365 @@
+package inspect_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	scope := inspect.Only(logview.View{Log: memlog.New()}, "")
+	for _, c := range []inspect.Config{
+		{}, {Scope: scope, Prefix: "inspect"}, {Scope: scope, Prefix: "/inspect/"}, {Scope: scope, Prefix: "/{x}"},
+		{Scope: scope, Origins: []string{"127.0.0.1:80"}}, {Scope: scope, Origins: []string{"http://127.0.0.1/x"}},
+	} {
+		if _, err := inspect.New(c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+}
+
+func TestListOfRuns(t *testing.T) {
+	log := memlog.New()
+	for i := range 130 {
+		record(t, log, fmt.Sprintf("RUN%03d", i), `{"city":"Oslo"}`)
+	}
+	record(t, log, "FAILED", `{}`)
+	long(t, log, "OPEN", 3)
+	b := openView(t, viewOf(log, ""))
+	rows := func(path string) int { return strings.Count(b.wants(path), "<tr data-row>") }
+	for path, want := range map[string]int{
+		"/": 50, "/?offset=100": 32, "/?per_page=200": 132, "/?per_page=5000": 132, "/?per_page=x": 50, "/?status=failed": 1,
+		"/?status=in+progress": 1, "/?status=nonsense": 50, "/?q=run01": 10, "/?q=nothing": 0, "/?calls=1&per_page=200": 131, "/?offset=-5": 50,
+	} {
+		if got := rows(path); got != want {
+			t.Errorf("%s: %d rows, want %d", path, got, want)
+		}
+	}
+	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "in progress<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
+	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
+}
+
+func TestTimelineIsPaged(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "LONG", 1001)
+	b := openView(t, viewOf(log, ""))
+	for path, want := range map[string]string{
+		"": "1-200", "?at=1": "1-200", "?at=200": "1-200", "?at=201": "201-400", "?at=1001": "1001-1001", "?at=99999999999": "1001-1001", "?at=x": "1-200",
+	} {
+		body := b.wants("/runs/LONG" + path)
+		ids := regexp.MustCompile(`<li id="e(\d+)"`).FindAllStringSubmatch(strings.Split(body, "<template")[0], -1)
+		if got := ids[0][1] + "-" + ids[len(ids)-1][1]; got != want {
+			t.Errorf("%s: events %s, want %s", path, got, want)
+		}
+	}
+	if body := b.wants("/runs/LONG?at=1"); strings.Contains(body, "data-live=") {
+		t.Error("the first page of a long run follows it")
+	}
+	b.wants("/runs/LONG?at=1001", `data-live="/runs/LONG/live?after=1001"`)
+}
+
+func TestEventPages(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	b := openView(t, viewOf(log, ""))
+	events, err := log.Read(t.Context(), "R")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events {
+		b.wants(fmt.Sprintf("/runs/R/events/%d", ev.Seq), ev.Hash().String(), ev.Kind.String())
+		if _, body := b.get(fmt.Sprintf("/runs/R/raw/%d", ev.Seq)); !strings.Contains(body, `"hash":"`+ev.Hash().String()) {
+			t.Errorf("raw event %d: %s", ev.Seq, body)
+		}
+	}
+	for _, path := range []string{"/runs/R/events/0", "/runs/R/events/99", "/runs/R/events/-1", "/runs/R/events/x", "/runs/R/raw/99"} {
+		if code, _ := b.get(path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// TestALongPayloadIsNotInATimeline has the text of two lines on the page of its
+// event, and a payload beyond all bounds only as a file.
+func TestALongPayloadIsNotInATimeline(t *testing.T) {
+	log := memlog.New()
+	appendEvent(t, log, "R", event.KindRunStarted, event.RunStarted{Goal: "g"})
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "one\ntwo" + strings.Repeat("x", 100_000)})
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("y", 2<<20)})
+	b := openView(t, viewOf(log, ""))
+	if body := b.wants("/runs/R", "The payload is long."); len(body) > 40_000 {
+		t.Errorf("the timeline has %d bytes", len(body))
+	}
+	b.wants("/runs/R/events/2", "<pre>one\ntwo", "<h2>content</h2>")
+	if body := b.wants("/runs/R/events/3", "too long to be shown"); len(body) > 40_000 {
+		t.Errorf("the page has %d bytes", len(body))
+	}
+	if _, body := b.get("/runs/R/raw/3"); len(body) < 2<<20 {
+		t.Errorf("the file has %d bytes", len(body))
+	}
+}
+
+// TestWhatIsForeignIsAbsent asks for runs of another namespace, and for some that
+// there are not, in every way that there is.
+func TestWhatIsForeignIsAbsent(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "acme/1", `{"city":"Oslo"}`)
+	record(t, log, "other/2", `{"city":"Secretville"}`)
+	b := openView(t, viewOf(log, "acme"))
+	form := b.form("/runs/1")
+	_, absent := b.get("/runs/none")
+	for _, id := range []string{"2", "other%2F2", "other/2", "..%2Fother%2F2", "acme%2F1", "1%2F..%2F..%2Fother%2F2", "%2Fother%2F2"} {
+		for _, path := range []string{"/runs/%s", "/runs/%s/events/1", "/runs/%s/raw/1", "/runs/%s/live", "/diff?a=1&b=%s", "/diff?a=%s&b=1"} {
+			code, body := b.get(fmt.Sprintf(path, id))
+			if code != http.StatusNotFound || body != absent {
+				t.Errorf("%s of %s: %d, the body is another one: %t", path, id, code, body != absent)
+			}
+		}
+		for _, path := range []string{"/runs/%s/validate", "/runs/%s/replay"} {
+			if code, body := b.post(fmt.Sprintf(path, id), form); code != http.StatusNotFound || body != absent {
+				t.Errorf("%s of %s: %d", path, id, code)
+			}
+		}
+	}
+	if body := b.wants("/"); strings.Contains(body, "other") || strings.Contains(body, "acme") || strings.Count(body, "<tr data-row>") != 1 {
+		t.Errorf("the list tells of others: %s", body)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "GOOD", `{"city":"Oslo"}`)
+	appendEvent(t, log, "BAD", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
+	long(t, log, "OPEN", 3)
+	view := viewOf(log, "")
+	diverged := &replay.Divergence{Seq: 3, Kind: event.KindToolCallFailed, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
+		Field: "request", Expected: "GET /customers/41", Got: "GET /customers/42", Reason: "they differ"}
+	replays := view.Replayer
+	view.Replayer = func(ctx context.Context, id string) (replay.Verdict, error) {
+		switch id {
+		case "OPEN":
+			return replay.Verdict{Events: 3, Divergence: diverged}, nil
+		case "BAD":
+			return replay.Verdict{}, errors.New("its module is gone")
+		}
+		return replays(ctx, id)
+	}
+	b := openView(t, view)
+	form := b.form("/runs/GOOD")
+	for path, words := range map[string][]string{
+		"/runs/GOOD/validate": {"valid</span> All 5 events", "Merkle root"},
+		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
+		"/runs/BAD/validate":  {"invalid</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
+		"/runs/GOOD/replay":   {"identical</span> The replay gave the same 5 events"},
+		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
+		"/runs/BAD/replay":    {"not replayed</span> its module is gone"},
+	} {
+		code, body := b.post(path, form)
+		if code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
+		for _, word := range words {
+			if !strings.Contains(body, word) {
+				t.Errorf("%s has no %q in %s", path, word, body)
+			}
+		}
+	}
+	view.Replayer = nil
+	b = openView(t, view)
+	if body := b.wants("/runs/GOOD"); strings.Contains(body, "Replay") {
+		t.Error("a button promises what cannot be")
+	}
+	if code, _ := b.post("/runs/GOOD/replay", b.form("/runs/GOOD")); code != http.StatusNotFound {
+		t.Errorf("replay without a replayer: %d", code)
+	}
+}
+
+// TestWorkIsBounded holds one replay and asks for another.
+func TestWorkIsBounded(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	view := viewOf(log, "")
+	began, finish := make(chan struct{}), make(chan struct{})
+	view.Replayer = func(context.Context, string) (replay.Verdict, error) {
+		close(began)
+		<-finish
+		return replay.Verdict{Events: 5}, nil
+	}
+	b := open(t, inspect.Config{Scope: inspect.Only(view, ""), Replays: 1})
+	form, first := b.form("/runs/R"), make(chan int)
+	go func() {
+		code, _ := b.post("/runs/R/replay", form)
+		first <- code
+	}()
+	<-began
+	if code, _ := b.post("/runs/R/validate", form); code != http.StatusServiceUnavailable {
+		t.Errorf("beside another one: %d", code)
+	}
+	close(finish)
+	if code := <-first; code != http.StatusOK {
+		t.Errorf("the first one: %d", code)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "A", `{"city":"Oslo"}`)
+	record(t, log, "B", `{"city":"Bergen"}`)
+	long(t, log, "C", 700)
+	b := openView(t, viewOf(log, ""))
+	b.wants("/diff", "Choose two runs", `<option value="A"`)
+	b.wants("/diff?a=A&b=A", "the same</span> 5 events match")
+	b.wants("/diff?a=A&b=B", "The first difference is at event 2.", "args.city", "<span>Oslo</span><span>Bergen</span>", `<option value="A" selected>`)
+	b.wants("/diff?a=A&b=C", "B</b> 695", "A has ended", `rel="next"`)
+	b.wants("/diff?a=C&b=C&all=1&from=650", `<span class="seq">700</span>`)
+	if code, _ := b.get("/diff?a=A&b=NONE"); code != http.StatusNotFound {
+		t.Errorf("a run that there is not: %d", code)
+	}
+}
+
+// TestLive follows a run that grows, is cut off, and goes on after the last event
+// that it has.
+func TestLive(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "R", 3)
+	b := openView(t, viewOf(log, ""))
+	lines, stop := b.follow("/runs/R/live?after=2", "")
+	if got := next(t, lines); got != "3" {
+		t.Errorf("the first event is %s", got)
+	}
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "more"})
+	if got := next(t, lines); got != "4" {
+		t.Errorf("the next event is %s", got)
+	}
+	stop()
+	appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "no"})
+	lines, stop = b.follow("/runs/R/live?after=2", "4")
+	defer stop()
+	if got := next(t, lines) + " " + next(t, lines); got != "5 end" {
+		t.Errorf("after the cut: %s", got)
+	}
+}
+
+// follow opens a stream of events.
+func (b *browser) follow(path, lastID string) (*bufio.Scanner, func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.base+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", lastID)
+	resp, err := b.client.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+		b.t.Fatalf("%s is %s", path, got)
+	}
+	return bufio.NewScanner(resp.Body), func() { cancel(); resp.Body.Close() }
+}
+
+// next returns the id or the name of the next message.
+func next(t *testing.T, lines *bufio.Scanner) string {
+	t.Helper()
+	for lines.Scan() {
+		for _, prefix := range []string{"id: ", "event: "} {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+				return rest
+			}
+		}
+	}
+	t.Fatalf("the stream has ended: %v", lines.Err())
+	return ""
+}
+
+func TestTailsAreBounded(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "R", 3)
+	b := open(t, inspect.Config{Scope: inspect.Only(viewOf(log, ""), ""), Tails: 1})
+	_, stop := b.follow("/runs/R/live", "")
+	defer stop()
+	if code, _ := b.get("/runs/R/live"); code != http.StatusServiceUnavailable {
+		t.Errorf("a second page follows: %d", code)
+	}
+}
+
+func TestSigningIn(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	const token = "a token & more"
+	b := open(t, inspect.Config{Scope: inspect.Only(viewOf(log, ""), token), Prefix: "/inspect"})
+	code, body := b.get("/inspect/runs/R?at=1")
+	if code != http.StatusUnauthorized || !strings.Contains(body, `name="to" value="/inspect/runs/R?at=1"`) {
+		t.Fatalf("without a token: %d, %s", code, body)
+	}
+	form := b.form("/inspect/sign-in")
+	form.Set("token", "wrong")
+	if code, body := b.post("/inspect/sign-in", form); code != http.StatusUnauthorized || !strings.Contains(body, "opens nothing") {
+		t.Errorf("a wrong token: %d", code)
+	}
+	form.Set("token", token)
+	form.Set("to", "/inspect/runs/R?at=1")
+	if code, body := b.post("/inspect/sign-in", form); code != http.StatusOK || !strings.Contains(body, "weather") {
+		t.Fatalf("the token: %d, %s", code, body)
+	}
+	u, _ := url.Parse(b.base + "/inspect/")
+	for _, c := range b.client.Jar.Cookies(u) {
+		if strings.Contains(c.Value, token) {
+			t.Error("the token is in a cookie")
+		}
+	}
+	if code, _ := b.post("/inspect/sign-out", form); code != http.StatusOK {
+		t.Errorf("signing out: %d", code)
+	}
+	if code, _ := b.get("/inspect/"); code != http.StatusUnauthorized {
+		t.Errorf("after signing out: %d", code)
+	}
+}
+
+func TestWhereSigningInLeads(t *testing.T) {
+	b := open(t, inspect.Config{Scope: inspect.Only(logview.View{Log: memlog.New()}, "t")})
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	form := b.form("/sign-in")
+	form.Set("token", "t")
+	for to, want := range map[string]string{
+		"/runs/R?at=1": "/runs/R?at=1", "//evil.example/": "/", `/\evil.example/`: "/", "https://evil.example/": "/", "/\t/evil.example": "/", "": "/",
+	} {
+		form.Set("to", to)
+		resp, err := b.client.PostForm(b.base+"/sign-in", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Location"); got != want {
+			t.Errorf("%q leads to %q, want %q", to, got, want)
+		}
+	}
+}
+
+func TestFailuresAreTold(t *testing.T) {
+	b := open(t, inspect.Config{Scope: func(*http.Request) (logview.View, error) { return logview.View{}, errors.New("the disk is on fire") }})
+	code, body := b.get("/")
+	if code != http.StatusInternalServerError || strings.Contains(body, "fire") {
+		t.Errorf("got %d, %s", code, body)
+	}
+	log := memlog.New()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := openView(t, viewOf(log, "")).get("/"); code != http.StatusInternalServerError {
+		t.Errorf("a closed log: %d", code)
+	}
+}
