@@ -1,5 +1,5 @@
-// Oracle is a tool that uses everything there is: it reads the clock, draws
-// numbers, asks a server twice, and fails when the numbers say so.
+// Oracle uses everything there is: it reads the clock, draws numbers, asks a server
+// twice, and fails when the numbers say so. Messenger sends what it is told to.
 package main
 
 import (
@@ -14,6 +14,8 @@ import (
 func init() {
 	starling.Register(starling.Tool{
 		Name: "oracle", Description: "Asks a server, twice.", InputSchema: `{"type":"object"}`, Execute: execute,
+	}, starling.Tool{
+		Name: "messenger", Description: "Sends what it is told to send.", InputSchema: `{"type":"object"}`, Execute: send,
 	})
 }
 
@@ -53,4 +55,22 @@ func ask(url string) (string, error) {
 		return "", err
 	}
 	return string(response.Body), nil
+}
+
+// send makes requests that are written out, and returns the answers as they come.
+func send(_ *starling.Call, input []byte) ([]byte, error) {
+	var r struct{ Requests []string }
+	if err := json.Unmarshal(input, &r); err != nil {
+		return nil, err
+	}
+	var answers []string
+	for _, request := range r.Requests {
+		response, err := starling.HTTP([]byte(request))
+		if err != nil {
+			answers = append(answers, "error: "+err.Error())
+			continue
+		}
+		answers = append(answers, string(response))
+	}
+	return json.Marshal(answers)
 }
