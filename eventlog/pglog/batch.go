@@ -37,45 +37,34 @@ type columns struct {
 	payload [][]byte
 }
 
-// runValues are the columns of the table run.
+// runValues are the columns of the table run, but for epoch.
 const runValues = "run_id, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
 
-// insertSQL writes a batch. It moves the row of each run from where the batch expects
-// it to where the batch leaves it, and stores the events of those runs alone that could
-// be moved. The numbers of the others are its result.
+// insertSQL writes a batch. It moves the row of each run from where the batch expects it,
+// under the batch's epoch, to where the batch leaves it, and stores the events of those
+// runs alone whose row could be moved. The numbers of the others are its result.
 //
 // Two of these that meet at a run wait for each other at its row: the second one sees
-// what the first one has made of it. The lock on the run's epoch is a shared one, and
-// outlasts the statement: whoever gives the run to another writer waits for it, and
-// whoever appends to a run that is being given away waits for that and then finds
-// another epoch than its own.
+// what the first one has made of it. For $23 see [Log.lockGates].
 const insertSQL = `WITH given AS (
 	SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[],
 		$8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::bigint[])
 	AS g(no, run_id, before, epoch, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms)
 	WHERE (SELECT steps FROM table_set WHERE name = 'eventlog') = $22
-), held AS (
-	SELECT g.* FROM given AS g JOIN run_fence AS f USING (run_id)
-	WHERE f.epoch = g.epoch AND (g.before > 0 OR g.epoch > 0)
-	FOR SHARE OF f
-), fresh AS (
-	INSERT INTO run_fence (run_id, epoch) SELECT run_id, 0 FROM given WHERE before = 0 AND epoch = 0
-	ON CONFLICT (run_id) DO NOTHING
-	RETURNING run_id
-), first AS (
-	SELECT g.* FROM given AS g JOIN fresh USING (run_id) WHERE g.before = 0 AND g.epoch = 0
-	UNION ALL SELECT * FROM held WHERE before = 0
-), begun AS (
-	INSERT INTO run (` + runValues + `) SELECT ` + runValues + ` FROM first
-	ON CONFLICT (run_id) DO NOTHING
-	RETURNING run_id
+		AND (SELECT count(pg_advisory_xact_lock_shared(1398033480, gate)) FROM unnest($23::int[]) AS gates(gate)) >= 0
 ), moved AS (
-	UPDATE run SET (` + runValues + `) =
-		(g.run_id, g.started, g.last_seq, g.head, g.terminal, g.turns, g.tools, g.input_tokens, g.output_tokens, g.cost_usd, g.duration_ms)
-	FROM held AS g WHERE g.before > 0 AND run.run_id = g.run_id AND run.last_seq = g.before
+	UPDATE run SET started = g.started, last_seq = g.last_seq, head = g.head, terminal = g.terminal, turns = g.turns, tools = g.tools,
+		input_tokens = g.input_tokens, output_tokens = g.output_tokens, cost_usd = g.cost_usd, duration_ms = g.duration_ms
+	FROM given AS g
+	WHERE run.run_id = g.run_id AND run.last_seq = g.before AND run.epoch = g.epoch AND (g.before > 0 OR g.epoch > 0)
 	RETURNING g.no
+), begun AS (
+	INSERT INTO run (epoch, ` + runValues + `) SELECT 0, ` + runValues + ` FROM given WHERE before = 0 AND epoch = 0
+	ON CONFLICT (run_id) DO NOTHING
+	RETURNING run_id
 ), taken AS (
-	SELECT no FROM moved UNION ALL SELECT no FROM first JOIN begun USING (run_id)
+	SELECT no FROM moved UNION ALL
+	SELECT g.no FROM given AS g JOIN begun USING (run_id) WHERE g.before = 0 AND g.epoch = 0
 ), stored AS (
 	INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
 	SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload
@@ -165,11 +154,12 @@ type queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// insert writes the columns and returns the rows of the runs that were refused.
-func (c *columns) insert(ctx context.Context, q queryer) (refused []int32, err error) {
+// insert writes the columns, through the gates, and returns the rows of the runs that
+// were refused.
+func (c *columns) insert(ctx context.Context, q queryer, gates []int32) (refused []int32, err error) {
 	rows, err := q.Query(ctx, insertSQL,
 		c.no, c.id, c.before, c.epoch, c.started, c.last, c.head, c.terminal, c.turns, c.tools, c.input, c.output, c.cost, c.elapsed,
-		c.of, c.eventID, c.seq, c.prev, c.ts, c.kind, c.payload, layoutVersion)
+		c.of, c.eventID, c.seq, c.prev, c.ts, c.kind, c.payload, layoutVersion, gates)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +201,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 		if stored {
 			continue
 		}
-		epoch, err := findEpoch(ctx, conn, r.id)
+		epoch, _, err := findCursor(ctx, conn, r.id)
 		if err != nil {
 			return nil, err
 		}

@@ -3,25 +3,21 @@ package pglog
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// fenceSQL makes a new epoch. The row's lock is also taken by whoever appends to the
-// run: an append that has it first is committed before the fence, one that comes later
-// sees the new epoch.
-const fenceSQL = `INSERT INTO run_fence (run_id, epoch) VALUES ($1, 1)
-	ON CONFLICT (run_id) DO UPDATE SET epoch = run_fence.epoch + 1 RETURNING epoch`
-
-// findEpoch returns the last epoch of a run, zero if it was never fenced.
-func findEpoch(ctx context.Context, q rowQuerier, runID string) (epoch uint64, err error) {
-	err = q.QueryRow(ctx, "SELECT coalesce(max(epoch), 0) FROM run_fence WHERE run_id = $1", runID).Scan(&epoch)
-	if err != nil {
-		return 0, fmt.Errorf("pglog: look up the epoch of run %q: %w", runID, err)
-	}
-	return epoch, nil
-}
+// fenceSQL makes a new epoch. A run without events gets a row that stands before its
+// first one. The row's lock is also taken by whoever appends to the run: an append that
+// has it first is committed before the fence, one that comes later sees the new epoch.
+const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
+	VALUES (1, $1, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0)
+	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING epoch`
 
 // fenced is the error of a writer whose epoch is not the last one.
 func fenced(runID string, epoch, last uint64) error {
@@ -58,3 +54,48 @@ func (f *fencedLog) Sync(ctx context.Context, runID string) error {
 
 // Close implements [eventlog.EventLog]. The log stays open.
 func (f *fencedLog) Close() error { return nil }
+
+// gateCount is how many gates there are.
+const gateCount = 64
+
+// gate returns the gate that appends to the run pass.
+func gate(runID string) int32 {
+	h := fnv.New32a()
+	io.WriteString(h, runID)
+	return int32(h.Sum32() % gateCount)
+}
+
+// gates returns the gates of several runs, each once and in order.
+func gates(runIDs []string) []int32 {
+	var open [gateCount]bool
+	for _, id := range runIDs {
+		open[gate(id)] = true
+	}
+	var all []int32
+	for i, is := range open {
+		if is {
+			all = append(all, int32(i))
+		}
+	}
+	return all
+}
+
+// lockGates keeps everybody from appending to the runs, until unlock.
+//
+// A serialisable transaction cannot change the row of a run that somebody has appended
+// to since it began, and would never get to fence a run that is written all the time.
+// So when that has happened, the next attempt begins behind closed gates. A gate is an
+// advisory lock that the statement which appends takes shared; runs have few of them in
+// common, so that a batch of a thousand runs holds no thousand locks.
+func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)", gates(runIDs)); err != nil {
+		return nil, fmt.Errorf("pglog: lock runs: %w", err)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+			conn.Conn().Close(ctx) // which unlocks as well
+		}
+	}, nil
+}

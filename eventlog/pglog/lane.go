@@ -202,7 +202,7 @@ func (n *lane) attempt(b *batch, again bool) (conflicts, error) {
 	if err := n.prepare(ctx); err != nil {
 		return nil, err
 	}
-	refused, err := b.columns.insert(ctx, n.conn)
+	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.id))
 	switch {
 	case isConflict(err) && len(b.runs) > 1:
 		return n.attemptEach(b, again)

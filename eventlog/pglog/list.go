@@ -16,37 +16,39 @@ import (
 // newestFirst is the order of listings.
 const newestFirst = " ORDER BY started DESC, run_id DESC"
 
+// begun leaves out the runs that were given to a writer before they had an event.
+const begun = "last_seq > 0"
+
 // findCursor returns where a run stands, at zero if there is none, and its epoch.
 func findCursor(ctx context.Context, q rowQuerier, runID string) (epoch uint64, c eventlog.Cursor, err error) {
-	if epoch, err = findEpoch(ctx, q, runID); err != nil {
-		return 0, c, err
-	}
-	s, err := scanRun(q.QueryRow(ctx, "SELECT "+runValues+" FROM run WHERE run_id = $1", runID))
+	epoch, s, err := scanRun(q.QueryRow(ctx, "SELECT epoch, "+runValues+" FROM run WHERE run_id = $1", runID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return epoch, c, nil
+		return 0, c, nil
 	case err != nil:
 		return 0, c, fmt.Errorf("pglog: look up run %q: %w", runID, err)
+	case s.LastSeq > 0:
+		c = eventlog.NewCursor(s)
 	}
-	return epoch, eventlog.NewCursor(s), nil
+	return epoch, c, nil
 }
 
-// scanRun builds a summary from a row of runValues.
-func scanRun(row pgx.Row) (s eventlog.RunSummary, err error) {
+// scanRun builds a summary from a row of epoch and runValues.
+func scanRun(row pgx.Row) (epoch uint64, s eventlog.RunSummary, err error) {
 	var started, last int64
 	var head []byte
 	var terminal int16
-	err = row.Scan(&s.RunID, &started, &last, &head, &terminal, &s.TurnCount, &s.ToolCallCount,
+	err = row.Scan(&epoch, &s.RunID, &started, &last, &head, &terminal, &s.TurnCount, &s.ToolCallCount,
 		&s.InputTokens, &s.OutputTokens, &s.CostUSD, &s.DurationMs)
 	if err != nil {
-		return s, err
+		return 0, s, err
 	}
-	if len(head) != len(chain.Hash{}) || last < 1 || terminal < 0 || terminal > 255 {
-		return s, fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, s.RunID)
+	if len(head) != len(chain.Hash{}) || last < 0 || terminal < 0 || terminal > 255 {
+		return 0, s, fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, s.RunID)
 	}
 	s.StartedAt, s.LastSeq = time.Unix(0, started).UTC(), uint64(last)
 	s.Head, s.TerminalKind = chain.Hash(head), event.Kind(terminal)
-	return s, nil
+	return epoch, s, nil
 }
 
 // Run implements [eventlog.RunFinder].
@@ -72,13 +74,16 @@ func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
 	if err := l.readable(); err != nil {
 		return nil, err
 	}
-	return l.list(ctx, newestFirst)
+	return l.list(ctx, " WHERE "+begun+newestFirst)
 }
 
 func (l *Log) list(ctx context.Context, which string, args ...any) (runs []eventlog.RunSummary, err error) {
-	rows, err := l.pool.Query(ctx, "SELECT "+runValues+" FROM run"+which, args...)
+	rows, err := l.pool.Query(ctx, "SELECT epoch, "+runValues+" FROM run"+which, args...)
 	if err == nil {
-		runs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.RunSummary, error) { return scanRun(row) })
+		runs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.RunSummary, error) {
+			_, s, err := scanRun(row)
+			return s, err
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pglog: list runs: %w", err)
@@ -122,12 +127,7 @@ func (c *conditions) arg(v any) string {
 
 func (c *conditions) add(cond string) { c.all = append(c.all, cond) }
 
-func (c *conditions) where() string {
-	if len(c.all) == 0 {
-		return ""
-	}
-	return " WHERE " + strings.Join(c.all, " AND ")
-}
+func (c *conditions) where() string { return " WHERE " + strings.Join(c.all, " AND ") }
 
 // namespace selects the runs of a namespace. The first condition, on what stands before
 // the first slash, is what the index run_by_namespace is for.
@@ -141,7 +141,7 @@ func (c *conditions) namespace(ns string) {
 }
 
 func pageConditions(o eventlog.RunPageOptions) *conditions {
-	c := &conditions{}
+	c := &conditions{all: []string{begun}}
 	c.namespace(o.Namespace)
 	if kind, ok := eventlog.StatusKind(o.Status); ok {
 		c.add("terminal = " + c.arg(int16(kind)))

@@ -3,7 +3,6 @@ package pglog
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -32,7 +31,6 @@ type Log struct {
 	layout   atomic.Int64
 	hub      tail.Hub
 	lanes    [lanes]*lane
-	seed     maphash.Seed // spreads runs over lanes
 	notifier notifier
 	listener listener
 
@@ -58,7 +56,7 @@ var (
 )
 
 func newLog(pool *pgxpool.Pool, o Options) *Log {
-	l := &Log{pool: pool, opts: o, runs: make(map[string][]*run), seed: maphash.MakeSeed()}
+	l := &Log{pool: pool, opts: o, runs: make(map[string][]*run)}
 	for i := range l.lanes {
 		l.lanes[i] = newLane(l)
 	}
@@ -80,9 +78,7 @@ func (l *Log) start() {
 
 // lane returns the lane that writes the run. It is the same one for all epochs, so
 // the events of a run are written in the order in which they were taken.
-func (l *Log) lane(runID string) *lane {
-	return l.lanes[maphash.String(l.seed, runID)%lanes]
-}
+func (l *Log) lane(runID string) *lane { return l.lanes[gate(runID)%lanes] }
 
 // writable says why the log takes nothing, if so. The caller holds mu.
 func (l *Log) writable() error {
@@ -101,6 +97,13 @@ func (l *Log) checkWritable() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writable()
+}
+
+// failure is what has stopped the log.
+func (l *Log) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
 }
 
 // readable says why nothing can be read, if so.
@@ -176,7 +179,7 @@ func (l *Log) Close() error {
 	if l.ownsPool {
 		l.pool.Close()
 	}
-	return l.failed
+	return l.failure()
 }
 
 // stop ends the log with a failure after which nobody can tell what the database

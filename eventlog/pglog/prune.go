@@ -46,8 +46,6 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 // removeSQL removes the runs in doomed, and counts those that it has removed itself.
 const removeSQL = `, events AS (
 	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
-), fences AS (
-	DELETE FROM run_fence USING doomed WHERE run_fence.run_id = doomed.run_id
 ), gone AS (
 	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq
 )
@@ -55,7 +53,7 @@ SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM gone`
 
 // doomed selects what is to go. Runs that this log is at work on are left alone.
 func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
-	c := &conditions{}
+	c := &conditions{all: []string{begun}}
 	c.namespace(o.Namespace)
 	if !o.Before.IsZero() {
 		c.add("started < " + c.arg(o.Before.UnixNano()))

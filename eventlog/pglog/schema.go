@@ -22,11 +22,10 @@ const (
 // their row as they are; the server's compression would cost more than all the rest
 // of an append, and nothing at all is gained by it where payloads are encrypted.
 //
-// Every append changes the row of its run, and its column last_seq decides between two
-// writers. fillfactor leaves room for these changes on the same page, which no index
-// then has to know of. The epoch has a table of its own, whose rows appends lock and
-// leave as they are: a serialisable transaction cannot change a row that has changed
-// since it began, and would never get to fence a run that is written all the time.
+// run has a row for each run that has events, or that was given to a writer before it
+// had any (last_seq is 0). Every append changes the row of its run: its lock and its
+// columns last_seq and epoch decide between two writers. fillfactor leaves room for these
+// changes on the same page, which no index then has to know of.
 const (
 	eventsTable = `CREATE TABLE eventlog_events (
 	run_id    TEXT COLLATE "C" NOT NULL,
@@ -47,6 +46,7 @@ INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 
 `
 	ownTables = `CREATE TABLE run (
 	run_id        TEXT COLLATE "C" PRIMARY KEY,
+	epoch         BIGINT NOT NULL,
 	started       BIGINT NOT NULL,
 	last_seq      BIGINT NOT NULL,
 	head          BYTEA NOT NULL,
@@ -60,10 +60,6 @@ INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 
 ) WITH (fillfactor = 70);
 CREATE INDEX run_by_start ON run (started, run_id);
 CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
-CREATE TABLE run_fence (
-	run_id TEXT COLLATE "C" PRIMARY KEY,
-	epoch  BIGINT NOT NULL
-);
 CREATE TABLE module (
 	digest BYTEA PRIMARY KEY,
 	wasm   BYTEA NOT NULL
@@ -120,12 +116,12 @@ func Grants(r Roles, hostTables ...string) string {
 		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(tables, ", "), quote(role, `"`))
 	}
 	for _, role := range []string{r.Writer, r.Retention, r.Reader} {
-		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "run_fence", "module", "table_set")
+		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set")
 	}
-	grant(r.Writer, "INSERT", "eventlog_events", "run", "run_fence", "module")
-	grant(r.Writer, "UPDATE", "run", "run_fence")
+	grant(r.Writer, "INSERT", "eventlog_events", "run", "module")
+	grant(r.Writer, "UPDATE", "run")
 	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{}, hostTables...)...)
-	grant(r.Retention, "DELETE", "eventlog_events", "run", "run_fence")
+	grant(r.Retention, "DELETE", "eventlog_events", "run")
 	return b.String()
 }
 

@@ -32,9 +32,10 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	if err := l.checkWritable(); err != nil {
 		return err
 	}
+	var touched []string // runs that the attempt before could not get at
 	for attempt := 1; ; attempt++ {
 		t := &Tx{log: l}
-		err := l.inTx(ctx, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		err := l.inTxBehindGates(ctx, touched, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
 		if err == nil {
 			t.committed()
 			return nil
@@ -42,6 +43,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 		if attempt == maxAttempts || !isRefusal(err) && !errors.Is(err, errUndone) && !t.wasBehind(ctx) {
 			return err
 		}
+		touched = t.touched()
 		wait(ctx, rand.N(pause(attempt)))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -54,21 +56,53 @@ var errUndone = errors.New("pglog: the connection broke, and the transaction was
 
 // inTx runs fn in a transaction, and commits it so that it is durable.
 func (l *Log) inTx(ctx context.Context, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
+	return l.inTxBehindGates(ctx, nil, level, fn)
+}
+
+// inTxBehindGates is inTx while nobody appends to the runs.
+func (l *Log) inTxBehindGates(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
+	id, err := l.inOpenTx(ctx, runs, level, fn)
+	if lost, ok := errors.AsType[*unanswered](err); ok {
+		return l.findOut(id, lost.cause)
+	}
+	return err
+}
+
+// unanswered is the error of a COMMIT whose outcome is not known.
+type unanswered struct{ cause error }
+
+// Error says what has happened to the connection.
+func (u *unanswered) Error() string { return u.cause.Error() }
+
+// inOpenTx also returns the server's number of the transaction. It gives the connection
+// back before anybody asks for another one.
+func (l *Log) inOpenTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) (id int64, err error) {
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("pglog: %w", err)
+	}
+	defer conn.Release()
+	if len(runs) > 0 {
+		unlock, err := lockGates(ctx, conn, runs)
+		if err != nil {
+			return 0, err
+		}
+		defer unlock()
+	}
 	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL %s READ WRITE; "+durably+"; SET LOCAL idle_in_transaction_session_timeout = %d",
 		level, true, idleTime.Milliseconds())
-	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return fmt.Errorf("pglog: begin: %w", err)
+		return 0, fmt.Errorf("pglog: begin: %w", err)
 	}
 	defer undo(ctx, tx)
-	var id int64
 	if err := tx.QueryRow(ctx, "SELECT txid_current()").Scan(&id); err != nil {
-		return fmt.Errorf("pglog: begin: %w", err)
+		return 0, fmt.Errorf("pglog: begin: %w", err)
 	}
 	if err := fn(tx); err != nil {
-		return err
+		return id, err
 	}
-	return l.commit(ctx, tx, id)
+	return id, commit(ctx, tx)
 }
 
 // undo rolls back what was not committed.
@@ -79,7 +113,7 @@ func undo(ctx context.Context, tx pgx.Tx) {
 }
 
 // commit commits. From here on the caller's context makes no difference.
-func (l *Log) commit(ctx context.Context, tx pgx.Tx, id int64) error {
+func commit(ctx context.Context, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
 	defer cancel()
 	err := tx.Commit(ctx)
@@ -90,7 +124,7 @@ func (l *Log) commit(ctx context.Context, tx pgx.Tx, id int64) error {
 	case errors.Is(err, pgx.ErrTxCommitRollback), fromServer && e.SeverityUnlocalized == "ERROR":
 		return fmt.Errorf("pglog: commit: %w", err)
 	}
-	return l.findOut(id, err)
+	return &unanswered{err}
 }
 
 // findOut asks what has become of a transaction whose COMMIT was not answered.
@@ -100,18 +134,16 @@ func (l *Log) findOut(id int64, cause error) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		var status *string
 		err := l.pool.QueryRow(ctx, "SELECT txid_status($1)", id).Scan(&status)
-		if err == nil && status != nil {
-			switch *status {
-			case "committed":
-				return nil
-			case "aborted":
-				return fmt.Errorf("%w: %w", errUndone, cause)
-			}
+		if err == nil && status != nil && *status == "committed" {
+			return nil
+		}
+		if err == nil && status != nil && *status == "aborted" {
+			return fmt.Errorf("%w: %w", errUndone, cause)
 		}
 		wait(ctx, pause(n))
 	}
 	l.stop(fmt.Errorf("pglog: whether a transaction was committed is unknown: %w", cause))
-	return l.checkWritable()
+	return l.failure()
 }
 
 // View implements [eventlog.Transactor].

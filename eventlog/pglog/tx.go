@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -128,7 +130,7 @@ func orZero[T any](dst *T) (scan any, assign func()) {
 	}
 }
 
-// Tx implements [eventlog.Tx] in a transaction of the server.
+// Tx implements [eventlog.Tx] in a transaction of the server's.
 type Tx struct {
 	view
 	log     *Log
@@ -136,6 +138,7 @@ type Tx struct {
 	columns columns           // what Append has taken
 	rows    map[string]*txRun // of the runs in columns
 	doubt   *doubt
+	wanted  string // the run that it has tried to fence last
 }
 
 // txRun is a run that a transaction continues.
@@ -160,7 +163,7 @@ func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) err
 	if err != nil || len(t.rows) == 0 {
 		return err
 	}
-	refused, err := t.columns.insert(ctx, tx)
+	refused, err := t.columns.insert(ctx, tx, nil)
 	if isConflict(err) || err == nil && len(refused) > 0 {
 		return fmt.Errorf("%w: concurrent append: another process continued the run", eventlog.ErrInvalidAppend)
 	}
@@ -243,6 +246,18 @@ func (t *Tx) take(runID string, r *txRun, ev event.Event) {
 	t.columns.addEvent(r.at, ev)
 }
 
+// touched are the runs that the transaction has changed, or wanted to.
+func (t *Tx) touched() []string {
+	runs := slices.AppendSeq(slices.Collect(maps.Keys(t.fences)), maps.Keys(t.rows))
+	if t.doubt != nil {
+		runs = append(runs, t.doubt.runID)
+	}
+	if t.wanted != "" {
+		runs = append(runs, t.wanted)
+	}
+	return runs
+}
+
 // Fence implements [eventlog.Tx].
 func (t *Tx) Fence(runID string) (epoch uint64, err error) {
 	if err := t.ready("fence", nil); err != nil {
@@ -251,6 +266,7 @@ func (t *Tx) Fence(runID string) (epoch uint64, err error) {
 	if err := storable(runID); err != nil {
 		return 0, err
 	}
+	t.wanted = runID
 	if err := t.tx.QueryRow(t.ctx, fenceSQL, runID).Scan(&epoch); err != nil {
 		return 0, t.fail("fence", err)
 	}
