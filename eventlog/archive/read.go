@@ -1,0 +1,230 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Error says which line of an archive is wrong. It is [eventlog.ErrLogCorrupt].
+type Error struct {
+	Line int // from 1
+	Err  error
+}
+
+// Error names the line and the reason.
+func (e *Error) Error() string { return fmt.Sprintf("archive: line %d: %v", e.Line, e.Err) }
+
+// Unwrap returns the reason, and [eventlog.ErrLogCorrupt].
+func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt} }
+
+// Check reads an archive to its end and checks all of it: every line, every run,
+// and that nothing is missing. An [*Error] says what is wrong.
+func Check(ctx context.Context, r io.Reader) (Report, error) { return read(ctx, r, nothing{}) }
+
+// visitor is handed what is in an archive.
+type visitor interface {
+	module(wasm []byte) error
+	event(e event.Event) error
+	// end comes after the events of a run.
+	end(last event.Event) error
+}
+
+type nothing struct{}
+
+func (nothing) module([]byte) error     { return nil }
+func (nothing) event(event.Event) error { return nil }
+func (nothing) end(event.Event) error   { return nil }
+
+// reader is where reading stands.
+type reader struct {
+	to      visitor
+	hash    hash.Hash // of the lines before this one
+	n       int       // lines
+	report  Report
+	ended   bool // the last line was read
+	modules map[chain.Hash]bool
+	runs    map[string]bool
+
+	check *eventlog.Checker // of the run that is being read, if there is one
+	last  event.Event
+}
+
+// read hands what it has checked to the visitor. An error of the visitor comes
+// back as it is.
+func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
+	r := &reader{to: to, hash: chain.New(), modules: make(map[chain.Hash]bool), runs: make(map[string]bool)}
+	lines := bufio.NewReaderSize(in, 1<<20)
+	for {
+		text, err := readLine(lines)
+		if err == io.EOF {
+			return r.report, r.finish()
+		}
+		r.n++
+		if errors.Is(err, errNoLine) {
+			err = r.wrong("%w", err)
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = r.line(text)
+		}
+		if err != nil {
+			return r.report, err
+		}
+		r.hash.Write(text)
+		r.hash.Write([]byte{'\n'})
+	}
+}
+
+// errNoLine means that there are bytes which are no line.
+var errNoLine = errors.New("the line is too long, or is cut off")
+
+// readLine returns the next line without its line feed; io.EOF after the last.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var text []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		text = append(text, part...)
+		switch {
+		case len(text) > maxLine, err == io.EOF && len(text) > 0:
+			return nil, errNoLine
+		case err == nil:
+			return text[:len(text)-1], nil
+		case err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+}
+
+// wrong is an error in the line that is being read.
+func (r *reader) wrong(format string, args ...any) error {
+	return &Error{Line: r.n, Err: fmt.Errorf(format, args...)}
+}
+
+func (r *reader) line(text []byte) error {
+	l, err := parseLine(text)
+	switch {
+	case err != nil:
+		return r.wrong("%w", err)
+	case r.ended:
+		return r.wrong("something stands after the last line")
+	case (r.n == 1) != (l.Archive != nil):
+		return r.wrong("the first line, and no other, is %s", firstLine())
+	case l.Archive != nil:
+		return r.same(text, firstLine())
+	case l.Module != nil:
+		return r.module(text, l.Wasm)
+	case l.Envelope != nil:
+		return r.event(text, l)
+	}
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	r.ended = true
+	return r.same(text, lastLine(r.report, chain.Hash(r.hash.Sum(nil))))
+}
+
+// same wants the line to be what it would be if this package had written it.
+func (r *reader) same(text, want []byte) error {
+	if bytes.Equal(text, want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(text), len(want)) && text[at] == want[at] {
+		at++
+	}
+	return r.wrong("column %d: %.40q, where %.40q would be right", at+1, text[at:], want[at:])
+}
+
+func (r *reader) module(text, wasm []byte) error {
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	digest := chain.Sum(wasm)
+	if err := r.same(text, moduleLine(digest, wasm)); err != nil {
+		return err
+	}
+	if r.modules[digest] {
+		return r.wrong("the module %v stands here for the second time", digest)
+	}
+	r.modules[digest] = true
+	r.report.Modules++
+	return r.to.module(wasm)
+}
+
+func (r *reader) event(text []byte, l line) error {
+	e, again, err := l.event()
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	if err := r.same(text, again); err != nil {
+		return err
+	}
+	if r.check == nil || e.RunID != r.last.RunID {
+		if err := r.beginRun(e); err != nil {
+			return err
+		}
+	}
+	if err := r.check.Add(e); err != nil {
+		return r.wrong("%w", err)
+	}
+	r.last = e
+	r.report.Events++
+	return r.to.event(e)
+}
+
+func (r *reader) beginRun(first event.Event) error {
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	if r.runs[first.RunID] {
+		return r.wrong("run %q stands here for the second time", first.RunID)
+	}
+	r.runs[first.RunID] = true
+	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
+	if first.Kind != event.KindRunStarted {
+		return nil // which the check has words for
+	}
+	digests, err := modulesOf(first)
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	for _, digest := range digests {
+		if !r.modules[digest] {
+			return r.wrong("run %q names module %v, which is not before it", first.RunID, digest)
+		}
+	}
+	return nil
+}
+
+// endRun ends the run that is being read, if there is one.
+func (r *reader) endRun() error {
+	if r.check == nil {
+		return nil
+	}
+	_, err := r.check.Finish()
+	r.check = nil
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	r.report.Runs++
+	return r.to.end(r.last)
+}
+
+func (r *reader) finish() error {
+	if r.ended {
+		return nil
+	}
+	r.n++
+	return r.wrong("the line that ends an archive is missing: the file was cut off, or is no archive")
+}
