@@ -63,7 +63,7 @@ var doors = map[string][]string{
 // testOnly may be imported by tests alone: by test files, and by the packages
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
-	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "github.com/getkin/kin-openapi",
+	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
 }
 
 type goPackage struct {
