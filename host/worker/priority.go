@@ -11,8 +11,10 @@ import "time"
 // it may have in progress.
 const (
 	// effectPause is what the host waits before each effect of a call that stands
-	// back, because the host itself, which carries the effect out, does not.
+	// back, because the host itself, which carries the effect out, does not. To have
+	// many effects is to compute.
 	effectPause = 500 * time.Microsecond
+	manyEffects = 20 // in a stretch
 
 	stretch  = 10 * time.Millisecond // between two looks at what a call has used; the second look decides
 	niceness = 5                     // of a new process, so that modules never starve the host

@@ -1,15 +1,32 @@
 package worker
 
 import (
+	"fmt"
+	"os"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
-// lowerPriority gives a worker the lowest priority. It leads a group of its own,
-// and the group means all its threads. That it has ended meanwhile is no matter.
+// lowerPriority gives a worker the lowest priority, and all its threads the policy
+// SCHED_IDLE (sched(7)): whoever else wakes up takes the processor from them at
+// once, and not at the end of a slice. Threads that they start inherit both. That
+// the worker has ended meanwhile is no matter.
 func lowerPriority(pid int) {
-	_ = syscall.Setpriority(syscall.PRIO_PGRP, pid, lowest)
+	_ = syscall.Setpriority(syscall.PRIO_PGRP, pid, lowest) // a worker leads a group of its own
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, thread := range threads {
+		if id, err := strconv.Atoi(thread.Name()); err == nil {
+			whenIdle(id)
+		}
+	}
+}
+
+func whenIdle(thread int) {
+	const schedIdle = 5
+	var none struct{ priority int32 }
+	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), schedIdle, uintptr(unsafe.Pointer(&none)))
 }
 
 // processorTime returns how long a worker has used processors, or zero if nobody

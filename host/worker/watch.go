@@ -24,6 +24,7 @@ type watch struct {
 	due    time.Time     // when something is to be done about its end; zero for never
 	looks  time.Time     // when its use of the processor is looked at; zero for never
 	used   time.Duration // of the processor when it was looked at before, in this call; zero if it was not
+	asked  int           // effects since then
 	told   bool          // the process; next it is killed
 	late   bool          // because its time was over
 	paused bool          // the host carries out an effect
@@ -42,7 +43,7 @@ func (w *watch) begin(call uint64, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.call, w.told, w.late, w.paused = call, false, false, false
-	w.used, w.looks = 0, time.Now().Add(stretch)
+	w.used, w.asked, w.looks = 0, 0, time.Now().Add(stretch)
 	w.arm(w.looks)
 	w.wait(deadline)
 }
@@ -80,13 +81,13 @@ func (w *watch) ring() {
 	w.arm(w.due)
 }
 
-// look has a process stand back that has computed for more than half of the stretch
-// since it was looked at before. One that others keep from the processor, or that
-// waits for the host, is not to blame. The caller holds mu.
+// look has a process stand back that, since it was looked at before, has computed
+// for more than half of the stretch or has kept the host busy with effects. One that
+// others keep from the processor, or that waits, is not to blame. The caller holds mu.
 func (w *watch) look(now time.Time) {
-	before := w.used
-	w.used, w.looks = processorTime(w.process.os.Pid), now.Add(stretch)
-	if before > 0 && w.used-before > stretch/2 {
+	before, asked := w.used, w.asked
+	w.used, w.asked, w.looks = processorTime(w.process.os.Pid), 0, now.Add(stretch)
+	if before > 0 && (w.used-before > stretch/2 || asked > manyEffects) {
 		w.looks = time.Time{}
 		w.process.standBack()
 	}
@@ -131,6 +132,7 @@ func (w *watch) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.paused = true
+	w.asked++
 }
 
 // resume goes on. A process that was told meanwhile has yet to hear it.

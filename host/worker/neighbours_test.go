@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
+)
+
+// The measurement of TestNeighbours. A ratio is of two figures of the same
+// seconds, and of several rounds the middle one counts; because the machine has
+// other things to do now and then, a tenant may be measured again.
+const (
+	neighbours     = 8 // hostile tenants
+	callsOfEach    = 2 // that a tenant may have in progress
+	rounds         = 3
+	attempts       = 3
+	callsInRound   = 1000
+	mostTimes      = 3                     // the p99 alone
+	alwaysGood     = 10 * time.Millisecond // a p99 that nobody complains about
+	hostileTimeout = 2_000                 // milliseconds
+)
+
+// TestNeighbours has a tenant call a tool alone and beside tenants that take what
+// they can, in turn, and compares how long its slowest calls take.
+func TestNeighbours(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes half a minute")
+	}
+	engine := workers(t, Config{MaxCalls: 4 * neighbours * callsOfEach, MaxIdle: neighbours*callsOfEach + 2})
+	good := mustLoad(t, engine, mustBuild(t, goTool), sandbox.Limits{})
+	for _, h := range hostileTenants() {
+		t.Run(h.name, func(t *testing.T) {
+			for attempt := 1; ; attempt++ {
+				ratio, worst := h.measure(t, engine, good)
+				t.Logf("p99 beside / alone: %.2f, at most %s", ratio, worst.Round(10*time.Microsecond))
+				if ratio <= mostTimes || worst <= alwaysGood {
+					return
+				}
+				if attempt == attempts {
+					t.Fatalf("p99 is %.1f times what it is alone", ratio)
+				}
+			}
+		})
+	}
+}
+
+// measure returns how the p99 beside the tenants compares with that alone, and the
+// worst p99 beside them.
+func (h hostileTenant) measure(t *testing.T, engine *Engine, good guest.Sandbox) (ratio float64, worst time.Duration) {
+	var ratios []float64
+	for range rounds {
+		alone := p99(t, good)
+		stop := h.start(t, engine)
+		beside := p99(t, good)
+		stop()
+		ratios, worst = append(ratios, float64(beside)/float64(alone)), max(worst, beside)
+	}
+	slices.Sort(ratios)
+	return ratios[rounds/2], worst
+}
+
+// p99 calls the tool and returns how long one call of a hundred took at least.
+func p99(t *testing.T, m guest.Sandbox) time.Duration {
+	t.Helper()
+	took := make([]time.Duration, callsInRound)
+	for i := range took {
+		began := time.Now()
+		if _, err := m.Call(t.Context(), sandbox.Call{Tool: "echo", Input: envelope("echo", `{"city":"Berlin"}`)}, quiet{}); err != nil {
+			t.Fatal(err)
+		}
+		took[i] = time.Since(began)
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// hostileTenant is what a tenant does to the others.
+type hostileTenant struct {
+	name    string
+	module  *wasmtest.Module
+	imports sandbox.Imports
+}
+
+func hostileTenants() []hostileTenant {
+	return []hostileTenant{
+		{"processor", spins(), quiet{}},
+		{"memory", fills(), quiet{}},
+		{"effects", asksForEver(), quiet{}},
+		{"slow egress", asksTheWeb(), slow{}},
+	}
+}
+
+// start lets the tenants loose until the function that it returns is called.
+func (h hostileTenant) start(t *testing.T, engine *Engine) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var tenants sync.WaitGroup
+	for range neighbours {
+		m := mustLoad(t, engine, h.module.Bytes(), sandbox.Limits{TimeoutMs: hostileTimeout, Fuel: 1 << 50})
+		for range callsOfEach {
+			tenants.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = m.Call(ctx, sandbox.Call{Tool: "tiny", Input: []byte("x")}, h.imports)
+				}
+			})
+		}
+	}
+	return func() { cancel(); tenants.Wait() }
+}
+
+// fills writes to all the memory that it can get, again and again.
+func fills() *wasmtest.Module {
+	m := tiny()
+	m.Funcs[2].Locals = []wasm.LocalGroup{{Count: 1, Type: wasm.I32}}
+	m.Funcs[2].Code = new(wasm.Asm).I32(1000).Memory(wasm.OpMemoryGrow).Op(wasm.OpDrop).
+		Block(wasm.OpLoop, wasm.BlockEmpty).
+		Index(wasm.OpLocalGet, 0).I32(4096).Op(wasm.OpI32Add).I32(50<<20).Op(wasm.OpI32RemU).Index(wasm.OpLocalTee, 0).
+		Index(wasm.OpLocalGet, 0).Access(wasm.OpI32Store, 0).
+		Index(wasm.OpBr, 0).Op(wasm.OpEnd).Op(wasm.OpUnreachable)
+	return m
+}
+
+// asksTheWeb makes one exchange after the other.
+func asksTheWeb() *wasmtest.Module {
+	t, _ := rewrite.ImportType(abi.Version, abi.ImportHTTP)
+	m := asks(new(wasm.Asm).Block(wasm.OpLoop, wasm.BlockEmpty).
+		I32(roomAt).I32(1).I32(roomAt).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop).Index(wasm.OpBr, 0).Op(wasm.OpEnd))
+	m.Imports = []wasmtest.Import{{Module: abi.Version, Name: abi.ImportHTTP, Type: t}}
+	return m
+}
+
+// slow is a web that does not answer.
+type slow struct{ quiet }
+
+func (slow) HTTP(ctx context.Context, _ []byte) ([]byte, abi.Status) {
+	<-ctx.Done()
+	return nil, abi.StatusTimeout
+}
