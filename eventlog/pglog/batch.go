@@ -201,13 +201,13 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 		if stored {
 			continue
 		}
-		epoch, _, err := findCursor(ctx, conn, r.id)
+		at, err := find(ctx, conn, r.id)
 		if err != nil {
 			return nil, err
 		}
 		lost[r] = continued(r)
-		if epoch != r.epoch {
-			lost[r] = fenced(r.id, r.epoch, epoch)
+		if at.epoch != r.epoch {
+			lost[r] = fenced(r.id, r.epoch, at.epoch)
 		}
 	}
 	return lost, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/starling-host/starling/eventlog"
 )
@@ -44,9 +45,12 @@ func isRefusal(err error) bool {
 // connection broke, or the server is not itself for the moment. A server that only
 // reads is one that has not been promoted yet.
 func isTransient(err error) bool {
+	for _, final := range []error{nil, pgx.ErrNoRows, eventlog.ErrLogCorrupt, eventlog.ErrSchemaTooNew, eventlog.ErrSchemaOutdated} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
 	switch c := code(err); {
-	case err == nil, errors.Is(err, eventlog.ErrSchemaTooNew), errors.Is(err, eventlog.ErrSchemaOutdated):
-		return false
 	case c == "", c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
 		return true
 	default:

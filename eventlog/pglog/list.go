@@ -19,18 +19,31 @@ const newestFirst = " ORDER BY started DESC, run_id DESC"
 // begun leaves out the runs that were given to a writer before they had an event.
 const begun = "last_seq > 0"
 
-// findCursor returns where a run stands, at zero if there is none, and its epoch.
-func findCursor(ctx context.Context, q rowQuerier, runID string) (epoch uint64, c eventlog.Cursor, err error) {
+// position is where a run stands in the database. It is zero for a run that is not
+// there.
+type position struct {
+	eventlog.Cursor
+	epoch uint64
+}
+
+// find returns where a run stands.
+func find(ctx context.Context, q rowQuerier, runID string) (at position, err error) {
 	epoch, s, err := scanRun(q.QueryRow(ctx, "SELECT epoch, "+runValues+" FROM run WHERE run_id = $1", runID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return 0, c, nil
+		return at, nil
 	case err != nil:
-		return 0, c, fmt.Errorf("pglog: look up run %q: %w", runID, err)
+		return at, fmt.Errorf("pglog: look up run %q: %w", runID, err)
 	case s.LastSeq > 0:
-		c = eventlog.NewCursor(s)
+		at.Cursor = eventlog.NewCursor(s)
 	}
-	return epoch, c, nil
+	at.epoch = epoch
+	return at, nil
+}
+
+// look is find, through the pool.
+func (l *Log) look(ctx context.Context, runID string) (position, error) {
+	return again(ctx, l, func() (position, error) { return find(ctx, l.pool, runID) })
 }
 
 // scanRun builds a summary from a row of epoch and runValues.
@@ -56,47 +69,50 @@ func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err
 	if err := l.settled(ctx, runID); err != nil {
 		return s, err
 	}
-	if err := l.readable(); err != nil {
-		return s, err
-	}
-	var c eventlog.Cursor
+	var at position
 	if isText(runID) {
-		_, c, err = findCursor(ctx, l.pool, runID)
+		at, err = l.look(ctx, runID)
 	}
-	if err == nil && c.Run().LastSeq == 0 {
+	if err == nil && at.Run().LastSeq == 0 {
 		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
 	}
-	return c.Run(), err
+	return at.Run(), err
 }
 
 // ListRuns implements [eventlog.RunLister].
 func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
-	if err := l.readable(); err != nil {
-		return nil, err
-	}
 	return l.list(ctx, " WHERE "+begun+newestFirst)
 }
 
-func (l *Log) list(ctx context.Context, which string, args ...any) (runs []eventlog.RunSummary, err error) {
-	rows, err := l.pool.Query(ctx, "SELECT epoch, "+runValues+" FROM run"+which, args...)
-	if err == nil {
-		runs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.RunSummary, error) {
+func (l *Log) list(ctx context.Context, which string, args ...any) ([]eventlog.RunSummary, error) {
+	return again(ctx, l, func() ([]eventlog.RunSummary, error) {
+		rows, err := l.pool.Query(ctx, "SELECT epoch, "+runValues+" FROM run"+which, args...)
+		if err != nil {
+			return nil, fmt.Errorf("pglog: list runs: %w", err)
+		}
+		runs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.RunSummary, error) {
 			_, s, err := scanRun(row)
 			return s, err
 		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("pglog: list runs: %w", err)
-	}
-	return runs, nil
+		if err != nil {
+			return nil, fmt.Errorf("pglog: list runs: %w", err)
+		}
+		return runs, nil
+	})
+}
+
+func (l *Log) count(ctx context.Context, which string, args ...any) (int, error) {
+	return again(ctx, l, func() (n int, err error) {
+		if err = l.pool.QueryRow(ctx, "SELECT count(*) FROM run"+which, args...).Scan(&n); err != nil {
+			return 0, fmt.Errorf("pglog: count runs: %w", err)
+		}
+		return n, nil
+	})
 }
 
 // ListRunsPage implements [eventlog.RunPageLister].
 func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page eventlog.RunPage, err error) {
 	if err := o.Valid(); err != nil {
-		return page, err
-	}
-	if err := l.readable(); err != nil {
 		return page, err
 	}
 	o = o.Normal()
@@ -105,8 +121,8 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 		return page, nil
 	}
 	c := pageConditions(o)
-	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM run"+c.where(), c.args...).Scan(&page.TotalMatching); err != nil {
-		return page, fmt.Errorf("pglog: count runs: %w", err)
+	if page.TotalMatching, err = l.count(ctx, c.where(), c.args...); err != nil {
+		return page, err
 	}
 	page.Runs, err = l.list(ctx, c.where()+newestFirst+" LIMIT "+c.arg(o.Limit)+" OFFSET "+c.arg(o.Offset), c.args...)
 	return page, err

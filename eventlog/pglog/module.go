@@ -35,11 +35,11 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 
 // Module implements [eventlog.ModuleStore].
 func (l *Log) Module(ctx context.Context, digest chain.Hash) (wasm []byte, err error) {
-	if err := l.readable(); err != nil {
-		return nil, err
-	}
 	const query = "SELECT CASE WHEN octet_length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
-	err = l.pool.QueryRow(ctx, query, eventlog.MaxModuleBytes, digest[:]).Scan(&wasm)
+	wasm, err = again(ctx, l, func() (wasm []byte, err error) {
+		err = l.pool.QueryRow(ctx, query, eventlog.MaxModuleBytes, digest[:]).Scan(&wasm)
+		return wasm, err
+	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)

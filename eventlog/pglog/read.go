@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
@@ -86,10 +87,26 @@ func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, err
 }
 
 func (l *Log) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
-	if err := l.readable(); err != nil {
-		return nil, err
+	return again(ctx, l, func() ([]event.Event, error) { return page(ctx, l.pool, runID, after, n) })
+}
+
+// readPatience is how long a read whose connection broke is tried again. It is enough
+// for a server that starts anew.
+const readPatience = 10 * time.Second
+
+// again reads, and tries again when the connection breaks.
+func again[T any](ctx context.Context, l *Log, read func() (T, error)) (v T, err error) {
+	since := time.Now()
+	for n := 0; ; n++ {
+		if err := l.readable(); err != nil {
+			return v, err
+		}
+		v, err = read()
+		if !isTransient(err) || ctx.Err() != nil || time.Since(since) > readPatience {
+			return v, err
+		}
+		wait(ctx, pause(n))
 	}
-	return page(ctx, l.pool, runID, after, n)
 }
 
 // pageSQL reads events until their payloads fill a page. A payload beyond the limit is

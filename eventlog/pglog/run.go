@@ -99,15 +99,15 @@ func (l *Log) load(ctx context.Context, r *run) error {
 	if r.loaded.Swap(true) {
 		return nil
 	}
-	epoch, c, err := findCursor(ctx, l.pool, r.id)
-	if err == nil && epoch != r.epoch {
-		err = fenced(r.id, r.epoch, epoch)
+	at, err := l.look(ctx, r.id)
+	if err == nil && at.epoch != r.epoch {
+		err = fenced(r.id, r.epoch, at.epoch)
 	}
 	if err != nil {
 		r.loaded.Store(false)
 		return err
 	}
-	r.cursor = c
+	r.cursor = at.Cursor
 	return nil
 }
 

@@ -197,14 +197,14 @@ func (t *Tx) Append(runID string, ev event.Event) error {
 	}
 	r := t.rows[runID]
 	if r == nil {
-		epoch, c, err := findCursor(t.ctx, t.tx, runID)
-		if err == nil && epoch != t.fences[runID] {
-			err = fenced(runID, t.fences[runID], epoch)
+		at, err := find(t.ctx, t.tx, runID)
+		if err == nil && at.epoch != t.fences[runID] {
+			err = fenced(runID, t.fences[runID], at.epoch)
 		}
 		if err != nil {
 			return t.fail("append", err)
 		}
-		r = &txRun{at: -1, cursor: c}
+		r = &txRun{at: -1, cursor: at.Cursor}
 	}
 	if err := r.cursor.Append(runID, ev); err != nil {
 		t.doubt = &doubt{runID, r.cursor.Run().LastSeq}
@@ -228,8 +228,8 @@ func (t *Tx) wasBehind(ctx context.Context) bool {
 	if t.doubt == nil || t.log.settled(ctx, t.doubt.runID) != nil {
 		return false
 	}
-	_, c, err := findCursor(ctx, t.log.pool, t.doubt.runID)
-	return err == nil && c.Run().LastSeq > t.doubt.seq
+	at, err := t.log.look(ctx, t.doubt.runID)
+	return err == nil && at.Run().LastSeq > t.doubt.seq
 }
 
 // take keeps an event for the end of the transaction.
