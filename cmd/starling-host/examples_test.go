@@ -85,7 +85,29 @@ func exampleFolder(t *testing.T) string {
 	}
 	checkout(t, dir)
 	writeAgent(t, dir)
+	writeTenants(t, dir)
 	return dir
+}
+
+// writeTenants puts two tenants into the database, with what the examples need.
+func writeTenants(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "token.txt"), []byte("0123456789\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"starling-host tenant keygen host.key",
+		"starling-host tenant keygen next.key",
+		"starling-host tenant create acme --key-file host.key > old-key.txt",
+		"starling-host tenant create gone --key-file host.key",
+		"starling-host secret set acme OLD_TOKEN --host example.com --key-file host.key < token.txt",
+	} {
+		shell := exec.Command("sh", "-c", line)
+		shell.Dir = dir
+		if out, err := shell.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
 }
 
 // checkout copies what the demo needs of a checkout.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
@@ -42,7 +43,8 @@ const exitCodesHelp = `The exit code says how a command ended:
     3    a replay diverged, or a log is not valid
     4    refused: the module was not accepted or does not build; the tool failed
          after the network policy denied its last request; or a run cannot be
-         replayed because one of its tools is not a module
+         replayed because one of its tools is not a module, or because it is
+         encrypted
     5    the tool hit a limit: fuel, memory, output, effects, or its deadline
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once
@@ -110,6 +112,8 @@ func explain(err error) *failure {
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
 		return &failure{code: exitRefused, message: plainError(err), hint: "--force relaxes this, and nothing else"}
+	case errors.Is(err, event.ErrSealed):
+		return &failure{code: exitRefused, message: plainError(err)}
 	case errors.Is(err, tool.ErrHost):
 		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):
@@ -118,6 +122,9 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
+	}
+	if f := explainTenant(err); f != nil {
+		return f
 	}
 	return &failure{code: exitFailed, message: plainError(err)}
 }

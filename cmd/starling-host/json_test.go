@@ -91,6 +91,11 @@ func TestDocumentedJSON(t *testing.T) {
 		"tool describe":  moduleDocument{},
 		"tool check":     certificate{},
 		"replay --trace": traceDocument{},
+		"tenant create":  keyDocument{},
+		"tenant list":    tenantsDocument{},
+		"tenant limits":  limitsDocument{},
+		"tenant erase":   erasureDocument{},
+		"secret list":    secretsDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

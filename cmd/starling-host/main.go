@@ -120,6 +120,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupRun, Title: "Run tools:"},
 		&cobra.Group{ID: groupProve, Title: "Prove what they did:"},
 		&cobra.Group{ID: groupLook, Title: "Look into a log:"},
+		&cobra.Group{ID: groupHost, Title: "Host tenants:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	root.SetHelpCommandGroupID(groupOther)
@@ -128,6 +129,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(),
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
+		a.tenantCommand(), a.secretCommand(),
 		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},
 	)
@@ -139,6 +141,7 @@ const (
 	groupRun   = "run"
 	groupProve = "prove"
 	groupLook  = "look"
+	groupHost  = "host"
 	groupOther = "other"
 )
 

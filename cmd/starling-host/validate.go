@@ -18,7 +18,11 @@ Merkle root, the invariants of a log, and that the modules of the run are in the
 database with the digests that it recorded.
 
 A run without a terminal event is open: it is in progress, or its process died.
-That is said and is no error.`
+That is said and is no error.
+
+Of a run that is encrypted, which is said as well, everything is checked that can
+be seen without its key: the chain and the root over what is stored, and the order
+of the events.`
 
 const validateExample = `  starling-host validate starling.db
   starling-host validate starling.db @last`
@@ -90,7 +94,7 @@ type checked struct {
 // not valid; to be unreadable is one reason.
 func checkRun(ctx context.Context, log database, runID string) (eventlog.Report, error) {
 	report, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
-	if err != nil {
+	if err != nil || report.Sealed > 0 { // which modules a sealed run has only its key tells
 		return report, err
 	}
 	for first, err := range eventlog.Events(ctx, log, runID, 0) {
@@ -154,11 +158,20 @@ func (a *app) printChecked(c checked, output string) error {
 	case c.err != nil:
 		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(corruption(c.err)))
 	case c.report.Open:
-		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, plural(c.report.Events, "event"), c.report.Head)
+		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, eventCount(c.report), c.report.Head)
 	default:
-		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, plural(c.report.Events, "event"), c.report.Root)
+		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, eventCount(c.report), c.report.Root)
 	}
 	return nil
+}
+
+// eventCount says how many events a run has, and whether they are encrypted.
+func eventCount(r eventlog.Report) string {
+	text := plural(r.Events, "event")
+	if r.Sealed > 0 {
+		text += fmt.Sprintf(", %d sealed", r.Sealed)
+	}
+	return text
 }
 
 // checkedDocument is what "validate -o json" prints for each run.
@@ -167,6 +180,7 @@ type checkedDocument struct {
 	Valid      bool   `json:"valid"`
 	Status     string `json:"status,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
+	Sealed     uint64 `json:"sealed,omitempty"`
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 	Seq        uint64 `json:"seq,omitempty"`
@@ -179,7 +193,7 @@ func (c checked) document() checkedDocument {
 	doc := checkedDocument{RunID: c.runID, Valid: c.err == nil}
 	if c.err == nil {
 		doc.Status = terminalStatus(c.report.Terminal)
-		doc.Events, doc.Head = uint64(c.report.Events), c.report.Head.String()
+		doc.Events, doc.Sealed, doc.Head = c.report.Events, c.report.Sealed, c.report.Head.String()
 		if !c.report.Open {
 			doc.MerkleRoot = c.report.Root.String()
 		}

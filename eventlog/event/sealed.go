@@ -45,7 +45,7 @@ const (
 
 // ErrSealed is returned by [Decode] and the accessors for an event that is
 // stored encrypted.
-var ErrSealed = errors.New("event: the payload is sealed: it can be read only with the data key")
+var ErrSealed = errors.New("event: the payload is sealed; only the data key opens it")
 
 // sealedHead are the bytes after the head of the map: no struct of a kind has a
 // field of this name.

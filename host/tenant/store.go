@@ -50,7 +50,7 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 // used again, also not after it was erased.
 func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	t.Created, t.Suspended, t.Erased = s.now().UTC(), false, time.Time{}
-	t.Weight = max(t.Weight, 1)
+	or(&t.Weight, 1)
 	if err := t.valid(); err != nil {
 		return Tenant{}, err
 	}

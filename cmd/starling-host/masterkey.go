@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// masterKeyVariable has the master key where there is no file, as in a container
+// that is handed its secrets so.
+const masterKeyVariable = "STARLING_MASTER_KEY"
+
+// hostFlags say where the tenants are, and which key opens what they have.
+type hostFlags struct {
+	database string
+	keyed    bool // the command needs a master key
+	keyFile  string
+	output   string
+}
+
+func (f *hostFlags) addDatabase(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.database, "db", "starling.db", "the database, as `FILE` or postgres://")
+}
+
+func (f *hostFlags) addKey(cmd *cobra.Command) {
+	f.keyed = true
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key; without, the variable "+masterKeyVariable)
+	_ = cmd.MarkFlagFilename("key-file")
+}
+
+// masterKey reads the master key, or returns none if none is named.
+func (f *hostFlags) masterKey() (tenant.MasterKey, error) {
+	if !f.keyed {
+		return tenant.MasterKey{}, nil
+	}
+	if f.keyFile != "" {
+		return tenant.ReadMasterKey(f.keyFile)
+	}
+	text := os.Getenv(masterKeyVariable)
+	if text == "" {
+		return tenant.MasterKey{}, nil
+	}
+	key, err := tenant.ParseMasterKey([]byte(text))
+	if err != nil {
+		return key, fmt.Errorf("%s: %w", masterKeyVariable, err)
+	}
+	return key, nil
+}
+
+// tenants is an open database with its tenants.
+type tenants struct {
+	*tenant.Store
+	log database
+}
+
+// openTenants opens a database that must be there, unless it may be created.
+func (f *hostFlags) openTenants(ctx context.Context, create bool) (t tenants, err error) {
+	key, err := f.masterKey()
+	if err != nil {
+		return t, err
+	}
+	if !create {
+		if err := mustBeThere(f.database); err != nil {
+			return t, err
+		}
+	}
+	if t.log, err = openForRuns(ctx, f.database); err != nil {
+		return t, err
+	}
+	if t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Master: key}); err != nil {
+		t.log.Close()
+	}
+	return t, err
+}
+
+// withTenants calls fn with the tenants of a database that must be there.
+func (f *hostFlags) withTenants(ctx context.Context, fn func(tenants) error) error {
+	t, err := f.openTenants(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer t.log.Close()
+	return fn(t)
+}
+
+const keygenHelp = `Make a master key and write it to a new file that only you can read. It wraps the
+keys that encrypt what tenants have: whoever has lost it has lost all of that, so
+keep a copy where the database is not.`
+
+func (a *app) keygenCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "keygen FILE",
+		Short:   "make a master key",
+		Long:    keygenHelp,
+		Example: "  starling-host tenant keygen new.key",
+		Args:    arguments(1, "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := tenant.CreateMasterKey(args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stderr, "%s: %s\n", printable(args[0]), key)
+			return nil
+		},
+	}
+}
+
+const rewrapHelp = `Put the data keys of all tenants, or of none, under another master key. What is
+encrypted stays as it is. Afterwards the old master key opens nothing but older
+copies of the database: destroying it makes what was erased unreadable there, too.`
+
+func (a *app) rewrapCommand() *cobra.Command {
+	var f hostFlags
+	var to string
+	cmd := &cobra.Command{
+		Use:     "rewrap",
+		Short:   "change the master key",
+		Long:    rewrapHelp,
+		Example: "  starling-host tenant rewrap --key-file host.key --new-key-file next.key",
+		Args:    arguments(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")
+			}
+			return f.withTenants(cmd.Context(), func(t tenants) error { return a.rewrap(cmd.Context(), t, to) })
+		},
+	}
+	f.addDatabase(cmd)
+	f.addKey(cmd)
+	cmd.Flags().StringVar(&to, "new-key-file", "", "`FILE` with the new master key")
+	_ = cmd.MarkFlagFilename("new-key-file")
+	return cmd
+}
+
+func (a *app) rewrap(ctx context.Context, t tenants, file string) error {
+	key, err := tenant.ReadMasterKey(file)
+	if err != nil {
+		return err
+	}
+	n, err := t.Rewrap(ctx, key)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "%s under %s\n", plural(n, "data key"), key)
+	return nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/starling-host/starling/host/tenant"
+)
+
+const secretHelp = `Secrets are what a tenant's tools may send to certain hosts without ever seeing it.
+A tool writes a placeholder such as {{secret:API_TOKEN}} into a request; the host
+puts the value there if the request goes where the secret may go.
+
+Values are encrypted with the tenant's data key. No command prints one.`
+
+func (a *app) secretCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "secret",
+		Short:   "what a tenant's tools send and never see",
+		Long:    secretHelp,
+		GroupID: groupHost,
+		Args:    knownSubcommand,
+		RunE:    showHelp,
+
+		SuggestionsMinimumDistance: typos,
+	}
+	cmd.AddCommand(a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
+	return cmd
+}
+
+const secretSetHelp = `Store a secret of a tenant, in place of the one of that name. The value is asked
+for without showing it, or read from standard input, where one line break at its
+end is left out. It is never an argument, which every user of the machine can read.`
+
+func (a *app) secretSetCommand() *cobra.Command {
+	var f hostFlags
+	var sec tenant.Secret
+	place := string(tenant.PlaceHeader)
+	cmd := &cobra.Command{
+		Use:     "set TENANT NAME",
+		Short:   "store a secret",
+		Long:    secretSetHelp,
+		Example: "  starling-host secret set acme API_TOKEN --host api.example.com --key-file host.key < token.txt",
+		Args:    noValue,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sec.Name, sec.Place = args[1], tenant.Place(place)
+			return a.setSecret(cmd.Context(), f, args[0], sec)
+		},
+	}
+	f.addDatabase(cmd)
+	f.addKey(cmd)
+	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
+	cmd.Flags().Var(choiceFlag{&place, []string{string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody)}}, "in", "part of a request that it may stand in")
+	return cmd
+}
+
+// noValue refuses a value on the command line, without repeating it.
+func noValue(cmd *cobra.Command, args []string) error {
+	if len(args) > 2 || len(args) == 2 && strings.ContainsAny(args[1], "=:") {
+		return usagef("leave it out to be asked for it, or give it on standard input: starling-host secret set TENANT NAME --host HOST < FILE",
+			"secret set: a value on the command line can be read by every user of this machine; change it, it may be known already")
+	}
+	return arguments(2, "TENANT", "NAME")(cmd, args)
+}
+
+func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.Secret) error {
+	if len(sec.Audience) == 0 {
+		return usagef("name the hosts that it may be sent to: --host api.example.com", "secret set: --host is missing")
+	}
+	return f.withTenants(ctx, func(t tenants) error {
+		if _, err := t.DataKey(ctx, id); err != nil { // before anybody types a value in vain
+			return err
+		}
+		value, err := a.readSecret(sec.Name)
+		if err != nil {
+			return err
+		}
+		return t.SetSecret(ctx, id, sec, value)
+	})
+}
+
+// readSecret asks for a value at a terminal, and reads it from anything else.
+func (a *app) readSecret(name string) (tenant.Value, error) {
+	if f, ok := a.stdin.(*os.File); ok && isTerminal(f) {
+		fmt.Fprintf(a.stderr, "value of %s: ", printable(name))
+		b, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(a.stderr)
+		return tenant.NewValue(string(b)), err
+	}
+	b, err := io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1))
+	if err != nil {
+		return tenant.Value{}, fmt.Errorf("standard input: %w", err)
+	}
+	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
+	if len(b) == 0 {
+		return tenant.Value{}, usagef("", "secret set: standard input is empty")
+	}
+	return tenant.NewValue(string(b)), nil
+}
+
+func (a *app) secretListCommand() *cobra.Command {
+	var f hostFlags
+	cmd := &cobra.Command{
+		Use:     "list TENANT",
+		Short:   "list the secrets of a tenant, without their values",
+		Long:    "List the secrets of a tenant: names, where they may be sent, and when they were set.",
+		Example: "  starling-host secret list acme",
+		Args:    arguments(1, "TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.withTenants(cmd.Context(), func(t tenants) error { return a.listSecrets(cmd.Context(), t, args[0], f.output) })
+		},
+	}
+	f.addDatabase(cmd)
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+// secretsDocument is what "secret list -o json" prints.
+type secretsDocument struct {
+	Secrets []secretDocument `json:"secrets"`
+}
+
+type secretDocument struct {
+	Name      string   `json:"name"`
+	Audience  []string `json:"audience"`
+	Place     string   `json:"place"`
+	UpdatedAt string   `json:"updated_at"`
+}
+
+func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) error {
+	if _, err := t.Tenant(ctx, id); err != nil {
+		return err
+	}
+	list, err := t.Secrets(ctx, id)
+	if err != nil {
+		return err
+	}
+	doc := secretsDocument{Secrets: []secretDocument{}}
+	for _, s := range list {
+		doc.Secrets = append(doc.Secrets, secretDocument{Name: s.Name, Audience: s.Audience, Place: string(s.Place), UpdatedAt: formatTime(s.Updated.UnixNano())})
+	}
+	if output == outputJSON {
+		return a.writeValue(doc)
+	}
+	for _, s := range doc.Secrets {
+		fmt.Fprintf(a.stdout, "%-24s  %-6s  %-24s  %s\n", printable(s.Name), s.Place, s.UpdatedAt, printable(strings.Join(s.Audience, " ")))
+	}
+	return nil
+}
+
+func (a *app) secretDeleteCommand() *cobra.Command {
+	var f hostFlags
+	cmd := &cobra.Command{
+		Use:     "delete TENANT NAME",
+		Short:   "delete a secret",
+		Long:    "Delete a secret of a tenant. Requests that name it are refused from then on.",
+		Example: "  starling-host secret delete acme OLD_TOKEN",
+		Args:    arguments(2, "TENANT", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.withTenants(cmd.Context(), func(t tenants) error { return t.DeleteSecret(cmd.Context(), args[0], args[1]) })
+		},
+	}
+	f.addDatabase(cmd)
+	return cmd
+}
