@@ -137,15 +137,16 @@ const (
 // listener wakes streams when another process has appended. It runs once there is a
 // stream.
 type listener struct {
-	log    *Log
-	once   sync.Once
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
+	log      *Log
+	patience time.Duration // pollListening
+	once     sync.Once
+	ctx      context.Context
+	cancel   context.CancelFunc
+	done     chan struct{}
 }
 
 func (n *listener) init(l *Log) {
-	n.log, n.done = l, make(chan struct{})
+	n.log, n.patience, n.done = l, pollListening, make(chan struct{})
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 }
 
@@ -189,7 +190,7 @@ func (n *listener) listen() {
 // next waits for one notification. When none comes, the streams look for themselves,
 // and the connection has to show that it lives.
 func (n *listener) next(conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(n.ctx, pollListening)
+	ctx, cancel := context.WithTimeout(n.ctx, n.patience)
 	defer cancel()
 	note, err := conn.WaitForNotification(ctx)
 	switch {

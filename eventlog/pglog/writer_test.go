@@ -1,0 +1,258 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// connectTo returns a connection that has nothing to do with a log.
+func connectTo(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func execute(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// storeByHand stores an event as a program does that keeps no table of runs.
+func storeByHand(t testing.TB, conn *pgx.Conn, e event.Event) {
+	t.Helper()
+	execute(t, conn, "INSERT INTO eventlog_events VALUES ($1, $2, $3, $4, $5, $6)", e.RunID, e.Seq, e.PrevHash, e.Timestamp, e.Kind, []byte(e.Payload))
+}
+
+func TestTwoHostsContinueTheSameRun(t *testing.T) {
+	first, dsn := open(t)
+	second := openAt(t, dsn, Options{})
+	c := logtest.Chain{RunID: "shared"}
+	storeAll(t, first, c.Start("g"))
+	theirs, ours := c, c
+	won, lost := theirs.Effect(1), ours.Effect(2)
+
+	// Both know the run at event 1, so both take event 2.
+	if err := second.Append(t.Context(), "shared", lost); err != nil {
+		t.Fatal(err)
+	}
+	errFirst := errors.Join(first.Append(t.Context(), "shared", won), first.Sync(t.Context(), "shared"))
+	errSecond := second.Sync(t.Context(), "shared")
+	if (errFirst == nil) == (errSecond == nil) {
+		t.Fatalf("first: %v, second: %v; want exactly one to win", errFirst, errSecond)
+	}
+	loser, err, next := first, errFirst, theirs.Effect(3)
+	if errFirst == nil {
+		loser, err, next = second, errSecond, ours.Effect(3)
+	}
+	for what, err := range map[string]error{
+		"the barrier":    err,
+		"the next event": loser.Append(t.Context(), "shared", next),
+		"the next sync":  loser.Sync(t.Context(), "shared"),
+	} {
+		if !errors.Is(err, eventlog.ErrInvalidAppend) || !strings.Contains(err.Error(), "concurrent append") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	storeAll(t, loser, logtest.Finished("unharmed", 3)...)
+	if _, err := eventlog.CheckRun(t.Context(), first, "shared", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestConflictInABatch commits conflicts of both kinds together with events of other
+// runs: with a writer that keeps the table of runs, and with one that does not.
+func TestConflictInABatch(t *testing.T) {
+	l, dsn := open(t)
+	conn := connectTo(t, dsn)
+	a, b := logtest.Chain{RunID: "a"}, logtest.Chain{RunID: "b"}
+	storeAll(t, l, a.Start("g"), b.Start("g"))
+	other := a
+	storeByHand(t, conn, other.Effect(1))
+	other = b
+	storeAll(t, openAt(t, dsn, Options{}), other.Effect(1))
+
+	var waits sync.WaitGroup
+	for i := range 20 {
+		evs := logtest.Finished(fmt.Sprintf("run-%d", i), 5)
+		waits.Go(func() { storeAll(t, l, evs...) })
+	}
+	for _, c := range []*logtest.Chain{&a, &b} {
+		err := l.Append(t.Context(), c.RunID, c.Effect(2))
+		if err = errors.Join(err, l.Sync(t.Context(), c.RunID)); !errors.Is(err, eventlog.ErrInvalidAppend) || errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("run %s: %v", c.RunID, err)
+		}
+	}
+	waits.Wait()
+	for i := range 20 {
+		if _, err := eventlog.CheckRun(t.Context(), l, fmt.Sprintf("run-%d", i), eventlog.CheckOptions{Strict: true}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestABatchIsWrittenRunByRunIfNeedBe writes a batch of which a program that keeps no
+// table of runs has written an event.
+func TestABatchIsWrittenRunByRunIfNeedBe(t *testing.T) {
+	l, dsn := open(t)
+	var b batch
+	for _, id := range []string{"a", "b", "c"} {
+		c := logtest.Chain{RunID: id}
+		e, at := c.Start("g"), eventlog.Cursor{}
+		if err := at.Append(id, e); err != nil {
+			t.Fatal(err)
+		}
+		b.add(item{run: &run{id: id}, event: e, after: at.Run()})
+	}
+	storeByHand(t, connectTo(t, dsn), b.items[1].event)
+	n := newLane(l)
+	defer n.disconnect()
+	lost, err := n.attempt(&b, false)
+	if err != nil || len(lost) != 1 || !errors.Is(lost[b.runs[1]], eventlog.ErrInvalidAppend) {
+		t.Errorf("%v, %v", lost, err)
+	}
+	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 2 {
+		t.Errorf("%v, %v", runs, err)
+	}
+}
+
+func TestTablesThatANewerProgramMigratesStopTheLog(t *testing.T) {
+	l, dsn := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1)...)
+	execute(t, connectTo(t, dsn), "UPDATE table_set SET steps = steps + 1 WHERE name = $1", layoutSet)
+	c := logtest.Chain{RunID: "run-2"}
+	if err := l.Append(t.Context(), "run-2", c.Start("g")); err != nil {
+		t.Fatal(err)
+	}
+	err := l.Sync(t.Context(), "run-2")
+	if !errors.Is(err, eventlog.ErrSchemaTooNew) || !errors.Is(err, eventlog.ErrLogStopped) {
+		t.Errorf("Sync: %v", err)
+	}
+	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != 5 {
+		t.Errorf("reading a log that has stopped: %d events, %v", len(got), err)
+	}
+	if err := l.Close(); !errors.Is(err, eventlog.ErrLogStopped) {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := Open(t.Context(), dsn, Options{AutoMigrate: true}); !errors.Is(err, eventlog.ErrSchemaTooNew) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+func TestFinishedRunsAreForgotten(t *testing.T) {
+	l, _ := open(t)
+	for i := range 100 {
+		storeAll(t, l, logtest.Finished(fmt.Sprintf("run-%d", i), 1)...)
+	}
+	for range 100 {
+		c := logtest.Chain{RunID: "refused"}
+		c.Start("g")
+		if err := l.Append(t.Context(), "refused", c.Effect(1)); err == nil {
+			t.Error("accepted")
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.runs); n != 0 {
+		t.Errorf("%d runs are kept", n)
+	}
+}
+
+// TestAFullQueueBlocksUntilTheContextEnds locks the run, so that the writer cannot go on.
+func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
+	l, dsn := open(t)
+	c := logtest.Chain{RunID: "run-1"}
+	storeAll(t, l, c.Start("g"))
+	holder := connectTo(t, dsn)
+	execute(t, holder, "BEGIN")
+	execute(t, holder, "SELECT FROM run WHERE run_id = 'run-1' FOR UPDATE")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var err error
+	e := c.Effect(1)
+	taken := 1
+	for ; taken < 2*(maxQueued+maxBatch); taken++ {
+		if err = l.Append(ctx, "run-1", e); err != nil {
+			break
+		}
+		e = c.Effect(1)
+		if l.lane("run-1").queueLen() == maxQueued {
+			cancel() // the next one that finds no room has to give up
+		}
+	}
+	if !errors.Is(err, context.Canceled) || taken < maxQueued {
+		t.Errorf("%d events were taken: %v", taken, err)
+	}
+	if err := l.Sync(ctx, "run-1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Sync: %v", err)
+	}
+	execute(t, holder, "ROLLBACK")
+	if err := l.Append(t.Context(), "run-1", e); err != nil { // the refused event was not counted
+		t.Error(err)
+	}
+	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != taken+1 {
+		t.Errorf("%d events, want %d: %v", len(got), taken+1, err)
+	}
+}
+
+func (n *lane) queueLen() int {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return len(n.queue)
+}
+
+func TestRunIDsThatTheServerCannotHold(t *testing.T) {
+	l, _ := open(t)
+	for _, id := range []string{"a\x00b", "\xff"} {
+		c := logtest.Chain{RunID: id}
+		if err := l.Append(t.Context(), id, c.Start("g")); !errors.Is(err, eventlog.ErrInvalidAppend) {
+			t.Errorf("Append: %v", err)
+		}
+		if _, err := l.Read(t.Context(), id); !errors.Is(err, eventlog.ErrRunNotFound) {
+			t.Errorf("Read: %v", err)
+		}
+		if _, err := l.Run(t.Context(), id); !errors.Is(err, eventlog.ErrRunNotFound) {
+			t.Errorf("Run: %v", err)
+		}
+		for _, o := range []eventlog.RunPageOptions{{Query: id}, {Namespace: id}} {
+			if page, err := l.ListRunsPage(t.Context(), o); err != nil || page.TotalMatching != 0 {
+				t.Errorf("%+v: %+v, %v", o, page, err)
+			}
+		}
+	}
+	storeAll(t, l, logtest.Finished("line\nbreak", 1)...) // a line of a notification this is not
+}
+
+func TestTheServersTransactionIsAtHand(t *testing.T) {
+	l, _ := open(t)
+	if err := l.CreateTables(t.Context(), counter); err != nil {
+		t.Fatal(err)
+	}
+	sorry := errors.New("sorry")
+	for _, want := range []error{nil, sorry} {
+		err := l.Transact(t.Context(), func(tx eventlog.Tx) error {
+			_, err := tx.(*Tx).PGX().Exec(t.Context(), "UPDATE counter SET n = n + 1")
+			return errors.Join(err, want)
+		})
+		if !errors.Is(err, want) {
+			t.Error(err)
+		}
+	}
+	if n := count(t, l); n != 1 {
+		t.Errorf("the counter is at %d", n)
+	}
+}
