@@ -101,7 +101,7 @@ func once(t *testing.T, db Database) {
 // zombie lets host a sleep through its lease: its clock stands still.
 func zombie(t *testing.T, db Database) {
 	still, clock := NewClock(), NewClock()
-	a := db(t, queue.Config{Clock: still})
+	a := db(t, queue.Config{Clock: still, Workers: 1}) // so that it takes nothing else
 	b := db(t, queue.Config{Clock: clock, Lease: forever})
 	j := queue.Job{RunID: "t/1"}
 	enqueue(t, a, j)
@@ -141,8 +141,9 @@ func (b blind) Fenced(runID string, epoch uint64) eventlog.EventLog {
 }
 
 func successor(t *testing.T, db Database) {
-	clock := NewClock() // which stands still: no lease ends
-	a, b := db(t, queue.Config{Host: "h", Clock: clock}), db(t, queue.Config{Host: "h", Clock: clock})
+	clock := NewClock()                                           // which stands still: no lease ends
+	a := db(t, queue.Config{Host: "h", Clock: clock, Workers: 1}) // so that it takes nothing else
+	b := db(t, queue.Config{Host: "h", Clock: clock})
 	j := queue.Job{RunID: "t/1"}
 	enqueue(t, a, j)
 	began, wake := make(chan queue.Lease, 1), make(chan bool)

@@ -9,7 +9,7 @@ import (
 
 // Outlook is what a process has to know of what others have done.
 type Outlook struct {
-	Open      bool      // there is something to hand out
+	Open      int       // jobs that may be handed out, of some of the tenants at least
 	Due       time.Time // when the next job wakes; zero when none sleeps
 	Dead      bool      // a process has not renewed its lease
 	Cancelled []queue.Lease
@@ -19,15 +19,15 @@ type Outlook struct {
 // have a run and an epoch only.
 func Look(q eventlog.Querier, owner string, now time.Time) (o Outlook, err error) {
 	var open, ends, due, dead int64
-	const sql = `SELECT (SELECT count(*) FROM (SELECT 1 FROM queue_tenant WHERE open > 0 LIMIT 1) a),
-	(SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) b),
+	const sql = `SELECT (SELECT CAST(coalesce(sum(open), 0) AS BIGINT) FROM (SELECT open FROM queue_tenant WHERE open > 0 LIMIT 64) a),
+	(SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 64) b),
 	(SELECT coalesce(min(due), 0) FROM queue_job WHERE state = 1),
 	(SELECT count(*) FROM queue_host WHERE until < $1)`
 	err = q.Query(sql, []any{now.UnixNano()}, func(r eventlog.Row) error { return r.Scan(&open, &ends, &due, &dead) })
 	if err != nil {
 		return o, err
 	}
-	o.Open, o.Dead = open+ends > 0, dead > 0
+	o.Open, o.Dead = int(open+ends), dead > 0
 	if due != 0 {
 		o.Due = time.Unix(0, due)
 	}

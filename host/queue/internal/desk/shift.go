@@ -60,23 +60,29 @@ func (d *Desk) Work(ctx context.Context, h queue.Handler) error {
 	defer release()
 	loops.Go(func() { d.keepLease(keep, s) })
 	loops.Go(func() { d.look(run, s) })
-	stop := func() {}
-	if d.hooks.Start != nil {
-		var err error
-		if stop, err = d.hooks.Start(s.ctx); err != nil {
-			fail(err)
-		}
-		if stop == nil {
-			stop = func() {}
-		}
+	stop, err := d.rouse(s)
+	if err != nil {
+		fail(err)
 	}
 	<-run.Done()
+	loops.Go(stop)
 	d.stop(s)
-	stop()
 	if ctx.Err() != nil {
 		return nil
 	}
 	return context.Cause(run)
+}
+
+// rouse sees to it that turns are taken, if that is not the desk's business, and
+// returns what ends it.
+func (d *Desk) rouse(s *shift) (stop func(), err error) {
+	if d.hooks.Start != nil {
+		stop, err = d.hooks.Start(s.ctx)
+	}
+	if stop == nil {
+		stop = func() {}
+	}
+	return stop, err
 }
 
 // stop waits for the handlers and leaves the shift. Jobs whose handlers do not
@@ -88,7 +94,7 @@ func (d *Desk) stop(s *shift) {
 	d.turns = nil
 	d.mu.Unlock()
 	for _, t := range turns {
-		t.got <- nil
+		t.got <- taken{err: errIdle}
 	}
 	idle := make(chan struct{})
 	go func() {
@@ -137,14 +143,16 @@ func (d *Desk) await(idle <-chan struct{}) bool {
 // keepLease registers the shift and renews its lease until ctx ends. When the
 // lease is lost, it begins again under another name.
 func (d *Desk) keepLease(ctx context.Context, s *shift) {
+	host := d.cfg.Host
 	for ctx.Err() == nil {
-		if !d.register(ctx, s) {
+		if !d.register(ctx, s, host) {
 			select {
 			case <-d.cfg.Clock.After(d.cfg.Poll):
 			case <-ctx.Done():
 			}
 			continue
 		}
+		host = "" // whoever has that name now is not dead
 		for d.renew(ctx, s) {
 		}
 		if ctx.Err() == nil {
@@ -154,9 +162,9 @@ func (d *Desk) keepLease(ctx context.Context, s *shift) {
 }
 
 // register writes the shift down under a new name.
-func (d *Desk) register(ctx context.Context, s *shift) bool {
+func (d *Desk) register(ctx context.Context, s *shift, host string) bool {
 	owner, until := event.NewID(), d.cfg.Clock.Now().Add(d.cfg.Lease)
-	err := d.do(ctx, func(b *book.Tx) (refusal, err error) { return nil, b.Register(owner, d.cfg.Host, until) })
+	err := d.do(ctx, func(b *book.Tx) (refusal, err error) { return nil, b.Register(owner, host, until) })
 	if err != nil {
 		d.trouble(s, "the queue cannot be entered", err)
 		return false
@@ -220,7 +228,7 @@ func (d *Desk) lose(s *shift) {
 
 // look watches out for what other processes have done, and for jobs that wake.
 func (d *Desk) look(ctx context.Context, s *shift) {
-	wait := d.cfg.Poll
+	wait, idle := d.cfg.Poll, 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -229,7 +237,7 @@ func (d *Desk) look(ctx context.Context, s *shift) {
 		}
 		wait = d.cfg.Poll
 		o, err := d.outlook(ctx, s)
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			d.trouble(s, "the queue cannot be read", err)
 			continue
 		}
@@ -237,14 +245,23 @@ func (d *Desk) look(ctx context.Context, s *shift) {
 			d.end(l.RunID, l.Epoch, queue.ErrCancelled)
 		}
 		now := d.cfg.Clock.Now()
-		sleeping := !o.Due.IsZero() && o.Due.After(now)
+		sleeping := o.Due.After(now)
 		if sleeping {
 			wait = min(wait, o.Due.Sub(now))
 		}
-		if o.Dead || o.Open || !o.Due.IsZero() && !sleeping {
-			d.stir(ctx, s, o.Dead)
+		last := idle
+		idle = min(o.Open, d.spare(s))
+		if o.Dead || o.Open > 0 || !o.Due.IsZero() && !sleeping {
+			d.stir(ctx, s, o.Dead, min(idle, last))
 		}
 	}
+}
+
+// spare returns how many more handlers could run.
+func (d *Desk) spare(s *shift) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.Workers - len(s.tasks)
 }
 
 func (d *Desk) outlook(ctx context.Context, s *shift) (o book.Outlook, err error) {
@@ -258,8 +275,9 @@ func (d *Desk) outlook(ctx context.Context, s *shift) (o book.Outlook, err error
 	return o, err
 }
 
-// stir makes ready what is due and hands out what is ready.
-func (d *Desk) stir(ctx context.Context, s *shift, dead bool) {
+// stir makes ready what is due and hands out what is ready. lost is how many turns
+// there ought to have been for some time that nobody has come with.
+func (d *Desk) stir(ctx context.Context, s *shift, dead bool, lost int) {
 	if d.hooks.Start == nil && !dead {
 		d.mu.Lock()
 		d.wake() // claiming wakes what is due
@@ -273,9 +291,12 @@ func (d *Desk) stir(ctx context.Context, s *shift, dead bool) {
 		if err == nil {
 			_, err = b.Wake()
 		}
+		if err == nil && lost > 0 && d.hooks.Opened != nil {
+			err = d.hooks.Opened(b.SQL(), lost)
+		}
 		return nil, err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		d.trouble(s, "jobs of other processes were not taken over", err)
 	}
 }

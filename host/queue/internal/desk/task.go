@@ -19,7 +19,14 @@ import (
 // turn is a worker that was woken from outside and waits for a job.
 type turn struct {
 	id  int64
-	got chan *Task // gets nil when there is nothing to do
+	got chan taken
+}
+
+// taken is what became of a turn: without a task and an error there was nothing to
+// do.
+type taken struct {
+	task *Task
+	err  error
 }
 
 // Task is a job that this process works.
@@ -37,19 +44,24 @@ type task struct {
 	end   context.CancelCauseFunc
 }
 
+// errIdle means that Work does not run, or is about to end.
+var errIdle = errors.New("queue: not at work")
+
 // Take waits for a job, for the turn of that number. It returns nil when there is
-// none, or when Work does not run. The caller MUST call Run on what it gets.
-func (d *Desk) Take(id int64) *Task {
-	t := &turn{id: id, got: make(chan *Task, 1)}
+// none, and an error when it could not look. The caller MUST call Run on what it
+// gets.
+func (d *Desk) Take(id int64) (*Task, error) {
+	t := &turn{id: id, got: make(chan taken, 1)}
 	d.mu.Lock()
 	if d.shift == nil || d.shift.stopping {
 		d.mu.Unlock()
-		return nil
+		return nil, errIdle
 	}
 	d.turns = append(d.turns, t)
 	d.wake()
 	d.mu.Unlock()
-	return <-t.got
+	got := <-t.got
+	return got.task, got.err
 }
 
 // Cancel ends the task's context, as [Desk.Cancel] in another process asks for.
@@ -78,7 +90,7 @@ func (d *Desk) handOut(c cycle, leases []queue.Lease, err error) {
 		case t == nil:
 			s.free++
 		default:
-			t.got <- nil
+			t.got <- taken{err: err}
 		}
 	}
 }
@@ -93,7 +105,7 @@ func (d *Desk) start(s *shift, t *turn, l queue.Lease) {
 		go k.Run()
 		return
 	}
-	t.got <- k
+	t.got <- taken{task: k}
 }
 
 // end ends the context of a task of this process.

@@ -1,0 +1,175 @@
+package riverqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/internal/desk"
+)
+
+// Open opens the queue in the database of the log, and makes its tables and River's.
+// The pool is one on the same database, and the caller's; Work needs two
+// connections of it for itself.
+func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Config) (queue.Queue, error) {
+	cfg, err := cfg.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	driver := riverpgxv5.New(pool)
+	if err := migrate(ctx, driver, pool); err != nil {
+		return nil, fmt.Errorf("riverqueue: River's tables: %w", err)
+	}
+	client, err := river.NewClient(driver, &river.Config{Logger: cfg.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("riverqueue: %w", err)
+	}
+	r := &rousing{driver: driver, client: client, cfg: cfg}
+	d, err := desk.New(ctx, log, cfg, desk.Hooks{Opened: r.opened, Cancel: r.cancel, Start: r.start})
+	if err != nil {
+		return nil, err
+	}
+	r.desk = d
+	return d, nil
+}
+
+// migrationLock keeps hosts from making River's tables at the same time. It is a
+// number of this package's own among the database's advisory locks.
+const migrationLock = 0x53544c48_7175
+
+// migrate brings River's tables to the version of this program. Some of its steps
+// cannot share a transaction, so one that dies in between leaves the rest to the
+// next.
+func migrate(ctx context.Context, driver *riverpgxv5.Driver, pool *pgxpool.Pool) error {
+	m, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		return err
+	}
+	if v, err := m.Validate(ctx, nil); err == nil && v.OK {
+		return nil
+	}
+	return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock))
+		_, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+		return err
+	})
+}
+
+// queueName is the queue in River that the turns are in.
+const queueName = "starling"
+
+// turn is the job of River's.
+type turn struct{}
+
+func (turn) Kind() string { return "starling_turn" }
+
+// rousing has workers woken by River.
+type rousing struct {
+	driver *riverpgxv5.Driver
+	client *river.Client[pgx.Tx] // inserts and cancels
+	desk   *desk.Desk
+	cfg    queue.Config
+}
+
+// pgxTx returns the transaction below the log's.
+func pgxTx(tx eventlog.Tx) (pgx.Tx, error) {
+	if p, ok := tx.(*pglog.Tx); ok {
+		return p.PGX(), nil
+	}
+	return nil, fmt.Errorf("riverqueue: the log's transactions are %T, want those of package pglog", tx)
+}
+
+// opened inserts turns.
+func (r *rousing) opened(tx eventlog.Tx, turns int) error {
+	p, err := pgxTx(tx)
+	if err != nil {
+		return err
+	}
+	params := make([]river.InsertManyParams, turns)
+	for i := range params {
+		params[i] = river.InsertManyParams{Args: turn{}, InsertOpts: &river.InsertOpts{Queue: queueName}}
+	}
+	_, err = r.client.InsertManyFastTx(context.Background(), p, params)
+	return err
+}
+
+// cancel cancels a turn. One that is not there any more has ended.
+func (r *rousing) cancel(tx eventlog.Tx, turn int64) error {
+	p, err := pgxTx(tx)
+	if err != nil {
+		return err
+	}
+	if _, err = r.client.JobCancelTx(context.Background(), p, turn); errors.Is(err, river.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// start begins to take turns.
+func (r *rousing) start(ctx context.Context) (stop func(), err error) {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &worker{desk: r.desk})
+	client, err := river.NewClient(r.driver, &river.Config{
+		Logger:            r.cfg.Logger,
+		Queues:            map[string]river.QueueConfig{queueName: {MaxWorkers: r.cfg.Workers}},
+		Workers:           workers,
+		FetchCooldown:     cooldown,
+		FetchPollInterval: max(r.cfg.Poll, cooldown),
+		JobTimeout:        -1, // the handler has its own deadline
+		// What is rescued is a turn, and the one that has it goes on with its job.
+		RescueStuckJobsAfter: time.Hour,
+		// A turn that is done tells nobody anything.
+		CompletedJobRetentionPeriod: time.Minute,
+	})
+	if err == nil {
+		err = client.Start(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("riverqueue: %w", err)
+	}
+	return func() { client.Stop(ctx) }, nil
+}
+
+// cooldown is the least time between two looks for turns.
+const cooldown = 2 * time.Millisecond
+
+// worker takes turns.
+type worker struct {
+	river.WorkerDefaults[turn]
+	desk *desk.Desk
+}
+
+// again is when a turn that could not be taken is tried once more.
+const again = time.Second
+
+// Work takes a job, if there is one, and works it.
+func (w *worker) Work(ctx context.Context, j *river.Job[turn]) error {
+	task, err := w.desk.Take(j.ID)
+	if err != nil {
+		return river.JobSnooze(again)
+	}
+	if task == nil {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), rivertype.ErrJobCancelledRemotely) {
+			task.Cancel()
+		}
+	})()
+	task.Run()
+	return nil
+}
