@@ -223,7 +223,7 @@ func opening(ctx context.Context, v logview.View, id string) (goal, model string
 		return "", ""
 	}
 	if started.ModelID != "" {
-		model = narrate.Shorten(narrate.Printable(started.ProviderID+"/"+started.ModelID), maxModel)
+		model = narrate.Shorten(narrate.Printable(strings.TrimPrefix(started.ProviderID+"/"+started.ModelID, "/")), maxModel)
 	}
 	return narrate.Shorten(narrate.Printable(started.Goal), maxGoal), model
 }

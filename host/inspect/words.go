@@ -51,6 +51,9 @@ func took(run eventlog.RunSummary) string {
 	if run.TerminalKind == 0 {
 		return ""
 	}
+	if run.DurationMs == 0 {
+		return "<1ms"
+	}
 	return narrate.Duration(time.Duration(run.DurationMs) * time.Millisecond)
 }
 

@@ -1,0 +1,217 @@
+package inspect_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/runtime/replay"
+)
+
+// screenshots names a folder that pictures of the pages are written to.
+const screenshots = "STARLING_SCREENSHOTS"
+
+// chromium is a browser without a window.
+type chromium struct {
+	t    *testing.T
+	path string
+	base string
+}
+
+// newChromium finds the browser, and serves a configuration to it.
+func newChromium(t *testing.T, h http.Handler) *chromium {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return &chromium{t, path, server.URL}
+}
+
+// run loads an address and returns what the browser prints, and what it says about
+// scripts and policies.
+func (c *chromium) run(address string, flags ...string) (stdout, console string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	args := append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir=" + c.t.TempDir(),
+		"--enable-logging=stderr", "--virtual-time-budget=5000", "--hide-scrollbars",
+	}, flags...)
+	cmd := exec.CommandContext(ctx, c.path, append(args, c.base+address)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		c.t.Fatalf("chromium: %v\n%s", err, said.String())
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, ":CONSOLE") {
+			console += line
+		}
+	}
+	return out.String(), console
+}
+
+// shows loads an address and fails the test unless the document has all of these
+// words when its scripts have run, and none of them was refused or failed.
+func (c *chromium) shows(address string, words ...string) string {
+	c.t.Helper()
+	dom, console := c.run(address, "--dump-dom")
+	if console != "" {
+		c.t.Errorf("%s: the browser says: %s", address, console)
+	}
+	for _, word := range words {
+		if !strings.Contains(dom, word) {
+			c.t.Errorf("%s shows no %q in %s", address, word, dom)
+		}
+	}
+	return dom
+}
+
+// photograph writes a picture of an address, if pictures are wanted.
+func (c *chromium) photograph(name, address string, flags ...string) {
+	c.t.Helper()
+	dir := os.Getenv(screenshots)
+	if dir == "" {
+		dir = c.t.TempDir()
+	}
+	file := filepath.Join(dir, name+".png")
+	c.run(address, append([]string{"--window-size=1280,900", "--screenshot=" + file}, flags...)...)
+	if info, err := os.Stat(file); err != nil || info.Size() < 5000 {
+		c.t.Errorf("%s: no picture: %v", name, err)
+	}
+}
+
+// withForms serves a view, and at /press/PATH what comes of pressing the button of a
+// form, for a browser without hands.
+func withForms(t *testing.T, view logview.View) http.Handler {
+	t.Helper()
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", s)
+	mux.HandleFunc("/press/", func(w http.ResponseWriter, r *http.Request) {
+		const token = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+		form := url.Values{"csrf": {token}}
+		press := httptest.NewRequest(http.MethodPost, "http://"+r.Host+strings.TrimPrefix(r.URL.Path, "/press"), strings.NewReader(form.Encode()))
+		press.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		press.AddCookie(&http.Cookie{Name: "starling_csrf", Value: token})
+		s.ServeHTTP(w, press)
+	})
+	return mux
+}
+
+// gallery is a log with something to see.
+func gallery(t *testing.T) *memlog.Log {
+	t.Helper()
+	log := memlog.New()
+	long(t, log, "01M7YVXB018EN80T6T0GRJB4D9", 4312)
+	record(t, log, "01M7YVXBKAPRA01FTH0YHGNV7T", `{"city":"Oslo"}`)
+	record(t, log, "01M7YVXBTWAQ18W89FYG35WEMQ", `{"city":"Bergen"}`)
+	record(t, log, "01M7YVXC31FJQDHHQ422T2TSBM", `{}`)
+	appendEvent(t, log, "HOSTILE", event.KindRunStarted, event.RunStarted{Goal: `<img src=x onerror="document.title='owned'">`, ModelID: hostile[0]})
+	appendEvent(t, log, "HOSTILE", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Join(hostile, "\n")})
+	appendEvent(t, log, "HOSTILE", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: hostile[0]}) // a page that follows a run is never loaded
+	return log
+}
+
+// TestInABrowser loads the pages in a real browser and looks at what it made of them
+// after their scripts have run under the policy.
+func TestInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes its time")
+	}
+	log := gallery(t)
+	view := viewOf(log, "")
+	replays := view.Replayer
+	view.Replayer = func(ctx context.Context, id string) (replay.Verdict, error) {
+		if id == "01M7YVXC31FJQDHHQ422T2TSBM" {
+			return replay.Verdict{Events: 5, Divergence: &replay.Divergence{
+				Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload", Field: "request",
+				Expected: "GET http://127.0.0.1/customers/41", Got: "GET http://127.0.0.1/customers/42", Reason: "the request is another one",
+			}}, nil
+		}
+		return replays(ctx, id)
+	}
+	c := newChromium(t, withForms(t, view))
+	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
+
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", `id="keys-button">`) // the script has run: the button is there
+	c.shows(oslo, "RunStarted", "mild in Oslo")
+	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
+	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")
+	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
+	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
+	for _, path := range []string{"/", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
+			t.Errorf("%s: a text became an element", path)
+		}
+	}
+	for name, path := range map[string]string{
+		"runs": "/", "timeline": oslo + "?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": oslo + "/events/1",
+		"valid": "/press" + oslo + "/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
+		"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none",
+	} {
+		c.photograph(name, path)
+	}
+	c.photograph("timeline-dark", oslo+"?at=2#e2", "--force-dark-mode", "--enable-features=WebContentsForceDark:classifier_policy/none", "--blink-settings=preferredColorScheme=0")
+	c.photograph("timeline-narrow", oslo+"?at=2#e2", "--window-size=500,900")
+}
+
+// TestABrowserFollowsARun appends to a run while a browser looks at it.
+func TestABrowserFollowsARun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes its time")
+	}
+	log := memlog.New()
+	long(t, log, "R", 3)
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(log, ""), "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/live") {
+			appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "<b>while you watch</b>"})
+			appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "the end"})
+		}
+		s.ServeHTTP(w, r)
+	})
+	c := newChromium(t, follows)
+	dom := c.shows("/runs/R", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, "The run has ended.")
+	if got := strings.Count(dom, `id="e4"`); got != 1 {
+		t.Errorf("event 4 is there %d times", got)
+	}
+}
+
+// TestABrowserSignsIn opens the address that the program prints.
+func TestABrowserSignsIn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes its time")
+	}
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(gallery(t), ""), "the token"), Prefix: "/inspect"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newChromium(t, s)
+	c.shows("/inspect/sign-in#"+url.PathEscape("the token"), "01M7YVXBKAPRA01FTH0YHGNV7T", "Sign out")
+	if dom, _ := c.run("/inspect/sign-in#wrong", "--dump-dom"); !strings.Contains(dom, "opens nothing here") || strings.Contains(dom, "01M7YV") {
+		t.Error("a wrong token opens something")
+	}
+}
