@@ -109,3 +109,26 @@ func TestSummaries(t *testing.T) {
 		}
 	}
 }
+
+// A first event that was sealed for a transaction of the log below begins a run
+// that the log goes on with.
+func TestFirst(t *testing.T) {
+	inner := memlog.New()
+	run := secretRun("acme/r")
+	first, err := cipherlog.First(keyOf(t, 1), run[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	store(t, inner, []event.Event{first})
+	log := over(t, inner, 1)
+	store(t, log, run[1:])
+	if _, err := eventlog.CheckRun(t.Context(), log, "acme/r", eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Error(err)
+	}
+	if _, err := cipherlog.First(keyOf(t, 1), run[1]); err == nil {
+		t.Error("a second event was taken for a first one")
+	}
+	if _, err := cipherlog.First(cipherlog.Key{}, run[0]); err == nil {
+		t.Error("an event was sealed without a key")
+	}
+}

@@ -403,10 +403,11 @@ func TestTheFileHoldsNoSecrets(t *testing.T) {
 	ctx := t.Context()
 	sec := tenant.Secret{Name: "API_KEY", Audience: []string{"example.com"}, Place: tenant.PlaceBody}
 	want(t, "secret", f.SetSecret(ctx, "acme", sec, tenant.NewValue(canary)), nil)
-	digest := chain.Sum([]byte("request"))
-	_, _, err := f.Begin(ctx, "acme", "k", digest, time.Minute)
-	want(t, "begin", err, nil)
-	want(t, "finish", f.Finish(ctx, "acme", "k", digest, []byte(canary), time.Minute), nil)
+	err := f.log.Transact(ctx, func(tx eventlog.Tx) error {
+		_, err := f.Once(tx, "acme", "k", chain.Sum([]byte("request")), []byte(canary), time.Minute)
+		return err
+	})
+	want(t, "once", err, nil)
 	_, key, err := f.CreateKey(ctx, "acme", "")
 	want(t, "key", err, nil)
 	data, err := f.DataKey(ctx, "acme")
@@ -475,4 +476,38 @@ func TestNothingPrintsASecret(t *testing.T) {
 	if v.Reveal() != canary || (tenant.Value{}).Reveal() != "" {
 		t.Error("a value does not reveal what it has")
 	}
+}
+
+// What the host seals of a tenant opens for the same tenant, purpose and binding,
+// and for nobody once the tenant is erased.
+func TestSealedTexts(t *testing.T) {
+	f := open(t)
+	f.another(t, "zeta")
+	ctx := t.Context()
+	sealed, err := f.Seal(ctx, "acme", "job", []byte(canary), "run-1", "x")
+	if err != nil || bytes.Contains(sealed, []byte(canary)) {
+		t.Fatalf("%q, %v", sealed, err)
+	}
+	if text, err := f.Unseal(ctx, "acme", "job", sealed, "run-1", "x"); err != nil || string(text) != canary {
+		t.Errorf("%q, %v", text, err)
+	}
+	for name, try := range map[string]func() ([]byte, error){
+		"another tenant":     func() ([]byte, error) { return f.Unseal(ctx, "zeta", "job", sealed, "run-1", "x") },
+		"another purpose":    func() ([]byte, error) { return f.Unseal(ctx, "acme", "note", sealed, "run-1", "x") },
+		"another binding":    func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", sealed, "run-2", "x") },
+		"parts run as one":   func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", sealed, "run-1x") },
+		"quotes in a part":   func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", sealed, "run-1\"\n\"x") },
+		"no binding":         func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", sealed) },
+		"a text that is cut": func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", sealed[:27], "run-1", "x") },
+		"no text":            func() ([]byte, error) { return f.Unseal(ctx, "acme", "job", nil, "run-1", "x") },
+	} {
+		if text, err := try(); err == nil || text != nil {
+			t.Errorf("%s: it opens: %q", name, text)
+		}
+	}
+	if _, err := f.Erase(ctx, "acme", nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Unseal(ctx, "acme", "job", sealed, "run-1", "x")
+	want(t, "after the erasure", err, tenant.ErrErased)
 }

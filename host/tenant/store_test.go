@@ -196,44 +196,48 @@ func TestModules(t *testing.T) {
 func TestRepeatedRequests(t *testing.T) {
 	f := open(t)
 	f.another(t, "zeta")
-	ctx, digest, other := t.Context(), chain.Sum([]byte("request")), chain.Sum([]byte("other"))
-	begin := func(tenantID, key string, request chain.Hash) (string, bool, error) {
-		answer, first, err := f.Begin(ctx, tenantID, key, request, time.Minute)
-		return string(answer), first, err
+	digest, other := chain.Sum([]byte("request")), chain.Sum([]byte("other"))
+	once := func(id, key string, request chain.Hash, answer string) (string, error) {
+		var earlier []byte
+		err := f.log.Transact(t.Context(), func(tx eventlog.Tx) (err error) {
+			earlier, err = f.Once(tx, id, key, request, []byte(answer), time.Hour)
+			return err
+		})
+		return string(earlier), err
 	}
-	_, first, err := begin("acme", "k", digest)
-	if !first || err != nil {
-		t.Fatalf("%v, %v", first, err)
-	}
-	_, _, err = begin("acme", "k", digest)
-	want(t, "while it is at work", err, tenant.ErrInProgress)
-	_, _, err = begin("acme", "k", other)
-	want(t, "another request", err, tenant.ErrKeyReused)
-	want(t, "abandon", f.Abandon(ctx, "acme", "k", digest), nil)
-	if _, first, err := begin("acme", "k", digest); !first || err != nil {
-		t.Errorf("after it was abandoned: %v, %v", first, err)
-	}
-	want(t, "finish", f.Finish(ctx, "acme", "k", digest, []byte(canary), time.Hour), nil)
-	want(t, "finish twice", f.Finish(ctx, "acme", "k", digest, []byte("x"), time.Hour), tenant.ErrNotFound)
-	if answer, first, err := begin("acme", "k", digest); answer != canary || first || err != nil {
-		t.Errorf("%q, %v, %v", answer, first, err)
-	}
-	_, _, err = begin("acme", "k", other)
-	want(t, "another request, later", err, tenant.ErrKeyReused)
-	if _, first, err := begin("zeta", "k", other); !first || err != nil {
-		t.Errorf("another tenant's key: %v, %v", first, err)
-	}
-	f.clock.at = f.clock.at.Add(time.Hour)
-	for _, id := range []string{"acme", "zeta"} { // expired: one as an answer, one as a process that died
-		if _, first, err := begin(id, "k", other); !first || err != nil {
-			t.Errorf("%s, an hour later: %v, %v", id, first, err)
+	expect := func(what, id string, request chain.Hash, answer string, wanted error) {
+		t.Helper()
+		if earlier, err := once(id, "k", request, "a later answer"); !errors.Is(err, wanted) || earlier != answer {
+			t.Errorf("%s: %q, %v", what, earlier, err)
+		}
+		if got, found, err := f.Answered(t.Context(), id, "k", request); !errors.Is(err, wanted) || answer != "" && (!found || string(got) != answer) {
+			t.Errorf("%s: answered %q, %v, %v", what, got, found, err)
 		}
 	}
-	_, _, err = begin("acme", "a\nb", digest)
-	want(t, "a key with a line break", err, tenant.ErrInvalid)
-	_, _, err = begin("acme", "", digest)
-	want(t, "an empty key", err, tenant.ErrInvalid)
-	_, _, err = begin("nobody", "k", digest)
+	if _, found, err := f.Answered(t.Context(), "acme", "k", digest); found || err != nil {
+		t.Errorf("before the first request: %v, %v", found, err)
+	}
+	if earlier, err := once("acme", "k", digest, canary); earlier != "" || err != nil {
+		t.Fatalf("the first request: %q, %v", earlier, err)
+	}
+	expect("the same request", "acme", digest, canary, nil)
+	expect("another request", "acme", other, "", tenant.ErrKeyReused)
+	if earlier, err := once("zeta", "k", other, "zeta's"); earlier != "" || err != nil {
+		t.Errorf("another tenant's key: %q, %v", earlier, err)
+	}
+	expect("another tenant's request", "zeta", other, "zeta's", nil)
+	f.clock.at = f.clock.at.Add(time.Hour)
+	if earlier, err := once("acme", "k", other, "anew"); earlier != "" || err != nil {
+		t.Errorf("an hour later: %q, %v", earlier, err)
+	}
+	expect("the key's next request", "acme", other, "anew", nil)
+	for _, key := range []string{"", "a\nb", strings.Repeat("k", 256)} {
+		_, err := once("acme", key, digest, "")
+		want(t, key, err, tenant.ErrInvalid)
+		_, _, err = f.Answered(t.Context(), "acme", key, digest)
+		want(t, key, err, tenant.ErrInvalid)
+	}
+	_, err := once("nobody", "k", digest, "")
 	want(t, "nobody", err, tenant.ErrNotFound)
 }
 

@@ -66,7 +66,7 @@ CREATE TABLE tenant_answer (
 	tenant  TEXT    NOT NULL,
 	key     TEXT    NOT NULL,
 	request BLOB    NOT NULL,
-	sealed  BLOB,
+	sealed  BLOB    NOT NULL,
 	expires INTEGER NOT NULL,
 	PRIMARY KEY (tenant, key)
 );
