@@ -50,12 +50,12 @@ func (d *Daemon) Authenticate(r *http.Request) (tenant.Tenant, error) {
 	if errors.Is(err, tenant.ErrUnauthorized) {
 		return tenant.Tenant{}, noKey()
 	}
-	return complete(who.Tenant), err
+	return d.complete(who.Tenant), err
 }
 
 // complete fills in the limits that nobody has set.
-func complete(t tenant.Tenant) tenant.Tenant {
-	t.Limits = t.Limits.Or(tenant.DefaultLimits())
+func (d *Daemon) complete(t tenant.Tenant) tenant.Tenant {
+	t.Limits = t.Limits.Or(d.config.Defaults)
 	return t
 }
 

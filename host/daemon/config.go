@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,11 +9,10 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 )
 
@@ -24,20 +22,10 @@ type Log interface {
 	eventlog.EventLog
 	eventlog.RunFinder
 	eventlog.RunPageLister
+	eventlog.RunPruner
 	eventlog.ModuleStore
 	eventlog.Transactor
 	eventlog.Fencer
-}
-
-// Conditions are those under which tools run.
-type Conditions struct {
-	Limits sandbox.Limits // zero fields are the host's defaults
-	Egress *egress.Client // nil reaches nothing
-	Allow  []string       // what Egress allows, in words, for the record
-
-	// Version tells conditions apart: a module that was loaded under others is
-	// loaded again.
-	Version string
 }
 
 // Agent is an agent that runs are made of.
@@ -59,9 +47,9 @@ type Config struct {
 	Tenants *tenant.Store
 	Queue   queue.Queue
 
-	// Conditions returns those under which the tools of a tenant run. Nil means the
-	// host's default limits, and no network.
-	Conditions func(ctx context.Context, tenantID string) (Conditions, error)
+	// Policy returns the operator's policy as it is now. What it does not allow, no
+	// policy of a tenant does. Nil, or returning nil, allows no request.
+	Policy func() *policy.Policy
 
 	// Agents can be asked for by name.
 	Agents []Agent
@@ -83,6 +71,14 @@ type Config struct {
 	// Observe and Runs measure requests and runs. Nil measures nothing.
 	Observe *observe.HTTPMetrics
 	Runs    *observe.Metrics
+
+	// Defaults are the limits of tenants as far as they have none of their own, and
+	// tenant.DefaultLimits those that are zero here.
+	Defaults tenant.Limits
+
+	// Retention removes runs that have ended and began longer ago. Zero keeps all.
+	// RetentionEvery is how often that is looked at; zero means an hour.
+	Retention, RetentionEvery time.Duration
 
 	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
 	// with net/http needs.
@@ -128,9 +124,8 @@ func (c Config) complete() Config {
 	orDefault(&c.MaxReplays, 2)
 	orDefault(&c.MaxIdleModules, 32)
 	orDefault(&c.MaxAttempts, 5)
-	if c.Conditions == nil {
-		c.Conditions = func(context.Context, string) (Conditions, error) { return Conditions{}, nil }
-	}
+	orDefault(&c.RetentionEvery, time.Hour)
+	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
 	if c.Isolated == nil {
 		c.Isolated = c.Inline
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/agent"
@@ -116,12 +117,16 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		}
 	}
 	defer leave()
-	id, err := d.accept(r, q, raw)
+	key, digest, err := idempotency(r, raw)
+	if err != nil {
+		return err
+	}
+	id, err := d.accept(r.Context(), r.tenant, q, key, digest)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Location", base+"/runs/"+id)
-	if err := d.await(r, id, time.Duration(q.Wait*float64(time.Second))); err != nil {
+	if err := d.await(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second))); err != nil {
 		return err
 	}
 	doc, err := describeRun(r.Context(), r.view, id)
@@ -129,7 +134,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		return err
 	}
 	status := http.StatusAccepted
-	if doc.Status != statusOpen {
+	if doc.Status != statusOpen && q.Wait > 0 {
 		status = http.StatusOK
 	}
 	writeJSON(w, status, doc)
@@ -138,15 +143,15 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 
 // await returns when a run has ended, or after a time. A run that goes on is no
 // error.
-func (d *Daemon) await(r *request, id string, most time.Duration) error {
+func (d *Daemon) await(parent context.Context, view logview.View, id string, most time.Duration) error {
 	if most <= 0 {
 		return nil
 	}
-	ctx, stop := d.whileServing(r.Context())
+	ctx, stop := d.whileServing(parent)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	events, err := r.view.Stream(ctx, id)
+	events, err := view.Stream(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -155,7 +160,7 @@ func (d *Daemon) await(r *request, id string, most time.Duration) error {
 			return nil
 		}
 	}
-	return r.Context().Err()
+	return parent.Err()
 }
 
 // seenError ends the transaction of a request that was carried out before.
@@ -166,29 +171,24 @@ func (e *seenError) Error() string { return "daemon: the request was carried out
 // accept makes sure that the run will be made, once for each idempotency key, and
 // returns its id. If the process dies before the transaction, nothing has
 // happened; after it, the same request has the same answer.
-func (d *Daemon) accept(r *request, q runRequest, raw []byte) (string, error) {
-	ctx := r.Context()
-	key, request, err := idempotency(r, raw)
-	if err != nil {
-		return "", err
-	}
+func (d *Daemon) accept(ctx context.Context, t tenant.Tenant, q runRequest, key string, request chain.Hash) (string, error) {
 	if key != "" {
-		id, found, err := d.config.Tenants.Answered(ctx, r.tenant.ID, key, request)
+		id, found, err := d.config.Tenants.Answered(ctx, t.ID, key, request)
 		if err != nil || found {
 			return string(id), keyError(err)
 		}
 	}
-	if err := d.volume.check(r.tenant); err != nil {
+	if err := d.volume.check(t); err != nil {
 		return "", err
 	}
 	id := event.NewID()
-	job, first, err := d.prepare(ctx, r.tenant, q, fullID(r.tenant.ID, id))
+	job, first, err := d.prepare(ctx, t, q, fullID(t.ID, id))
 	if err != nil {
 		return "", err
 	}
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
 		if key != "" {
-			earlier, err := d.config.Tenants.Once(tx, r.tenant.ID, key, request, []byte(id), answersLive)
+			earlier, err := d.config.Tenants.Once(tx, t.ID, key, request, []byte(id), answersLive)
 			if err != nil {
 				return err
 			}
@@ -286,8 +286,12 @@ func (d *Daemon) openTool(ctx context.Context, t tenant.Tenant, q runRequest, ru
 	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
 		return order{}, event.Event{}, err
 	}
+	run, err := d.rules(ctx, t.ID, runID, nil)
+	if err != nil {
+		return order{}, event.Event{}, err
+	}
 	o := order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
-	first, err := agent.Direct{Log: d.config.Log, Tool: found, AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
+	first, err := agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
 	return o, first, err
 }
 

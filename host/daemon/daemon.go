@@ -86,6 +86,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		worked = d.Work(working)
 		halt() // a daemon whose queue has failed answers no more
 	})
+	wg.Go(func() { d.retain(working) })
 	wg.Go(func() {
 		<-working.Done()
 		d.shutdown(server)

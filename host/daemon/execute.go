@@ -30,7 +30,7 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	if !t.Erased.IsZero() {
 		return nil // nobody can read the run, nor write to it
 	}
-	t = complete(t)
+	t = d.complete(t)
 	log, err := d.open(context.WithoutCancel(ctx), t.ID, leased{
 		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(t.ID, bytes) },
 	})
@@ -81,7 +81,11 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 	if a == nil {
 		return &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
 	}
-	_, err = d.agent(a, log).Continue(ctx, l.RunID)
+	rules, err := d.rules(context.WithoutCancel(ctx), t.ID, l.RunID, log)
+	if err != nil {
+		return err
+	}
+	_, err = guarded(d.agent(a, log), rules).Continue(ctx, l.RunID)
 	return err
 }
 
@@ -102,7 +106,11 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, t tenant.Te
 	if !ok {
 		return &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
 	}
-	direct := agent.Direct{Log: log, Tool: found, AppVersion: d.config.Version, Logger: d.logger}
+	rules, err := d.rules(context.WithoutCancel(ctx), t.ID, runID, log)
+	if err != nil {
+		return err
+	}
+	direct := agent.Direct{Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version, Logger: d.logger}
 	if d.config.Runs != nil {
 		direct.Metrics = d.config.Runs
 	}

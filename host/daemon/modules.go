@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -194,11 +195,11 @@ func (d *Daemon) room(all []owned, m owned) error {
 
 // inspectModule loads a module and returns what it says of itself.
 func (d *Daemon) inspectModule(ctx context.Context, t tenant.Tenant, name string, wasm []byte) ([]abi.ToolDescription, error) {
-	conditions, err := d.config.Conditions(ctx, t.ID)
+	limits, err := d.limits(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
-	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: conditions.Limits, Name: name})
+	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: limits, Name: name})
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -231,31 +232,31 @@ func refused(err error) error {
 
 // moduleKey is under what a loaded module is kept.
 type moduleKey struct {
-	tenant     string // instances are never shared
-	name       string
-	digest     chain.Hash
-	trusted    bool
-	conditions string // version
+	tenant  string // instances are never shared
+	name    string
+	digest  chain.Hash
+	trusted bool
+	limits  sandbox.Limits // which are part of its code
 }
 
 // take returns a module of a tenant, loaded, and what gives it back.
 func (d *Daemon) take(ctx context.Context, t tenant.Tenant, m tenant.Module) (*guest.Module, func(), error) {
-	conditions, err := d.config.Conditions(ctx, t.ID)
+	limits, err := d.limits(ctx, t.ID)
 	if err != nil {
 		return nil, nil, err
 	}
-	key := moduleKey{t.ID, m.Name, m.Digest, m.Trusted, conditions.Version}
+	key := moduleKey{t.ID, m.Name, m.Digest, m.Trusted, limits}
 	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
 		leave, err := d.compiles.enter(t.ID, t.Limits.Compiling)
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
-		return d.load(ctx, m, conditions)
+		return d.load(ctx, m, limits)
 	})
 }
 
-func (d *Daemon) load(ctx context.Context, m tenant.Module, c Conditions) (*guest.Module, error) {
+func (d *Daemon) load(ctx context.Context, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
 	wasm, err := d.config.Log.Module(ctx, m.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("daemon: module %q: %w", m.Name, err)
@@ -264,7 +265,7 @@ func (d *Daemon) load(ctx context.Context, m tenant.Module, c Conditions) (*gues
 	if m.Trusted {
 		engine = d.config.Inline
 	}
-	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: c.Limits, Egress: c.Egress, Allow: c.Allow, Name: m.Name})
+	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: limits, Name: m.Name})
 	if err != nil {
 		return nil, refused(err)
 	}

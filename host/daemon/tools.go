@@ -6,6 +6,8 @@ import (
 	"net/http"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/tenant"
 )
 
 // toolDocument is a tool of a tenant.
@@ -71,6 +73,55 @@ func (d *Daemon) getTool(w http.ResponseWriter, r *request) error {
 	}
 	writeJSON(w, http.StatusOK, newToolDocument(m, t))
 	return nil
+}
+
+// Tools returns what the tools of a tenant say of themselves.
+func (d *Daemon) Tools(ctx context.Context, tenantID string) ([]abi.ToolDescription, error) {
+	all, err := d.modulesOf(ctx, tenantID)
+	var tools []abi.ToolDescription
+	for _, m := range all {
+		tools = append(tools, m.tools...)
+	}
+	return tools, err
+}
+
+// Outcome is a run of one call that has ended.
+type Outcome struct {
+	RunID  string          // as the tenant knows it
+	Output json.RawMessage // of a call that succeeded
+	Error  string          // why it did not, or empty
+}
+
+// Call makes a run of one call of a tool and waits for its end, as a request for it
+// does. An error means that there is no run, or no end of it yet; it is a
+// [*Problem] if it is the caller's.
+func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input json.RawMessage) (Outcome, error) {
+	leave, err := d.streams.enter(t.ID, d.config.MaxStreams)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer leave()
+	view, err := d.View(ctx, t.ID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	id, err := d.accept(ctx, t, runRequest{Tool: name, Input: input}, "", chain.Hash{})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := d.await(ctx, view, id, d.config.MaxWait); err != nil {
+		return Outcome{RunID: id}, err
+	}
+	doc, err := describeRun(ctx, view, id)
+	switch {
+	case err != nil:
+		return Outcome{RunID: id}, err
+	case doc.Status == statusOpen:
+		return Outcome{RunID: id}, busy.because("run %s goes on", id)
+	case doc.Error != nil:
+		return Outcome{RunID: id, Error: doc.Error.Message}, nil
+	}
+	return Outcome{RunID: id, Output: doc.Output}, nil
 }
 
 // agentDocument is an agent that runs can be made of.

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/agent"
+)
+
+// nothing is the policy of whoever has none: no request is allowed.
+var nothing = func() *policy.Policy {
+	p, err := policy.Parse("no policy", []byte("version: \"1.0\"\n"))
+	if err != nil {
+		panic(err) // it is ours
+	}
+	return p
+}()
+
+// policies returns those that decide about what the runs of a tenant do: the
+// operator's and the tenant's.
+func (d *Daemon) policies(ctx context.Context, tenantID string) (operator, own *policy.Policy, err error) {
+	operator, own = nothing, nothing
+	if d.config.Policy != nil {
+		if p := d.config.Policy(); p != nil {
+			operator = p
+		}
+	}
+	stored, err := d.config.Tenants.Policy(ctx, tenantID)
+	if errors.Is(err, tenant.ErrNotFound) {
+		return operator, own, nil
+	}
+	if err == nil {
+		own, err = policy.Parse(fmt.Sprintf("policy of %s, version %d", tenantID, stored.Version), []byte(stored.Text))
+	}
+	return operator, own, err
+}
+
+// rules returns what the policies have to do with one run of a tenant. Without a
+// log the run has not begun; of one that has, what it has used counts.
+func (d *Daemon) rules(ctx context.Context, tenantID, runID string, log eventlog.EventLog) (*policy.Run, error) {
+	operator, own, err := d.policies(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	run := policy.NewRun(operator, own, secrets{d.config.Tenants, tenantID})
+	if log == nil {
+		return run, nil
+	}
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return run, run.Resume(events)
+}
+
+// limits returns the bounds of each call of the tenant's tools.
+func (d *Daemon) limits(ctx context.Context, tenantID string) (sandbox.Limits, error) {
+	operator, own, err := d.policies(ctx, tenantID)
+	return policy.Narrow(sandbox.DefaultLimits(), operator, own), err
+}
+
+// guarded returns an agent whose calls the policies of a run have to allow.
+func guarded(a *agent.Agent, run *policy.Run) *agent.Agent {
+	it := *a
+	it.Tools = slices.Clone(a.Tools)
+	for i, t := range it.Tools {
+		it.Tools[i] = run.Guard(t)
+	}
+	return &it
+}
+
+// secrets are those of one tenant. The policies say where they may be sent, and
+// what is stored with each says so, too.
+type secrets struct {
+	store  *tenant.Store
+	tenant string
+}
+
+// Secret implements [policy.Secrets].
+func (s secrets) Secret(ctx context.Context, name string) ([]byte, bool, error) {
+	_, value, err := s.store.Secret(ctx, s.tenant, name)
+	if errors.Is(err, tenant.ErrNotFound) {
+		return nil, false, nil
+	}
+	return []byte(value.Reveal()), err == nil, err
+}
