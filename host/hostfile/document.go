@@ -1,0 +1,173 @@
+package hostfile
+
+import (
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// document is what stands in a file.
+type document struct {
+	Listen         address     `yaml:"listen,required"`
+	InsecurePublic bool        `yaml:"insecure_public"`
+	TLS            *tls        `yaml:"tls"`
+	Origins        []origin    `yaml:"origins"`
+	Database       yaml.Word   `yaml:"database,required"`
+	KeyFile        yaml.Word   `yaml:"key_file,required"`
+	Agents         []yaml.Word `yaml:"agents"`
+	Policy         yaml.Word   `yaml:"policy"`
+	Limits         limits      `yaml:"limits"`
+	Workers        yaml.Count  `yaml:"workers"`
+	Isolation      isolation   `yaml:"isolation"`
+	Queue          queue       `yaml:"queue"`
+	Requests       requests    `yaml:"requests"`
+	Retention      retention   `yaml:"retention"`
+	Metrics        metrics     `yaml:"metrics"`
+}
+
+type tls struct {
+	Cert yaml.Word `yaml:"cert,required"`
+	Key  yaml.Word `yaml:"key,required"`
+}
+
+type limits struct {
+	Running           yaml.Count `yaml:"running"`
+	Waiting           yaml.Count `yaml:"waiting"`
+	Compiling         yaml.Count `yaml:"compiling"`
+	Connections       yaml.Count `yaml:"connections"`
+	RequestsPerSecond yaml.Count `yaml:"requests_per_second"`
+	RecordedPerDay    yaml.Size  `yaml:"recorded_per_day"`
+	Recorded          yaml.Size  `yaml:"recorded"`
+}
+
+type queue struct {
+	Host       yaml.Word   `yaml:"host"`
+	MaxWaiting yaml.Count  `yaml:"max_waiting"`
+	Lease      yaml.Period `yaml:"lease"`
+	Grace      yaml.Period `yaml:"grace"`
+	Attempts   yaml.Count  `yaml:"attempts"`
+}
+
+type requests struct {
+	Module  yaml.Size   `yaml:"module"`
+	Modules yaml.Count  `yaml:"modules"`
+	Wait    yaml.Period `yaml:"wait"`
+	Streams yaml.Count  `yaml:"streams"`
+	Replays yaml.Count  `yaml:"replays"`
+	Loaded  yaml.Count  `yaml:"loaded_modules"`
+}
+
+type retention struct {
+	OlderThan yaml.Period `yaml:"older_than"`
+	Every     yaml.Period `yaml:"every"`
+}
+
+type metrics struct {
+	KeyEnv variable `yaml:"key_env"`
+	Off    bool     `yaml:"off"`
+}
+
+func (d *document) file(path string) *File {
+	f := &File{
+		Path: path, Listen: Address(d.Listen), InsecurePublic: d.InsecurePublic,
+		Limits: d.Limits.tenant(), Workers: int(d.Workers), Inline: d.Isolation == inline,
+		Queue: Queue{
+			Host: string(d.Queue.Host), MaxWaiting: int(d.Queue.MaxWaiting), Lease: time.Duration(d.Queue.Lease),
+			Grace: time.Duration(d.Queue.Grace), Attempts: int(d.Queue.Attempts),
+		},
+		Requests: Requests{
+			Module: int64(d.Requests.Module), Modules: int(d.Requests.Modules), Wait: time.Duration(d.Requests.Wait),
+			Streams: int(d.Requests.Streams), Replays: int(d.Requests.Replays), Loaded: int(d.Requests.Loaded),
+		},
+		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
+		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Off},
+	}
+	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(string(d.KeyFile)), f.relative(string(d.Policy))
+	if f.Listen.Network == "unix" {
+		f.Listen.Address = f.relative(f.Listen.Address)
+	}
+	if d.TLS != nil {
+		f.TLS = TLS{f.relative(string(d.TLS.Cert)), f.relative(string(d.TLS.Key))}
+	}
+	for _, o := range d.Origins {
+		f.Origins = append(f.Origins, string(o))
+	}
+	for _, a := range d.Agents {
+		f.Agents = append(f.Agents, f.relative(string(a)))
+	}
+	return f
+}
+
+func (l limits) tenant() tenant.Limits {
+	return tenant.Limits{
+		Running: int(l.Running), Waiting: int(l.Waiting), Compiling: int(l.Compiling), Connections: int(l.Connections),
+		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
+	}
+}
+
+// address is a place to listen at.
+type address Address
+
+// DecodeYAML implements [yaml.Decoder].
+func (a *address) DecodeYAML(n *yaml.Node) error {
+	var text string
+	if err := n.Decode(&text); err != nil {
+		return err
+	}
+	at, err := ParseAddress(text)
+	if err != nil {
+		return n.Errorf("write HOST:PORT with a numeric host, as in 127.0.0.1:8300, or unix:PATH", "%v", err)
+	}
+	*a = address(at)
+	return nil
+}
+
+// origin is a scheme and a host, as browsers send them.
+type origin string
+
+// DecodeYAML implements [yaml.Decoder].
+func (o *origin) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*string)(o)); err != nil {
+		return err
+	}
+	u, err := url.Parse(string(*o))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil {
+		return n.Errorf("", "this must be an origin such as https://starling.example")
+	}
+	return nil
+}
+
+// isolation is where modules run.
+type isolation string
+
+const (
+	inline  isolation = "inline"
+	process isolation = "process"
+)
+
+// DecodeYAML implements [yaml.Decoder].
+func (i *isolation) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*string)(i)); err != nil {
+		return err
+	}
+	if *i != inline && *i != process {
+		return n.Errorf("process is the default: a process of its own for each call", "this must be process or inline")
+	}
+	return nil
+}
+
+// variable is the name of an environment variable.
+type variable string
+
+var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+
+// DecodeYAML implements [yaml.Decoder].
+func (v *variable) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*string)(v)); err != nil || !variableName.MatchString(string(*v)) {
+		return n.Hidden().Errorf("put the key into a variable, and the name of the variable here, as in: key_env: STARLING_METRICS_KEY", "this must be the name of an environment variable")
+	}
+	return nil
+}

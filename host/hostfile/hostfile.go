@@ -1,0 +1,163 @@
+package hostfile
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// File is a host as its file has it. Zero numbers and times are the defaults of
+// whoever they are for.
+type File struct {
+	Path string // of the file
+
+	Listen         Address
+	InsecurePublic bool
+	TLS            TLS
+	Origins        []string // under which browsers reach the host
+
+	Database string // path, or the address of a PostgreSQL server
+	KeyFile  string // of the master key
+	Agents   []string
+	Policy   string // of the operator; empty for none
+
+	Limits    tenant.Limits // of tenants that have no others
+	Workers   int           // runs at a time
+	Inline    bool          // run all modules in this process
+	Queue     Queue
+	Requests  Requests
+	Retention Retention
+	Metrics   Metrics
+}
+
+// TLS names the files of a certificate and its key; both are set or neither.
+type TLS struct{ Cert, Key string }
+
+// Queue is how the queue works; see queue.Config.
+type Queue struct {
+	Host       string
+	MaxWaiting int
+	Lease      time.Duration
+	Grace      time.Duration
+	Attempts   int
+}
+
+// Requests bound what requests may ask for; see daemon.Config.
+type Requests struct {
+	Module  int64
+	Modules int
+	Wait    time.Duration
+	Streams int
+	Replays int
+	Loaded  int
+}
+
+// Retention is when runs that have ended are removed. A zero time is never.
+type Retention struct {
+	OlderThan time.Duration
+	Every     time.Duration // how often that is looked at
+}
+
+// Metrics say who may see the measurements.
+type Metrics struct {
+	KeyEnv string // the variable that has the key; empty asks for none
+	Off    bool
+}
+
+// Address is where a host listens.
+type Address struct {
+	Network string // tcp or unix
+	Address string
+}
+
+// String returns the address as the file has it.
+func (a Address) String() string {
+	if a.Network == "unix" {
+		return "unix:" + a.Address
+	}
+	return a.Address
+}
+
+// Local reports whether only this machine can reach the address.
+func (a Address) Local() bool {
+	if a.Network == "unix" {
+		return true
+	}
+	at, err := netip.ParseAddrPort(a.Address)
+	if err != nil {
+		host, _, _ := strings.Cut(a.Address, ":")
+		return host == "localhost"
+	}
+	return at.Addr().IsLoopback()
+}
+
+// ParseAddress reads HOST:PORT or unix:PATH.
+func ParseAddress(text string) (Address, error) {
+	if path, ok := strings.CutPrefix(text, "unix:"); ok {
+		if path == "" {
+			return Address{}, fmt.Errorf("%q has no path", text)
+		}
+		return Address{"unix", path}, nil
+	}
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return Address{"tcp", at.String()}, nil
+	}
+	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
+		return Address{"tcp", text}, nil
+	}
+	return Address{}, fmt.Errorf("%q is no address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
+}
+
+func isPort(text string) bool {
+	_, err := netip.ParseAddrPort("127.0.0.1:" + text)
+	return err == nil
+}
+
+// Load reads a host from a file. What is wrong with its content is a [*yaml.Error].
+func Load(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > yaml.MaxBytes) {
+		err = fmt.Errorf("%s is not a regular file of at most %d bytes", path, yaml.MaxBytes)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hostfile: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a host from the content of a file. Relative paths begin at the folder
+// of the path, which also stands in errors.
+func Parse(path string, data []byte) (*File, error) {
+	root, err := yaml.Parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := root.Decode(&d); err != nil {
+		return nil, err
+	}
+	f := d.file(path)
+	if !f.Listen.Local() && f.TLS == (TLS{}) && !f.InsecurePublic {
+		return nil, root.Get("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
+			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
+	}
+	return f, nil
+}
+
+// relative returns where a path of the file leads.
+func (f *File) relative(name string) string {
+	if name == "" || filepath.IsAbs(name) || strings.Contains(name, "://") {
+		return name
+	}
+	return filepath.Join(filepath.Dir(f.Path), name)
+}
