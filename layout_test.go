@@ -49,7 +49,7 @@ var doors = map[string][]string{
 	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
 	"golang.org/x/text":                                   {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                                   {"cmd/starling-host"},
-	"golang.org/x/time":                                   {"host/daemon"},
+	"golang.org/x/time":                                   {"host/daemon", "host/front"},
 	"golang.org/x/sys":                                    {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
 	"github.com/google/pprof":                             {"host/profile"},
 	"github.com/prometheus/client_golang":                 {"runtime/observe"},
@@ -171,7 +171,7 @@ func TestDoors(t *testing.T) {
 var operators = []string{"runtime/provider", "runtime/tool/mcptool"}
 
 // servers are the packages that answer over HTTP and ask nothing of anyone.
-var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe", "host/daemon"}
+var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe", "host/daemon", "host/front"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.

@@ -129,7 +129,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(),
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
-		a.tenantCommand(), a.secretCommand(),
+		a.serveCommand(), a.tenantCommand(), a.secretCommand(),
 		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},
 	)

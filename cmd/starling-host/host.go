@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/starling-host/starling/host/agentfile"
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/front"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/hostfile"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/embedded"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/observe"
+)
+
+// host is everything that "serve" opens.
+type host struct {
+	app    *app
+	file   *hostfile.File
+	dev    bool
+	logger *slog.Logger
+	origin string // where it can be reached
+
+	log       database
+	tenants   *tenant.Store
+	directory *daemon.Directory
+	queue     queue.Queue
+	policy    atomic.Pointer[policy.Policy] // the operator's
+	daemon    *daemon.Daemon
+	listener  net.Listener
+
+	closers []func() // in the order of opening
+}
+
+// close releases whatever was opened, the last first.
+func (h *host) close() {
+	for i := len(h.closers) - 1; i >= 0; i-- {
+		h.closers[i]()
+	}
+}
+
+func (h *host) onClose(f func()) { h.closers = append(h.closers, f) }
+
+// open opens everything. What it has opened when it fails is to be closed.
+func (h *host) open(ctx context.Context) error {
+	if err := h.loadPolicy(); err != nil {
+		return err
+	}
+	if err := h.openTenants(ctx); err != nil {
+		return err
+	}
+	if err := h.listen(); err != nil { // before the daemon, which tells browsers where it is
+		return err
+	}
+	config, err := h.config(ctx)
+	if err != nil {
+		return err
+	}
+	h.daemon, err = daemon.New(ctx, config)
+	if err == nil {
+		h.onClose(h.daemon.Close)
+	}
+	return err
+}
+
+// openTenants opens the database and what is known of tenants.
+func (h *host) openTenants(ctx context.Context) error {
+	master, err := h.masterKey()
+	if err != nil {
+		return err
+	}
+	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
+		return err
+	}
+	h.onClose(func() { h.log.Close() })
+	if h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Master: master}); err != nil {
+		return err
+	}
+	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
+	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
+		err = &failure{code: exitUsage, message: fmt.Sprintf("%s can be reached from elsewhere, and there is no tenant yet", h.file.Listen),
+			hint: "starling-host tenant create --help"}
+	}
+	return err
+}
+
+// masterKey reads the master key; for development it is made if it is not there.
+func (h *host) masterKey() (tenant.MasterKey, error) {
+	key, err := tenant.ReadMasterKey(h.file.KeyFile)
+	if errors.Is(err, fs.ErrNotExist) && h.dev {
+		return tenant.CreateMasterKey(h.file.KeyFile)
+	}
+	if err != nil {
+		return key, &failure{code: exitUsage, message: plainError(err)}
+	}
+	return key, nil
+}
+
+// loadPolicy reads the operator's policy.
+func (h *host) loadPolicy() error {
+	if h.file.Policy == "" {
+		return nil
+	}
+	p, err := policy.Load(h.file.Policy)
+	if err != nil {
+		return explainFile(err)
+	}
+	h.policy.Store(p)
+	return nil
+}
+
+// listen takes the address. A socket that a process left behind is removed, if
+// nobody answers there.
+func (h *host) listen() error {
+	at := h.file.Listen
+	if at.Network == "unix" {
+		if conn, err := net.Dial("unix", at.Address); err == nil {
+			conn.Close()
+			return &failure{code: exitUsage, message: fmt.Sprintf("%s: somebody listens there", at)}
+		}
+		_ = os.Remove(at.Address)
+	}
+	listener, err := net.Listen(at.Network, at.Address)
+	if err != nil {
+		return &failure{code: exitUsage, message: plainError(err)}
+	}
+	h.onClose(func() { listener.Close() })
+	h.listener, h.origin = listener, "http://"+listener.Addr().String()
+	if at.Network == "unix" {
+		h.origin = at.String()
+		return os.Chmod(at.Address, 0o600)
+	}
+	if h.file.TLS == (hostfile.TLS{}) {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(h.file.TLS.Cert, h.file.TLS.Key)
+	if err != nil {
+		return &failure{code: exitUsage, message: "tls: " + plainError(err)}
+	}
+	h.origin = "https://" + listener.Addr().String()
+	h.listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	return nil
+}
+
+// config returns what the daemon is made of.
+func (h *host) config(ctx context.Context) (daemon.Config, error) {
+	r := h.file.Requests
+	registry := observe.NewRegistry()
+	c := daemon.Config{
+		Log: h.log, Tenants: h.tenants, Policy: h.policy.Load, Defaults: h.file.Limits,
+		Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
+		Retention: h.file.Retention.OlderThan, RetentionEvery: h.file.Retention.Every,
+		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
+		MaxAttempts: h.file.Queue.Attempts, Version: programVersion(), Logger: h.logger,
+	}
+	if !h.file.Metrics.Off {
+		c.Metrics = observe.MetricsHandler(registry)
+	}
+	var err error
+	if c.OperatorKey, err = metricsKey(h.file.Metrics); err != nil {
+		return c, err
+	}
+	if err := h.openQueue(ctx); err != nil {
+		return c, err
+	}
+	c.Queue = h.queue
+	observe.RegisterQueue(registry, h.queueState)
+	if err := h.openEngines(ctx, &c); err != nil {
+		return c, err
+	}
+	if c.Agents, err = h.openAgents(ctx, c.Inline); err != nil {
+		return c, err
+	}
+	return c, h.mount(&c)
+}
+
+func (h *host) openQueue(ctx context.Context) (err error) {
+	q := h.file.Queue
+	h.queue, err = embedded.Open(ctx, h.log, queue.Config{
+		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
+		Limits: h.directory.Limits, Logger: h.logger,
+	})
+	return err
+}
+
+func (h *host) queueState(ctx context.Context) (observe.QueueState, error) {
+	s, err := h.queue.Stats(ctx)
+	return observe.QueueState{Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest}, err
+}
+
+// openEngines starts what executes modules: processes for those that nobody
+// vouches for, unless the file says otherwise.
+func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
+	for isolation, to := range map[string]*guest.Engine{isolationInline: &c.Inline, isolationProcess: &c.Isolated} {
+		if h.file.Inline && isolation == isolationProcess {
+			continue
+		}
+		engine, err := newRunEngine(ctx, isolation)
+		if err != nil {
+			return err
+		}
+		h.onClose(func() { engine.close(context.Background()) })
+		*to = engine
+	}
+	return nil
+}
+
+// openAgents makes the agents of their files.
+func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []daemon.Agent, err error) {
+	for _, path := range h.file.Agents {
+		file, err := agentfile.Load(path)
+		if err != nil {
+			return nil, explainFile(err)
+		}
+		model, err := file.Provider(ctx, os.Getenv)
+		if err != nil {
+			return nil, &failure{code: exitUsage, message: plainError(err)}
+		}
+		box, err := file.OpenTools(ctx, &moduleLoader{h.log, &runEngine{engine, nil}}, os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		h.onClose(func() { box.Close() })
+		a := agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
+		a.Config.Retries = box.Retries
+		agents = append(agents, daemon.Agent{Name: file.Name, Agent: a, Variables: file.Variables})
+	}
+	return agents, nil
+}
+
+// mount adds the web view and the MCP server.
+func (h *host) mount(c *daemon.Config) (err error) {
+	before := front.Config{Daemon: func() *daemon.Daemon { return h.daemon }, Origins: h.file.Origins, Version: programVersion(), Logger: h.logger}
+	if len(before.Origins) == 0 && h.file.Listen.Network == "tcp" {
+		before.Origins = []string{h.origin}
+	}
+	if c.Inspector, err = front.Inspector(before); err != nil {
+		return err
+	}
+	c.MCP, err = front.MCP(before)
+	return err
+}
+
+// serve serves until ctx ends.
+func (h *host) serve(ctx context.Context) error {
+	key, err := h.developer(ctx)
+	if err != nil {
+		return err
+	}
+	go h.directory.Keep(ctx)
+	defer h.reloadOnHangup()()
+	h.announce(key)
+	return h.daemon.Serve(ctx, h.listener)
+}
+
+// reloadOnHangup has SIGHUP read the policy again. A file that is wrong changes
+// nothing.
+func (h *host) reloadOnHangup() (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for range signals {
+			if err := h.loadPolicy(); err != nil {
+				h.logger.Error("policy not read", "error", err.Error())
+				continue
+			}
+			h.logger.Info("policy read", "file", h.file.Policy)
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/host/hostfile"
+)
+
+const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
+runs, a server of the Model Context Protocol, and metrics for Prometheus.
+
+FILE says where to listen, where the database is, and what tenants may use;
+spec/host.schema.json describes it. With a file as database nothing else is
+needed; with postgres://... any number of hosts share one database and its queue,
+and a run goes on elsewhere when its host dies.
+
+With --dev no file is needed: the database and its key are starling.db and
+starling.key, there is one tenant, "dev", and its key is printed.
+
+SIGTERM has the host take no more, finish what it has or hand it back, and end.
+SIGHUP has it read the operator's policy again.`
+
+const serveExample = `  starling-host serve --dev
+  starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000
+  starling-host serve --config host.yaml`
+
+type serveFlags struct {
+	config   string
+	dev      bool
+	listen   string
+	database string
+	policy   string
+	agents   []string
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "serve tenants over HTTP",
+		Long:    serveHelp,
+		Example: serveExample,
+		GroupID: groupHost,
+		Args:    arguments(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := f.file()
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), file, f.dev)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "`FILE` that says how to serve")
+	flags.BoolVar(&f.dev, "dev", false, "serve one tenant on this machine, without a file")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8300", "`ADDRESS` of --dev, HOST:PORT or unix:PATH")
+	flags.StringVar(&f.database, "db", "starling.db", "`DB` of --dev")
+	flags.StringVar(&f.policy, "policy", "", "`FILE` with the policy of --dev, the operator's and the tenant's; without it tools reach no network")
+	flags.StringArrayVar(&f.agents, "agent", nil, "`FILE` of an agent of --dev; may be repeated")
+	return cmd
+}
+
+// file returns what the flags say of the host.
+func (f *serveFlags) file() (*hostfile.File, error) {
+	switch {
+	case f.dev == (f.config != ""):
+		return nil, usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
+	case f.dev:
+		return f.development()
+	}
+	file, err := hostfile.Load(f.config)
+	if err != nil {
+		return nil, explainFile(err)
+	}
+	return file, nil
+}
+
+func (f *serveFlags) development() (*hostfile.File, error) {
+	at, err := hostfile.ParseAddress(f.listen)
+	if err != nil {
+		return nil, usagef("", "--listen: %v", err)
+	}
+	if !at.Local() {
+		return nil, usagef("write a file, with tls", "--listen %s: with --dev nobody else may reach the host", f.listen)
+	}
+	key := strings.TrimSuffix(f.database, ".db") + ".key"
+	if onServer(f.database) {
+		key = "starling.key"
+	}
+	return &hostfile.File{Path: "the flags", Listen: at, Database: f.database, KeyFile: key, Policy: f.policy, Agents: f.agents}, nil
+}
+
+func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
+	h := &host{app: a, file: file, dev: dev, logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
+	defer h.close()
+	if err := h.open(ctx); err != nil {
+		return err
+	}
+	return h.serve(ctx)
+}
+
+// announce prints where the host can be reached, and with which key.
+func (h *host) announce(key string) {
+	fmt.Fprintf(h.app.stdout, "API        %s/api/v1\n", h.origin)
+	fmt.Fprintf(h.app.stdout, "inspector  %s/inspect/\n", h.origin)
+	if !h.file.Metrics.Off {
+		fmt.Fprintf(h.app.stdout, "metrics    %s/metrics\n", h.origin)
+	}
+	fmt.Fprintf(h.app.stdout, "MCP        %s/mcp\n", h.origin)
+	if key != "" {
+		fmt.Fprintf(h.app.stdout, "key        %s\n", key)
+	}
+}
+
+// metricsKey returns the key that /metrics asks for.
+func metricsKey(m hostfile.Metrics) (string, error) {
+	if m.KeyEnv == "" {
+		return "", nil
+	}
+	key := os.Getenv(m.KeyEnv)
+	if key == "" {
+		return "", &failure{code: exitUsage, message: fmt.Sprintf("the variable %s is empty, and metrics ask for the key in it", m.KeyEnv)}
+	}
+	return key, nil
+}

@@ -1,0 +1,106 @@
+// Package front puts the web view and the MCP server before a daemon: each shows to
+// a tenant what is the tenant's, and calls go the way of all requests for work.
+package front
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/mcpsrv"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// InspectorPrefix is the path that the web view is mounted under.
+const InspectorPrefix = "/inspect"
+
+// Config is what both have in common. Daemon is required.
+type Config struct {
+	// Daemon returns the daemon. It is asked when there is a request, since a daemon
+	// is made of what is mounted in it.
+	Daemon func() *daemon.Daemon
+
+	Origins []string // under which browsers reach the daemon; empty accepts every host
+	Version string   // of the program
+	Logger  *slog.Logger
+}
+
+// Inspector returns the web view. Tenants sign in with their keys.
+func Inspector(c Config) (http.Handler, error) {
+	return inspect.New(inspect.Config{Scope: c.inspectorScope, Prefix: InspectorPrefix, Origins: c.Origins, Logger: c.Logger})
+}
+
+func (c Config) inspectorScope(r *http.Request) (logview.View, error) {
+	t, err := c.Daemon().Authenticate(r)
+	if _, refused := errors.AsType[*daemon.Problem](err); refused {
+		return logview.View{}, inspect.ErrSignIn
+	}
+	if err != nil {
+		return logview.View{}, err
+	}
+	return c.Daemon().View(r.Context(), t.ID)
+}
+
+// MCP returns the MCP server, for requests that the daemon has let in.
+func MCP(c Config) (http.Handler, error) {
+	return mcpsrv.NewHandler(mcpsrv.Config{
+		Scope: c.mcpScope, Origins: c.Origins, Options: mcpsrv.Options{Version: c.Version, Logger: c.Logger},
+	})
+}
+
+func (c Config) mcpScope(r *http.Request) (mcpsrv.View, error) {
+	t, ok := daemon.TenantOf(r.Context())
+	if !ok {
+		return mcpsrv.View{}, mcpsrv.ErrUnauthorized
+	}
+	log, err := c.Daemon().View(r.Context(), t.ID)
+	return mcpsrv.View{Log: &log, Tools: tools{c.Daemon(), t}}, err
+}
+
+// tools are those of a tenant.
+type tools struct {
+	daemon *daemon.Daemon
+	tenant tenant.Tenant
+}
+
+// List implements [mcpsrv.Tools].
+func (t tools) List(ctx context.Context) ([]mcpsrv.Tool, error) {
+	all, err := t.daemon.Tools(ctx, t.tenant.ID)
+	var list []mcpsrv.Tool
+	for _, d := range all {
+		list = append(list, mcpsrv.Tool{
+			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema), OutputSchema: json.RawMessage(d.OutputSchema),
+			Idempotent: d.Idempotent, Closed: len(d.Effects) == 0,
+		})
+	}
+	return list, err
+}
+
+// Call implements [mcpsrv.Tools].
+func (t tools) Call(ctx context.Context, name string, arguments json.RawMessage) (mcpsrv.Result, error) {
+	out, err := t.daemon.Call(ctx, t.tenant, name, arguments)
+	if p, ok := errors.AsType[*daemon.Problem](err); ok {
+		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
+	}
+	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
+}
+
+// reasonOf returns what a problem is to an MCP client.
+func reasonOf(p *daemon.Problem) error {
+	switch p.Status {
+	case http.StatusNotFound:
+		return mcpsrv.ErrNoTool
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return mcpsrv.ErrBusy
+	case http.StatusInternalServerError:
+		return errors.New("the host has failed")
+	}
+	return mcpsrv.ErrArguments
+}
