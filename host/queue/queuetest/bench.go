@@ -14,8 +14,8 @@ import (
 // Bench measures runs that are enqueued with their first event by as many callers
 // as there are workers, handed out, ended by their last event, and removed. All of
 // it is durable.
-func Bench(b *testing.B, db Database, workers int) {
-	h := db(b, queue.Config{Workers: workers})
+func Bench(b *testing.B, open Opener, address string, workers int) {
+	h := open.at(address)(b, queue.Config{Workers: workers})
 	fenced := h.Log.(eventlog.Fencer)
 	var worked sync.WaitGroup
 	worked.Add(b.N)

@@ -25,8 +25,21 @@ type Host struct {
 // test ends.
 type Database func(t testing.TB, cfg queue.Config) Host
 
-// Run tests a queue. Create makes an empty database.
-func Run(t *testing.T, create func(testing.TB) Database) {
+// at returns the database at an address.
+func (open Opener) at(address string) Database {
+	return func(t testing.TB, cfg queue.Config) Host {
+		t.Helper()
+		h, err := open(t.Context(), address, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { h.Log.Close() })
+		return h
+	}
+}
+
+// Run tests a queue. Create makes an empty database and returns its address.
+func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, Database)
@@ -55,7 +68,7 @@ func Run(t *testing.T, create func(testing.TB) Database) {
 		{"a worker that stops finishes what it has begun", shutdown},
 		{"a worker that is made to stop gives back what it has", shutdownStuck},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, create(t)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, open.at(create(t))) })
 	}
 }
 
