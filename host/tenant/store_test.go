@@ -12,6 +12,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/pglog/pgtest"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -21,29 +23,48 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-// fixture is a store with one tenant, acme, over a log in a file.
+// database is a log with tables.
+type database interface {
+	eventlog.EventLog
+	eventlog.RunPruner
+	eventlog.Transactor
+}
+
+// fixture is a store with one tenant, acme. Dir has the files of a log on SQLite.
 type fixture struct {
 	*tenant.Store
-	log    *sqlitelog.Log
+	log    database
 	dir    string
 	clock  *clock
 	master tenant.MasterKey
 }
 
-func openLog(t testing.TB, path string) *sqlitelog.Log {
+// opener opens a new store on one of the databases.
+type opener func(testing.TB) fixture
+
+func onSQLite(t testing.TB) fixture {
 	t.Helper()
-	log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
+	dir := t.TempDir()
+	log, err := sqlitelog.Open(t.Context(), filepath.Join(dir, "host.db"), sqlitelog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { log.Close() })
-	return log
+	return newFixture(t, log, dir)
 }
 
-func open(t testing.TB) fixture {
+func onPostgres(t testing.TB) fixture {
 	t.Helper()
-	f := fixture{dir: t.TempDir(), clock: &clock{time.Unix(1_700_000_000, 0).UTC()}, master: tenant.NewMasterKey()}
-	f.log = openLog(t, filepath.Join(f.dir, "host.db"))
+	log, err := pglog.Open(t.Context(), pgtest.Database(t), pglog.Options{AutoMigrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newFixture(t, log, "")
+}
+
+func newFixture(t testing.TB, log database, dir string) fixture {
+	t.Helper()
+	t.Cleanup(func() { log.Close() })
+	f := fixture{log: log, dir: dir, clock: &clock{time.Unix(1_700_000_000, 0).UTC()}, master: tenant.NewMasterKey()}
 	f.Store = f.reopen(t, f.master)
 	if _, err := f.Create(t.Context(), tenant.Tenant{ID: "acme", Name: "Acme Ltd."}); err != nil {
 		t.Fatal(err)
@@ -67,6 +88,32 @@ func (f fixture) another(t testing.TB, id string) {
 	}
 }
 
+// TestStore runs everything on both databases.
+func TestStore(t *testing.T) {
+	for name, open := range map[string]opener{"SQLite": onSQLite, "Postgres": onPostgres} {
+		for section, test := range map[string]func(*testing.T, opener){
+			"create is whole or nothing":           testCreateIsWholeOrNothing,
+			"erasure":                              testErasure,
+			"key rows do not move":                 testKeyRowsDoNotMove,
+			"keys open one tenant":                 testKeysOpenOneTenant,
+			"master keys":                          testMasterKeys,
+			"modules":                              testModules,
+			"newer tables":                         testNewerTables,
+			"policies":                             testPolicies,
+			"repeated requests":                    testRepeatedRequests,
+			"rotation":                             testRotation,
+			"rows do not move":                     testRowsDoNotMove,
+			"sealed texts":                         testSealedTexts,
+			"secrets":                              testSecrets,
+			"ids":                                  testTenantIDs,
+			"tenants":                              testTenants,
+			"what is wrong with a key is not said": testWhatIsWrongWithAKeyIsNotSaid,
+		} {
+			t.Run(name+"/"+section, func(t *testing.T) { test(t, open) })
+		}
+	}
+}
+
 // want fails the test unless err is the one that is wanted.
 func want(t testing.TB, what string, err, wanted error) {
 	t.Helper()
@@ -75,7 +122,7 @@ func want(t testing.TB, what string, err, wanted error) {
 	}
 }
 
-func TestTenants(t *testing.T) {
+func testTenants(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	limits := tenant.Limits{Running: 2, Connections: -1, RecordedPerDay: 1 << 40}
@@ -102,7 +149,7 @@ func TestTenants(t *testing.T) {
 	want(t, "a weight of zero", f.SetWeight(t.Context(), "acme", 0), tenant.ErrInvalid)
 }
 
-func TestTenantIDs(t *testing.T) {
+func testTenantIDs(t *testing.T, open opener) {
 	f := open(t)
 	for _, id := range []string{"", "A", "a/b", "-a", "a-", "a_b", "a.b", "ä", "a b", "a\n", "..", strings.Repeat("a", 33)} {
 		_, err := f.Create(t.Context(), tenant.Tenant{ID: id})
@@ -129,7 +176,7 @@ func TestLimitsOr(t *testing.T) {
 	}
 }
 
-func TestPolicies(t *testing.T) {
+func testPolicies(t *testing.T, open opener) {
 	f := open(t)
 	_, err := f.Policy(t.Context(), "acme")
 	want(t, "no policy", err, tenant.ErrNotFound)
@@ -160,7 +207,7 @@ func TestPolicies(t *testing.T) {
 	want(t, "a policy that is too long", err, tenant.ErrInvalid)
 }
 
-func TestModules(t *testing.T) {
+func testModules(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	m := tenant.Module{Name: "echo", Digest: chain.Sum([]byte("echo")), Size: 4, Trusted: true}
@@ -193,7 +240,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-func TestRepeatedRequests(t *testing.T) {
+func testRepeatedRequests(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	digest, other := chain.Sum([]byte("request")), chain.Sum([]byte("other"))
@@ -242,7 +289,7 @@ func TestRepeatedRequests(t *testing.T) {
 }
 
 // A store whose tables a newer program has extended is not touched.
-func TestNewerTables(t *testing.T) {
+func testNewerTables(t *testing.T, open opener) {
 	f := open(t)
 	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{{}, {SQLite: "CREATE TABLE tenant_more (a TEXT)"}}})
 	if err != nil {
@@ -253,7 +300,7 @@ func TestNewerTables(t *testing.T) {
 }
 
 // Transactions that are undone leave nothing.
-func TestCreateIsWholeOrNothing(t *testing.T) {
+func testCreateIsWholeOrNothing(t *testing.T, open opener) {
 	f := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
