@@ -1,0 +1,180 @@
+package daemon_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// syncBuffer is a buffer that several goroutines write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func (s *syncBuffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// refused checks that an answer is a problem of a kind that is over after a time.
+func refusedForNow(t *testing.T, answer interface {
+	Result() *http.Response
+}, status int, kind string) {
+	t.Helper()
+	r := answer.Result()
+	var p struct {
+		Type string `json:"type"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&p); err != nil || r.StatusCode != status || !strings.HasSuffix(p.Type, "#"+kind) {
+		t.Errorf("got %d %s (%v), want %d %s", r.StatusCode, p.Type, err, status, kind)
+	}
+	if after, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || after < 1 {
+		t.Errorf("Retry-After is %q", r.Header.Get("Retry-After"))
+	}
+}
+
+func TestRequestsPerSecond(t *testing.T) {
+	w := newWorld(t, nil)
+	w.addTenant("carol", tenant.Limits{RequestsPerSecond: 1})
+	if got := w.do("carol", "GET", "/api/v1/runs", "", nil); got.Code != http.StatusOK {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	refusedForNow(t, w.do("carol", "GET", "/api/v1/runs", "", nil), http.StatusTooManyRequests, "rate-limited")
+	if got := w.do("alice", "GET", "/api/v1/runs", "", nil); got.Code != http.StatusOK {
+		t.Errorf("alice is refused as well: %s", got.Body)
+	}
+}
+
+func TestFullQueues(t *testing.T) {
+	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
+		q.MaxWaiting = 2
+		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true, MaxWaiting: 1} }
+	})
+	ask := func(who string) *http.Response {
+		return w.do(who, "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess."}`)).Result()
+	}
+	if got := ask("alice"); got.StatusCode != http.StatusAccepted {
+		t.Fatal(got.Status)
+	}
+	refusedForNow(t, result{ask("alice")}, http.StatusTooManyRequests, "too-many-waiting")
+	if got := ask("bob"); got.StatusCode != http.StatusAccepted {
+		t.Fatal(got.Status)
+	}
+	w.addTenant("carol", tenant.Limits{})
+	refusedForNow(t, result{ask("carol")}, http.StatusServiceUnavailable, "queue-full")
+}
+
+type result struct{ r *http.Response }
+
+func (r result) Result() *http.Response { return r.r }
+
+func TestRecordedBytesPerDay(t *testing.T) {
+	w := newWorld(t, nil)
+	w.addTenant("carol", tenant.Limits{RecordedPerDay: 1})
+	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		got := w.do("carol", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess.","wait":20}`))
+		if got.Code != want {
+			t.Errorf("request %d: %d %s", i, got.Code, got.Body)
+		}
+	}
+}
+
+// TestWhatIsAcceptedSurvivesAStop stops the daemon while a run that never ends by
+// itself is at work and others wait. The next daemon has all of them, and none has
+// been cancelled by the stop.
+func TestWhatIsAcceptedSurvivesAStop(t *testing.T) {
+	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
+		q.Grace = -1
+		q.Limits = func(string) queue.Limits { return queue.Limits{MaxRunning: 1} }
+	})
+	if got := w.do("alice", "POST", "/api/v1/modules?name=spin", "application/wasm", testModules["spin"]()); got.Code != http.StatusCreated {
+		t.Fatal(got.Body)
+	}
+	ids := []string{w.accept(`{"tool":"spin"}`), w.accept(`{"goal":"Guess."}`)}
+	w.awaitEvents(ids[0], 2) // it spins
+	w.stop()
+	w.start()
+	if got := w.do("alice", "POST", "/api/v1/runs/"+ids[0]+"/cancel", "", nil); got.Code != http.StatusAccepted {
+		t.Errorf("the run that was at work: %d %s", got.Code, got.Body)
+	}
+	for i, want := range []string{"cancelled", "completed"} {
+		if got := w.awaitEnd(ids[i]); got != want {
+			t.Errorf("run %d is %s, want %s", i, got, want)
+		}
+	}
+	for _, id := range ids {
+		got := w.do("alice", "POST", "/api/v1/runs/"+id+"/replay", "", nil)
+		if !strings.Contains(got.Body.String(), `"verdict":"identical"`) {
+			t.Errorf("replay: %s", got.Body)
+		}
+	}
+}
+
+// accept has a run made for alice and returns its id.
+func (w *world) accept(body string) string {
+	w.t.Helper()
+	answer := w.do("alice", "POST", "/api/v1/runs", "application/json", []byte(body))
+	var run struct {
+		ID string `json:"run_id"`
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &run); err != nil || answer.Code != http.StatusAccepted {
+		w.t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	return run.ID
+}
+
+// awaitEvents returns when a run of alice's has that many events.
+func (w *world) awaitEvents(id string, n uint64) {
+	w.t.Helper()
+	view, err := w.daemon.View(w.t.Context(), "alice")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	events, err := view.Stream(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for ev := range events {
+		if ev.Seq >= n {
+			return
+		}
+	}
+	w.t.Fatalf("run %s has ended", id)
+}
+
+// awaitEnd returns the state in which a run of alice's ends.
+func (w *world) awaitEnd(id string) string {
+	w.t.Helper()
+	answer := w.do("alice", "GET", "/api/v1/runs/"+id+"/stream", "", nil)
+	if !strings.Contains(answer.Body.String(), "event: done") {
+		w.t.Fatalf("the stream ended: %s", answer.Body)
+	}
+	var run struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(w.do("alice", "GET", "/api/v1/runs/"+id, "", nil).Body.Bytes(), &run); err != nil {
+		w.t.Fatal(err)
+	}
+	return run.Status
+}
