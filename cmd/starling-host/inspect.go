@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,7 @@ func (a *app) inspect(ctx context.Context, path, addr string) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	fmt.Fprintf(a.stdout, "http://%s/sign-in#%s\n", listener.Addr(), token)
+	fmt.Fprintf(a.stdout, "http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
 	fmt.Fprintf(a.stderr, "showing %s, for reading only; Ctrl-C ends it\n", printable(named(path)))
 	return server.Serve(ctx, listener)
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInspectShowsADatabase records a run, opens the address that is printed, and
+// lets the page replay the run.
+func TestInspectShowsADatabase(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "starling.db")
+	if code := Main([]string{"run", filepath.Join("testdata", "tools", "draw"), "--db", db}, strings.NewReader(""), io.Discard, io.Discard); code != exitOK {
+		t.Fatalf("run: exit code %d", code)
+	}
+	t.Setenv(inspectToken, "a secret")
+	ctx, stop := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	a := &app{stdout: in, stderr: io.Discard}
+	go func() { done <- a.inspect(ctx, db, "127.0.0.1:0") }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(strings.TrimSpace(line))
+	if err != nil || address.Fragment != "a secret" {
+		t.Fatalf("printed %q, %v", line, err)
+	}
+	page := ask(t, "GET", address, "/")
+	_, rest, ok := strings.Cut(page, `href="/runs/`)
+	if !ok {
+		t.Fatalf("the list has no run: %s", page)
+	}
+	run, _, _ := strings.Cut(rest, `"`)
+	if page := ask(t, "POST", address, "/runs/"+run+"/replay"); !strings.Contains(page, "identical</span> The replay gave the same 6 events") {
+		t.Errorf("replay: %s", page)
+	}
+	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {
+		t.Errorf("validate: %s", page)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// ask asks as a program does that has the token.
+func ask(t *testing.T, method string, address *url.URL, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address.Scheme+"://"+address.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const csrf = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+	req.Header.Set("Authorization", "Bearer "+address.Fragment)
+	req.Header.Set("X-CSRF-Token", csrf)
+	req.AddCookie(&http.Cookie{Name: "starling_csrf", Value: csrf})
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
