@@ -63,8 +63,8 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 	if err != nil || have == layoutVersion {
 		return err // another process was faster
 	}
-	var seed bool
-	if err := tx.QueryRow(ctx, "SELECT to_regclass('eventlog_events') IS NOT NULL").Scan(&seed); err != nil {
+	seed, err := hasTable(ctx, tx, "eventlog_events")
+	if err != nil {
 		return err
 	}
 	create := eventsTable + migrationsTable + ownTables

@@ -134,12 +134,8 @@ type rowQuerier interface {
 // findLayout returns the layout of the tables that the connection sees: 0 for none,
 // and for those of the seed runtime.
 func findLayout(ctx context.Context, q rowQuerier) (int, error) {
-	var ours bool
-	if err := q.QueryRow(ctx, "SELECT to_regclass('table_set') IS NOT NULL").Scan(&ours); err != nil {
-		return 0, fmt.Errorf("pglog: look for the tables: %w", err)
-	}
-	if !ours {
-		return 0, nil
+	if ours, err := hasTable(ctx, q, "table_set"); err != nil || !ours {
+		return 0, err
 	}
 	var layout int
 	err := q.QueryRow(ctx, "SELECT steps FROM table_set WHERE name = $1", layoutSet).Scan(&layout)
@@ -150,4 +146,15 @@ func findLayout(ctx context.Context, q rowQuerier) (int, error) {
 		return 0, fmt.Errorf("pglog: look for the layout: %w", err)
 	}
 	return layout, nil
+}
+
+// hasTable reports whether the connection sees a table of that name. It reads the
+// catalog, because the functions that look up a name may answer from a cache that has
+// not heard of a table that was made a moment ago.
+func hasTable(ctx context.Context, q rowQuerier, name string) (found bool, err error) {
+	const query = "SELECT count(*) > 0 FROM pg_class WHERE relname = $1 AND pg_table_is_visible(oid)"
+	if err := q.QueryRow(ctx, query, name).Scan(&found); err != nil {
+		return false, fmt.Errorf("pglog: look for the tables: %w", err)
+	}
+	return found, nil
 }
