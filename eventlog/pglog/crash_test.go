@@ -187,21 +187,15 @@ func TestABatchThatIsThereAlreadyIsNotAConflict(t *testing.T) {
 
 func TestWhatBecameOfATransactionIsFoundOut(t *testing.T) {
 	l, _ := open(t)
-	if err := l.CreateTables(t.Context(), counter); err != nil {
-		t.Fatal(err)
-	}
 	cause := errors.New("the connection broke")
-	for _, commits := range []bool{true, false} {
+	m := l.marks.take()
+	for _, commits := range []bool{false, true, true, false} {
 		tx, err := l.pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var id int64
-		if err := tx.QueryRow(t.Context(), "SELECT txid_current()").Scan(&id); err != nil {
+		if err = errors.Join(err, m.leave(t.Context(), tx)); err != nil {
 			t.Fatal(err)
 		}
 		found := make(chan error)
-		go func() { found <- l.findOut(id, cause) }() // while the server is still at work
+		go func() { found <- l.findOut(m, cause) }() // while the server is still at work
 		end := tx.Rollback
 		if commits {
 			end = tx.Commit
@@ -214,7 +208,8 @@ func TestWhatBecameOfATransactionIsFoundOut(t *testing.T) {
 		}
 	}
 	l.opts.Patience = -1
-	if err := l.findOut(1<<60, cause); !errors.Is(err, eventlog.ErrLogStopped) || !errors.Is(err, cause) {
-		t.Errorf("a transaction that the server does not know: %v", err)
+	execute(t, connectTo(t, l.pool.Config().ConnString()), "DROP TABLE commit_mark")
+	if err := l.findOut(m, cause); !errors.Is(err, eventlog.ErrLogStopped) || !errors.Is(err, cause) {
+		t.Errorf("what cannot be found out: %v", err)
 	}
 }

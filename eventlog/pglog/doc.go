@@ -46,8 +46,9 @@
 // is found not to be where the batch expects it, and the event that the batch ends with
 // is found stored. So a server that starts anew costs time and nothing else; neither
 // does a standby server that takes over, provided that it has what the first one had
-// acknowledged (synchronous_standby_names). A COMMIT of Transact that is not answered is
-// looked up by the number that the server gave the transaction.
+// acknowledged (synchronous_standby_names). A transaction of the host leaves a mark in the
+// table commit_mark, by which it is found out what has become of a COMMIT that was not
+// answered.
 //
 // What cannot be found out in time, and what the server refuses for a reason that has
 // nothing to do with one run (a full disk, a missing right, newer tables), stops the log

@@ -33,6 +33,7 @@ type Log struct {
 	lanes    [lanes]*lane
 	notifier notifier
 	listener listener
+	marks    marks
 
 	// mu guards everything below, and the queues. It is never held across a call of the
 	// server.
@@ -173,6 +174,7 @@ func (l *Log) Close() error {
 			<-n.stopped
 		}
 		l.notifier.close()
+		l.marks.clear(l)
 	}
 	l.hub.Close()
 	l.listener.close()

@@ -33,7 +33,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	if l.opts.ReadOnly && !dryRun {
 		return report, eventlog.ErrReadOnly
 	}
-	err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
 	if err != nil {
 		return report, fmt.Errorf("pglog: migrate: %w", err)
 	}

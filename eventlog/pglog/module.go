@@ -22,7 +22,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	var known bool // most runs would otherwise write it again
 	err := l.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM module WHERE digest = $1)", digest[:]).Scan(&known)
 	if err == nil && !known {
-		err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO module (digest, wasm) VALUES ($1, $2) ON CONFLICT DO NOTHING", digest[:], wasm)
 			return err
 		})

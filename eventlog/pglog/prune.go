@@ -36,7 +36,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if o.DryRun {
 		return report, count(l.pool, doomed+" SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM doomed")
 	}
-	err = l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return count(tx, doomed+removeSQL) })
+	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return count(tx, doomed+removeSQL) })
 	if err != nil {
 		return eventlog.PruneReport{}, err
 	}

@@ -60,6 +60,11 @@ INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 
 ) WITH (fillfactor = 70);
 CREATE INDEX run_by_start ON run (started, run_id);
 CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
+CREATE TABLE commit_mark (
+	slot TEXT COLLATE "C" PRIMARY KEY,
+	mark BIGINT NOT NULL,
+	at   BIGINT NOT NULL
+);
 CREATE TABLE module (
 	digest BYTEA PRIMARY KEY,
 	wasm   BYTEA NOT NULL
@@ -120,7 +125,7 @@ func Grants(r Roles, hostTables ...string) string {
 	}
 	grant(r.Writer, "INSERT", "eventlog_events", "run", "module")
 	grant(r.Writer, "UPDATE", "run")
-	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{}, hostTables...)...)
+	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{"commit_mark"}, hostTables...)...)
 	grant(r.Retention, "DELETE", "eventlog_events", "run")
 	return b.String()
 }

@@ -26,16 +26,21 @@ const idleTime = 30 * time.Second
 // again, up to twenty times, after a random pause. Events that Append takes are written
 // at its end.
 //
-// When the connection breaks in COMMIT, the server is asked what has become of the
-// transaction, for as long as [Options].Patience; if it cannot tell, the log stops.
+// When the connection breaks in COMMIT, it is found out what has become of the
+// transaction, for as long as [Options].Patience; if it cannot be, the log stops.
 func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	if err := l.checkWritable(); err != nil {
 		return err
 	}
+	m := l.marks.take()
+	defer l.marks.put(m)
 	var touched []string // runs that the attempt before could not get at
 	for attempt := 1; ; attempt++ {
-		t := &Tx{log: l}
-		err := l.inTxBehindGates(ctx, touched, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		t := &Tx{log: l, mark: m}
+		err := l.inTx(ctx, touched, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		if lost, ok := errors.AsType[*unanswered](err); ok {
+			err = l.findOut(m, lost.cause)
+		}
 		if err == nil {
 			t.committed()
 			return nil
@@ -51,41 +56,29 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	}
 }
 
-// errUndone means that the connection broke in COMMIT, and nothing was committed.
-var errUndone = errors.New("pglog: the connection broke, and the transaction was undone")
-
-// inTx runs fn in a transaction, and commits it so that it is durable.
-func (l *Log) inTx(ctx context.Context, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
-	return l.inTxBehindGates(ctx, nil, level, fn)
-}
-
-// inTxBehindGates is inTx while nobody appends to the runs.
-func (l *Log) inTxBehindGates(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
-	id, err := l.inOpenTx(ctx, runs, level, fn)
-	if lost, ok := errors.AsType[*unanswered](err); ok {
-		return l.findOut(id, lost.cause)
-	}
-	return err
-}
-
 // unanswered is the error of a COMMIT whose outcome is not known.
 type unanswered struct{ cause error }
 
 // Error says what has happened to the connection.
-func (u *unanswered) Error() string { return u.cause.Error() }
+func (u *unanswered) Error() string {
+	return fmt.Sprintf("pglog: whether the transaction was committed is unknown: %v", u.cause)
+}
 
-// inOpenTx also returns the server's number of the transaction. It gives the connection
-// back before anybody asks for another one.
-func (l *Log) inOpenTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) (id int64, err error) {
+// Unwrap returns what has happened to the connection.
+func (u *unanswered) Unwrap() error { return u.cause }
+
+// inTx runs fn in a transaction, and commits it so that it is durable. Nobody appends to
+// the runs in the meantime.
+func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("pglog: %w", err)
+		return fmt.Errorf("pglog: %w", err)
 	}
 	defer conn.Release()
 	if len(runs) > 0 {
 		unlock, err := lockGates(ctx, conn, runs)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		defer unlock()
 	}
@@ -93,16 +86,13 @@ func (l *Log) inOpenTx(ctx context.Context, runs []string, level pgx.TxIsoLevel,
 		level, true, idleTime.Milliseconds())
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return 0, fmt.Errorf("pglog: begin: %w", err)
+		return fmt.Errorf("pglog: begin: %w", err)
 	}
 	defer undo(ctx, tx)
-	if err := tx.QueryRow(ctx, "SELECT txid_current()").Scan(&id); err != nil {
-		return 0, fmt.Errorf("pglog: begin: %w", err)
-	}
 	if err := fn(tx); err != nil {
-		return id, err
+		return err
 	}
-	return id, commit(ctx, tx)
+	return commit(ctx, tx)
 }
 
 // undo rolls back what was not committed.
@@ -125,25 +115,6 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("pglog: commit: %w", err)
 	}
 	return &unanswered{err}
-}
-
-// findOut asks what has become of a transaction whose COMMIT was not answered.
-func (l *Log) findOut(id int64, cause error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), max(l.opts.patience(), time.Second))
-	defer cancel()
-	for n := 0; ctx.Err() == nil; n++ {
-		var status *string
-		err := l.pool.QueryRow(ctx, "SELECT txid_status($1)", id).Scan(&status)
-		if err == nil && status != nil && *status == "committed" {
-			return nil
-		}
-		if err == nil && status != nil && *status == "aborted" {
-			return fmt.Errorf("%w: %w", errUndone, cause)
-		}
-		wait(ctx, pause(n))
-	}
-	l.stop(fmt.Errorf("pglog: whether a transaction was committed is unknown: %w", cause))
-	return l.failure()
 }
 
 // View implements [eventlog.Transactor].
@@ -178,7 +149,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if err := l.checkWritable(); err != nil {
 		return err
 	}
-	err := l.inTx(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
+	err := l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
 	if code(err) == insufficientPrivilege {
 		err = fmt.Errorf("%w; hint: let the owner of the tables run what pglog.InstallSchema returns", err)
 	}

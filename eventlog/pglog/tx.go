@@ -134,6 +134,7 @@ func orZero[T any](dst *T) (scan any, assign func()) {
 type Tx struct {
 	view
 	log     *Log
+	mark    *mark
 	fences  map[string]uint64 // the epochs that it has made
 	columns columns           // what Append has taken
 	rows    map[string]*txRun // of the runs in columns
@@ -160,7 +161,10 @@ func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) err
 	if err == nil || isRefusal(t.failed) {
 		err = t.failed
 	}
-	if err != nil || len(t.rows) == 0 {
+	if err != nil {
+		return err
+	}
+	if err := t.mark.leave(ctx, tx); err != nil || len(t.rows) == 0 {
 		return err
 	}
 	refused, err := t.columns.insert(ctx, tx, nil)
