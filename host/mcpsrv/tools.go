@@ -1,6 +1,7 @@
 package mcpsrv
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		Name: t.Name, Description: bounded(plain(t.Description), maxDescription), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{IdempotentHint: t.Idempotent, OpenWorldHint: &open},
 	}
-	if isObject(t.OutputSchema) {
+	if validate.IsObject(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
 	}
 	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -63,7 +64,7 @@ func checkTool(t Tool) error {
 		return errors.New("its name is that of a tool over the log")
 	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
 		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
-	case !isObject(t.InputSchema):
+	case !validate.IsObject(t.InputSchema):
 		return errors.New(`its schema is not one of type "object"`)
 	}
 	return nil
@@ -72,14 +73,6 @@ func checkTool(t Tool) error {
 // inName reports whether the protocol lets a tool's name contain r.
 func inName(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r)
-}
-
-// isObject reports whether a schema is one of an object.
-func isObject(schema json.RawMessage) bool {
-	var s struct {
-		Type any `json:"type"`
-	}
-	return validate.IsObject(schema) && json.Unmarshal(schema, &s) == nil && s.Type == "object"
 }
 
 // arguments are what the client sent, an empty object if it sent nothing.
@@ -100,7 +93,7 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
 	default:
 		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(result.Output)}}}
-		if structured && validate.IsObject(result.Output) {
+		if structured && bytes.HasPrefix(bytes.TrimSpace(result.Output), []byte("{")) {
 			out.StructuredContent = result.Output
 		}
 	}
