@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-//go:embed vectors agent.schema.json policy.schema.json openapi.yaml
+//go:embed vectors agent.schema.json policy.schema.json openapi.yaml host.schema.json
 var files embed.FS
 
 // AgentSchema returns the JSON Schema of agent.yaml.
@@ -27,6 +27,15 @@ func embedded(name string) []byte {
 // OpenAPI returns the contract of the HTTP API, openapi.yaml.
 func OpenAPI() []byte {
 	b, err := files.ReadFile("openapi.yaml")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return b
+}
+
+// HostSchema returns the JSON Schema of host.yaml.
+func HostSchema() []byte {
+	b, err := files.ReadFile("host.schema.json")
 	if err != nil {
 		panic(err) // it is embedded
 	}

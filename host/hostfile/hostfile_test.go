@@ -1,0 +1,155 @@
+package hostfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/tool/validate"
+	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/spec"
+)
+
+const minimal = "listen: 127.0.0.1:8300\ndatabase: starling.db\nkey_file: starling.key\n"
+
+const everything = `listen: 0.0.0.0:8443
+tls: {cert: cert.pem, key: /etc/key.pem}
+origins: ["https://starling.example"]
+database: postgres://host@db/starling
+key_file: starling.key
+agents: [agents/a.yaml, /b.yaml]
+policy: operator.yaml
+limits: {running: 8, waiting: 500, compiling: 2, connections: 4, requests_per_second: 10, recorded_per_day: 1GiB, recorded: 10GiB}
+workers: 16
+isolation: inline
+queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
+requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
+retention: {older_than: 720h, every: 10m}
+metrics: {key_env: METRICS_KEY}
+`
+
+// TestEverything reads a file with every key, so that none goes nowhere.
+func TestEverything(t *testing.T) {
+	got, err := Parse("etc/host.yaml", []byte(everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &File{
+		Path: "etc/host.yaml", Listen: Address{"tcp", "0.0.0.0:8443"}, TLS: TLS{filepath.Join("etc", "cert.pem"), "/etc/key.pem"},
+		Origins: []string{"https://starling.example"}, Database: "postgres://host@db/starling", KeyFile: filepath.Join("etc", "starling.key"),
+		Agents: []string{filepath.Join("etc", "agents", "a.yaml"), "/b.yaml"}, Policy: filepath.Join("etc", "operator.yaml"),
+		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30},
+		Workers: 16, Inline: true,
+		Queue:     Queue{Host: "one", MaxWaiting: 10_000, Lease: 20 * time.Second, Grace: 5 * time.Second, Attempts: 3},
+		Requests:  Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
+		Retention: Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
+		Metrics:   Metrics{KeyEnv: "METRICS_KEY"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for text, local := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:8300": true, "localhost:8300": true, "unix:/run/starling.sock": true,
+		"0.0.0.0:8300": false, "[::]:80": false, "192.0.2.1:8300": false,
+	} {
+		at, err := ParseAddress(text)
+		if err != nil || at.Local() != local || at.String() != text {
+			t.Errorf("%s is %v, local %t, %v", text, at, at.Local(), err)
+		}
+	}
+	for _, text := range []string{"", "8300", ":8300", "localhost", "localhost:http", "example.com:80", "unix:", "localhost.evil.example:80"} {
+		if at, err := ParseAddress(text); err == nil {
+			t.Errorf("%q is taken as %v", text, at)
+		}
+	}
+}
+
+// bad are files with what is wrong with them. Unseen is what the schema cannot say.
+var bad = map[string]struct {
+	text, want string
+	unseen     bool
+}{
+	"no database":       {"listen: 127.0.0.1:1\nkey_file: k\n", "there is no key \"database\"", false},
+	"a typing mistake":  {minimal + "polciy: p.yaml\n", "did you mean \"policy\"?", false},
+	"public":            {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1), "host.yaml:1:9: 0.0.0.0:8300 can be reached from elsewhere", true},
+	"a name to listen":  {strings.Replace(minimal, "127.0.0.1", "example.com", 1), "is no address such as", true},
+	"half of tls":       {minimal + "tls: {cert: a}\n", "there is no key \"key\"", false},
+	"an origin's path":  {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
+	"no isolation":      {minimal + "isolation: none\n", "this must be process or inline", false},
+	"a key in the file": {minimal + "metrics: {key_env: 0f3c-secret}\n", "must be the name of an environment variable", false},
+	"nothing allowed":   {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
+	"a number of time":  {minimal + "retention: {older_than: 30}\n", "this must be a duration", false},
+}
+
+func TestBad(t *testing.T) {
+	for name, c := range bad {
+		_, err := Parse("host.yaml", []byte(c.text))
+		if _, ok := errors.AsType[*yaml.Error](err); !ok || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "0f3c-secret") {
+			t.Errorf("%s: the error repeats what may be a secret", name)
+		}
+	}
+}
+
+// TestSchemaAgrees has the schema judge the same files as the parser.
+func TestSchemaAgrees(t *testing.T) {
+	schema, err := validate.Compile(spec.HostSchema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := func(text string) error {
+		n, err := yaml.Parse("host.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, err := json.Marshal(n.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema.Check(doc)
+	}
+	for _, text := range []string{minimal, everything} {
+		if err := judge(text); err != nil {
+			t.Errorf("the schema refuses what the parser accepts: %v", err)
+		}
+	}
+	for name, c := range bad {
+		if err := judge(c.text); (err == nil) != c.unseen {
+			t.Errorf("%s: the schema says %v", name, err)
+		}
+	}
+}
+
+// TestSchemaHasEveryKey finds keys that are in one place only: everything has them
+// all, and the parser knows those of the schema.
+func TestSchemaHasEveryKey(t *testing.T) {
+	var schema struct {
+		Properties map[string]struct{ Properties map[string]any }
+	}
+	if err := json.Unmarshal(spec.HostSchema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for key, group := range schema.Properties {
+		texts := []string{key + ":\n"}
+		for inner := range group.Properties {
+			texts = append(texts, fmt.Sprintf("%s: {%s: }\n", key, inner))
+		}
+		for _, text := range texts {
+			if _, err := Parse("host.yaml", []byte(text)); err == nil || strings.Contains(err.Error(), fmt.Sprintf("no key %q\n", key)) || strings.Contains(err.Error(), "did you mean") {
+				t.Errorf("the schema has %s: %v", text, err)
+			}
+		}
+	}
+}
