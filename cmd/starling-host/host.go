@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/front"
@@ -21,6 +22,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/queue/embedded"
+	"github.com/starling-host/starling/host/queue/riverqueue"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
@@ -187,12 +189,26 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	return c, h.mount(&c)
 }
 
+// openQueue opens the queue in the database of the events. On a server River wakes
+// the workers of all hosts that share it.
 func (h *host) openQueue(ctx context.Context) (err error) {
 	q := h.file.Queue
-	h.queue, err = embedded.Open(ctx, h.log, queue.Config{
+	c := queue.Config{
 		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
 		Limits: h.directory.Limits, Logger: h.logger,
-	})
+	}
+	log, ok := h.log.(*pglog.Log)
+	if !ok {
+		if c.Host == "" {
+			c.Host = "the one host of a file" // whose jobs need not wait for a lease to end
+		}
+		h.queue, err = embedded.Open(ctx, h.log, c)
+		return err
+	}
+	var release func()
+	if h.queue, release, err = riverqueue.Dial(ctx, log, h.file.Database, c); err == nil {
+		h.onClose(release)
+	}
 	return err
 }
 

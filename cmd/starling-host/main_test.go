@@ -37,6 +37,7 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 //	module NAME FILE     write one of handmadeModules
 //	server start|stop    an HTTP server, its URL in $URL, its HOST:PORT in $HOST
 //	server await PATH    wait until the server has been asked for PATH
+//	host start|ask|stop  a host that serves, see hostCommand
 //	flip DB SEQ COLUMN   change one byte of that event of the oldest run
 //	lose-module DB       remove all stored modules
 func TestScripts(t *testing.T) {
@@ -57,6 +58,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		Setup: func(e *testscript.Env) error {
 			e.Vars = append(e.Vars, env...)
 			e.Values[serverKey] = new(*server)
+			e.Values[servedKey] = new(served)
 			setup(e)
 			return nil
 		},
@@ -65,6 +67,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"exits":       exits,
 			"module":      writeModule,
 			"server":      serverCommand,
+			"host":        hostCommand,
 			"flip":        flip,
 			"lose-module": loseModule,
 		},
