@@ -31,6 +31,7 @@ type Daemon struct {
 	compiles seats
 	replays  chan struct{} // has an element for each replay
 	volume   volumes
+	doors    doors
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
@@ -53,6 +54,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		compiles: seats{taken: map[string]int{}},
 		replays:  make(chan struct{}, c.MaxReplays),
 		volume:   volumes{of: map[string]int64{}},
+		doors:    doors{of: map[string]*door{}},
 	}
 	for i := range c.Agents {
 		d.agents[c.Agents[i].Name] = &c.Agents[i]

@@ -252,11 +252,11 @@ func (d *Daemon) take(ctx context.Context, t tenant.Tenant, m tenant.Module) (*g
 			return nil, err
 		}
 		defer leave()
-		return d.load(ctx, m, limits)
+		return d.load(ctx, t, m, limits)
 	})
 }
 
-func (d *Daemon) load(ctx context.Context, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
+func (d *Daemon) load(ctx context.Context, t tenant.Tenant, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
 	wasm, err := d.config.Log.Module(ctx, m.Digest)
 	if err != nil {
 		return nil, fmt.Errorf("daemon: module %q: %w", m.Name, err)
@@ -265,7 +265,7 @@ func (d *Daemon) load(ctx context.Context, m tenant.Module, limits sandbox.Limit
 	if m.Trusted {
 		engine = d.config.Inline
 	}
-	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: limits, Name: m.Name})
+	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: limits, Egress: d.doors.open(t), Name: m.Name})
 	if err != nil {
 		return nil, refused(err)
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 // nothing is the policy of whoever has none: no request is allowed.
@@ -63,6 +65,34 @@ func (d *Daemon) rules(ctx context.Context, tenantID, runID string, log eventlog
 func (d *Daemon) limits(ctx context.Context, tenantID string) (sandbox.Limits, error) {
 	operator, own, err := d.policies(ctx, tenantID)
 	return policy.Narrow(sandbox.DefaultLimits(), operator, own), err
+}
+
+// doors are the ways of tenants to the network: what a tenant's tools may ask, its
+// policies decide, and here is how many connections they have at once.
+type doors struct {
+	mu sync.Mutex
+	of map[string]*door // by tenant; as many as there are tenants
+}
+
+type door struct {
+	most   int
+	client *egress.Client
+}
+
+// open returns the door of a tenant. Less than zero connections are any number.
+func (d *doors) open(t tenant.Tenant) *egress.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	most := t.Limits.Connections
+	if at := d.of[t.ID]; at != nil && at.most == most {
+		return at.client
+	}
+	var config egress.Config
+	if most >= 0 {
+		config.Slots = make(chan struct{}, most)
+	}
+	d.of[t.ID] = &door{most, egress.New(config)}
+	return d.of[t.ID].client
 }
 
 // guarded returns an agent whose calls the policies of a run have to allow.

@@ -38,6 +38,11 @@ type Config struct {
 	// that comes before the body of a response. Default: 64 KiB.
 	MaxHeaderBytes int64
 
+	// Slots bounds the connections that are open at once to its capacity: clients
+	// that share it share the bound. An exchange waits for room, and its time goes
+	// on meanwhile. Nil: no bound.
+	Slots chan struct{}
+
 	// Resolve looks up the addresses of a name. It is asked once per exchange and
 	// must respect ctx. Default: the system's resolver, without its search list
 	// for names that have a dot.
@@ -104,6 +109,19 @@ func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	return nil, err
 }
 
+// enter waits for one of the slots, which leave gives back.
+func (c *Client) enter(ctx context.Context) (leave func(), err error) {
+	if c.config.Slots == nil {
+		return func() {}, nil
+	}
+	select {
+	case c.config.Slots <- struct{}{}:
+		return func() { <-c.config.Slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
 	t, err := r.check()
 	if err != nil {
@@ -124,6 +142,11 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if err != nil {
 		return nil, err
 	}
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	conn, err := c.connect(ctx, t, grant.Private)
 	if err != nil {
 		return nil, err
