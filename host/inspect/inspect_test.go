@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/inspect"
@@ -361,5 +363,33 @@ func TestFailuresAreTold(t *testing.T) {
 	}
 	if code, _ := openView(t, viewOf(log, "")).get("/"); code != http.StatusInternalServerError {
 		t.Errorf("a closed log: %d", code)
+	}
+}
+
+// damaged is a log whose run cannot be read beyond its second event.
+type damaged struct{ *memlog.Log }
+
+func (d damaged) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range d.Log.Events(ctx, id, after) {
+			if ev.Seq > 2 {
+				yield(event.Event{}, &eventlog.CorruptError{RunID: id, Seq: ev.Seq, Invariant: "storage", Reason: "column kind holds <b>"})
+				return
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestADamagedRunIsShownAsFarAsItGoes leaves the way to its validation open.
+func TestADamagedRunIsShownAsFarAsItGoes(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "R", 5)
+	b := openView(t, viewOf(damaged{log}, ""))
+	b.wants("/runs/R", `<li id="e2"`, "column kind holds &lt;b&gt;", `action="/runs/R/validate"`)
+	if code, body := b.post("/runs/R/validate", b.form("/runs/R")); code != http.StatusOK || !strings.Contains(body, "invalid</span>") {
+		t.Errorf("validation: %d, %s", code, body)
 	}
 }

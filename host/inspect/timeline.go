@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -46,6 +47,7 @@ type timelinePage struct {
 	Events                      []eventRow
 	From, To                    string
 	Total                       string
+	Problem                     string // why what follows cannot be read, or empty
 	First, Previous, Next, Last string // paths, or empty
 	At                          uint64
 	Max                         uint64
@@ -87,7 +89,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 	at = min(max(at, 1), max(run.LastSeq, 1))
 	after := (at - 1) / eventsPerPage * eventsPerPage
 	events, err := v.Page(r.Context(), run.RunID, after, eventsPerPage)
-	if err != nil {
+	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
 		return err
 	}
 	head, began := s.runHead(r, v, run)
@@ -97,10 +99,13 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 		last = events[n-1].Seq
 		p.From, p.To = narrate.Grouped(events[0].Seq), narrate.Grouped(last)
 	}
+	if err != nil {
+		p.Problem = narrate.Printable(err.Error())
+	}
 	p.Max = max(run.LastSeq, last)
 	p.Total = narrate.Grouped(p.Max)
 	s.turnPages(&p, run.RunID, after, last)
-	if run.TerminalKind == 0 && last >= run.LastSeq {
+	if run.TerminalKind == 0 && last >= run.LastSeq && p.Problem == "" {
 		p.Live = s.path("runs", run.RunID, "live") + fmt.Sprintf("?after=%d", last)
 	}
 	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)

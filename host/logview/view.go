@@ -127,12 +127,13 @@ func (v View) Events(ctx context.Context, id string, after uint64) iter.Seq2[eve
 }
 
 // Page returns at most n events of a run with numbers above after. There may be
-// none if the run has no more.
+// none if the run has no more. With an error come the events before the one that
+// cannot be read.
 func (v View) Page(ctx context.Context, id string, after uint64, n int) ([]event.Event, error) {
 	var page []event.Event
 	for ev, err := range v.Events(ctx, id, after) {
 		if err != nil {
-			return nil, err
+			return page, err
 		}
 		if page = append(page, ev); len(page) >= n {
 			break
