@@ -45,7 +45,9 @@ const runValues = "run_id, started, last_seq, head, terminal, turns, tools, inpu
 // runs alone whose row could be moved. The numbers of the others are its result.
 //
 // Two of these that meet at a run wait for each other at its row: the second one sees
-// what the first one has made of it. For $23 see [Log.lockGates].
+// what the first one has made of it. For $23 see lockGates. IS TRUE keeps the planner,
+// which has no idea how long the arrays are, from making nested loops of what it can
+// look up in a hash table.
 const insertSQL = `WITH given AS (
 	SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[],
 		$8::smallint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::float8[], $14::bigint[])
@@ -64,13 +66,13 @@ const insertSQL = `WITH given AS (
 	RETURNING run_id
 ), taken AS (
 	SELECT no FROM moved UNION ALL
-	SELECT g.no FROM given AS g JOIN begun USING (run_id) WHERE g.before = 0 AND g.epoch = 0
+	SELECT no FROM given WHERE before = 0 AND epoch = 0 AND (run_id IN (SELECT run_id FROM begun)) IS TRUE
 ), stored AS (
 	INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
 	SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload
 	FROM unnest($15::int[], $16::text[], $17::bigint[], $18::bytea[], $19::bigint[], $20::smallint[], $21::bytea[])
 		AS e(no, run_id, seq, prev_hash, ts, kind, payload)
-	JOIN taken USING (no)
+	WHERE (e.no IN (SELECT no FROM taken)) IS TRUE
 )
 SELECT no FROM unnest($1::int[]) AS everyone(no) EXCEPT ALL SELECT no FROM taken`
 
