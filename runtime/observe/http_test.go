@@ -1,0 +1,97 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-host/starling/runtime/observe"
+)
+
+// described is a registerer that keeps what is registered with it.
+type described struct {
+	prometheus.Registerer
+	text strings.Builder
+}
+
+func (d *described) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		descs := make(chan *prometheus.Desc)
+		go func() { c.Describe(descs); close(descs) }()
+		for desc := range descs {
+			d.text.WriteString(desc.String() + "\n")
+		}
+	}
+}
+
+var (
+	fqName     = regexp.MustCompile(`fqName: "([^"]+)"`)
+	metricName = regexp.MustCompile(`\b(?:starling|process|go)_[a-z_]+`)
+)
+
+// TestTheDashboardHasMetricsThatExist holds docs/grafana-dashboard.json against
+// what is registered, in both directions for the metrics that are ours.
+func TestTheDashboardHasMetricsThatExist(t *testing.T) {
+	d := &described{}
+	observe.NewMetrics(d)
+	observe.NewHTTPMetrics(d)
+	observe.RegisterQueue(d, nil)
+	known := map[string]bool{"process_resident_memory_bytes": true, "process_open_fds": true, "go_goroutines": true}
+	for _, m := range fqName.FindAllStringSubmatch(d.text.String(), -1) {
+		known[m[1]] = true
+	}
+	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]bool{}
+	for _, name := range metricName.FindAllString(string(text), -1) {
+		name = strings.TrimSuffix(name, "_bucket")
+		shown[name] = true
+		if !known[name] {
+			t.Errorf("the dashboard shows %s, which nobody measures", name)
+		}
+	}
+	for name := range known {
+		if !shown[name] {
+			t.Errorf("the dashboard does not show %s", name)
+		}
+	}
+}
+
+func TestRequestsAndQueue(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m := observe.NewHTTPMetrics(registry)
+	m.ObserveRequest("GET /api/v1/runs", 200, time.Second)
+	m.ObserveRequest("GET /api/v1/runs", 7, time.Second) // what no server answers
+	state, failure := observe.QueueState{Ready: 1, Sleeping: 2, Running: 3}, error(nil)
+	observe.RegisterQueue(registry, func(context.Context) (observe.QueueState, error) { return state, failure })
+	got := scrapeLines(registry)
+	for _, want := range []string{
+		`starling_http_requests_total{code="200",route="GET /api/v1/runs"} 1`, `starling_http_requests_total{code="other",route="GET /api/v1/runs"} 1`,
+		`starling_queue_jobs{state="ready"} 1`, `starling_queue_jobs{state="sleeping"} 2`, `starling_queue_jobs{state="running"} 3`, `starling_queue_oldest_seconds 0`,
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no line %s in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+	failure = errors.New("the database is gone")
+	if got := strings.Join(scrapeLines(registry), "\n"); strings.Contains(got, "starling_queue") || !strings.Contains(got, "starling_http") {
+		t.Errorf("without a queue:\n%s", got)
+	}
+	observe.NewHTTPMetrics(nil).ObserveRequest("", 0, 0) // measures nothing
+}
+
+func scrapeLines(g prometheus.Gatherer) []string {
+	w := httptest.NewRecorder()
+	observe.MetricsHandler(g).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return strings.Split(w.Body.String(), "\n")
+}
