@@ -20,6 +20,9 @@ func scanJob(r eventlog.Row) (l queue.Lease, err error) {
 // Claim hands out jobs to owner, one for each of the turns or fewer, in the order
 // in which it is their turn. turns are what [Cancelled].Turn will be.
 func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
+	if err := b.push(); err != nil {
+		return nil, err
+	}
 	leases, err := b.endings(len(turns))
 	if err != nil {
 		return nil, err
@@ -29,16 +32,26 @@ func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
 		return nil, err
 	}
 	leases = append(leases, fair...)
+	rows := make([][]any, len(leases))
 	for i := range leases {
-		if err := b.handOut(&leases[i], owner, turns[i]); err != nil {
+		if err := b.handOut(&leases[i]); err != nil {
 			return nil, err
 		}
+		rows[i] = []any{leases[i].RunID, int64(leases[i].Epoch), int64(leases[i].Attempt), turns[i], owner}
 	}
-	return leases, nil
+	_, err = updateHanded.exec(b.tx, rows)
+	return leases, err
 }
 
-// handOut fences the run and writes down who has the job.
-func (b *Tx) handOut(l *queue.Lease, owner string, turn int64) (err error) {
+var updateHanded = bulk{
+	head: `UPDATE queue_job SET state = 2, epoch = v.column2, attempt = v.column3, turn = v.column4, owner = v.column5, failure = ''
+	FROM (VALUES `,
+	row: "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT))", separator: ", ",
+	tail: ") AS v WHERE run_id = v.column1",
+}
+
+// handOut fences the run and counts the attempt.
+func (b *Tx) handOut(l *queue.Lease) (err error) {
 	from := ready
 	if l.Cancelled {
 		from = ending
@@ -46,10 +59,6 @@ func (b *Tx) handOut(l *queue.Lease, owner string, turn int64) (err error) {
 	l.Attempt++
 	l.Exhausted = l.Attempt > l.MaxAttempts
 	if l.Epoch, err = b.tx.Fence(l.RunID); err != nil {
-		return err
-	}
-	const sql = "UPDATE queue_job SET state = 2, attempt = $1, epoch = $2, owner = $3, turn = $4, failure = '' WHERE run_id = $5"
-	if _, err := b.tx.Exec(sql, int64(l.Attempt), int64(l.Epoch), owner, turn, l.RunID); err != nil {
 		return err
 	}
 	return b.move(l.Tenant, from, running)
@@ -115,7 +124,7 @@ func (b *Tx) open(n int) (line []*tenant, err error) {
 	}
 	const sql = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1"
 	err = b.tx.Query(sql, []any{int64(n + len(b.tenants))}, func(r eventlog.Row) error {
-		t := &tenant{known: true}
+		t := new(tenant)
 		if err := r.Scan(append([]any{&t.name}, t.before.columns()...)...); err != nil {
 			return err
 		}
@@ -146,27 +155,44 @@ func lowest(line []*tenant, taken map[*tenant]int) (least *tenant) {
 // fetch reads as many jobs of each tenant as it has turns, and returns them in the
 // order of the turns.
 func (b *Tx) fetch(order []*tenant, taken map[*tenant]int) ([]queue.Lease, error) {
-	jobs := make(map[*tenant][]queue.Lease, len(taken))
-	for _, t := range order {
-		if jobs[t] != nil {
-			continue
-		}
-		const sql = "SELECT " + jobColumns + " FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2"
-		err := b.tx.Query(sql, []any{t.name, int64(taken[t])}, func(r eventlog.Row) error {
-			l, err := scanJob(r)
-			jobs[t] = append(jobs[t], l)
-			return err
+	jobs := make(map[string][]placed, len(taken))
+	rows := make([][]any, 0, len(taken))
+	for t, n := range taken {
+		rows = append(rows, []any{t.name, int64(n)})
+	}
+	var err error
+	err = selectLines.query(b.tx, rows, func(r eventlog.Row) error {
+		var p placed
+		p.Lease, err = scanJob(rest{r, []any{&p.number}})
+		jobs[p.Tenant] = append(jobs[p.Tenant], p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range jobs { // databases promise the order of no union
+		slices.SortFunc(line, func(x, y placed) int {
+			return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(x.number, y.number))
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	leases := make([]queue.Lease, 0, len(order))
 	for _, t := range order {
-		if len(jobs[t]) > 0 {
-			leases = append(leases, jobs[t][0])
-			jobs[t] = jobs[t][1:]
+		if line := jobs[t.name]; len(line) > 0 {
+			leases = append(leases, line[0].Lease)
+			jobs[t.name] = line[1:]
 		}
 	}
 	return leases, nil
+}
+
+// placed is a job with its place in the order of all.
+type placed struct {
+	queue.Lease
+	number int64
+}
+
+// selectLines reads the fronts of tenants' lines.
+var selectLines = bulk{
+	row:       "SELECT * FROM (SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = ? AND state = 0 ORDER BY rank, number LIMIT ?) AS line",
+	separator: " UNION ALL ",
 }

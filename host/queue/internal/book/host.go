@@ -60,6 +60,9 @@ func (b *Tx) replace(query string, args ...any) error {
 // those that it has: run ids and epochs. Their attempt never began.
 func (b *Tx) Disown(owner string, has map[string]uint64) error {
 	var leases []queue.Lease
+	if err := b.push(); err != nil {
+		return err
+	}
 	err := b.tx.Query("SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1", []any{owner}, func(r eventlog.Row) error {
 		var l queue.Lease
 		var epoch int64

@@ -8,8 +8,9 @@ import (
 	"github.com/starling-host/starling/host/queue"
 )
 
-// Enqueue adds a job. [queue.ErrFull], [queue.ErrTenantFull] and
-// [queue.ErrExists] are a refusal, which has changed nothing.
+// Enqueue adds a job. [queue.ErrFull] and [queue.ErrTenantFull] are a refusal, which
+// has changed nothing. That a job of the run exists may show only later, as the
+// error [queue.ErrExists] of any other method, Flush at the latest.
 func (b *Tx) Enqueue(j queue.Job) (refusal, err error) {
 	if err := b.load(); err != nil {
 		return nil, err
@@ -27,20 +28,17 @@ func (b *Tx) Enqueue(j queue.Job) (refusal, err error) {
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = queue.DefaultMaxAttempts
 	}
-	n, err := b.tx.Exec(insertJob, j.RunID, j.Tenant, b.number+1, int64(-j.Priority), int64(j.MaxAttempts), b.now, append([]byte{}, j.Payload...))
-	if err != nil {
-		return nil, err
-	}
-	if n == 0 {
+	if b.inserted[j.RunID] {
 		return queue.ErrExists, nil
 	}
+	if b.inserted == nil {
+		b.inserted = make(map[string]bool)
+	}
+	b.inserted[j.RunID] = true
 	b.number++
+	b.inserts = append(b.inserts, []any{j.RunID, j.Tenant, b.number, int64(-j.Priority), int64(j.MaxAttempts), b.now, append([]byte{}, j.Payload...)})
 	return nil, b.move(j.Tenant, states, ready)
 }
-
-const insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, attempt, snoozes, epoch, cancelled, due, owner, turn, failure)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0, 0, 0, 0, '', 0, '') ON CONFLICT DO NOTHING`
 
 // Waiting returns how many jobs were counted for the refusal: those of the tenant,
 // or of all.
@@ -61,8 +59,16 @@ type row struct {
 	owner                          string
 }
 
-// find reads a job that the queue holds.
+// find reads a job, as it is after all that this transaction was told.
 func (b *Tx) find(runID string) (r row, ok bool, err error) {
+	if err := b.push(); err != nil {
+		return r, false, err
+	}
+	return b.read(runID)
+}
+
+// read reads a job as it is written down.
+func (b *Tx) read(runID string) (r row, ok bool, err error) {
 	const sql = "SELECT tenant, state, epoch, cancelled, turn, attempt, snoozes, due, max_attempts, owner FROM queue_job WHERE run_id = $1"
 	err = b.tx.Query(sql, []any{runID}, func(q eventlog.Row) error {
 		ok = true
@@ -75,21 +81,8 @@ func (b *Tx) find(runID string) (r row, ok bool, err error) {
 // was handed out again since, or is gone. One that went back to the line and was
 // not handed out again is done all the same: its run has ended.
 func (b *Tx) Finish(l queue.Lease) error {
-	n, err := b.tx.Exec("DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
-	if err != nil {
-		return err
-	}
-	if n == 1 {
-		return b.move(l.Tenant, running, states)
-	}
-	r, ok, err := b.find(l.RunID)
-	if err != nil || !ok || r.epoch != int64(l.Epoch) {
-		return err
-	}
-	if _, err := b.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err != nil {
-		return err
-	}
-	return b.move(r.tenant, int(r.state), states)
+	b.finished = append(b.finished, l)
+	return nil
 }
 
 // Again says how a job is to come back.
@@ -175,6 +168,9 @@ func (b *Tx) reset(query string, from int, args ...any) (n int, err error) {
 		cancelled     int64
 	}
 	var jobs []job
+	if err := b.push(); err != nil {
+		return 0, err
+	}
 	err = b.tx.Query(query, args, func(r eventlog.Row) error {
 		var j job
 		jobs = append(jobs, j)

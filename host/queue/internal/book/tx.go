@@ -23,6 +23,7 @@ type Tx struct {
 	tx    eventlog.Tx
 	rules Rules
 	now   int64
+	pending
 
 	tenants map[string]*tenant
 	loaded  bool // the fields from here on are those of queue_state
@@ -41,7 +42,6 @@ type state struct {
 // tenant is a row of queue_tenant.
 type tenant struct {
 	name   string
-	known  bool // there is a row
 	before counts
 	counts
 }
@@ -73,6 +73,31 @@ func (b *Tx) load() error {
 	return err
 }
 
+// Expect reads the rows of the tenants that will be met, all at once.
+func (b *Tx) Expect(names map[string]bool) error {
+	var rows [][]any
+	for name := range names {
+		rows = append(rows, []any{name})
+		b.tenants[name] = &tenant{name: name}
+	}
+	return selectTenants.query(b.tx, rows, func(r eventlog.Row) error {
+		var t tenant
+		err := r.Scan(append([]any{&t.name}, t.before.columns()...)...)
+		t.counts = t.before
+		b.tenants[t.name] = &t
+		return err
+	})
+}
+
+var (
+	selectTenants = bulk{head: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant IN (", row: "?", separator: ", ", tail: ")"}
+	storeTenants  = bulk{
+		head: "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ", row: "(?, ?, ?, ?, ?, ?, ?)", separator: ", ",
+		tail: ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
+	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`,
+	}
+)
+
 const tenantColumns = "tag, open, ready, sleeping, running, ending"
 
 func (c *counts) columns() []any {
@@ -90,7 +115,6 @@ func (b *Tx) tenant(name string) (*tenant, error) {
 	}
 	t := &tenant{name: name}
 	err := b.tx.Query("SELECT "+tenantColumns+" FROM queue_tenant WHERE tenant = $1", []any{name}, func(r eventlog.Row) error {
-		t.known = true
 		return r.Scan(t.before.columns()...)
 	})
 	t.counts = t.before
@@ -146,28 +170,22 @@ func (t *tenant) reckon(l queue.Limits) {
 // that there were not before the transaction, those left out that it claimed: a
 // worker has to be woken for each.
 func (b *Tx) Flush(claimed int) (turns int, err error) {
+	if err := b.push(); err != nil {
+		return 0, err
+	}
 	delta := int64(claimed)
+	var rows [][]any
 	for _, t := range slices.SortedFunc(maps.Values(b.tenants), func(x, y *tenant) int { return cmp.Compare(x.name, y.name) }) {
 		delta += t.open + t.n[ending] - t.before.open - t.before.n[ending]
-		if err := b.store(t); err != nil {
-			return 0, err
+		if t.before != t.counts {
+			rows = append(rows, append([]any{t.name}, t.values()...))
 		}
+	}
+	if _, err := storeTenants.exec(b.tx, rows); err != nil {
+		return 0, err
 	}
 	if b.loaded && b.before != (state{b.virtual, b.number, b.waiting}) {
 		_, err = b.tx.Exec("UPDATE queue_state SET virtual = $1, number = $2, waiting = $3 WHERE id = 1", b.virtual, b.number, b.waiting)
-		b.before = state{b.virtual, b.number, b.waiting}
 	}
 	return int(max(0, delta)), err
-}
-
-func (b *Tx) store(t *tenant) error {
-	if t.known && t.before == t.counts {
-		return nil
-	}
-	sql := "UPDATE queue_tenant SET tag = $1, open = $2, ready = $3, sleeping = $4, running = $5, ending = $6 WHERE tenant = $7"
-	if !t.known {
-		sql = "INSERT INTO queue_tenant (" + tenantColumns + ", tenant) VALUES ($1, $2, $3, $4, $5, $6, $7)"
-	}
-	_, err := b.tx.Exec(sql, append(t.values(), t.name)...)
-	return err
 }

@@ -23,7 +23,8 @@ const (
 
 // op is one change that a caller waits for.
 type op struct {
-	ctx context.Context
+	ctx    context.Context
+	tenant *string // whose row it will need, if that is known
 	// do returns a refusal, having changed nothing, or an error, which undoes the
 	// transaction. It may be called several times.
 	do   func(*book.Tx) (refusal, err error)
@@ -32,10 +33,11 @@ type op struct {
 	refusal, err error // of the last call
 }
 
-// do makes a change and waits until it is durable.
-func (d *Desk) do(ctx context.Context, f func(*book.Tx) (refusal, err error)) error {
+// do makes a change and waits until it is durable. tenant is whose row it will need,
+// or nil.
+func (d *Desk) do(ctx context.Context, tenant *string, f func(*book.Tx) (refusal, err error)) error {
 	select {
-	case err := <-d.submit(ctx, f):
+	case err := <-d.submit(ctx, tenant, f):
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -43,8 +45,8 @@ func (d *Desk) do(ctx context.Context, f func(*book.Tx) (refusal, err error)) er
 }
 
 // submit asks for a change. The channel gets the result.
-func (d *Desk) submit(ctx context.Context, f func(*book.Tx) (refusal, err error)) <-chan error {
-	o := &op{ctx: ctx, do: f, done: make(chan error, 1)}
+func (d *Desk) submit(ctx context.Context, tenant *string, f func(*book.Tx) (refusal, err error)) <-chan error {
+	o := &op{ctx: ctx, tenant: tenant, do: f, done: make(chan error, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ops = append(d.ops, o)
@@ -127,7 +129,7 @@ func (d *Desk) takeTurns(s *shift) []*turn {
 func (d *Desk) commit(c cycle) ([]queue.Lease, error) {
 	leases, err := d.transact(c)
 	switch {
-	case c.blame():
+	case c.blame(), errors.Is(err, queue.ErrExists):
 		for _, o := range c.ops {
 			_, o.err = d.transact(cycle{ops: []*op{o}})
 		}
@@ -166,6 +168,9 @@ func (d *Desk) transact(c cycle) (leases []queue.Lease, err error) {
 	}
 	err = d.log.Transact(ctx, func(tx eventlog.Tx) (err error) {
 		b := book.Begin(tx, book.Rules{MaxWaiting: d.cfg.MaxWaiting, Limits: d.cfg.Limits, Now: d.cfg.Clock.Now()})
+		if err := b.Expect(c.tenants()); err != nil {
+			return err
+		}
 		for _, o := range c.ops {
 			if err := o.apply(b); err != nil {
 				return err
@@ -181,6 +186,17 @@ func (d *Desk) transact(c cycle) (leases []queue.Lease, err error) {
 		return err
 	})
 	return leases, err
+}
+
+// tenants returns the tenants that the ops are about.
+func (c cycle) tenants() map[string]bool {
+	names := make(map[string]bool)
+	for _, o := range c.ops {
+		if o.tenant != nil {
+			names[*o.tenant] = true
+		}
+	}
+	return names
 }
 
 // apply makes the op's change, unless nobody waits for it any more.

@@ -73,7 +73,7 @@ func (d *Desk) EnqueueWith(ctx context.Context, j queue.Job, also func(eventlog.
 		return err
 	}
 	var waiting int64
-	err := d.do(ctx, func(b *book.Tx) (refusal, err error) {
+	err := d.do(ctx, &j.Tenant, func(b *book.Tx) (refusal, err error) {
 		refusal, err = b.Enqueue(j)
 		if err == nil && refusal == nil {
 			return nil, also(b.SQL())
@@ -92,7 +92,7 @@ func (d *Desk) EnqueueWith(ctx context.Context, j queue.Job, also func(eventlog.
 // Cancel implements [queue.Queue].
 func (d *Desk) Cancel(ctx context.Context, runID string) error {
 	var found book.Cancelled
-	err := d.do(ctx, func(b *book.Tx) (refusal, err error) {
+	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) {
 		found, refusal, err = b.Cancel(runID)
 		if err == nil && refusal == nil && found.Running && d.hooks.Cancel != nil {
 			err = d.hooks.Cancel(b.SQL(), found.Turn)

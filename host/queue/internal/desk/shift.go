@@ -117,7 +117,7 @@ func (d *Desk) stop(s *shift) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, commitPatience)
 	defer cancel()
-	if err := d.do(ctx, func(b *book.Tx) (refusal, err error) { return nil, b.Leave(owner) }); err != nil {
+	if err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) { return nil, b.Leave(owner) }); err != nil {
 		d.cfg.Logger.Warn("the queue was not left in order; the lease will end", slog.Any("error", err))
 	}
 }
@@ -164,7 +164,7 @@ func (d *Desk) keepLease(ctx context.Context, s *shift) {
 // register writes the shift down under a new name.
 func (d *Desk) register(ctx context.Context, s *shift, host string) bool {
 	owner, until := event.NewID(), d.cfg.Clock.Now().Add(d.cfg.Lease)
-	err := d.do(ctx, func(b *book.Tx) (refusal, err error) { return nil, b.Register(owner, host, until) })
+	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) { return nil, b.Register(owner, host, until) })
 	if err != nil {
 		d.trouble(s, "the queue cannot be entered", err)
 		return false
@@ -190,7 +190,7 @@ func (d *Desk) renew(ctx context.Context, s *shift) bool {
 		return false
 	}
 	next := d.cfg.Clock.Now().Add(d.cfg.Lease)
-	renewed := d.submit(ctx, func(b *book.Tx) (refusal, err error) {
+	renewed := d.submit(ctx, nil, func(b *book.Tx) (refusal, err error) {
 		alive, err := b.Renew(owner, next)
 		if err == nil && !alive {
 			return errReplaced, nil
@@ -284,7 +284,7 @@ func (d *Desk) stir(ctx context.Context, s *shift, dead bool, lost int) {
 		d.mu.Unlock()
 		return
 	}
-	err := d.do(ctx, func(b *book.Tx) (refusal, err error) {
+	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) {
 		if dead {
 			err = b.Recover()
 		}

@@ -200,7 +200,7 @@ func failure(err error) string {
 func (t *Task) settle(again *book.Again) {
 	t.d.release(t.task)
 	for t.held() {
-		err := t.d.do(context.WithoutCancel(t.ctx), func(b *book.Tx) (refusal, err error) {
+		err := t.d.do(context.WithoutCancel(t.ctx), &t.lease.Tenant, func(b *book.Tx) (refusal, err error) {
 			if again == nil {
 				return nil, b.Finish(t.lease)
 			}
