@@ -12,12 +12,13 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// fenceSQL makes a new epoch. A run without events gets a row that stands before its
+// fenceSQL makes a new epoch of each run. A run without events gets a row that stands before its
 // first one. The row's lock is also taken by whoever appends to the run: an append that
 // has it first is committed before the fence, one that comes later sees the new epoch.
+// Rows are locked in the order of the runs' names, so that nobody waits in a circle.
 const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
-	VALUES (1, $1, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0)
-	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING epoch`
+	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
+	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING run_id, epoch`
 
 // fenced is the error of a writer whose epoch is not the last one.
 func fenced(runID string, epoch, last uint64) error {

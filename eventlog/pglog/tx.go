@@ -139,7 +139,7 @@ type Tx struct {
 	columns columns           // what Append has taken
 	rows    map[string]*txRun // of the runs in columns
 	doubt   *doubt
-	wanted  string // the run that it has tried to fence last
+	wanted  []string // the runs that it has tried to fence
 }
 
 // txRun is a run that a transaction continues.
@@ -256,24 +256,47 @@ func (t *Tx) touched() []string {
 	if t.doubt != nil {
 		runs = append(runs, t.doubt.runID)
 	}
-	if t.wanted != "" {
-		runs = append(runs, t.wanted)
-	}
-	return runs
+	return append(runs, t.wanted...)
 }
 
 // Fence implements [eventlog.Tx].
 func (t *Tx) Fence(runID string) (epoch uint64, err error) {
+	epochs, err := t.FenceAll([]string{runID})
+	return epochs[runID], err
+}
+
+// FenceAll makes a new epoch of each of the runs, in one statement, and returns them by
+// run.
+func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
 	if err := t.ready("fence", nil); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := storable(runID); err != nil {
-		return 0, err
+	for _, id := range runIDs {
+		if err := storable(id); err != nil {
+			return nil, err
+		}
 	}
-	t.wanted = runID
-	if err := t.tx.QueryRow(t.ctx, fenceSQL, runID).Scan(&epoch); err != nil {
-		return 0, t.fail("fence", err)
+	t.wanted = append(t.wanted, runIDs...)
+	rows, err := t.tx.Query(t.ctx, fenceSQL, runIDs)
+	if err != nil {
+		return nil, t.fail("fence", err)
 	}
+	epochs = make(map[string]uint64, len(runIDs))
+	var id string
+	var epoch int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &epoch}, func() error {
+		epochs[id] = uint64(epoch)
+		t.fence(id, uint64(epoch))
+		return nil
+	})
+	if err != nil {
+		return nil, t.fail("fence", err)
+	}
+	return epochs, nil
+}
+
+// fence notes an epoch that the transaction has made.
+func (t *Tx) fence(runID string, epoch uint64) {
 	if t.fences == nil {
 		t.fences = make(map[string]uint64)
 	}
@@ -281,7 +304,6 @@ func (t *Tx) Fence(runID string) (epoch uint64, err error) {
 	if r := t.rows[runID]; r != nil {
 		t.columns.epoch[r.at] = int64(epoch)
 	}
-	return epoch, nil
 }
 
 // committed tells the writers in this process what the transaction has done to their

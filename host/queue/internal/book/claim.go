@@ -32,12 +32,22 @@ func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
 		return nil, err
 	}
 	leases = append(leases, fair...)
+	if err := b.fence(leases); err != nil {
+		return nil, err
+	}
 	rows := make([][]any, len(leases))
 	for i := range leases {
-		if err := b.handOut(&leases[i]); err != nil {
+		l := &leases[i]
+		l.Attempt++
+		l.Exhausted = l.Attempt > l.MaxAttempts
+		from := ready
+		if l.Cancelled {
+			from = ending
+		}
+		if err := b.move(l.Tenant, from, running); err != nil {
 			return nil, err
 		}
-		rows[i] = []any{leases[i].RunID, int64(leases[i].Epoch), int64(leases[i].Attempt), turns[i], owner}
+		rows[i] = []any{l.RunID, int64(l.Epoch), int64(l.Attempt), turns[i], owner}
 	}
 	_, err = updateHanded.exec(b.tx, rows)
 	return leases, err
@@ -50,18 +60,31 @@ var updateHanded = bulk{
 	tail: ") AS v WHERE run_id = v.column1",
 }
 
-// handOut fences the run and counts the attempt.
-func (b *Tx) handOut(l *queue.Lease) (err error) {
-	from := ready
-	if l.Cancelled {
-		from = ending
+// fence makes new epochs of the runs, at once where the log can do that.
+func (b *Tx) fence(leases []queue.Lease) (err error) {
+	all, ok := b.tx.(interface {
+		FenceAll(runIDs []string) (map[string]uint64, error)
+	})
+	if !ok {
+		for i := range leases {
+			if leases[i].Epoch, err = b.tx.Fence(leases[i].RunID); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	l.Attempt++
-	l.Exhausted = l.Attempt > l.MaxAttempts
-	if l.Epoch, err = b.tx.Fence(l.RunID); err != nil {
-		return err
+	if len(leases) == 0 {
+		return nil
 	}
-	return b.move(l.Tenant, from, running)
+	runs := make([]string, len(leases))
+	for i, l := range leases {
+		runs[i] = l.RunID
+	}
+	epochs, err := all.FenceAll(runs)
+	for i, l := range leases {
+		leases[i].Epoch = epochs[l.RunID]
+	}
+	return err
 }
 
 // endings returns jobs that were cancelled, the oldest first.
@@ -78,7 +101,7 @@ func (b *Tx) endings(n int) (leases []queue.Lease, err error) {
 }
 
 // takeTurns gives n turns to the tenants with the lowest tags and returns a job for
-// each. Tags and virtual time are moved on; the counts are left to handOut.
+// each. Tags and virtual time are moved on; the counts are left to Claim.
 func (b *Tx) takeTurns(n int) ([]queue.Lease, error) {
 	if n == 0 {
 		return nil, nil
