@@ -56,6 +56,7 @@ type agentFlags struct {
 	isolation string
 	output    string
 	noReissue bool
+	policy    string
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -121,6 +122,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 // agentFlagsOf adds the flags that both commands have.
 func agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 	cmd.Flags().StringVar(&f.provider, "provider", "", "let `script:FILE` play the model")
+	policyFlag(cmd, &f.policy)
 	isolationFlag(cmd, &f.isolation)
 	outputFlag(cmd, &f.output)
 }
@@ -156,6 +158,15 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 		return err
 	}
 	fmt.Fprintf(a.stderr, "run %s\n", runID)
+	if w.load.policy != nil {
+		earlier, err := w.log.Read(ctx, runID)
+		if err == nil {
+			err = w.load.policy.Resume(earlier)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	events, err := w.agent.ResumeStream(w.ctx, runID, message, agent.WithReissueTools(!f.noReissue))
 	if err != nil {
 		return err
@@ -198,10 +209,19 @@ func (w *work) open(ctx context.Context, file *agentfile.File, f agentFlags) err
 	if w.load, err = newModuleLoader(ctx, w.log, f.isolation); err != nil {
 		return err
 	}
+	if w.load.policy, err = openPolicy(f.policy); err != nil {
+		return err
+	}
+	if err := underPolicy(file, w.load.policy); err != nil {
+		return err
+	}
 	if w.box, err = file.OpenTools(ctx, w.load, os.Getenv); err != nil {
 		return err
 	}
 	w.agent = &agent.Agent{Provider: model, Tools: w.box.Tools, Log: w.log, Config: file.Config(), Budget: file.Budget()}
+	if w.load.policy != nil {
+		w.agent.Tools = guarded(w.load.policy, w.box.Tools)
+	}
 	w.agent.Config.Retries, w.agent.Config.AppVersion = w.box.Retries, programVersion()
 	w.ctx, err = tool.WithVariablesJSON(ctx, file.Variables)
 	return err

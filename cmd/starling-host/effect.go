@@ -13,13 +13,14 @@ import (
 	"github.com/starling-host/starling/host/narrate"
 )
 
-// denied is a request that the network policy refused.
+// denied is a request, or a call, that the policy refused.
 type denied struct {
-	host string // HOST[:PORT] of its URL
+	host string // HOST[:PORT] of its URL; empty when it was the call that was refused
 	why  string
 }
 
-// lastDenied returns the last request of a run if the policy refused it: a tool
+// lastDenied returns the last request of a run, or its call, if the policy refused
+// it: a tool
 // that fails then has failed for that reason, as far as anyone can tell from
 // outside. A log that cannot be read has none.
 func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denied {
@@ -29,6 +30,10 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denie
 	}
 	for _, ev := range slices.Backward(events) {
 		effect, err := ev.AsSideEffectRecorded()
+		var verdicts event.Verdicts
+		if err == nil && effect.Name == event.EffectPolicy && canon.Unmarshal(effect.Value, &verdicts) == nil && !verdicts.Allowed() {
+			return &denied{why: verdicts.Reason()}
+		}
 		if err == nil && len(effect.Request) > 0 {
 			return deniedRequest(effect)
 		}

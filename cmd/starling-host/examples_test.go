@@ -85,6 +85,9 @@ func exampleFolder(t *testing.T) string {
 	}
 	checkout(t, dir)
 	writeAgent(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(examplePolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	writeTenants(t, dir)
 	return dir
 }
@@ -109,6 +112,9 @@ func writeTenants(t *testing.T, dir string) {
 		}
 	}
 }
+
+// examplePolicy allows what the examples ask for.
+const examplePolicy = "version: \"1.0\"\npermissions: {network: {allow: [{host: api.stripe.com}]}}\n"
 
 // checkout copies what the demo needs of a checkout.
 func checkout(t *testing.T, dir string) {

@@ -42,9 +42,10 @@ const exitCodesHelp = `The exit code says how a command ended:
          tool's schema. Nothing was run and nothing was recorded
     3    a replay diverged, or a log is not valid
     4    refused: the module was not accepted or does not build; the tool failed
-         after the network policy denied its last request; or a run cannot be
-         replayed because one of its tools is not a module, or because it is
-         encrypted
+         after the network policy denied its last request, or was not called
+         because a policy denied that; a policy does not allow what was asked of
+         it; or a run cannot be replayed because one of its tools is not a module,
+         or because it is encrypted
     5    the tool hit a limit: fuel, memory, output, effects, or its deadline
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once

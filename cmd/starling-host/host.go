@@ -245,7 +245,7 @@ func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []da
 		if err != nil {
 			return nil, &failure{code: exitUsage, message: plainError(err)}
 		}
-		box, err := file.OpenTools(ctx, &moduleLoader{h.log, &runEngine{engine, nil}}, os.Getenv)
+		box, err := file.OpenTools(ctx, &moduleLoader{store: h.log, engine: &runEngine{engine, nil}}, os.Getenv)
 		if err != nil {
 			return nil, err
 		}

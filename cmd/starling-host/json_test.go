@@ -96,6 +96,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant limits":  limitsDocument{},
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
+		"policy test":    refusalDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

@@ -126,7 +126,7 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
-		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(),
+		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand(),
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
 		a.serveCommand(), a.tenantCommand(), a.secretCommand(),

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -16,6 +17,7 @@ import (
 type moduleLoader struct {
 	store  eventlog.ModuleStore // nil records nothing
 	engine *runEngine
+	policy *policy.Run // nil: each module goes by its own hosts
 }
 
 func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation string) (*moduleLoader, error) {
@@ -23,7 +25,7 @@ func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation 
 	if err != nil {
 		return nil, err
 	}
-	return &moduleLoader{store, engine}, nil
+	return &moduleLoader{store: store, engine: engine}, nil
 }
 
 func (l *moduleLoader) close() { l.engine.close(context.Background()) }
@@ -44,13 +46,16 @@ func (l *moduleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 		return nil, nil, fmt.Errorf("allow_hosts: %w", err)
 	}
 	module, err := guest.Load(ctx, l.engine, source.Wasm, guest.Options{
-		Name: source.Name, Limits: m.Limits, Egress: door, Allow: m.AllowHosts,
+		Name: source.Name, Limits: narrowed(l.policy, m.Limits), Egress: door, Allow: m.AllowHosts,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	var tools []tool.Tool
 	for _, t := range module.Tools() {
+		if l.policy != nil {
+			t = t.Under(l.policy)
+		}
 		tools = append(tools, t)
 	}
 	return tools, func() error { return module.Close(context.Background()) }, nil

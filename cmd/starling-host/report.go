@@ -125,6 +125,12 @@ func limitHint(text string) string {
 
 // allowHint says which flag would have let a denied request pass.
 func allowHint(d denied, f runFlags) string {
+	switch {
+	case f.policy != "" && d.host == "":
+		return "give it other arguments, or change " + shellWord(f.policy)
+	case f.policy != "":
+		return d.why + "; see what would allow it with: starling-host policy explain"
+	}
 	if !slices.Contains(f.allow, d.host) {
 		return fmt.Sprintf("%s; allow it with --allow-host %s", d.why, shellWord(d.host))
 	}

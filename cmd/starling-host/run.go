@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -29,7 +30,9 @@ is. The run's id, what the tool logged, what it used and how to replay the run
 are on standard error.
 
 The tool reaches the hosts that --allow-host names and no other. Addresses that
-are not public also need --allow-private.
+are not public also need --allow-private. With --policy a file decides instead, as
+"starling-host policy" says: about requests, arguments, limits, and where secrets go.
+The value of a secret NAME is in the environment variable STARLING_SECRET_NAME.
 
 With --isolation process the tool runs in a process of its own, within bounds on
 what that may take of the machine. Whatever becomes of it, this program goes on.
@@ -47,6 +50,7 @@ type runFlags struct {
 	database     string
 	allow        []string
 	allowPrivate bool
+	policy       string
 	fuel         uint64
 	memory       uint64
 	timeout      time.Duration
@@ -76,6 +80,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.StringVar(&f.database, "db", "starling.db", "`PATH` of the database, created with mode 0600")
 	flags.StringArrayVar(&f.allow, "allow-host", nil, "let the tool reach `HOST[:PORT]`; may be repeated")
 	flags.BoolVar(&f.allowPrivate, "allow-private", false, "also reach loopback, private and other special addresses")
+	policyFlag(cmd, &f.policy)
 	limits := sandbox.DefaultLimits()
 	flags.Var(countFlag{&f.fuel, fuelUnits, "N", 0}, "fuel",
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
@@ -120,6 +125,9 @@ func (f *runFlags) options() (guest.Options, error) {
 	if err != nil {
 		return guest.Options{}, err
 	}
+	if f.policy != "" && (len(f.allow) > 0 || f.allowPrivate) {
+		return guest.Options{}, usagef("write the hosts into the policy", "--policy and --allow-host exclude each other")
+	}
 	door, err := openEgress(f.allow, f.allowPrivate)
 	if err != nil {
 		return guest.Options{}, usagef("", "--allow-host %s", err)
@@ -146,6 +154,11 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	rules, err := openPolicy(f.policy)
+	if err != nil {
+		return err
+	}
+	options.Limits = narrowed(rules, options.Limits)
 	module, err := load(ctx, ref, f.isolation, options)
 	if err != nil {
 		return err
@@ -162,13 +175,13 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err := tool.CheckInput(doc); err != nil {
 		return err
 	}
-	return a.record(ctx, module, tool, doc, f)
+	return a.record(ctx, module, tool, rules, doc, f)
 }
 
 // record runs the tool and prints what came of it. The module is in the
 // database before the run begins, so a run that is there can be replayed from
 // the database alone, however it ended.
-func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, input []byte, f runFlags) error {
+func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, rules *policy.Run, input []byte, f runFlags) error {
 	log, err := openForRuns(ctx, f.database)
 	if err != nil {
 		return err
@@ -180,6 +193,9 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, inpu
 	runID := event.NewID()
 	fmt.Fprintf(a.stderr, "run %s\n", runID)
 	direct := agent.Direct{Log: log, Tool: tool, AppVersion: programVersion()}
+	if rules != nil {
+		direct.Tool = rules.Guard(tool.Under(rules))
+	}
 	result, err := direct.RunWithID(ctx, runID, input)
 	if err != nil {
 		return err

@@ -34,9 +34,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// complete gives every limit that is zero its default, so that nothing that a
-// guest does is ever unbounded.
-func complete(l Limits) (Limits, error) {
+// WithDefaults gives every limit that is zero its default.
+func WithDefaults(l Limits) Limits {
 	d := DefaultLimits()
 	fill(&l.Fuel, d.Fuel)
 	fill(&l.MemoryPages, d.MemoryPages)
@@ -47,6 +46,13 @@ func complete(l Limits) (Limits, error) {
 	fill(&l.LogBytes, d.LogBytes)
 	fill(&l.Effects, d.Effects)
 	fill(&l.EffectBytes, d.EffectBytes)
+	return l
+}
+
+// complete gives every limit that is zero its default, so that nothing that a
+// guest does is ever unbounded.
+func complete(l Limits) (Limits, error) {
+	l = WithDefaults(l)
 	switch {
 	case l.MemoryPages > maxMemoryPages:
 		return l, fmt.Errorf("sandbox: a limit of %d memory pages: a module has at most %d", l.MemoryPages, maxMemoryPages)

@@ -1,0 +1,171 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+// Use is something that a recorded run did and that a policy decides about: a call,
+// a request, or what a call consumed. What was denied when it was recorded is none.
+type Use struct {
+	Seq  uint64 // of the event
+	Tool string // as the agent calls it
+
+	Arguments []byte      // of a call, as JSON; nil otherwise
+	Request   *Request    // nil otherwise
+	Response  uint64      // bytes of the response to the request
+	Meter     event.Meter // of the outcome of a sandboxed call
+}
+
+// Uses returns what a run did, in the order of its log. Of a call that was made
+// again, the attempts have the same arguments, so the first stands for all.
+func Uses(events []event.Event) ([]Use, error) {
+	h := history{tools: map[string]string{}, denied: map[string]bool{}}
+	for _, ev := range events {
+		if err := h.note(ev); err != nil {
+			return nil, fmt.Errorf("policy: event %d: %w", ev.Seq, err)
+		}
+	}
+	kept := h.uses[:0]
+	for i, use := range h.uses {
+		if !h.denied[h.calls[i]] {
+			kept = append(kept, use)
+		}
+	}
+	return kept, nil
+}
+
+// history goes through the events of a run.
+type history struct {
+	tools  map[string]string // the tool of each call
+	denied map[string]bool   // calls that were not allowed
+	uses   []Use
+	calls  []string // the call of each use
+}
+
+func (h *history) add(call string, use Use) {
+	use.Tool = h.tools[call]
+	h.uses, h.calls = append(h.uses, use), append(h.calls, call)
+}
+
+func (h *history) note(ev event.Event) error {
+	switch ev.Kind {
+	case event.KindToolCallScheduled:
+		p, err := ev.AsToolCallScheduled()
+		if err != nil || p.Attempt > 1 {
+			return err
+		}
+		h.tools[p.CallID] = p.ToolName
+		doc, err := canon.ToJSON(p.Args)
+		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc})
+		return err
+	case event.KindToolCallCompleted:
+		p, err := ev.AsToolCallCompleted()
+		h.add(p.CallID, Use{Seq: ev.Seq, Meter: p.Meter})
+		return err
+	case event.KindToolCallFailed:
+		p, err := ev.AsToolCallFailed()
+		h.add(p.CallID, Use{Seq: ev.Seq, Meter: p.Meter})
+		return err
+	case event.KindSideEffectRecorded:
+		p, err := ev.AsSideEffectRecorded()
+		if err != nil {
+			return err
+		}
+		h.effect(ev.Seq, p)
+	}
+	return nil
+}
+
+// effect takes note of an exchange, or of a call that was denied. Other effects are
+// nothing that a policy decides about.
+func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
+	if p.Name == event.EffectPolicy {
+		var verdicts event.Verdicts
+		h.denied[p.CallID] = canon.Unmarshal(p.Value, &verdicts) == nil && !verdicts.Allowed()
+		return
+	}
+	if len(p.Request) == 0 {
+		return
+	}
+	r, err := egress.ParseRequest(p.Request)
+	if err != nil {
+		return
+	}
+	access, err := r.Access()
+	var x event.Exchange
+	if err != nil || p.Error == nil && (canon.Unmarshal(p.Value, &x) != nil || x.Status == abi.StatusDenied) {
+		return
+	}
+	h.add(p.CallID, Use{
+		Seq: seq, Response: uint64(len(x.Response)),
+		Request: &Request{Access: access, Tool: h.tools[p.CallID], Bytes: uint64(len(p.Request))},
+	})
+}
+
+// Refusal is a use that a policy would have refused.
+type Refusal struct {
+	Use      Use
+	Decision Decision
+}
+
+// Test returns what of a recorded run the policies would have refused. What is
+// refused counts for nothing afterwards. Whether an address was private is not in
+// the log, so that is not looked at.
+func Test(operator, tenant *Policy, events []event.Event) ([]Refusal, error) {
+	uses, err := Uses(events)
+	if err != nil {
+		return nil, err
+	}
+	run := NewRun(operator, tenant, nil)
+	var refused []Refusal
+	for _, use := range uses {
+		if d, ok := run.test(use); !ok {
+			refused = append(refused, Refusal{use, d})
+		}
+	}
+	return refused, nil
+}
+
+// test decides about one use and counts it.
+func (r *Run) test(use Use) (d Decision, ok bool) {
+	switch {
+	case use.Arguments != nil:
+		d, asked := DecideCall(r.operator, r.tenant, use.Tool, use.Arguments)
+		return d, !asked || d.Allowed()
+	case use.Request != nil:
+		d = Decide(r.operator, r.tenant, *use.Request, r.used)
+		if !d.Allowed() {
+			return d, false
+		}
+		if left := d.Grant.MaxResponse; left > 0 && use.Response > uint64(left) {
+			last := &d.Verdicts[len(d.Verdicts)-1]
+			last.Denied = fmt.Sprintf("rule %d has too few bytes left for the response", last.Rule)
+			return d, false
+		}
+		r.count(d.Verdicts, Used{1, use.Request.Bytes + use.Response})
+		return d, true
+	}
+	for _, s := range sides(r.operator, r.tenant) {
+		if why := exceeds(use.Meter, s.policy.Limits); why != "" {
+			d.Verdicts, d.File = append(d.Verdicts, s.verdict(0, why)), s.policy.File
+			return d, false
+		}
+	}
+	return d, true
+}
+
+// exceeds says which limit a call was beyond.
+func exceeds(m event.Meter, l event.SandboxLimits) string {
+	switch {
+	case l.Fuel > 0 && m.Fuel > l.Fuel:
+		return fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
+	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*pageBytes:
+		return fmt.Sprintf("the call used %d bytes of memory, and the limit is %d", m.PeakMemory, uint64(l.MemoryPages)*pageBytes)
+	}
+	return ""
+}

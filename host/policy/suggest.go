@@ -1,0 +1,223 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+// SchemaURL is where editors find the schema.
+const SchemaURL = "https://raw.githubusercontent.com/starling-host/starling/main/spec/policy.schema.json"
+
+// Suggest returns the file of the smallest policy under which a recorded run could
+// have done what it did: the tools that were called, the requests that were made,
+// as often as they were and with as many bytes, and what calls used at most. What
+// was denied is not in it. It is a beginning: paths with ids in them, for instance,
+// want a *.
+func Suggest(events []event.Event) ([]byte, error) {
+	uses, err := Uses(events)
+	if err != nil {
+		return nil, err
+	}
+	s := newSuggestion(uses)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# yaml-language-server: $schema=%s\nversion: %q\n", SchemaURL, Version)
+	fmt.Fprintf(&b, "permissions:\n  network:\n    allow:%s\n", s.rules())
+	fmt.Fprintf(&b, "  tools:%s\n", s.toolNames())
+	b.WriteString(s.limits())
+	b.WriteString(s.bindings())
+	return b.Bytes(), nil
+}
+
+// RuleFor returns a rule that allows a request and as little else as a rule can.
+func RuleFor(r Request) Rule {
+	rule := Rule{Host: r.Host, Schemes: []string{r.Scheme}, Private: isPrivate(r.Host)}
+	if methodPattern.MatchString(r.Method) {
+		rule.Methods = []string{r.Method}
+	}
+	if r.Port != (map[string]uint16{"http": 80, "https": 443})[r.Scheme] {
+		rule.Ports = []uint16{r.Port}
+	}
+	if _, ok := splitPath(r.Path); ok {
+		rule.Paths = []string{strings.ReplaceAll(r.Path, "*", "%2A")}
+	}
+	if r.Tool != "" {
+		rule.Tools = []string{r.Tool}
+	}
+	return rule
+}
+
+// isPrivate reports whether a host needs a rule that opens private addresses. Of a
+// name only that of this machine tells.
+func isPrivate(host string) bool {
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && (addr.IsLoopback() || addr.IsPrivate())
+}
+
+// YAML returns the rule as an entry of permissions.network.allow.
+func (r Rule) YAML() string {
+	parts := []string{"host: " + quoted(r.Host)}
+	list := func(key string, items []string) {
+		if len(items) > 0 {
+			for i := range items {
+				items[i] = quoted(items[i])
+			}
+			parts = append(parts, key+": ["+strings.Join(items, ", ")+"]")
+		}
+	}
+	if !slices.Equal(r.Schemes, []string{"https"}) {
+		list("schemes", slices.Clone(r.Schemes))
+	}
+	var ports []string
+	for _, p := range r.Ports {
+		ports = append(ports, strconv.Itoa(int(p)))
+	}
+	if len(ports) > 0 {
+		parts = append(parts, "ports: ["+strings.Join(ports, ", ")+"]")
+	}
+	list("methods", slices.Clone(r.Methods))
+	list("paths", slices.Clone(r.Paths))
+	list("tools", slices.Clone(r.Tools))
+	if r.MaxCalls > 0 {
+		parts = append(parts, fmt.Sprintf("max_calls: %d", r.MaxCalls))
+	}
+	if r.MaxBytes > 0 {
+		parts = append(parts, fmt.Sprintf("max_bytes: %d", r.MaxBytes))
+	}
+	if r.Private {
+		parts = append(parts, "private: true")
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// quoted writes a text in quotes unless it is a word that needs none.
+func quoted(s string) string {
+	word := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '/' || r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9'
+	}
+	first := s != "" && (s[0] >= 'a' && s[0] <= 'z' || s[0] >= 'A' && s[0] <= 'Z' || s[0] == '/')
+	if first && !strings.ContainsFunc(s, func(r rune) bool { return !word(r) }) && !slices.Contains(yamlWords, strings.ToLower(s)) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+// yamlWords are words that some reader of YAML takes for something else.
+var yamlWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+
+// suggestion is what is known of a run.
+type suggestion struct {
+	rulesOf map[string]*Rule // by what is the same of their requests
+	order   []string
+	tools   map[string]bool
+	meter   event.Meter
+	secrets map[egress.Placeholder]map[string]bool // audiences
+}
+
+func newSuggestion(uses []Use) *suggestion {
+	s := &suggestion{rulesOf: map[string]*Rule{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]map[string]bool{}}
+	for _, use := range uses {
+		switch {
+		case use.Arguments != nil:
+			s.tools[use.Tool] = true
+		case use.Request != nil:
+			s.request(*use.Request, use.Response)
+		}
+		s.meter.Fuel, s.meter.PeakMemory = max(s.meter.Fuel, use.Meter.Fuel), max(s.meter.PeakMemory, use.Meter.PeakMemory)
+	}
+	return s
+}
+
+// request adds a request to the rule that it shares everything with but the path.
+func (s *suggestion) request(r Request, response uint64) {
+	rule := RuleFor(r)
+	paths := rule.Paths
+	rule.Paths = nil
+	key := fmt.Sprint(rule.YAML(), paths == nil)
+	have := s.rulesOf[key]
+	if have == nil {
+		have = &rule
+		s.rulesOf[key], s.order = have, append(s.order, key)
+	}
+	if len(paths) > 0 && !slices.Contains(have.Paths, paths[0]) {
+		have.Paths = append(have.Paths, paths[0])
+	}
+	have.MaxCalls++
+	have.MaxBytes += r.Bytes + response
+	for _, p := range r.Access.Secrets {
+		if s.secrets[p] == nil {
+			s.secrets[p] = map[string]bool{}
+		}
+		_, audience, _ := strings.Cut(r.Access.Origin(), "://")
+		s.secrets[p][audience] = true
+	}
+}
+
+// roundUp leaves room for a byte of a response that did not come, and for headers
+// whose length changes from day to day.
+func roundUp(n, unit uint64) uint64 { return (n/unit + 1) * unit }
+
+func (s *suggestion) rules() string {
+	if len(s.order) == 0 {
+		return " []"
+	}
+	var b strings.Builder
+	for _, key := range s.order {
+		rule := *s.rulesOf[key]
+		rule.MaxBytes = roundUp(rule.MaxBytes, 1<<10)
+		b.WriteString("\n      - " + rule.YAML())
+	}
+	return b.String()
+}
+
+func (s *suggestion) toolNames() string {
+	if len(s.tools) == 0 {
+		return " {}"
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s.tools)) {
+		b.WriteString("\n    " + quoted(name) + ": {}")
+	}
+	return b.String()
+}
+
+func (s *suggestion) limits() string {
+	var parts []string
+	if s.meter.Fuel > 0 {
+		parts = append(parts, fmt.Sprintf("fuel: %d", s.meter.Fuel))
+	}
+	if s.meter.PeakMemory > 0 {
+		parts = append(parts, fmt.Sprintf("memory: %dKiB", (s.meter.PeakMemory+pageBytes-1)/pageBytes*(pageBytes>>10)))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "resources:\n  limits: {" + strings.Join(parts, ", ") + "}\n"
+}
+
+func (s *suggestion) bindings() string {
+	var lines []string
+	for p, audience := range s.secrets {
+		place := map[string]string{egress.PlaceHeader: "header: ", egress.PlaceQuery: "query: ", egress.PlaceBody: "body: true"}[p.Place]
+		if p.Field != "" {
+			place += quoted(p.Field)
+		}
+		var hosts []string
+		for _, host := range slices.Sorted(maps.Keys(audience)) {
+			hosts = append(hosts, quoted(host))
+		}
+		lines = append(lines, fmt.Sprintf("  - {name: %s, audience: [%s], %s}\n", quoted(p.Name), strings.Join(hosts, ", "), place))
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	slices.Sort(lines)
+	return "secrets:\n" + strings.Join(lines, "")
+}
