@@ -88,6 +88,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"replay":         verdictDocument{},
 		"validate":       checkedDocument{},
 		"runs":           runsDocument{},
+		"prune":          pruneDocument{},
 		"tool describe":  moduleDocument{},
 		"tool check":     certificate{},
 		"replay --trace": traceDocument{},

@@ -121,6 +121,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupProve, Title: "Prove what they did:"},
 		&cobra.Group{ID: groupLook, Title: "Look into a log:"},
 		&cobra.Group{ID: groupHost, Title: "Host tenants:"},
+		&cobra.Group{ID: groupKeep, Title: "Keep a log in order:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	root.SetHelpCommandGroupID(groupOther)
@@ -130,6 +131,7 @@ func (a *app) root() *cobra.Command {
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
 		a.serveCommand(), a.tenantCommand(), a.secretCommand(),
+		a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand(),
 		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},
 	)
@@ -142,6 +144,7 @@ const (
 	groupProve = "prove"
 	groupLook  = "look"
 	groupHost  = "host"
+	groupKeep  = "keep"
 	groupOther = "other"
 )
 

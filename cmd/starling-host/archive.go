@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/archive"
+)
+
+const archiveHelp = `Write runs, with the modules that they name, into a file that can be checked and
+imported again, byte for byte. The flags select runs as those of prune do; without
+them, all runs are written that have ended. Each run is checked as it is written.
+
+The file is NDJSON: its lines are those of export, with the modules between them
+(docs/cli-json.md). It is readable by its owner alone, and a file that is there
+already is never touched.
+
+With --check there is no database: the file is read, and all of it is checked.`
+
+const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --before 2026-02-01T00:00:00Z
+  starling-host archive --check 2026-01.ndjson`
+
+func (a *app) archiveCommand() *cobra.Command {
+	var s selection
+	var check bool
+	cmd := &cobra.Command{
+		Use:     "archive DB FILE",
+		Short:   "write runs to a file, or check such a file",
+		Long:    archiveHelp,
+		Example: archiveExample,
+		GroupID: groupKeep,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if check {
+				return arguments(1, "FILE")(cmd, args)
+			}
+			return arguments(2, "DB", "FILE")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case check && cmd.Flags().NFlag() > 1:
+				return usagef("", "--check is about all of a file: it takes no other flags")
+			case check:
+				return a.checkArchive(cmd.Context(), args[0])
+			}
+			return a.archive(cmd.Context(), args[0], args[1], s)
+		},
+	}
+	s.addTo(cmd)
+	cmd.Flags().BoolVar(&check, "check", false, "check FILE, which archive has written")
+	return cmd
+}
+
+func (a *app) archive(ctx context.Context, where, path string, s selection) error {
+	o, err := s.options(time.Now())
+	if err != nil {
+		return err
+	}
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	report, err := writeArchive(ctx, log, path, o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "archived %s in %s\n", contents(report), printable(path))
+	return nil
+}
+
+// writeArchive leaves a whole archive, on the disk, or no file.
+func writeArchive(ctx context.Context, log database, path string, o eventlog.PruneOptions) (report archive.Report, err error) {
+	const ownerOnly = 0o600
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, ownerOnly)
+	if err != nil {
+		return report, notOver(path, err)
+	}
+	report, err = archive.Write(ctx, f, log, o)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return report, err
+}
+
+// notOver explains why a file could not be created.
+func notOver(path string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return usagef("name another file: this one is not touched", "%s is there already", path)
+	}
+	return err
+}
+
+// contents names what is in an archive.
+func contents(r archive.Report) string {
+	return fmt.Sprintf("%s, %s and %s", plural(r.Runs, "run"), plural(r.Events, "event"), plural(r.Modules, "module"))
+}
+
+func (a *app) checkArchive(ctx context.Context, path string) error {
+	f, err := openArchive(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	report, err := archive.Check(ctx, f)
+	if err != nil {
+		return inArchive(path, err)
+	}
+	fmt.Fprintf(a.stdout, "valid: %s\n", contents(report))
+	return nil
+}
+
+func openArchive(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("", "%s: no such file", path)
+	}
+	return f, err
+}
+
+// inArchive names the file in which a line is wrong.
+func inArchive(path string, err error) error {
+	if wrong, ok := errors.AsType[*archive.Error](err); ok {
+		return &failure{code: exitInvalid, message: path + ": " + plainError(wrong)}
+	}
+	return err
+}
+
+const importHelp = `Bring the runs and modules of an archive into a database, which is created if it
+is not there. All of the archive is checked first, and if anything in it is wrong,
+or the database has another run of one of its ids, nothing is changed. Runs that
+are there already are left alone.`
+
+func (a *app) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "import DB FILE",
+		Short:   "bring archived runs into a database",
+		Long:    importHelp,
+		Example: "  starling-host import old.db 2026-01.ndjson",
+		GroupID: groupKeep,
+		Args:    arguments(2, "DB", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.importArchive(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) importArchive(ctx context.Context, where, path string) error {
+	f, err := openArchive(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := os.Stat(where); !onServer(where) && errors.Is(err, fs.ErrNotExist) {
+		if err := a.checkFirst(ctx, f, path); err != nil {
+			return err
+		}
+	}
+	log, err := openForRuns(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	report, err := archive.Import(ctx, log, f)
+	if err != nil {
+		return inArchive(path, err)
+	}
+	if err := log.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "imported %s", contents(report))
+	if report.Known > 0 {
+		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
+	}
+	fmt.Fprintln(a.stdout)
+	return nil
+}
+
+// checkFirst keeps a database from being created for an archive that is wrong.
+func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
+	if _, err := archive.Check(ctx, f); err != nil {
+		return inArchive(path, err)
+	}
+	_, err := f.Seek(0, 0)
+	return err
+}

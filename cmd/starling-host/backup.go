@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+)
+
+const backupHelp = `Copy a database into a new file, also while others write to it: everything that
+was committed when it began. The copy is as small as can be, readable by its owner
+alone, and checked: its structure, and every run. A file that is there already is
+never touched.
+
+A PostgreSQL server is backed up with its own tools: pg_dump.`
+
+func (a *app) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "backup DB FILE",
+		Short:   "copy a database that may be in use",
+		Long:    backupHelp,
+		Example: "  starling-host backup starling.db starling-$(date +%F).db",
+		GroupID: groupKeep,
+		Args:    arguments(2, "DB", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.backup(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) backup(ctx context.Context, src, dst string) error {
+	if err := mustBeFile(src, "pg_dump"); err != nil {
+		return err
+	}
+	log, err := openDatabase(ctx, src) // which says best why it cannot be read
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	report, err := sqlitelog.Backup(ctx, src, dst)
+	if err != nil {
+		return copyFailed(ctx, dst, err)
+	}
+	fmt.Fprintf(a.stdout, "copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), printable(dst))
+	return nil
+}
+
+// mustBeFile refuses a database that cannot be copied as a file.
+func mustBeFile(where, instead string) error {
+	if onServer(where) {
+		return usagef("use "+instead, "%s is on a server, not in a file", named(where))
+	}
+	return mustBeThere(where)
+}
+
+// copyFailed explains why a copy was not made, or is not valid.
+func copyFailed(ctx context.Context, dst string, err error) error {
+	switch {
+	case ctx.Err() != nil, errors.Is(err, eventlog.ErrLogCorrupt):
+		return err
+	case errors.Is(err, fs.ErrExist):
+		return notOver(dst, err)
+	}
+	return &failure{code: exitFailed, message: plainError(err)}
+}
+
+const forkHelp = `Copy a database into a new file, in which one run has only its events with numbers
+below SEQ, so that it can be continued from there; with SEQ 0 it has all. All other
+runs are copied as they are, and the original is not changed.
+
+The copy also has the tables that a host keeps in the database, so do not serve it:
+what waits in its queue would be done twice.`
+
+func (a *app) forkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "fork DB RUN SEQ FILE",
+		Short:             "copy a database with a run cut at an event",
+		Long:              forkHelp,
+		Example:           "  starling-host fork starling.db @last 12 what-if.db",
+		GroupID:           groupKeep,
+		Args:              arguments(4, "DB", "RUN", "SEQ", "FILE"),
+		ValidArgsFunction: completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
+		},
+	}
+}
+
+func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
+	seq, err := strconv.ParseUint(number, 10, 63)
+	if err != nil {
+		return usagef("events are numbered from 1; 0 keeps all", "SEQ %q is no number of an event", number)
+	}
+	if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
+		return err
+	}
+	summary, err := findRun(ctx, src, run)
+	if err != nil {
+		return err
+	}
+	if err := sqlitelog.ForkSQLite(ctx, src, dst, summary.RunID, seq); err != nil {
+		return copyFailed(ctx, dst, err)
+	}
+	kept := summary.LastSeq
+	if seq > 0 {
+		kept = min(kept, seq-1)
+	}
+	fmt.Fprintf(a.stdout, "%s has %d of %s in %s\n", printable(summary.RunID), kept, plural(summary.LastSeq, "event"), printable(dst))
+	return nil
+}
+
+func findRun(ctx context.Context, where, run string) (eventlog.RunSummary, error) {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	defer log.Close()
+	runID, err := resolveRun(ctx, log, run)
+	if err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	return log.Run(ctx, runID)
+}

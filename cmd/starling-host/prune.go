@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+)
+
+const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing is removed: it says
+what would be. Without other flags, all runs are selected that have ended.
+
+Runs without an end are selected by --include-in-progress alone. Nobody may be at
+work on them: what is removed under a program that writes it fails there.
+
+Runs are removed a hundred at a time, so that a host that has the database open
+goes on meanwhile; a removal that is interrupted can be repeated. Modules stay,
+since other runs, and tenants, may name them. The room of removed runs is used by
+the runs to come; --compact gives it back to the file system.
+
+To keep what is removed, archive it first with the same flags, of which --before
+names the same runs however much later it is.`
+
+const pruneExample = `  starling-host prune starling.db --older-than 30d
+  starling-host prune starling.db --older-than 30d --status failed --confirm`
+
+// selection is the flags that select runs to remove or to archive.
+type selection struct {
+	olderThan  time.Duration
+	before     string
+	status     string
+	namespace  string
+	limit      int
+	inProgress bool
+}
+
+func (s *selection) addTo(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Var(ageFlag{&s.olderThan}, "older-than", "only runs that began longer ago, such as 36h or 30d")
+	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
+	f.Var(choiceFlag{&s.status, statuses}, "status", "only runs in this state")
+	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
+	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
+	f.BoolVar(&s.inProgress, "include-in-progress", false, "also runs that have no end, at which nobody may be at work")
+	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// options returns what the flags select at this time.
+func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
+	o = eventlog.PruneOptions{Status: listStatus(s.status), Namespace: s.namespace, Limit: s.limit, IncludeInProgress: s.inProgress}
+	switch {
+	case s.limit < 0:
+		return o, usagef("", "--limit must be at least 0")
+	case s.olderThan > 0 && s.before != "":
+		return o, usagef("", "--older-than and --before exclude each other")
+	case s.status == statusOpen && !s.inProgress:
+		return o, usagef("add --include-in-progress", "--status %s selects runs at which somebody may be at work", statusOpen)
+	case s.olderThan > 0:
+		o.Before = now.Add(-s.olderThan)
+	case s.before != "":
+		if o.Before, err = time.Parse(time.RFC3339, s.before); err != nil {
+			return o, usagef("write it as 2026-01-31T00:00:00Z", "--before %q is no time", s.before)
+		}
+	}
+	return o, nil
+}
+
+// ageFlag is a flag that takes a positive duration, also in days.
+type ageFlag struct{ value *time.Duration }
+
+func (f ageFlag) String() string {
+	if f.value == nil || *f.value == 0 {
+		return ""
+	}
+	return f.value.String()
+}
+
+func (f ageFlag) Type() string { return "AGE" }
+
+func (f ageFlag) Set(s string) error {
+	const day = 24 * time.Hour
+	d, err := time.ParseDuration(s)
+	if digits, ok := strings.CutSuffix(s, "d"); ok {
+		var days uint64
+		days, err = strconv.ParseUint(digits, 10, 16) // which fits into a duration
+		d = time.Duration(days) * day
+	}
+	if err != nil || d <= 0 {
+		return errors.New("must be a positive duration, such as 90m, 36h or 30d")
+	}
+	*f.value = d
+	return nil
+}
+
+type pruneFlags struct {
+	selection
+	confirm bool
+	compact bool
+	output  string
+}
+
+func (a *app) pruneCommand() *cobra.Command {
+	var f pruneFlags
+	cmd := &cobra.Command{
+		Use:     "prune DB",
+		Short:   "remove runs",
+		Long:    pruneHelp,
+		Example: pruneExample,
+		GroupID: groupKeep,
+		Args:    arguments(1, "DB"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.prune(cmd.Context(), args[0], f)
+		},
+	}
+	f.addTo(cmd)
+	cmd.Flags().BoolVar(&f.confirm, "confirm", false, "remove them")
+	cmd.Flags().BoolVar(&f.compact, "compact", false, "make the file smaller afterwards")
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
+	o, err := f.options(time.Now())
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.compact && !f.confirm:
+		return usagef("add --confirm", "--compact changes the file")
+	case f.compact && onServer(where):
+		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
+	}
+	log, err := openToPrune(ctx, where, f.confirm)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	doc := newPruneDocument(o, f.confirm)
+	err = pruneInSteps(ctx, log, o, &doc)
+	if err == nil && f.compact {
+		err = compact(ctx, log, &doc)
+	}
+	if err == nil {
+		err = log.Close()
+	}
+	return errors.Join(a.printPruned(doc, f.output), err)
+}
+
+// openToPrune opens a database that must be there, for reading only unless
+// something is to be removed.
+func openToPrune(ctx context.Context, where string, confirm bool) (database, error) {
+	if !confirm {
+		return openDatabase(ctx, where)
+	}
+	if !onServer(where) {
+		if err := mustBeThere(where); err != nil {
+			return nil, err
+		}
+	}
+	return openForRuns(ctx, where)
+}
+
+// pruneStep is how many runs one transaction removes.
+const pruneStep = 100
+
+// pruneInSteps removes what o selects, or only counts it, and adds up.
+func pruneInSteps(ctx context.Context, log eventlog.RunPruner, o eventlog.PruneOptions, doc *pruneDocument) error {
+	o.DryRun = doc.DryRun
+	if o.DryRun {
+		return doc.add(log.PruneRuns(ctx, o))
+	}
+	for left := o.Limit; ; left -= o.Limit {
+		before := doc.Runs
+		if o.Limit = pruneStep; left > 0 {
+			o.Limit = min(left, pruneStep)
+		}
+		if err := doc.add(log.PruneRuns(ctx, o)); err != nil {
+			return err
+		}
+		if removed := doc.Runs - before; removed < o.Limit || removed == left {
+			return nil
+		}
+	}
+}
+
+func compact(ctx context.Context, log database, doc *pruneDocument) error {
+	file, ok := log.(*sqlitelog.Log)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	freed, err := file.Compact(ctx)
+	doc.FreedBytes = &freed
+	if errors.Is(err, sqlitelog.ErrNotCompactable) {
+		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host backup DB FILE"}
+	}
+	return err
+}
+
+// pruneDocument is what "prune -o json" prints.
+type pruneDocument struct {
+	Runs       int    `json:"runs"`
+	Events     int64  `json:"events"`
+	DryRun     bool   `json:"dry_run"`
+	Before     string `json:"before,omitempty"`
+	FreedBytes *int64 `json:"freed_bytes,omitempty"`
+}
+
+func newPruneDocument(o eventlog.PruneOptions, confirm bool) pruneDocument {
+	doc := pruneDocument{DryRun: !confirm}
+	if !o.Before.IsZero() {
+		doc.Before = formatTime(o.Before.UnixNano())
+	}
+	return doc
+}
+
+func (d *pruneDocument) add(r eventlog.PruneReport, err error) error {
+	if err == nil {
+		d.Runs += r.Runs
+		d.Events += r.Events
+	}
+	return err
+}
+
+func (a *app) printPruned(doc pruneDocument, output string) error {
+	if output == outputJSON {
+		return a.writeValue(doc)
+	}
+	verb, before := "removed", ""
+	if doc.DryRun {
+		verb = "would remove"
+	}
+	if doc.Before != "" {
+		before = " that began before " + doc.Before
+	}
+	fmt.Fprintf(a.stdout, "%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
+	if doc.FreedBytes != nil {
+		fmt.Fprintf(a.stdout, "gave back %s\n", formatSize(uint64(*doc.FreedBytes)))
+	}
+	if doc.DryRun && doc.Runs > 0 {
+		fmt.Fprintln(a.stderr, "nothing was removed; to remove them: --confirm")
+	}
+	return nil
+}
