@@ -107,7 +107,7 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 		Forbidden bool        `yaml:"forbidden"`
 		Const     jsonValue   `yaml:"const"`
 		Enum      []jsonValue `yaml:"enum"`
-		Pattern   string      `yaml:"pattern"`
+		Pattern   yaml.Word   `yaml:"pattern"`
 		MaxLength yaml.Count  `yaml:"max_length"`
 		Minimum   jsonValue   `yaml:"minimum"`
 		Maximum   jsonValue   `yaml:"maximum"`
@@ -123,7 +123,7 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 	}
 	*p = Predicate{
 		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw, constant: f.Const.value,
-		Pattern: f.Pattern, MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
+		Pattern: string(f.Pattern), MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
 	}
 	for _, v := range f.Enum {
 		p.Enum, p.enum = append(p.Enum, v.raw), append(p.enum, v.value)

@@ -108,7 +108,6 @@ func good() map[string]string {
 		"paths":                   rules("{host: a.b, paths: [/, /**, /a/, /a/**, '/*/b', /a%2Ab, '/ü']}"),
 		"methods":                 rules("{host: a.b, methods: [GET, M-SEARCH]}"),
 		"pointers":                arguments("'': {required: true}, /: {const: null}, /a~1b/~0/0: {enum: [1, [a], {b: 2.5}, null]}, '/items/*/n': {minimum: -1.5, maximum: 18446744073709551615}"),
-		"a pattern of nothing":    arguments("/a: {pattern: ''}"),
 		"a large bound":           arguments("/a: {maximum: 9007199254740993}"),
 		"a limit":                 head + "resources: {limits: {memory: 4GiB}}",
 	}
@@ -164,6 +163,7 @@ var bad = map[string]struct {
 	"an unknown predicate":   {arguments("/a: {maximun: 1}"), `did you mean "maximum"?`, false},
 	"a maximum of text":      {arguments("/a: {maximum: '1'}"), "this must be a number", false},
 	"a bad expression":       {arguments("/a: {pattern: '('}"), "this must be a regular expression", true},
+	"a pattern of nothing":   {arguments("/a: {pattern: ''}"), "this must not be empty", false},
 	"no values":              {arguments("/a: {enum: []}"), "there is nothing in this list", false},
 	"forbidden and more":     {arguments("/a: {forbidden: true, maximum: 1}"), "nothing else can hold of it", false},
 	"an integer too large":   {arguments("/a: {maximum: 18446744073709551616}"), "too large", true},
