@@ -3,12 +3,14 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/queue"
 )
 
 // Bounds of pages.
@@ -180,7 +182,11 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	if s.TerminalKind != 0 {
 		return alreadyEnded.because("the run is %s", s.Status())
 	}
-	if err := d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID)); err != nil {
+	err = d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID))
+	if errors.Is(err, queue.ErrNotFound) { // it has ended since
+		return alreadyEnded.plain()
+	}
+	if err != nil {
 		return err
 	}
 	return writeRun(r.Context(), w, http.StatusAccepted, r.view, s.RunID)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/eventlog/pglog/pgtest"
 )
 
 // TestRequests runs testdata/*.http, the specification of the API, each against a
@@ -41,6 +43,16 @@ import (
 // A line "restart" stops the daemon and starts another one on the database. Every
 // exchange is held against spec/openapi.yaml.
 func TestRequests(t *testing.T) {
+	runScripts(t, func(t *testing.T) *world { return newWorld(t, nil) })
+}
+
+// TestRequestsOnPostgres runs the same scripts against daemons on a server.
+func TestRequestsOnPostgres(t *testing.T) {
+	server := pgtest.Start(t)
+	runScripts(t, func(t *testing.T) *world { return newWorldOn(t, server.Database(t), nil) })
+}
+
+func runScripts(t *testing.T, start func(*testing.T) *world) {
 	files, err := filepath.Glob("testdata/*.http")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
@@ -52,7 +64,7 @@ func TestRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &httpScript{t: t, file: file, world: newWorld(t, nil), vars: map[string]string{}, contract: loadContract(t)}
+			s := &httpScript{t: t, file: file, world: start(t), vars: map[string]string{}, contract: loadContract(t)}
 			for i, line := range strings.Split(string(text), "\n") {
 				s.line = i + 1
 				s.read(line)

@@ -6,14 +6,17 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/queue/embedded"
+	"github.com/starling-host/starling/host/queue/riverqueue"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/wasm"
@@ -26,29 +29,35 @@ import (
 // world is a daemon on a database, which can be stopped and started again.
 type world struct {
 	t      *testing.T
-	path   string
+	path   string // of the database; or the address of a PostgreSQL server
 	master tenant.MasterKey
 	engine *sandbox.Engine
 	adjust func(*daemon.Config, *queue.Config)
 
-	log     *sqlitelog.Log
+	log     daemon.Log
 	tenants *tenant.Store
 	queue   queue.Queue
 	daemon  *daemon.Daemon
 	url     string
 	halt    func()
+	release func() // of the queue
 	keys    map[string]string // of tenants, by their ids
 }
 
-// newWorld starts a daemon with the tenants alice and bob.
+// newWorld starts a daemon with the tenants alice and bob, on a file.
 func newWorld(t *testing.T, adjust func(*daemon.Config, *queue.Config)) *world {
+	t.Helper()
+	return newWorldOn(t, filepath.Join(t.TempDir(), "host.db"), adjust)
+}
+
+func newWorldOn(t *testing.T, path string, adjust func(*daemon.Config, *queue.Config)) *world {
 	t.Helper()
 	engine, err := sandbox.New(t.Context(), sandbox.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, path: filepath.Join(t.TempDir(), "host.db"), master: tenant.NewMasterKey(), engine: engine, adjust: adjust,
+		t: t, path: path, master: tenant.NewMasterKey(), engine: engine, adjust: adjust,
 		keys: map[string]string{},
 	}
 	t.Cleanup(func() { engine.Close(context.Background()) })
@@ -83,7 +92,7 @@ func (w *world) start() {
 		}
 	}
 	var err error
-	w.log, err = sqlitelog.Open(ctx, w.path, sqlitelog.Options{})
+	w.log, err = openLog(ctx, w.path)
 	must(err)
 	w.tenants, err = tenant.Open(ctx, w.log, tenant.Options{Master: w.master})
 	must(err)
@@ -97,12 +106,29 @@ func (w *world) start() {
 	if w.adjust != nil {
 		w.adjust(&c, &q)
 	}
-	w.queue, err = embedded.Open(ctx, w.log, q)
+	w.queue, w.release, err = openQueue(ctx, w.log, w.path, q)
 	must(err)
 	c.Queue = w.queue
 	w.daemon, err = daemon.New(ctx, c)
 	must(err)
 	w.serve()
+}
+
+func onServer(path string) bool { return strings.HasPrefix(path, "postgres") }
+
+func openLog(ctx context.Context, path string) (daemon.Log, error) {
+	if onServer(path) {
+		return pglog.Open(ctx, path, pglog.Options{AutoMigrate: true})
+	}
+	return sqlitelog.Open(ctx, path, sqlitelog.Options{})
+}
+
+func openQueue(ctx context.Context, log daemon.Log, path string, c queue.Config) (queue.Queue, func(), error) {
+	if onServer(path) {
+		return riverqueue.Dial(ctx, log.(*pglog.Log), path, c)
+	}
+	q, err := embedded.Open(ctx, log, c)
+	return q, func() {}, err
 }
 
 // serve has the daemon listen until halt.
@@ -126,6 +152,7 @@ func (w *world) serve() {
 func (w *world) stop() {
 	w.halt()
 	w.daemon.Close()
+	w.release()
 	if err := w.log.Close(); err != nil {
 		w.t.Error(err)
 	}
