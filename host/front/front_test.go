@@ -1,0 +1,326 @@
+package front_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/front"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/embedded"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
+)
+
+// canary is in everything of alice's.
+const canary = "canary-of-alice"
+
+// world is a daemon with a web view and an MCP server, and the tenants alice and
+// bob.
+type world struct {
+	t    *testing.T
+	url  string
+	keys map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	log, err := sqlitelog.Open(ctx, filepath.Join(t.TempDir(), "host.db"), sqlitelog.Options{})
+	must(err)
+	t.Cleanup(func() { log.Close() })
+	tenants, err := tenant.Open(ctx, log, tenant.Options{Master: tenant.NewMasterKey()})
+	must(err)
+	engine, err := sandbox.New(ctx, sandbox.Config{})
+	must(err)
+	t.Cleanup(func() { engine.Close(ctx) })
+	q, err := embedded.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second})
+	must(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	w := &world{t: t, url: "http://" + listener.Addr().String(), keys: map[string]string{}}
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	var d *daemon.Daemon
+	before := front.Config{Daemon: func() *daemon.Daemon { return d }, Origins: []string{w.url}, Logger: logger}
+	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), MaxWait: 20 * time.Second, Logger: logger}
+	c.Inspector, err = front.Inspector(before)
+	must(err)
+	c.MCP, err = front.MCP(before)
+	must(err)
+	d, err = daemon.New(ctx, c)
+	must(err)
+	t.Cleanup(d.Close)
+	w.serve(d, listener)
+	for _, id := range []string{"alice", "bob"} {
+		_, err := tenants.Create(ctx, tenant.Tenant{ID: id, Limits: tenant.Limits{RequestsPerSecond: -1}})
+		must(err)
+		_, key, err := tenants.CreateKey(ctx, id, "")
+		must(err)
+		w.keys[id] = key.Reveal()
+	}
+	return w
+}
+
+// serve has the daemon listen until the test ends.
+func (w *world) serve(d *daemon.Daemon, l net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, l) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			w.t.Errorf("the daemon stopped: %v", err)
+		}
+	})
+}
+
+// upload gives a tenant a tool that always says the same.
+func (w *world) upload(who, name, says string) {
+	w.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, w.url+"/api/v1/modules?name="+name, strings.NewReader(string(saying(name, says))))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.keys[who])
+	req.Header.Set("Content-Type", "application/wasm")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated {
+		w.t.Fatalf("upload: %d, %s", resp.StatusCode, text)
+	}
+}
+
+// saying is a module with one tool that always gives the same answer.
+func saying(name, answer string) []byte {
+	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
+	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object"}}]}`, name, answer)
+	says := fmt.Sprintf(`{"output":%q}`, answer)
+	packed := func(at int, text string) *wasm.Asm { return new(wasm.Asm).I64(int64(at)<<32 | int64(len(text))) }
+	return (&wasmtest.Module{
+		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Data: []wasmtest.Data{{Offset: describeAt, Bytes: about}, {Offset: answerAt, Bytes: says}},
+		Funcs: []wasmtest.Func{
+			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(inputAt)},
+			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: packed(describeAt, about)},
+			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: packed(answerAt, says)},
+		},
+	}).Bytes()
+}
+
+// assistant returns a tenant's session with the MCP server.
+func (w *world) assistant(who string) *mcp.ClientSession {
+	w.t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(w.t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: w.url + "/mcp", HTTPClient: &http.Client{Transport: withKey(w.keys[who])}, DisableStandaloneSSE: true,
+	}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { session.Close() })
+	return session
+}
+
+type withKey string
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// asks calls a tool of the MCP server and returns the run of the call and what it
+// said.
+func asks(t *testing.T, s *mcp.ClientSession, name, arguments string) (run, said string) {
+	t.Helper()
+	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)})
+	if err != nil {
+		return "", err.Error()
+	}
+	run, _ = result.Meta["starling/run_id"].(string)
+	return run, result.Content[0].(*mcp.TextContent).Text
+}
+
+// browser is one that a tenant has signed in with.
+type browser struct {
+	w      *world
+	client *http.Client
+	csrf   string
+}
+
+var csrfField = regexp.MustCompile(`name="csrf" value="([A-Z2-7]{26})"`)
+
+func (w *world) browser(who string) *browser {
+	w.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b := &browser{w: w, client: &http.Client{Jar: jar}}
+	_, page := b.load(http.MethodGet, "/inspect/sign-in", nil)
+	b.csrf = csrfField.FindStringSubmatch(page)[1]
+	code, page := b.load(http.MethodPost, "/inspect/sign-in", url.Values{"csrf": {b.csrf}, "token": {w.keys[who]}})
+	if code != http.StatusOK || !strings.Contains(page, "Sign out") {
+		w.t.Fatalf("%s cannot sign in: %d, %s", who, code, page)
+	}
+	return b
+}
+
+func (b *browser) load(method, path string, form url.Values) (code int, page string) {
+	b.w.t.Helper()
+	req, err := http.NewRequestWithContext(b.w.t.Context(), method, b.w.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// TestATenantSeesItsOwn calls a tool over MCP, and looks at the run with the tools
+// over the log and in the browser.
+func TestATenantSeesItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.upload("alice", "say", canary)
+	alice := w.assistant("alice")
+	run, said := asks(t, alice, "say", `{}`)
+	if said != canary || run == "" {
+		t.Fatalf("the tool said %q in run %q", said, run)
+	}
+	for name, arguments := range map[string]string{
+		"list_runs": `{}`, "get_run": `{"run_id":"` + run + `"}`, "summarize_run": `{"run_id":"` + run + `"}`,
+		"search_runs": `{"query":"` + canary + `"}`, "diff_runs": `{"a":"` + run + `","b":"` + run + `"}`, "get_event": `{"run_id":"` + run + `","seq":1}`,
+	} {
+		if _, said := asks(t, alice, name, arguments); !strings.Contains(said, run) && !strings.Contains(said, `"same":true`) && !strings.Contains(said, `"say"`) {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	if _, said := asks(t, alice, "validate_run", `{"run_id":"`+run+`"}`); !strings.Contains(said, `"ok":true`) {
+		t.Errorf("validate_run: %s", said)
+	}
+	b := w.browser("alice")
+	for path, want := range map[string]string{
+		"/inspect/": run, "/inspect/runs/" + run: canary, "/inspect/runs/" + run + "/events/3": canary, "/inspect/runs/" + run + "/live": canary,
+	} {
+		if code, page := b.load(http.MethodGet, path, nil); code != http.StatusOK || !strings.Contains(page, want) || strings.Contains(page, "alice/") {
+			t.Errorf("%s: %d, %s", path, code, page)
+		}
+	}
+	for what, want := range map[string]string{"validate": "are as they were written", "replay": "byte for byte.</p>"} {
+		if code, page := b.load(http.MethodPost, "/inspect/runs/"+run+"/"+what, url.Values{"csrf": {b.csrf}}); code != http.StatusOK || !strings.Contains(page, want) {
+			t.Errorf("%s: %d, %s", what, code, page)
+		}
+	}
+}
+
+// TestATenantSeesNothingOfOthers has bob ask for alice's run in every way that both
+// servers have, and compares with what he gets for a run that nobody has.
+func TestATenantSeesNothingOfOthers(t *testing.T) {
+	w := newWorld(t)
+	w.upload("alice", "say", canary)
+	run, _ := asks(t, w.assistant("alice"), "say", `{}`)
+	const absent = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	forms := func(run string) []string {
+		return []string{run, "alice/" + run, "../alice/" + run, "bob/../alice/" + run, "/" + run, run[:25], strings.ToLower(run)}
+	}
+
+	bob := w.assistant("bob")
+	tools, err := bob.ListTools(t.Context(), nil)
+	if err != nil || len(tools.Tools) != 7 {
+		t.Errorf("bob has %v, %v", tools, err)
+	}
+	if _, said := asks(t, bob, "say", `{}`); !strings.Contains(said, "unknown tool") {
+		t.Errorf("bob calls alice's tool: %s", said)
+	}
+	for _, template := range []string{
+		`get_run {"run_id":%q}`, `summarize_run {"run_id":%q}`, `validate_run {"run_id":%q}`, `get_event {"run_id":%q,"seq":1}`,
+		`diff_runs {"a":%q,"b":"` + absent + `"}`, `diff_runs {"a":"` + absent + `","b":%q}`,
+	} {
+		name, arguments, _ := strings.Cut(template, " ")
+		_, want := asks(t, bob, name, fmt.Sprintf(arguments, absent))
+		for _, id := range forms(run) {
+			if _, got := asks(t, bob, name, fmt.Sprintf(arguments, id)); got != want {
+				t.Errorf("%s of %s: %q, and of what is absent %q", name, id, got, want)
+			}
+		}
+	}
+	for _, query := range []string{`list_runs {}`, `search_runs {"query":"` + canary + `"}`, `search_runs {"kind":"RunStarted"}`} {
+		name, arguments, _ := strings.Cut(query, " ")
+		if _, got := asks(t, bob, name, arguments); strings.Contains(got, canary) || strings.Contains(got, run) {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+	seesNothing(t, w.browser("bob"), forms(run), forms(absent))
+}
+
+// seesNothing is the part of a browser. The two lists name alike what is foreign and
+// what is absent.
+func seesNothing(t *testing.T, b *browser, foreign, absent []string) {
+	t.Helper()
+	for _, template := range []string{
+		"GET /inspect/runs/%s", "GET /inspect/runs/%s/events/1", "GET /inspect/runs/%s/raw/1", "GET /inspect/runs/%s/live",
+		"GET /inspect/diff?a=%s&b=" + absent[0], "POST /inspect/runs/%s/validate", "POST /inspect/runs/%s/replay",
+	} {
+		method, path, _ := strings.Cut(template, " ")
+		form := url.Values{"csrf": {b.csrf}}
+		for i := range foreign {
+			wantCode, want := b.load(method, fmt.Sprintf(path, url.PathEscape(absent[i])), form)
+			code, got := b.load(method, fmt.Sprintf(path, url.PathEscape(foreign[i])), form)
+			if wantCode != http.StatusNotFound || code != wantCode || got != want {
+				t.Errorf("%s of %s: %d, and for what is absent %d; the same page: %t", template, foreign[i], code, wantCode, got == want)
+			}
+		}
+	}
+	for _, path := range []string{"/inspect/", "/inspect/?q=" + foreign[0], "/inspect/diff", "/inspect/?per_page=200"} {
+		if _, page := b.load(http.MethodGet, path, nil); strings.Contains(page, canary) || strings.Contains(page, "alice") || strings.Contains(page, `/runs/`+foreign[0]) {
+			t.Errorf("%s tells of alice: %s", path, page)
+		}
+	}
+}
+
+// TestWithoutAKey nobody sees anything.
+func TestWithoutAKey(t *testing.T) {
+	w := newWorld(t)
+	b := &browser{w: w, client: http.DefaultClient}
+	for _, path := range []string{"/inspect/", "/inspect/runs/x", "/inspect/diff", "/inspect/runs/x/live", "/mcp"} {
+		if code, _ := b.load(http.MethodGet, path, nil); code != http.StatusUnauthorized {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
