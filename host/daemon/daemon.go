@@ -28,7 +28,7 @@ type Daemon struct {
 	recorded *recorded.Modules
 	rates    rates
 	streams  seats
-	compiles seats
+	compiles *compiling
 	replays  chan struct{} // has an element for each replay
 	volume   volumes
 	doors    doors
@@ -51,7 +51,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		modules: shelf.New[moduleKey](c.MaxIdleModules), recorded: recorded.New(c.Isolated, c.Log, nil),
 		rates:    rates{limiters: map[string]*rate.Limiter{}},
 		streams:  seats{taken: map[string]int{}},
-		compiles: seats{taken: map[string]int{}},
+		compiles: newCompiling(),
 		replays:  make(chan struct{}, c.MaxReplays),
 		volume:   volumes{of: map[string]int64{}},
 		doors:    doors{of: map[string]*door{}},

@@ -108,7 +108,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if p.err != nil {
 		return p.err
 	}
-	leave, err := d.compiles.enter(r.tenant.ID, r.tenant.Limits.Compiling)
+	leave, err := d.compiles.stand(r.tenant) // before the body, which is large
 	if err != nil {
 		return err
 	}
@@ -117,6 +117,11 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	end, err := d.compiles.turn(r.Context(), r.tenant) // after it, so that nobody waits for a slow one
+	if err != nil {
+		return err
+	}
+	defer end()
 	m, created, err := d.install(r.Context(), r.tenant, p.text("name"), wasm)
 	if err != nil {
 		return err
@@ -247,7 +252,7 @@ func (d *Daemon) take(ctx context.Context, t tenant.Tenant, m tenant.Module) (*g
 	}
 	key := moduleKey{t.ID, m.Name, m.Digest, m.Trusted, limits}
 	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
-		leave, err := d.compiles.enter(t.ID, t.Limits.Compiling)
+		leave, err := d.compiles.enter(ctx, t)
 		if err != nil {
 			return nil, err
 		}

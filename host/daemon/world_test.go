@@ -40,7 +40,7 @@ type world struct {
 	daemon  *daemon.Daemon
 	url     string
 	halt    func()
-	release func() // of the queue
+	release func()            // of the queue
 	keys    map[string]string // of tenants, by their ids
 }
 

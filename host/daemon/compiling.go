@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// compiling has modules compiled one at a time for each tenant, and a few at a time
+// for all: a tenant that uploads what takes long to compile waits for itself, and
+// others wait for one module of it at most.
+type compiling struct {
+	waiting seats
+	all     chan struct{} // has an element for each compilation
+
+	mu  sync.Mutex
+	own map[string]chan struct{} // by tenant, as many as there are; has an element while one compiles
+}
+
+func newCompiling() *compiling {
+	return &compiling{
+		waiting: seats{taken: map[string]int{}}, all: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		own: map[string]chan struct{}{},
+	}
+}
+
+// stand takes a place among the modules of the tenant that wait or are compiled. A
+// tenant that has as many as it may is refused.
+func (c *compiling) stand(t tenant.Tenant) (leave func(), err error) {
+	return c.waiting.enter(t.ID, t.Limits.Compiling)
+}
+
+// enter takes a place and waits for the tenant's turn.
+func (c *compiling) enter(ctx context.Context, t tenant.Tenant) (leave func(), err error) {
+	away, err := c.stand(t)
+	if err != nil {
+		return nil, err
+	}
+	end, err := c.turn(ctx, t)
+	if err != nil {
+		away()
+		return nil, err
+	}
+	return func() { end(); away() }, nil
+}
+
+// turn waits for the turn of a tenant, who has a place.
+func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err error) {
+	own := c.turns(t.ID)
+	for i, turn := range []chan struct{}{own, c.all} {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			if i > 0 {
+				<-own
+			}
+			return nil, ctx.Err()
+		}
+	}
+	return func() { <-c.all; <-own }, nil
+}
+
+func (c *compiling) turns(id string) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own[id] == nil {
+		c.own[id] = make(chan struct{}, 1)
+	}
+	return c.own[id]
+}
