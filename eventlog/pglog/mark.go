@@ -64,8 +64,8 @@ func (m *mark) leave(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// errUndone means that the connection broke in COMMIT, and nothing was committed.
-var errUndone = errors.New("pglog: the connection broke, and the transaction was undone")
+// errUndone means that the connection broke, and nothing was committed.
+var errUndone = errors.New("the connection broke, and the transaction was undone")
 
 // findOut looks whether the mark is there. While the server is still at work on the
 // transaction, the statement waits for the row.
@@ -81,7 +81,7 @@ func (l *Log) findOut(m *mark, cause error) error {
 			return nil
 		}
 		if err == nil {
-			return fmt.Errorf("%w: %w", errUndone, cause)
+			return fmt.Errorf("pglog: %w: %w", errUndone, cause)
 		}
 		wait(ctx, pause(n))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
 )
 
@@ -22,9 +23,9 @@ const maxAttempts = 20
 const idleTime = 30 * time.Second
 
 // Transact implements [eventlog.Transactor]. The server runs it at the isolation level
-// SERIALIZABLE and undoes it when it cannot be put in a row with others; then it is run
-// again, up to twenty times, after a random pause. Events that Append takes are written
-// at its end.
+// SERIALIZABLE and undoes it when it cannot be put in a row with others; then, and when
+// the connection breaks, it is run again, up to twenty times, after a random pause.
+// Events that Append takes are written at its end.
 //
 // When the connection breaks in COMMIT, it is found out what has become of the
 // transaction, for as long as [Options].Patience; if it cannot be, the log stops.
@@ -71,10 +72,22 @@ func (u *unanswered) Unwrap() error { return u.cause }
 // the runs in the meantime.
 func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	conn, err := l.pool.Acquire(ctx)
+	if isTransient(err) {
+		err = fmt.Errorf("%w: %w", errUndone, err)
+	}
 	if err != nil {
 		return fmt.Errorf("pglog: %w", err)
 	}
 	defer conn.Release()
+	err = inOpenTx(ctx, conn, runs, level, fn)
+	if _, lost := errors.AsType[*unanswered](err); err != nil && !lost && conn.Conn().IsClosed() {
+		err = fmt.Errorf("%w: %w", errUndone, err)
+	}
+	return err
+}
+
+// inOpenTx is inTx on a connection.
+func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	if len(runs) > 0 {
 		unlock, err := lockGates(ctx, conn, runs)
 		if err != nil {

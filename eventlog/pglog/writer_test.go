@@ -256,3 +256,50 @@ func TestTheServersTransactionIsAtHand(t *testing.T) {
 		t.Errorf("the counter is at %d", n)
 	}
 }
+
+// TestATransactionGetsAtARunThatIsWrittenAllTheTime gives the run of a writer that never
+// waits to another one, and continues it in the same transaction.
+func TestATransactionGetsAtARunThatIsWrittenAllTheTime(t *testing.T) {
+	l, dsn := open(t)
+	c := logtest.Chain{RunID: "run-1"}
+	storeAll(t, l, c.Start("g"))
+	var old sync.WaitGroup
+	begun := make(chan struct{})
+	old.Go(func() {
+		for i := range 200_000 {
+			if i == 1000 {
+				close(begun)
+			}
+			if err := l.Append(t.Context(), "run-1", c.Effect(1)); err != nil {
+				if !errors.Is(err, eventlog.ErrFenced) {
+					t.Error(err)
+				}
+				return
+			}
+		}
+		t.Error("the transaction never got its turn")
+	})
+	<-begun
+	claim := logtest.Chain{RunID: "run-1"}
+	err := openAt(t, dsn, Options{}).Transact(t.Context(), func(tx eventlog.Tx) error {
+		e, last := claim.Effect(2), int64(0)
+		_, err := tx.Fence("run-1")
+		if err == nil {
+			err = tx.Query("SELECT last_seq, head FROM run WHERE run_id = $1", []any{"run-1"}, func(r eventlog.Row) error {
+				return r.Scan(&last, &e.PrevHash)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		e.Seq = uint64(last) + 1
+		return tx.Append("run-1", e)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	old.Wait()
+	if _, err := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
+		t.Error(err)
+	}
+}
