@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
 // SchemaVersions implements [eventlog.SchemaKeeper]. Layout 0 is a database without our
@@ -109,18 +111,14 @@ func fillRuns(ctx context.Context, tx pgx.Tx) error {
 
 func fillRun(ctx context.Context, tx pgx.Tx, runID string) error {
 	var at eventlog.Cursor
-	for last := uint64(0); ; {
-		evs, err := page(ctx, tx, runID, last, pageEvents)
+	read := func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+		return page(ctx, tx, runID, after, n)
+	}
+	for e, err := range tail.Events(ctx, runID, 0, read) {
 		if err != nil {
 			return err
 		}
-		if len(evs) == 0 {
-			break
-		}
-		for _, e := range evs {
-			at.Skip(e)
-		}
-		last = evs[len(evs)-1].Seq
+		at.Skip(e)
 	}
 	var c columns
 	c.addRun(runID, 0, 0)

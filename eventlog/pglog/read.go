@@ -10,14 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-const (
-	// pageEvents is how many events are read at a time.
-	pageEvents = 512
-	// maxPageBytes bounds the payloads of a page, but for its last event.
-	maxPageBytes = 4 << 20
-)
+// maxPageBytes bounds the payloads of a page, but for its last event.
+const maxPageBytes = 4 << 20
 
 // Read implements [eventlog.EventLog].
 func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
@@ -39,24 +36,10 @@ func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[
 			yield(event.Event{}, err)
 			return
 		}
-		for at := after; ; {
-			evs, err := l.page(ctx, runID, at, pageEvents)
-			if err == nil && len(evs) == 0 && at == 0 {
-				err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
-			}
-			if err != nil {
-				yield(event.Event{}, err)
+		for e, err := range tail.Events(ctx, runID, after, l.page) {
+			if !yield(e, err) {
 				return
 			}
-			if len(evs) == 0 {
-				return
-			}
-			for _, e := range evs {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			at = evs[len(evs)-1].Seq
 		}
 	}
 }

@@ -3,17 +3,14 @@ package sqlitelog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
-
-// pageEvents is how many events are read from the file at a time.
-const pageEvents = 512
 
 // Read implements [eventlog.EventLog].
 func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
@@ -35,24 +32,10 @@ func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[
 			yield(event.Event{}, err)
 			return
 		}
-		for at := after; ; {
-			evs, err := l.page(ctx, runID, at, pageEvents)
-			if err == nil && len(evs) == 0 && at == 0 {
-				err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
-			}
-			if err != nil {
-				yield(event.Event{}, err)
+		for e, err := range tail.Events(ctx, runID, after, l.page) {
+			if !yield(e, err) {
 				return
 			}
-			if len(evs) == 0 {
-				return
-			}
-			for _, e := range evs {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			at = evs[len(evs)-1].Seq
 		}
 	}
 }

@@ -1,0 +1,40 @@
+package tail
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// pageEvents is how many events are read from the log at a time.
+const pageEvents = 512
+
+// Events yields the events of a run with numbers above after, a page at a time. Between
+// pages it holds nothing of the log, so its caller may take its time. A run without
+// events is [eventlog.ErrRunNotFound], unless it is read on from an event.
+func Events(ctx context.Context, runID string, after uint64, page Page) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for at := after; ; {
+			evs, err := page(ctx, runID, at, pageEvents)
+			if err == nil && len(evs) == 0 && at == 0 {
+				err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+			}
+			if err != nil {
+				yield(event.Event{}, err)
+				return
+			}
+			if len(evs) == 0 {
+				return
+			}
+			for _, e := range evs {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			at = evs[len(evs)-1].Seq
+		}
+	}
+}
