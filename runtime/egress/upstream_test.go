@@ -11,8 +11,10 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -53,6 +55,13 @@ func hold(text string) func(net.Conn) {
 	}
 }
 
+// reset closes a connection such that the client's next read fails.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+}
+
 func text(s string) func(net.Conn) { return func(c net.Conn) { io.WriteString(c, s) } }
 
 func gzipBomb(t *testing.T) string {
@@ -69,15 +78,18 @@ func gzipBomb(t *testing.T) string {
 	return b.String()
 }
 
-func TestHostileUpstreams(t *testing.T) {
+// upstream is a server that means no good.
+type upstream struct {
+	name   string
+	server func(net.Conn)
+	want   abi.Status // 0: a response
+}
+
+// upstreams are servers of which each is a trap for some client.
+func upstreams(bomb string) []upstream {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	const chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
-	bomb := gzipBomb(t)
-	for _, c := range []struct {
-		name   string
-		server func(net.Conn)
-		want   abi.Status // 0: a response
-	}{
+	return []upstream{
 		{"accepts and says nothing", hold(""), abi.StatusTimeout},
 		{"sends its header byte by byte", drip(ok, "X"), abi.StatusTimeout},
 		{"sends its body byte by byte", drip(ok+"Content-Length: 100000\r\n\r\n", "x"), abi.StatusTimeout},
@@ -114,8 +126,13 @@ func TestHostileUpstreams(t *testing.T) {
 		{"sends control bytes in a header's value", text(ok + "X-A: \x01\r\n\r\n"), abi.StatusNetwork},
 		{"sends a space in a header's name", text(ok + "X A: a\r\n\r\n"), abi.StatusNetwork},
 		{"closes at once", text(""), abi.StatusNetwork},
-		{"resets the connection", func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, abi.StatusNetwork},
-	} {
+		{"resets the connection", reset, abi.StatusNetwork},
+	}
+}
+
+func TestHostileUpstreams(t *testing.T) {
+	bomb := gzipBomb(t)
+	for _, c := range upstreams(bomb) {
 		t.Run(c.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
 			t.Run("exchange", func(t *testing.T) { survive(t, c.server, c.want, bomb) })
@@ -152,6 +169,103 @@ func survive(t *testing.T, server func(net.Conn), want abi.Status, bomb string) 
 	wantFailure(t, err, want, "")
 	if text := err.(*Error).Text; strings.Contains(text, "127.0.0.1:") && !strings.Contains(text, host) || strings.Contains(text, "0x") {
 		t.Errorf("text %q", text)
+	}
+}
+
+// Whatever a server does, the exchange ends within its time. The clock is that of a
+// bubble, where it stands still while anybody computes, so the bound is exact: it
+// does not depend on the machine.
+func TestHostileUpstreamsEndInTime(t *testing.T) {
+	const timeout, grace = 30 * time.Second, 100 * time.Millisecond
+	bomb := gzipBomb(t)
+	servers := upstreams(bomb)
+	if len(servers) < 22 {
+		t.Fatalf("only %d servers", len(servers))
+	}
+	for _, c := range servers {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served sync.WaitGroup
+				client := New(Config{Authorize: Rules{rules(t, "127.0.0.1"), true}, Timeout: timeout, MaxResponseBytes: 1 << 20})
+				client.dial = func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) {
+					near, far := net.Pipe()
+					served.Go(func() {
+						defer far.Close()
+						far.Read(make([]byte, 4096))
+						c.server(far)
+					})
+					return near, nil
+				}
+				defer served.Wait()
+				began := time.Now()
+				got, err := client.Do(context.Background(), get("http://127.0.0.1/"), "")
+				if took := time.Since(began); took > timeout+grace {
+					t.Errorf("the exchange took %v, of %v", took, timeout)
+				}
+				if (err == nil) != (c.want == 0) || len(got) > 2<<20 {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			})
+		})
+	}
+}
+
+// Each of the special ranges, spelled as it is and inside of every form of IPv6
+// address that carries one of IPv4, as the only answer for a name and behind one
+// that is public: nothing is dialled, and the listeners of this machine hear
+// nothing.
+func TestNoSpecialAddressIsConnectedTo(t *testing.T) {
+	var hits, dials atomic.Int64
+	_, port, _ := net.SplitHostPort(serve(t, func(net.Conn) { hits.Add(1) }))
+	if six, err := net.Listen("tcp", "[::1]:"+port); err == nil { // not every machine has IPv6
+		done := make(chan struct{})
+		t.Cleanup(func() { six.Close(); <-done })
+		go func() {
+			defer close(done)
+			for {
+				conn, err := six.Accept()
+				if err != nil {
+					return
+				}
+				hits.Add(1)
+				conn.Close()
+			}
+		}()
+	}
+	var answer []netip.Addr
+	c := New(Config{Authorize: Rules{Allow: rules(t, "*:"+port), Private: true}, Resolve: func(context.Context, string) ([]netip.Addr, error) { return answer, nil }})
+	c.dial = func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error) {
+		dials.Add(1)
+		return dialTCP(ctx, d, to)
+	}
+	public := netip.MustParseAddr("1.1.1.1")
+	tried, forms := 0, 0
+	for _, text := range refusedRanges {
+		for _, a := range ends(text) {
+			spelled := []netip.Addr{a}
+			if a.Is4() {
+				spelled = append(spelled, embeddings(a)...)
+				forms = len(spelled) - 1
+			}
+			for _, s := range spelled {
+				if s.Is4In6() && newGuard().refuse(s.Unmap(), false) == "" {
+					continue // resolvers spell public IPv4 addresses like this
+				}
+				for _, answer = range [][]netip.Addr{{s}, {public, s}, {s, public}} {
+					tried++
+					_, err := c.Do(context.Background(), get("http://name.example.com:"+port+"/"), "")
+					if statusOf(t, err) != abi.StatusDenied {
+						t.Errorf("%v: %v", answer, err)
+					}
+				}
+			}
+		}
+	}
+	if len(refusedRanges) != 37 || forms < 6 || tried < 37*3*3 {
+		t.Errorf("%d ranges in %d forms, %d requests", len(refusedRanges), forms, tried)
+	}
+	if hits.Load() != 0 || dials.Load() != 0 {
+		t.Errorf("%d connections were begun, %d reached a listener", dials.Load(), hits.Load())
 	}
 }
 
