@@ -105,6 +105,9 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
+	if report.Sealed > 0 {
+		p.Facts = append(p.Facts, fact{"sealed events", narrate.Grouped(report.Sealed)})
+	}
 }
 
 // describeCorruption says where a run is not what a run has to be.

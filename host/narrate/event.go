@@ -3,6 +3,7 @@ package narrate
 import (
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -52,7 +53,10 @@ func Event(ev event.Event) (string, error) {
 
 func facts[P event.Payload](ev event.Event, describe func(P) string) (string, error) {
 	p, err := event.Decode[P](ev)
-	if err != nil {
+	switch {
+	case errors.Is(err, event.ErrSealed):
+		return "the payload is sealed; only the data key opens it", nil
+	case err != nil:
 		return "", err
 	}
 	return describe(p), nil
