@@ -81,7 +81,7 @@ func newKilledHost(t *testing.T) *killedHost {
 	h.env = append(os.Environ(), "XDG_CACHE_HOME="+h.dir)
 	h.run("tenant", "keygen", "host.key")
 	h.key = strings.TrimSpace(h.run("tenant", "create", "acme", "--db", "host.db", "--key-file", "host.key", "--requests-per-second", "none", "--waiting", "none"))
-	file := "listen: 127.0.0.1:0\ndatabase: host.db\nkey_file: host.key\nworkers: 4\n"
+	file := "listen: 127.0.0.1:0\ndatabase: host.db\nkey_file: host.key\nworkers: 4\nqueue: {attempts: 10k}\n"
 	if err := os.WriteFile(filepath.Join(h.dir, "host.yaml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}

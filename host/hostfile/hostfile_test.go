@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,5 +152,25 @@ func TestSchemaHasEveryKey(t *testing.T) {
 				t.Errorf("the schema has %s: %v", text, err)
 			}
 		}
+	}
+}
+
+// TestTheDocumentIsAFile reads what docs/serving.md shows of host.yaml.
+func TestTheDocumentIsAFile(t *testing.T) {
+	text, err := os.ReadFile("../../docs/serving.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## host.yaml\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var file strings.Builder
+	for line := range strings.Lines(section) {
+		if code, ok := strings.CutPrefix(line, "    "); ok {
+			file.WriteString(code)
+		}
+	}
+	f, err := Parse("host.yaml", []byte(file.String()))
+	if err != nil || !found || f.Workers != 16 || f.Metrics.KeyEnv == "" {
+		t.Errorf("%v, in\n%s", err, &file)
 	}
 }
