@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,25 +112,25 @@ func caps(t *testing.T, db Database) {
 	absent(t, b, "capped/0011")
 }
 
+// paused lets a tenant go on while a host is at work, which finds that out as it
+// renews its lease.
 func paused(t *testing.T, db Database) {
 	clock := NewClock()
-	pause := true
-	limits := func(tenant string) queue.Limits { return queue.Limits{Paused: pause && tenant == "p"} }
-	a := db(t, queue.Config{Limits: limits, Clock: clock})
-	enqueue(t, a, queue.Job{RunID: "p/1", Tenant: "p"}, queue.Job{RunID: "q/1", Tenant: "q"})
+	var pause atomic.Bool
+	pause.Store(true)
+	limits := func(tenant string) queue.Limits { return queue.Limits{Paused: pause.Load() && tenant == "p"} }
+	h := db(t, queue.Config{Limits: limits, Clock: clock, Lease: forever})
+	enqueue(t, h, queue.Job{RunID: "p/1", Tenant: "p"}, queue.Job{RunID: "q/1", Tenant: "q"})
 	told := make(chan queue.Lease, 2)
-	stop := work(t, a, ender(a, told))
+	work(t, h, ender(h, told))
 	receive(t, told)
-	absent(t, a, "q/1")
-	if s := find(t, a, "p/1"); s.State != queue.Ready || len(told) > 0 {
+	absent(t, h, "q/1")
+	if s := find(t, h, "p/1"); s.State != queue.Ready || len(told) > 0 {
 		t.Errorf("%+v", s)
 	}
-	stop()
-	pause = false
-	b := db(t, queue.Config{Limits: limits, Clock: clock})
-	work(t, b, ender(b, told))
-	clock.AdvanceUntil(t, time.Second, func() bool { return len(told) > 0 })
-	ended(t, b, queue.Job{RunID: "p/1"})
+	pause.Store(false)
+	clock.AdvanceUntil(t, forever/1000, func() bool { return len(told) > 0 })
+	ended(t, h, queue.Job{RunID: "p/1"})
 }
 
 func full(t *testing.T, db Database) {

@@ -89,8 +89,8 @@ func (b *Tx) fence(leases []queue.Lease) (err error) {
 
 // endings returns jobs that were cancelled, the oldest first.
 func (b *Tx) endings(n int) (leases []queue.Lease, err error) {
-	if n == 0 {
-		return nil, nil
+	if err := b.load(); err != nil || n == 0 || !b.ends {
+		return nil, err
 	}
 	err = b.tx.Query("SELECT "+jobColumns+" FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) error {
 		l, err := scanJob(r)

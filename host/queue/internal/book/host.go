@@ -47,7 +47,7 @@ func (b *Tx) replace(query string, args ...any) error {
 	})
 	for _, owner := range owners {
 		if err == nil {
-			_, err = b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, owner)
+			err = b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, owner)
 		}
 		if err == nil {
 			_, err = b.tx.Exec("DELETE FROM queue_host WHERE owner = $1", owner)

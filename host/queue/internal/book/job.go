@@ -153,25 +153,24 @@ func (b *Tx) Cancel(runID string) (c Cancelled, refusal, err error) {
 // maxWake bounds the jobs that one transaction wakes.
 const maxWake = 256
 
-// Wake makes the jobs ready that have slept long enough. It reports whether there
-// may be more of them.
-func (b *Tx) Wake() (more bool, err error) {
-	n, err := b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, b.now, int64(maxWake))
-	return n == maxWake, err
+// Wake makes the jobs ready that have slept long enough; if there are very many,
+// some of them.
+func (b *Tx) Wake() error {
+	return b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, b.now, int64(maxWake))
 }
 
 // reset puts the jobs that the query selects in the line, from a state in which
 // all of them are.
-func (b *Tx) reset(query string, from int, args ...any) (n int, err error) {
+func (b *Tx) reset(query string, from int, args ...any) error {
 	type job struct {
 		runID, tenant string
 		cancelled     int64
 	}
 	var jobs []job
 	if err := b.push(); err != nil {
-		return 0, err
+		return err
 	}
-	err = b.tx.Query(query, args, func(r eventlog.Row) error {
+	err := b.tx.Query(query, args, func(r eventlog.Row) error {
 		var j job
 		jobs = append(jobs, j)
 		last := &jobs[len(jobs)-1]
@@ -189,5 +188,5 @@ func (b *Tx) reset(query string, from int, args ...any) (n int, err error) {
 			err = b.move(j.tenant, from, to)
 		}
 	}
-	return len(jobs), err
+	return err
 }

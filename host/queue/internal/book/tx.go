@@ -31,6 +31,7 @@ type Tx struct {
 	number  int64
 	waiting int64
 	before  state
+	ends    bool // there may be jobs to be ended
 }
 
 // state is the row of queue_state.
@@ -66,9 +67,10 @@ func (b *Tx) load() error {
 		return nil
 	}
 	b.loaded = true
-	err := b.tx.Query("SELECT virtual, number, waiting FROM queue_state WHERE id = 1", nil, func(r eventlog.Row) error {
-		return r.Scan(&b.virtual, &b.number, &b.waiting)
-	})
+	const sql = "SELECT virtual, number, waiting, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e) FROM queue_state WHERE id = 1"
+	var ends int64
+	err := b.tx.Query(sql, nil, func(r eventlog.Row) error { return r.Scan(&b.virtual, &b.number, &b.waiting, &ends) })
+	b.ends = b.ends || ends > 0
 	b.before = state{b.virtual, b.number, b.waiting}
 	return err
 }
@@ -142,6 +144,7 @@ func (b *Tx) move(name string, from, to int) error {
 	if to != states {
 		t.n[to]++
 	}
+	b.ends = b.ends || to == ending
 	b.waiting += waits(to) - waits(from)
 	t.reckon(b.rules.Limits(name))
 	return nil

@@ -71,6 +71,7 @@ type cycle struct {
 	turns []*turn
 	shift *shift
 	owner string
+	due   bool              // there may be jobs that have slept long enough
 	doubt map[string]uint64 // the jobs that the shift has, when others may be written down as its own
 }
 
@@ -97,6 +98,7 @@ func (d *Desk) next() (c cycle, ok bool) {
 		c.shift, c.owner = s, s.owner
 		if c.turns = d.takeTurns(s); len(c.turns) > 0 {
 			s.active.Add(1) // until they are delivered
+			c.due, s.due = s.due, false
 		}
 		if s.doubt {
 			c.doubt = s.epochs()
@@ -227,8 +229,8 @@ func (d *Desk) claim(b *book.Tx, c cycle) ([]queue.Lease, error) {
 	if err == nil && c.doubt != nil {
 		err = b.Disown(c.owner, c.doubt)
 	}
-	if err == nil {
-		_, err = b.Wake()
+	if err == nil && c.due {
+		err = b.Wake()
 	}
 	if err != nil {
 		return nil, err

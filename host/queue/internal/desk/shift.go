@@ -23,6 +23,7 @@ type shift struct {
 	until    time.Time
 	free     int  // handlers that may be started
 	wanted   bool // there may be something to hand out
+	due      bool // there may be jobs that have slept long enough
 	doubt    bool // a transaction failed of which it is not known whether it was committed
 	stopping bool // nothing is handed out any more
 	tasks    map[string]*task
@@ -164,7 +165,12 @@ func (d *Desk) keepLease(ctx context.Context, s *shift) {
 // register writes the shift down under a new name.
 func (d *Desk) register(ctx context.Context, s *shift, host string) bool {
 	owner, until := event.NewID(), d.cfg.Clock.Now().Add(d.cfg.Lease)
-	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) { return nil, b.Register(owner, host, until) })
+	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) {
+		if err := b.Register(owner, host, until); err != nil {
+			return nil, err
+		}
+		return nil, b.Refresh()
+	})
 	if err != nil {
 		d.trouble(s, "the queue cannot be entered", err)
 		return false
@@ -280,7 +286,8 @@ func (d *Desk) outlook(ctx context.Context, s *shift) (o book.Outlook, err error
 func (d *Desk) stir(ctx context.Context, s *shift, dead bool, lost int) {
 	if d.hooks.Start == nil && !dead {
 		d.mu.Lock()
-		d.wake() // claiming wakes what is due
+		s.due = true // for when jobs are handed out
+		d.wake()
 		d.mu.Unlock()
 		return
 	}
@@ -289,7 +296,7 @@ func (d *Desk) stir(ctx context.Context, s *shift, dead bool, lost int) {
 			err = b.Recover()
 		}
 		if err == nil {
-			_, err = b.Wake()
+			err = b.Wake()
 		}
 		if err == nil && lost > 0 && d.hooks.Opened != nil {
 			err = d.hooks.Opened(b.SQL(), lost)
