@@ -195,7 +195,7 @@ func compact(ctx context.Context, log database, doc *pruneDocument) error {
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	freed, err := file.Compact(ctx)
+	freed, err := sqlitelog.Compact(ctx, file)
 	doc.FreedBytes = &freed
 	if errors.Is(err, sqlitelog.ErrNotCompactable) {
 		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host backup DB FILE"}

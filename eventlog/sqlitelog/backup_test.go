@@ -210,12 +210,12 @@ func TestCompact(t *testing.T) {
 	}
 	var writer sync.WaitGroup
 	writer.Go(func() { storeAll(t, l, logtest.Finished("meanwhile", 100)) })
-	freed, err := l.Compact(t.Context())
+	freed, err := Compact(t.Context(), l)
 	if err != nil || freed < before/2 {
 		t.Errorf("%d of %d bytes are free, %v", freed, before, err)
 	}
 	writer.Wait()
-	if again, err := l.Compact(t.Context()); err != nil || again != 0 {
+	if again, err := Compact(t.Context(), l); err != nil || again != 0 {
 		t.Errorf("once more: %d bytes, %v", again, err)
 	}
 	if err := l.Close(); err != nil {

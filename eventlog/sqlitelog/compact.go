@@ -21,7 +21,7 @@ var ErrNotCompactable = errors.New("sqlitelog: the file cannot become smaller in
 // becomes smaller when its WAL is next moved into it, at the latest when the log
 // is closed. Without it, the runs to come use the empty pages, and the file does
 // not grow until then.
-func (l *Log) Compact(ctx context.Context) (freed int64, err error) {
+func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 	if l.layout.Load() < layoutVersion {
 		return 0, eventlog.ErrSchemaOutdated
 	}

@@ -33,6 +33,20 @@
 // one win; the other's run fails with [eventlog.ErrInvalidAppend] at its next
 // barrier or append, and its log goes on.
 //
+// # Transactions of the host
+//
+// The host may keep tables of its own in the file ([Log.CreateTables]). A function
+// that it hands to [Log.Transact] waits in the queue like an event; when its turn
+// comes, the writer lends it the transaction that it is writing, and waits. So an
+// event and a row cost one sync, which others share. A savepoint around each
+// function lets one that fails undo itself alone. If the process dies before COMMIT,
+// neither event nor row is there, and Transact had not returned.
+//
+// Each writer that is given a run has an epoch ([Log.Fenced]); the last one of a run
+// is in the table run_fence. The statements that move the row of a run look there,
+// in the same transaction, so what an earlier writer had queued when the run was
+// given away is left out, whichever process queued it.
+//
 // # Failure
 //
 // The first transaction that fails stops the log for good, with
