@@ -16,7 +16,8 @@ and its hash; from these anyone can check the chain. The payload is shown as
 JSON for reading. Nothing is checked here: see validate.`
 
 func (a *app) exportCommand() *cobra.Command {
-	return &cobra.Command{
+	var f readFlags
+	cmd := &cobra.Command{
 		Use:               "export DB RUN",
 		Short:             "write a run as NDJSON",
 		Long:              exportHelp,
@@ -25,13 +26,15 @@ func (a *app) exportCommand() *cobra.Command {
 		Args:              arguments(2, "DB", "RUN"),
 		ValidArgsFunction: completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.export(cmd.Context(), args[0], args[1])
+			return a.export(cmd.Context(), f, args[0], args[1])
 		},
 	}
+	f.add(cmd)
+	return cmd
 }
 
-func (a *app) export(ctx context.Context, path, run string) error {
-	events, err := readRun(ctx, path, run)
+func (a *app) export(ctx context.Context, f readFlags, path, run string) error {
+	events, err := f.readRun(ctx, path, run)
 	if err != nil {
 		return err
 	}
@@ -51,8 +54,8 @@ func (a *app) export(ctx context.Context, path, run string) error {
 }
 
 // readRun returns the events of the run that a command's arguments name.
-func readRun(ctx context.Context, path, run string) ([]event.Event, error) {
-	log, err := openDatabase(ctx, path)
+func (f *readFlags) readRun(ctx context.Context, path, run string) ([]event.Event, error) {
+	log, err := f.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}

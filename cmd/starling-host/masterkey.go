@@ -37,8 +37,14 @@ func (f *hostFlags) masterKey() (tenant.MasterKey, error) {
 	if !f.keyed {
 		return tenant.MasterKey{}, nil
 	}
-	if f.keyFile != "" {
-		return tenant.ReadMasterKey(f.keyFile)
+	return masterKeyFrom(f.keyFile)
+}
+
+// masterKeyFrom reads the master key from a file, or from the environment if no
+// file is named; there may be none.
+func masterKeyFrom(file string) (tenant.MasterKey, error) {
+	if file != "" {
+		return tenant.ReadMasterKey(file)
 	}
 	text := os.Getenv(masterKeyVariable)
 	if text == "" {
@@ -63,7 +69,7 @@ func (f *hostFlags) openTenants(ctx context.Context, create bool) (t tenants, er
 	if err != nil {
 		return t, err
 	}
-	if !create {
+	if !create && !onServer(f.database) {
 		if err := mustBeThere(f.database); err != nil {
 			return t, err
 		}

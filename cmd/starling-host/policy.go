@@ -157,7 +157,8 @@ func (a *app) policyExplain(p, tenant *policy.Policy, r policy.Request) error {
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
-	return &cobra.Command{
+	var f readFlags
+	cmd := &cobra.Command{
 		Use:               "suggest DB RUN",
 		Short:             "print the smallest policy that a run needs",
 		Long:              suggestHelp,
@@ -165,7 +166,7 @@ func (a *app) policySuggestCommand() *cobra.Command {
 		Args:              arguments(2, "DB", "RUN"),
 		ValidArgsFunction: completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			events, err := readRun(cmd.Context(), args[0], args[1])
+			events, err := f.readRun(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -179,11 +180,15 @@ func (a *app) policySuggestCommand() *cobra.Command {
 			return nil
 		},
 	}
+	f.add(cmd)
+	return cmd
 }
 
 type policyTestFlags struct {
 	since  string
 	output string
+
+	read readFlags
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
@@ -207,6 +212,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.since, "against", "", "look only at runs that began after `SINCE`")
+	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -248,7 +254,7 @@ func newRefusal(runID string, r policy.Refusal) refusalDocument {
 }
 
 func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, since time.Time, f policyTestFlags) error {
-	log, err := openDatabase(ctx, path)
+	log, err := f.read.open(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,8 @@ type replayFlags struct {
 	trace   bool
 	profile string
 	output  string
+
+	read readFlags
 }
 
 func (a *app) replayCommand() *cobra.Command {
@@ -93,12 +95,13 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof")
+	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
 
 func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
-	log, err := openDatabase(ctx, args[0])
+	log, err := f.read.open(ctx, args[0])
 	if err != nil {
 		return err
 	}

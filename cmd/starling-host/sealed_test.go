@@ -9,17 +9,31 @@ import (
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/tenant"
 )
 
-// sealedDatabase returns the path of a database with one run of a tenant.
-func sealedDatabase(t *testing.T) string {
+// sealedDatabase returns the paths of a database with one run of a tenant, and of
+// the master key.
+func sealedDatabase(t *testing.T) (path, keyFile string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "host.db")
+	dir := t.TempDir()
+	path, keyFile = filepath.Join(dir, "host.db"), filepath.Join(dir, "host.key")
 	inner, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := cipherlog.NewKey(make([]byte, cipherlog.KeySize))
+	master, err := tenant.CreateMasterKey(keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := tenant.Open(t.Context(), inner, tenant.Options{Master: master})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), tenant.Tenant{ID: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	key, err := store.DataKey(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +49,20 @@ func sealedDatabase(t *testing.T) string {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return path, keyFile
 }
 
 // Whoever has the file and no key can validate a tenant's runs and list them;
 // everything else says that they are encrypted, instead of showing them as empty.
-func TestSealedRunsWithoutTheKey(t *testing.T) {
-	db := sealedDatabase(t)
+// The master key opens them.
+func TestSealedRuns(t *testing.T) {
+	db, key := sealedDatabase(t)
+	other := filepath.Join(t.TempDir(), "other.key")
+	if _, err := tenant.CreateMasterKey(other); err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(t.TempDir(), "plain.db")
+	openTestLog(t, plain)
 	for _, tc := range []struct {
 		args []string
 		code int
@@ -52,11 +73,35 @@ func TestSealedRunsWithoutTheKey(t *testing.T) {
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
 		{[]string{"show", db, "@last"}, exitOK, "the payload is sealed; only the data key opens it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is sealed"},
+		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 sealed and opened, root "},
+		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},
+		{[]string{"show", db, "@last", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
+		{[]string{"export", db, "@last", "--key-file", key}, exitOK, `"goal":"call"`},
+		{[]string{"replay", db, "@last", "--key-file", key}, exitRefused, "a direct run has one"},
+		{[]string{"show", db, "@last", "--key-file", other}, exitUsage, "the master key is another one"},
+		{[]string{"validate", plain, "--key-file", key}, exitOK, "1 run: 1 valid, 0 invalid"},
 	} {
 		var out bytes.Buffer
 		code := Main(tc.args, strings.NewReader(""), &out, &out)
 		if code != tc.code || !strings.Contains(out.String(), tc.want) {
 			t.Errorf("%s: exit code %d\n%s", tc.args[0], code, out.String())
 		}
+	}
+}
+
+// openTestLog writes a database without tenants that has one run.
+func openTestLog(t *testing.T, path string) {
+	t.Helper()
+	log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range logtest.Finished("r", 3) {
+		if err := log.Append(t.Context(), "r", e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

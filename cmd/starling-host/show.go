@@ -15,7 +15,8 @@ const timelineHelp = `Print a run as a timeline: when each event happened, count
 it is, and what matters of it. Long values are cut; export has all of them.`
 
 func (a *app) showCommand() *cobra.Command {
-	return &cobra.Command{
+	var f readFlags
+	cmd := &cobra.Command{
 		Use:               "show DB RUN",
 		Short:             "print a run as a timeline",
 		Long:              timelineHelp,
@@ -24,13 +25,15 @@ func (a *app) showCommand() *cobra.Command {
 		Args:              arguments(2, "DB", "RUN"),
 		ValidArgsFunction: completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.show(cmd.Context(), args[0], args[1])
+			return a.show(cmd.Context(), f, args[0], args[1])
 		},
 	}
+	f.add(cmd)
+	return cmd
 }
 
-func (a *app) show(ctx context.Context, path, run string) error {
-	events, err := readRun(ctx, path, run)
+func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
+	events, err := f.readRun(ctx, path, run)
 	if err != nil {
 		return err
 	}

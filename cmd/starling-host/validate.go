@@ -22,13 +22,15 @@ That is said and is no error.
 
 Of a run that is encrypted, which is said as well, everything is checked that can
 be seen without its key: the chain and the root over what is stored, and the order
-of the events.`
+of the events. With the master key (--key-file) it is checked as it was before it
+was encrypted as well, and so are its modules.`
 
 const validateExample = `  starling-host validate starling.db
   starling-host validate starling.db @last`
 
 func (a *app) validateCommand() *cobra.Command {
 	var output string
+	var f readFlags
 	cmd := &cobra.Command{
 		Use:               "validate DB [RUN]",
 		Short:             "check chain, Merkle root and invariants",
@@ -38,15 +40,16 @@ func (a *app) validateCommand() *cobra.Command {
 		Args:              arguments(1, "DB", "RUN"),
 		ValidArgsFunction: completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.validate(cmd.Context(), args, output)
+			return a.validate(cmd.Context(), f, args, output)
 		},
 	}
+	f.add(cmd)
 	outputFlag(cmd, &output)
 	return cmd
 }
 
-func (a *app) validate(ctx context.Context, args []string, output string) error {
-	log, err := openDatabase(ctx, args[0])
+func (a *app) validate(ctx context.Context, f readFlags, args []string, output string) error {
+	log, err := f.open(ctx, args[0])
 	if err != nil {
 		return err
 	}
@@ -65,6 +68,9 @@ func (a *app) validate(ctx context.Context, args []string, output string) error 
 	check := func(ctx context.Context, id string) (checked, error) {
 		c := checked{runID: id}
 		c.report, c.err = checkRun(ctx, log, id)
+		if c.err == nil && c.report.Sealed > 0 {
+			c.opened, c.err = opens(ctx, log, id)
+		}
 		return c, ctx.Err()
 	}
 	err = inOrder(ctx, ids, check, func(c checked) error {
@@ -87,15 +93,27 @@ func (a *app) validate(ctx context.Context, args []string, output string) error 
 type checked struct {
 	runID  string
 	report eventlog.Report
+	opened bool  // the run is encrypted, and was checked with its key as well
 	err    error // the run is not valid
 }
 
-// checkRun checks a run's events and its modules. An error says why the run is
-// not valid; to be unreadable is one reason.
+// checkRun checks a run's events as they are stored and, if they are encrypted and
+// the key is at hand, as they were before, and its modules. An error says why the
+// run is not valid; to be unreadable is one reason.
 func checkRun(ctx context.Context, log database, runID string) (eventlog.Report, error) {
-	report, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
-	if err != nil || report.Sealed > 0 { // which modules a sealed run has only its key tells
+	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
+	report, err := eventlog.CheckRun(ctx, asStored(log), runID, options)
+	if err != nil {
 		return report, err
+	}
+	if report.Sealed > 0 {
+		opened, err := opens(ctx, log, runID)
+		if err != nil || !opened { // which modules a sealed run has only its key tells
+			return report, err
+		}
+		if _, err := eventlog.CheckRun(ctx, log, runID, options); err != nil {
+			return report, err
+		}
 	}
 	for first, err := range eventlog.Events(ctx, log, runID, 0) {
 		if err != nil {
@@ -158,18 +176,21 @@ func (a *app) printChecked(c checked, output string) error {
 	case c.err != nil:
 		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(corruption(c.err)))
 	case c.report.Open:
-		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, eventCount(c.report), c.report.Head)
+		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, c.eventCount(), c.report.Head)
 	default:
-		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, eventCount(c.report), c.report.Root)
+		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, c.eventCount(), c.report.Root)
 	}
 	return nil
 }
 
 // eventCount says how many events a run has, and whether they are encrypted.
-func eventCount(r eventlog.Report) string {
-	text := plural(r.Events, "event")
-	if r.Sealed > 0 {
-		text += fmt.Sprintf(", %d sealed", r.Sealed)
+func (c checked) eventCount() string {
+	text := plural(c.report.Events, "event")
+	if c.report.Sealed > 0 {
+		text += fmt.Sprintf(", %d sealed", c.report.Sealed)
+	}
+	if c.opened {
+		text += " and opened"
 	}
 	return text
 }
@@ -181,6 +202,7 @@ type checkedDocument struct {
 	Status     string `json:"status,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
 	Sealed     uint64 `json:"sealed,omitempty"`
+	Opened     bool   `json:"opened,omitempty"`
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 	Seq        uint64 `json:"seq,omitempty"`
@@ -194,6 +216,7 @@ func (c checked) document() checkedDocument {
 	if c.err == nil {
 		doc.Status = terminalStatus(c.report.Terminal)
 		doc.Events, doc.Sealed, doc.Head = c.report.Events, c.report.Sealed, c.report.Head.String()
+		doc.Opened = c.opened
 		if !c.report.Open {
 			doc.MerkleRoot = c.report.Root.String()
 		}

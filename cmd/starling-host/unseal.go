@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// readFlags open a database for commands that read runs, which may be encrypted.
+type readFlags struct{ keyFile string }
+
+func (f *readFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key, for runs of tenants; without, the variable "+masterKeyVariable)
+	_ = cmd.MarkFlagFilename("key-file")
+}
+
+// open opens a database that must be there, for reading only. With a master key
+// the runs of tenants are read as they were before they were encrypted.
+func (f *readFlags) open(ctx context.Context, where string) (database, error) {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return nil, err
+	}
+	key, err := masterKeyFrom(f.keyFile)
+	if err != nil || !key.Valid() {
+		return whole(log, err)
+	}
+	store, err := tenant.Open(ctx, log, tenant.Options{Master: key})
+	if errors.Is(err, eventlog.ErrReadOnly) { // there are no tables, so there are no tenants
+		return log, nil
+	}
+	return whole(&unsealed{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)
+}
+
+// whole returns log, or closes it if there is an error.
+func whole(log database, err error) (database, error) {
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	return log, nil
+}
+
+// unsealed is a database whose reader has the master key. Listings are those of
+// the database, which shows of an encrypted run what is visible.
+type unsealed struct {
+	database
+	tenants *tenant.Store
+
+	mu   sync.Mutex
+	logs map[string]eventlog.EventLog // by tenant
+}
+
+// of returns the log that a run is read from: that of its tenant, if the tenant
+// has a key.
+func (u *unsealed) of(ctx context.Context, runID string) (eventlog.EventLog, error) {
+	id, _, ok := strings.Cut(runID, "/")
+	if !ok || tenant.ValidID(id) != nil {
+		return u.database, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if log := u.logs[id]; log != nil {
+		return log, nil
+	}
+	key, err := u.tenants.DataKey(ctx, id)
+	if errors.Is(err, tenant.ErrNotFound) || errors.Is(err, tenant.ErrErased) {
+		u.logs[id] = u.database
+		return u.database, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.logs[id], err = cipherlog.New(u.database, key, id)
+	return u.logs[id], err
+}
+
+// Read implements [eventlog.EventLog].
+func (u *unsealed) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	log, err := u.of(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return log.Read(ctx, runID)
+}
+
+// Events implements [eventlog.EventSource].
+func (u *unsealed) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	log, err := u.of(ctx, runID)
+	if err != nil {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
+	}
+	return eventlog.Events(ctx, log, runID, after)
+}
+
+// Stream implements [eventlog.EventLog].
+func (u *unsealed) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	log, err := u.of(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return log.Stream(ctx, runID)
+}
+
+// Run implements [eventlog.RunFinder].
+func (u *unsealed) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
+	log, err := u.of(ctx, runID)
+	if err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	return log.(eventlog.RunFinder).Run(ctx, runID)
+}
+
+// asStored returns the log that has the run as it is stored.
+func asStored(log database) database {
+	if u, ok := log.(*unsealed); ok {
+		return u.database
+	}
+	return log
+}
+
+// opens reports whether the log reads an encrypted run as it was before.
+func opens(ctx context.Context, log database, runID string) (bool, error) {
+	u, ok := log.(*unsealed)
+	if !ok {
+		return false, nil
+	}
+	of, err := u.of(ctx, runID)
+	return of != eventlog.EventLog(u.database), err
+}
