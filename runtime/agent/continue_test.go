@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // world counts what is done to it, by name.
@@ -81,8 +82,20 @@ func recorded(t *testing.T, events []event.Event) world {
 // it, kills that behind each of its events, and continues it again. The run ends as
 // it would have, replays, and nothing that was recorded is done twice.
 func TestContinuedDirectRuns(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { continuedDirectRuns(t, func(t tool.Tool) tool.Tool { return t }) })
+	t.Run("guarded", func(t *testing.T) { continuedDirectRuns(t, guarded) })
+}
+
+// guarded has each call of a tool allowed.
+func guarded(t tool.Tool) tool.Tool {
+	return tool.Guarded(t, func(context.Context, string, json.RawMessage) event.Verdicts {
+		return event.Verdicts{{Policy: make([]byte, 32), Side: "operator", Line: 1}}
+	})
+}
+
+func continuedDirectRuns(t *testing.T, wrap func(tool.Tool) tool.Tool) {
 	w := world{}
-	d := agent.Direct{Log: memlog.New(), Tool: raw("shop", w.shop)}
+	d := agent.Direct{Log: memlog.New(), Tool: wrap(raw("shop", w.shop))}
 	if _, err := d.RunWithID(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -91,19 +104,19 @@ func TestContinuedDirectRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 1; n < len(whole); n++ {
-		once := continued(t, whole[:n])
+		once := continued(t, whole[:n], wrap)
 		for m := n + 1; m < len(once); m++ {
-			continued(t, once[:m])
+			continued(t, once[:m], wrap)
 		}
 	}
 }
 
 // continued continues a run of the shop that a process left behind, and returns all
 // of it.
-func continued(t *testing.T, left []event.Event) []event.Event {
+func continued(t *testing.T, left []event.Event, wrap func(tool.Tool) tool.Tool) []event.Event {
 	t.Helper()
 	w := world{}
-	d := agent.Direct{Log: cut(t, left, len(left)), Tool: raw("shop", w.shop)}
+	d := agent.Direct{Log: cut(t, left, len(left)), Tool: wrap(raw("shop", w.shop))}
 	r, err := d.Continue(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`))
 	if err != nil || r.Terminal != event.KindRunCompleted {
 		t.Fatalf("behind %s: %+v, %v", kinds(left), r, err)

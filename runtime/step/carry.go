@@ -46,7 +46,8 @@ func follow(open map[string]*openCall, ev event.Event) error {
 		return err
 	case event.KindSideEffectRecorded:
 		p, err := ev.AsSideEffectRecorded()
-		if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent {
+		// Whether the call may be made is asked anew, for the policy may be another.
+		if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
 			call.effects = append(call.effects, p)
 		}
 		return err
