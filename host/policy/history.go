@@ -24,7 +24,7 @@ type Use struct {
 // Uses returns what a run did, in the order of its log. Of a call that was made
 // again, the attempts have the same arguments, so the first stands for all.
 func Uses(events []event.Event) ([]Use, error) {
-	h := history{tools: map[string]string{}, denied: map[string]bool{}}
+	h := history{tools: map[string]string{}, denied: map[string]bool{}, copies: newCopies()}
 	for _, ev := range events {
 		if err := h.note(ev); err != nil {
 			return nil, fmt.Errorf("policy: event %d: %w", ev.Seq, err)
@@ -45,6 +45,7 @@ type history struct {
 	denied map[string]bool   // calls that were not allowed
 	uses   []Use
 	calls  []string // the call of each use
+	copies *copies
 }
 
 func (h *history) add(call string, use Use) {
@@ -56,6 +57,7 @@ func (h *history) note(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
 		p, err := ev.AsToolCallScheduled()
+		h.copies.scheduled(p)
 		if err != nil || p.Attempt > 1 {
 			return err
 		}
@@ -94,6 +96,9 @@ func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
 	}
 	r, err := egress.ParseRequest(p.Request)
 	if err != nil {
+		return
+	}
+	if h.copies.copied(p) {
 		return
 	}
 	access, err := r.Access()

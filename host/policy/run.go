@@ -56,21 +56,32 @@ func (r *Run) Narrow(l event.SandboxLimits) event.SandboxLimits {
 func (r *Run) Resume(events []event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	seen := newCopies()
 	for _, ev := range events {
-		if ev.Kind != event.KindSideEffectRecorded {
-			continue
-		}
-		effect, err := ev.AsSideEffectRecorded()
-		if err != nil {
+		if err := r.resume(seen, ev); err != nil {
 			return fmt.Errorf("policy: event %d: %w", ev.Seq, err)
 		}
-		var value event.Exchange
-		if len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
-			continue // no exchange
-		}
-		if value.Decision.Allowed() {
-			r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})
-		}
+	}
+	return nil
+}
+
+// resume counts one event. The caller holds mu.
+func (r *Run) resume(seen *copies, ev event.Event) error {
+	if ev.Kind == event.KindToolCallScheduled {
+		p, err := ev.AsToolCallScheduled()
+		seen.scheduled(p)
+		return err
+	}
+	if ev.Kind != event.KindSideEffectRecorded {
+		return nil
+	}
+	effect, err := ev.AsSideEffectRecorded()
+	var value event.Exchange
+	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
+		return err // no exchange
+	}
+	if !seen.copied(effect) && value.Decision.Allowed() {
+		r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})
 	}
 	return nil
 }
