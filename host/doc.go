@@ -12,6 +12,9 @@
 //     functions to the deterministic steps of a run.
 //   - host/queue keeps runs that were promised until they have ended, and takes
 //     turns between tenants.
+//   - host/narrate says in one line what an event records, and host/logview is
+//     what one reader may see of a log; host/inspect shows that in a browser, and
+//     host/mcpsrv to an assistant.
 //
 // A package here may import those before it in this list, and the packages of
 // runtime, eventlog and abi.

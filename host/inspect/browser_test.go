@@ -167,7 +167,7 @@ func TestInABrowser(t *testing.T) {
 	for name, path := range map[string]string{
 		"runs": "/", "timeline": oslo + "?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": oslo + "/events/1",
 		"valid": "/press" + oslo + "/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-		"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none",
+		"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 	} {
 		c.photograph(name, path)
 	}

@@ -61,6 +61,9 @@ func TestHostileTextsStayTexts(t *testing.T) {
 	if len(texts) < 500 {
 		t.Fatalf("only %d texts", len(texts))
 	}
+	if testing.Short() {
+		texts = hostile
+	}
 	for i, text := range texts {
 		if text == "" || len(text) > eventlog.MaxRunIDBytes {
 			text = text[:min(len(text), 100)] + "x"

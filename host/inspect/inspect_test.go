@@ -393,3 +393,29 @@ func TestADamagedRunIsShownAsFarAsItGoes(t *testing.T) {
 		t.Errorf("validation: %d, %s", code, body)
 	}
 }
+
+func TestOneFamilyOfEvents(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "R", 500)
+	for range 3 {
+		appendEvent(t, log, "R", event.KindToolCallFailed, event.ToolCallFailed{Error: "no", ErrorType: "tool"})
+	}
+	record(t, log, "SHORT", `{"city":"Oslo"}`)
+	b := openView(t, viewOf(log, ""))
+	rows := func(path string) int {
+		return strings.Count(strings.Split(b.wants(path), "<template")[0], "<li id=")
+	}
+	for path, want := range map[string]int{
+		"/runs/R?only=bad": 3, "/runs/R?only=bad&at=502": 2, "/runs/R?only=run": 200, "/runs/R?only=run&at=401": 100, "/runs/R?only=tool": 0, "/runs/R?only=nonsense": 200,
+		"/runs/SHORT?only=effect": 1,
+	} {
+		if got := rows(path); got != want {
+			t.Errorf("%s: %d events, want %d", path, got, want)
+		}
+	}
+	b.wants("/runs/R?only=run", `href="/runs/R?only=run&amp;at=201" rel="next"`, `aria-current="true">run</a>`)
+	b.wants("/runs/R?only=tool", "There are no events of this family.")
+	if body := b.wants("/runs/SHORT"); strings.Contains(body, "only=") {
+		t.Error("a short run can be narrowed")
+	}
+}

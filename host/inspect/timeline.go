@@ -47,6 +47,8 @@ type timelinePage struct {
 	Events                      []eventRow
 	From, To                    string
 	Total                       string
+	Families                    []link // empty if there is little to narrow
+	Narrowed                    bool   // to one family; then there are First and Next alone
 	Problem                     string // why what follows cannot be read, or empty
 	First, Previous, Next, Last string // paths, or empty
 	At                          uint64
@@ -68,11 +70,10 @@ type eventRow struct {
 	Previous string `json:"previous"`
 	Payload  string `json:"payload"` // indented JSON, or empty where it is too long
 	Path     string `json:"path"`
-	Terminal bool   `json:"terminal"`
 }
 
 // Turns reports whether there are other pages.
-func (p timelinePage) Turns() bool { return p.Previous != "" || p.Next != "" }
+func (p timelinePage) Turns() bool { return !p.Narrowed && (p.Previous != "" || p.Next != "") }
 
 // Blank is what the script makes rows of a run in progress from.
 func (timelinePage) Blank() eventRow { return eventRow{Payload: "{}"} }
@@ -85,6 +86,9 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 	if err != nil {
 		return err
 	}
+	if only := familyOf(r); only != "" {
+		return s.family(w, r, v, run, only)
+	}
 	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
 	at = min(max(at, 1), max(run.LastSeq, 1))
 	after := (at - 1) / eventsPerPage * eventsPerPage
@@ -93,7 +97,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 		return err
 	}
 	head, began := s.runHead(r, v, run)
-	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), At: at}
+	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, ""), At: at}
 	last := after
 	if n := len(events); n > 0 {
 		last = events[n-1].Seq
@@ -169,7 +173,7 @@ func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
 func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 	hash := ev.Hash()
 	row := eventRow{
-		Seq: ev.Seq, Kind: narrate.Kind(ev.Kind), Group: group(ev.Kind), Depth: depth(ev.Kind), Terminal: ev.Kind.Terminal(),
+		Seq: ev.Seq, Kind: narrate.Kind(ev.Kind), Group: group(ev.Kind), Depth: depth(ev.Kind),
 		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
 		Line: line(ev), Size: narrate.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
 		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
