@@ -210,3 +210,17 @@ func TestTablesOfTheSeedRuntimeAreMigrated(t *testing.T) {
 	}
 	storeAll(t, l, start, c.Complete())
 }
+
+// TestLogsOfOneDatabaseAreKeptApartBySchemas opens two logs beside each other.
+func TestLogsOfOneDatabaseAreKeptApartBySchemas(t *testing.T) {
+	dsn := pgtest.Database(t)
+	conn := connectTo(t, dsn)
+	for _, schema := range []string{"one", "two"} {
+		execute(t, conn, "CREATE SCHEMA "+schema)
+		l := openAt(t, dsn+"&search_path="+schema, Options{AutoMigrate: true})
+		storeAll(t, l, logtest.Finished("in "+schema, 1)...)
+		if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 1 || runs[0].RunID != "in "+schema {
+			t.Errorf("%+v, %v", runs, err)
+		}
+	}
+}
