@@ -36,11 +36,31 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if o.DryRun {
 		return report, count(l.pool, doomed+" SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM doomed")
 	}
-	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return count(tx, doomed+removeSQL) })
+	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		if err := count(tx, doomed+removeSQL); err != nil || !everything(o) {
+			return err
+		}
+		return removeEmpty(ctx, tx, o.Namespace)
+	})
 	if err != nil {
 		return eventlog.PruneReport{}, err
 	}
 	return report, nil
+}
+
+// everything reports whether the options select all there is in a namespace.
+func everything(o eventlog.PruneOptions) bool {
+	return o.IncludeInProgress && o.Status == "" && o.Before.IsZero() && o.Limit <= 0
+}
+
+// removeEmpty removes what is left of runs that were given to a writer and never begun.
+func removeEmpty(ctx context.Context, tx pgx.Tx, namespace string) error {
+	c := &conditions{all: []string{"last_seq = 0"}}
+	c.namespace(namespace)
+	if _, err := tx.Exec(ctx, "DELETE FROM run"+c.where(), c.args...); err != nil {
+		return fmt.Errorf("pglog: prune: %w", err)
+	}
+	return nil
 }
 
 // removeSQL removes the runs in doomed, and counts those that it has removed itself.

@@ -303,3 +303,34 @@ func TestATransactionGetsAtARunThatIsWrittenAllTheTime(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNothingIsLeftOfANamespace(t *testing.T) {
+	l, dsn := open(t)
+	for _, id := range []string{"a/begun", "a/empty", "b/begun", "b/empty"} {
+		var epoch uint64
+		err := l.Transact(t.Context(), func(tx eventlog.Tx) (err error) {
+			epoch, err = tx.Fence(id)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(id, "begun") {
+			storeAll(t, l.Fenced(id, epoch), logtest.Finished(id, 1)...)
+		}
+	}
+	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 2 {
+		t.Errorf("%+v, %v", runs, err)
+	}
+	report, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "a", IncludeInProgress: true})
+	if err != nil || report.Runs != 1 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	for ns, want := range map[string]int{"a": 0, "b": 2} {
+		var rows int
+		err := connectTo(t, dsn).QueryRow(t.Context(), "SELECT count(*) FROM run WHERE starts_with(run_id, $1)", ns+"/").Scan(&rows)
+		if err != nil || rows != want {
+			t.Errorf("%s has %d rows, %v", ns, rows, err)
+		}
+	}
+}
