@@ -199,8 +199,8 @@ func (h *host) openQueue(ctx context.Context) (err error) {
 	}
 	log, ok := h.log.(*pglog.Log)
 	if !ok {
-		if c.Host == "" {
-			c.Host = "the one host of a file" // whose jobs need not wait for a lease to end
+		if c.Host == "" { // of all that share a file one alone can listen there, and its jobs need not wait for a lease to end
+			c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
 		}
 		h.queue, err = embedded.Open(ctx, h.log, c)
 		return err
