@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/registry"
+)
+
+// shop is the server that the tool "order" sends its orders to. It notices when
+// what is known to have happened is asked for again.
+type shop struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	orders map[string][]string // by path, the idempotency keys of the requests
+	taken  int                 // orders in all
+	more   *sync.Cond          // taken has grown
+	known  map[string]bool     // paths whose answer is in a log
+	again  []string            // paths of those that were asked for again
+}
+
+func openShop(t *testing.T, listen string) *shop {
+	s := &shop{orders: map[string][]string{}, known: map[string]bool{}}
+	s.more = sync.NewCond(&s.mu)
+	s.Server = httptest.NewUnstartedServer(s)
+	if listen != "" {
+		l, err := net.Listen("tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Listener.Close()
+		s.Listener = l
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders[r.URL.Path] = append(s.orders[r.URL.Path], r.Header.Get("Idempotency-Key"))
+	if s.known[r.URL.Path] {
+		s.again = append(s.again, r.URL.Path)
+	}
+	s.taken++
+	s.more.Broadcast()
+	fmt.Fprintf(w, "order %d", s.taken)
+}
+
+// await waits until the shop has had so many more orders.
+func (s *shop) await(more int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for until := s.taken + more; s.taken < until; {
+		s.more.Wait()
+	}
+}
+
+// remember takes note of the orders whose answers events hold.
+func (s *shop) remember(events []event.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ev := range events {
+		if p, err := ev.AsSideEffectRecorded(); err == nil && len(p.Request) > 0 && p.Error == nil {
+			if path, ok := orderPath(string(p.Request)); ok {
+				s.known[path] = true
+			}
+		}
+	}
+}
+
+// orderPath returns the path that a request was for.
+func orderPath(request string) (string, bool) {
+	line, _, _ := strings.Cut(request, " HTTP/")
+	_, target, ok := strings.Cut(line, "http://")
+	_, path, found := strings.Cut(target, "/")
+	return "/" + path, ok && found
+}
+
+// check returns what is wrong with the orders: each run was to order so many items.
+func (s *shop) check(t *testing.T, runs []string, items int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, path := range s.again {
+		t.Errorf("%s was ordered again although its answer was recorded", path)
+	}
+	for _, run := range runs {
+		for i := range items {
+			keys := s.orders[fmt.Sprintf("/%s/%d", run, i)]
+			if len(keys) == 0 {
+				t.Errorf("item %d of run %s was never ordered", i, run)
+			}
+			if slices.ContainsFunc(keys, func(k string) bool { return k == "" || k != keys[0] }) {
+				t.Errorf("item %d of run %s was ordered under the keys %q", i, run, keys)
+			}
+		}
+	}
+}
+
+// serving is a host that serves, as a process of its own.
+type serving struct {
+	cmd    *exec.Cmd
+	client *http.Client
+	key    string
+	stderr bytes.Buffer
+}
+
+// startServing starts "starling-host serve" and waits until it is ready. wrap, if
+// it is not nil, changes how it is started.
+func startServing(t *testing.T, dir, database, name string, wrap func(args []string) []string) *serving {
+	t.Helper()
+	socket := filepath.Join(dir, name+".sock")
+	args := []string{"starling-host", "serve", "--dev", "--listen", "unix:" + socket, "--db", database, "--policy", "policy.yaml"}
+	if wrap != nil {
+		args = wrap(args)
+	}
+	s := &serving{cmd: exec.Command(args[0], args[1:]...)}
+	s.cmd.Dir, s.cmd.Stderr = dir, &s.stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for s.key == "" && lines.Scan() {
+		if key, ok := strings.CutPrefix(lines.Text(), "key "); ok {
+			s.key = strings.TrimSpace(key)
+		}
+	}
+	if s.key == "" {
+		t.Fatalf("the host did not start: %v\n%s", s.cmd.Wait(), &s.stderr)
+	}
+	s.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	t.Cleanup(func() { s.cmd.Process.Kill(); s.cmd.Wait() })
+	return s
+}
+
+// ask makes a request and returns the document of the answer.
+func (s *serving) ask(method, path, contentType string, body []byte) (status int, doc map[string]any, err error) {
+	r, err := http.NewRequest(method, "http://host/api/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.key)
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode, doc, json.NewDecoder(answer.Body).Decode(&doc)
+}
+
+// order asks for a run of the tool, which is promised when an id is returned.
+func (s *serving) order(url string, items int) (runID string, err error) {
+	body := fmt.Appendf(nil, `{"tool":"order","input":{"url":%q,"items":%d}}`, url, items)
+	status, doc, err := s.ask("POST", "/runs", "application/json", body)
+	if err != nil {
+		return "", err
+	}
+	if status != http.StatusAccepted {
+		return "", fmt.Errorf("status %d: %v", status, doc)
+	}
+	return doc["run_id"].(string), nil
+}
+
+// statuses counts the runs by status.
+func (s *serving) inProgress(t *testing.T) int {
+	t.Helper()
+	status, doc, err := s.ask("GET", "/runs?status=open&limit=1", "", nil)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+	}
+	return len(doc["items"].([]any))
+}
+
+// finish waits until no run is in progress.
+func (s *serving) finish(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(3 * time.Minute)
+	for s.inProgress(t) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("runs are still in progress\n%s", &s.stderr)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// kill ends the process as a crash does.
+func (s *serving) kill() {
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
+// stop ends the process as an operator does.
+func (s *serving) stop(t *testing.T) {
+	t.Helper()
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the host ended with %v\n%s", err, &s.stderr)
+	}
+}
+
+// scene prepares a folder with a policy that lets tools order, and builds the tool.
+func scene(t *testing.T, s *shop) (dir string, module []byte) {
+	t.Helper()
+	dir = t.TempDir()
+	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: %q, ports: [%s], schemes: [http], private: true}\n", host, port)
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "order"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	return dir, m.Wasm
+}
+
+// upload gives the tenant the tool.
+func (s *serving) upload(t *testing.T, module []byte) {
+	t.Helper()
+	status, doc, err := s.ask("POST", "/modules?name=order", "application/wasm", module)
+	if err != nil || status != http.StatusCreated {
+		t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+	}
+}
+
+// promised collects the ids of runs that hosts have promised.
+type promised struct {
+	mu  sync.Mutex
+	ids []string
+}
+
+// of returns the ids as the tools see them.
+func (p *promised) of(tenant string) []string {
+	full := make([]string, len(p.ids))
+	for i, id := range p.ids {
+		full[i] = tenant + "/" + id
+	}
+	return full
+}
+
+// load has clients ask for runs until the function that it returns is called or the
+// host dies.
+func (p *promised) load(s *serving, url string, clients, items int) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				id, err := s.order(url, items)
+				if gone(err) {
+					return
+				}
+				if err != nil {
+					time.Sleep(5 * time.Millisecond) // it has too much to do, or is going
+					continue
+				}
+				p.mu.Lock()
+				p.ids = append(p.ids, id)
+				p.mu.Unlock()
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }
+}
+
+// gone reports whether an error means that the host is.
+func gone(err error) bool {
+	var network *net.OpError
+	return errors.Is(err, io.EOF) || errors.As(err, &network) && !network.Timeout()
+}
+
+// TestNothingIsLostWhenAHostIsKilled kills a host under load, again and again. Every
+// run that was promised comes to its end, no order whose answer was recorded is
+// sent again, and every run validates and replays.
+func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
+	kills := 100
+	if testing.Short() {
+		kills = 10
+	}
+	const items = 3
+	s := openShop(t, "")
+	dir, module := scene(t, s)
+	var runs promised
+	for i := range kills {
+		host := startServing(t, dir, "host.db", "host", nil)
+		if i == 0 {
+			host.upload(t, module)
+		}
+		stop := runs.load(host, s.URL, 4, items)
+		s.await(1 + rand.IntN(30))
+		host.kill()
+		stop()
+		s.remember(openRuns(t, dir, "host.db"))
+	}
+	host := startServing(t, dir, "host.db", "host", nil)
+	host.finish(t)
+	host.stop(t)
+	t.Logf("%d kills, %d runs, %d orders", kills, len(runs.ids), s.taken)
+	s.check(t, runs.of("dev"), items)
+	proved(t, dir, "host.db", len(runs.ids))
+}
+
+// openRuns returns the events of the runs that have no end.
+func openRuns(t *testing.T, dir, database string) []event.Event {
+	t.Helper()
+	read := readFlags{keyFile: filepath.Join(dir, keyFileOf(database))}
+	if !onServer(database) {
+		database = filepath.Join(dir, database)
+	}
+	log, err := read.open(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	page, err := log.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: eventlog.StatusInProgress, Limit: eventlog.MaxPageLimit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []event.Event
+	for _, r := range page.Runs {
+		run, err := log.Read(t.Context(), r.RunID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, run...)
+	}
+	return events
+}
+
+// proved validates and replays a database, which must hold at least so many runs.
+func proved(t *testing.T, dir, database string, least int) {
+	t.Helper()
+	for verb, want := range map[string]string{
+		"validate": `(?m)^(\d+) runs: (\d+) valid, 0 invalid$`,
+		"replay":   `(?m)^(\d+) runs: (\d+) identical$`,
+	} {
+		args := []string{verb, database, "--key-file", keyFileOf(database)}
+		if verb == "replay" {
+			args = append(args, "--all")
+		}
+		cmd := exec.Command("starling-host", args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		found := regexp.MustCompile(want).FindStringSubmatch(string(out))
+		if err != nil || found == nil || found[1] != found[2] {
+			t.Errorf("%s: %v\n%s", verb, err, tail(string(out), 2000))
+			continue
+		}
+		var n int
+		if fmt.Sscan(found[1], &n); n < least {
+			t.Errorf("%s: the database holds %d runs, and %d were promised", verb, n, least)
+		}
+	}
+}
+
+// keyFileOf is where "serve --dev" keeps the master key.
+func keyFileOf(database string) string {
+	if onServer(database) {
+		return "starling.key"
+	}
+	return strings.TrimSuffix(database, ".db") + ".key"
+}
+
+func tail(s string, n int) string { return s[max(len(s)-n, 0):] }
