@@ -55,8 +55,19 @@ func (w *wrappedKey) unwrap(m MasterKey) (cipherlog.Key, error) {
 	return cipherlog.NewKey(secret)
 }
 
+// insert stores a new key. It is refused if the other keys are under another master
+// key, so that a process which still has the old one cannot add to them after a
+// rewrap.
 func (w *wrappedKey) insert(tx eventlog.Tx) error {
-	_, err := tx.Exec(`INSERT INTO tenant_data_key (tenant, id, master, wrapped, created) VALUES ($1, $2, $3, $4, $5)`,
+	var other string
+	found, err := one(tx, "SELECT master FROM tenant_data_key WHERE master <> $1 LIMIT 1", []any{w.master}, &other)
+	switch {
+	case err != nil:
+		return err
+	case found:
+		return fmt.Errorf("%w: the data keys are under master key %.64q, this is %s", ErrWrongMasterKey, other, w.master)
+	}
+	_, err = tx.Exec(`INSERT INTO tenant_data_key (tenant, id, master, wrapped, created) VALUES ($1, $2, $3, $4, $5)`,
 		w.tenant, w.id, w.master, w.wrapped, w.created)
 	return err
 }
@@ -109,10 +120,10 @@ func (s *Store) checkMaster(ctx context.Context) error {
 	})
 }
 
-// Rewrap puts the data keys of all tenants, or of none, under another master key
-// and uses that from then on. It returns how many there are. Afterwards the old
-// master key opens nothing but older copies of the database; destroying it
-// destroys those.
+// Rewrap puts the data keys of all tenants, or of none, under another master key,
+// and returns how many there are. Afterwards the old master key opens nothing but
+// older copies of the database; destroying it destroys those. Stores that were
+// opened with the old one, this one among them, have to be opened again.
 func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		keys, err := wrappedKeys(tx)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 )
 
@@ -112,10 +113,22 @@ func CreateMasterKey(path string) (MasterKey, error) {
 	}
 	k := NewMasterKey()
 	_, err = io.WriteString(f, k.Text().Reveal()+"\n")
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	if err = errors.Join(err, f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", errors.Join(err, os.Remove(path)))
 	}
 	return k, nil
+}
+
+// syncFolder makes the names in a folder durable, where the system can.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Valid reports whether k is a key.

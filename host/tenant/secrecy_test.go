@@ -275,6 +275,8 @@ func testMasterKeys(t *testing.T, open opener) {
 	}
 	_, err = f.DataKey(ctx, "acme")
 	want(t, "the old master key", err, tenant.ErrWrongMasterKey)
+	_, err = f.Create(ctx, tenant.Tenant{ID: "late"})
+	want(t, "a new tenant under the old master key", err, tenant.ErrWrongMasterKey)
 	after, err := f.reopen(t, now).DataKey(ctx, "acme")
 	if err != nil || !bytes.Equal(after.Bytes(), before.Bytes()) || after.ID() != before.ID() {
 		t.Errorf("the data key is another one: %v", err)
