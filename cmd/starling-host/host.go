@@ -261,7 +261,7 @@ func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []da
 func (h *host) mount(c *daemon.Config) (err error) {
 	before := front.Config{Daemon: func() *daemon.Daemon { return h.daemon }, Origins: h.file.Origins, Version: programVersion(), Logger: h.logger}
 	if len(before.Origins) == 0 && h.file.Listen.Network == "tcp" {
-		before.Origins = []string{h.origin}
+		before.Origins = originsOf(h.origin, h.listener.Addr())
 	}
 	if c.Inspector, err = front.Inspector(before); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,11 @@ func (a *app) inspect(ctx context.Context, path, addr string) error {
 	}
 	view := logViewOf(path, log)
 	view.Replayer = r.verdict
-	server, err := inspect.New(inspect.Config{Scope: inspect.Only(view, token), Origins: originsOf(listener.Addr())})
+	c := inspect.Config{Scope: inspect.Only(view, token)}
+	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
+		c.Origins = originsOf("http://"+listener.Addr().String(), listener.Addr())
+	}
+	server, err := inspect.New(c)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -112,16 +117,13 @@ func listenToInspect(addr string) (net.Listener, string, error) {
 	return listener, rand.Text(), nil
 }
 
-// originsOf are the origins of a server that listens there. A server on all
-// addresses has too many names to know.
-func originsOf(addr net.Addr) []string {
-	tcp := addr.(*net.TCPAddr)
-	if tcp.IP.IsUnspecified() {
-		return nil
+// originsOf are the names of a server that listens there: the one that is printed,
+// and on this machine localhost.
+func originsOf(origin string, addr net.Addr) []string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsLoopback() {
+		return []string{origin}
 	}
-	origins := []string{"http://" + addr.String()}
-	if tcp.IP.IsLoopback() {
-		origins = append(origins, fmt.Sprintf("http://localhost:%d", tcp.Port))
-	}
-	return origins
+	scheme, _, _ := strings.Cut(origin, ":")
+	return []string{origin, fmt.Sprintf("%s://localhost:%d", scheme, tcp.Port)}
 }

@@ -298,6 +298,25 @@ func TestTailsAreBounded(t *testing.T) {
 	}
 }
 
+// TestOneTenantLeavesRoomForOthers has one follow as many runs as it can.
+func TestOneTenantLeavesRoomForOthers(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "acme/R", 3)
+	long(t, log, "other/R", 3)
+	b := open(t, inspect.Config{Tails: 8, Scope: func(r *http.Request) (logview.View, error) {
+		return viewOf(log, r.URL.Query().Get("as")), nil
+	}})
+	for range 2 {
+		_, stop := b.follow("/runs/R/live?as=acme", "")
+		defer stop()
+	}
+	if code, _ := b.get("/runs/R/live?as=acme"); code != http.StatusServiceUnavailable {
+		t.Errorf("more than its part: %d", code)
+	}
+	_, stop := b.follow("/runs/R/live?as=other", "")
+	stop()
+}
+
 func TestSigningIn(t *testing.T) {
 	log := memlog.New()
 	record(t, log, "R", `{"city":"Oslo"}`)

@@ -20,12 +20,11 @@ const (
 // the events' numbers, so that a browser that was cut off goes on where it was. The
 // last message is "end".
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v logview.View) error {
-	select {
-	case s.tails <- struct{}{}:
-		defer func() { <-s.tails }()
-	default:
+	leave, ok := s.tails.enter(v.Namespace)
+	if !ok {
 		return &status{http.StatusServiceUnavailable, "As many runs are followed as may be."}
 	}
+	defer leave()
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
 		return err

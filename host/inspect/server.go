@@ -37,10 +37,11 @@ type Config struct {
 	Origins []string
 
 	// Replays is how many validations and replays run at once; one more is told to
-	// come back. Zero is 2.
+	// come back. A view with a namespace gets at most half of them. Zero is 2.
 	Replays int
 
-	// Tails is how many pages may follow runs at once. Zero is 64.
+	// Tails is how many pages may follow runs at once, those of a view with a
+	// namespace at most a quarter. Zero is 64.
 	Tails int
 
 	// Logger is told about failures. Nil discards.
@@ -53,8 +54,8 @@ type Server struct {
 	origins []origin
 	handler http.Handler
 	seal    cipher.AEAD // of sessions; its key lives as long as the process
-	work    chan struct{}
-	tails   chan struct{}
+	work    *slots      // of validations and replays
+	tails   *slots
 }
 
 // origin is a scheme and a host with its port.
@@ -80,8 +81,7 @@ func New(c Config) (*Server, error) {
 		}
 		s.origins = append(s.origins, origin{u.Scheme, u.Host})
 	}
-	s.work = make(chan struct{}, defaultTo(c.Replays, 2))
-	s.tails = make(chan struct{}, defaultTo(c.Tails, 64))
+	s.work, s.tails = newSlots(defaultTo(c.Replays, 2), 2), newSlots(defaultTo(c.Tails, 64), 4)
 	s.handler = s.guard(s.routes())
 	return s, nil
 }

@@ -72,13 +72,12 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, v logview.View, w
 	if err != nil {
 		return err
 	}
-	select {
-	case s.work <- struct{}{}:
-		defer func() { <-s.work }()
-	default:
+	leave, ok := s.work.enter(v.Namespace)
+	if !ok {
 		w.Header().Set("Retry-After", "5")
 		return errBusy
 	}
+	defer leave()
 	head, _ := s.runHead(r, v, run)
 	p := verdictPage{Run: head, What: what}
 	began := time.Now()

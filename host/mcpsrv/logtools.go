@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -50,6 +51,9 @@ func onView[In, Out any](fn func(context.Context, logview.View, In) (Out, error)
 	}
 }
 
+// maxTime bounds one call of a tool over a log.
+const maxTime = 30 * time.Second
+
 // addLogTools presents the tools over a log.
 func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 	open := false
@@ -59,6 +63,8 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &open},
 		}
 		server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			ctx, cancel := context.WithTimeout(ctx, maxTime)
+			defer cancel()
 			output, err := t.Execute(context.WithValue(ctx, viewKey{}, v), arguments(r))
 			if err != nil {
 				return failed(explain(ctx, log, t.Name(), err)), nil
@@ -82,6 +88,8 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 		return "there is no such run"
 	case errors.Is(err, logview.ErrEventNotFound):
 		return "the run has no event of that number"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it takes too long: ask for less"
 	}
 	log.ErrorContext(ctx, "mcpsrv: tool failed", "tool", name, "error", err)
 	return "the log could not be read"
