@@ -56,10 +56,7 @@ func underPolicy(file *agentfile.File, run *policy.Run) error {
 		return nil
 	}
 	for _, e := range file.Tools {
-		switch {
-		case e.Module != nil && len(e.Module.AllowHosts) > 0:
-			return usagef("write the hosts into the policy", "%s: --policy and allow_hosts exclude each other", file.Path)
-		case e.Builtin != nil && e.Builtin.Name == "fetch":
+		if e.Builtin != nil && e.Builtin.Name == "fetch" {
 			return usagef("use a module for it", "%s: no policy decides about the built-in fetch", file.Path)
 		}
 	}

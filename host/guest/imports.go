@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -16,7 +17,7 @@ import (
 // the log when it is replayed; the guest cannot tell which.
 type imports struct {
 	egress *egress.Client
-	policy *policy.Run // nil: the client decides
+	policy *policy.Run // nil: that of the context, or else the client alone
 }
 
 // Now is the import starling:v1.now.
@@ -64,8 +65,8 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 		tool = call.Tool
 	}
 	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (event.Exchange, error) {
-		if i.policy != nil {
-			return i.exchange(ctx, i.policy.Exchange(tool, len(request)), req, key)
+		if run := cmp.Or(i.policy, policy.From(ctx)); run != nil {
+			return i.exchange(ctx, run.Exchange(tool, len(request)), req, key)
 		}
 		response, err := i.egress.Do(ctx, req, key)
 		return record(response, err)
@@ -77,9 +78,10 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 	return answer(ex)
 }
 
-// exchange carries out a request that the policies of the run decide about.
+// exchange carries out a request that the policies of the run decide about, after
+// what the client was made with.
 func (i imports) exchange(ctx context.Context, x *policy.Exchange, req *egress.Request, key string) (event.Exchange, error) {
-	response, err := i.egress.With(x).Do(ctx, req, key)
+	response, err := i.egress.And(x).Do(ctx, req, key)
 	if err == nil {
 		err = x.Settle(response)
 	}

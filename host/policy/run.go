@@ -31,6 +31,20 @@ func NewRun(operator, tenant *Policy, store Secrets) *Run {
 	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}}
 }
 
+type runKey struct{}
+
+// With returns a context in which the policies of the run decide about the requests
+// of every module, also of one that was loaded before the run was known.
+func With(ctx context.Context, run *Run) context.Context {
+	return context.WithValue(ctx, runKey{}, run)
+}
+
+// From returns the run that With was given, or nil.
+func From(ctx context.Context) *Run {
+	run, _ := ctx.Value(runKey{}).(*Run)
+	return run
+}
+
 // Identity names the policies, for the Sandbox of a tool in RunStarted.
 func (r *Run) Identity() *event.PolicyRef {
 	ref := &event.PolicyRef{}

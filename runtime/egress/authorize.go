@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/starling-host/starling/abi"
 )
@@ -99,6 +100,30 @@ func (r Rules) Authorize(_ context.Context, a Access) (Grant, error) {
 	return grant, nil
 }
 
+// both is the Authorizer that allows what two of them allow, under the conditions of
+// each. The second is not asked about what the first refuses.
+type both [2]Authorizer
+
+// Authorize implements [Authorizer].
+func (b both) Authorize(ctx context.Context, a Access) (Grant, error) {
+	first, err := b[0].Authorize(ctx, a)
+	if err != nil {
+		return Grant{}, err
+	}
+	second, err := b[1].Authorize(ctx, a)
+	if err != nil {
+		return Grant{}, err
+	}
+	grant := Grant{
+		Private: first.Private && second.Private, Plain: first.Plain || second.Plain,
+		MaxResponse: max(first.MaxResponse, second.MaxResponse), Secrets: slices.Concat(first.Secrets, second.Secrets),
+	}
+	if first.MaxResponse > 0 && second.MaxResponse > 0 {
+		grant.MaxResponse = min(first.MaxResponse, second.MaxResponse)
+	}
+	return grant, nil
+}
+
 // Denied returns the error of an [Authorizer] that refuses a request. The text is
 // for the guest.
 func Denied(format string, args ...any) *Error { return failf(abi.StatusDenied, format, args...) }
@@ -109,7 +134,11 @@ func TooLarge(format string, args ...any) *Error { return failf(abi.StatusTooLar
 
 // authorize asks the authorizer.
 func (c *Client) authorize(ctx context.Context, a Access) (Grant, error) {
-	grant, err := c.config.Authorize.Authorize(ctx, a)
+	var decide Authorizer = Rules{}
+	if c.config.Authorize != nil {
+		decide = c.config.Authorize
+	}
+	grant, err := decide.Authorize(ctx, a)
 	var known *Error
 	switch {
 	case err == nil:

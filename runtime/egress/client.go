@@ -68,9 +68,6 @@ func New(config Config) *Client {
 	if config.Resolve == nil {
 		config.Resolve = lookup
 	}
-	if config.Authorize == nil {
-		config.Authorize = Rules{}
-	}
 	return &Client{config: config, guard: newGuard(), dial: dialTCP}
 }
 
@@ -81,11 +78,15 @@ func orDefault[T int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// With returns the client with another authorizer, for one exchange or one run.
-func (c *Client) With(a Authorizer) *Client {
-	with := *c
-	with.config.Authorize = a
-	return &with
+// And returns the client for an exchange or a run about which somebody else decides
+// as well: if the client was made with an authorizer, both must allow a request.
+func (c *Client) And(a Authorizer) *Client {
+	and := *c
+	and.config.Authorize = a
+	if c.config.Authorize != nil {
+		and.config.Authorize = both{c.config.Authorize, a}
+	}
+	return &and
 }
 
 // Do carries out one request and returns the response as a message/http

@@ -303,3 +303,48 @@ func TestAnAuthorizerThatFails(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// counting allows what it is asked about under a grant, and counts.
+type counting struct {
+	grant Grant
+	asked int
+}
+
+func (c *counting) Authorize(context.Context, Access) (Grant, error) {
+	c.asked++
+	return c.grant, nil
+}
+
+func TestAnd(t *testing.T) {
+	a := get("http://127.0.0.1/")
+	access, err := a.Access()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := &counting{grant: Grant{Private: true, MaxResponse: 10, Plain: true, Secrets: []Secret{{"K", []byte("hunter2hunter2")}}}}
+	for _, c := range []struct {
+		name  string
+		first Authorizer
+		want  string
+		asked int
+	}{
+		{"nobody else", nil, "true 10 1 true", 1},
+		{"somebody who refuses", Rules{}, "not an allowed destination", 0},
+		{"somebody who allows less", Rules{Allow: rules(t, "127.0.0.1")}, "false 10 1 true", 1},
+		{"somebody who allows more", &counting{grant: Grant{Private: true, MaxResponse: 20}}, "true 10 1 true", 1},
+		{"somebody with fewer bytes", &counting{grant: Grant{Private: true, MaxResponse: 5}}, "true 5 1 true", 1},
+	} {
+		second.asked = 0
+		g, err := New(Config{Authorize: c.first}).And(second).authorize(t.Context(), access)
+		got := fmt.Sprint(g.Private, g.MaxResponse, len(g.Secrets), g.Plain)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) || second.asked != c.asked {
+			t.Errorf("%s: %s, asked %d times", c.name, got, second.asked)
+		}
+	}
+	if _, err := New(Config{}).authorize(t.Context(), access); err == nil {
+		t.Error("without an authorizer a request is allowed")
+	}
+}
