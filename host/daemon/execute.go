@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/agent"
@@ -85,7 +86,8 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 	if err != nil {
 		return err
 	}
-	_, err = guarded(d.agent(a, log), rules).Continue(ctx, l.RunID)
+	// Its modules were loaded before the run was known.
+	_, err = guarded(d.agent(a, log), rules).Continue(policy.With(ctx, rules), l.RunID)
 	return err
 }
 

@@ -416,3 +416,35 @@ secrets: [{name: K, audience: ["`+at+`"], header: X-Key}, {name: K, audience: ["
 		}
 	}
 }
+
+// A tool that was loaded before its run was known finds the policies in its context.
+func TestPoliciesOfTheContext(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "it is ", r.URL.Path) }))
+	defer server.Close()
+	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
+	p := parsePolicy(t, "permissions: {network: {allow: [{host: 127.0.0.1, schemes: [http], ports: ["+port+"], private: true}]}}")
+	log := memlog.New()
+	d := agent.Direct{Log: log, Tool: messenger(t)}
+	doc := input(t, "GET "+server.URL+"/ HTTP/1.1\r\n\r\n", "GET http://a.test/ HTTP/1.1\r\n\r\n")
+	ctx := policy.With(t.Context(), policy.NewRun(p, nil, nil))
+	r, err := d.Run(ctx, doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answers(t, r); !strings.Contains(got[0], "it is /") || !strings.Contains(got[1], "no rule names a.test") {
+		t.Errorf("%q", got)
+	}
+	events, err := log.Read(t.Context(), r.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := exchanges(t, events); len(x[0].Decision) != 1 || len(x[1].Decision) != 1 {
+		t.Errorf("%+v", x)
+	}
+	if _, err := d.Replay(t.Context(), events, agent.ReplayOptions{}); err != nil {
+		t.Error(err)
+	}
+	if r, err = d.Run(t.Context(), doc); err != nil || !strings.Contains(answers(t, r)[0], "not an allowed destination") {
+		t.Errorf("%s, %v", r.Output, err)
+	}
+}
