@@ -60,6 +60,7 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"there is nothing to cancel before and after", cancelNothing},
 		{"greater priority goes first among a tenant's jobs", priorities},
 		{"a tenant that floods the queue does not delay another", fairness},
+		{"nobody saves up turns", latecomer},
 		{"turns go by weight", weights},
 		{"no more jobs of a tenant run than it may", caps},
 		{"a tenant that is paused waits", paused},

@@ -57,6 +57,26 @@ func fairness(t *testing.T, db Database) {
 	}
 }
 
+// latecomer has a tenant enqueue when another one has had many turns already.
+func latecomer(t *testing.T, db Database) {
+	h := db(t, oneWorker(nil))
+	early := series("early", 60)
+	enqueue(t, h, early[:30]...)
+	order(t, h, 30)
+	enqueue(t, h, early[30:]...)
+	enqueue(t, h, series("late", 30)...)
+	_, tenants := order(t, h, 60)
+	late := 0
+	for _, tenant := range tenants[:30] {
+		if tenant == "late" {
+			late++
+		}
+	}
+	if late < 14 || late > 16 {
+		t.Errorf("%d of 30 turns went to the tenant that came late", late)
+	}
+}
+
 func weights(t *testing.T, db Database) {
 	h := db(t, oneWorker(func(tenant string) queue.Limits {
 		return queue.Limits{Weight: map[string]float64{"one": 1, "three": 3}[tenant]}
