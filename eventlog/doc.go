@@ -31,6 +31,10 @@
 // that was rewritten from some event on, all hashes included; that takes a
 // signature kept elsewhere.
 //
+// The payloads of a run may be encrypted (package cipherlog). Then the chain is
+// over what is stored, so [Check] needs no key for what is visible, and what
+// destroying the key leaves is still a valid run.
+//
 // # What it refuses
 //
 // Nothing is accepted by Append that [Check] would refuse for its size, its

@@ -12,6 +12,8 @@
 //     functions to the deterministic steps of a run.
 //   - host/queue keeps runs that were promised until they have ended, and takes
 //     turns between tenants.
+//   - host/tenant keeps who may use the host: their keys, limits, policies,
+//     secrets and modules.
 //   - host/narrate says in one line what an event records, and host/logview is
 //     what one reader may see of a log; host/inspect shows that in a browser, and
 //     host/mcpsrv to an assistant.

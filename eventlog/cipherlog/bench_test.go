@@ -41,6 +41,23 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// BenchmarkAppendOnDisk appends 256 events of 2 KiB and waits for them once.
+func BenchmarkAppendOnDisk(b *testing.B) {
+	inner := onDisk(b)
+	for name, log := range map[string]eventlog.EventLog{"plain": inner, "sealed": over(b, inner, 1)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				c := logtest.Chain{RunID: "bench/" + event.NewID()}
+				evs := append([]event.Event{c.Start("g")}, effects(&c, 255)...)
+				b.StartTimer()
+				store(b, log, evs)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/256, "ns/event")
+		})
+	}
+}
+
 // BenchmarkRead reads a run of 1000 events of 2 KiB.
 func BenchmarkRead(b *testing.B) {
 	const events = 1000
