@@ -56,3 +56,30 @@ func shutdownStuck(t *testing.T, db Database) {
 		t.Errorf("%+v", l)
 	}
 }
+
+// shutdownDeaf has a handler that does not look at its context.
+func shutdownDeaf(t *testing.T, db Database) {
+	h := db(t, queue.Config{Poll: 5 * time.Millisecond, Grace: time.Millisecond})
+	j := queue.Job{RunID: "t/1"}
+	enqueue(t, h, j)
+	began, wake, late := make(chan queue.Lease, 1), make(chan bool), make(chan error, 1)
+	stop := work(t, h, func(_ context.Context, l queue.Lease) error {
+		began <- l
+		await(t, wake)
+		late <- End(context.Background(), h.Log, l)
+		return nil
+	})
+	receive(t, began)
+	stop()
+	if s := find(t, h, j.RunID); s.State != queue.Ready {
+		t.Errorf("%+v", s)
+	}
+	told := make(chan queue.Lease, 1)
+	work(t, h, ender(h, told))
+	receive(t, told)
+	close(wake)
+	if err := receive(t, late); err != nil { // it has seen that the run has ended
+		t.Error(err)
+	}
+	ended(t, h, j)
+}

@@ -68,6 +68,7 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"positions and counts", positions},
 		{"a worker that stops finishes what it has begun", shutdown},
 		{"a worker that is made to stop gives back what it has", shutdownStuck},
+		{"a worker that is made to stop does not wait for ever", shutdownDeaf},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open.at(create(t))) })
 	}

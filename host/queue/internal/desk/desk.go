@@ -24,8 +24,9 @@ type Hooks struct {
 	// the number of the turn for which it was handed out.
 	Cancel func(tx eventlog.Tx, turn int64) error
 
-	// Start begins to call Take, and returns what ends that. Nil means that the desk
-	// hands out jobs to goroutines of its own.
+	// Start begins to call Take, and returns what ends that and waits for the tasks,
+	// though not longer than until ctx ends. Nil means that the desk hands out jobs
+	// to goroutines of its own.
 	Start func(ctx context.Context) (stop func(), err error)
 }
 

@@ -61,7 +61,7 @@ func (d *Desk) Work(ctx context.Context, h queue.Handler) error {
 	defer release()
 	loops.Go(func() { d.keepLease(keep, s) })
 	loops.Go(func() { d.look(run, s) })
-	stop, err := d.rouse(s)
+	stop, err := d.rouse(keep)
 	if err != nil {
 		fail(err)
 	}
@@ -76,9 +76,9 @@ func (d *Desk) Work(ctx context.Context, h queue.Handler) error {
 
 // rouse sees to it that turns are taken, if that is not the desk's business, and
 // returns what ends it.
-func (d *Desk) rouse(s *shift) (stop func(), err error) {
+func (d *Desk) rouse(ctx context.Context) (stop func(), err error) {
 	if d.hooks.Start != nil {
-		stop, err = d.hooks.Start(s.ctx)
+		stop, err = d.hooks.Start(ctx)
 	}
 	if stop == nil {
 		stop = func() {}
