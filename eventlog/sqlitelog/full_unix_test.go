@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,11 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeUntilFull writes with eight goroutines until a file can grow no more.
+// writeUntilFull writes with eight goroutines until a file can grow no more, either
+// events or, as its second argument says, whole runs that wait.
 func writeUntilFull(args ...string) error {
 	ctx := context.Background()
 	l, err := Open(ctx, args[0], Options{})
 	if err != nil {
+		return err
+	}
+	if err := l.CreateTables(ctx, waiting); err != nil {
 		return err
 	}
 	signal.Ignore(unix.SIGXFSZ)
@@ -35,9 +40,13 @@ func writeUntilFull(args ...string) error {
 		all.Go(func() {
 			c := logtest.Chain{RunID: fmt.Sprintf("run-%d", g)}
 			e := c.Start("g")
-			for {
-				err := l.Append(ctx, e.RunID, e)
-				if err == nil {
+			for n := 0; ; n++ {
+				var err error
+				if args[1] == "transact" {
+					c := logtest.Chain{RunID: fmt.Sprintf("run-%d-%d", g, n)}
+					e = c.Start(strings.Repeat("goal", 250))
+					err = begin(ctx, l, e)
+				} else if err = l.Append(ctx, e.RunID, e); err == nil {
 					err = l.Sync(ctx, e.RunID)
 				}
 				tell.Lock()
@@ -55,6 +64,7 @@ func writeUntilFull(args ...string) error {
 	all.Wait()
 	c := logtest.Chain{RunID: "later"}
 	fmt.Println("stopped", errors.Is(l.Append(ctx, "later", c.Start("g")), eventlog.ErrLogStopped))
+	fmt.Println("stopped", errors.Is(begin(ctx, l, c.Start("g")), eventlog.ErrLogStopped))
 	fmt.Println("stopped", errors.Is(l.Close(), eventlog.ErrLogStopped))
 	return nil
 }
@@ -62,8 +72,27 @@ func writeUntilFull(args ...string) error {
 // TestFullDisk gives the process a limit on the size of its files, which is
 // met in the middle of a commit.
 func TestFullDisk(t *testing.T) {
+	t.Run("of events", func(t *testing.T) {
+		l, acked := fillDisk(t, "append")
+		if n := checkAcknowledged(t, l, acked); n != 8 {
+			t.Errorf("%d runs were acknowledged, want 8", n)
+		}
+	})
+	t.Run("of transactions", func(t *testing.T) {
+		l, acked := fillDisk(t, "transact")
+		checkAcknowledged(t, l, acked)
+		rows := waitingRuns(t, l)
+		if runs, _ := readAllOpen(t, l); len(runs) != len(rows) || len(rows) < len(acked) {
+			t.Errorf("%d runs, %d rows, %d acknowledged", len(runs), len(rows), len(acked))
+		}
+	})
+}
+
+// fillDisk returns what was acknowledged until the disk was full, and the log as it
+// is then.
+func fillDisk(t *testing.T, with string) (*Log, map[string]uint64) {
 	path := filepath.Join(t.TempDir(), "log.db")
-	cmd := child(t, "full", path)
+	cmd := child(t, "full", path, with)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +119,8 @@ func TestFullDisk(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if stopped != 10 {
-		t.Errorf("%d of 8 waiters, a later Append and Close were told that the log has stopped", stopped)
+	if stopped != 11 {
+		t.Errorf("%d of 8 waiters, a later Append and Transact and Close were told that the log has stopped", stopped)
 	}
-	if n := checkAcknowledged(t, openAt(t, path, Options{}), acked); n != 8 {
-		t.Errorf("%d runs were acknowledged, want 8", n)
-	}
+	return openAt(t, path, Options{}), acked
 }

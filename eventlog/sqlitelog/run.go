@@ -174,16 +174,17 @@ func (l *Log) release(r *run) {
 	}
 }
 
-// forget drops a run of which nothing is on its way. A run that failed stays,
-// so that no later barrier takes its lost events for durable.
-func (l *Log) forget(r *run) {
+// forget drops a run of which nothing is on its way, and reports whether it has. A
+// run that failed stays, so that no later barrier takes its lost events for durable.
+func (l *Log) forget(r *run) bool {
 	if r.users > 0 || r.queued != r.durable || len(r.waiters) > 0 || r.failed != nil {
-		return
+		return false
 	}
 	rest := slices.DeleteFunc(l.runs[r.id], func(other *run) bool { return other == r })
 	if l.runs[r.id] = rest; len(rest) == 0 {
 		delete(l.runs, r.id)
 	}
+	return true
 }
 
 func (l *Log) forgetIdle() {

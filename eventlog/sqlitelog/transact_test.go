@@ -164,3 +164,38 @@ func waitForQueue(t testing.TB, l *Log, n int) {
 		runtime.Gosched()
 	}
 }
+
+// TestEarlierWritersAreForgotten gives one run away many times. Writers of which
+// nothing was lost are kept no longer; the last one before hears of the fence at once.
+func TestEarlierWritersAreForgotten(t *testing.T) {
+	l := open(t)
+	c := logtest.Chain{RunID: "r"}
+	storeAll(t, l, []event.Event{c.Start("g")})
+	var writer eventlog.EventLog = l
+	for range 100 {
+		var epoch uint64
+		err := l.Transact(t.Context(), func(tx eventlog.Tx) (err error) { epoch, err = tx.Fence("r"); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := c
+		if err := writer.Append(t.Context(), "r", old.Effect(1)); !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("Append: %v", err)
+		}
+		if err := writer.Sync(t.Context(), "r"); err != nil {
+			t.Errorf("Sync, of what is durable: %v", err)
+		}
+		writer = l.Fenced("r", epoch)
+		if err := writer.Append(t.Context(), "r", c.Effect(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Sync(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.runs["r"]); n != 1 {
+		t.Errorf("%d writers are kept", n)
+	}
+}

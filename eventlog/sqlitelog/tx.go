@@ -220,8 +220,8 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 // their runs. The caller holds Log.mu.
 func (t *tx) committed(l *Log) {
 	for id, epoch := range t.fences {
-		for _, r := range l.runs[id] {
-			if r.epoch < epoch {
+		for _, r := range slices.Clone(l.runs[id]) {
+			if r.epoch < epoch && !l.forget(r) { // whose next event will find the fence in the file
 				r.giveUp(fenced(id, r.epoch, epoch))
 			}
 		}
