@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
@@ -212,15 +213,12 @@ func (w *work) open(ctx context.Context, file *agentfile.File, f agentFlags) err
 	if w.load.policy, err = openPolicy(f.policy); err != nil {
 		return err
 	}
-	if err := underPolicy(file, w.load.policy); err != nil {
-		return err
-	}
 	if w.box, err = file.OpenTools(ctx, w.load, os.Getenv); err != nil {
 		return err
 	}
 	w.agent = &agent.Agent{Provider: model, Tools: w.box.Tools, Log: w.log, Config: file.Config(), Budget: file.Budget()}
 	if w.load.policy != nil {
-		w.agent.Tools = guarded(w.load.policy, w.box.Tools)
+		ctx, w.agent.Tools = policy.With(ctx, w.load.policy), guarded(w.load.policy, w.box.Tools)
 	}
 	w.agent.Config.Retries, w.agent.Config.AppVersion = w.box.Retries, programVersion()
 	w.ctx, err = tool.WithVariablesJSON(ctx, file.Variables)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
@@ -48,19 +47,6 @@ func narrowed(run *policy.Run, l sandbox.Limits) sandbox.Limits {
 		return l
 	}
 	return run.Narrow(sandbox.WithDefaults(l))
-}
-
-// underPolicy refuses an agent that a policy could not decide about alone.
-func underPolicy(file *agentfile.File, run *policy.Run) error {
-	if run == nil {
-		return nil
-	}
-	for _, e := range file.Tools {
-		if e.Builtin != nil && e.Builtin.Name == "fetch" {
-			return usagef("use a module for it", "%s: no policy decides about the built-in fetch", file.Path)
-		}
-	}
-	return nil
 }
 
 // guarded returns tools whose calls the policy has to allow.

@@ -33,6 +33,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/tool/builtin"
 )
 
 // messenger loads the tool that sends what it is told to send.
@@ -446,5 +447,28 @@ func TestPoliciesOfTheContext(t *testing.T) {
 	}
 	if r, err = d.Run(t.Context(), doc); err != nil || !strings.Contains(answers(t, r)[0], "not an allowed destination") {
 		t.Errorf("%s, %v", r.Output, err)
+	}
+}
+
+// The built-in fetch is under the policies of its context, and replays without
+// them.
+func TestPoliciesOfTheBuiltInFetch(t *testing.T) {
+	p := parsePolicy(t, "permissions: {network: {allow: [{host: a.invalid, schemes: [http], max_calls: 1}]}}")
+	log := memlog.New()
+	d := agent.Direct{Log: log, Tool: builtin.Fetch()}
+	run := policy.NewRun(p, nil, nil)
+	for i, want := range []string{"a.invalid: ", "allows 1 requests in a run", "no rule names b.invalid"} {
+		url := []string{"http://a.invalid/", "http://a.invalid/", "http://b.invalid/"}[i]
+		r, err := d.Run(policy.With(t.Context(), run), json.RawMessage(`{"url":"`+url+`"}`))
+		if err != nil || !strings.Contains(r.Error, want) {
+			t.Errorf("%s: %+v, %v", url, r, err)
+		}
+		events, err := log.Read(t.Context(), r.RunID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Replay(t.Context(), events, agent.ReplayOptions{}); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/runtime/tool/builtin"
 )
 
 // Run is what the policies have to do with one run: how much of their rules it has
@@ -34,9 +35,30 @@ func NewRun(operator, tenant *Policy, store Secrets) *Run {
 type runKey struct{}
 
 // With returns a context in which the policies of the run decide about the requests
-// of every module, also of one that was loaded before the run was known.
+// of the built-in tools and of every module, also of one that was loaded before the
+// run was known.
 func With(ctx context.Context, run *Run) context.Context {
-	return context.WithValue(ctx, runKey{}, run)
+	return builtin.WithDecider(context.WithValue(ctx, runKey{}, run), run)
+}
+
+// Decide implements [builtin.Decider]. Of a built-in tool the requests are counted,
+// and bytes are not.
+func (r *Run) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
+	h := &hops{exchange: r.Exchange(tool, 0)}
+	return h, func() event.Verdicts { return h.verdicts }
+}
+
+// hops decides about requests that follow one another.
+type hops struct {
+	exchange *Exchange
+	verdicts event.Verdicts
+}
+
+// Authorize implements [egress.Authorizer].
+func (h *hops) Authorize(ctx context.Context, a egress.Access) (egress.Grant, error) {
+	grant, err := h.exchange.Authorize(ctx, a)
+	h.verdicts = append(h.verdicts, h.exchange.Verdicts()...)
+	return grant, err
 }
 
 // From returns the run that With was given, or nil.

@@ -91,6 +91,48 @@ func TestFetch(t *testing.T) {
 	}
 }
 
+// allowing decides by a host alone, and notes what it was asked by which tool.
+type allowing struct{ asked []string }
+
+func (a *allowing) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
+	a.asked = append(a.asked, tool)
+	return a, func() event.Verdicts { return event.Verdicts{{Policy: make([]byte, 32), Side: "operator", Rule: 1}} }
+}
+
+func (a *allowing) Authorize(_ context.Context, access egress.Access) (egress.Grant, error) {
+	a.asked = append(a.asked, access.Path)
+	return egress.Grant{Private: true}, nil
+}
+
+// Each hop of a fetch is decided about, and the decision is recorded with what came
+// of it, not told to whoever called.
+func TestFetchUnderADecider(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "page", http.StatusFound) })
+	mux.HandleFunc("/page", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	use := localFetch(t, strings.TrimPrefix(server.URL, "http://"))
+	var decider allowing
+	log := memlog.New()
+	result, err := agent.Direct{Log: log, Tool: use}.Run(WithDecider(t.Context(), &decider), json.RawMessage(`{"url":"`+server.URL+`/moved"}`))
+	if err != nil || result.Terminal != event.KindRunCompleted || strings.Contains(string(result.Output), "operator") {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	if got := fmt.Sprint(decider.asked); got != "[fetch /moved /page]" {
+		t.Errorf("asked %s", got)
+	}
+	events, err := log.Read(t.Context(), result.RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	effect, err := events[2].AsSideEffectRecorded()
+	if err != nil || !strings.Contains(string(effect.Value), "operator") {
+		t.Errorf("%q, %v", effect.Value, err)
+	}
+	mustReplay(t, use, events)
+}
+
 func TestFetchReachesPublicAddressesOnly(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was reached") }))
 	defer server.Close()

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -35,7 +36,7 @@ type fetchOutput struct {
 // Fetch returns the tool "fetch", which gets a URL with GET and answers with
 // status, content type and text. It reaches public addresses only, follows up to
 // five redirects, each under the same rules, and takes at most 15 seconds and
-// 1 MiB. A body that is not UTF-8 text is an error.
+// 1 MiB. Where the context has a [Decider], that must allow each request as well. A body that is not UTF-8 text is an error.
 func Fetch() tool.Tool {
 	anywhere, err := egress.ParseRule("*")
 	if err != nil {
@@ -46,16 +47,51 @@ func Fetch() tool.Tool {
 	}))
 }
 
+// Decider decides about the requests of the built-in tools of a run.
+type Decider interface {
+	// Decide returns the authorizer of one call of a tool, by its name in the run,
+	// and what it has decided so far, for the record.
+	Decide(tool string) (egress.Authorizer, func() event.Verdicts)
+}
+
+type deciderKey struct{}
+
+// WithDecider returns a context in which d decides.
+func WithDecider(ctx context.Context, d Decider) context.Context {
+	return context.WithValue(ctx, deciderKey{}, d)
+}
+
+// fetched is what is recorded of a fetch: what the tool returns, and what was
+// decided about it.
+type fetched struct {
+	fetchOutput
+	Decision event.Verdicts `json:"decision,omitempty"`
+}
+
 func fetchWith(client *egress.Client) tool.Tool {
 	return tool.WithSource(tool.Typed("fetch", "Get a public web page or API resource by URL. Answers with status, content type and text.",
 		func(ctx context.Context, in fetchInput) (fetchOutput, error) {
+			client, decided := decidedBy(ctx, client)
 			effect := step.Effect{Name: "fetch", Request: []byte(in.URL)}
-			return step.Do(ctx, effect, func(ctx context.Context, _ string) (fetchOutput, error) {
+			out, err := step.Do(ctx, effect, func(ctx context.Context, _ string) (fetched, error) {
 				ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 				defer cancel()
-				return fetch(ctx, client, in.URL)
+				out, err := fetch(ctx, client, in.URL)
+				return fetched{out, decided()}, err
 			})
+			return out.fetchOutput, err
 		}), sourcePrefix+"fetch")
+}
+
+// decidedBy returns the client under the decider of the context, if there is one.
+func decidedBy(ctx context.Context, client *egress.Client) (*egress.Client, func() event.Verdicts) {
+	d, ok := ctx.Value(deciderKey{}).(Decider)
+	if !ok {
+		return client, func() event.Verdicts { return nil }
+	}
+	call, _ := step.CallInfo(ctx)
+	authorizer, decided := d.Decide(call.Tool)
+	return client.And(authorizer), decided
 }
 
 // fetch follows redirects, of which every hop is a request of its own to the
