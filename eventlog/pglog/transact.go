@@ -86,6 +86,12 @@ func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn 
 	return err
 }
 
+// beginSQL begins a transaction. A serialisable one that scans a whole table conflicts
+// with each other one that changes anything in it, so the server is to use an index
+// wherever there is one, also where a scan would be cheaper.
+const beginSQL = "BEGIN ISOLATION LEVEL %s READ WRITE; " + durably + `;
+	SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL enable_seqscan = off; SET LOCAL jit = off`
+
 // inOpenTx is inTx on a connection.
 func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	if len(runs) > 0 {
@@ -95,9 +101,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 		}
 		defer unlock()
 	}
-	begin := fmt.Sprintf("BEGIN ISOLATION LEVEL %s READ WRITE; "+durably+"; SET LOCAL idle_in_transaction_session_timeout = %d",
-		level, true, idleTime.Milliseconds())
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginSQL, level, true, idleTime.Milliseconds())})
 	if err != nil {
 		return fmt.Errorf("pglog: begin: %w", err)
 	}

@@ -201,14 +201,11 @@ func (t *Tx) Append(runID string, ev event.Event) error {
 	}
 	r := t.rows[runID]
 	if r == nil {
-		at, err := find(t.ctx, t.tx, runID)
-		if err == nil && at.epoch != t.fences[runID] {
-			err = fenced(runID, t.fences[runID], at.epoch)
-		}
+		at, err := t.position(runID, ev)
 		if err != nil {
 			return t.fail("append", err)
 		}
-		r = &txRun{at: -1, cursor: at.Cursor}
+		r = &txRun{at: -1, cursor: at}
 	}
 	if err := r.cursor.Append(runID, ev); err != nil {
 		t.doubt = &doubt{runID, r.cursor.Run().LastSeq}
@@ -216,6 +213,22 @@ func (t *Tx) Append(runID string, ev event.Event) error {
 	}
 	t.take(runID, r, ev)
 	return nil
+}
+
+// position returns where the run stands that an event is said to continue. A first event
+// is taken for one without a look, and the end of the transaction will tell: had two
+// transactions that begin runs both looked for theirs, then the server, which notes
+// which page of an index was read, would take each for a reader of the other's run, and
+// undo one.
+func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err error) {
+	if ev.Seq == 1 && t.fences[runID] == 0 {
+		return c, nil
+	}
+	at, err := find(t.ctx, t.tx, runID)
+	if err == nil && at.epoch != t.fences[runID] {
+		err = fenced(runID, t.fences[runID], at.epoch)
+	}
+	return at.Cursor, err
 }
 
 // doubt is a run that an event did not continue, with the last event that the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -332,5 +333,44 @@ func TestNothingIsLeftOfANamespace(t *testing.T) {
 		if err != nil || rows != want {
 			t.Errorf("%s has %d rows, %v", ns, rows, err)
 		}
+	}
+}
+
+// TestTransactionsThatBeginRunsDoNotDisturbEachOther enqueues runs from eight goroutines.
+// Nearly every transaction has to succeed at once.
+func TestTransactionsThatBeginRunsDoNotDisturbEachOther(t *testing.T) {
+	l, _ := open(t)
+	err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "job", Steps: []eventlog.TableStep{{Postgres: "CREATE TABLE job (id TEXT PRIMARY KEY)"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const goroutines, each = 8, 40
+	var attempts atomic.Int64
+	enqueue := func(c logtest.Chain) error {
+		first := c.Start("g")
+		return l.Transact(t.Context(), func(tx eventlog.Tx) error {
+			attempts.Add(1)
+			_, err := tx.Exec("INSERT INTO job VALUES ($1)", c.RunID)
+			return errors.Join(err, tx.Append(c.RunID, first))
+		})
+	}
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for range each {
+				if err := enqueue(logtest.Chain{RunID: "tenant/" + event.NewID()}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := attempts.Load(); n > goroutines*each*5/4 {
+		t.Errorf("%d attempts for %d transactions", n, goroutines*each)
+	}
+	again := logtest.Chain{RunID: "tenant/again"}
+	first, second := enqueue(again), l.Transact(t.Context(), func(tx eventlog.Tx) error { return tx.Append(again.RunID, again.Start("g")) })
+	if first != nil || !errors.Is(second, eventlog.ErrInvalidAppend) {
+		t.Errorf("a run is begun twice: %v, %v", first, second)
 	}
 }
