@@ -18,9 +18,9 @@
 //   - handed out: a claim is committed before the handler starts. It counts the
 //     attempt and makes a new epoch of the run, see eventlog.Tx.Fence, so the
 //     handler's predecessor, should it still be executing somewhere, can record
-//     nothing any more. If the process dies here, the attempt is spent. The job is
-//     handed out again once the process's lease has ended, or as soon as a process
-//     begins to work under the same [Config].Host. What the handler had recorded is in
+//     nothing any more. If the process dies here, the death is counted and not the
+//     attempt. The job is handed out again once the process's lease has ended, or as
+//     soon as a process begins to work under the same [Config].Host. What the handler had recorded is in
 //     the run's log and is what its successor goes on from.
 //   - the handler has returned and its verdict is not committed: as before; the
 //     successor finds a run that has ended and has nothing to do but say so.
@@ -38,10 +38,11 @@
 //	ToolSnooze   handed out again after that time; no attempt is spent
 //	other errors handed out again after attempt^4 seconds, a tenth more or less
 //
-// A job whose attempts are spent is handed out all the same, with Lease.Exhausted
-// set, and one that was cancelled while it waited with Lease.Cancelled: the
-// handler is to end the run and to return nil. A job leaves the queue by the
-// word of a handler alone, so no run stays open because its worker kept dying.
+// A job whose attempts are spent, or that [MaxDeaths] processes had when they died,
+// is handed out all the same, with Lease.Exhausted set, and one that was cancelled
+// while it waited with Lease.Cancelled: the handler is to end the run and to return
+// nil. A job leaves the queue by the word of a handler alone, so no run stays open
+// because its worker kept dying.
 //
 // # Whose turn it is
 //

@@ -56,6 +56,11 @@ func (e *FullError) Unwrap() error { return e.Reason }
 // for good after about six minutes.
 const DefaultMaxAttempts = 5
 
+// MaxDeaths is how many workers may die that have a job. Most often they die of
+// something else, and take all jobs with them that they have; but a job that is to
+// blame must not kill one worker after the other for ever.
+const MaxDeaths = 25
+
 // Bounds of a job.
 const (
 	MaxTenantBytes  = 255
@@ -96,9 +101,10 @@ type Lease struct {
 	Job
 
 	// Attempt counts how often the job was handed out, this time included and
-	// snoozes left out. A worker that died has spent its attempt.
+	// snoozes left out, and those during which the worker died.
 	Attempt int
 	Snoozes int
+	Deaths  int // of workers that had the job
 
 	// Epoch is what the handler appends under: see eventlog.Fencer.
 	Epoch uint64
@@ -107,7 +113,8 @@ type Lease struct {
 	// handler is to end the run, and nothing else.
 	Cancelled bool
 
-	// Exhausted means that MaxAttempts are spent. The handler is to end the run,
+	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths] workers have
+	// died that had the job. The handler is to end the run,
 	// and nothing else. Failure says of what.
 	Exhausted bool
 

@@ -8,12 +8,13 @@ import (
 	"github.com/starling-host/starling/host/queue"
 )
 
-const jobColumns = "run_id, tenant, rank, max_attempts, attempt, snoozes, cancelled, failure, payload"
+const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, snoozes, cancelled, failure, payload"
 
 func scanJob(r eventlog.Row) (l queue.Lease, err error) {
-	var rank, maximum, attempt, snoozes, cancelled int64
-	err = r.Scan(&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &snoozes, &cancelled, &l.Failure, &l.Payload)
-	l.Priority, l.MaxAttempts, l.Attempt, l.Snoozes, l.Cancelled = int(-rank), int(maximum), int(attempt), int(snoozes), cancelled != 0
+	var rank, maximum, attempt, deaths, snoozes, cancelled int64
+	err = r.Scan(&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &snoozes, &cancelled, &l.Failure, &l.Payload)
+	l.Priority, l.MaxAttempts, l.Attempt, l.Deaths = int(-rank), int(maximum), int(attempt), int(deaths)
+	l.Snoozes, l.Cancelled = int(snoozes), cancelled != 0
 	return l, err
 }
 
@@ -39,7 +40,7 @@ func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
 	for i := range leases {
 		l := &leases[i]
 		l.Attempt++
-		l.Exhausted = l.Attempt > l.MaxAttempts
+		l.Exhausted = l.Attempt > l.MaxAttempts || l.Deaths >= queue.MaxDeaths
 		from := ready
 		if l.Cancelled {
 			from = ending

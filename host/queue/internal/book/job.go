@@ -160,7 +160,8 @@ func (b *Tx) Wake() error {
 }
 
 // reset puts the jobs that the query selects in the line, from a state in which
-// all of them are.
+// all of them are. From running they come because their process died, which is not
+// held against them as a failure would be.
 func (b *Tx) reset(query string, from int, args ...any) error {
 	type job struct {
 		runID, tenant string
@@ -176,13 +177,18 @@ func (b *Tx) reset(query string, from int, args ...any) error {
 		last := &jobs[len(jobs)-1]
 		return r.Scan(&last.runID, &last.tenant, &last.cancelled)
 	})
+	died := int64(0)
+	if from == running {
+		died = 1
+	}
 	for _, j := range jobs {
 		to := ready
 		if j.cancelled != 0 {
 			to = ending
 		}
 		if err == nil {
-			_, err = b.tx.Exec("UPDATE queue_job SET state = $1, owner = '', turn = 0 WHERE run_id = $2", int64(to), j.runID)
+			_, err = b.tx.Exec("UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2, owner = '', turn = 0 WHERE run_id = $3",
+				int64(to), died, j.runID)
 		}
 		if err == nil {
 			err = b.move(j.tenant, from, to)

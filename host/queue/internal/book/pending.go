@@ -16,8 +16,8 @@ type pending struct {
 var (
 	insertJobs = bulk{
 		head: `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, attempt, snoozes, epoch, cancelled, due, owner, turn, failure) VALUES `,
-		row: "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, '', 0, '')", separator: ", ",
+	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) VALUES `,
+		row: "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, '', 0, '')", separator: ", ",
 		tail: " ON CONFLICT DO NOTHING",
 	}
 	deleteJobs = bulk{

@@ -19,6 +19,7 @@ const tables = `CREATE TABLE queue_job (
 	rank         INTEGER NOT NULL,
 	max_attempts INTEGER NOT NULL,
 	attempt      INTEGER NOT NULL,
+	deaths       INTEGER NOT NULL,
 	snoozes      INTEGER NOT NULL,
 	epoch        INTEGER NOT NULL,
 	cancelled    INTEGER NOT NULL,
