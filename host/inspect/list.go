@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
 )
@@ -214,11 +213,7 @@ func (s *Server) runLine(ctx context.Context, v logview.View, run eventlog.RunSu
 // opening says what a run was to do, and which model was asked. A first event that
 // cannot be read says nothing here; the timeline has the reason.
 func opening(ctx context.Context, v logview.View, id string) (goal, model string) {
-	first, err := v.Event(ctx, id, 1)
-	if err != nil {
-		return "", ""
-	}
-	started, err := event.Decode[event.RunStarted](first)
+	started, err := v.Started(ctx, id)
 	if err != nil {
 		return "", ""
 	}

@@ -158,6 +158,15 @@ func (v View) Event(ctx context.Context, id string, seq uint64) (event.Event, er
 	return page[0], nil
 }
 
+// Started returns what the first event of a run says of it.
+func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) {
+	first, err := v.Event(ctx, id, 1)
+	if err != nil {
+		return event.RunStarted{}, err
+	}
+	return first.AsRunStarted()
+}
+
 // Stream delivers the events of a run that exists, from the first on and as they
 // come, until the run or ctx ends.
 func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {

@@ -156,11 +156,7 @@ func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, 
 
 // goalOf is what a run was to do, or nothing if its first event does not say.
 func goalOf(ctx context.Context, v logview.View, id string) string {
-	first, err := v.Event(ctx, id, 1)
-	if err != nil {
-		return ""
-	}
-	started, err := first.AsRunStarted()
+	started, err := v.Started(ctx, id)
 	if err != nil {
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -132,12 +133,12 @@ const (
 )
 
 func instructions(v View) string {
-	text := ""
+	var about []string
 	if v.Log != nil {
-		text = aboutLog + " "
+		about = append(about, aboutLog)
 	}
 	if v.Tools != nil {
-		text += aboutTools
+		about = append(about, aboutTools)
 	}
-	return text
+	return strings.Join(about, " ")
 }
