@@ -34,6 +34,20 @@ func made[P event.Payload](t *testing.T, kind event.Kind, p P) event.Event {
 	return event.Event{RunID: "r", Seq: 1, Kind: kind, Payload: payload}
 }
 
+func TestUsesOfTheBuiltInFetch(t *testing.T) {
+	fetch := func(url string, failed *event.EffectError) event.Event {
+		value, err := canon.Marshal(map[string]any{"url": url, "status": 200, "body": "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made(t, event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "fetch", CallID: "a", Request: []byte(url), Value: value, Error: failed})
+	}
+	uses, err := Uses([]event.Event{scheduled(t, "a", "", 1), fetch("https://a.test/x?y", nil), fetch("https://b.test/", &event.EffectError{Type: "discard"})})
+	if err != nil || len(uses) != 2 || uses[1].Request.Host != "a.test" || uses[1].Request.Path != "/x" {
+		t.Errorf("%+v, %v", uses, err)
+	}
+}
+
 // What a call was told that another one took the place of is recorded again, and
 // counts once.
 func TestCopiesCountOnce(t *testing.T) {

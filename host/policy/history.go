@@ -83,6 +83,10 @@ func (h *history) note(ev event.Event) error {
 	return nil
 }
 
+// builtinFetch is the name of the effect of the built-in fetch, whose request is a
+// URL. Where redirects led is not in the log.
+const builtinFetch = "fetch"
+
 // effect takes note of an exchange, or of a call that was denied. Other effects are
 // nothing that a policy decides about.
 func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
@@ -95,6 +99,9 @@ func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
 		return
 	}
 	r, err := egress.ParseRequest(p.Request)
+	if err != nil && p.Name == builtinFetch && p.Error == nil {
+		r, err = &egress.Request{Method: "GET", URL: string(p.Request)}, nil
+	}
 	if err != nil {
 		return
 	}
