@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -191,7 +192,7 @@ func parsePointer(s string) ([]string, error) {
 	for i, token := range tokens {
 		plain := strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 		if strings.Count(token, "~") != strings.Count(token, "~0")+strings.Count(token, "~1") {
-			return nil, fmt.Errorf("in a JSON pointer, ~ is written ~0 and a slash ~1")
+			return nil, errors.New("in a JSON pointer, ~ is written ~0 and a slash ~1")
 		}
 		tokens[i] = plain
 	}
@@ -274,8 +275,8 @@ func show(raw canon.Raw) string {
 	return string(doc)
 }
 
-// maxExponent bounds how large a number is made exact, which takes as many digits.
-// A float has at most 308 digits before the point, and 324 zeros behind it.
+// maxDigits bounds the text of a number that is made exact. A canonical one has at
+// most 1024 digits and a sign.
 const maxDigits = 2048
 
 // rational returns the exact value of a number that a document has, nil for what
