@@ -178,7 +178,7 @@ func (d *Daemon) accept(ctx context.Context, t tenant.Tenant, q runRequest, key 
 			return string(id), keyError(err)
 		}
 	}
-	if err := d.volume.check(t); err != nil {
+	if err := d.volume.check(ctx, t); err != nil {
 		return "", err
 	}
 	id := event.NewID()

@@ -53,7 +53,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		streams:  seats{taken: map[string]int{}},
 		compiles: newCompiling(),
 		replays:  make(chan struct{}, c.MaxReplays),
-		volume:   volumes{of: map[string]int64{}},
+		volume:   volumes{log: c.Log, of: map[string]*volume{}},
 		doors:    doors{of: map[string]*door{}},
 	}
 	for i := range c.Agents {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
@@ -89,14 +90,30 @@ type result struct{ r *http.Response }
 
 func (r result) Result() *http.Response { return r.r }
 
-func TestRecordedBytesPerDay(t *testing.T) {
-	w := newWorld(t, nil)
-	w.addTenant("carol", tenant.Limits{RecordedPerDay: 1})
-	for i, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		got := w.do("carol", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess.","wait":20}`))
-		if got.Code != want {
-			t.Errorf("request %d: %d %s", i, got.Code, got.Body)
+// TestRecordedBytes: a tenant records no more than it may, today and in all. A new
+// process knows it from the log, and what was removed counts no more.
+func TestRecordedBytes(t *testing.T) {
+	for _, limits := range []tenant.Limits{{RecordedPerDay: 1}, {Recorded: 1}} {
+		w := newWorld(t, nil)
+		w.addTenant("carol", limits)
+		ask := func(want int) {
+			t.Helper()
+			got := w.do("carol", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess.","wait":20}`))
+			if got.Code != want || want != http.StatusOK && !strings.Contains(got.Body.String(), "#recorded-limit") {
+				t.Errorf("%d %s, want %d", got.Code, got.Body, want)
+			}
 		}
+		ask(http.StatusOK)
+		ask(http.StatusTooManyRequests)
+		w.stop()
+		w.start()
+		ask(http.StatusTooManyRequests)
+		if _, err := w.log.(eventlog.RunPruner).PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "carol"}); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w.start()
+		ask(http.StatusOK)
 	}
 }
 

@@ -3,15 +3,12 @@ package daemon
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -83,37 +80,3 @@ func (l leased) Append(ctx context.Context, runID string, ev event.Event) error 
 
 // envelopeBytes is about what an event has around its payload.
 const envelopeBytes = 128
-
-// volumes count what tenants have recorded in this process since midnight UTC.
-// Another process counts for itself, and a new one begins at zero.
-type volumes struct {
-	mu  sync.Mutex
-	day time.Time
-	of  map[string]int64 // by tenant
-}
-
-func (v *volumes) add(id string, bytes int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.turn()
-	v.of[id] += int64(bytes)
-}
-
-// turn begins anew when the day has ended.
-func (v *volumes) turn() {
-	if today := time.Now().UTC().Truncate(24 * time.Hour); !today.Equal(v.day) {
-		v.day, v.of = today, map[string]int64{}
-	}
-}
-
-// check refuses work of a tenant that has recorded as much today as it may.
-func (v *volumes) check(t tenant.Tenant) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.turn()
-	if t.Limits.RecordedPerDay < 0 || v.of[t.ID] < t.Limits.RecordedPerDay {
-		return nil
-	}
-	return recordedLimit.because("the tenant has recorded %d bytes since midnight UTC, and may record %d", v.of[t.ID], t.Limits.RecordedPerDay).
-		retry(time.Until(v.day.Add(24 * time.Hour)))
-}
