@@ -125,10 +125,10 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 		h.key = hosts[2].key // the one that was made last holds
 	}
 	hosts[0].upload(t, module)
-	var runs promised
+	runs := promised{runs: map[string]string{}}
 	var stops []func()
 	for _, h := range hosts {
-		stops = append(stops, runs.load(h, s.URL, 2, items))
+		stops = append(stops, runs.load(t, h, s.URL, 2, items))
 	}
 	s.await(50)
 	machines[1].cut(t)
@@ -144,7 +144,7 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	hosts[1].finish(t) // it is there again, and says the same
 	hosts[0].stop(t)
 	hosts[1].stop(t)
-	t.Logf("%d runs, %d orders", len(runs.ids), s.taken)
+	t.Logf("%d runs, %d orders", len(runs.runs), s.taken)
 	s.check(t, runs.of("dev"), items)
-	proved(t, dir, database, len(runs.ids))
+	proved(t, dir, database, len(runs.runs))
 }

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,6 +169,11 @@ func startServing(t *testing.T, dir, database, name string, wrap func(args []str
 
 // ask makes a request and returns the document of the answer.
 func (s *serving) ask(method, path, contentType string, body []byte) (status int, doc map[string]any, err error) {
+	return s.askOnce("", method, path, contentType, body)
+}
+
+// askOnce makes a request with an idempotency key, if the key is not empty.
+func (s *serving) askOnce(key, method, path, contentType string, body []byte) (status int, doc map[string]any, err error) {
 	r, err := http.NewRequest(method, "http://host/api/v1"+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
@@ -175,6 +181,9 @@ func (s *serving) ask(method, path, contentType string, body []byte) (status int
 	r.Header.Set("Authorization", "Bearer "+s.key)
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", contentType)
+	}
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {
@@ -185,9 +194,9 @@ func (s *serving) ask(method, path, contentType string, body []byte) (status int
 }
 
 // order asks for a run of the tool, which is promised when an id is returned.
-func (s *serving) order(url string, items int) (runID string, err error) {
+func (s *serving) order(key, url string, items int) (runID string, err error) {
 	body := fmt.Appendf(nil, `{"tool":"order","input":{"url":%q,"items":%d}}`, url, items)
-	status, doc, err := s.ask("POST", "/runs", "application/json", body)
+	status, doc, err := s.askOnce(key, "POST", "/runs", "application/json", body)
 	if err != nil {
 		return "", err
 	}
@@ -197,21 +206,26 @@ func (s *serving) order(url string, items int) (runID string, err error) {
 	return doc["run_id"].(string), nil
 }
 
-// statuses counts the runs by status.
-func (s *serving) inProgress(t *testing.T) int {
+// list returns a page of runs.
+func (s *serving) list(t *testing.T, query string) map[string]any {
 	t.Helper()
-	status, doc, err := s.ask("GET", "/runs?status=open&limit=1", "", nil)
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+	for {
+		status, doc, err := s.ask("GET", "/runs?"+query, "", nil)
+		switch {
+		case err == nil && status == http.StatusOK:
+			return doc
+		case err != nil || status != http.StatusTooManyRequests:
+			t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	return len(doc["items"].([]any))
 }
 
 // finish waits until no run is in progress.
 func (s *serving) finish(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
-	for s.inProgress(t) > 0 {
+	for len(s.list(t, "status=open&limit=1")["items"].([]any)) > 0 {
 		if time.Now().After(deadline) {
 			t.Fatalf("runs are still in progress\n%s", &s.stderr)
 		}
@@ -263,44 +277,86 @@ func (s *serving) upload(t *testing.T, module []byte) {
 	}
 }
 
-// promised collects the ids of runs that hosts have promised.
+// promised is what clients know of the runs that they have asked for.
 type promised struct {
-	mu  sync.Mutex
-	ids []string
+	mu   sync.Mutex
+	keys int               // of requests: request-0 and so on
+	runs map[string]string // ids by the keys of requests that were answered
+}
+
+// newKey returns the key of a new request.
+func (p *promised) newKey() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys++
+	return fmt.Sprintf("request-%d", p.keys-1)
+}
+
+// keep takes note of an answer, which has to be the same as before.
+func (p *promised) keep(t *testing.T, key, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other, again := p.runs[key]; again && other != id {
+		t.Errorf("%s made run %s and run %s", key, other, id)
+	}
+	p.runs[key] = id
 }
 
 // of returns the ids as the tools see them.
 func (p *promised) of(tenant string) []string {
-	full := make([]string, len(p.ids))
-	for i, id := range p.ids {
-		full[i] = tenant + "/" + id
+	var full []string
+	for _, id := range p.runs {
+		full = append(full, tenant+"/"+id)
 	}
 	return full
 }
 
 // load has clients ask for runs until the function that it returns is called or the
 // host dies.
-func (p *promised) load(s *serving, url string, clients, items int) (stop func()) {
+func (p *promised) load(t *testing.T, s *serving, url string, clients, items int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
-			for ctx.Err() == nil {
-				id, err := s.order(url, items)
-				if gone(err) {
-					return
-				}
-				if err != nil {
-					time.Sleep(5 * time.Millisecond) // it has too much to do, or is going
-					continue
-				}
-				p.mu.Lock()
-				p.ids = append(p.ids, id)
-				p.mu.Unlock()
+			for ctx.Err() == nil && p.ask(ctx, t, s, p.newKey(), url, items) {
 			}
 		})
 	}
 	return func() { cancel(); all.Wait() }
+}
+
+// ask asks for one run until it is promised, and returns false if the host is gone.
+func (p *promised) ask(ctx context.Context, t *testing.T, s *serving, key, url string, items int) bool {
+	for ctx.Err() == nil {
+		id, err := s.order(key, url, items)
+		if gone(err) {
+			return false
+		}
+		if err == nil {
+			p.keep(t, key, id)
+			return true
+		}
+		time.Sleep(5 * time.Millisecond) // it has too much to do, or is going
+	}
+	return true
+}
+
+// repeat makes the requests without an answer again, because nobody knows whether
+// they had arrived, and some of the others. Each must have made one run.
+func (p *promised) repeat(t *testing.T, s *serving, url string, items int) {
+	t.Helper()
+	for i := range p.keys {
+		key := fmt.Sprintf("request-%d", i)
+		if _, answered := p.runs[key]; answered && i%10 != 0 {
+			continue
+		}
+		if !p.ask(t.Context(), t, s, key, url, items) {
+			t.Fatalf("the host is gone\n%s", &s.stderr)
+		}
+	}
+	if got := s.list(t, "limit=1")["total"]; got != float64(p.keys) {
+		t.Errorf("%d requests made %v runs, and not one each", p.keys, got)
+	}
 }
 
 // gone reports whether an error means that the host is.
@@ -309,35 +365,44 @@ func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.As(err, &network) && !network.Timeout()
 }
 
+// defaultKills is how often TestNothingIsLostWhenAHostIsKilled kills a host. The
+// variable STARLING_KILLS has another number.
+const defaultKills = 20
+
 // TestNothingIsLostWhenAHostIsKilled kills a host under load, again and again. Every
-// run that was promised comes to its end, no order whose answer was recorded is
-// sent again, and every run validates and replays.
+// run that was promised comes to its end, a request that is sent again with its key
+// makes no second run, no order whose answer was recorded is sent again, and every
+// run validates and replays.
 func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
-	kills := 100
 	if testing.Short() {
-		kills = 10
+		t.Skip("SKIPPED: takes half a minute")
+	}
+	kills := defaultKills
+	if n, err := strconv.Atoi(os.Getenv("STARLING_KILLS")); err == nil {
+		kills = n
 	}
 	const items = 3
 	s := openShop(t, "")
 	dir, module := scene(t, s)
-	var runs promised
+	runs := promised{runs: map[string]string{}}
 	for i := range kills {
 		host := startServing(t, dir, "host.db", "host", nil)
 		if i == 0 {
 			host.upload(t, module)
 		}
-		stop := runs.load(host, s.URL, 4, items)
+		stop := runs.load(t, host, s.URL, 4, items)
 		s.await(1 + rand.IntN(30))
 		host.kill()
 		stop()
 		s.remember(openRuns(t, dir, "host.db"))
 	}
 	host := startServing(t, dir, "host.db", "host", nil)
+	runs.repeat(t, host, s.URL, items)
 	host.finish(t)
 	host.stop(t)
-	t.Logf("%d kills, %d runs, %d orders", kills, len(runs.ids), s.taken)
+	t.Logf("%d kills, %d runs, %d orders", kills, len(runs.runs), s.taken)
 	s.check(t, runs.of("dev"), items)
-	proved(t, dir, "host.db", len(runs.ids))
+	proved(t, dir, "host.db", len(runs.runs))
 }
 
 // openRuns returns the events of the runs that have no end.
