@@ -27,6 +27,7 @@ const servedKey = "served"
 //
 //	host start ARGS            start serving; what it prints becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY
 //	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
+//	host key FILE              take $KEY from a file
 //	host stop                  SIGTERM, and wait until it has ended with 0
 func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, _ := ts.Value(servedKey).(*served)
@@ -35,12 +36,14 @@ func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 		s.start(ts, args[1:])
 	case len(args) >= 3 && args[0] == "ask":
 		askHost(ts, args[1], args[2], strings.Join(args[3:], " "))
+	case len(args) == 2 && args[0] == "key":
+		ts.Setenv("KEY", strings.TrimSpace(ts.ReadFile(args[1])))
 	case len(args) == 1 && args[0] == "stop":
 		ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 		ts.Check(<-s.done)
 		s.cmd = nil
 	default:
-		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|stop")
+		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|key FILE|stop")
 	}
 }
 

@@ -32,7 +32,8 @@ func (a *app) tenantCommand() *cobra.Command {
 		SuggestionsMinimumDistance: typos,
 	}
 	cmd.AddCommand(a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
-		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
+		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.tenantPolicyCommand(),
+		a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
 	return cmd
 }
 
