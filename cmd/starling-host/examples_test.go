@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/tenant"
 )
 
 // servers are the commands that go on until they are stopped. Of their examples,
@@ -121,6 +123,17 @@ func writeTenants(t *testing.T, dir string) {
 		if out, err := shell.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
+	}
+	f := hostFlags{database: filepath.Join(dir, "starling.db")}
+	if err := f.withTenants(t.Context(), func(ts tenants) error {
+		dice, err := os.ReadFile(filepath.Join(dir, "dice.wasm"))
+		if err != nil {
+			return err
+		}
+		_, err = ts.AddModule(t.Context(), "acme", tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))})
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
