@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // conflict is a run of which another writer has taken the place.
@@ -35,41 +36,38 @@ func (w *writer) apply(batch []item, bad conflicts) error {
 }
 
 func (w *writer) applyItem(it item, bad conflicts) error {
-	r := it.run
-	switch {
-	case it.task != nil:
+	if it.Task != nil {
 		if err := w.storeRuns(); err != nil { // so that the file is consistent for it
 			return err
 		}
-		return it.task.do(w)
-	case r.failed != nil || bad[r] != nil:
+		return it.Task.(task).do(w)
+	}
+	r := it.Run
+	if bad[r] != nil {
 		return nil
-	case r.first == 0:
-		r.first = it.event.Seq
+	}
+	if r.Writer.first == 0 {
+		r.Writer.first = it.Event.Seq
 		w.touched = append(w.touched, r)
 	}
-	if it.row != 0 {
-		r.no = it.row
+	if it.Row != 0 {
+		r.Writer.no = it.Row
 	}
-	r.after = it.after
-	err := w.storeEvent(it.event)
+	r.Writer.after = it.After
+	err := w.storeEvent(it.Event)
 	if isConflict(err) {
-		err = w.whyNot(r.id, r.epoch)
+		err = w.whyNot(r.ID, r.Epoch)
 	}
-	return r.lost(err)
+	return lost(r, err)
 }
 
 // lost turns the error of one run, which the batch goes on without, into a
 // [*conflict].
-func (r *run) lost(err error) error {
+func lost(r *run, err error) error {
 	if errors.Is(err, eventlog.ErrInvalidAppend) {
 		return &conflict{r, err}
 	}
 	return err
-}
-
-func errConcurrent(runID string) error {
-	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, runID)
 }
 
 // checkLayout notices, inside the transaction, that a newer program has
@@ -114,7 +112,7 @@ func (w *writer) storeRuns() error {
 
 func (w *writer) forgetTouched() {
 	for _, r := range w.touched {
-		r.first = 0
+		r.Writer.first = 0
 	}
 	w.touched = w.touched[:0]
 }
@@ -122,12 +120,13 @@ func (w *writer) forgetTouched() {
 // storeRun finds out whether the row is where this process left it, and whether
 // the run is still its own.
 func (w *writer) storeRun(r *run) (err error) {
-	if r.first == 1 {
-		r.no, err = w.createRow(r.after, r.epoch)
+	at := &r.Writer
+	if at.first == 1 {
+		at.no, err = w.createRow(at.after, r.Epoch)
 	} else {
-		err = w.updateRow(r.no, r.first-1, r.after, r.epoch)
+		err = w.updateRow(at.no, at.first-1, at.after, r.Epoch)
 	}
-	return r.lost(err)
+	return lost(r, err)
 }
 
 // createRow stores the row of a run that has begun, under the epoch.
@@ -135,7 +134,7 @@ func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err e
 	changed, no, err := w.insertRun.exec(append(summaryValues(s), s.RunID, s.RunID, int64(epoch))...)
 	switch {
 	case isConflict(err):
-		return 0, errConcurrent(s.RunID)
+		return 0, pending.Continued(s.RunID)
 	case err == nil && changed == 0:
 		return 0, w.whyNot(s.RunID, epoch)
 	}
@@ -158,9 +157,9 @@ func (w *writer) whyNot(runID string, epoch uint64) error {
 	case err != nil:
 		return err
 	case last != epoch:
-		return fenced(runID, epoch, last)
+		return pending.StaleEpoch(runID, epoch, last)
 	}
-	return errConcurrent(runID)
+	return pending.Continued(runID)
 }
 
 // summaryValues are the columns of the table run from started to duration_ms.
@@ -172,22 +171,18 @@ func summaryValues(s eventlog.RunSummary) []driver.Value {
 // acknowledge answers who waits for a batch that is durable, and wakes who
 // follows its runs. The runs that conflicted are given up.
 func (l *Log) acknowledge(batch []item, bad conflicts) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.runs.Lock()
+	defer l.runs.Unlock()
 	for _, it := range batch {
-		r := it.run
+		r := it.Run
 		switch {
-		case it.task != nil:
-			it.task.finish(l, nil)
+		case it.Task != nil:
+			it.Task.(task).finish(l, nil)
 		case bad[r] != nil:
-			r.giveUp(bad[r])
-		case r.failed == nil:
-			r.durable = it.event.Seq
-			r.answer(r.durable, nil)
-			l.hub.Wake(r.id)
-			if r.ended {
-				l.forget(r)
-			}
+			r.GiveUp(bad[r])
+		default:
+			l.runs.Durable(r, it.Event.Seq)
+			l.hub.Wake(r.ID)
 		}
 	}
 }
@@ -197,20 +192,13 @@ func (l *Log) acknowledge(batch []item, bad conflicts) {
 // report the next one as good although the data is lost, so nothing is tried
 // again: every barrier and every later call gets the failure.
 func (l *Log) stop(cause error, batch []item) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause)
-	for _, all := range l.runs {
-		for _, r := range all {
-			r.answer(r.queued, l.failed)
+	left := l.runs.Stop(cause)
+	err := l.runs.Failure()
+	l.runs.Lock()
+	defer l.runs.Unlock()
+	for _, it := range append(batch, left...) {
+		if it.Task != nil {
+			it.Task.(task).finish(l, err)
 		}
 	}
-	for _, it := range append(batch, l.queue...) {
-		if it.task != nil {
-			it.task.finish(l, l.failed)
-		}
-	}
-	l.queue, l.bytes = nil, 0
-	close(l.room)
-	l.room = make(chan struct{})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
@@ -145,7 +146,7 @@ func BenchmarkLoneDurable(b *testing.B) {
 // BenchmarkAppend is what the caller pays when it does not wait: the check and
 // the queue. The events are made beforehand, and the disk catches up untimed.
 func BenchmarkAppend(b *testing.B) {
-	const burst = maxQueued / 2
+	const burst = pending.MaxQueued / 2
 	l := open(b)
 	c := logtest.Chain{RunID: "r"}
 	appendSync(b, l, c.Start("bench"))

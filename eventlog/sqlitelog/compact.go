@@ -72,4 +72,4 @@ func (c *compaction) do(w *writer) error {
 }
 
 func (c *compaction) finish(_ *Log, err error) { c.done <- err }
-func (c *compaction) size() int                { return 0 }
+func (c *compaction) Size() int                { return 0 }

@@ -18,7 +18,7 @@ const newestFirst = " ORDER BY started DESC, run_no DESC"
 // Run implements [eventlog.RunFinder]. For a file of the seed runtime, which
 // keeps nothing about runs, the summary is computed and has no head.
 func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err error) {
-	if err := l.settle(ctx, runID); err != nil {
+	if err := l.runs.Settle(ctx, runID); err != nil {
 		return s, err
 	}
 	if l.layout.Load() < layoutVersion {

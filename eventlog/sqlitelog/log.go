@@ -3,21 +3,12 @@ package sqlitelog
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
-)
-
-// Bounds of what waits for the disk. Append blocks beyond them.
-const (
-	maxQueued      = 8192     // events
-	maxQueuedBytes = 64 << 20 // payload bytes
-	// maxIdleRuns is how many open runs keep their cursor while nothing of
-	// them is on its way; more are read from the file again when they go on.
-	maxIdleRuns = 4096
 )
 
 // Log is an event log in a SQLite file. Use [Open].
@@ -30,19 +21,11 @@ type Log struct {
 	lock    *fileLock // the writer's, once it runs
 	layout  atomic.Int64
 
-	writer writer // its fields belong to the goroutine that runs it
-
-	// mu guards everything below. It is never held across a call of SQLite.
-	mu      sync.Mutex
-	runs    map[string][]*run // the writers of each run, by rising epoch
-	queue   []item
-	bytes   int           // payload bytes in queue
-	room    chan struct{} // closed, and made anew, when the queue gets shorter
-	work    chan struct{} // capacity 1: there is something in queue, or closing was set
-	running bool          // the writer was started
-	closing bool
-	failed  error // the failure that stopped the log
-	stopped chan struct{}
+	writer  writer // its fields belong to the goroutine that runs it
+	runs    *pending.Runs[row]
+	queue   *pending.Queue[row] // what waits for the writer
+	running atomic.Bool         // the writer was started
+	stopped chan struct{}       // closed when it has ended
 }
 
 var (
@@ -59,139 +42,50 @@ var (
 )
 
 func newLog(path string, o Options) *Log {
-	return &Log{
-		path: path, opts: o,
-		runs:    make(map[string][]*run),
-		room:    make(chan struct{}),
-		work:    make(chan struct{}, 1),
-		stopped: make(chan struct{}),
-	}
+	l := &Log{path: path, opts: o, stopped: make(chan struct{})}
+	l.runs = pending.New(pending.Backend[row]{
+		Name: "sqlitelog", Sink: "disk",
+		Find: l.find, Refuse: l.refuse,
+		Queue: func(string) *pending.Queue[row] { return l.queue },
+	})
+	l.queue = l.runs.NewQueue()
+	return l
 }
 
-// writable says why the log takes nothing, if so. The caller holds mu.
-func (l *Log) writable() error {
+// refuse says why the log takes nothing although it is open, if so.
+func (l *Log) refuse() error {
 	switch {
-	case l.closing:
-		return eventlog.ErrLogClosed
 	case l.opts.ReadOnly:
 		return eventlog.ErrReadOnly
-	case l.failed != nil:
-		return l.failed
-	case !l.running:
+	case !l.running.Load():
 		return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 	}
 	return nil
 }
 
-// enqueue waits for room and hands the item to the writer.
-func (l *Log) enqueue(ctx context.Context, it item) error {
-	for {
-		room, err := l.tryEnqueue(it)
-		if room == nil {
-			return err
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return fmt.Errorf("sqlitelog: %d events wait for the disk: %w", maxQueued, context.Cause(ctx))
-		}
-	}
-}
-
-// tryEnqueue returns a channel to wait on when the queue is full.
-func (l *Log) tryEnqueue(it item) (room <-chan struct{}, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	switch r := it.run; {
-	case r != nil && r.failed != nil:
-		return nil, r.failed
-	case r != nil && !r.loaded.Load():
-		return nil, errMoved
-	}
-	if len(l.queue) >= maxQueued || l.bytes >= maxQueuedBytes {
-		return l.room, nil
-	}
-	l.queue = append(l.queue, it)
-	l.bytes += it.size()
-	if it.run != nil {
-		it.run.queued = it.event.Seq
-		if it.run.durable == 0 {
-			it.run.durable = it.event.Seq - 1
-		}
-		it.run.ended = it.event.Kind.Terminal()
-	}
-	l.signal()
-	return nil, nil
-}
-
-// signal wakes the writer.
-func (l *Log) signal() {
-	select {
-	case l.work <- struct{}{}:
-	default:
-	}
+// Append implements [eventlog.EventLog]. It checks the event in memory and
+// queues it; only the first event that this process appends to a run looks
+// into the file, to find where the run stands.
+func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
+	return l.runs.Append(ctx, runID, 0, ev)
 }
 
 // Sync implements [eventlog.EventLog]. A run of which nothing is on its way
 // costs no more than a look into a map.
-func (l *Log) Sync(ctx context.Context, runID string) error { return l.sync(ctx, runID, 0) }
-
-func (l *Log) sync(ctx context.Context, runID string, epoch uint64) error {
-	done, err := l.barrier(runID, epoch)
-	if done == nil {
-		return err
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// barrier returns a channel that tells when all that is queued of the run in that
-// epoch is durable; nil if it is so already.
-func (l *Log) barrier(runID string, epoch uint64) (<-chan error, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.writerOf(runID, epoch)
-	switch {
-	case l.failed != nil:
-		return nil, l.failed
-	case r != nil && r.failed != nil:
-		return nil, r.failed
-	case r == nil || r.durable == r.queued:
-		if l.closing {
-			return nil, eventlog.ErrLogClosed
-		}
-		return nil, nil
-	}
-	done := make(chan error, 1)
-	r.waiters = append(r.waiters, waiter{r.queued, done})
-	return done, nil
-}
+func (l *Log) Sync(ctx context.Context, runID string) error { return l.runs.Sync(ctx, runID, 0) }
 
 // Close implements [eventlog.EventLog]. It writes what is queued, ends the
 // streams and lets SQLite move the WAL into the database.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.closing {
-		l.mu.Unlock()
+	if !l.runs.Close() {
 		return nil
 	}
-	l.closing = true
-	running := l.running
-	l.signal()
-	l.mu.Unlock()
-	if running {
+	if l.running.Load() {
 		<-l.stopped
 	}
 	l.hub.Close()
 	l.poll.close()
-	return errors.Join(l.failed, l.abort())
+	return errors.Join(l.runs.Failure(), l.abort())
 }
 
 // abort closes the files, also of a log that was not opened to the end. The

@@ -31,9 +31,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	}
 	m := &module{digest: chain.Sum(wasm), done: make(chan error, 1)}
 	if l.hasModule(ctx, m.digest) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return m.digest, l.writable()
+		return m.digest, l.runs.Writable()
 	}
 	m.wasm = bytes.Clone(wasm)
 	return m.digest, l.perform(ctx, m, m.done)

@@ -59,7 +59,7 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 	if !o.IncludeInProgress {
 		where += " AND terminal <> 0"
 	}
-	open, err := json.Marshal(l.atWork())
+	open, err := json.Marshal(l.runs.AtWork())
 	if err != nil {
 		return "", nil, err
 	}
@@ -70,17 +70,6 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 	where = "run_no IN (SELECT run_no FROM run WHERE " + where +
 		" AND run_id NOT IN (SELECT value FROM json_each(?)) ORDER BY started, run_no LIMIT ?)"
 	return where, append(args, string(open), limit), nil
-}
-
-// atWork returns the runs that this log has appended to and that have no end.
-func (l *Log) atWork() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := []string{}
-	for id := range l.runs {
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 // countDoomed fills in the report of a dry run.

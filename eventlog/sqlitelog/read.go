@@ -2,60 +2,23 @@ package sqlitelog
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"sync"
 	"time"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
 // Read implements [eventlog.EventLog].
 func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
-	var all []event.Event
-	for e, err := range l.Events(ctx, runID, 0) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
+	return tail.Collect(l.Events(ctx, runID, 0))
 }
 
 // Events implements [eventlog.EventSource]. No statement is open while the
 // caller works, so a caller may take its time.
 func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
-	return func(yield func(event.Event, error) bool) {
-		if err := l.settle(ctx, runID); err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		for e, err := range tail.Events(ctx, runID, after, l.page) {
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// settle waits until what this process has appended to the run can be read. A
-// log that has stopped still shows what is durable.
-func (l *Log) settle(ctx context.Context, runID string) error {
-	done, err := l.barrier(runID, now)
-	if errors.Is(err, eventlog.ErrLogClosed) {
-		return err
-	}
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return l.runs.Events(ctx, runID, after, l.page)
 }
 
 func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs []event.Event, err error) {

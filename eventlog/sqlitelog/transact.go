@@ -33,7 +33,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
 	t := &transaction{turn: make(chan *tx), back: make(chan error), gone: make(chan struct{}), done: make(chan error, 1)}
 	defer close(t.gone) // whatever happens, the writer does not wait
-	if err := l.enqueue(ctx, item{task: t}); err != nil {
+	if err := l.queue.Put(ctx, item{Task: t}); err != nil {
 		return err
 	}
 	for stop := ctx.Done(); ; {
@@ -102,8 +102,8 @@ func (t *transaction) finish(l *Log, err error) {
 	t.done <- err
 }
 
-// size implements [task].
-func (t *transaction) size() int { return 0 }
+// Size implements [pending.Task].
+func (t *transaction) Size() int { return 0 }
 
 // View implements [eventlog.Transactor].
 func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {

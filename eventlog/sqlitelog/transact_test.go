@@ -11,36 +11,21 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// TestAWriterNoticesATransactionBetweenItsSteps continues the run in a transaction
-// while Append holds it.
-func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
+// TestAWriterNoticesATransaction continues the run in a transaction between two
+// appends.
+func TestAWriterNoticesATransaction(t *testing.T) {
 	l := open(t)
 	c := logtest.Chain{RunID: "r"}
-	storeAll(t, l, []event.Event{c.Start("g")})
-	r, err := l.hold("r", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.appendTo(t.Context(), r, c.Effect(1)); err != nil {
-		t.Fatal(err)
-	}
+	storeAll(t, l, []event.Event{c.Start("g"), c.Effect(1)})
 	if err := l.Transact(t.Context(), func(tx eventlog.Tx) error { return tx.Append("r", c.Effect(2)) }); err != nil {
 		t.Fatal(err)
 	}
-	e := c.Effect(3)
-	if _, err := l.tryEnqueue(item{run: r, event: e}); !errors.Is(err, errMoved) {
-		t.Errorf("with the cursor of before: %v", err)
-	}
-	if err := l.appendTo(t.Context(), r, e); err != nil {
-		t.Error(err)
-	}
-	l.release(r)
-	storeAll(t, l, []event.Event{c.Complete()})
+	storeAll(t, l, []event.Event{c.Effect(3), c.Complete()})
 	if _, err := eventlog.CheckRun(t.Context(), l, "r", eventlog.CheckOptions{Strict: true}); err != nil {
 		t.Error(err)
 	}
-	if len(l.runs) != 0 {
-		t.Errorf("%d runs are kept", len(l.runs))
+	if n := len(l.runs.AtWork()); n != 0 {
+		t.Errorf("%d runs are kept", n)
 	}
 }
 
@@ -160,42 +145,7 @@ func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
 
 // waitForQueue waits until n entries of the queue wait for the writer.
 func waitForQueue(t testing.TB, l *Log, n int) {
-	for l.queueLen() != n && t.Context().Err() == nil {
+	for l.queue.Len() != n && t.Context().Err() == nil {
 		runtime.Gosched()
-	}
-}
-
-// TestEarlierWritersAreForgotten gives one run away many times. Writers of which
-// nothing was lost are kept no longer; the last one before hears of the fence at once.
-func TestEarlierWritersAreForgotten(t *testing.T) {
-	l := open(t)
-	c := logtest.Chain{RunID: "r"}
-	storeAll(t, l, []event.Event{c.Start("g")})
-	var writer eventlog.EventLog = l
-	for range 100 {
-		var epoch uint64
-		err := l.Transact(t.Context(), func(tx eventlog.Tx) (err error) { epoch, err = tx.Fence("r"); return err })
-		if err != nil {
-			t.Fatal(err)
-		}
-		old := c
-		if err := writer.Append(t.Context(), "r", old.Effect(1)); !errors.Is(err, eventlog.ErrFenced) {
-			t.Errorf("Append: %v", err)
-		}
-		if err := writer.Sync(t.Context(), "r"); err != nil {
-			t.Errorf("Sync, of what is durable: %v", err)
-		}
-		writer = l.Fenced("r", epoch)
-		if err := writer.Append(t.Context(), "r", c.Effect(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := writer.Sync(t.Context(), "r"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.runs["r"]); n != 1 {
-		t.Errorf("%d writers are kept", n)
 	}
 }

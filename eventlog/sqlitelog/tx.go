@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -217,21 +216,13 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 }
 
 // committed tells the writers in this process what the transaction has done to
-// their runs. The caller holds Log.mu.
+// their runs. The caller holds the lock of Log.runs.
 func (t *tx) committed(l *Log) {
 	for id, epoch := range t.fences {
-		for _, r := range slices.Clone(l.runs[id]) {
-			if r.epoch < epoch && !l.forget(r) { // whose next event will find the fence in the file
-				r.giveUp(fenced(id, r.epoch, epoch))
-			}
-		}
+		l.runs.Fenced(id, epoch)
 	}
 	for id, kind := range t.moved {
-		for _, r := range slices.Clone(l.runs[id]) {
-			r.loaded.Store(false)
-			r.ended = r.ended || kind.Terminal()
-			l.forget(r)
-		}
+		l.runs.Moved(id, kind.Terminal())
 		l.hub.Wake(id)
 	}
 }

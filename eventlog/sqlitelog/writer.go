@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// Bounds of one transaction.
-const (
-	maxBatch      = 1024
-	maxBatchBytes = 4 << 20
-)
-
-// writer commits what has queued up, for as long as there is something. There
-// is no timer: while one commit waits for the disk, the next batch gathers, so
-// that a lone event is committed at once and many runs share a sync.
+// writer commits what has queued up, for as long as there is something.
 type writer struct {
 	conn *conn
 
@@ -95,9 +89,7 @@ func (l *Log) startWriter(ctx context.Context) error {
 	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.running = true
-	l.mu.Unlock()
+	l.running.Store(true)
 	go l.write()
 	return nil
 }
@@ -106,10 +98,9 @@ func (l *Log) startWriter(ctx context.Context) error {
 // transaction that fails.
 func (l *Log) write() {
 	defer close(l.stopped)
-	batch := make([]item, 0, maxBatch)
+	batch := make([]item, 0, pending.MaxBatch)
 	for {
-		batch = l.take(batch)
-		if len(batch) == 0 {
+		if batch = l.queue.Take(batch); len(batch) == 0 {
 			return
 		}
 		conflicts, err := l.commit(batch)
@@ -118,43 +109,7 @@ func (l *Log) write() {
 			return
 		}
 		l.acknowledge(batch, conflicts)
-		clear(batch)
 	}
-}
-
-// take waits for work and returns the front of the queue; nothing when the log
-// is closing and the queue is empty.
-func (l *Log) take(batch []item) []item {
-	for {
-		l.mu.Lock()
-		if len(l.queue) > 0 {
-			batch = l.takeLocked(batch[:0])
-			l.mu.Unlock()
-			return batch
-		}
-		closing := l.closing
-		l.mu.Unlock()
-		if closing {
-			return nil
-		}
-		<-l.work
-	}
-}
-
-func (l *Log) takeLocked(batch []item) []item {
-	n, size := 0, 0
-	for n < len(l.queue) && n < maxBatch && (n == 0 || size < maxBatchBytes) {
-		size += l.queue[n].size()
-		n++
-	}
-	batch = append(batch, l.queue[:n]...)
-	rest := copy(l.queue, l.queue[n:])
-	clear(l.queue[rest:])
-	l.queue = l.queue[:rest]
-	l.bytes -= size
-	close(l.room)
-	l.room = make(chan struct{})
-	return batch
 }
 
 // conflicts has the error of each run that another writer continued first.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
@@ -115,31 +116,26 @@ func TestFinishedRunsAreForgotten(t *testing.T) {
 			t.Error("accepted")
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.runs); n != 0 {
+	if n := len(l.runs.AtWork()); n != 0 {
 		t.Errorf("%d runs are kept", n)
 	}
 }
 
 func TestOpenRunsAreForgottenWhenTheyAreMany(t *testing.T) {
 	l := open(t)
-	chains := make([]logtest.Chain, maxIdleRuns+10)
+	chains := make([]logtest.Chain, pending.MaxIdleRuns+10)
 	for i := range chains {
 		chains[i].RunID = fmt.Sprintf("run-%d", i)
 		if err := l.Append(t.Context(), chains[i].RunID, chains[i].Start("g")); err != nil {
 			t.Fatal(err)
 		}
-		if i%1000 == 0 || i == maxIdleRuns-1 {
+		if i%1000 == 0 || i == pending.MaxIdleRuns-1 {
 			if err := l.Sync(t.Context(), chains[i].RunID); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	l.mu.Lock()
-	n := len(l.runs)
-	l.mu.Unlock()
-	if n > maxIdleRuns {
+	if n := len(l.runs.AtWork()); n > pending.MaxIdleRuns {
 		t.Errorf("%d runs are kept", n)
 	}
 	storeAll(t, l, []event.Event{chains[0].Effect(1), chains[0].Complete()}) // read again from the file
@@ -165,16 +161,16 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	c := logtest.Chain{RunID: "run-1"}
 	e := c.Start("g")
 	taken := 0
-	for ; taken < 2*(maxQueued+maxBatch); taken++ {
+	for ; taken < 2*(pending.MaxQueued+pending.MaxBatch); taken++ {
 		if err = l.Append(ctx, "run-1", e); err != nil {
 			break
 		}
 		e = c.Effect(1)
-		if l.queueLen() == maxQueued {
+		if l.queue.Len() == pending.MaxQueued {
 			cancel() // the next one that finds no room has to give up
 		}
 	}
-	if !errors.Is(err, context.Canceled) || taken < maxQueued {
+	if !errors.Is(err, context.Canceled) || taken < pending.MaxQueued {
 		t.Errorf("%d events were taken: %v", taken, err)
 	}
 	if err := l.Sync(ctx, "run-1"); !errors.Is(err, context.Canceled) {
@@ -189,12 +185,6 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != taken+1 {
 		t.Errorf("%d events, want %d: %v", len(got), taken+1, err)
 	}
-}
-
-func (l *Log) queueLen() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.queue)
 }
 
 func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {

@@ -38,3 +38,15 @@ func Events(ctx context.Context, runID string, after uint64, page Page) iter.Seq
 		}
 	}
 }
+
+// Collect returns what a sequence yields, or its first error.
+func Collect(events iter.Seq2[event.Event, error]) ([]event.Event, error) {
+	var all []event.Event
+	for e, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}

@@ -1,0 +1,226 @@
+package pending
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// store is a database whose writer does nothing until the test tells it to.
+type store struct {
+	runs  *Runs[int]
+	queue *Queue[int]
+	at    map[string]Place
+}
+
+func newStore() *store {
+	s := &store{at: make(map[string]Place)}
+	s.runs = New(Backend[int]{
+		Name: "store", Sink: "test",
+		Find:   func(_ context.Context, runID string) (Place, error) { return s.at[runID], nil },
+		Refuse: func() error { return nil },
+		Queue:  func(string) *Queue[int] { return s.queue },
+	})
+	s.queue = s.runs.NewQueue()
+	return s
+}
+
+// commit writes one batch.
+func (s *store) commit() (taken int) {
+	batch := s.queue.Take(nil)
+	s.runs.Lock()
+	defer s.runs.Unlock()
+	for _, it := range batch {
+		s.at[it.Run.ID] = Place{Cursor: eventlog.NewCursor(it.After), Epoch: it.Run.Epoch}
+		s.runs.Durable(it.Run, it.Event.Seq)
+	}
+	return len(batch)
+}
+
+// fence gives a run away.
+func (s *store) fence(runID string) (epoch uint64) {
+	s.runs.Lock()
+	defer s.runs.Unlock()
+	at := s.at[runID]
+	at.Epoch++
+	s.at[runID] = at
+	s.runs.Fenced(runID, at.Epoch)
+	return at.Epoch
+}
+
+func (s *store) append(t *testing.T, epoch uint64, evs ...event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		if err := s.runs.Append(t.Context(), e.RunID, epoch, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newStore(), logtest.Chain{RunID: "r"}
+		var done [2]error
+		unanswered := errors.New("no answer")
+		for i := range done {
+			done[i] = unanswered
+		}
+		s.append(t, 0, c.Start("g"))
+		go func() { done[0] = s.runs.Sync(t.Context(), "r", 0) }()
+		synctest.Wait()
+		first := s.queue.Take(nil)
+		s.append(t, 0, c.Complete())
+		go func() { done[1] = s.runs.Sync(t.Context(), "r", 0) }()
+		synctest.Wait()
+		s.runs.Lock()
+		s.runs.Durable(first[0].Run, 1)
+		s.runs.Unlock()
+		synctest.Wait()
+		if done[0] != nil || done[1] != unanswered {
+			t.Errorf("after the first event: %v", done)
+		}
+		s.commit()
+		synctest.Wait()
+		if done[1] != nil || len(s.runs.AtWork()) != 0 {
+			t.Errorf("after the last event: %v, at work on %q", done[1], s.runs.AtWork())
+		}
+	})
+}
+
+// TestAWriterNoticesATransactionBetweenItsSteps continues the run in a transaction
+// while Append holds it.
+func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
+	s, c := newStore(), logtest.Chain{RunID: "r"}
+	s.append(t, 0, c.Start("g"))
+	s.commit()
+	r, err := s.runs.hold("r", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := s.at["r"]
+	if err := at.Append("r", c.Effect(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.at["r"] = at
+	s.runs.Lock()
+	s.runs.Moved("r", false)
+	s.runs.Unlock()
+	e := c.Effect(2)
+	if err := s.queue.Put(t.Context(), Item[int]{Run: r, Event: e}); !errors.Is(err, errMoved) {
+		t.Errorf("with the cursor of before: %v", err)
+	}
+	if err := s.runs.appendTo(t.Context(), r, e); err != nil {
+		t.Error(err)
+	}
+	s.runs.release(r)
+	s.append(t, 0, c.Complete())
+	if n := s.commit(); n != 2 || len(s.runs.AtWork()) != 0 {
+		t.Errorf("%d events were taken, at work on %q", n, s.runs.AtWork())
+	}
+}
+
+// TestEarlierWritersAreForgotten gives one run away many times. Writers who have lost
+// nothing are kept no longer; one with an event on its way is told.
+func TestEarlierWritersAreForgotten(t *testing.T) {
+	s, c := newStore(), logtest.Chain{RunID: "r"}
+	s.append(t, 0, c.Start("g"))
+	s.commit()
+	var epoch uint64
+	for range 100 {
+		epoch = s.fence("r")
+		s.append(t, epoch, c.Effect(1))
+		s.commit()
+	}
+	if n := len(s.runs.runs["r"]); n != 1 {
+		t.Errorf("%d writers are kept", n)
+	}
+	old := c
+	s.append(t, epoch, old.Effect(2))
+	last := s.fence("r")
+	s.append(t, last, c.Effect(3))
+	if err := s.runs.Sync(t.Context(), "r", epoch); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("the barrier of a writer that was fenced: %v", err)
+	}
+	if n := s.commit(); n != 1 || s.at["r"].Epoch != last {
+		t.Errorf("%d events were taken; the run stands in epoch %d", n, s.at["r"].Epoch)
+	}
+}
+
+func TestAnEarlierWriterFindsTheFence(t *testing.T) {
+	s, c := newStore(), logtest.Chain{RunID: "r"}
+	s.append(t, 0, c.Start("g"))
+	s.commit()
+	s.fence("r")
+	if err := s.runs.Append(t.Context(), "r", 0, c.Effect(1)); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("Append: %v", err)
+	}
+	if n := len(s.runs.AtWork()); n != 0 {
+		t.Errorf("%d runs are kept", n)
+	}
+}
+
+func TestALogThatStopsTellsEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newStore(), logtest.Chain{RunID: "r"}
+		s.append(t, 0, c.Start("g"))
+		for range MaxQueued - 1 {
+			s.append(t, 0, c.Effect(1))
+		}
+		told := make(map[string]error)
+		tell := func(what string, do func() error) {
+			go func() { err := do(); s.runs.Lock(); told[what] = err; s.runs.Unlock() }()
+		}
+		tell("a barrier", func() error { return s.runs.Sync(t.Context(), "r", 0) })
+		e := c.Effect(1)
+		tell("who waits for room", func() error { return s.runs.Append(t.Context(), "r", 0, e) })
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Errorf("before the end: %v", told)
+		}
+		cause := errors.New("the disk is gone")
+		if left := s.runs.Stop(cause); len(left) != MaxQueued {
+			t.Errorf("%d items were queued", len(left))
+		}
+		tell("a later barrier", func() error { return s.runs.Sync(t.Context(), "r", 0) })
+		tell("the writer", func() error {
+			if batch := s.queue.Take(nil); len(batch) != 0 {
+				t.Errorf("the writer gets %d items", len(batch))
+			}
+			return s.runs.Failure()
+		})
+		synctest.Wait()
+		for what, err := range told {
+			if !errors.Is(err, eventlog.ErrLogStopped) || !errors.Is(err, cause) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if len(told) != 4 {
+			t.Errorf("told: %v", told)
+		}
+	})
+}
+
+// TestAClosedLogHandsOutWhatIsQueued and then nothing.
+func TestAClosedLogHandsOutWhatIsQueued(t *testing.T) {
+	s := newStore()
+	s.append(t, 0, logtest.Finished("r", MaxBatch)...)
+	if !s.runs.Close() || s.runs.Close() {
+		t.Error("the first Close is not told from the second")
+	}
+	if err := s.runs.Append(t.Context(), "other", 0, event.Event{}); !errors.Is(err, eventlog.ErrLogClosed) {
+		t.Errorf("Append: %v", err)
+	}
+	if n := s.commit(); n != MaxBatch {
+		t.Errorf("a batch of %d events", n)
+	}
+	for s.commit() > 0 {
+	}
+	if at := s.at["r"]; at.Run().TerminalKind != event.KindRunCompleted {
+		t.Errorf("the run stands at event %d", at.Run().LastSeq)
+	}
+}

@@ -1,0 +1,179 @@
+package pending
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Bounds of what waits for one writer. Append blocks beyond them.
+const (
+	MaxQueued      = 8192     // events
+	maxQueuedBytes = 64 << 20 // payload bytes
+)
+
+// Bounds of one batch.
+const (
+	MaxBatch      = 1024
+	maxBatchBytes = 4 << 20
+)
+
+// Item is one entry of a queue: an event with its run, or a task.
+type Item[W any] struct {
+	Run   *Run[W]
+	Row   int64 // of the Place where the run was found
+	Event event.Event
+	After eventlog.RunSummary // of the run, with this event
+	Task  Task                // nil for an event
+}
+
+func (it *Item[W]) size() int {
+	if it.Task != nil {
+		return it.Task.Size()
+	}
+	return len(it.Event.Payload)
+}
+
+// Task is what a backend's writer does in its turn between events.
+type Task interface {
+	// Size is how many bytes of memory the task keeps busy.
+	Size() int
+}
+
+// Queue is what waits for one writer. There is no timer: while one batch waits for the
+// database, the next one gathers, so that a lone event is committed at once and many
+// runs share a commit.
+type Queue[W any] struct {
+	runs *Runs[W]
+
+	// Guarded by the lock of Runs, but for receiving from work.
+	items []Item[W]
+	bytes int           // of items, by size
+	room  chan struct{} // closed, and made anew, when the queue gets shorter
+	work  chan struct{} // capacity 1: there is something in the queue, or the log ends
+}
+
+// NewQueue adds a queue, for one writer.
+func (s *Runs[W]) NewQueue() *Queue[W] {
+	q := &Queue[W]{runs: s, room: make(chan struct{}), work: make(chan struct{}, 1)}
+	s.Lock()
+	defer s.Unlock()
+	s.queues = append(s.queues, q)
+	return q
+}
+
+// Len returns how many items wait.
+func (q *Queue[W]) Len() int {
+	q.runs.Lock()
+	defer q.runs.Unlock()
+	return len(q.items)
+}
+
+// Put waits for room and hands the item to the writer.
+func (q *Queue[W]) Put(ctx context.Context, it Item[W]) error {
+	for {
+		room, err := q.tryPut(&it)
+		if room == nil {
+			return err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			b := &q.runs.backend
+			return fmt.Errorf("%s: %d events wait for the %s: %w", b.Name, MaxQueued, b.Sink, context.Cause(ctx))
+		}
+	}
+}
+
+// tryPut returns a channel to wait on when the queue is full.
+func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
+	q.runs.Lock()
+	defer q.runs.Unlock()
+	if err := q.runs.writable(); err != nil {
+		return nil, err
+	}
+	switch r := it.Run; {
+	case r != nil && r.failed != nil:
+		return nil, r.failed
+	case r != nil && !r.loaded.Load():
+		return nil, errMoved
+	case len(q.items) >= MaxQueued || q.bytes >= maxQueuedBytes:
+		return q.room, nil
+	case r != nil:
+		r.take(it.Event.Seq, it.Event.Kind.Terminal())
+	}
+	q.items = append(q.items, *it)
+	q.bytes += it.size()
+	q.signal()
+	return nil, nil
+}
+
+// Take waits for work and returns the front of the queue, in the room of the batch
+// before, which is cleared. Events of runs that have failed are left out. Nothing is
+// returned once the log has stopped, or is closing and the queue is empty.
+func (q *Queue[W]) Take(batch []Item[W]) []Item[W] {
+	clear(batch)
+	for {
+		more, ends := false, false
+		batch, more, ends = q.front(batch[:0])
+		switch {
+		case len(batch) > 0:
+			return batch
+		case more:
+		case ends:
+			return nil
+		default:
+			<-q.work
+		}
+	}
+}
+
+// front moves the front of the queue into the batch. It reports whether there is more,
+// and whether nothing more will come.
+func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
+	q.runs.Lock()
+	defer q.runs.Unlock()
+	n, size := 0, 0
+	for n < len(q.items) && n < MaxBatch && (n == 0 || size < maxBatchBytes) {
+		it := &q.items[n]
+		size += it.size()
+		n++
+		if it.Run == nil || it.Run.failed == nil {
+			batch = append(batch, *it)
+		}
+	}
+	if n > 0 {
+		rest := copy(q.items, q.items[n:])
+		clear(q.items[rest:])
+		q.items = q.items[:rest]
+		q.bytes -= size
+		q.widen()
+	}
+	return batch, len(q.items) > 0, q.runs.closing || q.runs.failed != nil
+}
+
+// drop empties the queue of a log that has stopped, and returns what was in it. The
+// caller holds the lock of Runs.
+func (q *Queue[W]) drop() []Item[W] {
+	left := q.items
+	q.items, q.bytes = nil, 0
+	q.widen()
+	q.signal()
+	return left
+}
+
+// widen tells who waits for room. The caller holds the lock of Runs.
+func (q *Queue[W]) widen() {
+	close(q.room)
+	q.room = make(chan struct{})
+}
+
+// signal wakes the writer.
+func (q *Queue[W]) signal() {
+	select {
+	case q.work <- struct{}{}:
+	default:
+	}
+}
