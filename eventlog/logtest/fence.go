@@ -98,6 +98,27 @@ func fencingOnTheWay(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
+// fencingIdle fences writers of which nothing is on its way.
+func fencingIdle(t *testing.T, log eventlog.EventLog) {
+	c := Chain{RunID: "run"}
+	store(t, log, c.Start("g"))
+	writer, epoch := log, uint64(0)
+	for range 20 {
+		var next eventlog.EventLog
+		next, epoch = fence(t, log, "run", epoch)
+		if err := writer.Sync(t.Context(), "run"); err != nil {
+			t.Errorf("Sync, of what is durable: %v", err)
+		}
+		old := c
+		e := old.Effect(1)
+		if err := writer.Append(t.Context(), "run", e); !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("Append: %v", err)
+		}
+		writer = next
+		store(t, writer, c.Effect(1))
+	}
+}
+
 // writeUntilFenced goes on from c until the writer is told that it has lost the run.
 func writeUntilFenced(t testing.TB, writer eventlog.EventLog, c Chain, begun chan<- struct{}) {
 	const bound = 200_000

@@ -46,6 +46,7 @@ var always = []section{
 var fencers = []section{
 	{"a writer in an earlier epoch, or in none, has lost its run", fencing},
 	{"what an earlier writer has on its way ends at the fence", fencingOnTheWay},
+	{"a writer who has lost nothing hears of the fence when it appends", fencingIdle},
 }
 
 // transactors are for an [eventlog.Transactor].

@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // batch is what is written in one transaction: some events of some runs.
 type batch struct {
-	items   []item
+	items   []item // as they were taken; they belong to the lane
 	runs    []*run // each once
 	at      map[*run]int
 	columns columns
@@ -76,15 +77,15 @@ const insertSQL = `WITH given AS (
 )
 SELECT no FROM unnest($1::int[]) AS everyone(no) EXCEPT ALL SELECT no FROM taken`
 
+// reset forgets everything but the memory.
 func (b *batch) reset() {
-	clear(b.items)
 	clear(b.runs)
 	clear(b.at)
 	c := &b.columns
 	clear(c.head)
 	clear(c.prev)
 	clear(c.payload)
-	*b = batch{items: b.items[:0], runs: b.runs[:0], at: b.at, columns: columns{
+	*b = batch{runs: b.runs[:0], at: b.at, columns: columns{
 		no: c.no[:0], id: c.id[:0], before: c.before[:0], epoch: c.epoch[:0], started: c.started[:0], last: c.last[:0],
 		head: c.head[:0], terminal: c.terminal[:0], turns: c.turns[:0], tools: c.tools[:0], input: c.input[:0],
 		output: c.output[:0], elapsed: c.elapsed[:0], cost: c.cost[:0],
@@ -92,15 +93,17 @@ func (b *batch) reset() {
 	}}
 }
 
-// add takes the next event of a run.
-func (b *batch) add(it item) {
-	i, known := b.at[it.run]
-	if !known {
-		i = b.addRun(it.run, it.event.Seq-1)
+// fill makes an empty batch of the items.
+func (b *batch) fill(items []item) {
+	b.items = items
+	for _, it := range items {
+		i, known := b.at[it.Run]
+		if !known {
+			i = b.addRun(it.Run, it.Event.Seq-1)
+		}
+		b.columns.stand(i, it.After)
+		b.columns.addEvent(i, it.Event)
 	}
-	b.items = append(b.items, it)
-	b.columns.stand(i, it.after)
-	b.columns.addEvent(i, it.event)
 }
 
 func (b *batch) addRun(r *run, before uint64) int {
@@ -110,7 +113,7 @@ func (b *batch) addRun(r *run, before uint64) int {
 	i := len(b.runs)
 	b.at[r] = i
 	b.runs = append(b.runs, r)
-	b.columns.addRun(r.id, before, r.epoch)
+	b.columns.addRun(r.ID, before, r.Epoch)
 	return i
 }
 
@@ -170,12 +173,15 @@ func (c *columns) insert(ctx context.Context, q queryer, gates []int32) (refused
 
 // split returns a batch for each run.
 func (b *batch) split() []*batch {
-	each := make([]*batch, len(b.runs))
+	items := make([][]item, len(b.runs))
+	for _, it := range b.items {
+		i := b.at[it.Run]
+		items[i] = append(items[i], it)
+	}
+	each := make([]*batch, len(items))
 	for i := range each {
 		each[i] = &batch{}
-	}
-	for _, it := range b.items {
-		each[b.at[it.run]].add(it)
+		each[i].fill(items[i])
 	}
 	return each
 }
@@ -196,20 +202,20 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 		r := b.runs[i]
 		stored := false
 		if again {
-			if stored, err = isStored(ctx, conn, r.id, b.columns.last[i], b.columns.head[i]); err != nil {
+			if stored, err = isStored(ctx, conn, r.ID, b.columns.last[i], b.columns.head[i]); err != nil {
 				return nil, err
 			}
 		}
 		if stored {
 			continue
 		}
-		at, err := find(ctx, conn, r.id)
+		at, err := find(ctx, conn, r.ID)
 		if err != nil {
 			return nil, err
 		}
-		lost[r] = continued(r)
-		if at.epoch != r.epoch {
-			lost[r] = fenced(r.id, r.epoch, at.epoch)
+		lost[r] = pending.Continued(r.ID)
+		if at.Epoch != r.Epoch {
+			lost[r] = pending.StaleEpoch(r.ID, r.Epoch, at.Epoch)
 		}
 	}
 	return lost, nil

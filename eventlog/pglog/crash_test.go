@@ -156,14 +156,13 @@ func TestABatchThatIsThereAlreadyIsNotAConflict(t *testing.T) {
 		if err = errors.Join(err, at.Append(c.RunID, e)); err != nil {
 			t.Fatal(err)
 		}
-		return item{run: &run{id: c.RunID}, event: e, after: at.Run()}
+		return item{Run: &run{ID: c.RunID}, Event: e, After: at.Run()}
 	}
 	a, other := logtest.Chain{RunID: "a"}, logtest.Chain{RunID: "b"}
 	storeAll(t, l, a.Start("g"), other.Start("g"))
 	theirs := other
 	var b batch
-	b.add(stored(&a))
-	b.add(stored(&other))
+	b.fill([]item{stored(&a), stored(&other)})
 	storeAll(t, l, theirs.Effect(7)) // the second run is somebody else's by now
 
 	n := newLane(l)

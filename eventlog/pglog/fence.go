@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // fenceSQL makes a new epoch of each run. A run without events gets a row that stands before its
@@ -20,41 +20,20 @@ const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
 	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
 	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING run_id, epoch`
 
-// fenced is the error of a writer whose epoch is not the last one.
-func fenced(runID string, epoch, last uint64) error {
-	return fmt.Errorf("%w: run %q is in epoch %d, the writer's is %d", eventlog.ErrFenced, runID, last, epoch)
-}
-
 // Fenced implements [eventlog.Fencer].
 func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
-	return &fencedLog{Log: l, runID: runID, epoch: epoch}
+	return &fencedLog{pending.NewWriter(l.runs, runID, epoch), others{l}}
 }
 
 // fencedLog is the log as the writer of one run sees it, in one epoch.
 type fencedLog struct {
-	*Log
-	runID string
-	epoch uint64
+	pending.Writer
+	others
 }
 
-// Append implements [eventlog.EventLog].
-func (f *fencedLog) Append(ctx context.Context, runID string, ev event.Event) error {
-	if runID != f.runID {
-		return fmt.Errorf("%w: the writer was given run %q, not %q", eventlog.ErrInvalidAppend, f.runID, runID)
-	}
-	return f.append(ctx, runID, f.epoch, ev)
-}
-
-// Sync implements [eventlog.EventLog].
-func (f *fencedLog) Sync(ctx context.Context, runID string) error {
-	if runID != f.runID {
-		return f.Log.Sync(ctx, runID)
-	}
-	return f.sync(ctx, runID, f.epoch)
-}
-
-// Close implements [eventlog.EventLog]. The log stays open.
-func (f *fencedLog) Close() error { return nil }
+// others has the methods of the log that the writer does not have. Those of both are
+// the writer's, because the log's are embedded more deeply.
+type others struct{ *Log }
 
 // gateCount is how many gates there are.
 const gateCount = 64

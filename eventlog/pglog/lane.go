@@ -6,103 +6,26 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/starling-host/starling/eventlog"
-)
-
-// Bounds of one batch.
-const (
-	maxBatch      = 1024
-	maxBatchBytes = 4 << 20
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // planTime is how long the server's plan for the statement that writes is kept. A plan
 // that was made for an empty table is a bad one for a table of a million runs.
 const planTime = 5 * time.Second
 
-// lane is a connection that writes, with its queue. There is no timer: while one batch
-// waits for the server, the next one gathers, so that a lone event is committed at once
-// and many runs share a commit.
+// lane is a connection that writes, with its queue.
 type lane struct {
-	log *Log
+	log     *Log
+	queue   *pending.Queue[none]
+	stopped chan struct{} // closed at the end
 
 	// Of the goroutine that writes.
 	conn    *pgx.Conn // nil while there is no connection
 	planned time.Time // when the plans were made
-
-	// Guarded by Log.mu.
-	queue   []item
-	bytes   int           // payload bytes in queue
-	room    chan struct{} // closed, and made anew, when the queue gets shorter
-	work    chan struct{} // capacity 1: there is something in queue, or the log ends
-	stopped chan struct{} // closed at the end
 }
 
 func newLane(l *Log) *lane {
-	return &lane{log: l, room: make(chan struct{}), work: make(chan struct{}, 1), stopped: make(chan struct{})}
-}
-
-// enqueue waits for room and hands the item to the goroutine that writes.
-func (n *lane) enqueue(ctx context.Context, it item) error {
-	for {
-		room, err := n.tryEnqueue(it)
-		if room == nil {
-			return err
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return fmt.Errorf("pglog: %d events wait for the server: %w", maxQueued, context.Cause(ctx))
-		}
-	}
-}
-
-// tryEnqueue returns a channel to wait on when the queue is full.
-func (n *lane) tryEnqueue(it item) (room <-chan struct{}, err error) {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	r := it.run
-	if err := n.log.writable(); err != nil {
-		return nil, err
-	}
-	switch {
-	case r.failed != nil:
-		return nil, r.failed
-	case !r.loaded.Load():
-		return nil, errMoved
-	case len(n.queue) >= maxQueued || n.bytes >= maxQueuedBytes:
-		return n.room, nil
-	}
-	n.queue = append(n.queue, it)
-	n.bytes += len(it.event.Payload)
-	r.queued = it.event.Seq
-	if r.durable == 0 {
-		r.durable = it.event.Seq - 1
-	}
-	r.ended = it.event.Kind.Terminal()
-	n.signal()
-	return nil, nil
-}
-
-// signal wakes the goroutine that writes.
-func (n *lane) signal() {
-	select {
-	case n.work <- struct{}{}:
-	default:
-	}
-}
-
-// clear empties the queue of a log that has stopped. The caller holds Log.mu.
-func (n *lane) clear() {
-	clear(n.queue)
-	n.queue, n.bytes = n.queue[:0], 0
-	n.widen()
-	n.signal()
-}
-
-// widen tells who waits for room. The caller holds Log.mu.
-func (n *lane) widen() {
-	close(n.room)
-	n.room = make(chan struct{})
+	return &lane{log: l, queue: l.runs.NewQueue(), stopped: make(chan struct{})}
 }
 
 // write is the goroutine. It ends with the log, or with the first batch that cannot be
@@ -110,55 +33,21 @@ func (n *lane) widen() {
 func (n *lane) write() {
 	defer close(n.stopped)
 	defer n.disconnect()
+	var items []item
 	var b batch
-	for n.take(&b) {
+	for {
+		b.reset()
+		if items = n.queue.Take(items); len(items) == 0 {
+			return
+		}
+		b.fill(items)
 		lost, err := n.store(&b)
 		if err != nil {
-			n.log.stop(err)
+			n.log.runs.Stop(err)
 			return
 		}
 		n.log.acknowledge(&b, lost)
 	}
-}
-
-// take waits for work and fills the batch with the front of the queue. It reports false
-// when the log has stopped, or is closing and the queue is empty.
-func (n *lane) take(b *batch) bool {
-	for {
-		more, ends := n.fill(b)
-		switch {
-		case len(b.runs) > 0:
-			return true
-		case more:
-		case ends:
-			return false
-		default:
-			<-n.work
-		}
-	}
-}
-
-// fill moves the front of the queue into the batch. Events of runs that have failed are
-// dropped. It reports whether there is more, and whether nothing more will come.
-func (n *lane) fill(b *batch) (more, ends bool) {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	b.reset()
-	taken, size := 0, 0
-	for taken < len(n.queue) && taken < maxBatch && (taken == 0 || size < maxBatchBytes) {
-		it := n.queue[taken]
-		size += len(it.event.Payload)
-		taken++
-		if it.run.failed == nil {
-			b.add(it)
-		}
-	}
-	rest := copy(n.queue, n.queue[taken:])
-	clear(n.queue[rest:])
-	n.queue = n.queue[:rest]
-	n.bytes -= size
-	n.widen()
-	return rest > 0, n.log.closing || n.log.failed != nil
 }
 
 // conflicts has the error of each run that could not be continued.
@@ -207,7 +96,7 @@ func (n *lane) attempt(b *batch, again bool) (conflicts, error) {
 	case isConflict(err) && len(b.runs) > 1:
 		return n.attemptEach(b, again)
 	case isConflict(err):
-		return conflicts{b.runs[0]: continued(b.runs[0])}, nil
+		return conflicts{b.runs[0]: pending.Continued(b.runs[0].ID)}, nil
 	case err != nil:
 		return nil, fmt.Errorf("pglog: store %d events: %w", len(b.items), err)
 	case len(refused) == 0:
@@ -308,24 +197,15 @@ func hangUp(conn *pgx.Conn) {
 // acknowledge answers the barriers of a batch that is durable, and wakes who follows
 // its runs. The runs in lost are given up.
 func (l *Log) acknowledge(b *batch, lost conflicts) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.runs.Lock()
+	defer l.runs.Unlock()
 	for i, r := range b.runs {
 		if err := lost[r]; err != nil {
-			r.giveUp(err)
+			r.GiveUp(err)
 			continue
 		}
-		r.durable = uint64(b.columns.last[i])
-		r.answer(r.durable, nil)
-		l.hub.Wake(r.id)
-		l.notifier.tell(r.id)
-		if r.ended {
-			l.forget(r)
-		}
+		l.runs.Durable(r, uint64(b.columns.last[i]))
+		l.hub.Wake(r.ID)
+		l.notifier.tell(r.ID)
 	}
-}
-
-// continued is the error of a run that somebody else has continued.
-func continued(r *run) error {
-	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, r.id)
 }

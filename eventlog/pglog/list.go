@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // newestFirst is the order of listings.
@@ -19,15 +20,8 @@ const newestFirst = " ORDER BY started DESC, run_id DESC"
 // begun leaves out the runs that were given to a writer before they had an event.
 const begun = "last_seq > 0"
 
-// position is where a run stands in the database. It is zero for a run that is not
-// there.
-type position struct {
-	eventlog.Cursor
-	epoch uint64
-}
-
 // find returns where a run stands.
-func find(ctx context.Context, q rowQuerier, runID string) (at position, err error) {
+func find(ctx context.Context, q rowQuerier, runID string) (at pending.Place, err error) {
 	epoch, s, err := scanRun(q.QueryRow(ctx, "SELECT epoch, "+runValues+" FROM run WHERE run_id = $1", runID))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -37,13 +31,13 @@ func find(ctx context.Context, q rowQuerier, runID string) (at position, err err
 	case s.LastSeq > 0:
 		at.Cursor = eventlog.NewCursor(s)
 	}
-	at.epoch = epoch
+	at.Epoch = epoch
 	return at, nil
 }
 
 // look is find, through the pool.
-func (l *Log) look(ctx context.Context, runID string) (position, error) {
-	return again(ctx, l, func() (position, error) { return find(ctx, l.pool, runID) })
+func (l *Log) look(ctx context.Context, runID string) (pending.Place, error) {
+	return again(ctx, l, func() (pending.Place, error) { return find(ctx, l.pool, runID) })
 }
 
 // scanRun builds a summary from a row of epoch and runValues.
@@ -66,10 +60,10 @@ func scanRun(row pgx.Row) (epoch uint64, s eventlog.RunSummary, err error) {
 
 // Run implements [eventlog.RunFinder].
 func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err error) {
-	if err := l.settled(ctx, runID); err != nil {
+	if err := l.runs.Settle(ctx, runID); err != nil {
 		return s, err
 	}
-	var at position
+	var at pending.Place
 	if isText(runID) {
 		at, err = l.look(ctx, runID)
 	}

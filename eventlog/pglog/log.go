@@ -2,26 +2,18 @@ package pglog
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-// Bounds of what waits for the server, for each lane. Append blocks beyond them.
-const (
-	maxQueued      = 8192     // events
-	maxQueuedBytes = 64 << 20 // payload bytes
-	// maxIdleRuns is how many open runs keep their cursor while nothing of them is on
-	// its way; more are read from the database again when they go on.
-	maxIdleRuns = 4096
-	// lanes is how many connections write. While one waits for the server's disk the
-	// other one's batch is worked on; more gain nothing.
-	lanes = 2
-)
+// lanes is how many connections write. While one waits for the server's disk the other
+// one's batch is worked on; more gain nothing.
+const lanes = 2
 
 // Log is an event log in a PostgreSQL database. Use [Open] or [New].
 type Log struct {
@@ -34,13 +26,7 @@ type Log struct {
 	notifier notifier
 	listener listener
 	marks    marks
-
-	// mu guards everything below, and the queues. It is never held across a call of the
-	// server.
-	mu      sync.Mutex
-	runs    map[string][]*run // the writers of each run, by rising epoch
-	closing bool
-	failed  error // the failure that stopped the log
+	runs     *pending.Runs[none]
 }
 
 var (
@@ -57,7 +43,12 @@ var (
 )
 
 func newLog(pool *pgxpool.Pool, o Options) *Log {
-	l := &Log{pool: pool, opts: o, runs: make(map[string][]*run)}
+	l := &Log{pool: pool, opts: o}
+	l.runs = pending.New(pending.Backend[none]{
+		Name: "pglog", Sink: "server",
+		Find: l.findRun, Refuse: l.refuse,
+		Queue: func(runID string) *pending.Queue[none] { return l.lane(runID).queue },
+	})
 	for i := range l.lanes {
 		l.lanes[i] = newLane(l)
 	}
@@ -81,94 +72,40 @@ func (l *Log) start() {
 // the events of a run are written in the order in which they were taken.
 func (l *Log) lane(runID string) *lane { return l.lanes[gate(runID)%lanes] }
 
-// writable says why the log takes nothing, if so. The caller holds mu.
-func (l *Log) writable() error {
-	switch {
-	case l.closing:
-		return eventlog.ErrLogClosed
-	case l.opts.ReadOnly:
+// refuse says why the log takes nothing although it is open, if so.
+func (l *Log) refuse() error {
+	if l.opts.ReadOnly {
 		return eventlog.ErrReadOnly
-	case l.failed != nil:
-		return l.failed
 	}
 	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
-}
-
-func (l *Log) checkWritable() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.writable()
-}
-
-// failure is what has stopped the log.
-func (l *Log) failure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failed
 }
 
 // readable says why nothing can be read, if so.
 func (l *Log) readable() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
+	if l.runs.Closed() {
 		return eventlog.ErrLogClosed
 	}
 	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 }
 
+// Append implements [eventlog.EventLog]. It checks the event in memory and queues it;
+// only the first event that this process appends to a run looks into the database, to
+// find where the run stands. A run id with a zero byte is refused: PostgreSQL has no
+// such texts.
+func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
+	return l.runs.Append(ctx, runID, 0, ev)
+}
+
 // Sync implements [eventlog.EventLog]. A run of which nothing is on its way costs no
 // more than a look into a map.
-func (l *Log) Sync(ctx context.Context, runID string) error { return l.sync(ctx, runID, 0) }
-
-func (l *Log) sync(ctx context.Context, runID string, epoch uint64) error {
-	done, err := l.barrier(runID, epoch)
-	if done == nil {
-		return err
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// barrier returns a channel that tells when all that is queued of the run in that epoch
-// is durable; nil if it is so already.
-func (l *Log) barrier(runID string, epoch uint64) (<-chan error, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.writerOf(runID, epoch)
-	switch {
-	case l.failed != nil:
-		return nil, l.failed
-	case r != nil && r.failed != nil:
-		return nil, r.failed
-	case r == nil || r.durable == r.queued:
-		if l.closing {
-			return nil, eventlog.ErrLogClosed
-		}
-		return nil, nil
-	}
-	done := make(chan error, 1)
-	r.waiters = append(r.waiters, waiter{r.queued, done})
-	return done, nil
-}
+func (l *Log) Sync(ctx context.Context, runID string) error { return l.runs.Sync(ctx, runID, 0) }
 
 // Close implements [eventlog.EventLog]. It writes what is queued, which takes up to
 // [Options].Patience when the server is gone, and ends the streams.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.closing {
-		l.mu.Unlock()
+	if !l.runs.Close() {
 		return nil
 	}
-	l.closing = true
-	for _, n := range l.lanes {
-		n.signal()
-	}
-	l.mu.Unlock()
 	if !l.opts.ReadOnly {
 		for _, n := range l.lanes {
 			<-n.stopped
@@ -181,24 +118,5 @@ func (l *Log) Close() error {
 	if l.ownsPool {
 		l.pool.Close()
 	}
-	return l.failure()
-}
-
-// stop ends the log with a failure after which nobody can tell what the database
-// holds, or takes. Nothing is tried again: every barrier and every later call gets the
-// failure.
-func (l *Log) stop(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failed == nil {
-		l.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause)
-	}
-	for _, all := range l.runs {
-		for _, r := range all {
-			r.answer(r.queued, l.failed)
-		}
-	}
-	for _, n := range l.lanes {
-		n.clear()
-	}
+	return l.runs.Failure()
 }

@@ -85,8 +85,8 @@ func (l *Log) findOut(m *mark, cause error) error {
 		}
 		wait(ctx, pause(n))
 	}
-	l.stop(&unanswered{cause})
-	return l.failure()
+	l.runs.Stop(&unanswered{cause})
+	return l.runs.Failure()
 }
 
 // clear removes the rows of a log that is being closed, and old ones. Nothing but room is

@@ -15,7 +15,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	if len(wasm) > eventlog.MaxModuleBytes {
 		return chain.Hash{}, fmt.Errorf("pglog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
 	}
-	if err := l.checkWritable(); err != nil {
+	if err := l.runs.Writable(); err != nil {
 		return chain.Hash{}, err
 	}
 	digest := chain.Sum(wasm)

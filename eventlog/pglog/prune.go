@@ -15,7 +15,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if err := o.Valid(); err != nil {
 		return report, err
 	}
-	check := l.checkWritable
+	check := l.runs.Writable
 	if o.DryRun {
 		check = l.readable
 	}
@@ -84,21 +84,10 @@ func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	if !o.IncludeInProgress {
 		c.add("terminal <> 0")
 	}
-	c.add("run_id <> ALL (" + c.arg(l.atWork()) + "::text[])")
+	c.add("run_id <> ALL (" + c.arg(l.runs.AtWork()) + "::text[])")
 	with = "WITH doomed AS (SELECT run_id, last_seq FROM run" + c.where() + " ORDER BY started, run_id"
 	if o.Limit > 0 {
 		with += " LIMIT " + c.arg(o.Limit)
 	}
 	return with + ")", c.args
-}
-
-// atWork returns the runs that this log has appended to and that have no end.
-func (l *Log) atWork() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := []string{}
-	for id := range l.runs {
-		ids = append(ids, id)
-	}
-	return ids
 }

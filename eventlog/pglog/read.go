@@ -2,7 +2,6 @@ package pglog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -18,48 +17,13 @@ const maxPageBytes = 4 << 20
 
 // Read implements [eventlog.EventLog].
 func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
-	var all []event.Event
-	for e, err := range l.Events(ctx, runID, 0) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, e)
-	}
-	return all, nil
+	return tail.Collect(l.Events(ctx, runID, 0))
 }
 
 // Events implements [eventlog.EventSource]. No connection is held while the caller
 // works, so a caller may take its time.
 func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
-	return func(yield func(event.Event, error) bool) {
-		if err := l.settled(ctx, runID); err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		for e, err := range tail.Events(ctx, runID, after, l.page) {
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-// settled waits until what this process has appended to the run can be read. A log
-// that has stopped still shows what is durable.
-func (l *Log) settled(ctx context.Context, runID string) error {
-	done, err := l.barrier(runID, now)
-	if errors.Is(err, eventlog.ErrLogClosed) {
-		return err
-	}
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return l.runs.Events(ctx, runID, after, l.page)
 }
 
 // Stream implements [eventlog.EventLog]. Events of another process are announced by the

@@ -30,7 +30,7 @@ const idleTime = 30 * time.Second
 // When the connection breaks in COMMIT, it is found out what has become of the
 // transaction, for as long as [Options].Patience; if it cannot be, the log stops.
 func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
-	if err := l.checkWritable(); err != nil {
+	if err := l.runs.Writable(); err != nil {
 		return err
 	}
 	m := l.marks.take()
@@ -163,7 +163,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if taken, err := stepsTaken(ctx, l.pool, set); err != nil || taken == len(set.Steps) {
 		return err
 	}
-	if err := l.checkWritable(); err != nil {
+	if err := l.runs.Writable(); err != nil {
 		return err
 	}
 	err := l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })

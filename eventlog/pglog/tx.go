@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // view implements [eventlog.Querier] in a transaction.
@@ -225,8 +226,8 @@ func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err erro
 		return c, nil
 	}
 	at, err := find(t.ctx, t.tx, runID)
-	if err == nil && at.epoch != t.fences[runID] {
-		err = fenced(runID, t.fences[runID], at.epoch)
+	if err == nil && at.Epoch != t.fences[runID] {
+		err = pending.StaleEpoch(runID, t.fences[runID], at.Epoch)
 	}
 	return at.Cursor, err
 }
@@ -242,7 +243,7 @@ type doubt struct {
 // events that this process had queued, or that somebody has appended since it began. It
 // is asked after the transaction has ended.
 func (t *Tx) wasBehind(ctx context.Context) bool {
-	if t.doubt == nil || t.log.settled(ctx, t.doubt.runID) != nil {
+	if t.doubt == nil || t.log.runs.Settle(ctx, t.doubt.runID) != nil {
 		return false
 	}
 	at, err := t.log.look(ctx, t.doubt.runID)
@@ -323,20 +324,13 @@ func (t *Tx) fence(runID string, epoch uint64) {
 // runs, and who follows them.
 func (t *Tx) committed() {
 	l := t.log
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.runs.Lock()
+	defer l.runs.Unlock()
 	for id, epoch := range t.fences {
-		for _, r := range l.runs[id] {
-			if r.epoch < epoch {
-				r.giveUp(fenced(id, r.epoch, epoch))
-			}
-		}
+		l.runs.Fenced(id, epoch)
 	}
 	for id, row := range t.rows {
-		for _, r := range l.runs[id] {
-			r.loaded.Store(false)
-			r.ended = r.ended || row.cursor.Run().TerminalKind != 0
-		}
+		l.runs.Moved(id, row.cursor.Run().TerminalKind != 0)
 		l.hub.Wake(id)
 		l.notifier.tell(id)
 	}

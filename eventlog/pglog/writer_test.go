@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
@@ -110,16 +111,18 @@ func TestConflictInABatch(t *testing.T) {
 // table of runs has written an event.
 func TestABatchIsWrittenRunByRunIfNeedBe(t *testing.T) {
 	l, dsn := open(t)
-	var b batch
+	var items []item
 	for _, id := range []string{"a", "b", "c"} {
 		c := logtest.Chain{RunID: id}
 		e, at := c.Start("g"), eventlog.Cursor{}
 		if err := at.Append(id, e); err != nil {
 			t.Fatal(err)
 		}
-		b.add(item{run: &run{id: id}, event: e, after: at.Run()})
+		items = append(items, item{Run: &run{ID: id}, Event: e, After: at.Run()})
 	}
-	storeByHand(t, connectTo(t, dsn), b.items[1].event)
+	var b batch
+	b.fill(items)
+	storeByHand(t, connectTo(t, dsn), b.items[1].Event)
 	n := newLane(l)
 	defer n.disconnect()
 	lost, err := n.attempt(&b, false)
@@ -166,9 +169,7 @@ func TestFinishedRunsAreForgotten(t *testing.T) {
 			t.Error("accepted")
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.runs); n != 0 {
+	if n := len(l.runs.AtWork()); n != 0 {
 		t.Errorf("%d runs are kept", n)
 	}
 }
@@ -186,16 +187,16 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	var err error
 	e := c.Effect(1)
 	taken := 1
-	for ; taken < 2*(maxQueued+maxBatch); taken++ {
+	for ; taken < 2*(pending.MaxQueued+pending.MaxBatch); taken++ {
 		if err = l.Append(ctx, "run-1", e); err != nil {
 			break
 		}
 		e = c.Effect(1)
-		if l.lane("run-1").queueLen() == maxQueued {
+		if l.lane("run-1").queue.Len() == pending.MaxQueued {
 			cancel() // the next one that finds no room has to give up
 		}
 	}
-	if !errors.Is(err, context.Canceled) || taken < maxQueued {
+	if !errors.Is(err, context.Canceled) || taken < pending.MaxQueued {
 		t.Errorf("%d events were taken: %v", taken, err)
 	}
 	if err := l.Sync(ctx, "run-1"); !errors.Is(err, context.Canceled) {
@@ -208,12 +209,6 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != taken+1 {
 		t.Errorf("%d events, want %d: %v", len(got), taken+1, err)
 	}
-}
-
-func (n *lane) queueLen() int {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	return len(n.queue)
 }
 
 func TestRunIDsThatTheServerCannotHold(t *testing.T) {
