@@ -2,10 +2,10 @@ package memlog
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // Fenced implements [eventlog.Fencer]. There are no transactions here in which a
@@ -17,23 +17,28 @@ func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 	if !l.closed {
 		l.epochs[runID] = max(l.epochs[runID], epoch)
 	}
-	return &fencedLog{Log: l, runID: runID, epoch: epoch}
+	return &fencedLog{pending.NewWriter(epochs{l}, runID, epoch), others{l}}
 }
 
 // fencedLog is the log as the writer of one run sees it, in one epoch.
 type fencedLog struct {
-	*Log
-	runID string
-	epoch uint64
+	pending.Writer
+	others
 }
 
-// Append implements [eventlog.EventLog].
-func (f *fencedLog) Append(_ context.Context, runID string, ev event.Event) error {
-	if runID != f.runID {
-		return fmt.Errorf("%w: the writer was given run %q, not %q", eventlog.ErrInvalidAppend, f.runID, runID)
-	}
-	return f.append(runID, f.epoch, ev)
+// others has the methods of the log that the writer does not have. Those of both are
+// the writer's, because the log's are embedded more deeply.
+type others struct{ *Log }
+
+// epochs implements [pending.Epochs].
+type epochs struct{ log *Log }
+
+// Append appends under an epoch.
+func (e epochs) Append(_ context.Context, runID string, epoch uint64, ev event.Event) error {
+	return e.log.append(runID, epoch, ev)
 }
 
-// Close implements [eventlog.EventLog]. The log stays open.
-func (f *fencedLog) Close() error { return nil }
+// Sync has nothing to wait for in any epoch.
+func (e epochs) Sync(ctx context.Context, runID string, _ uint64) error {
+	return e.log.Sync(ctx, runID)
+}

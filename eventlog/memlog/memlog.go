@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
@@ -62,7 +63,7 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 		return eventlog.ErrLogClosed
 	}
 	if last := l.epochs[runID]; last != epoch {
-		return fmt.Errorf("%w: run %q is in epoch %d, the writer's is %d", eventlog.ErrFenced, runID, last, epoch)
+		return pending.StaleEpoch(runID, epoch, last)
 	}
 	r := l.runs[runID]
 	if r == nil {
