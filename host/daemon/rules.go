@@ -105,8 +105,8 @@ func guarded(a *agent.Agent, run *policy.Run) *agent.Agent {
 	return &it
 }
 
-// secrets are those of one tenant. The policies say where they may be sent, and
-// what is stored with each says so, too.
+// secrets are those of one tenant. The policies say where they may be sent, and so
+// does what is stored with each.
 type secrets struct {
 	store  *tenant.Store
 	tenant string
@@ -119,4 +119,13 @@ func (s secrets) Secret(ctx context.Context, name string) ([]byte, bool, error) 
 		return nil, false, nil
 	}
 	return []byte(value.Reveal()), err == nil, err
+}
+
+// MaySend implements [policy.Keeper].
+func (s secrets) MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error) {
+	kept, _, err := s.store.Secret(ctx, s.tenant, at.Name)
+	if errors.Is(err, tenant.ErrNotFound) {
+		return false, nil
+	}
+	return kept.For(at, to), err
 }

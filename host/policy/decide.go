@@ -211,7 +211,7 @@ func (p *Policy) binding(at egress.Placeholder, a egress.Access, private bool) (
 		switch {
 		case b.Name != at.Name:
 		case !b.forHost(a):
-			note(1, b, "the secret %s is not for %s", at.Name, a.Host)
+			note(1, b, "the secret %s is not for %s", at.Name, a.Origin())
 		case !b.at(at):
 			note(2, b, "the secret %s may not stand in %s", at.Name, place(at))
 		case a.Scheme != "https" && !private:

@@ -155,6 +155,9 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	if err := x.decide(Request{Access: a, Tool: x.tool, Bytes: x.bytes}); err != nil {
 		return egress.Grant{}, err
 	}
+	if err := x.run.maySend(ctx, a); err != nil {
+		return egress.Grant{}, err
+	}
 	secrets, err := x.run.secrets(ctx, a.Secrets)
 	if err != nil {
 		return egress.Grant{}, err
@@ -196,6 +199,23 @@ func (x *Exchange) Settle(response []byte) error {
 		}
 	}
 	r.count(x.decision.Verdicts, Used{0, uint64(len(response))})
+	return nil
+}
+
+// maySend asks whoever keeps the secrets about the placeholders of a request.
+func (r *Run) maySend(ctx context.Context, a egress.Access) error {
+	keeper, ok := r.store.(Keeper)
+	if !ok {
+		return nil
+	}
+	for _, at := range a.Secrets {
+		switch allowed, err := keeper.MaySend(ctx, at, a); {
+		case err != nil:
+			return egress.Denied("the secret %s could not be read", at.Name)
+		case !allowed:
+			return egress.Denied("the secret %s is not kept for %s in %s", at.Name, a.Origin(), place(at))
+		}
+	}
 	return nil
 }
 

@@ -18,6 +18,15 @@ type Secrets interface {
 	Secret(ctx context.Context, name string) (value []byte, ok bool, err error)
 }
 
+// Keeper is implemented by [Secrets] that know of each secret where it may be sent,
+// whatever the policies say.
+type Keeper interface {
+	// MaySend reports whether a secret may be sent where its placeholder stands, with
+	// a request of that kind. One that does not exist may not. What an error says
+	// reaches neither the guest nor the log.
+	MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error)
+}
+
 // Binding lets a secret be sent to some hosts, in one place of a request: in the
 // value of a header, or of a parameter of the query, or in the body.
 type Binding struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 // Place says where in a request a secret may be put.
@@ -17,9 +18,9 @@ type Place string
 
 // The places of a secret.
 const (
-	PlaceHeader Place = "header"
-	PlaceQuery  Place = "query"
-	PlaceBody   Place = "body"
+	PlaceHeader Place = egress.PlaceHeader
+	PlaceQuery  Place = egress.PlaceQuery
+	PlaceBody   Place = egress.PlaceBody
 )
 
 // Bounds of secrets.
@@ -33,7 +34,7 @@ const (
 // Secret is what is known of a secret, without its value.
 type Secret struct {
 	Name     string    // upper-case letters, digits and underscores, at most 64
-	Audience []string  // hosts that it may be sent to, as "api.example.com" or ".example.com"
+	Audience []string  // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
 	Place    Place     // where it may stand in a request
 	Updated  time.Time // when it was set last
 }
@@ -41,10 +42,6 @@ type Secret struct {
 const purposeSecret = "secret"
 
 var secretPattern = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
-
-// hostPattern is a host or a suffix with a dot before it. Whether anybody may ask
-// it is the business of the policy.
-var hostPattern = regexp.MustCompile(`^\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
 func (sec Secret) valid() error {
 	switch {
@@ -58,11 +55,20 @@ func (sec Secret) valid() error {
 		return fmt.Errorf("%w: secret %s: place %.20q is not header, query or body", ErrInvalid, sec.Name, sec.Place)
 	}
 	for _, host := range sec.Audience {
-		if len(host) > 253 || !hostPattern.MatchString(host) {
-			return fmt.Errorf("%w: secret %s: audience %.80q is not a host in lower case, such as api.example.com or .example.com", ErrInvalid, sec.Name, host)
+		if rule, err := egress.ParseRule(host); err != nil || rule.String() != host || strings.HasPrefix(host, "*") {
+			return fmt.Errorf("%w: secret %s: audience %.80q is not a host in lower case, such as api.example.com, .example.com or 10.0.0.7:8080", ErrInvalid, sec.Name, host)
 		}
 	}
 	return nil
+}
+
+// For reports whether the secret may be sent where its placeholder stands, with a
+// request of that kind.
+func (sec Secret) For(at egress.Placeholder, to egress.Access) bool {
+	return Place(at.Place) == sec.Place && slices.ContainsFunc(sec.Audience, func(host string) bool {
+		rule, err := egress.ParseRule(host)
+		return err == nil && rule.Matches(to)
+	})
 }
 
 // validSecretValue wants what can be put into any place of a request and found
