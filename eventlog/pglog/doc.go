@@ -24,6 +24,9 @@
 //     woken. Other hosts hear of it by a notification that is sent afterwards; what is
 //     lost of these they find by polling.
 //
+// What waits for the lanes, and for what they have made durable, is kept by package
+// pending.
+//
 // # Several writers
 //
 // No locks are taken to append. The statement moves the row of a run from the event

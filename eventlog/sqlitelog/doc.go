@@ -25,6 +25,9 @@
 //  4. The barriers (Sync) that waited for it return, and the streams of the run
 //     are woken.
 //
+// What waits for the writer, and for what it has made durable, is kept by package
+// pending.
+//
 // # Several processes
 //
 // Any number of processes may write to the file at once, each its own runs. A

@@ -151,6 +151,29 @@ func TestEarlierWritersAreForgotten(t *testing.T) {
 	}
 }
 
+// TestAWriterThatWasToldStays fences a writer in the middle of Append: its barriers
+// must not take what it loses for durable.
+func TestAWriterThatWasToldStays(t *testing.T) {
+	s, c := newStore(), logtest.Chain{RunID: "r"}
+	s.append(t, 0, c.Start("g"))
+	s.commit()
+	r, err := s.runs.hold("r", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.fence("r")
+	if err := s.runs.appendTo(t.Context(), r, c.Effect(1)); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("Append: %v", err)
+	}
+	s.runs.release(r)
+	s.runs.Lock()
+	s.runs.Moved("r", true)
+	s.runs.Unlock()
+	if err := s.runs.Sync(t.Context(), "r", 0); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("Sync: %v", err)
+	}
+}
+
 func TestAnEarlierWriterFindsTheFence(t *testing.T) {
 	s, c := newStore(), logtest.Chain{RunID: "r"}
 	s.append(t, 0, c.Start("g"))
