@@ -31,7 +31,9 @@ func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Con
 	if err := migrate(ctx, driver, pool); err != nil {
 		return nil, fmt.Errorf("riverqueue: River's tables: %w", err)
 	}
-	client, err := river.NewClient(driver, &river.Config{Logger: cfg.Logger})
+	// A client that inserts tells the workers no more often than this, and what it does
+	// not tell them they find by polling. It is the least that River takes.
+	client, err := river.NewClient(driver, &river.Config{Logger: cfg.Logger, FetchCooldown: time.Millisecond})
 	if err != nil {
 		return nil, fmt.Errorf("riverqueue: %w", err)
 	}

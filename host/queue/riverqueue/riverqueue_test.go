@@ -2,7 +2,9 @@ package riverqueue_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -47,3 +49,36 @@ var _ eventlog.Fencer = pooled{}
 func TestQueue(t *testing.T) { queuetest.Run(t, connect, pgtest.Database) }
 
 func TestKilledProcessesLoseNothing(t *testing.T) { queuetest.Kill(t, connect, pgtest.Database(t)) }
+
+// TestNoJobWaitsForThePoll enqueues jobs right after one another. River tells workers
+// of new ones no more often than it is told to, and what it keeps to itself waits for
+// the next poll, which here is too late.
+func TestNoJobWaitsForThePoll(t *testing.T) {
+	h, err := connect(t.Context(), pgtest.Database(t), queue.Config{Poll: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Log.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	stopped, worked := make(chan error, 1), make(chan string, 1)
+	go func() {
+		stopped <- h.Work(ctx, func(_ context.Context, l queue.Lease) error {
+			worked <- l.RunID
+			return nil
+		})
+	}()
+	for i := range 10 {
+		if err := h.Enqueue(ctx, queue.Job{RunID: fmt.Sprint("run", i)}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-worked:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("job %d is not handed out", i)
+		}
+	}
+	stop()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
