@@ -2,7 +2,6 @@ package sqlitelog
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,82 +14,6 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
-
-// rawFile is the limit that the log is held against: the same group commit, of
-// the same envelopes, into a plain file that is synced and never read.
-type rawFile struct {
-	f     *os.File
-	mu    sync.Mutex
-	buf   []byte
-	next  chan struct{} // closed when what is in buf is durable
-	work  chan struct{}
-	ended chan struct{}
-}
-
-func newRawFile(b *testing.B) *rawFile {
-	f, err := os.Create(filepath.Join(b.TempDir(), "raw"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	r := &rawFile{f: f, next: make(chan struct{}), work: make(chan struct{}, 1), ended: make(chan struct{})}
-	go r.write(b)
-	return r
-}
-
-func (r *rawFile) write(b *testing.B) {
-	defer close(r.ended)
-	defer r.f.Close()
-	var buf []byte
-	for range r.work {
-		r.mu.Lock()
-		buf, r.buf = r.buf, buf[:0]
-		done := r.next
-		r.next = make(chan struct{})
-		r.mu.Unlock()
-		if _, err := r.f.Write(buf); err != nil {
-			b.Error(err)
-		}
-		if err := syncData(r.f); err != nil {
-			b.Error(err)
-		}
-		close(done)
-	}
-}
-
-func (r *rawFile) append(e event.Event) {
-	r.mu.Lock()
-	r.buf = event.AppendEnvelope(r.buf, e)
-	done := r.next
-	r.mu.Unlock()
-	select {
-	case r.work <- struct{}{}:
-	default:
-	}
-	<-done
-}
-
-func (r *rawFile) close() {
-	close(r.work)
-	<-r.ended
-}
-
-// eachRun calls do with n events, spread over so many runs at once.
-func eachRun(n, runs, size int, do func(event.Event)) time.Duration {
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	began := time.Now()
-	for i := range runs {
-		all.Go(func() {
-			c := logtest.Chain{RunID: fmt.Sprintf("01JABCDEFGHJKMNPQRSTV%05d", i), Clock: began.UnixNano()}
-			do(c.Start("bench"))
-			for taken.Add(1) <= int64(n) {
-				do(c.Effect(size))
-			}
-		})
-	}
-	all.Wait()
-	return time.Since(began)
-}
 
 // BenchmarkDurable is the price of a barrier after each event. The ratio is
 // that of the log's rate to a raw file's with the same group commit, measured
@@ -105,25 +28,48 @@ func BenchmarkDurable(b *testing.B) {
 		{"one run of 200 B", 1, 180},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			raw := newRawFile(b)
-			rawTime := eachRun(b.N, bb.runs, bb.size, raw.append)
-			raw.close()
+			load := logtest.Load{Runs: bb.runs, Size: bb.size}
+			rawTime := rawFile(b, func(do func(event.Event) error) time.Duration {
+				took, _ := load.Times(b.N, do) // a raw file says what failed when it is closed
+				return took
+			})
 			l := open(b)
 			b.ResetTimer()
-			took := eachRun(b.N, bb.runs, bb.size, func(e event.Event) { appendSync(b, l, e) })
+			took, err := load.Times(b.N, func(e event.Event) error { return appendSync(b, l, e) })
+			if err != nil {
+				b.Fatal(err)
+			}
 			b.ReportMetric(float64(b.N)/took.Seconds(), "events/s")
 			b.ReportMetric(rawTime.Seconds()/took.Seconds(), "ratio-to-raw")
 		})
 	}
 }
 
-func appendSync(b *testing.B, l *Log, e event.Event) {
-	if err := l.Append(b.Context(), e.RunID, e); err != nil {
+// rawFile returns how long a load takes with a raw file.
+func rawFile(b *testing.B, load func(do func(event.Event) error) time.Duration) time.Duration {
+	raw, err := logtest.CreateRawFile(filepath.Join(b.TempDir(), "raw"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := load(func(e event.Event) error {
+		<-raw.Append(e)
+		return nil
+	})
+	if err := raw.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+func appendSync(b *testing.B, l *Log, e event.Event) error {
+	err := l.Append(b.Context(), e.RunID, e)
+	if err == nil {
+		err = l.Sync(b.Context(), e.RunID)
+	}
+	if err != nil {
 		b.Error(err)
 	}
-	if err := l.Sync(b.Context(), e.RunID); err != nil {
-		b.Error(err)
-	}
+	return err
 }
 
 // BenchmarkLoneDurable is what one caller waits for one durable event.
@@ -214,9 +160,9 @@ func BenchmarkListPage(b *testing.B) {
 func BenchmarkTransact(b *testing.B) {
 	for _, writers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(writers, " at once"), func(b *testing.B) {
-			raw := newRawFile(b)
-			rawTime := eachFirst(b.N, writers, raw.append)
-			raw.close()
+			rawTime := rawFile(b, func(do func(event.Event) error) time.Duration {
+				return eachFirst(b.N, writers, func(e event.Event) { do(e) })
+			})
 			plain := open(b)
 			plainTime := eachFirst(b.N, writers, func(e event.Event) { appendSync(b, plain, e) })
 			l := open(b)
