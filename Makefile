@@ -1,4 +1,4 @@
-.PHONY: bench fuzz
+.PHONY: bench bench-hosting fuzz
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
@@ -9,3 +9,9 @@ fuzz:
 # a table and a plot. It needs a C compiler, for Wasmtime.
 bench:
 	cd bench && go run . -out results
+
+# Measures appends and queued calls on SQLite and Postgres against the raw engines
+# and the plain ways to use them, in turns, and writes a table. It takes about six
+# minutes and needs a PostgreSQL server to start.
+bench-hosting:
+	cd bench && go run ./hosting -out results/hosting.md

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"embed"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/starling-host/starling/bench/guests"
 )
 
 // guest is a program in the two forms in which hosts take it.
@@ -15,9 +16,6 @@ type guest struct {
 	extism []byte
 	init   bool // a reactor: _initialize runs first
 }
-
-//go:embed guests/*.wasm
-var binaries embed.FS
 
 // loadGuests returns the guests, from the smallest. The Go ones are built.
 func loadGuests() ([]guest, error) {
@@ -48,7 +46,7 @@ func loadGuests() ([]guest, error) {
 	return all, nil
 }
 
-func committed(name string) ([]byte, error) { return binaries.ReadFile("guests/" + name + ".wasm") }
+func committed(name string) ([]byte, error) { return guests.Wasm.ReadFile(name + ".wasm") }
 
 // built compiles a Go guest, for Extism when its name says so.
 func built(dir, name string) ([]byte, error) {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/bench/internal/figures"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -125,7 +125,7 @@ func (res *guestResult) scale(contenders []contender, s settings) error {
 	}
 	for name, all := range rates {
 		for _, r := range all {
-			res.scaling[name] = append(res.scaling[name], median(r))
+			res.scaling[name] = append(res.scaling[name], figures.Median(r))
 		}
 	}
 	return nil
@@ -163,16 +163,7 @@ func parallel(c contender, goroutines int, slice time.Duration) (float64, error)
 	return total, nil
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
 // ratio is the median of the rounds' ratios of two contenders.
 func (res guestResult) ratio(a, b string) float64 {
-	var ratios []float64
-	for i := range res.nanos[a] {
-		ratios = append(ratios, res.nanos[a][i]/res.nanos[b][i])
-	}
-	return median(ratios)
+	return figures.Ratio(res.nanos[a], res.nanos[b])
 }

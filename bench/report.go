@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/bench/internal/figures"
 )
 
 // report is everything that was measured.
@@ -59,7 +61,7 @@ func (r report) writeCalls(b *strings.Builder) {
 	for _, name := range r.guests[0].order {
 		fmt.Fprintf(b, "| %s |", name)
 		for _, g := range r.guests {
-			fmt.Fprintf(b, " %.3g |", median(g.nanos[name])/1000)
+			fmt.Fprintf(b, " %.3g |", figures.Median(g.nanos[name])/1000)
 		}
 		fmt.Fprintln(b)
 	}
@@ -68,7 +70,7 @@ func (r report) writeCalls(b *strings.Builder) {
 func (r report) writeGoals(b *strings.Builder) {
 	fmt.Fprintf(b, "\n| starling pooled, pristine and metered | guest | measured | goal | |\n|---|---|--:|--:|---|\n")
 	row := func(what, guest, measured, goal string, met bool) {
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", what, guest, measured, goal, map[bool]string{true: "met", false: "**missed**"}[met])
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", what, guest, measured, goal, figures.Verdict(met))
 	}
 	for _, goal := range goals {
 		if g, ok := r.guest(goal.guest); ok {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/bench/internal/figures"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
@@ -69,7 +70,7 @@ func measureRuntime(ctx context.Context, s settings, g guest) (runtimeResult, er
 			nanos[i] = append(nanos[i], took)
 		}
 	}
-	return runtimeResult{median(nanos[0]), median(nanos[1]) / turnsOfARun, median(nanos[2]) / turnsOfARun}, nil
+	return runtimeResult{figures.Median(nanos[0]), figures.Median(nanos[1]) / turnsOfARun, figures.Median(nanos[2]) / turnsOfARun}, nil
 }
 
 // runOf makes one run.

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/starling-host/starling/bench/internal/figures"
 )
 
 // starts is how long a process takes from its start to the result of a Go tool.
@@ -53,7 +55,7 @@ func processStarts(ctx context.Context, again int) (starts, error) {
 		}
 		seconds = append(seconds, took.Seconds())
 	}
-	s.second = time.Duration(median(seconds) * float64(time.Second))
+	s.second = time.Duration(figures.Median(seconds) * float64(time.Second))
 	return s, nil
 }
 

@@ -16,6 +16,7 @@ rust() { # rust OUTPUT FLAGS...
 
 c tiny tiny -nostdlib -Wl,--no-entry
 c tiny-extism tiny -nostdlib -Wl,--no-entry -DEXTISM
+c echo echo -fno-builtin -nostdlib -Wl,--no-entry
 c cjson json
 c cjson-extism json -DEXTISM
 rust rustjson

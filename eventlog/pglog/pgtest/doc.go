@@ -8,5 +8,5 @@
 //
 // [Database] is what most tests want: one server serves all tests of a binary, and
 // each test has a fresh database in it. A test that breaks the server calls
-// [Start].
+// [Start]. A program that measures calls [New].
 package pgtest

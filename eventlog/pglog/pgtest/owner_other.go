@@ -8,5 +8,5 @@ import (
 )
 
 func owner(string) (*syscall.SysProcAttr, error) {
-	return nil, fmt.Errorf("%w: it is started on Unix alone", errAbsent)
+	return nil, fmt.Errorf("%w: it is started on Unix alone", ErrAbsent)
 }

@@ -31,5 +31,5 @@ func owner(dir string) (*syscall.SysProcAttr, error) {
 		as.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		return as, os.Chown(dir, uid, gid)
 	}
-	return nil, fmt.Errorf("%w: it does not run as root, and there is neither a user postgres nor nobody", errAbsent)
+	return nil, fmt.Errorf("%w: it does not run as root, and there is neither a user postgres nor nobody", ErrAbsent)
 }

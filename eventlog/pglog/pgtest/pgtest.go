@@ -31,10 +31,10 @@ type Server struct {
 }
 
 // shared is the server of the test binary. It ends with the process.
-var shared = sync.OnceValues(func() (*Server, error) { return start(nil) })
+var shared = sync.OnceValues(func() (*Server, error) { return New() })
 
-// errAbsent means that this machine has no PostgreSQL, or none that may run here.
-var errAbsent = errors.New("no PostgreSQL server")
+// ErrAbsent means that this machine has no PostgreSQL, or none that may run here.
+var ErrAbsent = errors.New("no PostgreSQL server")
 
 // Database returns the address, as a postgres:// URL, of a new and empty database on
 // the server that the tests of this binary share. It is dropped when the test ends.
@@ -48,18 +48,42 @@ func Database(t testing.TB) string {
 // given to it in addition to the defaults.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s, err := start(settings)
+	s, err := New(settings...)
 	require(t, s, err)
-	t.Cleanup(func() {
-		s.pipe.Close()
-		s.keeper.Wait()
-	})
+	t.Cleanup(s.Close)
 	return s
+}
+
+// New starts a server for a program that is no test, which has to close it. Without a
+// PostgreSQL to start the error is [ErrAbsent].
+func New(settings ...string) (*Server, error) {
+	s := &Server{}
+	var err error
+	if s.bin, err = programs(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+		return nil, err
+	}
+	if s.as, err = owner(s.dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
+	s.opts = "-c listen_addresses= -c unix_socket_directories=" + s.dir
+	for _, setting := range settings {
+		s.opts += " -c " + setting
+	}
+	return s, s.startKeeper()
+}
+
+// Close stops the server and removes all that it had.
+func (s *Server) Close() {
+	s.pipe.Close()
+	s.keeper.Wait()
 }
 
 func require(t testing.TB, s *Server, err error) *Server {
 	t.Helper()
-	if errors.Is(err, errAbsent) {
+	if errors.Is(err, ErrAbsent) {
 		t.Skipf("SKIPPED: %v: install the package postgresql", err)
 	}
 	if err != nil {
@@ -72,14 +96,30 @@ func require(t testing.TB, s *Server, err error) *Server {
 // same name.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
-	name := fmt.Sprintf("test%d", s.made.Add(1))
-	if out, err := s.command("createdb", "-h", s.dir, "-U", Superuser, name).CombinedOutput(); err != nil {
-		t.Fatalf("pgtest: createdb: %v\n%s", err, out)
+	name, err := s.create()
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { // of a server that a test has stopped there is nothing to drop
 		s.command("dropdb", "-h", s.dir, "-U", Superuser, "--force", name).Run()
 	})
 	return s.Address(Superuser, name)
+}
+
+// NewDatabase returns the address of a new and empty database, which lives as long as
+// the server.
+func (s *Server) NewDatabase() (string, error) {
+	name, err := s.create()
+	return s.Address(Superuser, name), err
+}
+
+// create makes a database and returns its name.
+func (s *Server) create() (name string, err error) {
+	name = fmt.Sprintf("test%d", s.made.Add(1))
+	if out, err := s.command("createdb", "-h", s.dir, "-U", Superuser, name).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("pgtest: createdb: %w\n%s", err, out)
+	}
+	return name, nil
 }
 
 // Address returns the address of a database for a role.
@@ -142,25 +182,6 @@ echo ready && read -r _
 "$1/pg_ctl" stop -m immediate -D "$2/data" >/dev/null 2>&1
 rm -rf "$2"`
 
-func start(settings []string) (*Server, error) {
-	s := &Server{}
-	var err error
-	if s.bin, err = programs(); err != nil {
-		return nil, err
-	}
-	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
-		return nil, err
-	}
-	if s.as, err = owner(s.dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
-	}
-	s.opts = "-c listen_addresses= -c unix_socket_directories=" + s.dir
-	for _, setting := range settings {
-		s.opts += " -c " + setting
-	}
-	return s, s.startKeeper()
-}
-
 func (s *Server) startKeeper() error {
 	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts)
 	s.keeper.Dir, s.keeper.SysProcAttr = s.dir, s.as
@@ -193,7 +214,7 @@ func programs() (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
-		return "", fmt.Errorf("%w: initdb is neither in PATH nor in /usr/lib/postgresql/*/bin", errAbsent)
+		return "", fmt.Errorf("%w: initdb is neither in PATH nor in /usr/lib/postgresql/*/bin", ErrAbsent)
 	}
 	return filepath.Dir(found[len(found)-1]), nil
 }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/bench/internal/figures"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/queue/embedded"
+	"github.com/starling-host/starling/host/queue/queuetest"
+	"github.com/starling-host/starling/host/queue/riverqueue"
+)
+
+// The queues.
+const (
+	onSQLite    = "queue on SQLite, FULL"
+	onPostgres  = "queue on Postgres"
+	onRiver     = "queue on Postgres, woken by River"
+	riverSingle = "River's own no-op, inserted one by one"
+	riverBulk   = "River's own no-op, inserted by the thousand"
+)
+
+// hosts are the queues of this repository, each on a database of its own.
+type hosts struct {
+	sqlite, postgres, river queuetest.Host
+	release                 func() error
+}
+
+func (b *bench) openHosts(ctx context.Context, name string, workers int) (h hosts, err error) {
+	cfg := queue.Config{Workers: workers}
+	file, err := sqlitelog.Open(ctx, filepath.Join(b.dir, name), sqlitelog.Options{})
+	if err != nil {
+		return h, err
+	}
+	plain, _, err := b.openPostgres(ctx)
+	if err != nil {
+		return h, err
+	}
+	rivers, dsn, err := b.openPostgres(ctx)
+	if err != nil {
+		return h, err
+	}
+	if h.sqlite, err = embed(ctx, file, cfg); err != nil {
+		return h, err
+	}
+	if h.postgres, err = embed(ctx, plain, cfg); err != nil {
+		return h, err
+	}
+	q, release, err := riverqueue.Dial(ctx, rivers, dsn, cfg)
+	h.river = queuetest.Host{Queue: q, Log: rivers}
+	h.release = func() error {
+		release()
+		return errors.Join(file.Close(), plain.Close(), rivers.Close())
+	}
+	return h, err
+}
+
+func (b *bench) openPostgres(ctx context.Context) (log *pglog.Log, dsn string, err error) {
+	if dsn, err = b.server.NewDatabase(); err != nil {
+		return nil, "", err
+	}
+	log, err = pglog.Open(ctx, dsn, pglog.Options{AutoMigrate: true})
+	return log, dsn, err
+}
+
+func embed(ctx context.Context, log eventlog.EventLog, cfg queue.Config) (queuetest.Host, error) {
+	q, err := embedded.Open(ctx, log.(eventlog.Transactor), cfg)
+	return queuetest.Host{Queue: q, Log: log}, err
+}
+
+// queues measures runs that are enqueued, handed out, ended and removed, with two
+// events each. As many callers enqueue as there are workers.
+func (b *bench) queues(ctx context.Context) error {
+	for _, workers := range []int{64, 256} {
+		if err := b.queuesOf(ctx, workers); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) queuesOf(ctx context.Context, workers int) error {
+	h, err := b.openHosts(ctx, fmt.Sprint("queue", workers), workers)
+	if err != nil {
+		return err
+	}
+	r, err := b.openRiver(ctx, workers)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	t, err := take(ctx, b.rounds, b.flow,
+		flowing(onSQLite, h.sqlite.Ending(workers)), flowing(onPostgres, h.postgres.Ending(workers)), flowing(onRiver, h.river.Ending(workers)),
+		contender{riverSingle, r.inserting(workers, 1)}, contender{riverBulk, r.inserting(4, 1000)})
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%d callers and workers, 2 events a run", workers)
+	b.report.note(name, t, onSQLite, onPostgres, onRiver, riverSingle, riverBulk)
+	b.report.atLeast(10_000, name, onSQLite+", runs a second", figures.Median(t[onSQLite]))
+	for _, ours := range []string{onPostgres, onRiver} {
+		b.report.atLeast(1.2, name, ours+" / "+riverSingle, t.ratio(ours, riverSingle))
+		b.report.atLeast(1.2, name, ours+" / "+riverBulk, t.ratio(ours, riverBulk))
+	}
+	return h.release()
+}
+
+// flowing enqueues and works.
+func flowing(name string, f queuetest.Flow) contender {
+	return contender{name, func(ctx context.Context, d time.Duration) (float64, error) {
+		began := sync.OnceValue(time.Now) // of the first run that counts
+		worked, took, err := f.Run(ctx, func() bool { return time.Since(began()) < d })
+		return float64(worked) / took.Seconds(), err
+	}}
+}

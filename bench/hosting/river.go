@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// noop is a job of River's that does nothing and records nothing.
+type noop struct {
+	RunID string `json:"run_id"`
+}
+
+func (noop) Kind() string { return "noop" }
+
+// rivers works jobs of River's own.
+type rivers struct {
+	pool    *pgxpool.Pool
+	workers int
+	client  *river.Client[pgx.Tx]
+	open    sync.WaitGroup // jobs that are inserted and not worked
+}
+
+func (b *bench) openRiver(ctx context.Context, workers int) (*rivers, error) {
+	dsn, err := b.server.NewDatabase()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	r := &rivers{pool: pool, workers: workers}
+	if err := r.start(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// start makes River's tables and begins to work.
+func (r *rivers) start(ctx context.Context) error {
+	driver := riverpgxv5.New(r.pool)
+	m, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	set := river.NewWorkers()
+	river.AddWorker(set, river.WorkFunc(func(context.Context, *river.Job[noop]) error {
+		r.open.Done()
+		return nil
+	}))
+	r.client, err = river.NewClient(driver, &river.Config{
+		Logger: slog.New(slog.DiscardHandler), Workers: set, FetchCooldown: time.Millisecond,
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
+	})
+	if err != nil {
+		return err
+	}
+	return r.client.Start(ctx)
+}
+
+func (r *rivers) close() {
+	r.client.Stop(context.Background())
+	r.pool.Close()
+}
+
+// inserting lets callers insert so many jobs at a time, and waits until all are worked.
+func (r *rivers) inserting(callers, bulk int) func(context.Context, time.Duration) (float64, error) {
+	return func(ctx context.Context, d time.Duration) (float64, error) {
+		var inserted atomic.Int64
+		var inserting sync.WaitGroup
+		errs := make([]error, callers)
+		began := time.Now()
+		for i := range callers {
+			inserting.Go(func() {
+				for errs[i] == nil && time.Since(began) < d {
+					errs[i] = r.insert(ctx, int(inserted.Add(int64(bulk))), bulk)
+				}
+			})
+		}
+		inserting.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return 0, err
+		}
+		r.open.Wait()
+		return float64(inserted.Load()) / time.Since(began).Seconds(), nil
+	}
+}
+
+func (r *rivers) insert(ctx context.Context, from, n int) error {
+	r.open.Add(n)
+	if n == 1 {
+		_, err := r.client.Insert(ctx, noop{RunID: fmt.Sprint(from)}, nil)
+		return err
+	}
+	params := make([]river.InsertManyParams, n)
+	for i := range params {
+		params[i].Args = noop{RunID: fmt.Sprint(from + i)}
+	}
+	_, err := r.client.InsertManyFast(ctx, params)
+	return err
+}
