@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -64,11 +65,15 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 }
 
 func (a *app) printRuns(page eventlog.RunPage, f runsFlags) {
+	width := 26 // a ULID
+	for _, run := range page.Runs {
+		width = max(width, utf8.RuneCountInString(printable(run.RunID))) // those of tenants are longer
+	}
 	if len(page.Runs) > 0 {
-		fmt.Fprintf(a.stdout, "%-26s  %-24s  %-9s  %6s  %5s  %s\n", "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "DURATION")
+		fmt.Fprintf(a.stdout, "%-*s  %-24s  %-9s  %6s  %5s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "DURATION")
 	}
 	for _, run := range page.Runs {
-		fmt.Fprintf(a.stdout, "%-26s  %-24s  %-9s  %6d  %5d  %s\n", printable(run.RunID), formatTime(run.StartedAt.UnixNano()),
+		fmt.Fprintf(a.stdout, "%-*s  %-24s  %-9s  %6d  %5d  %s\n", width, printable(run.RunID), formatTime(run.StartedAt.UnixNano()),
 			runStatus(run), run.LastSeq, run.ToolCallCount, runDuration(run))
 	}
 	shown := f.offset + len(page.Runs)
