@@ -147,11 +147,23 @@ func Parse(path string, data []byte) (*File, error) {
 		return nil, err
 	}
 	f := d.file(path)
-	if !f.Listen.Local() && f.TLS == (TLS{}) && !f.InsecurePublic {
-		return nil, root.Get("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
+	return f, f.exposed(root)
+}
+
+// exposed refuses a host that others can reach and that does not protect what it
+// tells them.
+func (f *File) exposed(root *yaml.Node) error {
+	switch {
+	case f.Listen.Local():
+		return nil
+	case f.TLS == (TLS{}) && !f.InsecurePublic:
+		return root.Get("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
 			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
+	case f.Metrics.KeyEnv == "" && !f.Metrics.Off:
+		return root.Get("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
+			"%s can be reached from elsewhere, and everybody there could read the metrics", f.Listen)
 	}
-	return f, nil
+	return nil
 }
 
 // relative returns where a path of the file leads.

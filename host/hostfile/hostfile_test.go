@@ -83,6 +83,7 @@ var bad = map[string]struct {
 	"no database":       {"listen: 127.0.0.1:1\nkey_file: k\n", "there is no key \"database\"", false},
 	"a typing mistake":  {minimal + "polciy: p.yaml\n", "did you mean \"policy\"?", false},
 	"public":            {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1), "host.yaml:1:9: 0.0.0.0:8300 can be reached from elsewhere", true},
+	"public metrics":    {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\n", "everybody there could read the metrics", true},
 	"a name to listen":  {strings.Replace(minimal, "127.0.0.1", "example.com", 1), "is no address such as", true},
 	"half of tls":       {minimal + "tls: {cert: a}\n", "there is no key \"key\"", false},
 	"an origin's path":  {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
