@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
@@ -224,7 +225,7 @@ func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
 		if h.file.Inline && isolation == isolationProcess {
 			continue
 		}
-		engine, err := newRunEngine(ctx, isolation)
+		engine, err := newRunEngine(ctx, isolation, h.calls())
 		if err != nil {
 			return err
 		}
@@ -232,6 +233,17 @@ func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
 		*to = engine
 	}
 	return nil
+}
+
+// calls is how many calls the workers take at a time: as many as there are runs, and
+// some modules that are loaded. With fewer a few tenants, whose calls take as long as
+// they may, would keep all others waiting, whatever turns the queue gives them.
+func (h *host) calls() int {
+	runs := h.file.Workers
+	if runs == 0 {
+		runs = queue.DefaultWorkers
+	}
+	return runs + runtime.GOMAXPROCS(0)
 }
 
 // openAgents makes the agents of their files.

@@ -35,8 +35,8 @@ type runEngine struct {
 }
 
 // newRunEngine starts the best engine for a way to run tools that this machine
-// has.
-func newRunEngine(ctx context.Context, isolation string) (*runEngine, error) {
+// has. calls is worker.Config.MaxCalls.
+func newRunEngine(ctx context.Context, isolation string, calls int) (*runEngine, error) {
 	if isolation != isolationProcess {
 		engine, err := newEngine(ctx, "")
 		if err != nil {
@@ -46,7 +46,7 @@ func newRunEngine(ctx context.Context, isolation string) (*runEngine, error) {
 	}
 	var failed error
 	for _, config := range engineConfigs() {
-		engine, err := worker.New(ctx, worker.Config{Interpreter: config.Interpreter, CacheDir: config.CacheDir})
+		engine, err := worker.New(ctx, worker.Config{Interpreter: config.Interpreter, CacheDir: config.CacheDir, MaxCalls: calls})
 		if err == nil {
 			return &runEngine{engine, engine.Close}, nil
 		}

@@ -74,7 +74,7 @@ func load(ctx context.Context, ref, isolation string, o guest.Options) (*loaded,
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newRunEngine(ctx, isolation)
+	engine, err := newRunEngine(ctx, isolation, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type moduleLoader struct {
 }
 
 func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation string) (*moduleLoader, error) {
-	engine, err := newRunEngine(ctx, isolation)
+	engine, err := newRunEngine(ctx, isolation, 0)
 	if err != nil {
 		return nil, err
 	}

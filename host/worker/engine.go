@@ -80,6 +80,7 @@ type Engine struct {
 	host   *sandbox.Engine // checks and keeps code; runs nothing
 
 	turns   chan struct{} // holds one for each call in progress
+	starts  chan struct{} // holds one for each process that is being started
 	closing chan struct{}
 	close   sync.Once
 	reapers sync.WaitGroup // of all processes
@@ -106,7 +107,10 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{config: c, host: host, turns: make(chan struct{}, c.MaxCalls), closing: make(chan struct{})}, nil
+	return &Engine{
+		config: c, host: host, turns: make(chan struct{}, c.MaxCalls), starts: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		closing: make(chan struct{}),
+	}, nil
 }
 
 // Load checks a module here, compiles it in one process and starts it in

@@ -46,8 +46,13 @@ func (m *Module) Close(context.Context) error {
 // compiled code, and what the module itself runs is bounded by fuel.
 const loadTimeout = time.Minute
 
-// start starts a process with the module.
+// start starts a process with the module. That is work for the processor, and
+// nobody knows yet that the process will have to stand back: many calls that begin
+// at the same time take half of the processors for it, and leave the others to calls
+// that have their processes.
 func (m *Module) start() (*process, error) {
+	m.engine.starts <- struct{}{}
+	defer func() { <-m.engine.starts }()
 	p, err := m.engine.start(&m.prepared)
 	if err != nil {
 		return nil, hostFailed(err)

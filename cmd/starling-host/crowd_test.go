@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// crowd is a host in a process of its own, and tenants with a policy and the module
+// testdata/tools/rogue each.
+type crowd struct {
+	t      *testing.T
+	dir    string
+	module []byte
+	master tenant.MasterKey
+	keys   map[string]string // by tenant
+	cmd    *exec.Cmd
+	url    string
+	stderr lockedBuffer
+	client *http.Client
+}
+
+// lockedBuffer is a buffer that several goroutines use.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newCrowd makes the tenants, whose policies are that text, as is the operator's.
+func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
+	t.Helper()
+	c := &crowd{t: t, dir: t.TempDir(), keys: map[string]string{}}
+	c.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	must := c.must
+	t.Setenv("XDG_CACHE_HOME", c.path("cache"))
+	m, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "rogue"))
+	must(err)
+	c.module = m.Wasm
+	must(os.WriteFile(c.path("policy.yaml"), []byte(policy), 0o600))
+	c.master, err = tenant.CreateMasterKey(c.path("host.key"))
+	must(err)
+	c.withStore(func(s *tenant.Store) {
+		for _, id := range tenants {
+			_, err := s.Create(t.Context(), tenant.Tenant{ID: id})
+			must(err)
+			_, err = s.SetPolicy(t.Context(), id, policy)
+			must(err)
+			_, key, err := s.CreateKey(t.Context(), id, "")
+			must(err)
+			c.keys[id] = key.Reveal()
+		}
+	})
+	return c
+}
+
+func (c *crowd) path(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *crowd) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// withStore opens the tenants in the database, which a host may have open, too.
+func (c *crowd) withStore(use func(*tenant.Store)) {
+	c.t.Helper()
+	log, err := sqlitelog.Open(c.t.Context(), c.path("host.db"), sqlitelog.Options{})
+	c.must(err)
+	defer log.Close()
+	s, err := tenant.Open(c.t.Context(), log, tenant.Options{Master: c.master})
+	c.must(err)
+	use(s)
+}
+
+// start starts the host. more is added to its file. wrap, if it is not nil, changes
+// the command.
+func (c *crowd) start(more string, wrap func([]string) []string) {
+	c.t.Helper()
+	file := "listen: 127.0.0.1:0\ndatabase: host.db\nkey_file: host.key\npolicy: policy.yaml\n" + more
+	c.must(os.WriteFile(c.path("host.yaml"), []byte(file), 0o600))
+	args := []string{"starling-host", "serve", "--config", "host.yaml"}
+	if wrap != nil {
+		args = wrap(args)
+	}
+	c.cmd = exec.Command(args[0], args[1:]...)
+	c.cmd.Dir, c.cmd.Stderr = c.dir, &c.stderr
+	out, err := c.cmd.StdoutPipe()
+	c.must(err)
+	c.must(c.cmd.Start())
+	c.t.Cleanup(func() { c.cmd.Process.Kill(); c.cmd.Wait() })
+	lines := bufio.NewReader(out)
+	first, err := lines.ReadString('\n')
+	if err != nil {
+		c.t.Fatalf("the host did not start: %v\n%s", err, c.stderr.String())
+	}
+	go io.Copy(io.Discard, lines)
+	c.url = strings.TrimSuffix(strings.TrimSpace(strings.TrimPrefix(first, "API")), "/api/v1")
+}
+
+// ask makes a request as a tenant and returns all of the answer's body.
+func (c *crowd) ask(who, method, path, contentType string, body []byte) (status int, text []byte, err error) {
+	return c.askWith(c.t.Context(), who, method, path, contentType, body)
+}
+
+func (c *crowd) askWith(ctx context.Context, who, method, path, contentType string, body []byte) (status int, text []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.keys[who])
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", contentType)
+	}
+	answer, err := c.client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	text, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, text, err
+}
+
+// upload gives tenants the module.
+func (c *crowd) upload(tenants ...string) {
+	c.t.Helper()
+	for _, who := range tenants {
+		if status, text, err := c.ask(who, "POST", "/api/v1/modules?name=rogue", "application/wasm", c.module); err != nil || status != http.StatusCreated {
+			c.t.Fatalf("%s: %d %s %v\n%s", who, status, text, err, c.stderr.String())
+		}
+	}
+}
+
+// call calls a tool of a tenant and waits for the answer.
+func (c *crowd) call(who, tool string, input any) (status int, text []byte, err error) {
+	body, err := json.Marshal(map[string]any{"input": input})
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.ask(who, "POST", "/api/v1/tools/"+tool+"/call", "application/json", body)
+}
+
+// crowdOf names so many tenants.
+func crowdOf(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("bad%d", i))
+	}
+	return names
+}
