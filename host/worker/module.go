@@ -81,10 +81,9 @@ func (m *Module) acquire() (*process, error) {
 	return m.start()
 }
 
-// giveBack keeps a process for the next call, unless it has ended, or has stood
-// back and cannot come forward again.
+// giveBack keeps a process for the next call, unless it is of no use for one.
 func (m *Module) giveBack(p *process) {
-	if !p.alive() || p.behind.Load() {
+	if p.spent() {
 		p.end()
 		return
 	}

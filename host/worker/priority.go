@@ -22,9 +22,14 @@ const (
 )
 
 // standBack has the process give way to others from now on. The system lets nobody
-// raise a priority again, so the process is not kept for another call: the next one
-// may be short.
+// raise a priority again, so the process is kept as long as its calls are long ones,
+// and not any longer: to start one takes milliseconds from others, too.
 func (p *process) standBack() {
-	p.behind.Store(true)
-	lowerPriority(p.os.Pid)
+	if !p.behind.Swap(true) {
+		lowerPriority(p.os.Pid)
+	}
 }
+
+// spent reports whether the process is of no use for another call: it has ended, or
+// has stood back and was not needed to.
+func (p *process) spent() bool { return !p.alive() || p.behind.Load() && !p.watch.wasLong() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -18,8 +19,8 @@ func priorityOf(t *testing.T, pid int) int {
 	return 20 - int(raw) // the system call has no negative results
 }
 
-// TestLongCallsStandBack: a call that computes gives way, and its process is not
-// used again; one that has little to do does not.
+// TestLongCallsStandBack: a call that computes gives way; one that has little to do
+// does not. The process that gave way is kept as long as its calls are long.
 func TestLongCallsStandBack(t *testing.T) {
 	engine := workers(t, Config{})
 	short := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
@@ -57,7 +58,13 @@ func TestLongCallsStandBack(t *testing.T) {
 	}
 	cancel()
 	<-done
+	if kept := engine.take(long); kept != p {
+		t.Fatalf("after a long call another process is kept: %v", kept)
+	}
+	p.watch.begin(99, time.Time{}) // a short call
+	p.watch.end()
+	long.giveBack(p)
 	if engine.take(long) != nil {
-		t.Error("the process that stood back is kept")
+		t.Error("a process that stood back is kept after a short call")
 	}
 }

@@ -25,6 +25,7 @@ type watch struct {
 	looks  time.Time     // when its use of the processor is looked at; zero for never
 	used   time.Duration // of the processor when it was looked at before, in this call; zero if it was not
 	asked  int           // effects since then
+	long   bool          // the call computes for long
 	told   bool          // the process; next it is killed
 	late   bool          // because its time was over
 	paused bool          // the host carries out an effect
@@ -43,7 +44,7 @@ func (w *watch) begin(call uint64, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.call, w.told, w.late, w.paused = call, false, false, false
-	w.used, w.asked, w.looks = 0, 0, time.Now().Add(stretch)
+	w.used, w.asked, w.long, w.looks = 0, 0, false, time.Now().Add(stretch)
 	w.arm(w.looks)
 	w.wait(deadline)
 }
@@ -88,9 +89,16 @@ func (w *watch) look(now time.Time) {
 	before, asked := w.used, w.asked
 	w.used, w.asked, w.looks = processorTime(w.process.os.Pid), 0, now.Add(stretch)
 	if before > 0 && (w.used-before > stretch/2 || asked > manyEffects) {
-		w.looks = time.Time{}
+		w.long, w.looks = true, time.Time{}
 		w.process.standBack()
 	}
+}
+
+// wasLong reports whether the last call was one of those that stand back.
+func (w *watch) wasLong() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.long
 }
 
 func reached(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
