@@ -196,20 +196,37 @@ func (e *Engine) take(m *Module) *process {
 	return nil
 }
 
-// put keeps a process for later. If that is one too many, the one that has been
-// idle for longest is ended.
+// put keeps a process for later. If that is one too many, the module that has the
+// most of them loses the one that has been idle for longest, so that nobody's calls
+// take the warm process of a module that is called now and then.
 func (e *Engine) put(m *Module, p *process) {
 	e.mu.Lock()
 	e.idle = append(e.idle, &idleProcess{p, m})
-	var oldest *idleProcess
+	var surplus *idleProcess
 	if len(e.idle) > e.config.MaxIdle {
-		oldest = e.idle[0]
-		e.idle = slices.Delete(e.idle, 0, 1)
+		i := e.surplus()
+		surplus = e.idle[i]
+		e.idle = slices.Delete(e.idle, i, i+1)
 	}
 	e.mu.Unlock()
-	if oldest != nil {
-		oldest.end()
+	if surplus != nil {
+		surplus.end()
 	}
+}
+
+// surplus returns the place of the idle process that is needed least. The caller
+// holds mu.
+func (e *Engine) surplus() (place int) {
+	have := map[*Module]int{}
+	for _, p := range e.idle {
+		have[p.module]++
+	}
+	for i, p := range e.idle {
+		if have[p.module] > have[e.idle[place].module] {
+			place = i
+		}
+	}
+	return place
 }
 
 // drop ends the idle processes that which selects.
