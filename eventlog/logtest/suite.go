@@ -253,7 +253,7 @@ func eventsAfter(t *testing.T, log eventlog.EventLog) {
 func listing(t *testing.T, log eventlog.EventLog) {
 	lister, ok := log.(eventlog.RunLister)
 	if !ok {
-		t.Skip("the log lists no runs")
+		t.Skip("SKIPPED: the log lists no runs")
 	}
 	answer := event.AssistantMessageCompleted{TurnID: "t1", InputTokens: 100, OutputTokens: 20, CostUSD: 0.25}
 	for i, id := range []string{"old", "new"} {
@@ -280,7 +280,7 @@ func listing(t *testing.T, log eventlog.EventLog) {
 func paging(t *testing.T, log eventlog.EventLog) {
 	pager, ok := log.(eventlog.RunPageLister)
 	if !ok {
-		t.Skip("the log lists no pages")
+		t.Skip("SKIPPED: the log lists no pages")
 	}
 	seedPages(t, log)
 	for _, tc := range []struct {
@@ -342,7 +342,7 @@ func seedPages(t testing.TB, log eventlog.EventLog) {
 func modules(t *testing.T, log eventlog.EventLog) {
 	ms, ok := log.(eventlog.ModuleStore)
 	if !ok {
-		t.Skip("the log keeps no modules")
+		t.Skip("SKIPPED: the log keeps no modules")
 	}
 	wasm := []byte("\x00asm\x01\x00\x00\x00")
 	digest, err := ms.PutModule(t.Context(), wasm)

@@ -136,7 +136,7 @@ func gallery(t *testing.T) *memlog.Log {
 // after their scripts have run under the policy.
 func TestInABrowser(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a browser takes its time")
+		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}
 	log := gallery(t)
 	view := viewOf(log, "")
@@ -178,7 +178,7 @@ func TestInABrowser(t *testing.T) {
 // TestABrowserFollowsARun appends to a run while a browser looks at it.
 func TestABrowserFollowsARun(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a browser takes its time")
+		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}
 	log := memlog.New()
 	long(t, log, "R", 3)
@@ -203,7 +203,7 @@ func TestABrowserFollowsARun(t *testing.T) {
 // TestABrowserSignsIn opens the address that the program prints.
 func TestABrowserSignsIn(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a browser takes its time")
+		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}
 	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(gallery(t), ""), "the token"), Prefix: "/inspect"})
 	if err != nil {

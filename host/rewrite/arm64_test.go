@@ -23,10 +23,10 @@ const digestsFolder = "STARLING_DIGESTS"
 func TestARM64(t *testing.T) {
 	emulator := lookAny("qemu-aarch64-static", "qemu-aarch64")
 	if emulator == "" {
-		t.Skip("no emulator of an arm64 processor: install qemu-user-static")
+		t.Skip("SKIPPED: no emulator of an arm64 processor: install qemu-user-static")
 	}
 	if testing.Short() {
-		t.Skip("builds the tests for another processor")
+		t.Skip("SKIPPED in short mode: builds the tests for another processor")
 	}
 	dir := t.TempDir()
 	for name, source := range map[string]string{"json": "./testdata/goguest", "dice": "../../tools-wasm/dice"} {
@@ -78,7 +78,7 @@ func goCommand(t *testing.T, env []string, args ...string) {
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("go %s: %v\n%s", strings.Join(args, " "), err, text)
+		t.Skipf("SKIPPED: go %s: %v\n%s", strings.Join(args, " "), err, text)
 	}
 }
 

@@ -54,7 +54,7 @@ func initialized(t testing.TB, engine string, metered *Result) *guest {
 // and the results are those of the original.
 func TestEnginesAgree(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles a Go program several times")
+		t.Skip("SKIPPED in short mode: compiles a Go program several times")
 	}
 	module := goGuest(t)
 	metered := mustRewrite(t, module, Options{})
@@ -81,7 +81,7 @@ func TestEnginesAgree(t *testing.T) {
 // check stops it, in the other engine too, with the same memory.
 func TestKillReplays(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles a Go program several times")
+		t.Skip("SKIPPED in short mode: compiles a Go program several times")
 	}
 	metered := mustRewrite(t, goGuest(t), Options{})
 	for i, slices := range []int{1, 7, 40} {

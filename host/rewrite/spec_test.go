@@ -169,11 +169,11 @@ type specCount struct {
 func specRoot(t *testing.T) string {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tetratelabs/wazero").Output()
 	if err != nil {
-		t.Skipf("no go tool to find the test suite with: %v", err)
+		t.Skipf("SKIPPED: no go tool to find the test suite with: %v", err)
 	}
 	root := filepath.Join(strings.TrimSpace(string(out)), "internal", "integration_test", "spectest")
 	if _, err := os.Stat(root); err != nil {
-		t.Skip("the source of wazero is without its test suite")
+		t.Skip("SKIPPED: the source of wazero is without its test suite")
 	}
 	return root
 }

@@ -85,7 +85,7 @@ func shipped(t *testing.T) []string {
 	list.Dir = filepath.Join("..", "..")
 	out, err := list.Output()
 	if err != nil {
-		t.Skipf("no go tool to find modules with: %v", err)
+		t.Skipf("SKIPPED: no go tool to find modules with: %v", err)
 	}
 	var files []string
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
@@ -116,7 +116,7 @@ func programs(t *testing.T) []string {
 		cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", file, source)
 		cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Skipf("no Go toolchain that builds for wasip1: %v\n%s", err, text)
+			t.Skipf("SKIPPED: no Go toolchain that builds for wasip1: %v\n%s", err, text)
 		}
 		files = append(files, file)
 	}
