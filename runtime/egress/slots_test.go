@@ -22,9 +22,9 @@ func TestSlotsBoundConnections(t *testing.T) {
 	host := listener.Addr().String()
 	config := Config{Authorize: Rules{rules(t, host), true}, Slots: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
-	first := make(chan error, 1)
+	first, client := make(chan error, 1), New(config)
 	go func() {
-		_, err := New(config).Do(ctx, &Request{Method: "GET", URL: "http://" + host + "/"}, "")
+		_, err := client.Do(ctx, &Request{Method: "GET", URL: "http://" + host + "/"}, "")
 		first <- err
 	}()
 	conn, err := listener.Accept() // the first one has its slot
