@@ -3,7 +3,6 @@ package hostfile
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -121,14 +120,7 @@ func isPort(text string) bool {
 
 // Load reads a host from a file. What is wrong with its content is a [*yaml.Error].
 func Load(path string) (*File, error) {
-	info, err := os.Stat(path)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > yaml.MaxBytes) {
-		err = fmt.Errorf("%s is not a regular file of at most %d bytes", path, yaml.MaxBytes)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(path)
-	}
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("hostfile: %w", err)
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -38,20 +37,10 @@ type Policy struct {
 	digest chain.Hash
 }
 
-// maxFile is one byte more than a file may have.
-const maxFile = yaml.MaxBytes + 1
-
 // Load reads a policy from a file. What is wrong with its content is a
 // [*yaml.Error].
 func Load(path string) (*Policy, error) {
-	info, err := os.Stat(path)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() >= maxFile) {
-		err = fmt.Errorf("%s is not a regular file of at most %d bytes", path, yaml.MaxBytes)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(path)
-	}
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}

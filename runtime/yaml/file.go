@@ -1,0 +1,19 @@
+package yaml
+
+import (
+	"fmt"
+	"os"
+)
+
+// ReadFile returns the content of a file for [Parse]. It opens nothing but a regular
+// file of at most [MaxBytes]: to open a pipe or a device can block.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > MaxBytes {
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, MaxBytes)
+	}
+	return os.ReadFile(path)
+}
