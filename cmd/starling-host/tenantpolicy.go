@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +63,11 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string) error 
 }
 
 func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string) error {
-	name, text, err := a.readText(path, tenant.MaxPolicyBytes)
+	name, input := path, "@"+path
+	if path == "-" {
+		name, input = "standard input", path
+	}
+	text, err := a.readInput(input, tenant.MaxPolicyBytes)
 	if err != nil {
 		return err
 	}
@@ -77,24 +80,6 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string) e
 	}
 	fmt.Fprintf(a.stderr, "tenant %s: policy version %d\n", id, p.Version)
 	return nil
-}
-
-// readText reads a file, or standard input for "-", and returns what it is called.
-func (a *app) readText(path string, limit int64) (name string, text []byte, err error) {
-	from, name := a.stdin, "standard input"
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return path, nil, &failure{code: exitUsage, message: err.Error()}
-		}
-		defer f.Close()
-		from, name = f, path
-	}
-	text, err = io.ReadAll(io.LimitReader(from, limit+1))
-	if err == nil && int64(len(text)) > limit {
-		err = usagef("", "%s is larger than %s", name, formatSize(uint64(limit)))
-	}
-	return name, text, err
 }
 
 func (a *app) tenantModulesCommand() *cobra.Command {
