@@ -138,19 +138,25 @@ func BenchmarkCheckRun(b *testing.B) {
 	}
 }
 
-// BenchmarkListPage lists the newest 50 of ten thousand runs.
+// BenchmarkListPage lists the newest 50 of ten thousand runs, of all and of the
+// tenant whose runs they are.
 func BenchmarkListPage(b *testing.B) {
 	l := open(b)
 	for i := range 10_000 {
-		c := logtest.Chain{RunID: fmt.Sprintf("run-%05d", i), Clock: int64(i)}
+		c := logtest.Chain{RunID: fmt.Sprintf("tenant/run-%05d", i), Clock: int64(i)}
 		e := c.Start("bench")
 		l.Append(b.Context(), e.RunID, e)
 	}
-	l.Sync(b.Context(), "run-09999")
-	for b.Loop() {
-		if page, err := l.ListRunsPage(b.Context(), eventlog.RunPageOptions{}); err != nil || len(page.Runs) != 50 {
-			b.Fatal(len(page.Runs), err)
-		}
+	l.Sync(b.Context(), "tenant/run-09999")
+	for _, namespace := range []string{"", "tenant"} {
+		b.Run("namespace="+namespace, func(b *testing.B) {
+			for b.Loop() {
+				page, err := l.ListRunsPage(b.Context(), eventlog.RunPageOptions{Namespace: namespace})
+				if err != nil || len(page.Runs) != 50 {
+					b.Fatal(len(page.Runs), err)
+				}
+			}
+		})
 	}
 }
 

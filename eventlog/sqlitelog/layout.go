@@ -55,8 +55,12 @@ const (
 	cost_usd      REAL    NOT NULL,
 	duration_ms   INTEGER NOT NULL
 )`
-	runIndex    = `CREATE INDEX run_by_start ON run (started)`
-	moduleTable = `CREATE TABLE module (
+	runIndex = `CREATE INDEX run_by_start ON run (started)`
+	// namespaceIndex is in the order of what a tenant lists. Its
+	// expression has to stand in a query as it stands here.
+	namespaceIndex = `CREATE INDEX run_by_namespace ON run (` + firstSegment + `, started)`
+	firstSegment   = "substr(run_id, 1, instr(run_id, '/'))"
+	moduleTable    = `CREATE TABLE module (
 	digest BLOB PRIMARY KEY NOT NULL,
 	wasm   BLOB NOT NULL
 )`
@@ -84,16 +88,19 @@ const (
 )
 
 // ownTables are what our layout has beside the tables of the seed runtime.
-var ownTables = []string{runTable, runIndex, moduleTable, fenceTable, setTable}
+var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, fenceTable, setTable}
 
-// lateTables joined the layout without a new version of it: nothing is read from
-// them unless they are there, and opening for writing adds them.
-var lateTables = []string{fenceTable, setTable}
+// late joined the layout without a new version of it: nothing is read from these
+// tables unless they are there, and opening for writing adds what is missing.
+var late = []string{fenceTable, setTable, namespaceIndex}
 
-// complete adds the tables that a file of our layout may lack.
+// unlessThere makes a statement that creates something one that may be repeated.
+var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
+
+// complete adds what a file of our layout may lack.
 func complete(ctx context.Context, c *conn) error {
-	for _, table := range lateTables {
-		if err := c.exec(ctx, strings.Replace(table, "CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1)); err != nil {
+	for _, object := range late {
+		if err := c.exec(ctx, unlessThere.Replace(object)); err != nil {
 			return err
 		}
 	}
@@ -161,6 +168,7 @@ var known = map[string][]string{
 	"eventlog_schema_migrations": {plain(migrationsTable)},
 	"run":                        {plain(runTable)},
 	"run_by_start":               {plain(runIndex)},
+	"run_by_namespace":           {plain(namespaceIndex)},
 	"module":                     {plain(moduleTable)},
 	"run_fence":                  {plain(fenceTable)},
 	"table_set":                  {plain(setTable)},

@@ -77,6 +77,7 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 		if err != nil {
 			return err
 		}
+		where, args = byStart(where, args, o.Namespace)
 		args = append(args, int64(o.Limit), int64(o.Offset))
 		page.Runs, err = r.list(ctx, "SELECT "+runColumns+" FROM run"+where+newestFirst+" LIMIT ? OFFSET ?", args...)
 		return err
@@ -87,6 +88,17 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 // inNamespaceSQL takes the least id of a namespace and the one behind its last:
 // "0" is the character after the slash.
 const inNamespaceSQL = "run_id >= ? AND run_id < ?"
+
+// byStart adds to the conditions of a listing one that selects nothing further, and
+// has the index run_by_namespace, which is in the order of listings, be used for it.
+// To count, the ids alone are faster.
+func byStart(where string, args []driver.Value, namespace string) (string, []driver.Value) {
+	if namespace == "" {
+		return where, args
+	}
+	first, _, _ := strings.Cut(namespace, "/")
+	return where + " AND " + firstSegment + " = ?", append(args, first+"/")
+}
 
 // conditions turns the options into SQL. The texts are few, so each stays
 // prepared.

@@ -51,11 +51,11 @@ func TestTablesThatAFileMayNotHave(t *testing.T) {
 	readAll(t, openAt(t, l.path, Options{}))
 }
 
-// TestFilesWithoutTheLateTables are read as they are, and completed by who writes.
-func TestFilesWithoutTheLateTables(t *testing.T) {
+// TestFilesWithoutWhatCameLate are read as they are, and completed by who writes.
+func TestFilesWithoutWhatCameLate(t *testing.T) {
 	l := open(t)
 	storeAll(t, l, logtest.Finished("run-1", 1))
-	newVandal(t, l).exec("DROP TABLE run_fence; DROP TABLE table_set")
+	newVandal(t, l).exec("DROP TABLE run_fence; DROP TABLE table_set; DROP INDEX run_by_namespace")
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
