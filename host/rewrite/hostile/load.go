@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/host/wasm"
@@ -29,7 +30,7 @@ func (l Load) Modules() [][]byte {
 
 // Loads returns every family that attacks the loader.
 func Loads() []Load {
-	return append(append(append(counts(), indices()...), forms()...), shapes()...)
+	return slices.Concat(counts(), indices(), forms(), shapes())
 }
 
 // huge is 2^32-1 as a count.

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/host/wasm"
@@ -49,10 +50,19 @@ func sequence(locals uint32, piece func(a *wasm.Asm, i uint32)) func(n int) []by
 	return func(n int) []byte { return function(locals, times(n, piece)) }
 }
 
+// square is why much of what follows is hostile.
+const square = "a compiler that takes time by the square"
+
+// small are the sizes of what a module has many of at no cost.
+var small = []int{10, 100, 1_000, 4_000, 10_000, 50_000}
+
 // shapes are modules whose compilation grows faster than they do.
 func shapes() []Load {
-	const square = "a compiler that takes time by the square"
-	small := []int{10, 100, 1_000, 4_000, 10_000, 50_000}
+	return slices.Concat(branches(), tables(), rows(), quantities())
+}
+
+// branches are blocks, and what jumps out of them.
+func branches() []Load {
 	return []Load{
 		{"nested blocks", square, small, nested(wasm.OpBlock)},
 		{"nested loops", square, small, nested(wasm.OpLoop)},
@@ -70,6 +80,12 @@ func shapes() []Load {
 			a := asm().Block(wasm.OpBlock, wasm.BlockEmpty)
 			return function(0, asmAfter(a, times(n, func(a *wasm.Asm, _ uint32) { a.Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0) })).Op(wasm.OpEnd))
 		}},
+	}
+}
+
+// tables are lists of targets, and of the values that they carry or calls take.
+func tables() []Load {
+	return []Load{
 		{"labels of one br_table", square, small, func(n int) []byte { return function(0, asm().I32(0).BrTable(make([]uint32, n+1)...)) }},
 		{"br_tables in a row", "edges", []int{10, 50, 200}, sequence(0, func(a *wasm.Asm, _ uint32) {
 			a.Block(wasm.OpBlock, wasm.BlockEmpty).Index(wasm.OpLocalGet, 0).BrTable(make([]uint32, 501)...).Op(wasm.OpEnd)
@@ -95,6 +111,12 @@ func shapes() []Load {
 			m := wasmtest.Module{Funcs: []wasmtest.Func{{Type: wasm.FuncType{Params: params}, Code: a}}}
 			return m.Bytes()
 		}},
+	}
+}
+
+// rows are functions of one piece again and again.
+func rows() []Load {
+	return []Load{
 		{"indirect calls in a row", "checks of types", []int{1_000, 20_000}, func(n int) []byte {
 			m := wasmtest.Module{Table: wasmtest.Pages(1), Funcs: []wasmtest.Func{{Type: wasmtest.Type("i:"), Code: times(n, func(a *wasm.Asm, _ uint32) {
 				a.I32(0).Index(wasm.OpLocalGet, 0).Index(wasm.OpCallIndirect, 0)
@@ -119,6 +141,12 @@ func shapes() []Load {
 			a := times(n, func(a *wasm.Asm, _ uint32) { a.Index(wasm.OpLocalGet, 0) })
 			return function(0, asmAfter(a, times(n, func(a *wasm.Asm, _ uint32) { a.Op(wasm.OpDrop) })))
 		}},
+	}
+}
+
+// quantities are modules of many parts.
+func quantities() []Load {
+	return []Load{
 		{"locals of many functions", "frames", []int{10, 1_000}, func(n int) []byte {
 			m := wasmtest.Module{}
 			for range n {
