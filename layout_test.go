@@ -34,39 +34,42 @@ var folders = []string{"bench", "docs", "examples"}
 // doors are the packages that may import a third-party module. Everything else
 // goes through what they export.
 var doors = map[string][]string{
-	"github.com/tetratelabs/wazero":                       {"host/sandbox"},
-	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
-	"lukechampine.com/blake3":                             {"eventlog/chain"},
-	"modernc.org/sqlite":                                  {"eventlog/sqlitelog"},
-	"github.com/jackc/pgx/v5":                             {"eventlog/pglog", "host/queue/riverqueue"},
-	"github.com/riverqueue/river":                         {"host/queue/riverqueue"},
-	"github.com/riverqueue/river/riverdriver/riverpgxv5":  {"host/queue/riverqueue"},
-	"github.com/riverqueue/river/rivertype":               {"host/queue/riverqueue"},
-	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
-	"github.com/goccy/go-yaml":                            {"runtime/yaml"},
-	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/tool/validate"},
-	"github.com/spf13/cobra":                              {"cmd/starling-host"},
-	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
-	"golang.org/x/text":                                   {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
-	"golang.org/x/term":                                   {"cmd/starling-host"},
-	"golang.org/x/time":                                   {"host/daemon", "host/front"},
-	"golang.org/x/sys":                                    {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
-	"github.com/google/pprof":                             {"host/profile"},
-	"github.com/prometheus/client_golang":                 {"runtime/observe"},
-	"go.opentelemetry.io/otel":                            {"runtime/observe"},
-	"go.opentelemetry.io/otel/trace":                      {"runtime/observe"},
-	"github.com/anthropics/anthropic-sdk-go":              {"runtime/provider/anthropic"},
-	"github.com/aws/aws-sdk-go-v2":                        {"runtime/provider/bedrock"},
-	"github.com/aws/smithy-go":                            {"runtime/provider/bedrock"},
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/provider/bedrock"},
-	"google.golang.org/genai":                             {"runtime/provider/gemini"},
-	"github.com/modelcontextprotocol/go-sdk":              {"host/mcpsrv", "runtime/tool/mcptool"},
+	"github.com/tetratelabs/wazero":                                   {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":                                    {"eventlog/canon"},
+	"lukechampine.com/blake3":                                         {"eventlog/chain"},
+	"modernc.org/sqlite":                                              {"eventlog/sqlitelog"},
+	"github.com/jackc/pgx/v5":                                         {"eventlog/pglog", "host/queue/riverqueue"},
+	"github.com/riverqueue/river":                                     {"host/queue/riverqueue"},
+	"github.com/riverqueue/river/riverdriver/riverpgxv5":              {"host/queue/riverqueue"},
+	"github.com/riverqueue/river/rivertype":                           {"host/queue/riverqueue"},
+	"github.com/oklog/ulid/v2":                                        {"eventlog/event"},
+	"github.com/goccy/go-yaml":                                        {"runtime/yaml"},
+	"github.com/santhosh-tekuri/jsonschema/v6":                        {"runtime/tool/validate"},
+	"github.com/spf13/cobra":                                          {"cmd/starling-host"},
+	"github.com/schollz/progressbar/v3":                               {"cmd/starling-host"},
+	"golang.org/x/text":                                               {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                                               {"cmd/starling-host"},
+	"golang.org/x/time":                                               {"host/daemon", "host/front"},
+	"golang.org/x/sys":                                                {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
+	"github.com/google/pprof":                                         {"host/profile"},
+	"github.com/prometheus/client_golang":                             {"runtime/observe"},
+	"go.opentelemetry.io/otel":                                        {"runtime/observe"},
+	"go.opentelemetry.io/otel/trace":                                  {"runtime/observe"},
+	"go.opentelemetry.io/otel/sdk":                                    {"cmd/starling-host"},
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": {"cmd/starling-host"},
+	"github.com/anthropics/anthropic-sdk-go":                          {"runtime/provider/anthropic"},
+	"github.com/aws/aws-sdk-go-v2":                                    {"runtime/provider/bedrock"},
+	"github.com/aws/smithy-go":                                        {"runtime/provider/bedrock"},
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime":             {"runtime/provider/bedrock"},
+	"google.golang.org/genai":                                         {"runtime/provider/gemini"},
+	"github.com/modelcontextprotocol/go-sdk":                          {"host/mcpsrv", "runtime/tool/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
 	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
+	"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf",
 }
 
 type goPackage struct {

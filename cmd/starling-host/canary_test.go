@@ -143,7 +143,9 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 			}
 		}
 	})
-	c.start("", nil)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hosting")
+	to := newCollector(t)
+	c.start("traces: {endpoint: "+to.URL+"}\n", nil)
 	c.upload("alice", "bob")
 	seen := &evidence{c: c}
 	for who := range all {
@@ -168,7 +170,9 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 		}
 	}
 	seen.files()
+	c.stop()
 	seen.add("stderr", []byte(c.stderr.String()))
+	seen.add("spans", bytes.Join(to.heard, nil))
 	seen.search(all.forms())
 }
 

@@ -176,6 +176,9 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	if c.OperatorKey, err = metricsKey(h.file.Metrics); err != nil {
 		return c, err
 	}
+	if c.Tracer, err = h.openTraces(ctx); err != nil {
+		return c, err
+	}
 	if err := h.openQueue(ctx); err != nil {
 		return c, err
 	}

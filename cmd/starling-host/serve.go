@@ -20,6 +20,9 @@ spec/host.schema.json describes it. With a file as database nothing else is
 needed; with postgres://... any number of hosts share one database and its queue,
 and a run goes on elsewhere when its host dies.
 
+Spans go to a collector of OpenTelemetry if FILE has traces, or if the variable
+OTEL_EXPORTER_OTLP_ENDPOINT is set.
+
 With --dev no file is needed: the database and its key are starling.db and
 starling.key, there is one tenant, "dev", and its key is printed.
 

@@ -72,6 +72,9 @@ type Config struct {
 	Observe *observe.HTTPMetrics
 	Runs    *observe.Metrics
 
+	// Tracer makes the spans of tenants' requests and of their runs. Nil makes none.
+	Tracer *observe.Tracer
+
 	// Defaults are the limits of tenants as far as they have none of their own, and
 	// tenant.DefaultLimits those that are zero here.
 	Defaults tenant.Limits

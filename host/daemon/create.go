@@ -51,6 +51,7 @@ type order struct {
 	Tool      string          `json:"tool,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
 	Variables json.RawMessage `json:"variables,omitempty"`
+	Trace     string          `json:"trace,omitempty"` // where the request was in its trace
 }
 
 // mostPriority bounds the priority of a run in either direction.
@@ -247,6 +248,7 @@ func (d *Daemon) prepare(ctx context.Context, t tenant.Tenant, q runRequest, run
 	if err != nil {
 		return queue.Job{}, event.Event{}, err
 	}
+	o.Trace = d.config.Tracer.Traceparent(ctx)
 	payload, err := json.Marshal(o)
 	if err != nil {
 		return queue.Job{}, event.Event{}, fmt.Errorf("daemon: encode a job: %w", err)
@@ -337,7 +339,7 @@ func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (ord
 // agent returns an agent that records into a log.
 func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
 	it := a.Agent
-	it.Log, it.Metrics, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Version, d.logger
+	it.Log, it.Metrics, it.Tracer, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Tracer, d.config.Version, d.logger
 	return &it
 }
 

@@ -71,7 +71,7 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 	if err := json.Unmarshal(text, &o); err != nil {
 		return &gone{"the job cannot be read"}
 	}
-	ctx, err = tool.WithVariablesJSON(ctx, o.Variables)
+	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
 	if err != nil {
 		return &gone{"the variables cannot be read"}
 	}
@@ -112,7 +112,7 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, t tenant.Te
 	if err != nil {
 		return err
 	}
-	direct := agent.Direct{Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version, Logger: d.logger}
+	direct := agent.Direct{Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version, Logger: d.logger, Tracer: d.config.Tracer}
 	if d.config.Runs != nil {
 		direct.Metrics = d.config.Runs
 	}

@@ -75,12 +75,25 @@ func (d *Daemon) handler(route Route) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // extended by who writes
 		req, err := d.admit(route, r)
 		if err == nil {
+			end := d.traced(route, req, began)
+			defer func() { end(out.status) }()
 			err = route.serve(d, out, req)
 		}
 		if err != nil {
 			d.fail(r, route, out, err)
 		}
 	})
+}
+
+// traced begins the span of a request that a tenant was let in with. All others
+// have none: who has no key shall not fill the traces, and probes say nothing.
+func (d *Daemon) traced(route Route, r *request, began time.Time) (end func(status int)) {
+	if route.Access != ForTenants {
+		return func(int) {}
+	}
+	ctx, end := d.config.Tracer.StartRequest(r.Request, route.Pattern(), began)
+	r.Request = r.WithContext(ctx)
+	return end
 }
 
 // panicked answers a request whose handler has a defect. What panics on purpose,

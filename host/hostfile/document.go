@@ -26,6 +26,7 @@ type document struct {
 	Requests       requests    `yaml:"requests"`
 	Retention      retention   `yaml:"retention"`
 	Metrics        metrics     `yaml:"metrics"`
+	Traces         traces      `yaml:"traces"`
 }
 
 type tls struct {
@@ -70,6 +71,12 @@ type metrics struct {
 	Off    bool     `yaml:"off"`
 }
 
+type traces struct {
+	Endpoint collector `yaml:"endpoint"`
+	Sample   fraction  `yaml:"sample"`
+	Off      bool      `yaml:"off"`
+}
+
 func (d *document) file(path string) *File {
 	f := &File{
 		Path: path, Listen: Address(d.Listen), InsecurePublic: d.InsecurePublic,
@@ -84,6 +91,7 @@ func (d *document) file(path string) *File {
 		},
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Off},
+		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
 	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(string(d.KeyFile)), f.relative(string(d.Policy))
 	if f.Listen.Network == "unix" {
@@ -136,6 +144,40 @@ func (o *origin) DecodeYAML(n *yaml.Node) error {
 	u, err := url.Parse(string(*o))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil {
 		return n.Errorf("", "this must be an origin such as https://starling.example")
+	}
+	return nil
+}
+
+// collector is where spans are sent.
+type collector string
+
+// DecodeYAML implements [yaml.Decoder].
+func (c *collector) DecodeYAML(n *yaml.Node) error {
+	var text string
+	if err := n.Decode(&text); err != nil {
+		return err
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err == nil && u.User != nil:
+		return n.Hidden().Errorf("put it into the variable OTEL_EXPORTER_OTLP_HEADERS, as in: authorization=Basic%20...", "a credential does not belong into this file")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		return n.Errorf("", "this must be the address of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318")
+	}
+	*c = collector(u.JoinPath("v1/traces").String())
+	return nil
+}
+
+// fraction is a part of all, more than none.
+type fraction float64
+
+// DecodeYAML implements [yaml.Decoder].
+func (f *fraction) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*float64)(f)); err != nil {
+		return err
+	}
+	if *f <= 0 || *f > 1 {
+		return n.Errorf("to send none, write off: true", "this must be more than 0 and at most 1, as in 0.1 for every tenth trace")
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ type File struct {
 	Requests  Requests
 	Retention Retention
 	Metrics   Metrics
+	Traces    Traces
 }
 
 // TLS names the files of a certificate and its key; both are set or neither.
@@ -67,6 +68,13 @@ type Retention struct {
 type Metrics struct {
 	KeyEnv string // the variable that has the key; empty asks for none
 	Off    bool
+}
+
+// Traces say where spans are sent. The zero value leaves that to the environment.
+type Traces struct {
+	Endpoint string  // the URL that they are posted to
+	Sample   float64 // the part of all traces; zero leaves it to the environment
+	Off      bool    // whatever the environment says
 }
 
 // Address is where a host listens.

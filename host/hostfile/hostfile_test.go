@@ -34,6 +34,7 @@ queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 retention: {older_than: 720h, every: 10m}
 metrics: {key_env: METRICS_KEY}
+traces: {endpoint: "https://otel.example/tenant/", sample: 0.1, off: true}
 `
 
 // TestEverything reads a file with every key, so that none goes nowhere.
@@ -52,6 +53,7 @@ func TestEverything(t *testing.T) {
 		Requests:  Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
 		Retention: Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
 		Metrics:   Metrics{KeyEnv: "METRICS_KEY"},
+		Traces:    Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -89,6 +91,11 @@ var bad = map[string]struct {
 	"an origin's path":  {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
 	"no isolation":      {minimal + "isolation: none\n", "this must be process or inline", false},
 	"a key in the file": {minimal + "metrics: {key_env: 0f3c-secret}\n", "must be the name of an environment variable", false},
+	"no collector":      {minimal + "traces: {endpoint: \"otel.example:4318\"}\n", "this must be the address of a collector", false},
+	"a query":           {minimal + "traces: {endpoint: \"http://otel.example/?x=1\"}\n", "this must be the address of a collector", false},
+	"a credential":      {minimal + "traces: {endpoint: \"http://me:0f3c-secret@otel.example\"}\n", "a credential does not belong into this file", false},
+	"no traces":         {minimal + "traces: {sample: 0}\n", "this must be more than 0", false},
+	"too many traces":   {minimal + "traces: {sample: 10}\n", "this must be more than 0 and at most 1", false},
 	"nothing allowed":   {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
 	"a number of time":  {minimal + "retention: {older_than: 30}\n", "this must be a duration", false},
 }

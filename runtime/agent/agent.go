@@ -291,7 +291,7 @@ func (a *Agent) live(c step.Config, o step.Observer) step.Config {
 	}
 	if a.Tracer != nil {
 		c.Provider = traced{a.Provider, a.Tracer}
-		c.Tools = step.NewRegistry(a.tracedTools()...)
+		c.Tools = step.NewRegistry(tracedTools(a.Tracer, a.Tools)...)
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -40,6 +41,9 @@ type Direct struct {
 
 	// Metrics is told about calls and appends. Nil disables it.
 	Metrics step.MetricsSink
+
+	// Tracer makes the spans of live runs. Nil makes none.
+	Tracer *observe.Tracer
 }
 
 // Result is a run that ended, in whatever way.
@@ -74,10 +78,23 @@ func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessa
 	return d.live(ctx, runID, directPart{started: d.started(), input: input})
 }
 
-// live makes a part of a run and sees to it that it is durable.
+// live makes a part of a run, in a span of its own.
 func (d Direct) live(ctx context.Context, runID string, part directPart) (*Result, error) {
+	ctx, endSpan := d.Tracer.StartRun(ctx, observe.Run{RunID: runID})
+	result, err := d.durable(ctx, runID, part)
+	end := observe.RunEnd{}
+	if result != nil {
+		end.Terminal, end.ErrorType = result.Terminal, result.ErrorType
+	}
+	endSpan(end)
+	return result, err
+}
+
+// durable makes a part of a run and sees to it that it is durable.
+func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Result, error) {
 	c, err := step.NewContext(step.Config{
-		Log: d.Log, RunID: runID, Tools: d.registry(), ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics, Earlier: part.earlier,
+		Log: d.Log, RunID: runID, Tools: step.NewRegistry(tracedTools(d.Tracer, []tool.Tool{d.Tool})...),
+		ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics, Earlier: part.earlier,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

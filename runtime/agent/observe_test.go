@@ -2,18 +2,23 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // TestRunsAreWatchedAndReplaysAreNot counts what metrics and spans see of a live run,
@@ -54,6 +59,45 @@ starling_runs_in_flight 0
 	}
 	if n := len(spans.GetSpans()); n != 7 {
 		t.Errorf("%d spans after the replay", n)
+	}
+}
+
+// TestGuardedToolsAreTraced asks the guards of a tool whose calls have spans, in an
+// agent's run and in a direct one.
+func TestGuardedToolsAreTraced(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	tracer := observe.NewTracer(trace.NewTracerProvider(trace.WithSyncer(spans)))
+	asked := 0
+	guard := func(context.Context, string, json.RawMessage) event.Verdicts { asked++; return nil }
+	echo := tool.NewFuncTool("echo", "", tool.ToolSchema{Type: "object"}, func(context.Context, json.RawMessage) (string, error) { return "heard", nil })
+	guarded := tool.Guarded(tool.Guarded(echo, guard), guard)
+	a := newAgent([]agenttest.Turn{agenttest.Calls(agenttest.Use{CallID: "c1", Tool: "echo", Args: `{}`}), agenttest.Say("done")}, guarded)
+	a.Tracer = tracer
+	if _, err := a.Run(context.Background(), "go"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"provider.stream", "step.tool", "agent.turn", "provider.stream", "agent.turn", "agent.run"}, namesOf(spans)); diff != "" {
+		t.Errorf("spans of an agent (-want +got):\n%s", diff)
+	}
+	spans.Reset()
+	d := agent.Direct{Log: memlog.New(), Tool: guarded, Tracer: tracer}
+	r, err := d.Run(context.Background(), json.RawMessage(`{}`))
+	if err != nil || r.Error != "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if diff := cmp.Diff([]string{"step.tool", "agent.run"}, namesOf(spans)); diff != "" {
+		t.Errorf("spans of a direct run (-want +got):\n%s", diff)
+	}
+	for _, s := range spans.GetSpans() {
+		if s.Status.Code != codes.Unset {
+			t.Errorf("%s ended with %v", s.Name, s.Status)
+		}
+	}
+	if asked != 4 {
+		t.Errorf("the guards were asked %d times", asked)
+	}
+	if _, err := d.Replay(context.Background(), eventsOf(t, &agent.Agent{Log: d.Log}, r.RunID, false), agent.ReplayOptions{}); err != nil || len(spans.GetSpans()) != 2 {
+		t.Errorf("a replay: %d spans, %v", len(spans.GetSpans()), err)
 	}
 }
 

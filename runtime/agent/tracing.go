@@ -60,26 +60,36 @@ func (s *tracedStream) Close() error {
 	return s.EventStream.Close()
 }
 
-// tracedTools are the tools, each with a span for its attempts.
-func (a *Agent) tracedTools() []tool.Tool {
-	all := make([]tool.Tool, len(a.Tools))
-	for i, t := range a.Tools {
-		all[i] = tool.Wrap(t, a.traceTool(t.Name()))
+// tracedTools are the tools, each with a span for its attempts. Without a Tracer
+// they are as they were. Guards stay outermost, where they are asked; a call that
+// they refuse is no attempt.
+func tracedTools(tracer *observe.Tracer, tools []tool.Tool) []tool.Tool {
+	if tracer == nil {
+		return tools
+	}
+	all := make([]tool.Tool, len(tools))
+	for i, t := range tools {
+		inner, guards := tool.Unguard(t)
+		all[i] = tool.Wrap(inner, traceTool(tracer, t.Name()))
+		for _, g := range guards {
+			all[i] = tool.Guarded(all[i], g)
+		}
 	}
 	return all
 }
 
-func (a *Agent) traceTool(name string) tool.Middleware {
+func traceTool(tracer *observe.Tracer, name string) tool.Middleware {
 	return func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
 		return func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 			info, _ := step.CallInfo(ctx)
-			ctx, end := a.Tracer.StartTool(ctx, observe.ToolCall{CallID: info.CallID, Tool: name, Attempt: info.Attempt})
+			ctx, end := tracer.StartTool(ctx, observe.ToolCall{CallID: info.CallID, Tool: name, Attempt: info.Attempt})
 			out, err := inner(ctx, input)
 			errorType := ""
 			if err != nil {
 				errorType = step.ErrorType(ctx, err)
 			}
-			end(observe.ToolEnd{ErrorType: errorType})
+			used := step.Consumed(ctx)
+			end(observe.ToolEnd{ErrorType: errorType, Fuel: used.Fuel, PeakMemory: used.PeakMemory})
 			return out, err
 		}
 	}

@@ -3,7 +3,8 @@
 // only package that knows Prometheus and OpenTelemetry.
 //
 //	Metrics  counters and histograms for Prometheus; a [step.MetricsSink]
-//	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry
+//	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry,
+//	         below the span of the request that asked for it
 //	RunLog   the records of one run's life, for slog
 //
 // All three are optional. A nil *Metrics, a nil *Tracer and a RunLog without

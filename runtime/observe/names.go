@@ -85,6 +85,13 @@ const (
 // The attributes of spans. Those of OpenTelemetry are as in version 1.41 of its
 // semantic conventions, where those for GenAI are not stable yet.
 const (
+	attrService = "service.name" // of the source of all spans
+	attrVersion = "service.version"
+
+	attrMethod = "http.request.method"
+	attrRoute  = "http.route"
+	attrStatus = "http.response.status_code"
+
 	attrOperation    = "gen_ai.operation.name"
 	attrProvider     = "gen_ai.provider.name"
 	attrConversation = "gen_ai.conversation.id" // the run
@@ -111,6 +118,11 @@ const (
 	attrFuel       = "starling.fuel"
 	attrPeakMemory = "starling.peak_memory"
 )
+
+// The methods of HTTP that spans name, and the name of all others.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+const otherMethod = "_OTHER"
 
 // The values of gen_ai.operation.name and gen_ai.tool.type.
 const (

@@ -14,10 +14,10 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Tracer makes the spans of runs:
+// Tracer makes the spans of runs, and of requests to a server:
 //
-//	agent.run
-//	└── agent.turn
+//	agent.run               agent.run, of one tool
+//	└── agent.turn          └── step.tool
 //	    ├── provider.stream
 //	    └── step.tool
 //
@@ -39,9 +39,9 @@ func NewTracer(p trace.TracerProvider) *Tracer {
 }
 
 // Run describes a run that begins. Empty fields are left out, here and in the
-// other descriptions.
+// other descriptions. A run of one tool has neither provider nor model.
 type Run struct {
-	RunID    string
+	RunID    string // shown without its namespace, which is the name of a tenant
 	Agent    string // the agent's name
 	Provider string // provider.Info.ID
 	Model    string
@@ -58,9 +58,12 @@ type RunEnd struct {
 
 // StartRun begins the span of a run.
 func (t *Tracer) StartRun(ctx context.Context, r Run) (context.Context, func(RunEnd)) {
-	ctx, span := t.start(ctx, spanRun, trace.SpanKindInternal, operation(operationAgent),
-		str(attrConversation, r.RunID), str(attrRun, r.RunID), str(attrAgent, r.Agent),
-		str(attrProvider, providerName(r.Provider)), str(attrModel, r.Model))
+	id := r.RunID[strings.LastIndexByte(r.RunID, '/')+1:]
+	ctx, span := t.start(ctx, spanRun, trace.SpanKindInternal, str(attrRun, id))
+	if r.Model != "" {
+		set(span, operation(operationAgent), str(attrConversation, id), str(attrAgent, r.Agent),
+			str(attrProvider, providerName(r.Provider)), str(attrModel, r.Model))
+	}
 	return ctx, func(end RunEnd) {
 		if end.Terminal != 0 {
 			set(span, str(attrTerminal, end.Terminal.String()))
@@ -209,4 +212,9 @@ func providerName(id string) string {
 // bounded cuts a text that may have come from anywhere.
 func bounded(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxNameBytes)], "")
+}
+
+// Service returns what describes a program as the source of its spans.
+func Service(name, version string) []attribute.KeyValue {
+	return []attribute.KeyValue{attribute.String(attrService, name), attribute.String(attrVersion, version)}
 }

@@ -147,6 +147,16 @@ func SetProbe(ctx context.Context, probe func() Meter) {
 	s.attempt.probe = probe
 }
 
+// Consumed returns what the attempt that ctx belongs to has consumed so far. It is
+// zero outside of one, and for a tool without a meter.
+func Consumed(ctx context.Context) Meter {
+	s, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok || s == nil {
+		return Meter{}
+	}
+	return s.meter()
+}
+
 // meter reads the attempt's meter, which is zero for a tool that has none.
 func (s *scope) meter() Meter {
 	s.c.mu.Lock()

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/starling-host/starling/host/hostfile"
+)
+
+// collector takes spans by OTLP over HTTP.
+type collector struct {
+	*httptest.Server
+	t *testing.T
+
+	mu       sync.Mutex
+	heard    [][]byte                 // bodies
+	spans    map[string]*tracepb.Span // by name; the last of each
+	resource map[string]string        // of the last request
+}
+
+func newCollector(t *testing.T) *collector {
+	c := &collector{t: t, spans: map[string]*tracepb.Span{}}
+	c.Server = httptest.NewServer(c)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var sent collectorpb.ExportTraceServiceRequest
+	if err == nil {
+		err = proto.Unmarshal(body, &sent)
+	}
+	if err != nil || r.Method != "POST" || r.URL.Path != "/v1/traces" || r.Header.Get("X-Team") != "hosting" {
+		c.t.Errorf("%s %s with %v: %v", r.Method, r.URL, r.Header, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = append(c.heard, body)
+	for _, of := range sent.ResourceSpans {
+		c.resource = map[string]string{}
+		for _, kv := range of.Resource.Attributes {
+			c.resource[kv.Key] = kv.Value.GetStringValue()
+		}
+		for _, scope := range of.ScopeSpans {
+			for _, span := range scope.Spans {
+				c.spans[span.Name] = span
+			}
+		}
+	}
+}
+
+// names are those of all spans.
+func (c *collector) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.spans))
+}
+
+// attributes are those of a span, as text.
+func attributes(s *tracepb.Span) map[string]string {
+	all := map[string]string{}
+	for _, kv := range s.Attributes {
+		all[kv.Key] = strings.Trim(kv.Value.String()[strings.IndexByte(kv.Value.String(), ':')+1:], `"`)
+	}
+	return all
+}
+
+// TestSpansReachACollector calls a tool within a trace, and has the collector be told
+// of the request, the run and the call as parts of it, at the latest when the host
+// ends; of the replay, that it was asked for; and of what was said, nothing.
+func TestSpansReachACollector(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hosting")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+	to := newCollector(t)
+	c := newCrowd(t, "version: \"1.0\"\n", "alice-and-sons")
+	c.start("traces: {endpoint: "+to.URL+"}\n", nil)
+	c.upload("alice-and-sons")
+	c.client.Transport = within{c.client.Transport, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
+	status, text, err := c.call("alice-and-sons", "echo", map[string]string{"x": "what was said"})
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	run := strings.Split(string(text), `"`)[3]
+	if status, text, err = c.ask("alice-and-sons", "POST", "/api/v1/runs/"+run+"/replay?because=what+was+said", "", nil); err != nil || status != http.StatusOK {
+		t.Errorf("%d %s %v", status, text, err)
+	}
+	c.stop()
+
+	if diff := cmp.Diff([]string{"POST /api/v1/modules", "POST /api/v1/runs/{id}/replay", "POST /api/v1/tools/{name}/call", "agent.run", "step.tool"}, to.names()); diff != "" {
+		t.Fatalf("spans (-want +got):\n%s", diff)
+	}
+	for _, key := range []string{"service.name", "service.version", "deployment.environment.name"} {
+		if to.resource[key] == "" {
+			t.Errorf("the resource has no %s: %v", key, to.resource)
+		}
+	}
+	parent := "b7ad6b7169203331"
+	for _, name := range []string{"POST /api/v1/tools/{name}/call", "agent.run", "step.tool"} {
+		s := to.spans[name]
+		if got := hex.EncodeToString(s.ParentSpanId); got != parent || hex.EncodeToString(s.TraceId) != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("%s is the child of %s in trace %x, want %s", name, got, s.TraceId, parent)
+		}
+		parent = hex.EncodeToString(s.SpanId)
+	}
+	if got := attributes(to.spans["agent.run"]); got["starling.run_id"] != run || got["starling.terminal"] != "RunCompleted" {
+		t.Errorf("the run is %v", got)
+	}
+	if got := attributes(to.spans["step.tool"]); got["gen_ai.tool.name"] != "echo" || len(got["starling.fuel"]) < 3 {
+		t.Errorf("the call is %v", got)
+	}
+	for _, secret := range []string{"alice", "what was said", "what+was+said", c.keys["alice-and-sons"]} {
+		if bytes.Contains(bytes.Join(to.heard, nil), []byte(secret)) {
+			t.Errorf("the collector was told %q", secret)
+		}
+	}
+}
+
+// within sends requests from within a trace.
+type within struct {
+	http.RoundTripper
+	traceparent string
+}
+
+func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Traceparent", w.traceparent)
+	r.Header.Set("Tracestate", "who=alice")
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// TestABrokenCollectorIsNobodysProblem has a host send its spans to a collector that
+// is not there, one that never answers, and one that refuses, with a queue for few
+// of them. Its tenants are served, and it ends when it is told to.
+func TestABrokenCollectorIsNobodysProblem(t *testing.T) {
+	for name, value := range map[string]string{
+		"OTEL_BSP_MAX_QUEUE_SIZE": "4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "2", // each call makes three spans
+		"OTEL_EXPORTER_OTLP_TIMEOUT": "600000", "OTEL_BSP_EXPORT_TIMEOUT": "600000", // so that who waits for it waits in vain
+	} {
+		t.Setenv(name, value)
+	}
+	dead := httptest.NewServer(http.NotFoundHandler())
+	dead.Close()
+	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, strings.Repeat("no ", 1000), http.StatusForbidden)
+	}))
+	t.Cleanup(refuses.Close)
+	for name, url := range map[string]string{"dead": dead.URL, "hanging": newTar(t).URL, "refusing": refuses.URL} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrowd(t, "version: \"1.0\"\n", "alice")
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+			c.start("", nil)
+			c.upload("alice")
+			for i := range 20 {
+				if status, text, err := c.call("alice", "echo", map[string]int{"x": i}); err != nil || status != http.StatusOK {
+					t.Fatalf("%d %s %v\n%s", status, text, err, tail(c.stderr.String(), 2000))
+				}
+			}
+			c.stop()
+			said := c.stderr.String()
+			if n := strings.Count(said, "delivered"); n != 1 {
+				t.Errorf("it was said %d times that spans are lost:\n%s", n, tail(said, 3000))
+			}
+		})
+	}
+}
+
+func TestWhetherThereAreTraces(t *testing.T) {
+	file := hostfile.Traces{Endpoint: "http://127.0.0.1:4318/v1/traces"}
+	for _, c := range []struct {
+		file hostfile.Traces
+		env  string // NAME=VALUE, after OTEL_
+		want bool
+	}{
+		{hostfile.Traces{}, "", false},
+		{hostfile.Traces{Sample: 0.5}, "", false},
+		{file, "", true},
+		{file, "TRACES_EXPORTER=none", true},
+		{file, "SDK_DISABLED=true", false},
+		{hostfile.Traces{}, "EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", true},
+		{hostfile.Traces{}, "EXPORTER_OTLP_TRACES_ENDPOINT=http://127.0.0.1:4318", true},
+		{hostfile.Traces{Off: true}, "EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", false},
+	} {
+		getenv := func(name string) string {
+			value, _ := strings.CutPrefix(c.env, strings.TrimPrefix(name, "OTEL_")+"=")
+			if value == c.env {
+				return ""
+			}
+			return value
+		}
+		if got := tracesWanted(c.file, getenv); got != c.want {
+			t.Errorf("%s: %t", fmt.Sprint(c.file, " ", c.env), got)
+		}
+	}
+}
