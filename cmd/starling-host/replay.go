@@ -29,7 +29,7 @@ process died, is identical if its events are.
 With --engine the other engine executes the tool. Compiler and interpreter share
 no code, and give the same bytes and the same count of fuel: what both call
 identical does not rest on a mistake of one. The interpreter is some thirty times
-slower, and a tool that nests more than 2000 calls needs the compiler.
+slower.
 
 With --trace every import that the tool calls is printed: the fuel spent by then,
 the function, its arguments and its answer. With --profile the fuel of the call

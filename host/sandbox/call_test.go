@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -145,6 +146,22 @@ func TestACallIsBoundedByFuelAndDepth(t *testing.T) {
 			limits: Limits{Fuel: 40_000_000}, class: tool.ErrFuel},
 	} {
 		tt.check(t)
+	}
+}
+
+// TestTheDeepestCallIsTheSameOnBothEngines has a guest nest as many calls as the
+// budget has frames for, the default one and the greatest that there is.
+func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
+	m := tiny(asm().I32(0).I32(0).Index(wasm.OpCall, 2)).Bytes()
+	for _, depth := range []uint32{0, maxDepth} {
+		limits := Limits{Depth: depth}
+		want := endingOf(t, load(t, compiler(), m, limits), peace)
+		if !strings.Contains(want, fmt.Sprintf("deeper than %d slots", WithDefaults(limits).Depth)) {
+			t.Errorf("depth %d: %s", depth, want)
+		}
+		if got := endingOf(t, load(t, interpreter(), m, limits), peace); got != want {
+			t.Errorf("depth %d\ncompiler    %s\ninterpreter %s", depth, want, got)
+		}
 	}
 }
 

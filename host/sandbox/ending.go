@@ -22,8 +22,8 @@ var traps = []string{
 	"indirect call type mismatch",
 }
 
-// engineOverflow is the engine's own limit on nested calls. On the compiler it
-// is out of reach of Limits.Depth; on the interpreter it is 2000 calls.
+// engineOverflow is the engine's own limit on nested calls, which is out of reach
+// of Limits.Depth on both engines.
 const engineOverflow = "stack overflow"
 
 // exit is the panic of proc_exit.
@@ -56,7 +56,7 @@ func (s *session) trapped(reason string) error {
 	case slices.Contains(traps, reason):
 		return s.failure(tool.ErrPanicked, "trap: "+reason)
 	case reason == engineOverflow:
-		return hostFailed(errors.New("the engine's own call stack is too small for this call: the interpreter has 2000 frames"))
+		return hostFailed(errors.New("the engine's own call stack is too small for this call"))
 	}
 	return hostFailed(fmt.Errorf("the engine failed: %s", reason))
 }

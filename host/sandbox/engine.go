@@ -29,9 +29,8 @@ var ErrClosed = errors.New("sandbox: closed")
 // works on this machine.
 type Config struct {
 	// Interpreter executes modules in an interpreter. It computes the same
-	// bytes with the same fuel, some thirty times slower and with at most 2000
-	// nested calls, from code that shares nothing with the compiler: it is the
-	// second opinion on a recorded run.
+	// bytes with the same fuel, some thirty times slower, from code that shares
+	// nothing with the compiler: it is the second opinion on a recorded run.
 	Interpreter bool
 
 	// CacheDir keeps compiled machine code, so that a module is compiled once

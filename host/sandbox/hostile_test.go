@@ -13,9 +13,8 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// hostileLimits make every attack end soon, by whatever it runs into. The depth
-// is one that the interpreter has frames for.
-var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Depth: 16 * 1500, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
+// hostileLimits make every attack end soon, by whatever it runs into.
+var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
 
 var attack, peace = Call{Tool: "hostile", Input: []byte("x")}, Call{Tool: "hostile", Input: []byte("p")}
 
