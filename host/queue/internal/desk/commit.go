@@ -67,46 +67,58 @@ func (d *Desk) wake() {
 
 // cycle is what one transaction does: the ops, and then handing out jobs.
 type cycle struct {
-	ops   []*op
-	turns []*turn
-	shift *shift
-	owner string
-	due   bool              // there may be jobs that have slept long enough
-	doubt map[string]uint64 // the jobs that the shift has, when others may be written down as its own
+	gathered bool // the rest was filled in
+	ops      []*op
+	turns    []*turn
+	shift    *shift
+	owner    string
+	due      bool              // there may be jobs that have slept long enough
+	doubt    map[string]uint64 // the jobs that the shift has, when others may be written down as its own
 }
 
 // flush makes transactions until there is nothing to do.
 func (d *Desk) flush() {
-	for {
-		c, ok := d.next()
-		if !ok {
-			return
-		}
+	for d.more() {
+		c := new(cycle)
 		leases, err := d.commit(c)
 		d.deliver(c, leases, err)
 	}
 }
 
-// next takes what has gathered.
-func (d *Desk) next() (c cycle, ok bool) {
+// more reports whether there is something to do, and ends the flushing when there is
+// not.
+func (d *Desk) more() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.flushing = len(d.ops) > 0 || d.handsOut() && (len(d.turns) > 0 || d.shift.wanted && d.shift.free > 0)
+	return d.flushing
+}
+
+// handsOut reports whether the shift may hand out jobs. The caller holds mu.
+func (d *Desk) handsOut() bool { return d.shift != nil && d.shift.owner != "" && !d.shift.stopping }
+
+// gather takes into the cycle what waits. That is done when the transaction has its
+// turn and not before: what comes while another transaction waits for the disk shares
+// this one.
+func (d *Desk) gather(c *cycle) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.gathered = true
 	n := min(len(d.ops), maxOps)
 	c.ops = d.ops[:n:n]
 	d.ops = d.ops[n:]
-	if s := d.shift; s != nil && s.owner != "" && !s.stopping {
-		c.shift, c.owner = s, s.owner
-		if c.turns = d.takeTurns(s); len(c.turns) > 0 {
-			s.active.Add(1) // until they are delivered
-			c.due, s.due = s.due, false
-		}
-		if s.doubt {
-			c.doubt = s.epochs()
-		}
+	if !d.handsOut() {
+		return
 	}
-	ok = len(c.ops) > 0 || len(c.turns) > 0
-	d.flushing = ok
-	return c, ok
+	s := d.shift
+	c.shift, c.owner = s, s.owner
+	if c.turns = d.takeTurns(s); len(c.turns) > 0 {
+		s.active.Add(1) // until they are delivered
+		c.due, s.due = s.due, false
+	}
+	if s.doubt {
+		c.doubt = s.epochs()
+	}
 }
 
 // takeTurns returns the turns that can be given away now. The caller holds mu.
@@ -128,12 +140,12 @@ func (d *Desk) takeTurns(s *shift) []*turn {
 
 // commit makes one transaction; or one for each op when an op fails, and one without
 // handing out when that cannot be, so that nobody suffers from another's error.
-func (d *Desk) commit(c cycle) ([]queue.Lease, error) {
+func (d *Desk) commit(c *cycle) ([]queue.Lease, error) {
 	leases, err := d.transact(c)
 	switch {
 	case c.blame(), errors.Is(err, queue.ErrExists):
 		for _, o := range c.ops {
-			_, o.err = d.transact(cycle{ops: []*op{o}})
+			_, o.err = d.transact(&cycle{gathered: true, ops: []*op{o}})
 		}
 		d.mu.Lock()
 		if c.shift != nil {
@@ -142,7 +154,7 @@ func (d *Desk) commit(c cycle) ([]queue.Lease, error) {
 		d.mu.Unlock()
 		return nil, nil
 	case errors.Is(err, errReplaced):
-		if _, opErr := d.transact(cycle{ops: c.ops}); opErr != nil {
+		if _, opErr := d.transact(&cycle{gathered: true, ops: c.ops}); opErr != nil {
 			for _, o := range c.ops {
 				o.err = cmp.Or(o.err, opErr)
 			}
@@ -152,7 +164,7 @@ func (d *Desk) commit(c cycle) ([]queue.Lease, error) {
 }
 
 // blame reports whether an op was the reason why the transaction failed.
-func (c cycle) blame() bool {
+func (c *cycle) blame() bool {
 	for _, o := range c.ops {
 		if o.err != nil {
 			return true
@@ -162,13 +174,17 @@ func (c cycle) blame() bool {
 }
 
 // transact makes one transaction.
-func (d *Desk) transact(c cycle) (leases []queue.Lease, err error) {
+func (d *Desk) transact(c *cycle) (leases []queue.Lease, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitPatience)
 	defer cancel()
-	for _, o := range c.ops {
-		o.refusal, o.err = nil, nil
-	}
 	err = d.log.Transact(ctx, func(tx eventlog.Tx) (err error) {
+		if !c.gathered {
+			d.gather(c)
+		}
+		leases = nil
+		for _, o := range c.ops {
+			o.refusal, o.err = nil, nil
+		}
 		b := book.Begin(tx, book.Rules{MaxWaiting: d.cfg.MaxWaiting, Limits: d.cfg.Limits, Now: d.cfg.Clock.Now()})
 		if err := b.Expect(c.tenants()); err != nil {
 			return err
@@ -187,11 +203,14 @@ func (d *Desk) transact(c cycle) (leases []queue.Lease, err error) {
 		}
 		return err
 	})
+	if !c.gathered {
+		d.gather(c) // the transaction did not get as far, which is what they are told
+	}
 	return leases, err
 }
 
 // tenants returns the tenants that the ops are about.
-func (c cycle) tenants() map[string]bool {
+func (c *cycle) tenants() map[string]bool {
 	names := make(map[string]bool)
 	for _, o := range c.ops {
 		if o.tenant != nil {
@@ -203,7 +222,6 @@ func (c cycle) tenants() map[string]bool {
 
 // apply makes the op's change, unless nobody waits for it any more.
 func (o *op) apply(b *book.Tx) error {
-	o.refusal, o.err = nil, nil
 	if o.ctx.Err() != nil {
 		o.refusal = context.Cause(o.ctx)
 		return nil
@@ -218,7 +236,7 @@ var errReplaced = errors.New("queue: this process has not renewed its lease in t
 // claim hands out jobs for the turns of the cycle. A process does so only while it
 // is among the living, and renews its lease by doing it; so there is never a job
 // in the hands of somebody whose death nobody would notice.
-func (d *Desk) claim(b *book.Tx, c cycle) ([]queue.Lease, error) {
+func (d *Desk) claim(b *book.Tx, c *cycle) ([]queue.Lease, error) {
 	if len(c.turns) == 0 {
 		return nil, nil
 	}
@@ -245,7 +263,7 @@ func (d *Desk) claim(b *book.Tx, c cycle) ([]queue.Lease, error) {
 }
 
 // deliver tells everybody what became of the transaction.
-func (d *Desk) deliver(c cycle, leases []queue.Lease, err error) {
+func (d *Desk) deliver(c *cycle, leases []queue.Lease, err error) {
 	for _, o := range c.ops {
 		switch {
 		case o.err != nil:

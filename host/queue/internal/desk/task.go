@@ -68,7 +68,7 @@ func (d *Desk) Take(id int64) (*Task, error) {
 func (t *Task) Cancel() { t.end(queue.ErrCancelled) }
 
 // handOut starts what was claimed.
-func (d *Desk) handOut(c cycle, leases []queue.Lease, err error) {
+func (d *Desk) handOut(c *cycle, leases []queue.Lease, err error) {
 	if err != nil {
 		d.trouble(c.shift, "no jobs were handed out", err)
 	}
