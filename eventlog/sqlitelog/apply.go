@@ -131,11 +131,11 @@ func (w *writer) storeRun(r *run) (err error) {
 
 // createRow stores the row of a run that has begun, under the epoch.
 func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err error) {
-	changed, no, err := w.insertRun.exec(append(summaryValues(s), s.RunID, s.RunID, int64(epoch))...)
+	_, no, err = w.insertRun.exec(rowValues(s, epoch)...)
 	switch {
 	case isConflict(err):
 		return 0, pending.Continued(s.RunID)
-	case err == nil && changed == 0:
+	case isNull(err):
 		return 0, w.whyNot(s.RunID, epoch)
 	}
 	return no, err
@@ -166,6 +166,12 @@ func (w *writer) whyNot(runID string, epoch uint64) error {
 func summaryValues(s eventlog.RunSummary) []driver.Value {
 	return []driver.Value{s.StartedAt.UnixNano(), int64(s.LastSeq), s.Head[:], int64(s.TerminalKind),
 		int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.CostUSD, s.DurationMs}
+}
+
+// rowValues are what insertRunSQL takes.
+func rowValues(s eventlog.RunSummary, epoch uint64) []driver.Value {
+	values := append([]driver.Value{s.RunID, int64(epoch)}, summaryValues(s)...)
+	return append(values, s.RunID)
 }
 
 // acknowledge answers who waits for a batch that is durable, and wakes who

@@ -218,6 +218,12 @@ func isConflict(err error) bool {
 	return false
 }
 
+// isNull reports whether err says that a column that must have a value has none.
+func isNull(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_NOTNULL
+}
+
 // isFatal reports whether err is the disk's, or the file's, and not that of the
 // statement.
 func isFatal(err error) bool {

@@ -41,9 +41,10 @@
 // The host may keep tables of its own in the file ([Log.CreateTables]). A function
 // that it hands to [Log.Transact] waits in the queue like an event; when its turn
 // comes, the writer lends it the transaction that it is writing, and waits. So an
-// event and a row cost one sync, which others share. A savepoint around each
-// function lets one that fails undo itself alone. If the process dies before COMMIT,
-// neither event nor row is there, and Transact had not returned.
+// event and a row cost one sync, which others share. When a function fails, the batch
+// is written again, with a savepoint around each function so that one that fails
+// undoes itself alone. If the process dies before COMMIT, neither event nor row is
+// there, and Transact had not returned.
 //
 // Each writer that is given a run has an epoch ([Log.Fenced]); the last one of a run
 // is in the table run_fence. The statements that move the row of a run look there,

@@ -14,10 +14,10 @@ import (
 // transaction that writes the events, by the statements that write the run's row:
 // whatever a writer had queued when its run was given away is left out there.
 const (
-	inEpochSQL = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
-	epochSQL   = "SELECT epoch FROM run_fence WHERE run_id = ?"
-	fenceSQL   = `INSERT INTO run_fence (run_id, epoch) VALUES (?, 1)
-	ON CONFLICT (run_id) DO UPDATE SET epoch = epoch + 1 RETURNING epoch`
+	inEpochSQL    = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
+	epochSQL      = "SELECT epoch FROM run_fence WHERE run_id = ?"
+	firstFenceSQL = "INSERT INTO run_fence (run_id, epoch) VALUES (?, 1) ON CONFLICT DO NOTHING"
+	nextFenceSQL  = "UPDATE run_fence SET epoch = epoch + 1 WHERE run_id = ?"
 )
 
 // epochOf takes an epoch from a row.
@@ -41,6 +41,19 @@ func (r *reader) epoch(ctx context.Context, runID string) (epoch uint64, err err
 func (w *writer) epoch(runID string) (epoch uint64, err error) {
 	err = w.query(epochSQL, []driver.Value{runID}, epochOf(&epoch))
 	return epoch, err
+}
+
+// fence makes a new epoch of a run. Most have none yet, and then it takes one
+// statement.
+func (w *writer) fence(runID string) (epoch uint64, err error) {
+	first, err := w.exec(firstFenceSQL, runID)
+	if err != nil || first == 1 {
+		return 1, err
+	}
+	if _, err := w.exec(nextFenceSQL, runID); err != nil {
+		return 0, err
+	}
+	return w.epoch(runID)
 }
 
 // Fenced implements [eventlog.Fencer].

@@ -110,8 +110,7 @@ func fillRuns(ctx context.Context, c *conn) error {
 		if at.Run().LastSeq == 0 {
 			return nil
 		}
-		id := at.Run().RunID
-		_, _, err := insert.exec(append(summaryValues(at.Run()), id, id, int64(0))...)
+		_, _, err := insert.exec(rowValues(at.Run(), 0)...)
 		return err
 	}
 	const all = "SELECT run_id, seq, prev_hash, ts, kind, payload FROM eventlog_events ORDER BY run_id, seq"

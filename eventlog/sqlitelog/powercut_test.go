@@ -237,10 +237,10 @@ func (l *crashLog) put(i int, size int) {
 		l.t.Fatal(err)
 	}
 	l.run(insertEventSQL, eventValues(e))
-	vals := summaryValues(r.cursor.Run())
 	if at == 0 {
-		l.run(insertRunSQL, append(vals, e.RunID, e.RunID, int64(0)))
+		l.run(insertRunSQL, rowValues(r.cursor.Run(), 0))
 	} else {
+		vals := summaryValues(r.cursor.Run())
 		l.run(updateRunSQL, append(vals[1:], int64(i+1), int64(at), e.RunID, int64(0)))
 	}
 }

@@ -59,11 +59,19 @@ func (t *transaction) take(tx *tx, fn func(*tx) error) {
 	err = fn(tx)
 }
 
-// do implements [task]. The savepoint lets a function that fails undo itself
-// alone.
+// errMixed means that a function has failed whose changes nothing tells apart from
+// those of the rest of the batch.
+var errMixed = errors.New("sqlitelog: the batch has to be written again without what a function did")
+
+// do implements [task]. A function that fails undoes what it did, and nothing else.
+// For that a savepoint is needed, which costs SQLite a copy of every page that the
+// function changes; so there is none until one has failed, and then the batch is
+// written again.
 func (t *transaction) do(w *writer) error {
-	if _, _, err := w.savepoint.exec(); err != nil {
-		return fmt.Errorf("sqlitelog: savepoint: %w", err)
+	if w.careful {
+		if _, _, err := w.savepoint.exec(); err != nil {
+			return fmt.Errorf("sqlitelog: savepoint: %w", err)
+		}
 	}
 	t.last = newTx(w)
 	select {
@@ -72,10 +80,15 @@ func (t *transaction) do(w *writer) error {
 	case <-t.gone:
 		t.err = errNotReturned
 	}
-	if isFatal(t.err) {
+	switch {
+	case isFatal(t.err):
 		return t.err
+	case w.careful:
+		return w.endSavepoint(t.err == nil)
+	case t.err != nil && t.last.wrote:
+		return errMixed
 	}
-	return w.endSavepoint(t.err == nil)
+	return nil
 }
 
 // endSavepoint keeps what was done since the savepoint, or undoes it.
@@ -169,6 +182,7 @@ func (t *tx) createTables(ctx context.Context, set eventlog.TableSet) error {
 	if err != nil {
 		return err
 	}
+	t.wrote = true
 	for i, step := range set.Steps[taken:] {
 		if err := t.writer.conn.exec(ctx, step.SQLite); err != nil {
 			return fmt.Errorf("tables %q, step %d: %w", set.Name, taken+i+1, err)

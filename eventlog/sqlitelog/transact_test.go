@@ -2,6 +2,7 @@ package sqlitelog
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -103,20 +104,7 @@ func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
 	storeAll(t, l, []event.Event{c.Start("g")})
 	other := c
 	newVandal(t, l).exec(insertEventSQL, eventValues(other.Effect(1))...)
-	lock, err := openLock(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := lock.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	// The writer waits for the lock with one event, and then finds the rest.
-	first := logtest.Finished("other", 1)
-	if err := l.Append(t.Context(), "other", first[0]); err != nil {
-		t.Fatal(err)
-	}
-	waitForQueue(t, l, 0)
+	release := holdWriter(t, l)
 	ran := 0
 	done := make(chan error)
 	go func() {
@@ -129,9 +117,7 @@ func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
 	if err := l.Append(t.Context(), "shared", c.Effect(2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -140,6 +126,72 @@ func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
 	}
 	if got, err := l.Read(t.Context(), "r"); err != nil || len(got) != 1 || ran < 2 {
 		t.Errorf("%d events after %d attempts, %v", len(got), ran, err)
+	}
+}
+
+// TestAFunctionThatFailsUndoesItselfAlone puts transactions of which two fail into one
+// batch with an event.
+func TestAFunctionThatFailsUndoesItselfAlone(t *testing.T) {
+	l := open(t)
+	release := holdWriter(t, l)
+	failure := errors.New("on purpose")
+	var done [4]chan error
+	for i := range done {
+		done[i] = make(chan error)
+		go func() {
+			done[i] <- l.Transact(t.Context(), func(tx eventlog.Tx) error {
+				id := fmt.Sprint("r", i)
+				if _, err := tx.Fence(id); err != nil {
+					return err
+				}
+				if err := tx.Append(id, logtest.Finished(id, 1)[0]); err != nil || i%2 == 0 {
+					return err
+				}
+				return failure
+			})
+		}()
+		waitForQueue(t, l, i+1)
+	}
+	if err := l.Append(t.Context(), "beside", logtest.Finished("beside", 1)[0]); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for i := range done {
+		want, events := error(nil), 1
+		if i%2 == 1 {
+			want, events = failure, 0
+		}
+		if err := <-done[i]; !errors.Is(err, want) {
+			t.Errorf("transaction %d: %v, want %v", i, err, want)
+		}
+		if got, err := l.Read(t.Context(), fmt.Sprint("r", i)); len(got) != events {
+			t.Errorf("transaction %d: %d events, %v", i, len(got), err)
+		}
+	}
+	if err := l.Sync(t.Context(), "beside"); err != nil {
+		t.Error(err)
+	}
+}
+
+// holdWriter keeps the writer waiting for the lock, with one event, until release is
+// called. What comes meanwhile is its next batch.
+func holdWriter(t *testing.T, l *Log) (release func()) {
+	lock, err := openLock(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	if err := lock.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), "other", logtest.Finished("other", 1)[0]); err != nil {
+		t.Fatal(err)
+	}
+	waitForQueue(t, l, 0)
+	return func() {
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -136,6 +136,7 @@ func scanAs[T any](v driver.Value, to *T) (ok bool) {
 type tx struct {
 	view
 	writer *writer
+	wrote  bool                  // something that would have to be undone
 	fences map[string]uint64     // the epochs that it has made
 	moved  map[string]event.Kind // the runs that it has continued, with the last event's kind
 }
@@ -159,6 +160,7 @@ func (t *tx) Exec(sql string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	t.wrote = true
 	changed, _, err := s.exec(vals...)
 	if err != nil {
 		return 0, t.fail(sql, err)
@@ -173,7 +175,7 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	if t.failed != nil {
 		return t.failed
 	}
-	no, cursor, err := t.writer.cursor(runID)
+	no, cursor, err := t.stands(runID, ev)
 	if err != nil {
 		return t.fail("append", err)
 	}
@@ -181,8 +183,9 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	if err := cursor.Append(runID, ev); err != nil {
 		return err
 	}
+	t.wrote = true
 	if err := t.writer.storeEvent(ev); err != nil {
-		return t.fail("append", err)
+		return t.refused(runID, ev, err)
 	}
 	if from == 0 {
 		_, err = t.writer.createRow(cursor.Run(), t.fences[runID])
@@ -200,12 +203,34 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	return nil
 }
 
+// stands returns where the run stands in the file. Of a run that begins it takes for
+// granted that it is not there, which shows when its event is stored.
+func (t *tx) stands(runID string, ev event.Event) (no int64, c eventlog.Cursor, err error) {
+	if ev.Seq == 1 {
+		return 0, c, nil
+	}
+	return t.writer.cursor(runID)
+}
+
+// refused explains why an event could not be stored. One that is there already
+// changed nothing.
+func (t *tx) refused(runID string, ev event.Event, err error) error {
+	if isConflict(err) {
+		_, cursor, lookErr := t.writer.cursor(runID)
+		if refusal := cursor.Append(runID, ev); lookErr == nil && refusal != nil {
+			return refusal
+		}
+	}
+	return t.fail("append", err)
+}
+
 // Fence implements [eventlog.Tx].
 func (t *tx) Fence(runID string) (epoch uint64, err error) {
 	if t.failed != nil {
 		return 0, t.failed
 	}
-	if err := t.writer.query(fenceSQL, []driver.Value{runID}, epochOf(&epoch)); err != nil {
+	t.wrote = true
+	if epoch, err = t.writer.fence(runID); err != nil {
 		return 0, t.fail("fence", err)
 	}
 	if t.fences == nil {
@@ -234,6 +259,16 @@ func (w *writer) query(sql string, args []driver.Value, row func([]driver.Value)
 		return err
 	}
 	return s.query(context.Background(), args, row)
+}
+
+// exec runs a statement of the writer, which stays prepared.
+func (w *writer) exec(sql string, args ...driver.Value) (changed int64, err error) {
+	s, err := w.host.get(context.Background(), w.conn, sql)
+	if err != nil {
+		return 0, err
+	}
+	changed, _, err = s.exec(args...)
+	return changed, err
 }
 
 // cursor returns where the run stands in the file, and the number of its row.

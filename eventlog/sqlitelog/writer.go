@@ -19,16 +19,19 @@ type writer struct {
 
 	host    statements // of the host's transactions
 	touched []*run     // whose rows are behind their events
+	careful bool       // each function of the host has a savepoint
 }
 
-// The statements that write. insertRunSQL takes the values of summaryValues and
-// the run's id; updateRunSQL takes them with the row's number and the last
-// event that it must stand at, and without when it started. Both go on with the run's id and the epoch that
-// it must be in, and change nothing when it is not.
+// The statements that write. insertRunSQL takes the run's id, the epoch that it must
+// be in, the values of summaryValues and the id once more. A row of a run that is in
+// another epoch has no start, which the table refuses: if the row came from a SELECT,
+// SQLite would keep copies of the pages that it changes in case a later row failed.
+// updateRunSQL takes the values without the start, the row's number, the last event
+// that it must stand at, the id and the epoch, and changes nothing where they differ.
 const (
 	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
 	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
-	SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE ` + inEpochSQL
+	VALUES (iif(` + inEpochSQL + `, ?, NULL), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	updateRunSQL = `UPDATE run SET last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
 	WHERE run_no = ? AND last_seq = ? AND ` + inEpochSQL
 )
@@ -127,11 +130,11 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 		return nil, err
 	}
 	bad := make(conflicts)
+	l.writer.careful = false
 	for {
-		n := len(bad)
-		err := l.writer.try(batch, bad)
-		if err == nil && len(bad) > n {
-			continue // rolled back; each round takes out at least one run
+		again, err := l.writer.try(batch, bad)
+		if err == nil && again {
+			continue // each round takes out at least one run, or is the first that is careful
 		}
 		if unlockErr := l.lock.Unlock(); err == nil {
 			err = unlockErr
@@ -140,24 +143,29 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 	}
 }
 
-// try makes one attempt. When it meets a conflict, it adds the run to bad and
-// leaves the file as it was.
-func (w *writer) try(batch []item, bad conflicts) error {
+// try makes one attempt. When it meets a conflict, it adds the run to bad; when a
+// function failed that cannot be undone alone, the next attempt is careful. Either
+// way it leaves the file as it was, to be tried again.
+func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
 	if _, _, err := w.begin.exec(); err != nil {
-		return fmt.Errorf("sqlitelog: begin: %w", err)
+		return false, fmt.Errorf("sqlitelog: begin: %w", err)
 	}
 	if err := w.apply(batch, bad); err != nil {
 		_, _, rollbackErr := w.rollback.exec()
 		var lost *conflict
-		if !errors.As(err, &lost) {
-			return err
+		switch {
+		case errors.As(err, &lost):
+			bad[lost.run] = lost.err
+		case errors.Is(err, errMixed):
+			w.careful = true
+		default:
+			return false, err
 		}
-		bad[lost.run] = lost.err
-		return rollbackErr
+		return true, rollbackErr
 	}
 	if _, _, err := w.commit.exec(); err != nil {
 		w.rollback.exec()
-		return fmt.Errorf("sqlitelog: commit: %w", err)
+		return false, fmt.Errorf("sqlitelog: commit: %w", err)
 	}
-	return nil
+	return false, nil
 }
