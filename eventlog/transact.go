@@ -89,6 +89,13 @@ type Tx interface {
 	Fence(runID string) (epoch uint64, err error)
 }
 
+// Bulk is implemented by transactions on a server, where each statement costs a
+// journey: what can be said of many rows is to be said at once.
+type Bulk interface {
+	// FenceAll is Tx.Fence of many runs, in one statement.
+	FenceAll(runIDs []string) (epochs map[string]uint64, err error)
+}
+
 // Fencer is implemented by logs that keep apart the successive writers of a run.
 type Fencer interface {
 	// Fenced returns the log as the writer sees it that was given the run in that

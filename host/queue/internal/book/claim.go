@@ -50,23 +50,21 @@ func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
 		}
 		rows[i] = []any{l.RunID, int64(l.Epoch), int64(l.Attempt), turns[i], owner}
 	}
-	_, err = updateHanded.exec(b.tx, rows)
+	_, err = b.execAll(&updateHanded, rows)
 	return leases, err
 }
 
 var updateHanded = bulk{
+	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, turn = $4, owner = $5, failure = '' WHERE run_id = $1",
 	head: `UPDATE queue_job SET state = 2, epoch = v.column2, attempt = v.column3, turn = v.column4, owner = v.column5, failure = ''
 	FROM (VALUES `,
 	row: "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT))", separator: ", ",
 	tail: ") AS v WHERE run_id = v.column1",
-}
+}.write()
 
-// fence makes new epochs of the runs, at once where the log can do that.
+// fence makes new epochs of the runs.
 func (b *Tx) fence(leases []queue.Lease) (err error) {
-	all, ok := b.tx.(interface {
-		FenceAll(runIDs []string) (map[string]uint64, error)
-	})
-	if !ok {
+	if b.server == nil {
 		for i := range leases {
 			if leases[i].Epoch, err = b.tx.Fence(leases[i].RunID); err != nil {
 				return err
@@ -81,7 +79,7 @@ func (b *Tx) fence(leases []queue.Lease) (err error) {
 	for i, l := range leases {
 		runs[i] = l.RunID
 	}
-	epochs, err := all.FenceAll(runs)
+	epochs, err := b.server.FenceAll(runs)
 	for i, l := range leases {
 		leases[i].Epoch = epochs[l.RunID]
 	}
@@ -185,7 +183,7 @@ func (b *Tx) fetch(order []*tenant, taken map[*tenant]int) ([]queue.Lease, error
 		rows = append(rows, []any{t.name, int64(n)})
 	}
 	var err error
-	err = selectLines.query(b.tx, rows, func(r eventlog.Row) error {
+	err = b.queryAll(&selectLines, rows, func(r eventlog.Row) error {
 		var p placed
 		p.Lease, err = scanJob(rest{r, []any{&p.number}})
 		jobs[p.Tenant] = append(jobs[p.Tenant], p)
@@ -217,6 +215,7 @@ type placed struct {
 
 // selectLines reads the fronts of tenants' lines.
 var selectLines = bulk{
+	one:       "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2",
 	row:       "SELECT * FROM (SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = ? AND state = 0 ORDER BY rank, number LIMIT ?) AS line",
 	separator: " UNION ALL ",
-}
+}.write()

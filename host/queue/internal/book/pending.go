@@ -15,16 +15,21 @@ type pending struct {
 
 var (
 	insertJobs = bulk{
-		head: `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) VALUES `,
-		row: "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, '', 0, '')", separator: ", ",
-		tail: " ON CONFLICT DO NOTHING",
-	}
+		one:  insertJob + "($1, $2, $3, $4, $5, $6, $7" + freshJob + ") ON CONFLICT DO NOTHING",
+		head: insertJob, row: "(?, ?, ?, ?, ?, ?, ?" + freshJob + ")", separator: ", ", tail: " ON CONFLICT DO NOTHING",
+	}.write()
 	deleteJobs = bulk{
+		one:  "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
 		head: "DELETE FROM queue_job WHERE ",
 		row:  "(run_id = ? AND epoch = ? AND state = 2)", separator: " OR ",
 		tail: " RETURNING run_id",
-	}
+	}.write()
+)
+
+const (
+	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
+	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) VALUES `
+	freshJob = ", 0, 0, 0, 0, 0, 0, 0, '', 0, ''"
 )
 
 // push writes what is pending.
@@ -34,7 +39,7 @@ func (b *Tx) push() error {
 	}
 	rows := b.inserts
 	b.inserts, b.inserted = nil, nil
-	n, err := insertJobs.exec(b.tx, rows)
+	n, err := b.execAll(&insertJobs, rows)
 	if err == nil && n < int64(len(rows)) {
 		err = queue.ErrExists // of one of them
 	}
@@ -49,17 +54,7 @@ func (b *Tx) pushFinished() error {
 	}
 	leases := b.finished
 	b.finished = nil
-	rows := make([][]any, len(leases))
-	for i, l := range leases {
-		rows[i] = []any{l.RunID, int64(l.Epoch)}
-	}
-	gone := make(map[string]bool, len(leases))
-	err := deleteJobs.query(b.tx, rows, func(r eventlog.Row) error {
-		var runID string
-		err := r.Scan(&runID)
-		gone[runID] = true
-		return err
-	})
+	gone, err := b.remove(leases)
 	for _, l := range leases {
 		switch {
 		case err != nil:
@@ -71,6 +66,32 @@ func (b *Tx) pushFinished() error {
 		}
 	}
 	return err
+}
+
+// remove removes the jobs that are where they were, and returns their runs.
+func (b *Tx) remove(leases []queue.Lease) (gone map[string]bool, err error) {
+	gone = make(map[string]bool, len(leases))
+	rows := make([][]any, len(leases))
+	for i, l := range leases {
+		rows[i] = []any{l.RunID, int64(l.Epoch)}
+	}
+	if b.server != nil {
+		err = b.queryAll(&deleteJobs, rows, func(r eventlog.Row) error {
+			var runID string
+			err := r.Scan(&runID)
+			gone[runID] = true
+			return err
+		})
+		return gone, err
+	}
+	for i, l := range leases {
+		n, err := b.tx.Exec(deleteJobs.one, rows[i]...)
+		if err != nil {
+			return nil, err
+		}
+		gone[l.RunID] = gone[l.RunID] || n == 1
+	}
+	return gone, nil
 }
 
 // finishLate removes a job that went back to the line, if nobody else was given it.

@@ -20,9 +20,10 @@ type Rules struct {
 // Tx is one transaction on the tables. After an error it is not to be used, and
 // nothing of it is to be committed.
 type Tx struct {
-	tx    eventlog.Tx
-	rules Rules
-	now   int64
+	tx     eventlog.Tx
+	server eventlog.Bulk // nil when the tables are in a file
+	rules  Rules
+	now    int64
 	pending
 
 	tenants map[string]*tenant
@@ -55,7 +56,8 @@ type counts struct {
 
 // Begin starts to use tx.
 func Begin(tx eventlog.Tx, r Rules) *Tx {
-	return &Tx{tx: tx, rules: r, now: r.Now.UnixNano(), tenants: make(map[string]*tenant)}
+	server, _ := tx.(eventlog.Bulk)
+	return &Tx{tx: tx, server: server, rules: r, now: r.Now.UnixNano(), tenants: make(map[string]*tenant)}
 }
 
 // SQL returns the transaction itself.
@@ -82,7 +84,7 @@ func (b *Tx) Expect(names map[string]bool) error {
 		rows = append(rows, []any{name})
 		b.tenants[name] = &tenant{name: name}
 	}
-	return selectTenants.query(b.tx, rows, func(r eventlog.Row) error {
+	return b.queryAll(&selectTenants, rows, func(r eventlog.Row) error {
 		var t tenant
 		err := r.Scan(append([]any{&t.name}, t.before.columns()...)...)
 		t.counts = t.before
@@ -92,13 +94,19 @@ func (b *Tx) Expect(names map[string]bool) error {
 }
 
 var (
-	selectTenants = bulk{head: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant IN (", row: "?", separator: ", ", tail: ")"}
-	storeTenants  = bulk{
+	selectTenants = bulk{
+		one:  "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant = $1",
+		head: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant IN (", row: "?", separator: ", ", tail: ")",
+	}.write()
+	storeTenants = bulk{
+		one:  "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ($1, $2, $3, $4, $5, $6, $7)" + orReplaceTenant,
 		head: "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ", row: "(?, ?, ?, ?, ?, ?, ?)", separator: ", ",
-		tail: ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
-	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`,
-	}
+		tail: orReplaceTenant,
+	}.write()
 )
+
+const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
+	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`
 
 const tenantColumns = "tag, open, ready, sleeping, running, ending"
 
@@ -184,7 +192,7 @@ func (b *Tx) Flush(claimed int) (turns int, err error) {
 			rows = append(rows, append([]any{t.name}, t.values()...))
 		}
 	}
-	if _, err := storeTenants.exec(b.tx, rows); err != nil {
+	if _, err := b.execAll(&storeTenants, rows); err != nil {
 		return 0, err
 	}
 	if b.loaded && b.before != (state{b.virtual, b.number, b.waiting}) {
