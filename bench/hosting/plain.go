@@ -16,23 +16,34 @@ import (
 // reads the last event of the run, checks that the new one continues it, and inserts.
 type plain struct{ *sql.DB }
 
-func openPlain(ctx context.Context, path, synchronous string) (*plain, error) {
-	query := url.Values{
-		"_txlock": {"immediate"},
-		"_pragma": {"busy_timeout(30000)", "journal_mode(WAL)", fmt.Sprintf("synchronous(%s)", synchronous)},
-	}
+// openPlain opens a log in which every connection has the pragmas.
+func openPlain(ctx context.Context, path string, pragmas ...string) (*plain, error) {
+	query := url.Values{"_txlock": {"immediate"}, "_pragma": append(pragmas, "busy_timeout(30000)")}
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(8)
-	_, err = db.ExecContext(ctx, `CREATE TABLE eventlog_events (
+	_, err = db.ExecContext(ctx, `PRAGMA journal_mode=WAL; CREATE TABLE eventlog_events (
 	run_id TEXT NOT NULL, seq INTEGER NOT NULL, prev_hash BLOB, ts INTEGER NOT NULL, kind INTEGER NOT NULL, payload BLOB NOT NULL,
 	PRIMARY KEY (run_id, seq))`)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return &plain{db}, nil
+}
+
+// openSeed opens a log as the seed runtime does: it asks for synchronous=NORMAL once, on
+// the connection that it has by then. The others of the pool stay at SQLite's FULL.
+func openSeed(ctx context.Context, path string) (*plain, error) {
+	p, err := openPlain(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.ExecContext(ctx, "PRAGMA synchronous=NORMAL"); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
 }
 
 func (p *plain) append(ctx context.Context, e event.Event) error {
