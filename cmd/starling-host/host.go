@@ -125,16 +125,13 @@ func (h *host) loadPolicy() error {
 	return nil
 }
 
-// listen takes the address. A socket that a process left behind is removed, if
-// nobody answers there.
+// listen takes the address.
 func (h *host) listen() error {
 	at := h.file.Listen
 	if at.Network == "unix" {
-		if conn, err := net.Dial("unix", at.Address); err == nil {
-			conn.Close()
-			return &failure{code: exitUsage, message: fmt.Sprintf("%s: somebody listens there", at)}
+		if err := removeSocket(at); err != nil {
+			return err
 		}
-		_ = os.Remove(at.Address)
 	}
 	listener, err := net.Listen(at.Network, at.Address)
 	if err != nil {
@@ -156,6 +153,23 @@ func (h *host) listen() error {
 	h.origin = "https://" + listener.Addr().String()
 	h.listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	return nil
+}
+
+// removeSocket removes a socket that a process left behind, if nobody answers
+// there. Anything else that has its name stays.
+func removeSocket(at hostfile.Address) error {
+	info, err := os.Lstat(at.Address)
+	switch {
+	case err != nil: // nothing is there, or to listen will say why not
+		return nil
+	case info.Mode().Type() != fs.ModeSocket:
+		return &failure{code: exitUsage, message: fmt.Sprintf("%s: a file is there that is no socket", at), hint: "name a path where nothing is"}
+	}
+	if conn, err := net.Dial("unix", at.Address); err == nil {
+		conn.Close()
+		return &failure{code: exitUsage, message: fmt.Sprintf("%s: somebody listens there", at)}
+	}
+	return os.Remove(at.Address)
 }
 
 // config returns what the daemon is made of.
