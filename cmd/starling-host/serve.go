@@ -52,6 +52,9 @@ func (a *app) serveCommand() *cobra.Command {
 		GroupID: groupHost,
 		Args:    arguments(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			file, err := f.file()
 			if err != nil {
 				return err
@@ -69,12 +72,26 @@ func (a *app) serveCommand() *cobra.Command {
 	return cmd
 }
 
+// check refuses flags that do not belong together: one that is ignored is taken to
+// hold.
+func (f *serveFlags) check(given func(flag string) bool) error {
+	if f.dev == (f.config != "") {
+		return usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
+	}
+	if f.dev {
+		return nil
+	}
+	for _, name := range []string{"listen", "db", "policy", "agent"} {
+		if given(name) {
+			return usagef("it is the file that says this: "+f.config, "serve: --%s is of --dev", name)
+		}
+	}
+	return nil
+}
+
 // file returns what the flags say of the host.
 func (f *serveFlags) file() (*hostfile.File, error) {
-	switch {
-	case f.dev == (f.config != ""):
-		return nil, usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
-	case f.dev:
+	if f.dev {
 		return f.development()
 	}
 	file, err := hostfile.Load(f.config)
