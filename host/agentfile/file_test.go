@@ -243,7 +243,7 @@ hint: write a number and a unit, such as 90s, 1m30s or 250ms`, false},
 	"a budget of no time": {minimal + "budget: {wall_clock: 0s}", `agent.yaml:3:22: this must be 1ms or more
   3 | budget: {wall_clock: 0s}
     |                      ^
-hint: leave the key out for no bound`, true},
+hint: leave the key out for the default`, true},
 	"fuel in kibi": {minimal + "budget: {fuel: 10KiB}", `agent.yaml:3:16: this must be a positive whole number
   3 | budget: {fuel: 10KiB}
     |                ^
@@ -254,7 +254,7 @@ hint: write a number, or one with k, M, G or T for thousands and more, such as 1
 	"no fuel": {minimal + "budget: {fuel: 0}", `agent.yaml:3:16: this must be 1 or more
   3 | budget: {fuel: 0}
     |                ^
-hint: leave the key out for no bound`, false},
+hint: leave the key out for the default`, false},
 	"an axis that is none": {minimal + "budget: {tokens: 5}", `agent.yaml:3:10: there is no key "tokens"
   3 | budget: {tokens ...
     |          ^

@@ -20,7 +20,7 @@ type document struct {
 	Agents         []yaml.Word `yaml:"agents"`
 	Policy         yaml.Word   `yaml:"policy"`
 	Limits         limits      `yaml:"limits"`
-	Workers        yaml.Count  `yaml:"workers"`
+	Workers        workers     `yaml:"workers"`
 	Isolation      isolation   `yaml:"isolation"`
 	Queue          queue       `yaml:"queue"`
 	Requests       requests    `yaml:"requests"`
@@ -114,6 +114,23 @@ func (l limits) tenant() tenant.Limits {
 		Running: int(l.Running), Waiting: int(l.Waiting), Compiling: int(l.Compiling), Connections: int(l.Connections),
 		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
 	}
+}
+
+// workers is a number of runs at a time.
+type workers yaml.Count
+
+// mostWorkers is more than any machine has a use for, and as many as River takes.
+const mostWorkers = 10_000
+
+// DecodeYAML implements [yaml.Decoder].
+func (w *workers) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*yaml.Count)(w)); err != nil {
+		return err
+	}
+	if *w > mostWorkers {
+		return n.Errorf("", "this must be at most %d", mostWorkers)
+	}
+	return nil
 }
 
 // address is a place to listen at.

@@ -31,7 +31,7 @@ func (p *Period) DecodeYAML(n *Node) error {
 		return err
 	}
 	if time.Duration(*p) < time.Millisecond {
-		return n.Errorf("leave the key out for no bound", "this must be 1ms or more")
+		return n.Errorf("leave the key out for the default", "this must be 1ms or more")
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func withUnit(n *Node, to *uint64, units map[string]uint64, hint string) error {
 		return err
 	}
 	if digits == 0 {
-		return n.Errorf("leave the key out for no bound", "this must be 1 or more")
+		return n.Errorf("leave the key out for the default", "this must be 1 or more")
 	}
 	high, total := bits.Mul64(uint64(digits), factor)
 	if high != 0 || total > math.MaxInt64 {
