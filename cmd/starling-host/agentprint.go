@@ -39,7 +39,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
-		out.hint = fmt.Sprintf("the run is open; go on with: starling-host agent resume %s %s --agent %s", shellWord(f.database), runID, shellWord(f.file))
+		out.hint = fmt.Sprintf("the run is open; go on with: starling-host agent resume %s %s --agent %s", shellWord(named(f.database)), runID, shellWord(f.file))
 	}
 	return &out
 }
@@ -149,7 +149,7 @@ func (p *agentPrinter) end(r *agent.RunResult) error {
 	fmt.Fprintf(p.stderr, "%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
-	fmt.Fprintf(p.stderr, "replay: starling-host replay %s %s\n", shellWord(p.flags.database), r.RunID)
+	fmt.Fprintf(p.stderr, "replay: starling-host replay %s %s\n", shellWord(named(p.flags.database)), r.RunID)
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r))
 	}
@@ -171,7 +171,7 @@ func dollars(usd float64) string {
 
 func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
 	doc := agentDocument{
-		RunID: r.RunID, Database: p.flags.database, Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
+		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
 		Meter: agentMeterDocument{
 			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
 			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,

@@ -168,19 +168,26 @@ func checkBuildCache() finding {
 // checkDatabase looks at a database without writing to it.
 func checkDatabase(ctx context.Context, path string) []finding {
 	const check = "database"
-	info, err := os.Stat(path)
-	if err != nil {
-		return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
+	var findings []finding
+	if !onServer(path) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
+		}
+		findings = append(findings, checkMode(path, info))
 	}
 	log, err := openDatabase(ctx, path)
 	if err != nil {
 		return []finding{{check, stateBad, explain(err).message, ""}}
 	}
 	defer log.Close()
-	findings := []finding{checkMode(path, info), checkLayout(ctx, log, path)}
+	findings = append(findings, checkLayout(ctx, log, path))
+	if findings[len(findings)-1].state == stateBad {
+		return findings
+	}
 	runs, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
 	if err != nil {
-		return append(findings, finding{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(path)})
+		return append(findings, finding{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(named(path))})
 	}
 	return append(findings, finding{"runs", stateOK, plural(runs.TotalMatching, "run"), ""})
 }
@@ -200,8 +207,10 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 		err = eventlog.Preflight(ctx, log)
 	}
 	switch {
+	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0:
+		return finding{check, stateBad, "there are no tables yet", "starling-host migrate " + shellWord(named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), "starling-host migrate " + shellWord(path)}
+		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), "starling-host migrate " + shellWord(named(path))}
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}
 	}

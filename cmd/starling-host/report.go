@@ -48,7 +48,7 @@ func (a *app) reportRun(tool *guest.Tool, r *agent.Result, refused *denied, f ru
 	fmt.Fprintf(a.stderr, "fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
 		grouped(r.Meter.Fuel), formatDuration(r.Duration), formatSize(r.Meter.PeakMemory),
 		plural(r.Effects, "effect"), formatSize(uint64(r.BytesIn)), formatSize(uint64(r.BytesOut)))
-	fmt.Fprintf(a.stderr, "replay: starling-host replay %s %s\n", shellWord(f.database), r.RunID)
+	fmt.Fprintf(a.stderr, "replay: starling-host replay %s %s\n", shellWord(named(f.database)), r.RunID)
 	if err := a.printOutcome(tool, r, f); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 	}
 	doc := runDocument{
 		RunID:    r.RunID,
-		Database: f.database,
+		Database: named(f.database),
 		Tool:     tool.Name(),
 		Module:   fmt.Sprintf("%x", tool.Sandbox().Module),
 		Status:   terminalStatus(r.Terminal),
