@@ -65,6 +65,16 @@ func openOutput(doc []byte) ([]byte, error) {
 	return nil, reported(failure)
 }
 
+// printed reads what a command wrote to its standard output, which has no
+// envelope.
+func printed(doc []byte) ([]byte, error) {
+	clean, err := canon.JSON(doc)
+	if err != nil {
+		return nil, fmt.Errorf("guest: the command wrote no JSON document to its standard output: %w", err)
+	}
+	return clean, nil
+}
+
 // reported reads the guest's own error. An unknown kind is an ordinary
 // failure: the message is what matters to whoever called.
 func reported(doc []byte) error {

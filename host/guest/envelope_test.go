@@ -51,6 +51,17 @@ func TestOpenOutput(t *testing.T) {
 	}
 }
 
+func TestPrinted(t *testing.T) {
+	if got, err := printed([]byte(" {\"b\": 1, \"a\":2}\n")); err != nil || string(got) != `{"a":2,"b":1}` {
+		t.Errorf("got %s (%v)", got, err)
+	}
+	for _, doc := range []string{"", "\n", "Hello, world!\n", "{}\n{}\n"} {
+		if got, err := printed([]byte(doc)); err == nil || !strings.Contains(err.Error(), "no JSON document to its standard output: canon: JSON line ") {
+			t.Errorf("%q: got %s, %v", doc, got, err)
+		}
+	}
+}
+
 func TestReportedKindsReachTheRetryPolicy(t *testing.T) {
 	for _, c := range []struct {
 		failure string

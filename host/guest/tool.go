@@ -110,7 +110,7 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		return nil, err
 	}
 	if t.module.command() {
-		return canon.JSON(result.Output)
+		return printed(result.Output)
 	}
 	return openOutput(result.Output)
 }
