@@ -29,6 +29,7 @@ type entry[K comparable] struct {
 	ready  chan struct{}
 	module *guest.Module
 	err    error
+	left   bool // it did not load because who loaded it has left
 }
 
 // New returns an empty shelf that keeps up to maxIdle modules without users.
@@ -38,24 +39,48 @@ func New[K comparable](maxIdle int) *Shelf[K] {
 
 // Take returns the module under the key, and what gives it back, which must be
 // called once. If it is not there, load makes it, while others that want it wait. A
-// module that does not load is forgotten; each who waited for it has the error.
+// module that does not load is forgotten; each who waited for it has the error. But
+// when it does not load because the context of who loads it has ended, one of those
+// who wait loads it.
 func (s *Shelf[K]) Take(ctx context.Context, key K, load func(context.Context) (*guest.Module, error)) (*guest.Module, func(), error) {
-	e, found := s.use(key)
-	if !found {
-		e.module, e.err = load(ctx)
-		close(e.ready)
-	}
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
+	for {
+		e, found := s.use(key)
+		if !found {
+			s.load(ctx, e, load)
+		}
+		select {
+		case <-e.ready:
+		case <-ctx.Done():
+			s.release(e)
+			return nil, nil, ctx.Err()
+		}
+		if e.err == nil {
+			return e.module, sync.OnceFunc(func() { s.release(e) }), nil
+		}
 		s.release(e)
-		return nil, nil, ctx.Err()
+		if !e.left || !found {
+			return nil, nil, e.err
+		}
 	}
+}
+
+// load loads the module of an entry that was not found.
+func (s *Shelf[K]) load(ctx context.Context, e *entry[K], load func(context.Context) (*guest.Module, error)) {
+	e.module, e.err = load(ctx)
+	e.left = e.err != nil && ctx.Err() != nil
 	if e.err != nil {
-		s.release(e)
-		return nil, nil, e.err
+		s.forget(e)
 	}
-	return e.module, sync.OnceFunc(func() { s.release(e) }), nil
+	close(e.ready)
+}
+
+// forget has nobody find an entry any more.
+func (s *Shelf[K]) forget(e *entry[K]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[e.key] == e {
+		delete(s.entries, e.key)
+	}
 }
 
 // use counts a user of the entry under key. If it was not found, the caller must
@@ -73,8 +98,8 @@ func (s *Shelf[K]) use(key K) (e *entry[K], found bool) {
 	return e, found
 }
 
-// release ends a use. What failed to load is forgotten, and of what is idle the
-// module that was used longest ago makes room.
+// release ends a use. Of what is idle the module that was used longest ago makes
+// room.
 func (s *Shelf[K]) release(e *entry[K]) {
 	for _, done := range s.leave(e) {
 		done.close()
@@ -94,9 +119,6 @@ func (s *Shelf[K]) leave(e *entry[K]) []*entry[K] {
 		return nil // who loads it is still a user, so this is not the last one
 	}
 	if e.err != nil || e.gone {
-		if s.entries[e.key] == e {
-			delete(s.entries, e.key)
-		}
 		return []*entry[K]{e}
 	}
 	s.idle = append(s.idle, e)

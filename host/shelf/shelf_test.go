@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/starling-host/starling/host/guest"
 )
@@ -63,4 +64,32 @@ func TestWhatFailsToLoadIsForgotten(t *testing.T) {
 	if len(s.entries) != 0 {
 		t.Errorf("%d entries are kept", len(s.entries))
 	}
+}
+
+// TestWhoeverWaitsLoadsForWhoHasLeft has somebody leave while loading, and another
+// one wait meanwhile: that one has the module, and not the first one's error.
+func TestWhoeverWaitsLoadsForWhoHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New[int](1)
+		leaving, leave := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			_, _, err := s.Take(leaving, 1, func(ctx context.Context) (*guest.Module, error) { <-ctx.Done(); return nil, ctx.Err() })
+			gone <- err
+		}()
+		synctest.Wait()
+		had := make(chan error)
+		go func() {
+			_, _, err := s.Take(t.Context(), 1, func(context.Context) (*guest.Module, error) { return nil, nil })
+			had <- err
+		}()
+		synctest.Wait()
+		leave()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("who has left: %v", err)
+		}
+		if err := <-had; err != nil {
+			t.Errorf("who has waited: %v", err)
+		}
+	})
 }
