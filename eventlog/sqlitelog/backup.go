@@ -77,7 +77,7 @@ func copyTo(ctx context.Context, c *conn, path string) error {
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	if err := c.exec(ctx, "PRAGMA query_only=OFF"); err != nil {
+	if err := c.exec(context.WithoutCancel(ctx), "PRAGMA query_only=OFF"); err != nil {
 		return err
 	}
 	err = c.exec(ctx, "VACUUM INTO ?", abs)

@@ -121,7 +121,9 @@ func (t *transaction) Size() int { return 0 }
 // View implements [eventlog.Transactor].
 func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return l.readers.with(ctx, func(r *reader) (err error) {
-		if err := r.conn.exec(ctx, "BEGIN"); err != nil {
+		// A statement whose context ends may have been carried out all the same, and a
+		// reader whose transaction nobody ends would show this moment for ever.
+		if err := r.conn.exec(context.Background(), "BEGIN"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, r.conn.exec(context.Background(), "ROLLBACK")) }()
@@ -141,7 +143,8 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if done, err := l.hasTables(ctx, set); done || err != nil {
 		return err
 	}
-	return l.inTransaction(ctx, func(t *tx) error { return t.createTables(ctx, set) })
+	whole := context.WithoutCancel(ctx) // a statement that is interrupted takes the transaction of others with it
+	return l.inTransaction(ctx, func(t *tx) error { return t.createTables(whole, set) })
 }
 
 // hasTables reports whether all steps of the set were taken.

@@ -1,6 +1,7 @@
 package sqlitelog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -199,5 +200,30 @@ func holdWriter(t *testing.T, l *Log) (release func()) {
 func waitForQueue(t testing.TB, l *Log, n int) {
 	for l.queue.Len() != n && t.Context().Err() == nil {
 		runtime.Gosched()
+	}
+}
+
+// TestAViewThatIsGivenUp looks at the log with contexts that end at any moment. No
+// reader is left in a transaction, in which it would see the log as it was then.
+func TestAViewThatIsGivenUp(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, logtest.Finished("before", 1))
+	runs := func(ctx context.Context) (n int64, err error) {
+		err = l.View(ctx, func(q eventlog.Querier) error { return q.Query("SELECT count(*) FROM run", nil, scanInt(&n)) })
+		return n, err
+	}
+	for range 20_000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if _, err := runs(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	storeAll(t, l, logtest.Finished("after", 1))
+	for range 2 * maxReaders {
+		if n, err := runs(t.Context()); n != 2 || err != nil {
+			t.Fatalf("%d runs are seen of 2: %v", n, err)
+		}
 	}
 }
