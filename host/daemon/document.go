@@ -54,7 +54,6 @@ func newRunLine(s eventlog.RunSummary) runLine {
 // runDocument is a run, with what came of it.
 type runDocument struct {
 	runLine
-	Agent      string          `json:"agent,omitempty"`
 	Goal       string          `json:"goal,omitempty"`
 	Tool       string          `json:"tool,omitempty"`
 	Module     string          `json:"module,omitempty"` // digest
