@@ -22,6 +22,10 @@ The file is NDJSON: its lines are those of export, with the modules between them
 (docs/cli-json.md). It is readable by its owner alone, and a file that is there
 already is never touched.
 
+Runs of tenants are written as they are stored, encrypted. Neither the keys of the
+tenants are in the file nor their modules: such runs can be read and replayed where
+they come from, or in a backup of it, and only be validated elsewhere.
+
 With --check there is no database: the file is read, and all of it is checked.`
 
 const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --before 2026-02-01T00:00:00Z
@@ -71,7 +75,7 @@ func (a *app) archive(ctx context.Context, where, path string, s selection) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "archived %s in %s\n", contents(report), printable(path))
+	fmt.Fprintf(a.stdout, "archived %s in %s%s\n", contents(report), printable(path), encrypted(report))
 	return nil
 }
 
@@ -105,6 +109,14 @@ func contents(r archive.Report) string {
 	return fmt.Sprintf("%s, %s and %s", plural(r.Runs, "run"), plural(r.Events, "event"), plural(r.Modules, "module"))
 }
 
+// encrypted says what an archive does not have, if there is something.
+func encrypted(r archive.Report) string {
+	if r.Sealed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; encrypted, without keys and modules: %s", plural(r.Sealed, "run"))
+}
+
 func (a *app) checkArchive(ctx context.Context, path string) error {
 	f, err := openArchive(path)
 	if err != nil {
@@ -115,7 +127,7 @@ func (a *app) checkArchive(ctx context.Context, path string) error {
 	if err != nil {
 		return inArchive(path, err)
 	}
-	fmt.Fprintf(a.stdout, "valid: %s\n", contents(report))
+	fmt.Fprintf(a.stdout, "valid: %s%s\n", contents(report), encrypted(report))
 	return nil
 }
 
@@ -177,7 +189,7 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "imported %s", contents(report))
+	fmt.Fprintf(a.stdout, "imported %s%s", contents(report), encrypted(report))
 	if report.Known > 0 {
 		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
 	}

@@ -22,7 +22,16 @@ const maxLine = 10*eventlog.MaxPayloadBytes + 1<<20
 // Report says what is in an archive.
 type Report struct {
 	Runs, Events, Modules int
+	Sealed                int // runs that are encrypted, of which neither keys nor modules are in the archive
 	Known                 int // runs that [Import] found in the log, as far as they go in the archive
+}
+
+// add counts a run that was checked.
+func (r *Report) add(run eventlog.Report) {
+	r.Runs++
+	if run.Sealed > 0 {
+		r.Sealed++
+	}
 }
 
 func firstLine() []byte { return []byte(`{"archive":"` + Format + `"}`) }

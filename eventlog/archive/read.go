@@ -212,12 +212,12 @@ func (r *reader) endRun() error {
 	if r.check == nil {
 		return nil
 	}
-	_, err := r.check.Finish()
+	run, err := r.check.Finish()
 	r.check = nil
 	if err != nil {
 		return r.wrong("%w", err)
 	}
-	r.report.Runs++
+	r.report.add(run)
 	return r.to.end(r.last)
 }
 

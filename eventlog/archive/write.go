@@ -87,7 +87,7 @@ func (w *writer) run(ctx context.Context, s eventlog.RunSummary) error {
 		return &eventlog.CorruptError{RunID: s.RunID, Seq: r.Events, Kind: r.Terminal, Invariant: "head",
 			Reason: fmt.Sprintf("the event has hash %v, the log keeps %v", r.Head, s.Head)}
 	}
-	w.report.Runs++
+	w.report.add(r)
 	return nil
 }
 
