@@ -114,7 +114,7 @@ func explain(err error) *failure {
 	case errors.Is(err, agent.ErrProviderModelMismatch):
 		return &failure{code: exitRefused, message: plainError(err), hint: "--force relaxes this, and nothing else"}
 	case errors.Is(err, event.ErrSealed):
-		return &failure{code: exitRefused, message: plainError(err)}
+		return &failure{code: exitRefused, message: plainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, tool.ErrHost):
 		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):

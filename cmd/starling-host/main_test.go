@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main()
-	testscript.Main(m, map[string]func(){"starling-host": main})
+	testscript.Main(m, map[string]func(){"starling-host": main, "measured-host": measuredHost})
 }
 
 // testTools are the modules that scripts find in $TOOLS as NAME.wasm, built

@@ -63,6 +63,7 @@ func TestSealedRuns(t *testing.T) {
 	}
 	plain := filepath.Join(t.TempDir(), "plain.db")
 	openTestLog(t, plain)
+	file := filepath.Join(t.TempDir(), "runs.ndjson")
 	for _, tc := range []struct {
 		args []string
 		code int
@@ -73,12 +74,16 @@ func TestSealedRuns(t *testing.T) {
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
 		{[]string{"show", db, "@last"}, exitOK, "the payload is sealed; only the data key opens it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is sealed"},
+		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: the master key opens runs of tenants, but for those that were erased: --key-file FILE"},
 		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 sealed and opened, root "},
 		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},
 		{[]string{"show", db, "@last", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
 		{[]string{"export", db, "@last", "--key-file", key}, exitOK, `"goal":"call"`},
 		{[]string{"replay", db, "@last", "--key-file", key}, exitRefused, "a direct run has one"},
 		{[]string{"show", db, "@last", "--key-file", other}, exitUsage, "the master key is another one"},
+		{[]string{"archive", db, file}, exitOK, "1 run, 7 events and 0 modules in " + file + "; encrypted, without keys and modules: 1 run\n"},
+		{[]string{"archive", "--check", file}, exitOK, "valid: 1 run, 7 events and 0 modules; encrypted, without keys and modules: 1 run\n"},
+		{[]string{"import", filepath.Join(t.TempDir(), "new.db"), file}, exitOK, "encrypted, without keys and modules: 1 run\n"},
 		{[]string{"validate", plain, "--key-file", key}, exitOK, "1 run: 1 valid, 0 invalid"},
 	} {
 		var out bytes.Buffer

@@ -16,7 +16,7 @@ import (
 // hostileLimits make every attack end soon, by whatever it runs into.
 var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
 
-var attack, peace = Call{Tool: "hostile", Input: []byte("x")}, Call{Tool: "hostile", Input: []byte("p")}
+var attack, peace = Call{Tool: "hostile", Input: []byte(hostile.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
 
 // ending is how a call ended: what it gave, the class of its error, its meter.
 func endingOf(t *testing.T, m *Module, c Call) string {

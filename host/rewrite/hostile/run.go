@@ -7,14 +7,17 @@ import (
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
-// Run is a tool that passes the gate and attacks when its input begins with an
-// x. Any other input it answers with [Answer].
+// Run is a tool that passes the gate and attacks when its input is an object, such as
+// [Attack]. Any other input it answers with [Answer].
 type Run struct {
 	Name   string
 	Attack string
 	Wasm   []byte
 	Always bool // it attacks before there is an input, so that no call succeeds
 }
+
+// Attack is an input that has a run's tool attack.
+const Attack = `{}`
 
 // Answer is what a run's tool says when it is not asked to attack.
 const Answer = `{"output":"well"}`
@@ -50,11 +53,11 @@ var imports = []struct{ module, name string }{
 	{abi.WASIModule, "poll_oneoff"}, {abi.WASIModule, "proc_exit"}, {abi.WASIModule, "sched_yield"},
 }
 
-const description = `{"tools":[{"name":"hostile","description":"Attacks.","input_schema":{}}]}`
+const description = `{"tools":[{"name":"hostile","description":"Attacks.","input_schema":{"type":"object"}}]}`
 
 // tool is a module with an attack. Locals 2 to 5 are i32, i64, f32 and f64.
 func tool(attack *wasm.Asm, extra ...wasmtest.Func) *wasmtest.Module {
-	code := asm().Index(wasm.OpLocalGet, 0).Access(wasm.OpI32Load8U, 0).I32('x').Op(wasm.OpI32Eq).Block(wasm.OpIf, wasm.BlockEmpty)
+	code := asm().Index(wasm.OpLocalGet, 0).Access(wasm.OpI32Load8U, 0).I32('{').Op(wasm.OpI32Eq).Block(wasm.OpIf, wasm.BlockEmpty)
 	asmAfter(code, attack).Op(wasm.OpEnd).I64(int64(abi.Pack(answerAt, uint32(len(Answer)))))
 	m := &wasmtest.Module{
 		Memory:  wasmtest.Pages(2),

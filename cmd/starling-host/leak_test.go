@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// usage is what a host has of its machine.
+type usage struct {
+	Cache       int // bytes of SQLite's page caches, given back
+	Heap        int // bytes of Go's objects that are alive
+	Memory      int // bytes that are in no file, without the caches
+	Goroutines  int
+	Threads     int
+	Descriptors int
+	Workers     int // processes
+	WorkerBytes int // of theirs in no file, together
+}
+
+// measuredHost is starling-host, and tells whoever asks at measureSocket what it uses.
+func measuredHost() {
+	l, err := net.Listen("unix", measureSocket)
+	if err != nil {
+		panic(err)
+	}
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stacks" {
+			pprof.Lookup("goroutine").WriteTo(w, 1)
+			return
+		}
+		json.NewEncoder(w).Encode(used())
+	}))
+	main()
+}
+
+const measureSocket = "measure.sock"
+
+// used returns what this process uses when all that it can do without was given back.
+func used() (u usage) {
+	runtime.GC() // what has a finalizer goes with the next one
+	debug.FreeOSMemory()
+	before := status("self", "RssAnon")
+	tls := libc.NewTLS()
+	defer tls.Close()
+	if os.Getenv("KEEP") == "" { sqlite3.Xsqlite3_release_memory(tls, 1<<30) }
+	u.Memory, u.Threads = status("self", "RssAnon"), status("self", "Threads")
+	u.Cache = before - u.Memory
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u.Heap, u.Goroutines = int(m.HeapAlloc), runtime.NumGoroutine()
+	descriptors, _ := os.ReadDir("/proc/self/fd")
+	u.Descriptors = len(descriptors)
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(text)) {
+			u.Workers++
+			u.WorkerBytes += status(child, "RssAnon")
+		}
+	}
+	return u
+}
+
+// status returns a number of /proc/PID/status, kilobytes as bytes.
+func status(pid, field string) int {
+	text, _ := os.ReadFile("/proc/" + pid + "/status")
+	found := regexp.MustCompile(`(?m)^` + field + `:\s+(\d+)( kB)?$`).FindSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(string(found[1]))
+	if len(found[2]) > 0 {
+		n <<= 10
+	}
+	return n
+}
+
+// resting asks the host what it uses until what ends by itself has ended: it has the
+// same number of goroutines and descriptors ten times in a row.
+func (c *crowd) resting() (u usage) {
+	c.t.Helper()
+	c.client.CloseIdleConnections()
+	for same, tries := 0, 0; same < 10 && tries < 1000; tries++ {
+		before := u
+		c.must(json.Unmarshal(c.measured("/"), &u))
+		if same++; u.Goroutines != before.Goroutines || u.Descriptors != before.Descriptors {
+			same = 0
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return u
+}
+
+// measured asks the measured host.
+func (c *crowd) measured(path string) []byte {
+	c.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", c.path(measureSocket))
+	}}}
+	answer, err := client.Get("http://host" + path)
+	c.must(err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	c.must(err)
+	return text
+}
+
+// attack is one way to do harm to a host: a request, and how long its client waits
+// for the answer before it hangs up, if that is not zero.
+type attack struct {
+	method, path, contentType, body string
+
+	patience time.Duration
+}
+
+func callOf(tool, input string) attack {
+	return attack{"POST", "/api/v1/tools/" + tool + "/call", "application/json", `{"input":` + input + `}`, 0}
+}
+
+func uploadOf(name string, module []byte) attack {
+	return attack{"POST", "/api/v1/modules?name=" + name, "application/wasm", string(module), 0}
+}
+
+// by makes the attack as a tenant. A client that hangs up has no status.
+func (a attack) by(c *crowd, who string) (status int, text []byte, err error) {
+	ctx := c.t.Context()
+	if a.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.patience)
+		defer cancel()
+	}
+	status, text, err = c.askWith(ctx, who, a.method, a.path, a.contentType, []byte(a.body))
+	if ctx.Err() != nil {
+		return 0, nil, nil
+	}
+	return status, text, err
+}
+
+// attacks are those of modules and those of clients. A tenant is given the modules
+// that they need.
+func (c *crowd) attacks(who, slow string) []attack {
+	c.t.Helper()
+	all := c.familiesOf(who)
+	for _, tool := range []string{"spin", "fill", "flood", "huge", "trap"} {
+		all = append(all, callOf(tool, `{}`))
+	}
+	send := callOf("send", fmt.Sprintf(`{"URL":%q}`, slow))
+	all = append(all, send)
+	for _, patience := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		for _, a := range []attack{callOf("spin", `{}`), callOf("echo", `{}`), send} {
+			a.patience = patience
+			all = append(all, a)
+		}
+	}
+	for _, load := range hostile.Loads()[:8] {
+		all = append(all, uploadOf("load", load.Modules()[0]))
+	}
+	echo := callOf("echo", `{}`)
+	for _, body := range []string{strings.Repeat("[", 10_000), strings.Repeat(" ", 2<<20), `{"input":{},"x":1}`} {
+		echo.body = body
+		all = append(all, echo)
+	}
+	return append(all, callOf("nobody", `{}`), attack{method: "DELETE", path: "/api/v1/../../etc/passwd"})
+}
+
+// familiesOf uploads the hostile families, each with a name of its own, and returns
+// the attacks that are to call them.
+func (c *crowd) familiesOf(who string) (all []attack) {
+	c.t.Helper()
+	for i, run := range hostile.Runs() {
+		name := fmt.Sprintf("evil-%02d", i) // as long as what it takes the place of
+		module := bytes.Replace(run.Wasm, []byte(`"hostile"`), []byte(`"`+name+`"`), 1)
+		switch status, text, err := uploadOf(name, module).by(c, who); {
+		case err == nil && status == http.StatusCreated:
+			all = append(all, callOf(name, hostile.Attack))
+		case !run.Always:
+			c.t.Fatalf("%s: %d %s %v", run.Name, status, text, err)
+		}
+	}
+	return all
+}
+
+// The measurement of TestHostileCallsLeaveNothing.
+const (
+	clients = 8  // at a time
+	series  = 10 // calls of one attack, so that most of them find a process with its module
+)
+
+// make has so many calls made, three in ten of them attacks, each of which is made so
+// often in a row. It waits until all of their runs have ended.
+func (c *crowd) make(calls, inRow int, attacks []attack) {
+	c.t.Helper()
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for i := range next {
+				if i%10 < 3 {
+					c.attack(attacks[(i/10*3+i%10)/inRow%len(attacks)])
+				} else {
+					c.echo()
+				}
+			}
+		})
+	}
+	for i := range calls {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	c.settle("good", "bad")
+}
+
+// attack makes an attack, which is the host's daily work and not its failure.
+func (c *crowd) attack(a attack) {
+	if status, text, err := a.by(c, "bad"); err != nil || status >= http.StatusInternalServerError {
+		c.t.Errorf("%s %s: %d %s %v", a.method, a.path, status, tail(string(text), 300), err)
+	}
+}
+
+// echo makes a call that means well.
+func (c *crowd) echo() {
+	input := map[string]string{"x": strings.Repeat("x", rand.IntN(8<<10))}
+	if status, text, err := c.call("good", "echo", input); err != nil || status != http.StatusOK || !bytes.Contains(text, []byte(`"completed"`)) {
+		c.t.Errorf("echo: %d %s %v", status, tail(string(text), 300), err)
+	}
+}
+
+// TestHostileCallsLeaveNothing has a host answer 5,000 calls, 30% of which are
+// attacks. Then it has no more memory than before, within a fifth, and no goroutine
+// and no descriptor more.
+func TestHostileCallsLeaveNothing(t *testing.T) {
+	switch {
+	case testing.Short():
+		t.Skip("SKIPPED: takes a minute")
+	case runtime.GOOS != "linux":
+		t.Skip("SKIPPED: what a process uses is read from /proc, which Linux has")
+	}
+	tar := newTar(t)
+	c := newCrowd(t, policyFor(t, tar), "good", "bad")
+	c.withStore(func(s *tenant.Store) {
+		for _, who := range []string{"good", "bad"} {
+			c.must(s.SetLimits(t.Context(), who, tenant.Limits{RequestsPerSecond: -1}))
+		}
+		_, err := s.SetPolicy(t.Context(), "bad", strings.Replace(policyFor(t, tar), "deadline: 4s", "deadline: 30ms", 1))
+		c.must(err)
+	})
+	c.start("", func(args []string) []string { return append([]string{"measured-host"}, args[1:]...) })
+	c.upload("good", "bad")
+	defer func() { os.WriteFile("/tmp/leaks-stderr", []byte(c.stderr.String()), 0o600) }()
+	attacks := c.attacks("bad", tar.URL)
+	c.make(10*(len(attacks)/3+1), 1, attacks) // every attack once
+	t.Log("warm", time.Now())
+	before := c.resting()
+	c.make(5000, series, attacks)
+	after := c.resting()
+	t.Logf("%d attacks\nbefore %+v\nafter  %+v", len(attacks), before, after)
+	after.compare(t, before)
+	if t.Failed() {
+		os.WriteFile("/tmp/leaks-stderr", []byte(c.stderr.String()), 0o600)
+	}
+}
+
+// compare holds what a host uses to what it used before.
+func (u usage) compare(t *testing.T, before usage) {
+	for _, of := range []struct {
+		what        string
+		after, most int
+	}{
+		{"bytes of objects", u.Heap, before.Heap * 6 / 5},
+		{"bytes", u.Memory, before.Memory * 6 / 5},
+		{"goroutines", u.Goroutines, before.Goroutines},
+		{"descriptors", u.Descriptors, before.Descriptors},
+		{"threads", u.Threads, before.Threads + 4}, // which Go never ends
+		{"processes", u.Workers, before.Workers},
+		{"bytes of the processes", u.WorkerBytes, before.WorkerBytes * 6 / 5},
+	} {
+		if of.after > of.most {
+			t.Errorf("%d %s, and at most %d were to be left", of.after, of.what, of.most)
+		}
+	}
+}
