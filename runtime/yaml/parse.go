@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -149,7 +150,7 @@ func (n *Node) scalar(from ast.Node) error {
 	case *ast.StringNode:
 		n.kind, n.value = Text, from.Value
 		if from.Token.Type == token.StringType && likeNumber.MatchString(from.Value) {
-			return n.Errorf("put text in quotes", "the number %s is too large", clip(from.Value))
+			return n.unread(from.Value)
 		}
 	case *ast.LiteralNode:
 		n.kind, n.value = Text, from.Value.Value
@@ -175,6 +176,17 @@ func (n *Node) number(text string, value any) error {
 	if u, ok := value.(uint64); ok && u <= 1<<63-1 {
 		n.value = int64(u)
 	}
+	return nil
+}
+
+// unread takes a number that the library has left as text: one with an exponent
+// and no point, or one that is too large.
+func (n *Node) unread(text string) error {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !strings.ContainsAny(text, ".eE") {
+		return n.Errorf("put text in quotes", "the number %s is too large", clip(text))
+	}
+	n.kind, n.value = Number, value
 	return nil
 }
 

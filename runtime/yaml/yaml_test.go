@@ -66,7 +66,8 @@ func TestDecode(t *testing.T) {
 		text string
 		want settings
 	}{
-		"one key": {"name: a", settings{Name: "a"}},
+		"one key":                     {"name: a", settings{Name: "a"}},
+		"an exponent without a point": {"name: a\nany: {a: 1e300, b: -2E-3, c: \"1e3\"}", settings{Name: "a", Any: map[string]any{"a": 1e300, "b": -0.002, "c": "1e3"}}},
 		"YAML": {`# a comment
 name: x y
 count: 3
