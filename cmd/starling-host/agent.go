@@ -202,7 +202,7 @@ func (a *app) openWork(ctx context.Context, f agentFlags) (*work, error) {
 func (w *work) open(ctx context.Context, file *agentfile.File, f agentFlags) error {
 	model, err := file.Provider(ctx, os.Getenv)
 	if err != nil {
-		return &failure{code: exitUsage, message: plainError(err)}
+		return explainFile(err)
 	}
 	if w.log, err = openForRuns(ctx, f.database); err != nil {
 		return err
@@ -235,7 +235,7 @@ func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine
 	unused := func(name string) string { return cmp.Or(os.Getenv(name), "unused") }
 	model, err := file.Provider(ctx, unused)
 	if err != nil {
-		return nil, &failure{code: exitUsage, message: plainError(err)}
+		return nil, explainFile(err)
 	}
 	load := &moduleLoader{engine: &runEngine{guest.Inline(engine), func(context.Context) error { return nil }}}
 	box, err := file.OpenTools(ctx, load, os.Getenv)
@@ -265,7 +265,8 @@ func openAgentFile(f agentFlags) (*agentfile.File, error) {
 	return file, nil
 }
 
-// explainFile words what is wrong with the file of an agent.
+// explainFile words what is wrong with a file, such as that of an agent or of its
+// script.
 func explainFile(err error) error {
 	bad, ok := errors.AsType[*yaml.Error](err)
 	if !ok {
