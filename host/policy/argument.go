@@ -135,8 +135,11 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 // compile prepares what is compared.
 func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error) {
 	if at := n.Get("pattern"); at != nil {
-		if p.pattern, err = regexp.Compile(`\A(?:` + p.Pattern + `)\z`); err != nil {
+		if _, err := regexp.Compile(p.Pattern); err != nil { // alone: "a)|(?:b" would be one between parentheses
 			return at.Errorf("", "this must be a regular expression: %v", err)
+		}
+		if p.pattern, err = regexp.Compile(`\A(?:` + p.Pattern + `)\z`); err != nil {
+			return at.Errorf("", "this must be a shorter regular expression: %v", err)
 		}
 	}
 	for key, bound := range map[string]struct {
