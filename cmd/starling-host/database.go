@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -71,6 +72,16 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 	return log, nil
 }
 
+// inFile names the file that could not be opened.
+func inFile(path string, err error) error {
+	if dir := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) {
+		return usagef("", "%s: there is no folder %s", path, dir)
+	}
+	f := *explain(err)
+	f.message = path + ": " + f.message
+	return &f
+}
+
 // unreachable is the failure to open a database on a server.
 func unreachable(where string, err error) error {
 	return &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), plainError(err))}
@@ -123,7 +134,7 @@ func openToWrite(ctx context.Context, where string) (database, error) {
 	if !onServer(where) {
 		log, err := sqlitelog.Open(ctx, where, sqlitelog.Options{})
 		if err != nil {
-			return nil, err
+			return nil, inFile(where, err)
 		}
 		return log, nil
 	}

@@ -239,6 +239,16 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	return nil
 }
 
+// whereToLook says how what was not found is listed.
+func whereToLook(err error) string {
+	for what, command := range map[string]string{"secret": "secret list TENANT", "API key": "tenant list -o json", "module": "tenant modules TENANT"} {
+		if strings.Contains(err.Error(), "not found: "+what+" ") {
+			return "list what there is with: starling-host " + command
+		}
+	}
+	return "list the tenants with: starling-host tenant list"
+}
+
 // explainTenant turns an error of package tenant into what is printed, or returns
 // nil for another.
 func explainTenant(err error) *failure {
@@ -250,7 +260,7 @@ func explainTenant(err error) *failure {
 		{tenant.ErrWrongMasterKey, "--key-file must name the key that the tenants were created with"},
 		{tenant.ErrErased, ""},
 		{tenant.ErrExists, ""},
-		{tenant.ErrNotFound, "list the tenants with: starling-host tenant list"},
+		{tenant.ErrNotFound, whereToLook(err)},
 		{tenant.ErrInvalid, ""},
 	} {
 		if errors.Is(err, e.err) {

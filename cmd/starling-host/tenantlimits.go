@@ -29,7 +29,8 @@ func (l *limitFlags) add(cmd *cobra.Command) {
 	flags.Var(limitFlag[int]{&l.RequestsPerSecond, false}, "requests-per-second", "requests to the API")
 	flags.Var(limitFlag[int64]{&l.RecordedPerDay, true}, "recorded-per-day", "bytes of events since midnight UTC")
 	flags.Var(limitFlag[int64]{&l.Recorded, true}, "recorded", "bytes of events in all its runs")
-	flags.IntVar(&l.weight, "weight", 1, "share of the host beside others, 1 to 1000")
+	l.weight = 1
+	flags.Var(weightFlag{&l.weight}, "weight", fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
 }
 
 // apply changes t by the flags that were given.
@@ -49,6 +50,27 @@ func take[T any](given bool, to *T, value T) {
 	if given {
 		*to = value
 	}
+}
+
+// weightFlag is a weight, of which zero is none.
+type weightFlag struct{ value *int }
+
+func (f weightFlag) String() string {
+	if f.value == nil {
+		return ""
+	}
+	return strconv.Itoa(*f.value)
+}
+
+func (f weightFlag) Type() string { return "N" }
+
+func (f weightFlag) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > tenant.MaxWeight {
+		return fmt.Errorf("must be 1 to %d", tenant.MaxWeight)
+	}
+	*f.value = n
+	return nil
 }
 
 // limitFlag is a number, "default" or "none". A size may have a suffix.
