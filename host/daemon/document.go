@@ -76,7 +76,8 @@ type meterDocument struct {
 	Effects         int    `json:"effects"`
 }
 
-// describeRun returns the document of a run as it is now.
+// describeRun returns the document of a run as it is now: of the events, those that
+// its summary has counted.
 func describeRun(ctx context.Context, view logview.View, id string) (*runDocument, error) {
 	s, err := view.Run(ctx, id)
 	if err != nil {
@@ -84,6 +85,9 @@ func describeRun(ctx context.Context, view logview.View, id string) (*runDocumen
 	}
 	doc := &runDocument{runLine: newRunLine(s)}
 	for ev, err := range view.Events(ctx, id, 0) {
+		if err == nil && ev.Seq > s.LastSeq {
+			break
+		}
 		if err == nil {
 			err = doc.add(ev)
 		}
