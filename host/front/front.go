@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/inspect"
@@ -87,7 +88,7 @@ func (t tools) List(ctx context.Context) ([]mcpsrv.Tool, error) {
 func (t tools) Call(ctx context.Context, name string, arguments json.RawMessage) (mcpsrv.Result, error) {
 	out, err := t.daemon.Call(ctx, t.tenant, name, arguments)
 	if p, ok := errors.AsType[*daemon.Problem](err); ok {
-		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
+		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
 	}
 	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
 }

@@ -120,7 +120,7 @@ func (w *world) upload(who, name, says string) {
 // saying is a module with one tool that always gives the same answer.
 func saying(name, answer string) []byte {
 	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
-	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object"}}]}`, name, answer)
+	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object","additionalProperties":false}}]}`, name, answer)
 	says := fmt.Sprintf(`{"output":%q}`, answer)
 	packed := func(at int, text string) *wasm.Asm { return new(wasm.Asm).I64(int64(at)<<32 | int64(len(text))) }
 	return (&wasmtest.Module{
@@ -222,6 +222,10 @@ func TestATenantSeesItsOwn(t *testing.T) {
 	run, said := asks(t, alice, "say", `{}`)
 	if said != canary || run == "" {
 		t.Fatalf("the tool said %q in run %q", said, run)
+	}
+	const refused = "the arguments do not match the tool's schema: (document): "
+	if run, said := asks(t, alice, "say", `{"louder":true}`); run != "" || !strings.HasPrefix(said, refused) || !strings.Contains(said, "louder") {
+		t.Errorf("what is wrong with arguments is told as %q", said)
 	}
 	for name, arguments := range map[string]string{
 		"list_runs": `{}`, "get_run": `{"run_id":"` + run + `"}`, "summarize_run": `{"run_id":"` + run + `"}`,
