@@ -70,7 +70,7 @@ func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 		for _, id := range tenants {
 			_, err := s.Create(t.Context(), tenant.Tenant{ID: id})
 			must(err)
-			_, err = s.SetPolicy(t.Context(), id, policy)
+			_, err = s.SetPolicy(t.Context(), id, policy, true)
 			must(err)
 			_, key, err := s.CreateKey(t.Context(), id, "")
 			must(err)

@@ -26,7 +26,7 @@ func (h *host) developer(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := h.tenants.SetPolicy(ctx, devTenant, string(text)); err != nil {
+		if _, err := h.tenants.SetPolicy(ctx, devTenant, string(text), true); err != nil {
 			return "", err
 		}
 	}

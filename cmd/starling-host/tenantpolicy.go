@@ -19,10 +19,15 @@ import (
 const tenantPolicyHelp = `Print a tenant's policy, or set it to what FILE says (- for standard input). The
 tools of a tenant may do what the operator's policy and the tenant's both allow; a
 tenant without one reaches no network. A run is under the policy that holds when
-it begins. Older versions are kept, because logs name them.`
+it begins.
+
+A tenant can set its own policy over HTTP, as long as the operator has not set one
+here: that is held, and the tenant can only read it. With --open the tenant may
+change it from then on; without FILE that is said of the policy as it is.`
 
 func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
+	var open bool
 	cmd := &cobra.Command{
 		Use:     "policy ID [FILE]",
 		Short:   "show or set what a tenant's tools may do",
@@ -31,29 +36,60 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 		Args:    arguments(1, "ID", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.withTenants(cmd.Context(), func(t tenants) error {
-				if len(args) == 1 {
-					return a.showTenantPolicy(cmd.Context(), t, args[0])
+				switch {
+				case len(args) == 2:
+					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1], open)
+				case open:
+					return a.openTenantPolicy(cmd.Context(), t, args[0])
 				}
-				return a.setTenantPolicy(cmd.Context(), t, args[0], args[1])
+				return a.showTenantPolicy(cmd.Context(), t, args[0])
 			})
 		},
 	}
 	f.addDatabase(cmd)
+	cmd.Flags().BoolVar(&open, "open", false, "let the tenant change it")
 	return cmd
 }
 
-func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string) error {
+// tenantPolicy returns the policy of a tenant, which must have one.
+func tenantPolicy(ctx context.Context, t tenants, id string) (tenant.Policy, error) {
 	if _, err := t.Tenant(ctx, id); err != nil {
-		return err
+		return tenant.Policy{}, err
 	}
 	p, err := t.Policy(ctx, id)
 	if errors.Is(err, tenant.ErrNotFound) {
-		return usagef("starling-host tenant policy "+shellWord(id)+" FILE", "tenant %s has no policy, and its tools reach no network", id)
+		return p, usagef("starling-host tenant policy "+shellWord(id)+" FILE", "tenant %s has no policy, and its tools reach no network", id)
+	}
+	return p, err
+}
+
+// openTenantPolicy lets the tenant change the policy that it has.
+func (a *app) openTenantPolicy(ctx context.Context, t tenants, id string) error {
+	p, err := tenantPolicy(ctx, t, id)
+	if err == nil {
+		p, err = t.SetPolicy(ctx, id, p.Text, false)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "version %d, %s\n", p.Version, formatTime(p.Created.UnixNano()))
+	fmt.Fprintf(a.stderr, "tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
+	return nil
+}
+
+// whose says who may change a policy.
+func whose(p tenant.Policy) string {
+	if p.Held {
+		return "held by the operator"
+	}
+	return "open to the tenant"
+}
+
+func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string) error {
+	p, err := tenantPolicy(ctx, t, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stderr, "version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p))
 	text := p.Text
 	if a.terminal {
 		text = strings.Join(printableLines(text), "\n") + "\n"
@@ -62,7 +98,7 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string) error 
 	return err
 }
 
-func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string) error {
+func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string, open bool) error {
 	name, input := path, "@"+path
 	if path == "-" {
 		name, input = "standard input", path
@@ -74,11 +110,11 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string) e
 	if _, err := policy.Parse(name, text); err != nil {
 		return explainFile(err)
 	}
-	p, err := t.SetPolicy(ctx, id, string(text))
+	p, err := t.SetPolicy(ctx, id, string(text), !open)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "tenant %s: policy version %d\n", id, p.Version)
+	fmt.Fprintf(a.stderr, "tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
 	return nil
 }
 

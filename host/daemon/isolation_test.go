@@ -48,6 +48,9 @@ var attacks = map[string]attack{
 	"GET /api/v1/tools/{name}":       {kind: "tool"},
 	"POST /api/v1/tools/{name}/call": {kind: "tool", body: `{}`},
 	"GET /api/v1/agents":             {},
+	"GET /api/v1/policy":             {},
+	"PUT /api/v1/policy":             {},
+	"DELETE /api/v1/policy":          {},
 	"/mcp":                           {},
 }
 
@@ -90,6 +93,9 @@ func TestTenantsAreKeptApart(t *testing.T) {
 			t.Errorf("alice has lost her %s: %s", kind, got)
 		}
 	}
+	if got := w.ask("alice", routeOf("GET /api/v1/policy"), "", ""); !strings.HasSuffix(got, secretWords) {
+		t.Errorf("alice has lost her policy: %s", got)
+	}
 }
 
 var absentIDs = map[string]string{"run": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "module": "absent", "tool": "absent"}
@@ -101,6 +107,9 @@ func aliceHas(t *testing.T, w *world) map[string][]string {
 	upload := w.do("alice", "POST", "/api/v1/modules?name="+secretWords, "application/wasm", answering(secretWords, `{"type":"object"}`, `{"output":"`+secretWords+`"}`))
 	if upload.Code != http.StatusCreated {
 		t.Fatalf("%d %s", upload.Code, upload.Body)
+	}
+	if _, err := w.tenants.SetPolicy(t.Context(), "alice", "version: \"1.0\"\n# "+secretWords, false); err != nil {
+		t.Fatal(err)
 	}
 	things := map[string][]string{"module": {secretWords}, "tool": {secretWords}}
 	for _, body := range []string{`{"tool":"` + secretWords + `","wait":20}`, `{"goal":"` + secretWords + `","wait":20}`} {

@@ -21,10 +21,12 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"` // what is wrong with this request
 	Hint   string `json:"hint,omitempty"`   // what to do about it
 
-	// Of a body: the member or JSON pointer, and the place.
-	Field  string `json:"field,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	Column int    `json:"column,omitempty"`
+	// Of a body: the member or JSON pointer, and the place. Excerpt is the line, and
+	// a caret below the column.
+	Field   string `json:"field,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Excerpt string `json:"excerpt,omitempty"`
 
 	// Problems are what a schema has to say of an input.
 	Problems []string `json:"problems,omitempty"`
@@ -64,10 +66,12 @@ var (
 	badField        = kind{"invalid-field", http.StatusBadRequest, "A field has a value that it cannot have"}
 	badQuery        = kind{"invalid-parameter", http.StatusBadRequest, "A parameter has a value that it cannot have"}
 	unauthorized    = kind{"unauthorized", http.StatusUnauthorized, "A valid key is needed"}
+	policyHeld      = kind{"policy-held", http.StatusForbidden, "The operator has set the policy, and holds it"}
 	notFound        = kind{"not-found", http.StatusNotFound, "There is no such thing"}
 	wrongMethod     = kind{"method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it"}
 	alreadyEnded    = kind{"already-ended", http.StatusConflict, "The run has ended"}
 	nameTaken       = kind{"name-taken", http.StatusConflict, "Another module has a tool of that name"}
+	otherVersion    = kind{"changed", http.StatusPreconditionFailed, "It is another one than the one that was to be changed"}
 	tooLarge        = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	wrongType       = kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body is of a type that is not taken"}
 	badInput        = kind{"invalid-input", http.StatusUnprocessableEntity, "The input does not match the tool's schema"}
@@ -75,6 +79,8 @@ var (
 	moduleRefused   = kind{"module-refused", http.StatusUnprocessableEntity, "The module is not accepted"}
 	moduleLimit     = kind{"module-limit", http.StatusUnprocessableEntity, "The tenant has as many modules as it may"}
 	notReplayable   = kind{"not-replayable", http.StatusUnprocessableEntity, "The run cannot be executed again here"}
+	badPolicy       = kind{"invalid-policy", http.StatusUnprocessableEntity, "The body is not a policy"}
+	unconditional   = kind{"precondition-required", http.StatusPreconditionRequired, "The request does not say what it is to change"}
 	rateLimited     = kind{"rate-limited", http.StatusTooManyRequests, "There are too many requests"}
 	tenantFull      = kind{"too-many-waiting", http.StatusTooManyRequests, "The tenant has as many runs waiting as it may"}
 	recordedLimit   = kind{"recorded-limit", http.StatusTooManyRequests, "The tenant has recorded as much as it may"}
@@ -86,8 +92,9 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []kind{
-	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, notFound, wrongMethod, alreadyEnded,
-	nameTaken, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
+	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, alreadyEnded,
+	nameTaken, otherVersion, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
+	badPolicy, unconditional,
 	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, internalFailure,
 }
 

@@ -61,6 +61,10 @@ var routes = []Route{
 
 	{"GET", base + "/agents", ForTenants, (*Daemon).listAgents},
 
+	{"GET", base + "/policy", ForTenants, (*Daemon).getPolicy},
+	{"PUT", base + "/policy", ForTenants, (*Daemon).putPolicy},
+	{"DELETE", base + "/policy", ForTenants, (*Daemon).deletePolicy},
+
 	{"GET", "/metrics", ForOperator, (*Daemon).metrics},
 	{"", "/inspect/", Open, (*Daemon).inspect}, // it has a door of its own, because browsers hold no keys
 	{"", "/mcp", ForTenants, (*Daemon).mcp},
@@ -104,7 +108,7 @@ func (d *Daemon) has(r Route) bool {
 // elsewhere.
 func (d *Daemon) noRoute(r *http.Request) *Problem {
 	var allowed []string
-	for _, method := range []string{"GET", "HEAD", "POST", "DELETE"} {
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		if _, pattern := d.mux.Handler(probe); pattern != "" && tidy(r.URL.Path) {

@@ -29,8 +29,8 @@ import (
 //	= let RUN run_id
 //
 // After the request come its headers, then its body: one line of JSON, "module
-// NAME" for one of testModules, or "bytes N" for so many of them. What is expected
-// follows, of which the status comes first:
+// NAME" for one of testModules, "yaml TEXT" with \n for the ends of lines, or "bytes
+// N" for so many of them. What is expected follows, of which the status comes first:
 //
 //	= header NAME PATTERN   a header matches; an empty pattern: it is absent
 //	= problem NAME          the body is a problem of that type
@@ -39,8 +39,9 @@ import (
 //	= absent PATH           there is no such part
 //	= body PATTERN          the body matches
 //	= let NAME PATH         $NAME is that part from now on
+//	= keep NAME HEADER      $NAME is that header from now on
 //
-// A line "restart" stops the daemon and starts another one on the database. Every
+// A line "hold TENANT" has the operator set an empty policy. A line "restart" stops the daemon and starts another one on the database. Every
 // exchange is held against spec/openapi.yaml.
 func TestRequests(t *testing.T) {
 	runScripts(t, func(t *testing.T) *world { return newWorld(t, nil) })
@@ -120,6 +121,11 @@ func (s *httpScript) read(line string) {
 		s.exchange()
 		s.world.stop()
 		s.world.start()
+	case strings.HasPrefix(line, "hold "):
+		s.exchange()
+		if _, err := s.world.tenants.SetPolicy(s.t.Context(), line[len("hold "):], "version: \"1.0\"\n", true); err != nil {
+			s.t.Fatal(err)
+		}
 	case request != nil:
 		s.at, s.method, s.path, s.who, s.headers = s.line, request[1], request[2], request[3], http.Header{}
 	case strings.HasPrefix(line, "= "):
@@ -141,6 +147,9 @@ func (s *httpScript) content(line string) []byte {
 			s.headers.Set("Content-Type", orElse(s.headers.Get("Content-Type"), "application/wasm"))
 			return build()
 		}
+	case "yaml":
+		s.headers.Set("Content-Type", orElse(s.headers.Get("Content-Type"), "application/yaml"))
+		return []byte(strings.ReplaceAll(arg, `\n`, "\n"))
 	case "bytes":
 		if n, err := strconv.Atoi(arg); err == nil {
 			return bytes.Repeat([]byte(" "), n)
@@ -228,6 +237,8 @@ func (s *httpScript) compare(line string, answer *http.Response, body []byte) {
 		name, path, _ := strings.Cut(rest, " ")
 		part, _ := lookUp(doc, path)
 		s.vars[name] = fmt.Sprint(part)
+	case "keep":
+		s.vars[path] = answer.Header.Get(value)
 	default:
 		if fmt.Sprint(answer.StatusCode) != line {
 			s.failf("got %s, want %s: %s", answer.Status, line, body)

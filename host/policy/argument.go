@@ -49,6 +49,7 @@ type Predicate struct {
 	enum     []any
 	pattern  *regexp.Regexp
 	min, max *big.Rat
+	steps    int // of the pattern, see maxPattern
 }
 
 // toolRules is the map of tools in a file.
@@ -135,8 +136,8 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 // compile prepares what is compared.
 func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error) {
 	if at := n.Get("pattern"); at != nil {
-		if _, err := regexp.Compile(p.Pattern); err != nil { // alone: "a)|(?:b" would be one between parentheses
-			return at.Errorf("", "this must be a regular expression: %v", err)
+		if err := p.checkPattern(at); err != nil {
+			return err
 		}
 		if p.pattern, err = regexp.Compile(`\A(?:` + p.Pattern + `)\z`); err != nil {
 			return at.Errorf("", "this must be a shorter regular expression: %v", err)

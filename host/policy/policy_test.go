@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -342,5 +343,31 @@ func TestNarrow(t *testing.T) {
 	got := Narrow(event.SandboxLimits{Fuel: 15, MemoryPages: 8, Depth: 7}, a, nil, b)
 	if want := (event.SandboxLimits{Fuel: 10, MemoryPages: 8, Depth: 7, TimeoutMs: 1000}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestLargePatterns refuses patterns that would become large, before they do.
+func TestLargePatterns(t *testing.T) {
+	write := func(patterns ...string) string {
+		var b strings.Builder
+		b.WriteString("version: \"1.0\"\npermissions:\n  tools:\n    t:\n      arguments:\n")
+		for i, p := range patterns {
+			fmt.Fprintf(&b, "        /a%d: {pattern: %q}\n", i, p)
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"usual":            {write(`[a-z][a-z0-9-]{0,63}`, `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, `.{1,500}`), ""},
+		"many usual":       {write(slices.Repeat([]string{`[a-z0-9-]{1,64}`}, 500)...), ""},
+		"one large":        {write("ok", "x{1000}x{1000}x"), `:7:`},
+		"nested":           {write("((x{10}){10}){10}{3}"), `this`},
+		"many large":       {write(slices.Repeat([]string{"x{1000}"}, 60)...), "too large together"},
+		"an empty repeat":  {write("(){1000}"), ""},
+		"deep and endless": {write(strings.Repeat("(", 900) + "x*" + strings.Repeat(")*", 900)), "this"},
+	} {
+		_, err := Parse("p.yaml", []byte(c.text))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,58 +10,115 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 )
 
-// MaxPolicyBytes bounds the text of a policy.
-const MaxPolicyBytes = 256 << 10
+// MaxPolicyBytes bounds the text of a policy, and MaxOwnPolicyBytes that of one that
+// a tenant sets.
+const (
+	MaxPolicyBytes    = 256 << 10
+	MaxOwnPolicyBytes = 32 << 10
+)
 
-// Policy is one version of a tenant's policy. Older versions are kept, because
-// recorded decisions name the digest of the one that they came from.
+// keptPolicies is how many versions of a tenant's policy are kept.
+const keptPolicies = 100
+
+// Errors of changing a policy.
+var (
+	// ErrPolicyHeld means that the operator has set the policy and keeps it.
+	ErrPolicyHeld = errors.New("tenant: the operator holds the policy")
+	// ErrPolicyChanged means that the policy is not the one that was to be changed.
+	ErrPolicyChanged = errors.New("tenant: the policy is another one by now")
+)
+
+// Policy is one version of a tenant's policy.
 type Policy struct {
 	Version int        // from 1
 	Digest  chain.Hash // BLAKE3 of Text
-	Text    string     // YAML, as host/policy reads it
+	Text    string     // YAML, as host/policy reads it; empty if there is none from this version on
+	Held    bool       // the operator has set it, and the tenant cannot change it
 	Created time.Time
 }
 
-const policyColumns = "version, digest, text, created"
+const policyColumns = "version, digest, text, held, created"
 
-// SetPolicy stores a new version of a tenant's policy, unless the text is that of
-// the last one. Whether the text is a policy is for the caller to know.
-func (s *Store) SetPolicy(ctx context.Context, tenant, text string) (p Policy, err error) {
-	if len(text) > MaxPolicyBytes {
-		return Policy{}, fmt.Errorf("%w: the policy has %d bytes; at most %d are allowed", ErrInvalid, len(text), MaxPolicyBytes)
+// SetPolicy stores a new version of a tenant's policy for the operator, unless it is
+// the last one. While it is held the tenant cannot change it. Whether the text is a
+// policy is for the caller to know.
+func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (Policy, error) {
+	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
+		return Policy{Text: text, Held: held}, nil
+	})
+}
+
+// ChangePolicy stores a new version of a tenant's policy for the tenant itself, who
+// has seen the one that seen is the digest of; the zero digest is of none. An empty
+// text is to have none from now on. [ErrPolicyHeld] and [ErrPolicyChanged] change
+// nothing. Nor does a text that is that of the last version, whatever was seen, so
+// that a client may try again.
+func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen chain.Hash) (Policy, error) {
+	if len(text) > MaxOwnPolicyBytes {
+		return Policy{}, tooLong(text, MaxOwnPolicyBytes)
 	}
-	digest := chain.Sum([]byte(text))
+	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
+		switch {
+		case was.Held:
+			return Policy{}, ErrPolicyHeld
+		case text != "" && was.Text == text:
+			return was, nil
+		case was.Text == "" && seen != chain.Hash{}, was.Text != "" && seen != was.Digest:
+			return Policy{}, ErrPolicyChanged
+		}
+		return Policy{Text: text}, nil
+	})
+}
+
+// newPolicy stores what next makes of the last version, or of the zero Policy.
+func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Policy) (Policy, error)) (p Policy, err error) {
+	if len(text) > MaxPolicyBytes {
+		return Policy{}, tooLong(text, MaxPolicyBytes)
+	}
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		p = Policy{}
-		_, err := queryPolicy(tx, &p, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant)
-		if err != nil || p.Digest == digest && p.Version > 0 {
+		var was Policy
+		if _, err := queryPolicy(tx, &was, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant); err != nil {
 			return err
 		}
-		p = Policy{Version: p.Version + 1, Digest: digest, Text: text, Created: s.now().UTC()}
-		_, err = tx.Exec("INSERT INTO tenant_policy (tenant, version, digest, text, created) VALUES ($1, $2, $3, $4, $5)",
-			tenant, int64(p.Version), digest[:], text, p.Created.UnixNano())
-		return err
+		if p, err = next(was); err != nil {
+			return err
+		}
+		if was.Version > 0 && was.Text == p.Text && was.Held == p.Held {
+			p = was
+			return nil
+		}
+		p.Version, p.Digest, p.Created = was.Version+1, chain.Sum([]byte(p.Text)), s.now().UTC()
+		return keepPolicy(tx, tenant, p)
 	})
 	return p, err
 }
 
+// keepPolicy stores a version, and forgets the one that is too old.
+func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
+	held := int64(0)
+	if p.Held {
+		held = 1
+	}
+	_, err := tx.Exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
+		tenant, int64(p.Version), p.Digest[:], p.Text, held, p.Created.UnixNano())
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies))
+	return err
+}
+
+func tooLong(text string, most int) error {
+	return fmt.Errorf("%w: the policy has %d bytes; at most %d are allowed", ErrInvalid, len(text), most)
+}
+
 // Policy returns the tenant's policy as it is now. A tenant without one is
 // [ErrNotFound].
-func (s *Store) Policy(ctx context.Context, tenant string) (Policy, error) {
-	return s.policy(ctx, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant)
-}
-
-// PolicyByDigest returns the version of the tenant's policy that a recorded
-// decision names.
-func (s *Store) PolicyByDigest(ctx context.Context, tenant string, digest chain.Hash) (Policy, error) {
-	return s.policy(ctx, "WHERE tenant = $1 AND digest = $2 ORDER BY version DESC LIMIT 1", tenant, digest[:])
-}
-
-func (s *Store) policy(ctx context.Context, where string, args ...any) (p Policy, err error) {
+func (s *Store) Policy(ctx context.Context, tenant string) (p Policy, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		found, err := queryPolicy(q, &p, where, args...)
-		if err == nil && !found {
-			err = fmt.Errorf("%w: policy", ErrNotFound)
+		_, err := queryPolicy(q, &p, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant)
+		if err == nil && p.Text == "" {
+			p, err = Policy{}, fmt.Errorf("%w: policy", ErrNotFound)
 		}
 		return err
 	})
@@ -68,13 +126,13 @@ func (s *Store) policy(ctx context.Context, where string, args ...any) (p Policy
 }
 
 func queryPolicy(q eventlog.Querier, p *Policy, where string, args ...any) (found bool, err error) {
-	var version, created int64
+	var version, held, created int64
 	var digest []byte
-	found, err = one(q, "SELECT "+policyColumns+" FROM tenant_policy "+where, args, &version, &digest, &p.Text, &created)
+	found, err = one(q, "SELECT "+policyColumns+" FROM tenant_policy "+where, args, &version, &digest, &p.Text, &held, &created)
 	if err != nil || !found {
 		return found, err
 	}
-	p.Version, p.Created = int(version), instant(created)
+	p.Version, p.Held, p.Created = int(version), held != 0, instant(created)
 	p.Digest, err = asHash(digest)
 	if err == nil && p.Digest != chain.Sum([]byte(p.Text)) {
 		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", version)

@@ -349,7 +349,7 @@ func testErasure(t *testing.T, open opener) {
 	want(t, "secret", f.SetSecret(ctx, "acme", sec, tenant.NewValue(canary)), nil)
 	_, _, err = f.CreateKey(ctx, "acme", "")
 	want(t, "key", err, nil)
-	_, err = f.SetPolicy(ctx, "acme", "policy")
+	_, err = f.SetPolicy(ctx, "acme", "policy", true)
 	want(t, "policy", err, nil)
 
 	e, err := f.Erase(ctx, "acme", nil)

@@ -3,6 +3,7 @@ package tenant_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -100,6 +101,8 @@ func TestStore(t *testing.T) {
 			"modules":                              testModules,
 			"newer tables":                         testNewerTables,
 			"policies":                             testPolicies,
+			"policies of their own":                testOwnPolicies,
+			"policies without end":                 testManyPolicies,
 			"repeated requests":                    testRepeatedRequests,
 			"rotation":                             testRotation,
 			"rows do not move":                     testRowsDoNotMove,
@@ -180,31 +183,91 @@ func testPolicies(t *testing.T, open opener) {
 	f := open(t)
 	_, err := f.Policy(t.Context(), "acme")
 	want(t, "no policy", err, tenant.ErrNotFound)
-	first, err := f.SetPolicy(t.Context(), "acme", "version: \"1.0\"\n")
-	if err != nil || first.Version != 1 || first.Digest != chain.Sum([]byte(first.Text)) {
+	first, err := f.SetPolicy(t.Context(), "acme", "version: \"1.0\"\n", true)
+	if err != nil || first.Version != 1 || !first.Held || first.Digest != chain.Sum([]byte(first.Text)) {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	f.clock.at = f.clock.at.Add(time.Hour)
-	if same, err := f.SetPolicy(t.Context(), "acme", first.Text); err != nil || same != first {
+	if same, err := f.SetPolicy(t.Context(), "acme", first.Text, true); err != nil || same != first {
 		t.Errorf("the same text again: %+v, %v", same, err)
 	}
-	second, err := f.SetPolicy(t.Context(), "acme", "")
-	if err != nil || second.Version != 2 {
+	second, err := f.SetPolicy(t.Context(), "acme", first.Text, false)
+	if err != nil || second.Version != 2 || second.Held {
 		t.Errorf("%+v, %v", second, err)
 	}
 	if now, err := f.Policy(t.Context(), "acme"); err != nil || now != second {
 		t.Errorf("%+v, %v", now, err)
 	}
-	if old, err := f.PolicyByDigest(t.Context(), "acme", first.Digest); err != nil || old != first {
-		t.Errorf("%+v, %v", old, err)
-	}
 	f.another(t, "zeta")
-	_, err = f.PolicyByDigest(t.Context(), "zeta", first.Digest)
+	_, err = f.Policy(t.Context(), "zeta")
 	want(t, "another tenant's policy", err, tenant.ErrNotFound)
-	_, err = f.SetPolicy(t.Context(), "nobody", "x")
+	_, err = f.SetPolicy(t.Context(), "nobody", "x", true)
 	want(t, "nobody's policy", err, tenant.ErrNotFound)
-	_, err = f.SetPolicy(t.Context(), "acme", strings.Repeat("x", tenant.MaxPolicyBytes+1))
+	_, err = f.SetPolicy(t.Context(), "acme", strings.Repeat("x", tenant.MaxPolicyBytes+1), true)
 	want(t, "a policy that is too long", err, tenant.ErrInvalid)
+}
+
+// testOwnPolicies has a tenant change its policy: never one that it has not seen, and
+// never the operator's.
+func testOwnPolicies(t *testing.T, open opener) {
+	f := open(t)
+	none := chain.Hash{}
+	change := func(text string, seen chain.Hash) (tenant.Policy, error) {
+		return f.ChangePolicy(t.Context(), "acme", text, seen)
+	}
+	_, err := change("one", chain.Sum([]byte("zero")))
+	want(t, "a policy that is not there", err, tenant.ErrPolicyChanged)
+	one, err := change("one", none)
+	if err != nil || one.Version != 1 || one.Held {
+		t.Fatalf("%+v, %v", one, err)
+	}
+	if again, err := change("one", none); err != nil || again != one {
+		t.Errorf("the same request again: %+v, %v", again, err)
+	}
+	_, err = change("two", none)
+	want(t, "a policy that was not seen", err, tenant.ErrPolicyChanged)
+	two, err := change("two", one.Digest)
+	if err != nil || two.Version != 2 {
+		t.Errorf("%+v, %v", two, err)
+	}
+	_, err = change("", one.Digest)
+	want(t, "to remove what was not seen", err, tenant.ErrPolicyChanged)
+	if _, err := change("", two.Digest); err != nil {
+		t.Error(err)
+	}
+	_, err = f.Policy(t.Context(), "acme")
+	want(t, "a policy that was removed", err, tenant.ErrNotFound)
+	if back, err := change("one", none); err != nil || back.Version != 4 {
+		t.Errorf("%+v, %v", back, err)
+	}
+	if _, err := f.SetPolicy(t.Context(), "acme", "one", true); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"one", "two", ""} {
+		_, err = change(text, one.Digest)
+		want(t, "to change what is held", err, tenant.ErrPolicyHeld)
+	}
+	_, err = change(strings.Repeat("x", tenant.MaxOwnPolicyBytes+1), none)
+	want(t, "a policy that is too long", err, tenant.ErrInvalid)
+	_, err = f.ChangePolicy(t.Context(), "nobody", "x", none)
+	want(t, "nobody's policy", err, tenant.ErrNotFound)
+}
+
+// testManyPolicies: only so many versions are kept, and the last is among them.
+func testManyPolicies(t *testing.T, open opener) {
+	f := open(t)
+	for i := range 120 {
+		if _, err := f.SetPolicy(t.Context(), "acme", fmt.Sprint(i), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var kept, newest int64
+	err := f.log.View(t.Context(), func(q eventlog.Querier) error {
+		return q.Query("SELECT count(*), max(version) FROM tenant_policy", nil, func(r eventlog.Row) error { return r.Scan(&kept, &newest) })
+	})
+	if err != nil || kept != 100 || newest != 120 {
+		t.Errorf("%d versions up to %d are kept, %v", kept, newest, err)
+	}
 }
 
 func testModules(t *testing.T, open opener) {
@@ -291,7 +354,7 @@ func testRepeatedRequests(t *testing.T, open opener) {
 // A store whose tables a newer program has extended is not touched.
 func testNewerTables(t *testing.T, open opener) {
 	f := open(t)
-	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{{}, {SQLite: "CREATE TABLE tenant_more (a TEXT)"}}})
+	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{{}, {}, {SQLite: "CREATE TABLE tenant_more (a TEXT)"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

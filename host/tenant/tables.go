@@ -71,6 +71,8 @@ CREATE TABLE tenant_answer (
 	PRIMARY KEY (tenant, key)
 );
 CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
+	// Policies that were there before tenants could set their own are the operator's.
+	step("ALTER TABLE tenant_policy ADD COLUMN held INTEGER NOT NULL DEFAULT 1"),
 }}
 
 // postgres changes the names of the types.

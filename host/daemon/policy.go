@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/yaml"
+)
+
+// policyDocument is what there is to say of a tenant's policy beside its text.
+type policyDocument struct {
+	Version int    `json:"version"`
+	Digest  string `json:"digest"` // as decisions name it, see [policy.Policy.Digest]
+	Held    bool   `json:"held"`
+	SetAt   string `json:"set_at"`
+}
+
+const yamlType = "application/yaml"
+
+// getPolicy shows the policy as it was written.
+func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
+	if err := parametersOf(r.Request).err; err != nil {
+		return err
+	}
+	p, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", yamlType)
+	h.Set("ETag", tagOf(p))
+	h.Set("Allow", "GET, PUT, DELETE")
+	if p.Held {
+		h.Set("Allow", "GET")
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write([]byte(p.Text)) // who has hung up is not told
+	return nil
+}
+
+// putPolicy takes a policy from the tenant, which holds from the next run on.
+func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
+	if err := parametersOf(r.Request).err; err != nil {
+		return err
+	}
+	seen, err := seenTag(r.Request)
+	if err != nil {
+		return err
+	}
+	text, err := readBody(w, r.Request, yamlType, tenant.MaxOwnPolicyBytes)
+	if err != nil {
+		return err
+	}
+	parsed, err := policy.Parse("policy", text)
+	if err != nil {
+		return badPolicyText(err)
+	}
+	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen)
+	if err != nil {
+		return policyError(err)
+	}
+	w.Header().Set("ETag", tagOf(p))
+	writeJSON(w, http.StatusOK, policyDocument{
+		Version: p.Version, Digest: parsed.Digest().String(), Held: p.Held, SetAt: p.Created.UTC().Format(time.RFC3339Nano),
+	})
+	return nil
+}
+
+// deletePolicy leaves the tenant without a policy, so that its tools reach nothing.
+func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
+	if err := parametersOf(r.Request).err; err != nil {
+		return err
+	}
+	seen, err := seenTag(r.Request)
+	if err != nil {
+		return err
+	}
+	if _, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID); err != nil {
+		return err
+	}
+	if _, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, "", seen); err != nil {
+		return policyError(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// tagOf names the text of a policy.
+func tagOf(p tenant.Policy) string { return `"` + p.Digest.String() + `"` }
+
+// seenTag returns the digest of the policy that a request is to change: of the one
+// that If-Match names, or the zero digest if If-None-Match says that there is none.
+// A request that says neither would overwrite what its sender has not seen.
+func seenTag(r *http.Request) (seen chain.Hash, err error) {
+	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+	switch {
+	case len(match) == 0 && len(none) == 1 && none[0] == "*":
+		return seen, nil
+	case len(match) != 1 || len(none) > 0 || match[0] == "*":
+		return seen, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is none")
+	}
+	digest, err := hex.DecodeString(strings.Trim(match[0], `"`))
+	if err != nil || len(digest) != len(seen) || match[0] != `"`+hex.EncodeToString(digest)+`"` {
+		return seen, otherVersion.because("the ETag is not that of a policy")
+	}
+	return chain.Hash(digest), nil
+}
+
+func policyError(err error) error {
+	switch {
+	case errors.Is(err, tenant.ErrPolicyHeld):
+		return policyHeld.plain()
+	case errors.Is(err, tenant.ErrPolicyChanged):
+		return otherVersion.plain().hint("look at the policy as it is now")
+	}
+	return err
+}
+
+// badPolicyText says what is wrong with a policy, and where.
+func badPolicyText(err error) error {
+	wrong, ok := errors.AsType[*yaml.Error](err)
+	if !ok {
+		return err
+	}
+	p := badPolicy.because("%s", wrong.Msg).hint(wrong.Hint)
+	p.Line, p.Column, p.Excerpt = wrong.Line, wrong.Column, wrong.Excerpt()
+	return p
+}
