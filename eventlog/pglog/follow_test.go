@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -67,7 +68,7 @@ func TestAStreamFollowsAnotherHost(t *testing.T) {
 
 // storeSilently appends an event and tells nobody, as a host that dies right after the
 // commit.
-func storeSilently(t testing.TB, q queryer, at *eventlog.Cursor, e event.Event) {
+func storeSilently(t testing.TB, conn *pgx.Conn, at *eventlog.Cursor, e event.Event) {
 	t.Helper()
 	if err := at.Append(e.RunID, e); err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func storeSilently(t testing.TB, q queryer, at *eventlog.Cursor, e event.Event) 
 	c.addRun(e.RunID, e.Seq-1, 0)
 	c.stand(0, at.Run())
 	c.addEvent(0, e)
-	if refused, err := c.insert(t.Context(), q, nil); err != nil || len(refused) > 0 {
+	if refused, err := c.insert(t.Context(), conn, nil); err != nil || len(refused) > 0 {
 		t.Fatal(refused, err)
 	}
 }

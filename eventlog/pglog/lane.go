@@ -91,7 +91,7 @@ func (n *lane) attempt(b *batch, again bool) (conflicts, error) {
 	if err := n.prepare(ctx); err != nil {
 		return nil, err
 	}
-	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.id))
+	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.runIDs()))
 	switch {
 	case isConflict(err) && len(b.runs) > 1:
 		return n.attemptEach(b, again)
@@ -204,7 +204,7 @@ func (l *Log) acknowledge(b *batch, lost conflicts) {
 			r.GiveUp(err)
 			continue
 		}
-		l.runs.Durable(r, uint64(b.columns.last[i]))
+		l.runs.Durable(r, b.columns.rows[i].stands.LastSeq)
 		l.hub.Wake(r.ID)
 		l.notifier.tell(r.ID)
 	}

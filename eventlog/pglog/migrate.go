@@ -123,6 +123,6 @@ func fillRun(ctx context.Context, tx pgx.Tx, runID string) error {
 	var c columns
 	c.addRun(runID, 0, 0)
 	c.stand(0, at.Run())
-	_, err := c.insert(ctx, tx, nil)
+	_, err := c.insert(ctx, tx.Conn(), nil)
 	return err
 }

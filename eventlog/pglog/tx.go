@@ -168,12 +168,12 @@ func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) err
 	if err := t.mark.leave(ctx, tx); err != nil || len(t.rows) == 0 {
 		return err
 	}
-	refused, err := t.columns.insert(ctx, tx, nil)
+	refused, err := t.columns.insert(ctx, tx.Conn(), nil)
 	if isConflict(err) || err == nil && len(refused) > 0 {
 		return fmt.Errorf("%w: concurrent append: another process continued the run", eventlog.ErrInvalidAppend)
 	}
 	if err != nil {
-		return fmt.Errorf("pglog: store %d events: %w", len(t.columns.seq), err)
+		return fmt.Errorf("pglog: store %d events: %w", len(t.columns.events), err)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (t *Tx) fence(runID string, epoch uint64) {
 	}
 	t.fences[runID] = epoch
 	if r := t.rows[runID]; r != nil {
-		t.columns.epoch[r.at] = int64(epoch)
+		t.columns.rows[r.at].epoch = epoch
 	}
 }
 
