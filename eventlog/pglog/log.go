@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-// lanes is how many connections write. While one waits for the server's disk the other
-// one's batch is worked on; more gain nothing.
-const lanes = 2
+// lanes is how many connections write. While one waits for the server's disk the batches
+// of the others are worked on; a fourth gains nothing.
+const lanes = 3
 
 // Log is an event log in a PostgreSQL database. Use [Open] or [New].
 type Log struct {

@@ -53,7 +53,7 @@ func (o Options) patience() time.Duration {
 // Where the database is shared with other programs, search_path names the schema that
 // the tables are in.
 //
-// The log has connections of its own beside those of the pool: two that write, one that
+// The log has connections of its own beside those of the pool: three that write, one that
 // notifies others and one that is notified, each made when it is first needed. A
 // pooler in front of the server has to keep sessions apart.
 func Open(ctx context.Context, dsn string, o Options) (*Log, error) {

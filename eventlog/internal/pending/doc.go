@@ -7,7 +7,8 @@
 //     and kept, and puts it into a [Queue]. If the process dies now, the event is gone,
 //     and nobody was told otherwise.
 //  2. The backend's writer takes the front of the queue ([Queue.Take]) and commits it,
-//     while the next batch gathers. A full queue makes Append wait.
+//     while the next batch gathers; to those that it has just answered it may give a
+//     moment ([Queue.Gather]). A full queue makes Append wait.
 //  3. The backend tells what has become of it: [Runs.Durable], [Run.GiveUp] for a run
 //     that somebody else has continued, or [Runs.Stop] for the whole log.
 //  4. The barriers ([Runs.Sync]) that waited for it return.

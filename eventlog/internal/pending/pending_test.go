@@ -3,8 +3,10 @@ package pending
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -245,5 +247,37 @@ func TestAClosedLogHandsOutWhatIsQueued(t *testing.T) {
 	}
 	if at := s.at["r"]; at.Run().TerminalKind != event.KindRunCompleted {
 		t.Errorf("the run stands at event %d", at.Run().LastSeq)
+	}
+}
+
+// TestThoseWhoComeBackGatherInABatch has the runs come back while the writer waits for them, and
+// then one less than it waits for.
+func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
+	s := newStore()
+	const runs = 50
+	comeBack := func(n int) {
+		for i := range n {
+			c := logtest.Chain{RunID: event.NewID()}
+			e := c.Start("g")
+			go func() {
+				if err := s.runs.Append(t.Context(), c.RunID, 0, e); err != nil {
+					t.Error(err)
+				}
+			}()
+			if i%10 == 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	comeBack(runs)
+	s.queue.Gather(runs, time.Minute)
+	if n := s.commit(); n != runs {
+		t.Errorf("a batch of %d events, want %d", n, runs)
+	}
+	comeBack(runs - 1)
+	s.queue.Gather(runs-1, time.Minute)
+	s.queue.Gather(runs, time.Millisecond)
+	if n := s.commit(); n != runs-1 {
+		t.Errorf("a batch of %d events, want %d", n, runs-1)
 	}
 }

@@ -3,6 +3,8 @@ package pending
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -42,9 +44,8 @@ type Task interface {
 	Size() int
 }
 
-// Queue is what waits for one writer. There is no timer: while one batch waits for the
-// database, the next one gathers, so that a lone event is committed at once and many
-// runs share a commit.
+// Queue is what waits for one writer. While one batch waits for the database, the next
+// one gathers, so that a lone event is committed at once and many runs share a commit.
 type Queue[W any] struct {
 	runs *Runs[W]
 
@@ -108,6 +109,16 @@ func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	q.bytes += it.size()
 	q.signal()
 	return nil, nil
+}
+
+// Gather gives those who were answered a moment ago the time to come back, so that they are in
+// one batch and not the fastest of them in one and the others in the next: it returns once n
+// items wait, or d is over. D has to be a small part of what a batch takes. It yields instead of
+// sleeping, because a process that has nothing to do wakes up to a millisecond late.
+func (q *Queue[W]) Gather(n int, d time.Duration) {
+	for began := time.Now(); q.Len() < n && time.Since(began) < d; {
+		runtime.Gosched()
+	}
 }
 
 // Take waits for work and returns the front of the queue, in the room of the batch
