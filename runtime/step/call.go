@@ -260,7 +260,7 @@ func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
 
 // execute runs the tool, unless the call must not even begin.
 func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessage, error) {
-	if err := s.c.Err(); err != nil {
+	if err := cmp.Or(s.c.Err(), s.cutOff()); err != nil {
 		return nil, nil, err
 	}
 	if p.Refuse != nil {

@@ -270,6 +270,39 @@ func mustReplayOpen(t failer, events []event.Event, cfg step.Config, do body) {
 	}
 }
 
+// A call without an outcome may have been one that never ends. Its replay ends where
+// the record does: before the tool, or behind its last effect.
+func TestNothingIsExecutedBehindTheEndOfARecording(t *testing.T) {
+	log := memlog.New()
+	c := step.MustNewContext(step.Config{Log: log, RunID: "run", Tools: step.NewRegistry(newTool("busy", busy))})
+	if err := drive(context.Background(), c, callOnce("busy", `1`)); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := log.Read(context.Background(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := 2; whole[seq-1].Kind != event.KindToolCallCompleted; seq++ {
+		effects, recorded := 0, seq-2
+		counting := func(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
+			out, err := busy(ctx, in)
+			if err == nil {
+				t.Errorf("%d events: the tool was executed to its end", seq)
+			}
+			return out, err
+		}
+		cfg := step.Config{Tools: step.NewRegistry(newTool("busy", counting)), Matched: func(ev event.Event) {
+			if ev.Kind == event.KindSideEffectRecorded {
+				effects++
+			}
+		}}
+		mustReplayOpen(t, whole[:seq], cfg, callOnce("busy", `1`))
+		if effects != recorded {
+			t.Errorf("%d events: %d of %d effects were compared", seq, effects, recorded)
+		}
+	}
+}
+
 func TestRecordedErrorTextIsValidAndBounded(t *testing.T) {
 	cases := map[string]string{
 		"not UTF-8":             "bad \xff\xfe text",

@@ -249,6 +249,7 @@ func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorde
 	})
 	if err == nil {
 		s.endIfRecorded()
+		err = s.cutOff()
 	}
 	return effect, err
 }

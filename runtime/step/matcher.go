@@ -118,6 +118,10 @@ func (m *matcher) peek(id string) *event.Event {
 	return &m.events[s.events[s.next]]
 }
 
+// over reports whether nothing more is recorded of a call because the recording
+// was cut off.
+func (m *matcher) over(id string) bool { return m.open && m.peek(id) == nil }
+
 // claim takes the next event of a stream, which the replay says is of that
 // kind. did describes what the replay did, for a reader.
 func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, error) {

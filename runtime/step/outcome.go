@@ -75,6 +75,21 @@ func (s *scope) endIfRecorded() {
 	}
 }
 
+// cutOff returns ErrRecordingEnded if a replay has nothing left to compare with
+// what the call does from here: it may compute for as long as its limits allow, or
+// wait for what will not come, because in a replay no deadline reaches it.
+func (s *scope) cutOff() error {
+	if !s.c.replaying() || s.attempt.callID == "" {
+		return nil
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.matcher.over(s.attempt.callID) {
+		return ErrRecordingEnded
+	}
+	return nil
+}
+
 // complete records the success of an attempt.
 func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took time.Duration) error {
 	completed := event.ToolCallCompleted{
