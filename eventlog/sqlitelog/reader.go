@@ -99,10 +99,11 @@ func (r *reader) query(ctx context.Context, query string, args []driver.Value, r
 
 // pageQuery finds the rows by the index and then reads the rows themselves, so
 // that what is checked is the table and not the index's copy of two columns. A
-// payload beyond the limit is not read; its length comes in its place.
+// payload beyond the limit is not read; its length comes in its place. A limit that is
+// nothing but a parameter would be looked at, and the statement prepared again each time.
 const pageQuery = `SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind,
 	iif(length(e.payload) <= ?, e.payload, length(e.payload))
-FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?) AS i
+FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ? + 0) AS i
 CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
 
 // errPageFull ends a page early.

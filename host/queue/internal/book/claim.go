@@ -144,7 +144,7 @@ func (b *Tx) open(n int) (line []*tenant, err error) {
 			line = append(line, t)
 		}
 	}
-	const sql = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1"
+	const sql = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1 + 0"
 	err = b.tx.Query(sql, []any{int64(n + len(b.tenants))}, func(r eventlog.Row) error {
 		t := new(tenant)
 		if err := r.Scan(append([]any{&t.name}, t.before.columns()...)...); err != nil {
@@ -213,9 +213,10 @@ type placed struct {
 	number int64
 }
 
-// selectLines reads the fronts of tenants' lines.
+// selectLines reads the fronts of tenants' lines. SQLite looks at a limit that is
+// nothing but a parameter and prepares the statement again for each value.
 var selectLines = bulk{
-	one:       "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2",
+	one:       "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
 	row:       "SELECT * FROM (SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = ? AND state = 0 ORDER BY rank, number LIMIT ?) AS line",
 	separator: " UNION ALL ",
 }.write()
