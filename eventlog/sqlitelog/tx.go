@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
 // view implements [eventlog.Querier] on a connection that is in a transaction.
@@ -136,9 +137,10 @@ func scanAs[T any](v driver.Value, to *T) (ok bool) {
 type tx struct {
 	view
 	writer *writer
-	wrote  bool                  // something that would have to be undone
-	fences map[string]uint64     // the epochs that it has made
-	moved  map[string]event.Kind // the runs that it has continued, with the last event's kind
+	wrote  bool                     // something that would have to be undone
+	fences map[string]uint64        // the epochs that it has made
+	given  map[string]pending.Place // where the runs stood then
+	moved  map[string]event.Kind    // the runs that it has continued, with the last event's kind
 }
 
 func newTx(w *writer) *tx {
@@ -234,9 +236,16 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 		return 0, t.fail("fence", err)
 	}
 	if t.fences == nil {
-		t.fences = make(map[string]uint64)
+		t.fences, t.given = make(map[string]uint64), make(map[string]pending.Place)
 	}
 	t.fences[runID] = epoch
+	no, cursor, err := t.writer.cursor(runID)
+	switch {
+	case err == nil:
+		t.given[runID] = pending.Place{Cursor: cursor, Epoch: epoch, Row: no}
+	case !errors.Is(err, eventlog.ErrLogCorrupt): // which is for those to find who read the run
+		return 0, t.fail("fence", err)
+	}
 	return epoch, nil
 }
 
@@ -245,6 +254,11 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 func (t *tx) committed(l *Log) {
 	for id, epoch := range t.fences {
 		l.runs.Fenced(id, epoch)
+	}
+	for id, at := range t.given {
+		if _, moved := t.moved[id]; !moved {
+			l.runs.Given(id, at)
+		}
 	}
 	for id, kind := range t.moved {
 		l.runs.Moved(id, kind.Terminal())

@@ -94,6 +94,23 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 	})
 }
 
+// TestWhoIsGivenARunNeedNotLook appends where the transaction said that the run stands.
+func TestWhoIsGivenARunNeedNotLook(t *testing.T) {
+	s, c := newStore(), logtest.Chain{RunID: "r"}
+	s.append(t, 0, c.Start("g"))
+	s.commit()
+	epoch := s.fence("r")
+	s.runs.Lock()
+	s.runs.Given("r", s.at["r"])
+	s.runs.Unlock()
+	delete(s.at, "r") // as if it had no events
+	s.append(t, epoch, c.Complete())
+	s.commit()
+	if left := s.runs.AtWork(); len(left) != 0 {
+		t.Errorf("at work on %q", left)
+	}
+}
+
 // TestAWriterNoticesATransactionBetweenItsSteps continues the run in a transaction
 // while Append holds it.
 func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {

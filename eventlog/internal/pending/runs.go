@@ -93,7 +93,8 @@ func (s *Runs[W]) Failure() error {
 	return s.failed
 }
 
-// AtWork returns the runs that this process has appended to and has not forgotten.
+// AtWork returns the runs that this process has appended to, or was given, and has not
+// forgotten.
 func (s *Runs[W]) AtWork() []string {
 	s.Lock()
 	defer s.Unlock()
@@ -158,6 +159,17 @@ func (s *Runs[W]) Fenced(runID string, epoch uint64) {
 			r.GiveUp(StaleEpoch(runID, r.Epoch, epoch))
 		}
 	}
+}
+
+// Given says where a run stands that a committed transaction has given to a new writer.
+// That is most often one of this process, who then need not look. The caller holds the
+// lock, and has called Fenced.
+func (s *Runs[W]) Given(runID string, at Place) {
+	if r := s.writerOf(runID, at.Epoch); r != nil && r.Epoch == at.Epoch || at.Run().TerminalKind != 0 {
+		return
+	}
+	r := s.remember(&Run[W]{ID: runID, Epoch: at.Epoch, cursor: at.Cursor, row: at.Row})
+	r.loaded.Store(true)
 }
 
 // Moved says that a transaction which was committed has continued the run, and whether
