@@ -18,8 +18,8 @@
 //  1. Append checks it against the run's cursor in memory and queues it. If the
 //     process dies now, the event is gone, and nobody was told otherwise.
 //  2. The writer, one goroutine with one connection, takes all that has queued
-//     up while it was busy with the commit before, and writes it in one
-//     transaction. If the process dies now, all of that or nothing is there.
+//     up while it was busy with the commit before, and for a moment after, and
+//     writes it in one transaction. If the process dies now, all of that or nothing is there.
 //  3. COMMIT syncs the WAL (synchronous=FULL). From here on the event survives
 //     the process and a power cut.
 //  4. The barriers (Sync) that waited for it return, and the streams of the run

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
@@ -97,6 +98,9 @@ func (l *Log) startWriter(ctx context.Context) error {
 	return nil
 }
 
+// gatherMost is how long those who were answered are waited for, at most.
+const gatherMost = 100 * time.Microsecond
+
 // write is the writer's goroutine. It ends with the log, or with the first
 // transaction that fails.
 func (l *Log) write() {
@@ -106,12 +110,16 @@ func (l *Log) write() {
 		if batch = l.queue.Take(batch); len(batch) == 0 {
 			return
 		}
+		began := time.Now()
 		conflicts, err := l.commit(batch)
 		if err != nil {
 			l.stop(err, batch)
 			return
 		}
 		l.acknowledge(batch, conflicts)
+		if len(batch) > 1 {
+			l.queue.Gather(len(batch), min(time.Since(began)/8, gatherMost))
+		}
 	}
 }
 
