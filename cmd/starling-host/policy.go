@@ -37,7 +37,7 @@ const policyTestHelp = `Say what of the recorded runs a policy would have refuse
 that used more than its limits.
 
 Each line has the run, the number of the event and the reason. SINCE is a date such
-as 2006-01-02, a time such as 2006-01-02T15:04:05Z, or a duration such as 720h, for
+as 2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d, for
 the runs that began at most so long ago.
 
 The exit code is 0 if nothing would have been refused, and 4 otherwise.`
@@ -147,7 +147,15 @@ func (a *app) policyExplain(p, tenant *policy.Policy, r policy.Request) error {
 		}
 		fmt.Fprintf(a.stdout, "denied   %s  %s\n", printable(where), printable(v.Denied))
 	}
-	if d.Allowed() {
+	why := egress.RefusedAddress(r.Host, true)
+	switch {
+	case why != "":
+		fmt.Fprintf(a.stdout, "denied   %s is an address that no policy opens (%s)\n", printable(r.Host), why)
+		return silent(exitRefused)
+	case d.Allowed() && egress.RefusedAddress(r.Host, d.Grant.Private) != "":
+		fmt.Fprintf(a.stdout, "denied   %s is a private address, and not every rule says private: true\n", printable(r.Host))
+		return silent(exitRefused)
+	case d.Allowed():
 		return nil
 	}
 	if len(r.Access.Secrets) == 0 && !strings.HasPrefix(d.Verdicts[len(d.Verdicts)-1].Denied, "it does not name the tool") {
@@ -227,9 +235,9 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	ago, err := time.ParseDuration(s)
-	if err != nil || ago <= 0 {
-		return time.Time{}, usagef("write 2006-01-02, 2006-01-02T15:04:05Z or 720h", "--against %q: neither a date nor a duration", s)
+	var ago time.Duration
+	if (ageFlag{&ago}).Set(s) != nil {
+		return time.Time{}, usagef("write 2006-01-02, 2006-01-02T15:04:05Z, 720h or 30d", "--against %q: neither a date nor a duration", s)
 	}
 	return now.Add(-ago), nil
 }

@@ -1,6 +1,9 @@
 package egress
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // addressRange is one range that is not part of the public internet.
 type addressRange struct {
@@ -113,6 +116,17 @@ func (g guard) refuse(a netip.Addr, local bool) string {
 		return "outside of global unicast, RFC 4291"
 	}
 	return ""
+}
+
+// RefusedAddress says why nothing connects to a host that is an address, as it is
+// written in a URL, or "" if something may. Private is whether loopback and private
+// addresses are open. Where a name leads is known when it is resolved: it is "".
+func RefusedAddress(host string, private bool) string {
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	if err != nil {
+		return ""
+	}
+	return newGuard().refuse(addr.Unmap(), private)
 }
 
 // isISATAP reports whether the interface identifier embeds an IPv4 address as
