@@ -65,7 +65,9 @@ func used() (u usage) {
 	before := status("self", "RssAnon")
 	tls := libc.NewTLS()
 	defer tls.Close()
-	if os.Getenv("KEEP") == "" { sqlite3.Xsqlite3_release_memory(tls, 1<<30) }
+	if os.Getenv("KEEP") == "" {
+		sqlite3.Xsqlite3_release_memory(tls, 1<<30)
+	}
 	u.Memory, u.Threads = status("self", "RssAnon"), status("self", "Threads")
 	u.Cache = before - u.Memory
 	var m runtime.MemStats
@@ -99,11 +101,11 @@ func status(pid, field string) int {
 }
 
 // resting asks the host what it uses until what ends by itself has ended: it has the
-// same number of goroutines and descriptors ten times in a row.
+// same number of goroutines and descriptors for longer than a process lingers.
 func (c *crowd) resting() (u usage) {
 	c.t.Helper()
 	c.client.CloseIdleConnections()
-	for same, tries := 0, 0; same < 10 && tries < 1000; tries++ {
+	for same, tries := 0, 0; same < 75 && tries < 1000; tries++ {
 		before := u
 		c.must(json.Unmarshal(c.measured("/"), &u))
 		if same++; u.Goroutines != before.Goroutines || u.Descriptors != before.Descriptors {

@@ -31,7 +31,8 @@ type Config struct {
 	MaxCalls int
 
 	// MaxIdle is how many processes are kept without a call, each with the
-	// module that it has loaded. Zero means two for each processor.
+	// module that it has loaded. More, but no more than MaxCalls, are kept for a
+	// second. Zero means two for each processor.
 	MaxIdle int
 
 	// Memory is how many bytes a process may have beside the memory of its
@@ -85,14 +86,12 @@ type Engine struct {
 	close   sync.Once
 	reapers sync.WaitGroup // of all processes
 
-	mu   sync.Mutex
-	idle []*idleProcess // the one that was used last is last
-}
+	aside chan struct{} // holds one for each effect of a call that stands back
 
-// idleProcess is a process without a call.
-type idleProcess struct {
-	*process
-	module *Module
+	mu      sync.Mutex
+	idle    []*idleProcess // the one that was used last is last
+	tidying *time.Timer    // calls tidy; set while there are more than MaxIdle
+	linger  time.Duration
 }
 
 var _ guest.Engine = (*Engine)(nil)
@@ -107,10 +106,14 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{
-		config: c, host: host, turns: make(chan struct{}, c.MaxCalls), starts: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
-		closing: make(chan struct{}),
-	}, nil
+	processors := runtime.GOMAXPROCS(0)
+	e := &Engine{
+		config: c, host: host, closing: make(chan struct{}), turns: make(chan struct{}, c.MaxCalls),
+		linger: linger, starts: make(chan struct{}, max(processors/4, 1)),
+	}
+	e.tidying = time.AfterFunc(time.Hour, e.tidy)
+	e.tidying.Stop()
+	return e, nil
 }
 
 // Load checks a module here, compiles it in one process and starts it in
@@ -176,74 +179,6 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 		err = e.host.Close(ctx)
 	})
 	return err
-}
-
-// take returns an idle process of a module, the one that was used last, or nil.
-// Those that have died meanwhile are let go.
-func (e *Engine) take(m *Module) *process {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, p := range slices.Backward(e.idle) {
-		if p.module != m {
-			continue
-		}
-		e.idle = slices.Delete(e.idle, i, i+1)
-		if p.alive() {
-			return p.process
-		}
-		p.hangUp()
-	}
-	return nil
-}
-
-// put keeps a process for later. If that is one too many, the module that has the
-// most of them loses the one that has been idle for longest, so that nobody's calls
-// take the warm process of a module that is called now and then.
-func (e *Engine) put(m *Module, p *process) {
-	e.mu.Lock()
-	e.idle = append(e.idle, &idleProcess{p, m})
-	var surplus *idleProcess
-	if len(e.idle) > e.config.MaxIdle {
-		i := e.surplus()
-		surplus = e.idle[i]
-		e.idle = slices.Delete(e.idle, i, i+1)
-	}
-	e.mu.Unlock()
-	if surplus != nil {
-		surplus.end()
-	}
-}
-
-// surplus returns the place of the idle process that is needed least. The caller
-// holds mu.
-func (e *Engine) surplus() (place int) {
-	have := map[*Module]int{}
-	for _, p := range e.idle {
-		have[p.module]++
-	}
-	for i, p := range e.idle {
-		if have[p.module] > have[e.idle[place].module] {
-			place = i
-		}
-	}
-	return place
-}
-
-// drop ends the idle processes that which selects.
-func (e *Engine) drop(which func(*idleProcess) bool) {
-	var dropped []*idleProcess
-	e.mu.Lock()
-	e.idle = slices.DeleteFunc(e.idle, func(p *idleProcess) bool {
-		if which(p) {
-			dropped = append(dropped, p)
-			return true
-		}
-		return false
-	})
-	e.mu.Unlock()
-	for _, p := range dropped {
-		p.end()
-	}
 }
 
 // start starts a process that is not the engine's yet, within the module's

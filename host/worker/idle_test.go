@@ -9,7 +9,7 @@ import (
 // TestAFloodTakesNobodysProcess: processes that there is no room for are those of
 // the module that has the most.
 func TestAFloodTakesNobodysProcess(t *testing.T) {
-	engine := workers(t, Config{MaxIdle: 3})
+	engine := workers(t, Config{MaxIdle: 3, MaxCalls: 5})
 	quiet := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module) // with one idle process
 	flood := mustLoad(t, engine, spins().Bytes(), sandbox.Limits{}).(*Module)
 	var busy []*process
@@ -28,7 +28,36 @@ func TestAFloodTakesNobodysProcess(t *testing.T) {
 		t.Fatal("the one process of a module was ended for those of another")
 	}
 	quiet.giveBack(kept)
-	if n := len(engine.idle); n != 3 {
-		t.Errorf("%d processes are idle", n)
+	if n := len(engine.idle); n != 5 {
+		t.Errorf("%d processes are idle just after the calls, want MaxCalls", n)
 	}
+	engine.linger = 0
+	engine.tidy()
+	if n := len(engine.idle); n != 3 {
+		t.Errorf("%d processes are idle, want MaxIdle", n)
+	}
+}
+
+// TestCallsOfOneModuleWaitInOnePlace: while a process is started for a call, another
+// call of the module takes the one that is given back, and starts none.
+func TestCallsOfOneModuleWaitInOnePlace(t *testing.T) {
+	engine := workers(t, Config{})
+	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
+	busy := engine.take(m)
+	m.starting.Lock() // as a call does that has a process started
+	got := make(chan *process)
+	go func() {
+		p, err := m.acquire()
+		if err != nil {
+			t.Error(err)
+		}
+		got <- p
+	}()
+	m.giveBack(busy)
+	m.starting.Unlock()
+	p := <-got
+	if p != busy {
+		t.Error("another process was started")
+	}
+	m.giveBack(p)
 }

@@ -193,7 +193,7 @@ func TestAProcessThatWaitsForTheHostIsNotKilled(t *testing.T) {
 }
 
 func TestNothingIsLeftOfAnEngine(t *testing.T) {
-	e, err := New(t.Context(), Config{MaxIdle: 2})
+	e, err := New(t.Context(), Config{MaxIdle: 2, MaxCalls: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

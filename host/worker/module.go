@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type Module struct {
 	wasm     []byte
 	prepared sandbox.Prepared
 	closed   atomic.Bool
+	starting sync.Mutex // held while a process is started for a call
 }
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
@@ -48,8 +50,8 @@ const loadTimeout = time.Minute
 
 // start starts a process with the module. That is work for the processor, and
 // nobody knows yet that the process will have to stand back: many calls that begin
-// at the same time take half of the processors for it, and leave the others to calls
-// that have their processes.
+// at the same time take a quarter of the processors for it, and leave the others to
+// calls that have their processes.
 func (m *Module) start() (*process, error) {
 	m.engine.starts <- struct{}{}
 	defer func() { <-m.engine.starts }()
@@ -70,12 +72,18 @@ func (m *Module) start() (*process, error) {
 	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", d.err))
 }
 
-// acquire returns a process that nobody else uses.
+// acquire returns a process that nobody else uses. A module has one process started
+// at a time, so that many calls of one are a single place in the line of another's.
 func (m *Module) acquire() (*process, error) {
 	if m.closed.Load() {
 		return nil, ErrClosed
 	}
 	if p := m.engine.take(m); p != nil {
+		return p, nil
+	}
+	m.starting.Lock()
+	defer m.starting.Unlock()
+	if p := m.engine.take(m); p != nil { // a call has ended meanwhile
 		return p, nil
 	}
 	return m.start()
