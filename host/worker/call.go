@@ -189,11 +189,8 @@ func (h *call) effect(body []byte) error {
 		return errProtocol
 	}
 	h.meter = e.meter
-	if h.process.behind.Load() {
-		time.Sleep(effectPause)
-	}
 	h.process.watch.pause()
-	k, answer := h.answer(e)
+	k, answer := h.inTurn(e)
 	h.process.watch.resume()
 	if h.fault != nil {
 		return errFault
@@ -202,6 +199,23 @@ func (h *call) effect(body []byte) error {
 }
 
 var errFault = errors.New("worker: the host's import panicked")
+
+// inTurn answers an effect, one of a call that stands back when it is its turn. What
+// may take long, because it waits for others, keeps nobody from theirs.
+func (h *call) inTurn(e effect) (kind, []byte) {
+	if !h.process.behind.Load() {
+		return h.answer(e)
+	}
+	aside := h.module.engine.aside
+	aside <- struct{}{}
+	time.Sleep(effectPause)
+	if e.op == opHTTP {
+		<-aside
+		return h.answer(e)
+	}
+	defer func() { <-aside }()
+	return h.answer(e)
+}
 
 // answer calls into Imports. An error that it panics with ends the guest and is
 // the error of the call; any other panic is a mistake in the host, and Call

@@ -109,7 +109,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	processors := runtime.GOMAXPROCS(0)
 	e := &Engine{
 		config: c, host: host, closing: make(chan struct{}), turns: make(chan struct{}, c.MaxCalls),
-		linger: linger, starts: make(chan struct{}, max(processors/4, 1)),
+		linger: linger, starts: make(chan struct{}, max(processors/4, 1)), aside: make(chan struct{}, max(processors/4, 1)),
 	}
 	e.tidying = time.AfterFunc(time.Hour, e.tidy)
 	e.tidying.Stop()
