@@ -32,6 +32,7 @@ type Daemon struct {
 	replays  chan struct{} // has an element for each replay
 	volume   volumes
 	doors    doors
+	parsed   parsed
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
@@ -38,9 +39,32 @@ func (d *Daemon) policies(ctx context.Context, tenantID string) (operator, own *
 		return operator, own, nil
 	}
 	if err == nil {
-		own, err = policy.Parse(fmt.Sprintf("policy of %s, version %d", tenantID, stored.Version), []byte(stored.Text))
+		own, err = d.parsed.policy(tenantID, stored)
 	}
 	return operator, own, err
+}
+
+// parsed has the policies of tenants as they were last asked for, since each call
+// asks several times. There are as many as there are tenants.
+type parsed struct{ of sync.Map } // parsedPolicy by tenant
+
+type parsedPolicy struct {
+	version int
+	digest  chain.Hash
+	*policy.Policy
+}
+
+func (c *parsed) policy(tenantID string, stored tenant.Policy) (*policy.Policy, error) {
+	if last, ok := c.of.Load(tenantID); ok {
+		if p := last.(parsedPolicy); p.version == stored.Version && p.digest == stored.Digest {
+			return p.Policy, nil
+		}
+	}
+	p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", tenantID, stored.Version), []byte(stored.Text))
+	if err == nil {
+		c.of.Store(tenantID, parsedPolicy{stored.Version, stored.Digest, p})
+	}
+	return p, err
 }
 
 // rules returns what the policies have to do with one run of a tenant. Without a
