@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/budget"
 )
 
 // follow prints what a run does while it does it, and then what came of it.
@@ -27,7 +29,7 @@ func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags)
 	if err := p.end(done.Result); err != nil {
 		return err
 	}
-	return agentOutcome(done.Result)
+	return agentOutcome(done.Result, done.Err)
 }
 
 // stayedOpen explains a run that has no end.
@@ -185,8 +187,9 @@ func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
 	return doc
 }
 
-// agentOutcome returns how the program ends after a run, nil if all is well.
-func agentOutcome(r *agent.RunResult) error {
+// agentOutcome returns how the program ends after a run that ended with err, nil if
+// all is well.
+func agentOutcome(r *agent.RunResult, err error) error {
 	out := &failure{code: exitFailed, message: "the run failed: " + plainError(errors.New(r.Error))}
 	switch {
 	case r.TerminalKind == event.KindRunCompleted:
@@ -195,8 +198,14 @@ func agentOutcome(r *agent.RunResult) error {
 		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
 	case r.ErrorType == event.ErrorBudget:
 		out.code, out.hint = exitLimit, "raise the budget in the agent's file"
+		if e, ok := errors.AsType[*budget.Exceeded](err); ok {
+			out.message += fmt.Sprintf(": %s, %s of %s", e.Limit, amount(e.Actual), amount(e.Cap))
+		}
 	case r.ErrorType == event.ErrorMaxTurns:
 		out.code, out.hint = exitLimit, "raise max_turns in the agent's file"
 	}
 	return out
 }
+
+// amount is a number of what a budget counts.
+func amount(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
