@@ -42,6 +42,7 @@ func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.cli
 // client implements [provider.Capabler].
 type client struct {
 	info     provider.Info
+	key      string // to keep it out of what is recorded
 	messages sdk.MessageService
 }
 
@@ -58,7 +59,7 @@ func New(opts ...Option) (provider.Provider, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
-	return &client{c.info, sdk.NewMessageService(
+	return &client{c.info, c.key, sdk.NewMessageService(
 		option.WithBaseURL(c.baseURL),
 		option.WithAPIKey(c.key),
 		option.WithHeader("anthropic-version", c.info.APIVersion),
@@ -99,7 +100,7 @@ func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.Ev
 	}
 	stream, err := converse.Begin(ctx, func(ctx context.Context) (converse.Source, error) {
 		return c.send(ctx, params, opts)
-	}, explain)
+	}, c.explain)
 	if err != nil {
 		return nil, err
 	}

@@ -122,8 +122,8 @@ func TestContract(t *testing.T) {
 		Transcripts: transcripts(),
 		Failure: providertest.Failure{
 			Header: http.Header{"Request-Id": {"req_1"}},
-			Body:   `{"type":"error","error":{"type":"not_found_error","message":"model: test-model"},"request_id":"req_1"}`,
-			Want:   "model: test-model",
+			Body:   `{"type":"error","error":{"type":"not_found_error","message":"model: test-model for ` + providertest.Key + `"},"request_id":"req_1"}`,
+			Want:   "model: test-model for [key]",
 		},
 		Broken:  broken(),
 		Golden:  "testdata/request.golden",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/starling-host/starling/runtime/provider"
@@ -26,8 +27,9 @@ var statuses = map[sdk.ErrorType]int{
 	sdk.ErrorTypeOverloadedError:     529,
 }
 
-// explain gives an error its class and its words.
-func explain(err error) error {
+// explain gives an error its class and its words, in which a server may have
+// repeated the key.
+func (c *client) explain(err error) error {
 	refused, ok := errors.AsType[*sdk.Error](err)
 	if !ok {
 		return fmt.Errorf("anthropic: %w", provider.ClassifyTransport(err))
@@ -46,5 +48,5 @@ func explain(err error) error {
 	if refused.RequestID != "" {
 		text += fmt.Sprintf(" (request %s)", refused.RequestID)
 	}
-	return provider.WrapHTTPStatus(&converse.Error{Text: text, Err: refused}, status)
+	return provider.WrapHTTPStatus(&converse.Error{Text: strings.ReplaceAll(text, c.key, "[key]"), Err: refused}, status)
 }
