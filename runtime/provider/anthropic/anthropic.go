@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 
@@ -112,6 +113,11 @@ func (c *client) send(ctx context.Context, params sdk.MessageNewParams, opts []o
 	stream := c.messages.NewStreaming(ctx, params, append(opts, option.WithResponseInto(&resp))...)
 	if err := stream.Err(); err != nil {
 		return nil, err
+	}
+	// The SDK would look for events in a page, find none, and call it cut off.
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "" && media != "text/event-stream" {
+		stream.Close()
+		return nil, converse.Malformed("its type is %q", media)
 	}
 	return &source{stream: stream, requestID: resp.Header.Get("request-id")}, nil
 }

@@ -264,6 +264,19 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// TestAPage has a proxy answer in the place of the API, with all signs of success.
+func TestAPage(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, "<html>sign in</html>")
+	}))
+	defer server.Close()
+	_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), question(nil))
+	if err == nil || !strings.Contains(err.Error(), `anthropic: malformed response: its type is "text/html"`) || provider.Transient(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // reply has the API answer with a body, after which the connection breaks.
 type reply string
 

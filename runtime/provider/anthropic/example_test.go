@@ -14,7 +14,10 @@ import (
 
 func Example() {
 	// A server stands in for the API.
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "testdata/text.sse") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		http.ServeFile(w, r, "testdata/text.sse")
+	}))
 	defer server.Close()
 
 	p, err := anthropic.New(anthropic.WithAPIKey("key"), anthropic.WithBaseURL(server.URL))
