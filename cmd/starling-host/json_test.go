@@ -98,6 +98,8 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
 		"policy test":    refusalDocument{},
+		"policy check":   acceptedDocument{},
+		"policy explain": explanationDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/yaml"
 )
 
 const policyHelp = `Commands that look at policies: files that say which requests the tools of a run may
@@ -19,19 +17,12 @@ make, which of them may be called with what, and where secrets may be sent.
 
 spec/policy.md describes the format, and examples/policy/policy.yaml is one.`
 
-const explainHelp = `Say whether a tool may make a request, and which rule says so.
-
-If none allows it, the rule that comes closest is named, and one that would allow
-it is printed. With --tenant a second policy is asked after the first, the
-operator's, and both must allow it.
-
-The exit code is 0 if the request is allowed, and 4 if it is not.`
-
 const suggestHelp = `Print the smallest policy under which a recorded run could have done what it did: the
 tools that it called, the requests that it made, as often as it made them, and what
 its calls used at most. What was denied when it was recorded is not in it.
 
-It is a beginning. Paths that have ids in them want a *, and counts some room.`
+It is a beginning. Paths that have ids in them want a *, and counts some room. In
+JSON, which is YAML as well, it is the same policy.`
 
 const policyTestHelp = `Say what of the recorded runs a policy would have refused: calls, requests, and calls
 that used more than its limits.
@@ -66,8 +57,27 @@ func loadPolicy(path string) (*policy.Policy, error) {
 	return p, nil
 }
 
+// acceptedDocument is what "policy check -o json" prints.
+type acceptedDocument struct {
+	File    string `json:"file"`
+	Digest  string `json:"digest"`
+	Network int    `json:"network_rules"`
+	Tools   *int   `json:"tool_rules,omitempty"`
+	Secrets int    `json:"secret_rules"`
+}
+
+func newAccepted(p *policy.Policy) acceptedDocument {
+	doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
+	if p.Tools != nil {
+		n := len(p.Tools)
+		doc.Tools = &n
+	}
+	return doc
+}
+
 func (a *app) policyCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	output := ""
+	cmd := &cobra.Command{
 		Use:     "check FILE",
 		Short:   "say whether a policy can be read",
 		Long:    "Read a policy, and print its digest, by which logs name it, and how much it has of what.",
@@ -78,94 +88,29 @@ func (a *app) policyCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tools := "all tools, whatever their arguments"
-			if p.Tools != nil {
-				tools = plural(len(p.Tools), "rule") + " for tools"
+			if output == outputJSON {
+				return a.writeValue(newAccepted(p))
 			}
-			fmt.Fprintf(a.stdout, "accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-				printable(args[0]), p.Digest(), plural(len(p.Network), "rule"), tools, plural(len(p.Secrets), "rule"))
-			return nil
+			return a.printAccepted(newAccepted(p))
 		},
 	}
-}
-
-func (a *app) policyExplainCommand() *cobra.Command {
-	method, tenant := "", ""
-	cmd := &cobra.Command{
-		Use:     "explain FILE TOOL URL",
-		Short:   "say which rule decides about a request",
-		Long:    explainHelp,
-		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
-		Args:    arguments(3, "FILE", "TOOL", "URL"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
-			if err != nil {
-				return err
-			}
-			var second *policy.Policy
-			if tenant != "" {
-				if second, err = loadPolicy(tenant); err != nil {
-					return err
-				}
-			}
-			access, err := (&egress.Request{Method: method, URL: args[2]}).Access()
-			if err != nil {
-				return explainAccess(err)
-			}
-			return a.policyExplain(p, second, policy.Request{Access: access, Tool: args[1]})
-		},
-	}
-	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
+	outputFlag(cmd, &output)
 	return cmd
 }
 
-// explainAccess words why a URL or a placeholder in it is none.
-func explainAccess(err error) error {
-	if bad, ok := errors.AsType[*egress.Error](err); ok {
-		return usagef("", "%s", bad.Text)
+func (a *app) printAccepted(doc acceptedDocument) error {
+	tools := "all tools, whatever their arguments"
+	if doc.Tools != nil {
+		tools = plural(*doc.Tools, "rule") + " for tools"
 	}
+	_, err := fmt.Fprintf(a.stdout, "accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+		printable(doc.File), doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
 	return err
-}
-
-func (a *app) policyExplain(p, tenant *policy.Policy, r policy.Request) error {
-	d := policy.Decide(p, tenant, r, nil)
-	fmt.Fprintf(a.stdout, "%s %s%s by %s\n", printable(r.Method), printable(r.Access.Origin()), printable(r.Path), printable(r.Tool))
-	for _, v := range d.Verdicts {
-		file := p.File
-		if v.Side == policy.Tenant {
-			file = tenant.File
-		}
-		if v.Denied == "" {
-			rule := map[string]*policy.Policy{policy.Operator: p, policy.Tenant: tenant}[v.Side].Network[v.Rule-1]
-			fmt.Fprintf(a.stdout, "allowed  %s:%d  rule %d: %s\n", printable(file), v.Line, v.Rule, printable(rule.String()))
-			continue
-		}
-		where := file
-		if v.Line > 0 {
-			where = fmt.Sprintf("%s:%d", file, v.Line)
-		}
-		fmt.Fprintf(a.stdout, "denied   %s  %s\n", printable(where), printable(v.Denied))
-	}
-	why := egress.RefusedAddress(r.Host, true)
-	switch {
-	case why != "":
-		fmt.Fprintf(a.stdout, "denied   %s is an address that no policy opens (%s)\n", printable(r.Host), why)
-		return silent(exitRefused)
-	case d.Allowed() && egress.RefusedAddress(r.Host, d.Grant.Private) != "":
-		fmt.Fprintf(a.stdout, "denied   %s is a private address, and not every rule says private: true\n", printable(r.Host))
-		return silent(exitRefused)
-	case d.Allowed():
-		return nil
-	}
-	if len(r.Access.Secrets) == 0 && !strings.HasPrefix(d.Verdicts[len(d.Verdicts)-1].Denied, "it does not name the tool") {
-		fmt.Fprintf(a.stdout, "\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", printable(policy.RuleFor(r).YAML()))
-	}
-	return silent(exitRefused)
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
 	var f readFlags
+	output := ""
 	cmd := &cobra.Command{
 		Use:               "suggest DB RUN",
 		Short:             "print the smallest policy that a run needs",
@@ -182,14 +127,26 @@ func (a *app) policySuggestCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, line := range printableLines(string(text)) {
-				fmt.Fprintln(a.stdout, line)
-			}
-			return nil
+			return a.printSuggestion(text, output)
 		},
 	}
 	f.add(cmd)
+	outputFlag(cmd, &output)
 	return cmd
+}
+
+func (a *app) printSuggestion(text []byte, output string) error {
+	if output == outputJSON {
+		n, err := yaml.Parse("the suggestion", text)
+		if err != nil {
+			return err
+		}
+		return a.writeValue(n.Value())
+	}
+	for _, line := range printableLines(string(text)) {
+		fmt.Fprintln(a.stdout, line)
+	}
+	return nil
 }
 
 type policyTestFlags struct {

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+const explainHelp = `Say whether a tool may make a request, and which rule says so.
+
+If none allows it, the rule that comes closest is named, and one that would allow
+it is printed. With --tenant a second policy is asked after the first, the
+operator's, and both must allow it.
+
+The exit code is 0 if the request is allowed, and 4 if it is not.`
+
+func (a *app) policyExplainCommand() *cobra.Command {
+	method, tenant, output := "", "", ""
+	cmd := &cobra.Command{
+		Use:     "explain FILE TOOL URL",
+		Short:   "say which rule decides about a request",
+		Long:    explainHelp,
+		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
+		Args:    arguments(3, "FILE", "TOOL", "URL"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := loadPolicy(args[0])
+			if err != nil {
+				return err
+			}
+			var second *policy.Policy
+			if tenant != "" {
+				if second, err = loadPolicy(tenant); err != nil {
+					return err
+				}
+			}
+			access, err := (&egress.Request{Method: method, URL: args[2]}).Access()
+			if err != nil {
+				return explainAccess(err)
+			}
+			return a.policyExplain(p, second, policy.Request{Access: access, Tool: args[1]}, output)
+		},
+	}
+	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// explainAccess words why a URL or a placeholder in it is none.
+func explainAccess(err error) error {
+	if bad, ok := errors.AsType[*egress.Error](err); ok {
+		return usagef("", "%s", bad.Text)
+	}
+	return err
+}
+
+// explanationDocument is what "policy explain -o json" prints.
+type explanationDocument struct {
+	Tool     string            `json:"tool"`
+	Request  string            `json:"request"`
+	Allowed  bool              `json:"allowed"`
+	Verdicts []verdictOnPolicy `json:"verdicts"`
+	Address  string            `json:"address,omitempty"`
+	Suggest  string            `json:"suggestion,omitempty"`
+}
+
+// verdictOnPolicy is what one policy says.
+type verdictOnPolicy struct {
+	Side    string `json:"side"`
+	File    string `json:"file"`
+	Digest  string `json:"digest"`
+	Allowed bool   `json:"allowed"`
+	Line    uint32 `json:"line,omitempty"`
+	Rule    uint32 `json:"rule,omitempty"`
+	Text    string `json:"text,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// newExplanation decides about a request and says why.
+func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanationDocument {
+	d := policy.Decide(operator, tenant, r, nil)
+	doc := explanationDocument{Tool: r.Tool, Request: r.Method + " " + r.Access.Origin() + r.Path, Allowed: d.Allowed()}
+	for _, v := range d.Verdicts {
+		p := map[string]*policy.Policy{policy.Operator: operator, policy.Tenant: tenant}[v.Side]
+		one := verdictOnPolicy{
+			Side: v.Side, File: p.File, Digest: hex.EncodeToString(v.Policy), Allowed: v.Denied == "", Line: v.Line, Rule: v.Rule, Reason: v.Denied,
+		}
+		if one.Allowed {
+			one.Text = p.Network[v.Rule-1].String()
+		}
+		doc.Verdicts = append(doc.Verdicts, one)
+	}
+	if doc.Address = refusedAddress(r.Host, d); doc.Address != "" {
+		doc.Allowed = false
+		return doc
+	}
+	if !doc.Allowed && len(r.Access.Secrets) == 0 && !strings.HasPrefix(d.Verdicts[len(d.Verdicts)-1].Denied, "it does not name the tool") {
+		doc.Suggest = policy.RuleFor(r).YAML()
+	}
+	return doc
+}
+
+// refusedAddress says why a host that is an address is not reached, whatever the
+// policies say about it, or because not all of them open it. It is empty otherwise.
+func refusedAddress(host string, d policy.Decision) string {
+	why := egress.RefusedAddress(host, true)
+	switch {
+	case why != "":
+		return fmt.Sprintf("%s is an address that no policy opens (%s)", host, why)
+	case d.Allowed() && egress.RefusedAddress(host, d.Grant.Private) != "":
+		return host + " is a private address, and not every rule says private: true"
+	}
+	return ""
+}
+
+func (a *app) policyExplain(operator, tenant *policy.Policy, r policy.Request, output string) error {
+	doc := newExplanation(operator, tenant, r)
+	if output == outputJSON {
+		if err := a.writeValue(doc); err != nil {
+			return err
+		}
+	} else {
+		a.printExplanation(doc)
+	}
+	if doc.Allowed {
+		return nil
+	}
+	return silent(exitRefused)
+}
+
+func (a *app) printExplanation(doc explanationDocument) {
+	fmt.Fprintf(a.stdout, "%s by %s\n", printable(doc.Request), printable(doc.Tool))
+	for _, v := range doc.Verdicts {
+		if v.Allowed {
+			fmt.Fprintf(a.stdout, "allowed  %s:%d  rule %d: %s\n", printable(v.File), v.Line, v.Rule, printable(v.Text))
+			continue
+		}
+		where := v.File
+		if v.Line > 0 {
+			where = fmt.Sprintf("%s:%d", v.File, v.Line)
+		}
+		fmt.Fprintf(a.stdout, "denied   %s  %s\n", printable(where), printable(v.Reason))
+	}
+	if doc.Address != "" {
+		fmt.Fprintf(a.stdout, "denied   %s\n", printable(doc.Address))
+	}
+	if doc.Suggest != "" {
+		fmt.Fprintf(a.stdout, "\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", printable(doc.Suggest))
+	}
+}
