@@ -55,4 +55,9 @@
 // enqueued first; no priority takes another tenant's turn. A tenant whose
 // [Limits].MaxRunning is reached is passed over. Jobs that were cancelled are
 // handed out before all others, since to end a run takes no time.
+//
+// A turn lasts for as long as its handler does, and nobody is interrupted. So that
+// tenants whose jobs take long do not hold all handlers, the last eighth of a
+// process's handlers is kept for tenants of which nothing runs on any host. Whoever
+// comes later finds one free, unless as many others as that have come as late.
 package queue

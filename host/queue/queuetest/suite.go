@@ -63,6 +63,7 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"nobody saves up turns", latecomer},
 		{"turns go by weight", weights},
 		{"no more jobs of a tenant run than it may", caps},
+		{"the last handlers are for tenants of which nothing runs", reserve},
 		{"a tenant that is paused waits", paused},
 		{"a full queue says so, and for how long", full},
 		{"positions and counts", positions},

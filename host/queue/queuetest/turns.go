@@ -132,6 +132,38 @@ func caps(t *testing.T, db Database) {
 	absent(t, b, "capped/0011")
 }
 
+// reserve has two tenants whose jobs do not end, and others that come later. Of 16
+// handlers two are kept for those.
+func reserve(t *testing.T, db Database) {
+	cfg := quick()
+	cfg.Workers = 16
+	h := db(t, cfg)
+	enqueue(t, h, series("flood", 20)...)
+	enqueue(t, h, series("spate", 20)...)
+	told, wake := make(chan queue.Lease, 44), make(chan bool)
+	work(t, h, func(_ context.Context, l queue.Lease) error {
+		told <- l
+		await(t, wake)
+		return nil
+	})
+	for range 14 {
+		receive(t, told)
+	}
+	for _, late := range []string{"late", "later"} {
+		enqueue(t, h, series(late, 2)...)
+		if l := receive(t, told); l.Tenant != late {
+			t.Errorf("a handler that is kept went to %s", l.RunID)
+		}
+	}
+	if s, err := h.Stats(t.Context()); err != nil || s.Running != 16 || s.Ready != 28 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	close(wake)
+	for range 28 {
+		receive(t, told)
+	}
+}
+
 // paused lets a tenant go on while a host is at work, which finds that out as it
 // renews its lease.
 func paused(t *testing.T, db Database) {

@@ -19,8 +19,9 @@ func scanJob(r eventlog.Row) (l queue.Lease, err error) {
 }
 
 // Claim hands out jobs to owner, one for each of the turns or fewer, in the order
-// in which it is their turn. turns are what [Cancelled].Turn will be.
-func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
+// in which it is their turn. turns are what [Cancelled].Turn will be. The last kept
+// of them are for tenants of which nothing runs.
+func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error) {
 	if err := b.push(); err != nil {
 		return nil, err
 	}
@@ -28,7 +29,8 @@ func (b *Tx) Claim(owner string, turns []int64) ([]queue.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	fair, err := b.takeTurns(len(turns) - len(leases))
+	left := len(turns) - len(leases)
+	fair, err := b.takeTurns(left, min(kept, left))
 	if err != nil {
 		return nil, err
 	}
@@ -100,22 +102,23 @@ func (b *Tx) endings(n int) (leases []queue.Lease, err error) {
 }
 
 // takeTurns gives n turns to the tenants with the lowest tags and returns a job for
-// each. Tags and virtual time are moved on; the counts are left to Claim.
-func (b *Tx) takeTurns(n int) ([]queue.Lease, error) {
+// each, the last kept turns to tenants of which nothing runs. Tags and virtual time
+// are moved on; the counts are left to Claim.
+func (b *Tx) takeTurns(n, kept int) ([]queue.Lease, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	if err := b.load(); err != nil {
 		return nil, err
 	}
-	line, err := b.open(n)
+	line, err := b.open(n, kept > 0)
 	if err != nil {
 		return nil, err
 	}
 	var order []*tenant
 	taken := make(map[*tenant]int)
-	for range n {
-		t := lowest(line, taken)
+	for i := range n {
+		t := lowest(line, taken, i >= n-kept)
 		if t == nil {
 			break
 		}
@@ -135,38 +138,54 @@ func weight(l queue.Limits) float64 {
 	return 1
 }
 
+// The tenants with the lowest tags among those that have jobs that may be handed out:
+// any, and those of which nothing runs.
+const (
+	openTenants = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1 + 0"
+	idleTenants = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 AND running = 0 ORDER BY tag LIMIT $1 + 0"
+)
+
 // open returns the tenants with the n lowest tags among those that have jobs that
-// may be handed out. No others can have one of the next n turns. Tenants that this
+// may be handed out, and those with the n lowest of which nothing runs if turns are
+// kept for them. No others can have one of the next n turns. Tenants that this
 // transaction has changed count as they are now.
-func (b *Tx) open(n int) (line []*tenant, err error) {
+func (b *Tx) open(n int, kept bool) (line []*tenant, err error) {
+	n += len(b.tenants)
+	err = b.meet(openTenants, n)
+	if err == nil && kept {
+		err = b.meet(idleTenants, n)
+	}
 	for _, t := range b.tenants {
 		if t.reckon(b.rules.Limits(t.name)); t.open > 0 {
 			line = append(line, t)
 		}
 	}
-	const sql = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1 + 0"
-	err = b.tx.Query(sql, []any{int64(n + len(b.tenants))}, func(r eventlog.Row) error {
+	slices.SortFunc(line, func(x, y *tenant) int { return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.name, y.name)) })
+	return line, err
+}
+
+// meet reads the rows of tenants that this transaction has not met.
+func (b *Tx) meet(sql string, n int) error {
+	return b.tx.Query(sql, []any{int64(n)}, func(r eventlog.Row) error {
 		t := new(tenant)
 		if err := r.Scan(append([]any{&t.name}, t.before.columns()...)...); err != nil {
 			return err
 		}
 		t.counts = t.before
-		if b.tenants[t.name] != nil {
-			return nil
+		if b.tenants[t.name] == nil {
+			b.tenants[t.name] = t
 		}
-		if t.reckon(b.rules.Limits(t.name)); t.open > 0 {
-			line = append(line, t)
-		}
-		b.tenants[t.name] = t // its limits may have changed since it was written
 		return nil
 	})
-	slices.SortFunc(line, func(x, y *tenant) int { return cmp.Or(cmp.Compare(x.tag, y.tag), cmp.Compare(x.name, y.name)) })
-	return line, err
 }
 
-// lowest returns the tenant whose turn it is among those that have a job left.
-func lowest(line []*tenant, taken map[*tenant]int) (least *tenant) {
+// lowest returns the tenant whose turn it is among those that have a job left, and
+// nothing that runs if the turn is kept for such.
+func lowest(line []*tenant, taken map[*tenant]int, kept bool) (least *tenant) {
 	for _, t := range line {
+		if kept && t.n[running]+int64(taken[t]) > 0 {
+			continue
+		}
 		if int64(taken[t]) < t.open && (least == nil || t.tag < least.tag) {
 			least = t
 		}

@@ -70,6 +70,7 @@ type cycle struct {
 	gathered bool // the rest was filled in
 	ops      []*op
 	turns    []*turn
+	kept     int // of the turns, for tenants of which nothing runs
 	shift    *shift
 	owner    string
 	due      bool              // there may be jobs that have slept long enough
@@ -112,13 +113,23 @@ func (d *Desk) gather(c *cycle) {
 	}
 	s := d.shift
 	c.shift, c.owner = s, s.owner
+	free := d.free(s)
 	if c.turns = d.takeTurns(s); len(c.turns) > 0 {
+		c.kept = max(0, len(c.turns)-max(0, free-d.cfg.Workers/8))
 		s.active.Add(1) // until they are delivered
 		c.due, s.due = s.due, false
 	}
 	if s.doubt {
 		c.doubt = s.epochs()
 	}
+}
+
+// free returns how many handlers could be started. The caller holds mu.
+func (d *Desk) free(s *shift) int {
+	if d.hooks.Start != nil {
+		return d.cfg.Workers - len(s.tasks)
+	}
+	return s.free
 }
 
 // takeTurns returns the turns that can be given away now. The caller holds mu.
@@ -259,7 +270,7 @@ func (d *Desk) claim(b *book.Tx, c *cycle) ([]queue.Lease, error) {
 			ids[i] = t.id
 		}
 	}
-	return b.Claim(c.owner, ids)
+	return b.Claim(c.owner, ids, c.kept)
 }
 
 // deliver tells everybody what became of the transaction.
