@@ -2,51 +2,71 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/starling-host/starling/host/tenant"
 )
 
-// The measurement of TestNobodyWaitsForNeighbours.
+// The measurement of TestNobodyWaitsForNeighbours. A ratio is of two figures of the
+// same seconds, and of several rounds the middle one counts; because the machine has
+// other things to do now and then, a harm may be measured again.
 const (
-	neighbours    = 8 // hostile tenants
-	callsInRound  = 60
-	callsOfOthers = 4 * time.Second // may take so long
+	neighbours   = 8 // hostile tenants
+	rounds       = 3
+	attempts     = 3
+	callsInRound = 300
+	mostTimes    = 3               // the p99 alone
+	deadline     = 2 * time.Second // of every call of a tool
 )
 
-// harm is what each neighbour does, in as many goroutines as it may have calls, until
-// ctx ends.
+// gate reports whether the figures decide, as they do in CI, where this test has
+// the machine to itself. Beside other packages they are just logged.
+func gate() bool { return os.Getenv("STARLING_GATES") != "" }
+
+// harm is what the neighbours do, each with as many requests at once as it may have
+// calls.
 type harm struct {
-	name string
-	do   func(ctx context.Context, c *crowd, who string)
+	name     string
+	requests []request
+	answers  []int // that they may have; zero is none, as at the end
+	bounded  bool  // the figure is promised, and not just printed
 }
 
-// calling is to call a tool again and again.
-func calling(tool, input string) func(context.Context, *crowd, string) {
-	return func(ctx context.Context, c *crowd, who string) {
-		for ctx.Err() == nil {
-			status, _, _ := c.askWith(ctx, who, "POST", "/api/v1/tools/"+tool+"/call", "application/json", []byte(input))
-			if status == http.StatusTooManyRequests {
-				time.Sleep(10 * time.Millisecond) // so that this process leaves some of the machine to others
-			}
-		}
+// harms are what tenants may do for as long as they like. Short calls are what a host
+// is for: eight tenants that make as many as they may ask for as much as it has, and
+// how much longer those of a ninth take then is not promised.
+func harms(tar *httptest.Server, module []byte) []harm {
+	calling := func(name, tool, input string, bounded bool) harm {
+		call := request{"POST", "/api/v1/tools/" + tool + "/call", "application/json", []byte(input)}
+		return harm{name, []request{call}, []int{0, http.StatusOK, http.StatusTooManyRequests}, bounded}
+	}
+	return []harm{
+		calling("processor", "spin", `{}`, true),
+		calling("memory", "fill", `{}`, true),
+		calling("effects", "flood", `{}`, true),
+		calling("log", "chatter", `{"input":{"Endless":true}}`, true),
+		calling("slow egress", "send", fmt.Sprintf(`{"input":{"URL":%q}}`, tar.URL), true),
+		calling("short calls with long logs", "chatter", `{}`, false),
+		{"compiler", []request{
+			{"DELETE", "/api/v1/modules/rogue", "", nil},
+			{"POST", "/api/v1/modules?name=rogue", "application/wasm", module},
+		}, []int{0, http.StatusCreated, http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusTooManyRequests}, true},
 	}
 }
 
 // TestNobodyWaitsForNeighbours has a tenant of a host call a tool alone and beside
-// tenants that take what they can for as long as they may. No call waits until one
-// of theirs has ended. It prints how the p99 beside them compares with that alone.
+// tenants that take what they can for as long as they may, in turn, and compares
+// how long its slowest calls take.
 func TestNobodyWaitsForNeighbours(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: takes most of a minute")
+		t.Skip("SKIPPED: takes two minutes")
 	}
 	tar := newTar(t)
 	c := newCrowd(t, policyFor(t, tar), append(crowdOf(neighbours), "good")...)
@@ -55,35 +75,70 @@ func TestNobodyWaitsForNeighbours(t *testing.T) {
 	})
 	c.start("", nil)
 	c.upload(append(crowdOf(neighbours), "good")...)
-	for _, h := range []harm{
-		{"processor", calling("spin", `{}`)},
-		{"memory", calling("fill", `{}`)},
-		{"effects", calling("flood", `{}`)},
-		{"slow egress", calling("send", fmt.Sprintf(`{"input":{"URL":%q}}`, tar.URL))},
-	} {
-		t.Run(h.name, func(t *testing.T) {
-			alone := c.p99(t)
-			stop := h.start(t, c)
-			beside := c.p99(t)
-			stop()
-			t.Logf("p99 alone %s, beside %s", alone.Round(10*time.Microsecond), beside.Round(10*time.Microsecond))
-			if beside > callsOfOthers/2 {
-				t.Error("calls wait for those of others")
-			}
-		})
+	for _, h := range harms(tar, c.module) {
+		t.Run(h.name, func(t *testing.T) { h.compare(t, c) })
 	}
 }
 
-// start lets the neighbours loose until the function that it returns is called.
-func (h harm) start(t *testing.T, c *crowd) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for _, who := range crowdOf(neighbours) {
-		for range tenant.DefaultLimits().Running {
-			all.Go(func() { h.do(ctx, c, who) })
+// compare fails if calls take too long beside the neighbours.
+func (h harm) compare(t *testing.T, c *crowd) {
+	for attempt := 1; ; attempt++ {
+		ratio := h.measure(t, c)
+		t.Logf("p99 beside / alone: %.2f", ratio)
+		if ratio <= mostTimes || !h.bounded || !gate() {
+			return
+		}
+		if attempt == attempts {
+			t.Fatalf("p99 is %.1f times what it is alone", ratio)
 		}
 	}
-	return func() { cancel(); all.Wait(); c.settle(crowdOf(neighbours)...) }
+}
+
+// measure returns how the p99 beside the neighbours compares with that alone.
+func (h harm) measure(t *testing.T, c *crowd) float64 {
+	n := 1
+	if gate() && h.bounded {
+		n = rounds
+	}
+	var ratios []float64
+	for range n {
+		alone := c.times(t)
+		stop := c.loose(t, h.requests)
+		beside := c.times(t)
+		answers := stop()
+		c.settle(crowdOf(neighbours)...)
+		for status, n := range answers {
+			if !slices.Contains(h.answers, status) {
+				t.Errorf("%d requests of the neighbours were answered with %d, so they do no such harm", n, status)
+			}
+		}
+		t.Logf("p50 %s alone, %s beside; p99 %s and %s; the neighbours' answers %v",
+			percentile(alone, 50), percentile(beside, 50), percentile(alone, 99), percentile(beside, 99), answers)
+		ratios = append(ratios, float64(percentile(beside, 99))/float64(percentile(alone, 99)))
+	}
+	slices.Sort(ratios)
+	return ratios[n/2]
+}
+
+// percentile is the time below which that many of a hundred are.
+func percentile(sorted []time.Duration, percent int) time.Duration {
+	return sorted[len(sorted)*percent/100].Round(10 * time.Microsecond)
+}
+
+// times calls the tool of the good tenant and returns how long each call took,
+// sorted.
+func (c *crowd) times(t *testing.T) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, callsInRound)
+	for i := range took {
+		began := time.Now()
+		if status, text, err := c.call("good", "echo", map[string]int{"x": 1}); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s %v\n%s", status, text, err, tail(c.stderr.String(), 2000))
+		}
+		took[i] = time.Since(began)
+	}
+	slices.Sort(took)
+	return took
 }
 
 // settle waits until no run of the tenants is in progress: those that have hung up
@@ -105,22 +160,6 @@ func (c *crowd) settle(tenants ...string) {
 	}
 }
 
-// p99 calls the tool of the good tenant and returns how long one call of a hundred
-// took at least.
-func (c *crowd) p99(t *testing.T) time.Duration {
-	t.Helper()
-	took := make([]time.Duration, callsInRound)
-	for i := range took {
-		began := time.Now()
-		if status, text, err := c.call("good", "echo", map[string]int{"x": 1}); err != nil || status != http.StatusOK {
-			t.Fatalf("%d %s %v\n%s", status, text, err, tail(c.stderr.String(), 2000))
-		}
-		took[i] = time.Since(began)
-	}
-	slices.Sort(took)
-	return took[len(took)*99/100]
-}
-
 // newTar is a server that does not answer.
 func newTar(t *testing.T) *httptest.Server {
 	closing := make(chan struct{})
@@ -134,11 +173,11 @@ func newTar(t *testing.T) *httptest.Server {
 	return s
 }
 
-// policyFor is a policy that lets tools ask the server, for four seconds.
+// policyFor is a policy that lets tools ask the server, and bounds their calls.
 func policyFor(t *testing.T, s *httptest.Server) string {
 	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: %q, ports: [%s], schemes: [http], private: true, methods: [GET, POST]}\nresources:\n  limits: {deadline: 4s}\n", host, port)
+	return fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: %q, ports: [%s], schemes: [http], private: true, methods: [GET, POST]}\nresources:\n  limits: {deadline: %s}\n", host, port, deadline)
 }

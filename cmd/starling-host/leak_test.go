@@ -267,7 +267,7 @@ func TestHostileCallsLeaveNothing(t *testing.T) {
 		for _, who := range []string{"good", "bad"} {
 			c.must(s.SetLimits(t.Context(), who, tenant.Limits{RequestsPerSecond: -1}))
 		}
-		_, err := s.SetPolicy(t.Context(), "bad", strings.Replace(policyFor(t, tar), "deadline: 4s", "deadline: 30ms", 1), true)
+		_, err := s.SetPolicy(t.Context(), "bad", strings.Replace(policyFor(t, tar), "deadline: 2s", "deadline: 30ms", 1), true)
 		c.must(err)
 	})
 	c.start("", func(args []string) []string { return append([]string{"measured-host"}, args[1:]...) })

@@ -23,6 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.Main()
+	beNeighbours()
 	testscript.Main(m, map[string]func(){"starling-host": main, "measured-host": measuredHost})
 }
 

@@ -19,15 +19,19 @@ func init() {
 		tool("spin", func([]byte) ([]byte, error) { return nil, spin() }),
 		tool("fill", func([]byte) ([]byte, error) { return nil, fill() }),
 		tool("flood", func([]byte) ([]byte, error) { return nil, flood() }),
+		tool("chatter", func(input []byte) ([]byte, error) { return nil, chatter(input) }),
 		tool("huge", func([]byte) ([]byte, error) { return []byte(`"` + strings.Repeat("x", 16<<20) + `"`), nil }),
 		tool("trap", func([]byte) ([]byte, error) { panic("a trap") }),
 		tool("send", send),
 	)
 }
 
+// stamp is a text that tests change, so that there are as many modules as they like.
+const stamp = "stamp-0000000000"
+
 func tool(name string, fn func([]byte) ([]byte, error)) starling.Tool {
 	return starling.Tool{
-		Name: name, Description: "The tool " + name + " of the tests.", InputSchema: `{"type":"object"}`,
+		Name: name, Description: "The tool " + name + " of the tests, " + stamp, InputSchema: `{"type":"object"}`,
 		Execute: func(_ *starling.Call, input []byte) ([]byte, error) { return fn(input) },
 	}
 }
@@ -56,6 +60,19 @@ func flood() error {
 	for {
 		starling.Random()
 	}
+}
+
+// chatter writes to its log, as much as is kept of it or without end.
+func chatter(input []byte) error {
+	var in struct{ Endless bool }
+	if err := json.Unmarshal(input, &in); err != nil {
+		return err
+	}
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	for n := 0; n < 64 || in.Endless; n++ {
+		os.Stderr.Write(line)
+	}
+	return nil
 }
 
 // exchange is one request and what becomes of its answer.

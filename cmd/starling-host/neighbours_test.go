@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// stamp is a text in the module that may be any other of its length, so that there
+// are as many modules as one likes.
+const stamp = "stamp-0000000000"
+
+// request is what a neighbour asks of the host.
+type request struct {
+	Method, Path, Type string
+	Body               []byte // every stamp in it becomes another one each time
+}
+
+// crew is what the process of the neighbours is told: to make the requests one
+// after the other, again and again, with each key as many times at once.
+type crew struct {
+	URL      string
+	Keys     []string
+	Each     int
+	Requests []request
+}
+
+// refused is how long a neighbour waits that was told to ask less often.
+const refused = 10 * time.Millisecond
+
+// crewMark is the variable that makes a test program the process of the neighbours.
+const crewMark = "STARLING_TEST_NEIGHBOURS"
+
+// loose lets the neighbours loose until the function that it returns is called,
+// which returns how often they had an answer of each status. They are a process of
+// their own that gives way to every other: clients are elsewhere, and what is
+// measured is what the host makes of their requests.
+func (c *crowd) loose(t *testing.T, requests []request) (stop func() map[int]int) {
+	t.Helper()
+	all := crew{URL: c.url, Each: tenant.DefaultLimits().Running, Requests: requests}
+	for _, who := range crowdOf(neighbours) {
+		all.Keys = append(all.Keys, c.keys[who])
+	}
+	told, err := json.Marshal(all)
+	c.must(err)
+	self, err := os.Executable()
+	c.must(err)
+	cmd := exec.Command("nice", "-n", "19", self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), crewMark+"=1"), os.Stderr
+	in, err := cmd.StdinPipe()
+	c.must(err)
+	out, err := cmd.StdoutPipe()
+	c.must(err)
+	c.must(cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	_, err = in.Write(append(told, '\n'))
+	c.must(err)
+	return func() (answers map[int]int) {
+		in.Close()
+		c.must(json.NewDecoder(out).Decode(&answers))
+		c.must(cmd.Wait())
+		return answers
+	}
+}
+
+// beNeighbours is the process of the neighbours, if this is that.
+func beNeighbours() {
+	if os.Getenv(crewMark) == "" {
+		return
+	}
+	in := json.NewDecoder(os.Stdin)
+	var all crew
+	if err := in.Decode(&all); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	json.NewEncoder(os.Stdout).Encode(all.work(ctx))
+	os.Exit(0)
+}
+
+// work makes requests until ctx ends, and returns how often there was an answer of
+// each status, zero for none.
+func (n crew) work(ctx context.Context) map[int]int {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(n.Keys) * n.Each}}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	answers := map[int]int{}
+	for _, key := range n.Keys {
+		for range n.Each {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					for _, r := range n.Requests {
+						status := n.ask(ctx, client, key, r)
+						mu.Lock()
+						answers[status]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	return answers
+}
+
+// ask makes one request and returns the status of its answer. Who is refused waits a
+// moment: to be refused is no harm that the host knows of.
+func (n crew) ask(ctx context.Context, client *http.Client, key string, q request) int {
+	another := fmt.Sprintf("stamp-%010d", rand.Int64N(1e10))
+	r, err := http.NewRequestWithContext(ctx, q.Method, n.URL+q.Path, bytes.NewReader(bytes.ReplaceAll(q.Body, []byte(stamp), []byte(another))))
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", q.Type)
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0
+	}
+	defer answer.Body.Close()
+	io.Copy(io.Discard, answer.Body)
+	if answer.StatusCode == http.StatusTooManyRequests {
+		time.Sleep(refused)
+	}
+	return answer.StatusCode
+}
