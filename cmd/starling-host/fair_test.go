@@ -20,7 +20,7 @@ import (
 const (
 	neighbours   = 8 // hostile tenants
 	rounds       = 3
-	attempts     = 3
+	attempts     = 5
 	callsInRound = 300
 	mostTimes    = 3               // the p99 alone
 	deadline     = 2 * time.Second // of every call of a tool
