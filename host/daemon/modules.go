@@ -161,7 +161,10 @@ func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm
 	if err := d.keepDescription(ctx, m.Digest, name, tools); err != nil {
 		return owned{}, false, err
 	}
-	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module)
+	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module, d.config.MaxModules)
+	if errors.Is(err, tenant.ErrTooMany) { // since room
+		return owned{}, false, tooMany(d.config.MaxModules)
+	}
 	if errors.Is(err, tenant.ErrExists) {
 		return owned{}, false, moduleExists(name)
 	}
@@ -175,11 +178,13 @@ func moduleExists(name string) error {
 	return nameTaken.because("the tenant has another module %q", name).hint("delete it first, or give this one another name")
 }
 
+func tooMany(have int) error { return moduleLimit.because("the tenant has %d modules", have) }
+
 // room refuses a module for which there is no room among the others: names of
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
 	if len(all) >= d.config.MaxModules {
-		return moduleLimit.because("the tenant has %d modules", len(all))
+		return tooMany(len(all))
 	}
 	taken := map[string]string{}
 	for _, other := range all {

@@ -10,8 +10,6 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 )
 
-const maxModules = 1000 // of one tenant
-
 // Module says that a tenant has a module. The bytes are in the log's
 // [eventlog.ModuleStore], once for all tenants; what is not in a tenant's list
 // does not exist for it.
@@ -25,9 +23,11 @@ type Module struct {
 
 var modulePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
-// AddModule adds a module to a tenant's, which must have none of that name. It is
-// not trusted: [Store.TrustModule] is the operator's business.
-func (s *Store) AddModule(ctx context.Context, tenant string, m Module) (Module, error) {
+// AddModule adds a module to a tenant's, which must have none of that name, and fewer
+// than most modules; if it has as many, the error is [ErrTooMany], also when several
+// hosts add at once. The module is not trusted: [Store.TrustModule] is the operator's
+// business.
+func (s *Store) AddModule(ctx context.Context, tenant string, m Module, most int) (Module, error) {
 	if !modulePattern.MatchString(m.Name) {
 		return Module{}, fmt.Errorf("%w: module name %.64q: a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", ErrInvalid, m.Name)
 	}
@@ -37,8 +37,8 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module) (Module,
 		if _, err := one(tx, "SELECT count(*) FROM tenant_module WHERE tenant = $1", []any{tenant}, &have); err != nil {
 			return err
 		}
-		if have >= maxModules {
-			return fmt.Errorf("%w: tenant %q has %d modules; at most %d are allowed", ErrInvalid, tenant, have, maxModules)
+		if have >= int64(most) {
+			return fmt.Errorf("%w: tenant %q has %d", ErrTooMany, tenant, have)
 		}
 		_, err := tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
 			tenant, m.Name, m.Digest[:], m.Size, m.Uploaded.UnixNano())

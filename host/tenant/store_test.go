@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +101,7 @@ func TestStore(t *testing.T) {
 			"keys open one tenant":                 testKeysOpenOneTenant,
 			"master keys":                          testMasterKeys,
 			"modules":                              testModules,
+			"modules of several hosts":             testModulesOfSeveralHosts,
 			"newer tables":                         testNewerTables,
 			"policies":                             testPolicies,
 			"policies of their own":                testOwnPolicies,
@@ -274,14 +277,14 @@ func testModules(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	m := tenant.Module{Name: "echo", Digest: chain.Sum([]byte("echo")), Size: 4, Trusted: true}
-	got, err := f.AddModule(t.Context(), "acme", m)
+	got, err := f.AddModule(t.Context(), "acme", m, 9)
 	if err != nil || got.Trusted || !got.Uploaded.Equal(f.clock.at) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))})
+	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))}, 9)
 	want(t, "the name again", err, tenant.ErrExists)
 	for _, name := range []string{"", "Echo", "a_b", "1a", "a/b", strings.Repeat("a", 41)} {
-		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name})
+		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name}, 9)
 		want(t, name, err, tenant.ErrInvalid)
 	}
 	_, err = f.Module(t.Context(), "zeta", "echo")
@@ -300,6 +303,30 @@ func testModules(t *testing.T, open opener) {
 	want(t, "removal", f.RemoveModule(t.Context(), "acme", "echo"), nil)
 	if list, err := f.Modules(t.Context(), "acme"); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// testModulesOfSeveralHosts has two hosts add modules to one tenant at the same time.
+func testModulesOfSeveralHosts(t *testing.T, open opener) {
+	f := open(t)
+	const most = 5
+	var added atomic.Int64
+	var all sync.WaitGroup
+	for i, host := range []*tenant.Store{f.Store, f.reopen(t, f.master)} {
+		for n := range 2 * most {
+			all.Go(func() {
+				switch _, err := host.AddModule(t.Context(), "acme", tenant.Module{Name: fmt.Sprintf("m%d-%d", i, n)}, most); {
+				case err == nil:
+					added.Add(1)
+				case !errors.Is(err, tenant.ErrTooMany):
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if list, err := f.Modules(t.Context(), "acme"); err != nil || len(list) != most || added.Load() != most {
+		t.Errorf("%d modules, %d added, %v", len(list), added.Load(), err)
 	}
 }
 
