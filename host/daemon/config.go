@@ -111,6 +111,15 @@ type Config struct {
 	// with. Zero means 5.
 	MaxAttempts int
 
+	// HeaderTime, RequestTime and IdleTime bound how long a connection may take for the
+	// headers of a request, for all of it, and until the next one. Zero means 5 s, 60 s
+	// and two minutes.
+	HeaderTime, RequestTime, IdleTime time.Duration
+
+	// MaxConnections bounds the connections of clients; more wait to be taken. Zero
+	// means 4096.
+	MaxConnections int
+
 	// Version is that of the program, for the record.
 	Version string
 
@@ -128,6 +137,10 @@ func (c Config) complete() Config {
 	orDefault(&c.MaxIdleModules, 32)
 	orDefault(&c.MaxAttempts, 5)
 	orDefault(&c.RetentionEvery, time.Hour)
+	orDefault(&c.HeaderTime, 5*time.Second)
+	orDefault(&c.RequestTime, time.Minute)
+	orDefault(&c.IdleTime, 2*time.Minute)
+	orDefault(&c.MaxConnections, 4096)
 	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
 	if c.Isolated == nil {
 		c.Isolated = c.Inline

@@ -65,20 +65,17 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	return d, nil
 }
 
-// Bounds on what a connection may take before anybody knows whose it is.
-const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 60 * time.Second
-	idleTimeout       = 2 * time.Minute
-	maxHeader         = 16 << 10
-)
+// maxHeader bounds the headers of a request, in bytes, before anybody knows whose it
+// is. Go adds 4 KiB of its own.
+const maxHeader = 16 << 10
 
 // Serve answers requests and works on runs until ctx ends. Then it takes no more
 // of either, lets requests and runs finish within the grace periods, hands back the
 // runs that do not, and returns. Nothing that was acknowledged is lost.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
-		Handler: d, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: d, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: d.config.HeaderTime, ReadTimeout: d.config.RequestTime, IdleTimeout: d.config.IdleTime,
 		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
 	}
 	working, halt := context.WithCancel(ctx)
@@ -94,7 +91,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		<-working.Done()
 		d.shutdown(server)
 	})
-	err := server.Serve(l)
+	err := server.Serve(bound(l, d.config.MaxConnections))
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}

@@ -53,6 +53,11 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Referrer-Policy", "no-referrer")
+	if len(r.TransferEncoding) > 0 {
+		// net/http leaves out a Content-Length beside it, by which a proxy may have
+		// found another end of the request: what follows is nobody's request.
+		h.Set("Connection", "close")
+	}
 	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
 		d.noRoute(r).write(w)
 		d.config.Observe.ObserveRequest("none", http.StatusNotFound, 0)
