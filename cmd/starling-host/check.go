@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
@@ -23,9 +24,10 @@ The certificate holds nothing of this machine. Whoever makes it from the same
 bytes with the same limits gets the same one: the digest of the module, what it
 imports and which features it uses, how far it is from each limit of the gate,
 the cost table by which its fuel is counted, what was rewritten, the digest of
-the rewritten module, and the digest of the state in which every call begins.
+the rewritten module, the digest of the state in which every call begins, and
+the tools that are in it.
 
-No tool runs. Start-up code does, without effects.`
+No tool runs. Start-up code and the description do, without effects.`
 
 type checkFlags struct {
 	memory uint64
@@ -72,6 +74,7 @@ type certificate struct {
 	Digest    string             `json:"digest"`
 	Size      int                `json:"size"`
 	ABI       string             `json:"abi"`
+	Tools     []string           `json:"tools,omitempty"`
 	Imports   []string           `json:"imports"`
 	Features  []string           `json:"features"`
 	CostTable uint32             `json:"cost_table"`
@@ -116,7 +119,7 @@ type callLimits struct {
 	EffectBytes uint64 `json:"effect_bytes"`
 }
 
-// certify loads a module and describes it.
+// certify loads a module and describes it. It refuses what "run" refuses.
 func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certificate, error) {
 	engine, err := newEngine(ctx, "")
 	if err != nil {
@@ -132,8 +135,12 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 	if err != nil {
 		return certificate{}, err
 	}
+	tools, err := toolNames(ctx, engine, wasm, limits)
+	if err != nil {
+		return certificate{}, err
+	}
 	return certificate{
-		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(),
+		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(), Tools: tools,
 		Imports: module.Imports(), Features: result.Info.Features, CostTable: result.CostTable,
 		Rewritten: rewrittenDocument{
 			Digest: chain.Sum(result.Wasm).String(), Size: len(result.Wasm), Functions: result.Info.Counts.Functions,
@@ -144,6 +151,23 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		Limits: result.Info.Counts.Headroom(rewrite.DefaultLimits()),
 		Call:   callLimits(limits),
 	}, nil
+}
+
+// toolNames returns the tools that the module says it has. A WASI command says
+// nothing: its name is that of its file.
+func toolNames(ctx context.Context, engine *sandbox.Engine, wasm []byte, limits sandbox.Limits) (names []string, err error) {
+	module, err := guest.Load(ctx, guest.Inline(engine), wasm, guest.Options{Limits: limits})
+	if err != nil {
+		return nil, err
+	}
+	defer module.Close(context.WithoutCancel(ctx))
+	if module.ABI() != abi.Version {
+		return nil, nil
+	}
+	for _, t := range module.Tools() {
+		names = append(names, t.Name())
+	}
+	return names, nil
 }
 
 func startOf(module *sandbox.Module) startDocument {
@@ -161,6 +185,9 @@ func (c certificate) print(w io.Writer) {
 	line("digest", "%s", c.Digest)
 	line("size", "%s", formatSize(uint64(c.Size)))
 	line("abi", "%s", c.ABI)
+	if len(c.Tools) > 0 {
+		line("tools", "%s", strings.Join(c.Tools, ", "))
+	}
 	line("imports", "%s", listOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
 	line("", "%s", listOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
 	line("features", "%s", listOr(c.Features, "none beyond the first version of WebAssembly"))

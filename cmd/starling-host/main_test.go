@@ -146,6 +146,12 @@ var handmadeModules = map[string]func() []byte{
 		return m.Bytes()
 	},
 	"four-gib": func() []byte { return guestModule(65536).Bytes() },
+	"trapping-start": func() []byte {
+		m := guestModule(1)
+		m.Start = new(uint32(len(m.Funcs)))
+		m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Code: new(wasm.Asm).Op(wasm.OpUnreachable)})
+		return m.Bytes()
+	},
 }
 
 // guestModule has the exports of a tool, which all return zero.

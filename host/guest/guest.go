@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/starling-host/starling/abi"
@@ -95,7 +96,7 @@ func (m *Module) describe(ctx context.Context, file string) ([]*Tool, error) {
 	}
 	doc, err := m.sandbox.Describe(ctx)
 	if err != nil {
-		return nil, &DescriptionError{err}
+		return nil, &DescriptionError{fmt.Errorf("could not be had: %w", err)}
 	}
 	tools, err := parseDescription(doc)
 	if err != nil {
