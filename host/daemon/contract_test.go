@@ -66,19 +66,25 @@ func (c *contract) check(r *http.Request, sent []byte, answer *http.Response, bo
 	})
 }
 
-// TestTheContractHasAllRoutes: neither is there a route that nobody promised, nor
-// a promise without a route.
+// TestTheContractHasAllRoutes: neither is there a route, or a parameter of one, that
+// nobody promised, nor a promise that is not kept.
 func TestTheContractHasAllRoutes(t *testing.T) {
 	c := loadContract(t)
 	var promised, served []string
 	for path, item := range c.doc.Paths.Map() {
-		for method := range item.Operations() {
-			promised = append(promised, method+" "+path)
+		for method, operation := range item.Operations() {
+			var query []string
+			for _, p := range operation.Parameters {
+				if p.Value.In == openapi3.ParameterInQuery {
+					query = append(query, p.Value.Name)
+				}
+			}
+			promised = append(promised, asked(method+" "+path, query))
 		}
 	}
 	for _, r := range daemon.Routes() {
 		if r.Method != "" { // what is mounted has a contract of its own
-			served = append(served, r.Pattern())
+			served = append(served, asked(r.Pattern(), r.Query))
 		}
 	}
 	slices.Sort(promised)
@@ -86,6 +92,12 @@ func TestTheContractHasAllRoutes(t *testing.T) {
 	if !slices.Equal(promised, served) {
 		t.Errorf("promised\n%s\nserved\n%s", strings.Join(promised, "\n"), strings.Join(served, "\n"))
 	}
+}
+
+// asked is a route with the names of its parameters.
+func asked(pattern string, query []string) string {
+	slices.Sort(query)
+	return pattern + "?" + strings.Join(query, "&")
 }
 
 // TestProblemsAreExplained holds the types of problems against the contract and

@@ -59,9 +59,6 @@ func (d *Daemon) modulesOf(ctx context.Context, tenantID string) ([]owned, error
 }
 
 func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	all, err := d.modulesOf(r.Context(), r.tenant.ID)
 	if err != nil {
 		return err
@@ -104,10 +101,6 @@ const wasmType = "application/wasm"
 // uploadModule takes a module: it is checked, compiled and asked what it is before
 // anybody hears of it, all of that as untrusted.
 func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
-	p := parametersOf(r.Request, "name")
-	if p.err != nil {
-		return p.err
-	}
 	leave, err := d.compiles.stand(r.tenant) // before the body, which is large
 	if err != nil {
 		return err
@@ -122,7 +115,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer end()
-	m, created, err := d.install(r.Context(), r.tenant, p.text("name"), wasm)
+	m, created, err := d.install(r.Context(), r.tenant, r.query.text("name"), wasm)
 	if err != nil {
 		return err
 	}

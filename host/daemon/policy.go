@@ -25,9 +25,6 @@ const yamlType = "application/yaml"
 
 // getPolicy shows the policy as it was written.
 func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	p, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID)
 	if err != nil {
 		return err
@@ -46,9 +43,6 @@ func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
 
 // putPolicy takes a policy from the tenant, which holds from the next run on.
 func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	seen, err := seenTag(r.Request)
 	if err != nil {
 		return err
@@ -74,9 +68,6 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 
 // deletePolicy leaves the tenant without a policy, so that its tools reach nothing.
 func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	seen, err := seenTag(r.Request)
 	if err != nil {
 		return err

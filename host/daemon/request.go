@@ -152,7 +152,7 @@ type parameters struct {
 	err    error
 }
 
-func parametersOf(r *http.Request, known ...string) *parameters {
+func parametersOf(r *http.Request, known []string) *parameters {
 	p := &parameters{}
 	p.values, p.err = url.ParseQuery(r.URL.RawQuery)
 	if p.err != nil {
@@ -160,12 +160,19 @@ func parametersOf(r *http.Request, known ...string) *parameters {
 	}
 	for name, values := range p.values {
 		if !slices.Contains(known, name) {
-			p.fail(name, "there is no parameter %q", clip(name))
+			p.fail(name, "there is no parameter %q; %s", clip(name), theParameters(known))
 		} else if len(values) > 1 {
 			p.fail(name, "%q is there %d times", name, len(values))
 		}
 	}
 	return p
+}
+
+func theParameters(known []string) string {
+	if len(known) == 0 {
+		return "the route takes none"
+	}
+	return "the parameters are " + strings.Join(known, ", ")
 }
 
 func (p *parameters) fail(name, format string, args ...any) {

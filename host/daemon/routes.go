@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,7 @@ type Route struct {
 	Method string // empty for whatever the handler that is mounted takes
 	Path   string // a pattern of net/http, without the method
 	Access Access
+	Query  []string // the parameters that it takes; any other is refused, unless a handler is mounted
 
 	serve func(*Daemon, http.ResponseWriter, *request) error
 }
@@ -37,44 +39,44 @@ const base = "/api/v1"
 
 // routes are all there are.
 var routes = []Route{
-	{"GET", base + "/healthz", Open, (*Daemon).healthz},
-	{"GET", base + "/readyz", Open, (*Daemon).readyz},
-	{"GET", base + "/openapi.yaml", Open, (*Daemon).openapi},
+	{"GET", base + "/healthz", Open, nil, (*Daemon).healthz},
+	{"GET", base + "/readyz", Open, nil, (*Daemon).readyz},
+	{"GET", base + "/openapi.yaml", Open, nil, (*Daemon).openapi},
 
-	{"POST", base + "/runs", ForTenants, (*Daemon).createRun},
-	{"GET", base + "/runs", ForTenants, (*Daemon).listRuns},
-	{"GET", base + "/runs/{id}", ForTenants, (*Daemon).getRun},
-	{"GET", base + "/runs/{id}/events", ForTenants, (*Daemon).listEvents},
-	{"GET", base + "/runs/{id}/stream", ForTenants, (*Daemon).streamRun},
-	{"GET", base + "/runs/{id}/export", ForTenants, (*Daemon).exportRun},
-	{"POST", base + "/runs/{id}/cancel", ForTenants, (*Daemon).cancelRun},
-	{"POST", base + "/runs/{id}/replay", ForTenants, (*Daemon).replayRun},
+	{"POST", base + "/runs", ForTenants, nil, (*Daemon).createRun},
+	{"GET", base + "/runs", ForTenants, []string{"limit", "cursor", "status", "q", "since"}, (*Daemon).listRuns},
+	{"GET", base + "/runs/{id}", ForTenants, nil, (*Daemon).getRun},
+	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, (*Daemon).listEvents},
+	{"GET", base + "/runs/{id}/stream", ForTenants, []string{"after"}, (*Daemon).streamRun},
+	{"GET", base + "/runs/{id}/export", ForTenants, nil, (*Daemon).exportRun},
+	{"POST", base + "/runs/{id}/cancel", ForTenants, nil, (*Daemon).cancelRun},
+	{"POST", base + "/runs/{id}/replay", ForTenants, nil, (*Daemon).replayRun},
 
-	{"POST", base + "/modules", ForTenants, (*Daemon).uploadModule},
-	{"GET", base + "/modules", ForTenants, (*Daemon).listModules},
-	{"GET", base + "/modules/{name}", ForTenants, (*Daemon).getModule},
-	{"DELETE", base + "/modules/{name}", ForTenants, (*Daemon).deleteModule},
+	{"POST", base + "/modules", ForTenants, []string{"name"}, (*Daemon).uploadModule},
+	{"GET", base + "/modules", ForTenants, nil, (*Daemon).listModules},
+	{"GET", base + "/modules/{name}", ForTenants, nil, (*Daemon).getModule},
+	{"DELETE", base + "/modules/{name}", ForTenants, nil, (*Daemon).deleteModule},
 
-	{"GET", base + "/tools", ForTenants, (*Daemon).listTools},
-	{"GET", base + "/tools/{name}", ForTenants, (*Daemon).getTool},
-	{"POST", base + "/tools/{name}/call", ForTenants, (*Daemon).callTool},
+	{"GET", base + "/tools", ForTenants, nil, (*Daemon).listTools},
+	{"GET", base + "/tools/{name}", ForTenants, nil, (*Daemon).getTool},
+	{"POST", base + "/tools/{name}/call", ForTenants, nil, (*Daemon).callTool},
 
-	{"GET", base + "/agents", ForTenants, (*Daemon).listAgents},
+	{"GET", base + "/agents", ForTenants, nil, (*Daemon).listAgents},
 
-	{"GET", base + "/policy", ForTenants, (*Daemon).getPolicy},
-	{"PUT", base + "/policy", ForTenants, (*Daemon).putPolicy},
-	{"DELETE", base + "/policy", ForTenants, (*Daemon).deletePolicy},
+	{"GET", base + "/policy", ForTenants, nil, (*Daemon).getPolicy},
+	{"PUT", base + "/policy", ForTenants, nil, (*Daemon).putPolicy},
+	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy},
 
-	{"GET", "/metrics", ForOperator, (*Daemon).metrics},
-	{"", "/inspect/", Open, (*Daemon).inspect}, // it has a door of its own, because browsers hold no keys
-	{"", "/mcp", ForTenants, (*Daemon).mcp},
+	{"GET", "/metrics", ForOperator, nil, (*Daemon).metrics},
+	{"", "/inspect/", Open, nil, (*Daemon).inspect}, // it has a door of its own, because browsers hold no keys
+	{"", "/mcp", ForTenants, nil, (*Daemon).mcp},
 }
 
 // Routes returns all routes. What is not in the list is not served.
 func Routes() []Route {
 	public := make([]Route, len(routes))
 	for i, r := range routes {
-		public[i] = Route{Method: r.Method, Path: r.Path, Access: r.Access}
+		public[i] = Route{Method: r.Method, Path: r.Path, Access: r.Access, Query: slices.Clone(r.Query)}
 	}
 	return public
 }

@@ -27,7 +27,7 @@ type list[T any] struct {
 }
 
 func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
-	p := parametersOf(r.Request, "limit", "cursor", "status", "q", "since")
+	p := r.query
 	o := eventlog.RunPageOptions{
 		Limit: int(p.number("limit", defaultRuns, mostRuns)),
 		Query: p.text("q"), StartedAfter: p.time("since"),
@@ -102,7 +102,7 @@ type rawJSON []byte
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
-	p := parametersOf(r.Request, "after", "limit")
+	p := r.query
 	after := p.number("after", 0, 1<<62)
 	limit := int(p.number("limit", defaultEvents, mostEvents))
 	if limit == 0 {

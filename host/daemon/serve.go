@@ -19,6 +19,7 @@ type request struct {
 	*http.Request
 	tenant tenant.Tenant
 	view   logview.View // the log as the tenant sees it, for routes that are the tenant's
+	query  *parameters  // of routes that are not mounted, whose handlers read their own
 }
 
 // isULID reports whether text is one in its one form.
@@ -82,12 +83,22 @@ func (d *Daemon) handler(route Route) http.Handler {
 		if err == nil {
 			end := d.traced(route, req, began)
 			defer func() { end(out.status) }()
-			err = route.serve(d, out, req)
+			err = d.ask(route, out, req)
 		}
 		if err != nil {
 			d.fail(r, route, out, err)
 		}
 	})
+}
+
+// ask serves a request whose query has nothing that the route does not take.
+func (d *Daemon) ask(route Route, out *answer, r *request) error {
+	if route.Method != "" {
+		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
+			return r.query.err
+		}
+	}
+	return route.serve(d, out, r)
 }
 
 // traced begins the span of a request that a tenant was let in with. All others

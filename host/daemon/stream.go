@@ -28,7 +28,7 @@ import (
 // after the last one that it has, by the header that browsers send. After the
 // end of the run such a client is told by 204 to stay away.
 func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
-	p := parametersOf(r.Request, "after")
+	p := r.query
 	after := p.number("after", 0, 1<<62)
 	if p.err != nil {
 		return p.err

@@ -33,9 +33,6 @@ func newToolDocument(m owned, t abi.ToolDescription) toolDocument {
 }
 
 func (d *Daemon) listTools(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	all, err := d.modulesOf(r.Context(), r.tenant.ID)
 	if err != nil {
 		return err
@@ -134,9 +131,6 @@ type agentDocument struct {
 }
 
 func (d *Daemon) listAgents(w http.ResponseWriter, r *request) error {
-	if err := parametersOf(r.Request).err; err != nil {
-		return err
-	}
 	page := list[agentDocument]{Items: []agentDocument{}}
 	for _, a := range d.config.Agents {
 		doc := agentDocument{Name: a.Name, Description: a.Description, Provider: a.Agent.Provider.Info().ID, Model: a.Agent.Config.Model, Tools: []string{}}
