@@ -98,9 +98,26 @@ func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
 
 const wasmType = "application/wasm"
 
+// moduleName is the name that an upload asks for.
+func moduleName(query *parameters) (string, error) {
+	const rule = "it has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter"
+	name := query.text("name")
+	if name == "" {
+		return "", badQuery.because("the name of the module is missing: %s", rule).in("name").hint("send it as " + base + "/modules?name=NAME")
+	}
+	if tenant.ValidModuleName(name) != nil {
+		return "", badQuery.because("the name %q is none for a module: %s", clip(name), rule).in("name")
+	}
+	return name, nil
+}
+
 // uploadModule takes a module: it is checked, compiled and asked what it is before
 // anybody hears of it, all of that as untrusted.
 func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
+	name, err := moduleName(r.query)
+	if err != nil {
+		return err
+	}
 	leave, err := d.compiles.stand(r.tenant) // before the body, which is large
 	if err != nil {
 		return err
@@ -115,7 +132,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer end()
-	m, created, err := d.install(r.Context(), r.tenant, r.query.text("name"), wasm)
+	m, created, err := d.install(r.Context(), r.tenant, name, wasm)
 	if err != nil {
 		return err
 	}
@@ -160,9 +177,6 @@ func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm
 	}
 	if errors.Is(err, tenant.ErrExists) {
 		return owned{}, false, moduleExists(name)
-	}
-	if errors.Is(err, tenant.ErrInvalid) {
-		return owned{}, false, badQuery.because("the name %q is none for a module: it has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", clip(name)).in("name")
 	}
 	return m, true, err
 }

@@ -23,13 +23,21 @@ type Module struct {
 
 var modulePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
+// ValidModuleName returns an error if no module can have the name.
+func ValidModuleName(name string) error {
+	if !modulePattern.MatchString(name) {
+		return fmt.Errorf("%w: module name %.64q: a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", ErrInvalid, name)
+	}
+	return nil
+}
+
 // AddModule adds a module to a tenant's, which must have none of that name, and fewer
 // than most modules; if it has as many, the error is [ErrTooMany], also when several
 // hosts add at once. The module is not trusted: [Store.TrustModule] is the operator's
 // business.
 func (s *Store) AddModule(ctx context.Context, tenant string, m Module, most int) (Module, error) {
-	if !modulePattern.MatchString(m.Name) {
-		return Module{}, fmt.Errorf("%w: module name %.64q: a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", ErrInvalid, m.Name)
+	if err := ValidModuleName(m.Name); err != nil {
+		return Module{}, err
 	}
 	m.Trusted, m.Uploaded = false, s.now().UTC()
 	err := s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
