@@ -171,6 +171,7 @@ var bad = map[string]struct {
 	"an integer too large":   {arguments("/a: {maximum: 18446744073709551616}"), "too large", true},
 	"a secret's value":       {secrets("{name: K, audience: [a.b], header: X, value: hunter2}"), "never a value; hint: give it to the host with: starling-host secret set", false},
 	"a secret's name":        {secrets("{name: K-1, audience: [a.b], header: X}"), "this must be the name of a secret", false},
+	"lower case":             {secrets("{name: api_token, audience: [a.b], header: X}"), "this must be the name of a secret: 1 to 64 of A-Z", false},
 	"a secret for all":       {secrets("{name: K, audience: ['*'], header: X}"), "a secret for everybody is none", false},
 	"a secret for nobody":    {secrets("{name: K, audience: [], header: X}"), "there is nothing in this list", false},
 	"a secret without place": {secrets("{name: K, audience: [a.b]}"), "a secret has one place", false},

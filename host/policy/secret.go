@@ -93,7 +93,7 @@ type secretName string
 func (s *secretName) DecodeYAML(n *yaml.Node) error {
 	text, ok := n.Text()
 	if !ok || !egress.IsSecretName(text) {
-		return n.Errorf("", "this must be the name of a secret: up to 64 letters, digits and _, without a digit at the beginning")
+		return n.Errorf("", "this must be the name of a secret: 1 to 64 of A-Z, 0-9 and underscores, with a letter at the beginning")
 	}
 	*s = secretName(text)
 	return nil

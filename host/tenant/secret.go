@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ const (
 
 // Secret is what is known of a secret, without its value.
 type Secret struct {
-	Name     string    // upper-case letters, digits and underscores, at most 64
+	Name     string    // see egress.IsSecretName
 	Audience []string  // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
 	Place    Place     // where it may stand in a request
 	Updated  time.Time // when it was set last
@@ -41,11 +40,9 @@ type Secret struct {
 
 const purposeSecret = "secret"
 
-var secretPattern = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
-
 func (sec Secret) valid() error {
 	switch {
-	case !secretPattern.MatchString(sec.Name):
+	case !egress.IsSecretName(sec.Name):
 		return fmt.Errorf("%w: secret name %.80q: a name has 1 to 64 of A-Z, 0-9 and underscores and begins with a letter", ErrInvalid, sec.Name)
 	case len(sec.Audience) == 0:
 		return fmt.Errorf("%w: secret %s has no audience: name the hosts that it may be sent to", ErrInvalid, sec.Name)

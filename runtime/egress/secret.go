@@ -41,11 +41,11 @@ func (s Secret) placeholder() string { return "{{secret:" + s.Name + "}}" }
 
 var (
 	likePlaceholder = regexp.MustCompile(`(?i)\{\{\s*secret\s*:`)
-	placeholder     = regexp.MustCompile(`\{\{secret:([A-Za-z_][A-Za-z0-9_]{0,63})\}\}`)
+	placeholder     = regexp.MustCompile(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
 )
 
-// IsSecretName reports whether a secret can have the name: a letter or _, and up
-// to 63 more of these and digits.
+// IsSecretName reports whether a secret can have the name: a letter of A-Z, and up
+// to 63 more of these, digits and _.
 func IsSecretName(s string) bool {
 	parts := placeholder.FindStringSubmatch("{{secret:" + s + "}}")
 	return parts != nil && parts[1] == s
@@ -59,7 +59,7 @@ func namesIn(text string) ([]string, error) {
 		names = append(names, m[1])
 	}
 	if len(likePlaceholder.FindAllString(text, -1)) != len(names) {
-		return nil, Denied("a placeholder of a secret is written {{secret:NAME}}, with a name of letters, digits and _")
+		return nil, Denied("a placeholder of a secret is written {{secret:NAME}}, with a name of A-Z, digits and _")
 	}
 	return names, nil
 }

@@ -127,8 +127,8 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 }
 
 func TestIsSecretName(t *testing.T) {
-	for name, want := range map[string]bool{"K": true, "API_KEY_2": true, "_a": true, strings.Repeat("a", 64): true,
-		"": false, "2A": false, "a-b": false, "a b": false, strings.Repeat("a", 65): false, "a}}{{secret:b": false, "ä": false} {
+	for name, want := range map[string]bool{"K": true, "API_KEY_2": true, strings.Repeat("A", 64): true,
+		"": false, "2A": false, "_A": false, "api_key": false, "A-B": false, "A B": false, strings.Repeat("A", 65): false, "A}}{{secret:B": false, "Ä": false} {
 		if IsSecretName(name) != want {
 			t.Errorf("%q: %v", name, !want)
 		}
