@@ -2,6 +2,7 @@ package sqlitelog
 
 import (
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -30,6 +31,32 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	}
 	if _, err := os.Stat(l.path + "-wal"); !os.IsNotExist(err) {
 		t.Errorf("after Close, the WAL is still there: %v", err)
+	}
+}
+
+// An empty file becomes a log that only its owner reads; a log stays as it is.
+func TestAnEmptyFileBecomesTheOwnersAlone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows keeps no such modes")
+	}
+	path := filepath.Join(t.TempDir(), "log.db")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []os.FileMode{0o600, 0o640} {
+		l, err := Open(t.Context(), path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("mode %v, %v, want %v", info.Mode(), err, want)
+		}
+		if err := os.Chmod(path, 0o640); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

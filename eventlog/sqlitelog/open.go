@@ -121,13 +121,21 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 	return l.startWriter(ctx)
 }
 
-// touch creates the file with its mode, unless it exists.
+// touch creates the file with its mode, and gives it to one that is there and
+// empty, which becomes a log now. A log keeps the mode that its owner gave it.
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	return f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Size() == 0 && info.Mode().Perm()&^fileMode != 0 {
+		err = f.Chmod(fileMode)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return nil
 }
 
 // create lays out a file that has no tables. If the process dies in between,
