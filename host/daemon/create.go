@@ -323,7 +323,7 @@ func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (ord
 	}
 	a := d.agents[q.Agent]
 	if a == nil {
-		return order{}, event.Event{}, badField.because("there is no agent %q", clip(q.Agent)).in("agent")
+		return order{}, event.Event{}, d.noAgent(q.Agent)
 	}
 	variables, err := merge(a.Variables, q.Variables)
 	if err != nil {
@@ -334,6 +334,17 @@ func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (ord
 	}
 	first, err := d.agent(a, d.config.Log).Opening(ctx, runID, q.Goal)
 	return order{Agent: a.Name, Variables: variables}, first, err
+}
+
+// noAgent is the answer to a goal for an agent that the host has not.
+func (d *Daemon) noAgent(name string) error {
+	switch {
+	case len(d.config.Agents) == 0:
+		return badField.because("the host has no agents").in("agent").hint("its operator names files of agents under the key agents of host.yaml")
+	case name == "":
+		return badField.because("the host has %d agents, and none is named", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
+	}
+	return badField.because("there is no agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
 }
 
 // agent returns an agent that records into a log.

@@ -195,3 +195,21 @@ func (w *world) awaitEnd(id string) string {
 	}
 	return run.Status
 }
+
+// TestAGoalNeedsAnAgent: who leaves the agent out is told what the host has instead.
+func TestAGoalNeedsAnAgent(t *testing.T) {
+	for n, want := range map[int]string{0: "the host has no agents", 2: "the host has 2 agents, and none is named"} {
+		w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+			c.Agents = nil
+			for i := range n {
+				a := gambler()
+				a.Name += strconv.Itoa(i)
+				c.Agents = append(c.Agents, a)
+			}
+		})
+		answer := w.do("alice", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess."}`))
+		if body := answer.Body.String(); answer.Code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%d agents: %d %s", n, answer.Code, body)
+		}
+	}
+}
