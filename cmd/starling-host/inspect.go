@@ -31,6 +31,7 @@ programs send it as "Authorization: Bearer TOKEN". Beyond this machine (--addr
 const inspectToken = "STARLING_INSPECT_TOKEN"
 
 func (a *app) inspectCommand() *cobra.Command {
+	var f readFlags
 	addr := "127.0.0.1:0"
 	cmd := &cobra.Command{
 		Use:     "inspect DB",
@@ -40,15 +41,16 @@ func (a *app) inspectCommand() *cobra.Command {
 		GroupID: groupLook,
 		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.inspect(cmd.Context(), args[0], addr)
+			return a.inspect(cmd.Context(), f, args[0], addr)
 		},
 	}
+	f.add(cmd)
 	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 takes a free one")
 	return cmd
 }
 
-func (a *app) inspect(ctx context.Context, path, addr string) error {
-	log, err := openDatabase(ctx, path)
+func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error {
+	log, err := f.open(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -18,20 +18,7 @@ func TestInspectShowsADatabase(t *testing.T) {
 	if code := Main([]string{"run", filepath.Join("testdata", "tools", "draw"), "--db", db}, strings.NewReader(""), io.Discard, io.Discard); code != exitOK {
 		t.Fatalf("run: exit code %d", code)
 	}
-	t.Setenv(inspectToken, "a secret")
-	ctx, stop := context.WithCancel(t.Context())
-	out, in := io.Pipe()
-	done := make(chan error, 1)
-	a := &app{stdout: in, stderr: io.Discard}
-	go func() { done <- a.inspect(ctx, db, "127.0.0.1:0") }()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := url.Parse(strings.TrimSpace(line))
-	if err != nil || address.Fragment != "a secret" {
-		t.Fatalf("printed %q, %v", line, err)
-	}
+	address := inspected(t, readFlags{}, db)
 	page := ask(t, "GET", address, "/")
 	_, rest, ok := strings.Cut(page, `href="/runs/`)
 	if !ok {
@@ -44,10 +31,32 @@ func TestInspectShowsADatabase(t *testing.T) {
 	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {
 		t.Errorf("validate: %s", page)
 	}
-	stop()
-	if err := <-done; err != nil {
-		t.Errorf("it ended with %v", err)
+}
+
+// inspected serves a database until the end of the test, and returns its address.
+func inspected(t *testing.T, f readFlags, db string) *url.URL {
+	t.Helper()
+	t.Setenv(inspectToken, "a secret")
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	out, in := io.Pipe()
+	done := make(chan error, 1)
+	a := &app{stdout: in, stderr: io.Discard}
+	go func() { done <- a.inspect(ctx, f, db, "127.0.0.1:0") }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
 	}
+	address, err := url.Parse(strings.TrimSpace(line))
+	if err != nil || address.Fragment != "a secret" {
+		t.Fatalf("printed %q, %v", line, err)
+	}
+	return address
 }
 
 // ask asks as a program does that has the token.

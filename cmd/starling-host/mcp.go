@@ -20,7 +20,8 @@ An assistant is told to start this command, for example in its mcp.json:
     {"mcpServers": {"starling": {"command": "starling-host", "args": ["mcp", "/path/starling.db"]}}}`
 
 func (a *app) mcpCommand() *cobra.Command {
-	return &cobra.Command{
+	var f readFlags
+	cmd := &cobra.Command{
 		Use:     "mcp DB",
 		Short:   "serve a database to an assistant, over MCP",
 		Long:    mcpHelp,
@@ -28,13 +29,15 @@ func (a *app) mcpCommand() *cobra.Command {
 		GroupID: groupLook,
 		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.mcp(cmd.Context(), args[0])
+			return a.mcp(cmd.Context(), f, args[0])
 		},
 	}
+	f.add(cmd)
+	return cmd
 }
 
-func (a *app) mcp(ctx context.Context, path string) error {
-	log, err := openDatabase(ctx, path)
+func (a *app) mcp(ctx context.Context, f readFlags, path string) error {
+	log, err := f.open(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,6 +95,49 @@ func TestSealedRuns(t *testing.T) {
 		}
 	}
 }
+
+// With the master key, the page and the assistant read the runs of tenants as well.
+func TestServedSealedRuns(t *testing.T) {
+	db, key := sealedDatabase(t)
+	const run = "acme%2F01JGQ4T0000000000000000000"
+	for file, opened := range map[string]bool{"": false, key: true} {
+		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run)
+		if strings.Contains(page, "the payload is sealed") == opened {
+			t.Errorf("inspect with the key %q: %s", file, page)
+		}
+		args := []string{"mcp", db}
+		if file != "" {
+			args = append(args, "--key-file", file)
+		}
+		if answer := askAssistant(t, args); strings.Contains(answer, "sealed") == opened || !strings.Contains(answer, "ToolCallScheduled") {
+			t.Errorf("mcp with the key %q: %s", file, answer)
+		}
+	}
+}
+
+// askAssistant starts a server and returns what it finds.
+func askAssistant(t *testing.T, args []string) string {
+	t.Helper()
+	stdin, send := io.Pipe()
+	receive, stdout := io.Pipe()
+	done := make(chan int, 1)
+	go func() { done <- Main(args, stdin, stdout, io.Discard); stdout.Close() }()
+	go io.WriteString(send, searchRuns) // what it does not read is not waited for
+	lines := bufio.NewReader(receive)
+	_, err := lines.ReadString('\n')
+	answer, err2 := lines.ReadString('\n')
+	stdin.Close()
+	if code := <-done; err != nil || err2 != nil {
+		t.Fatalf("%s: exit code %d, %v, %v", args[0], code, err, err2)
+	}
+	return answer
+}
+
+// searchRuns is what an assistant sends to find a call.
+const searchRuns = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search_runs","arguments":{"kind":"ToolCallScheduled"}}}
+`
 
 // openTestLog writes a database without tenants that has one run.
 func openTestLog(t *testing.T, path string) {
