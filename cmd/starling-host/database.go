@@ -82,9 +82,11 @@ func inFile(path string, err error) error {
 	return &f
 }
 
-// unreachable is the failure to open a database on a server.
+// unreachable is the failure to open a database on a server. The driver says on lines
+// of their own what came of each address that it tried.
 func unreachable(where string, err error) error {
-	return &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), plainError(err))}
+	text := strings.Join(strings.Fields(plainError(err)), " ")
+	return &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), text)}
 }
 
 // mustBeThere refuses what is no file that can be read.

@@ -121,6 +121,8 @@ func explain(err error) *failure {
 		return &failure{code: exitInvalid, message: plainError(err)}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
+	case errors.Is(err, eventlog.ErrSchemaOutdated):
+		return &failure{code: exitFailed, message: plainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}
