@@ -185,6 +185,10 @@ const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, 
 modules. Its runs become unreadable for everybody; their chains still validate.
 With --prune those are removed as well. This cannot be undone.
 
+Runs that were waiting stay without an end, since nobody can write to them any
+more, and plain "prune" leaves those out. To remove them later, erase the tenant
+again with --prune.
+
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old
 one. A host that is running lets go of a data key with the tenant's last call.`
