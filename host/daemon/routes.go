@@ -25,7 +25,7 @@ type Route struct {
 	Method string // empty for whatever the handler that is mounted takes
 	Path   string // a pattern of net/http, without the method
 	Access Access
-	Query  []string // the parameters that it takes; any other is refused, unless a handler is mounted
+	Query  []string // the parameters that it takes; a tenant's route refuses any other, unless a handler is mounted
 
 	serve func(*Daemon, http.ResponseWriter, *request) error
 }
