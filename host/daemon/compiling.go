@@ -8,9 +8,9 @@ import (
 	"github.com/starling-host/starling/host/tenant"
 )
 
-// compiling has modules compiled one at a time for each tenant, and a few at a time
-// for all: a tenant that uploads what takes long to compile waits for itself, and
-// others wait for one module of it at most.
+// compiling has modules compiled one at a time for each tenant, and all of them on a
+// quarter of the processors: a tenant that uploads what takes long to compile waits
+// for itself, others wait for one module of it at most, and calls do not notice.
 type compiling struct {
 	waiting seats
 	all     chan struct{} // has an element for each compilation
@@ -21,7 +21,7 @@ type compiling struct {
 
 func newCompiling() *compiling {
 	return &compiling{
-		waiting: seats{taken: map[string]int{}}, all: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		waiting: seats{taken: map[string]int{}}, all: make(chan struct{}, max(runtime.GOMAXPROCS(0)/4, 1)),
 		own: map[string]chan struct{}{},
 	}
 }
