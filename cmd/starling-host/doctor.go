@@ -207,7 +207,7 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 		err = eventlog.Preflight(ctx, log)
 	}
 	switch {
-	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0:
+	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the seed runtime's
 		return finding{check, stateBad, "there are no tables yet", "starling-host migrate " + shellWord(named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
 		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), "starling-host migrate " + shellWord(named(path))}
