@@ -96,12 +96,14 @@ func TestSpansReachACollector(t *testing.T) {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
 	run := strings.Split(string(text), `"`)[3]
-	if status, text, err = c.ask("alice-and-sons", "POST", "/api/v1/runs/"+run+"/replay?because=what+was+said", "", nil); err != nil || status != http.StatusOK {
-		t.Errorf("%d %s %v", status, text, err)
+	for _, r := range []struct{ method, path string }{{"POST", "/runs/" + run + "/replay"}, {"GET", "/runs?q=what+was+said"}} {
+		if status, text, err = c.ask("alice-and-sons", r.method, "/api/v1"+r.path, "", nil); err != nil || status != http.StatusOK {
+			t.Errorf("%s: %d %s %v", r.path, status, text, err)
+		}
 	}
 	c.stop()
 
-	if diff := cmp.Diff([]string{"POST /api/v1/modules", "POST /api/v1/runs/{id}/replay", "POST /api/v1/tools/{name}/call", "agent.run", "step.tool"}, to.names()); diff != "" {
+	if diff := cmp.Diff([]string{"GET /api/v1/runs", "POST /api/v1/modules", "POST /api/v1/runs/{id}/replay", "POST /api/v1/tools/{name}/call", "agent.run", "step.tool"}, to.names()); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
 	for _, key := range []string{"service.name", "service.version", "deployment.environment.name"} {
