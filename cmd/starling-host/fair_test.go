@@ -22,8 +22,9 @@ const (
 	rounds       = 3
 	attempts     = 5
 	callsInRound = 300
-	mostTimes    = 3               // the p99 alone
-	deadline     = 2 * time.Second // of every call of a tool
+	mostTimes    = 3                     // the p99 alone
+	alwaysGood   = 25 * time.Millisecond // a p99 that nobody complains about
+	deadline     = 2 * time.Second       // of every call of a tool
 )
 
 // gate reports whether the figures decide, as they do in CI, where this test has
@@ -83,9 +84,9 @@ func TestNobodyWaitsForNeighbours(t *testing.T) {
 // compare fails if calls take too long beside the neighbours.
 func (h harm) compare(t *testing.T, c *crowd) {
 	for attempt := 1; ; attempt++ {
-		ratio := h.measure(t, c)
-		t.Logf("p99 beside / alone: %.2f", ratio)
-		if ratio <= mostTimes || !h.bounded || !gate() {
+		ratio, worst := h.measure(t, c)
+		t.Logf("p99 beside / alone: %.2f, at most %s", ratio, worst)
+		if ratio <= mostTimes || worst <= alwaysGood || !h.bounded || !gate() {
 			return
 		}
 		if attempt == attempts {
@@ -94,8 +95,9 @@ func (h harm) compare(t *testing.T, c *crowd) {
 	}
 }
 
-// measure returns how the p99 beside the neighbours compares with that alone.
-func (h harm) measure(t *testing.T, c *crowd) float64 {
+// measure returns how the p99 beside the neighbours compares with that alone, and the
+// worst p99 beside them.
+func (h harm) measure(t *testing.T, c *crowd) (ratio float64, worst time.Duration) {
 	n := 1
 	if gate() && h.bounded {
 		n = rounds
@@ -115,9 +117,10 @@ func (h harm) measure(t *testing.T, c *crowd) float64 {
 		t.Logf("p50 %s alone, %s beside; p99 %s and %s; the neighbours' answers %v",
 			percentile(alone, 50), percentile(beside, 50), percentile(alone, 99), percentile(beside, 99), answers)
 		ratios = append(ratios, float64(percentile(beside, 99))/float64(percentile(alone, 99)))
+		worst = max(worst, percentile(beside, 99))
 	}
 	slices.Sort(ratios)
-	return ratios[n/2]
+	return ratios[n/2], worst
 }
 
 // percentile is the time below which that many of a hundred are.
