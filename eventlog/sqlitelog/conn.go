@@ -90,7 +90,7 @@ func (c *conn) query(ctx context.Context, query string, args []driver.Value, row
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	return each(rows, row)
+	return each(ctx, rows, row)
 }
 
 // value returns the one value that query yields.
@@ -144,7 +144,7 @@ func (s *stmt) query(ctx context.Context, args []driver.Value, row func([]driver
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	return each(rows, row)
+	return each(ctx, rows, row)
 }
 
 func (s *stmt) Close() error { return s.s.Close() }
@@ -181,13 +181,17 @@ func (s *statements) close() {
 	*s = nil
 }
 
-func each(rows driver.Rows, row func([]driver.Value) error) error {
+// each calls row with each row. The driver knows of a context that ends while it asks
+// for the first one; of one that ends later, only that something has interrupted it.
+func each(ctx context.Context, rows driver.Rows, row func([]driver.Value) error) error {
 	defer rows.Close()
 	vals := make([]driver.Value, len(rows.Columns()))
 	for {
 		switch err := rows.Next(vals); {
 		case err == io.EOF:
 			return nil
+		case isInterrupt(err) && ctx.Err() != nil:
+			return fmt.Errorf("sqlitelog: %w", ctx.Err())
 		case err != nil:
 			return fmt.Errorf("sqlitelog: %w", err)
 		}
@@ -222,6 +226,12 @@ func isConflict(err error) bool {
 func isNull(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_NOTNULL
+}
+
+// isInterrupt reports whether err says that a statement was told to stop.
+func isInterrupt(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_INTERRUPT
 }
 
 // isFatal reports whether err is the disk's, or the file's, and not that of the
