@@ -17,8 +17,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
 		l := bound(endless{}, most)
-		var taken []net.Conn
-		stopped := make(chan error)
+		taken, stopped := make(chan net.Conn, 2*most), make(chan error)
 		go func() {
 			for {
 				c, err := l.Accept()
@@ -26,17 +25,21 @@ func TestConnectionsAreBounded(t *testing.T) {
 					stopped <- err
 					return
 				}
-				taken = append(taken, c)
+				taken <- c
 			}
 		}()
-		for want := most; want < 2*most; want++ {
+		for range most {
 			synctest.Wait()
-			if len(taken) != want {
-				t.Fatalf("%d connections were taken, want %d", len(taken), want)
+			if len(taken) != most {
+				t.Fatalf("%d connections are taken, want %d", len(taken), most)
 			}
-			taken[0].Close()
-			taken[0].Close() // counts once
-			taken = append(taken[1:], taken[0])
+			c := <-taken
+			c.Close()
+			c.Close() // counts once
+		}
+		synctest.Wait()
+		if len(taken) != most {
+			t.Errorf("%d connections are taken at the end, want %d", len(taken), most)
 		}
 		l.Close()
 		if err := <-stopped; err != net.ErrClosed {
