@@ -59,7 +59,7 @@ const DefaultMaxAttempts = 5
 // MaxDeaths is how many workers may die that have a job. Most often they die of
 // something else, and take all jobs with them that they have; but a job that is to
 // blame must not kill one worker after the other for ever.
-const MaxDeaths = 25
+const MaxDeaths = 100
 
 // Bounds of a job.
 const (
