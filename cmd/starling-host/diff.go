@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -18,10 +17,10 @@ import (
 //	  got       GET http://127.0.0.1/customers/42
 //	                                          ^
 func writeDivergence(w io.Writer, d *replay.Divergence, events int) {
-	fmt.Fprintf(w, "diverged at event %d of %d (%s), run %s\n", d.Seq, events, kindOrEnd(d.ExpectedKind), printable(d.RunID))
+	fmt.Fprintf(w, "diverged at event %d of %d (%s), run %s\n", d.Seq, events, replay.KindName(d.ExpectedKind), printable(d.RunID))
 	fmt.Fprintf(w, "  class     %s\n", d.Class)
 	if d.Kind != d.ExpectedKind {
-		fmt.Fprintf(w, "  kind      expected %s, got %s\n", kindOrEnd(d.ExpectedKind), kindOrEnd(d.Kind))
+		fmt.Fprintf(w, "  kind      expected %s, got %s\n", replay.KindName(d.ExpectedKind), replay.KindName(d.Kind))
 	}
 	if d.Field != "" {
 		fmt.Fprintf(w, "  field     %s\n", ascii(d.Field))
@@ -37,12 +36,4 @@ func writeDivergence(w io.Writer, d *replay.Divergence, events int) {
 	if caret >= 0 {
 		fmt.Fprintf(w, "            %s^\n", strings.Repeat(" ", caret))
 	}
-}
-
-// kindOrEnd names a kind; zero stands for the end of the run.
-func kindOrEnd(k event.Kind) string {
-	if k == 0 {
-		return "end of the run"
-	}
-	return k.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/replay"
 )
 
 // field is one line of a table of docs/cli-json.md.
@@ -85,7 +86,7 @@ func TestDocumentedJSON(t *testing.T) {
 	for section, document := range map[string]any{
 		"agent run":      agentDocument{},
 		"run":            runDocument{},
-		"replay":         verdictDocument{},
+		"replay":         replay.Document{},
 		"validate":       checkedDocument{},
 		"runs":           runsDocument{},
 		"prune":          pruneDocument{},

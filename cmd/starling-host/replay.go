@@ -251,48 +251,14 @@ func (a *app) printVerdict(v verdict, f replayFlags) error {
 	return nil
 }
 
-// verdictDocument is what "replay -o json" prints for each run.
-type verdictDocument struct {
-	RunID      string              `json:"run_id"`
-	Verdict    string              `json:"verdict"`
-	Events     int                 `json:"events,omitempty"`
-	Open       bool                `json:"open,omitempty"`
-	Divergence *divergenceDocument `json:"divergence,omitempty"`
-	Error      string              `json:"error,omitempty"`
-}
-
-type divergenceDocument struct {
-	Seq          uint64 `json:"seq"`
-	Kind         string `json:"kind"`
-	ExpectedKind string `json:"expected_kind"`
-	Class        string `json:"class"`
-	Field        string `json:"field,omitempty"`
-	Expected     string `json:"expected,omitempty"`
-	Got          string `json:"got,omitempty"`
-	Reason       string `json:"reason,omitempty"`
-}
-
-// The verdicts of a verdictDocument.
-const (
-	verdictIdentical   = "identical"
-	verdictDiverged    = "diverged"
-	verdictInvalid     = "invalid"
-	verdictNotReplayed = "not_replayed"
-)
-
-func (v verdict) document() verdictDocument {
-	doc := verdictDocument{RunID: v.runID, Verdict: verdictIdentical, Events: v.replay.Events, Open: v.replay.Open}
-	switch d := v.replay.Divergence; {
+// document is what "replay -o json" prints for each run.
+func (v verdict) document() replay.Document {
+	doc := v.replay.Document(v.runID)
+	switch {
 	case v.corrupt != nil:
-		doc.Verdict, doc.Error = verdictInvalid, corruption(v.corrupt)
+		doc.Verdict, doc.Error = replay.Invalid, corruption(v.corrupt)
 	case v.refused != nil:
-		doc.Verdict, doc.Error = verdictNotReplayed, v.refused.message
-	case d != nil:
-		doc.Verdict = verdictDiverged
-		doc.Divergence = &divergenceDocument{
-			Seq: d.Seq, Kind: kindOrEnd(d.Kind), ExpectedKind: kindOrEnd(d.ExpectedKind), Class: string(d.Class),
-			Field: d.Field, Expected: d.Expected, Got: d.Got, Reason: d.Reason,
-		}
+		doc.Verdict, doc.Error = replay.NotReplayed, v.refused.message
 	}
 	return doc
 }

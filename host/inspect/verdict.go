@@ -164,7 +164,7 @@ func (s *Server) describeDivergence(id string, d *replay.Divergence, p *verdictP
 	s.point(id, d.Seq, d.ExpectedKind, p)
 	p.Facts = append(p.Facts, fact{"class", string(d.Class)})
 	if d.Kind != d.ExpectedKind {
-		p.Facts = append(p.Facts, fact{"recorded", kindOrEnd(d.ExpectedKind)}, fact{"replayed", kindOrEnd(d.Kind)})
+		p.Facts = append(p.Facts, fact{"recorded", replay.KindName(d.ExpectedKind)}, fact{"replayed", replay.KindName(d.Kind)})
 	}
 	if d.Field != "" {
 		p.Facts = append(p.Facts, fact{"field", narrate.Printable(d.Field)})
@@ -196,11 +196,3 @@ func apart(a, b string) (same, restA, restB string) {
 
 // sameShown is how much is shown of what two values have in common, in bytes.
 const sameShown = 300
-
-// kindOrEnd names a kind; zero stands for the end of the run.
-func kindOrEnd(k event.Kind) string {
-	if k == 0 {
-		return "end of the run"
-	}
-	return k.String()
-}
