@@ -37,8 +37,6 @@ type Policy struct {
 	Created time.Time
 }
 
-const policyColumns = "version, digest, text, held, created"
-
 // SetPolicy stores a new version of a tenant's policy for the operator, unless it is
 // the last one. While it is held the tenant cannot change it. Whether the text is a
 // policy is for the caller to know.
@@ -76,8 +74,8 @@ func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Po
 		return Policy{}, tooLong(text, MaxPolicyBytes)
 	}
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		var was Policy
-		if _, err := queryPolicy(tx, &was, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant); err != nil {
+		was, err := lastPolicy(tx, tenant)
+		if err != nil {
 			return err
 		}
 		if p, err = next(was); err != nil {
@@ -116,28 +114,31 @@ func tooLong(text string, most int) error {
 // [ErrNotFound].
 func (s *Store) Policy(ctx context.Context, tenant string) (p Policy, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		_, err := queryPolicy(q, &p, "WHERE tenant = $1 ORDER BY version DESC LIMIT 1", tenant)
+		p, err = lastPolicy(q, tenant)
 		if err == nil && p.Text == "" {
-			p, err = Policy{}, fmt.Errorf("%w: policy", ErrNotFound)
+			p, err = Policy{}, notFound("policy of", tenant)
 		}
 		return err
 	})
 	return p, err
 }
 
-func queryPolicy(q eventlog.Querier, p *Policy, where string, args ...any) (found bool, err error) {
+// lastPolicy returns the last version, or the zero Policy of a tenant that never had
+// one.
+func lastPolicy(q eventlog.Querier, tenant string) (p Policy, err error) {
+	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT 1"
 	var version, held, created int64
 	var digest []byte
-	found, err = one(q, "SELECT "+policyColumns+" FROM tenant_policy "+where, args, &version, &digest, &p.Text, &held, &created)
+	found, err := one(q, query, []any{tenant}, &version, &digest, &p.Text, &held, &created)
 	if err != nil || !found {
-		return found, err
+		return Policy{}, err
 	}
 	p.Version, p.Held, p.Created = int(version), held != 0, instant(created)
 	p.Digest, err = asHash(digest)
 	if err == nil && p.Digest != chain.Sum([]byte(p.Text)) {
 		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", version)
 	}
-	return true, err
+	return p, err
 }
 
 func asHash(b []byte) (chain.Hash, error) {
