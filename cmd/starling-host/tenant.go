@@ -245,12 +245,18 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 
 // whereToLook says how what was not found is listed.
 func whereToLook(err error) string {
-	for what, command := range map[string]string{"secret": "secret list TENANT", "API key": "tenant list -o json", "module": "tenant modules TENANT"} {
-		if strings.Contains(err.Error(), "not found: "+what+" ") {
-			return "list what there is with: starling-host " + command
+	command := "tenant list"
+	if missing, ok := errors.AsType[*tenant.NotFoundError](err); ok {
+		switch missing.What {
+		case "secret":
+			command = "secret list TENANT"
+		case "API key":
+			command = "tenant list -o json"
+		case "module":
+			command = "tenant modules TENANT"
 		}
 	}
-	return "list the tenants with: starling-host tenant list"
+	return "list what there is with: starling-host " + command
 }
 
 // explainTenant turns an error of package tenant into what is printed, or returns

@@ -200,7 +200,7 @@ func exists(err error, what, name string) error {
 	return err
 }
 
-func notFound(what, name string) error { return fmt.Errorf("%w: %s %.64q", ErrNotFound, what, name) }
+func notFound(what, name string) error { return &NotFoundError{what, name} }
 
 // instant is the inverse of UnixNano, with zero for never.
 func instant(ns int64) time.Time {

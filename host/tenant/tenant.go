@@ -11,7 +11,8 @@ import (
 var (
 	// ErrUnauthorized is all that Authenticate says of a key that it does not take.
 	ErrUnauthorized = errors.New("tenant: the API key is not valid")
-	// ErrNotFound means that the store has nothing of that name for that tenant.
+	// ErrNotFound means that the store has nothing of that name for that tenant. It is
+	// a [*NotFoundError].
 	ErrNotFound = errors.New("tenant: not found")
 	// ErrExists means that there is one already.
 	ErrExists = errors.New("tenant: exists already")
@@ -27,6 +28,20 @@ var (
 	// ErrInvalid means that what was to be stored is not allowed.
 	ErrInvalid = errors.New("tenant: invalid")
 )
+
+// NotFoundError says what was not found. It is [ErrNotFound].
+type NotFoundError struct {
+	What string // "tenant", "API key", "secret", "module", "policy of" or "data key of"
+	Name string // what was asked for; of a policy and a data key, the tenant
+}
+
+// Error names what was asked for, cut to a length that fits into a line.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%v: %s %.64q", ErrNotFound, e.What, e.Name)
+}
+
+// Is reports whether target is [ErrNotFound].
+func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }
 
 // Tenant is somebody whom the host works for.
 type Tenant struct {
