@@ -2,10 +2,7 @@ package agentfile
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -47,13 +44,10 @@ type File struct {
 	at     *yaml.Node // the provider, for errors
 }
 
-// maxFile bounds the files of system prompts.
-const maxFile = 1 << 20
-
 // Load reads an agent from a file. What is wrong with its content is a
 // [*yaml.Error].
 func Load(path string) (*File, error) {
-	data, err := readFile(path, yaml.MaxBytes)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("agentfile: %w", err)
 	}
@@ -93,33 +87,14 @@ func (f *File) path(name string) string {
 }
 
 func (f *File) readSystem(name string) (string, error) {
-	text, err := readFile(f.path(name), maxFile)
-	switch {
-	case err != nil:
+	text, err := yaml.ReadFile(f.path(name))
+	if err != nil {
 		return "", err
-	case len(text) > maxFile:
-		return "", fmt.Errorf("%s has more than %d bytes", name, maxFile)
-	case !utf8.Valid(text):
+	}
+	if !utf8.Valid(text) {
 		return "", fmt.Errorf("%s is not UTF-8 text", name)
 	}
 	return string(text), nil
-}
-
-// readFile reads a file, and one byte more than limit if it has more.
-func readFile(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
-	}
-	if err != nil {
-		return nil, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, limit+1))
 }
 
 // Budget returns what one run may spend.

@@ -5,8 +5,9 @@ import (
 	"os"
 )
 
-// ReadFile returns the content of a file for [Parse]. It opens nothing but a regular
-// file of at most [MaxBytes]: to open a pipe or a device can block.
+// ReadFile returns the content of a file for [Parse], or of one that such a file
+// names. It opens nothing but a regular file of at most [MaxBytes]: to open a pipe or
+// a device can block.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
