@@ -100,13 +100,12 @@ const wasmType = "application/wasm"
 
 // moduleName is the name that an upload asks for.
 func moduleName(query *parameters) (string, error) {
-	const rule = "it has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter"
 	name := query.text("name")
 	if name == "" {
-		return "", badQuery.because("the name of the module is missing: %s", rule).in("name").hint("send it as " + base + "/modules?name=NAME")
+		return "", badQuery.because("the name of the module is missing: %s", tenant.ModuleNameRule).in("name").hint("send it as " + base + "/modules?name=NAME")
 	}
 	if tenant.ValidModuleName(name) != nil {
-		return "", badQuery.because("the name %q is none for a module: %s", clip(name), rule).in("name")
+		return "", badQuery.because("the name %q is none for a module: %s", clip(name), tenant.ModuleNameRule).in("name")
 	}
 	return name, nil
 }

@@ -23,10 +23,13 @@ type Module struct {
 
 var modulePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
+// ModuleNameRule says what [ValidModuleName] asks of a name.
+const ModuleNameRule = "a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter"
+
 // ValidModuleName returns an error if no module can have the name.
 func ValidModuleName(name string) error {
 	if !modulePattern.MatchString(name) {
-		return fmt.Errorf("%w: module name %.64q: a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter", ErrInvalid, name)
+		return fmt.Errorf("%w: module name %.64q: %s", ErrInvalid, name, ModuleNameRule)
 	}
 	return nil
 }
