@@ -99,10 +99,11 @@ func rootFolder(path string) string { return filepath.VolumeName(path) + string(
 
 // attend starts the process, waits for its end and reaps it. It keeps its
 // thread to itself all the while, because the system ends the process when the
-// thread ends that started it.
+// thread ends that started it. The thread ends with the process: one that was given
+// back would be kept, and a host would have as many threads as it has ever had
+// processes at once.
 func (p *process) attend(cmd *exec.Cmd, started chan<- error, logger *slog.Logger, reaped func()) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // for good
 	defer reaped()
 	err := cmd.Start()
 	p.os = cmd.Process

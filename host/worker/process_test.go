@@ -42,6 +42,37 @@ func TestManyCallsAtOnce(t *testing.T) {
 	}
 }
 
+// TestThreadsEndWithTheirProcesses: each process has had a thread of the host for
+// itself, which nobody else is to have for ever.
+func TestThreadsEndWithTheirProcesses(t *testing.T) {
+	const processes = 12
+	e := workers(t, Config{MaxCalls: processes, MaxIdle: processes})
+	m := mustLoad(t, e, tiny().Bytes(), sandbox.Limits{}).(*Module)
+	for range processes - 1 { // and the one that was started to load it
+		p, err := m.start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.giveBack(p)
+	}
+	before := threads(t)
+	m.Close(t.Context())
+	for deadline := time.Now().Add(10 * time.Second); threads(t) > before-processes/2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d threads with %d processes, %d without", before, processes, threads(t))
+		}
+	}
+}
+
+// threads returns how many threads this process has.
+func threads(t *testing.T) int {
+	all, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Skip("SKIPPED: needs /proc")
+	}
+	return len(all)
+}
+
 // TestHostForAWhile is a host that another test kills.
 func TestHostForAWhile(t *testing.T) {
 	if os.Getenv("WORKER_TEST_HOST") == "" {
