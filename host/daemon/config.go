@@ -104,8 +104,10 @@ type Config struct {
 	// MaxReplays bounds the replays at a time, of all tenants. Zero means 2.
 	MaxReplays int
 
-	// MaxIdleModules bounds the loaded modules that no call uses. Zero means 32.
-	MaxIdleModules int
+	// MaxIdleModules bounds the loaded modules that no call uses, and
+	// MaxIdleModuleBytes how long they are together. Zero means 32, and 128 MiB.
+	MaxIdleModules     int
+	MaxIdleModuleBytes int
 
 	// MaxAttempts bounds how often a run is taken up that the host could not go on
 	// with. Zero means 5.
@@ -135,6 +137,7 @@ func (c Config) complete() Config {
 	orDefault(&c.MaxStreams, 100)
 	orDefault(&c.MaxReplays, 2)
 	orDefault(&c.MaxIdleModules, 32)
+	orDefault(&c.MaxIdleModuleBytes, 128<<20)
 	orDefault(&c.MaxAttempts, 5)
 	orDefault(&c.RetentionEvery, time.Hour)
 	orDefault(&c.HeaderTime, 5*time.Second)

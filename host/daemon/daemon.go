@@ -49,7 +49,8 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
-		modules: shelf.New[moduleKey](c.MaxIdleModules), recorded: recorded.New(c.Isolated, c.Log, nil),
+		modules:  shelf.New[moduleKey](shelf.Limits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
+		recorded: recorded.New(c.Isolated, c.Log, nil),
 		rates:    rates{limiters: map[string]*rate.Limiter{}},
 		streams:  seats{taken: map[string]int{}},
 		compiles: newCompiling(),

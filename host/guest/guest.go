@@ -63,6 +63,7 @@ func (i inline) Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (S
 // Module is a loaded module and the tools in it.
 type Module struct {
 	sandbox Sandbox
+	size    int
 	imports imports
 	allow   []string
 	tools   []*Tool
@@ -79,7 +80,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	if o.Egress == nil {
 		o.Egress = egress.New(egress.Config{})
 	}
-	m := &Module{sandbox: loaded, imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
+	m := &Module{sandbox: loaded, size: len(wasm), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
 	if m.tools, err = m.describe(ctx, o.Name); err != nil {
 		loaded.Close(ctx)
 		return nil, err
@@ -128,6 +129,9 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
 func (m *Module) Digest() chain.Hash { return m.sandbox.Digest() }
+
+// Size returns how many bytes the module has.
+func (m *Module) Size() int { return m.size }
 
 // Imports returns what the module imports, as module.name, sorted. Toolchains
 // drop imports that are not used, so this is the list of what it can do.

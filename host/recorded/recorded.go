@@ -21,7 +21,7 @@ import (
 
 // maxIdle bounds the loaded modules that no replay uses at the moment. One takes
 // tens of megabytes, and a database can hold any number of versions.
-const maxIdle = 8
+var maxIdle = shelf.Limits{Modules: 8, Bytes: 64 << 20}
 
 // Error says why a tool that was recorded cannot be executed.
 type Error struct {

@@ -13,11 +13,19 @@ import (
 
 // Shelf keeps modules by key. It is safe for concurrent use. Use [New].
 type Shelf[K comparable] struct {
-	maxIdle int
+	most Limits
 
 	mu      sync.Mutex
 	entries map[K]*entry[K]
 	idle    []*entry[K] // those without users, longest idle first
+}
+
+// Limits bound the modules that a shelf keeps without users.
+type Limits struct {
+	Modules int
+	// Bytes is how long their files may be together: what whoever has uploaded many
+	// and large ones can make a host keep.
+	Bytes int
 }
 
 // entry is a module that is loaded, or is being loaded. The fields below ready may
@@ -32,9 +40,9 @@ type entry[K comparable] struct {
 	left   bool // it did not load because who loaded it has left
 }
 
-// New returns an empty shelf that keeps up to maxIdle modules without users.
-func New[K comparable](maxIdle int) *Shelf[K] {
-	return &Shelf[K]{maxIdle: maxIdle, entries: map[K]*entry[K]{}}
+// New returns an empty shelf.
+func New[K comparable](most Limits) *Shelf[K] {
+	return &Shelf[K]{most: most, entries: map[K]*entry[K]{}}
 }
 
 // Take returns the module under the key, and what gives it back, which must be
@@ -98,7 +106,7 @@ func (s *Shelf[K]) use(key K) (e *entry[K], found bool) {
 	return e, found
 }
 
-// release ends a use. Of what is idle the module that was used longest ago makes
+// release ends a use. Of what is idle the modules that were used longest ago make
 // room.
 func (s *Shelf[K]) release(e *entry[K]) {
 	for _, done := range s.leave(e) {
@@ -122,13 +130,24 @@ func (s *Shelf[K]) leave(e *entry[K]) []*entry[K] {
 		return []*entry[K]{e}
 	}
 	s.idle = append(s.idle, e)
-	if len(s.idle) <= s.maxIdle {
-		return nil
+	return s.surplus()
+}
+
+// surplus takes the modules off the shelf that are too many. The caller holds mu.
+func (s *Shelf[K]) surplus() []*entry[K] {
+	kept, bytes := 0, 0
+	for _, e := range slices.Backward(s.idle) {
+		if bytes += e.size(); kept == s.most.Modules || bytes > s.most.Bytes {
+			break
+		}
+		kept++
 	}
-	oldest := s.idle[0]
-	s.idle = slices.Delete(s.idle, 0, 1)
-	delete(s.entries, oldest.key)
-	return []*entry[K]{oldest}
+	oldest := slices.Clone(s.idle[:len(s.idle)-kept])
+	s.idle = slices.Delete(s.idle, 0, len(oldest))
+	for _, e := range oldest {
+		delete(s.entries, e.key)
+	}
+	return oldest
 }
 
 // Drop forgets the modules whose keys match. Those that are in use are closed by
@@ -158,6 +177,13 @@ func (s *Shelf[K]) drop(match func(K) bool) (done []*entry[K]) {
 
 // Close forgets everything. No module may be in use.
 func (s *Shelf[K]) Close() { s.Drop(func(K) bool { return true }) }
+
+func (e *entry[K]) size() int {
+	if e.module == nil {
+		return 0
+	}
+	return e.module.Size()
+}
 
 func (e *entry[K]) close() {
 	if e.module != nil {

@@ -3,17 +3,20 @@ package shelf
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // TestWhatIsIdleIsBounded uses modules that are never loaded: what is kept, and
 // for how long, does not depend on what is inside.
 func TestWhatIsIdleIsBounded(t *testing.T) {
 	const most = 8
-	s := New[int](most)
+	s := New[int](Limits{Modules: most})
 	loads := 0
 	take := func(key int) func() {
 		t.Helper()
@@ -51,8 +54,36 @@ func TestWhatIsIdleIsBounded(t *testing.T) {
 	}
 }
 
+// sized is an engine that loads any bytes.
+type sized struct{ guest.Sandbox }
+
+func (s sized) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, error) { return s, nil }
+func (sized) ABI() string                                                           { return abi.Command }
+func (sized) Close(context.Context) error                                           { return nil }
+
+// TestLargeModulesMakeRoom uses modules that are few and large.
+func TestLargeModulesMakeRoom(t *testing.T) {
+	s := New[int](Limits{Modules: 8, Bytes: 100})
+	for key, bytes := range []int{30, 30, 30, 20, 40} {
+		_, release, err := s.Take(t.Context(), key, func(ctx context.Context) (*guest.Module, error) {
+			return guest.Load(ctx, sized{}, make([]byte, bytes), guest.Options{Name: "large"})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+	}
+	var kept []int
+	for _, e := range s.idle {
+		kept = append(kept, e.key)
+	}
+	if want := []int{2, 3, 4}; !slices.Equal(kept, want) || len(s.entries) != len(want) {
+		t.Errorf("%v are kept of %d, want %v", kept, len(s.entries), want)
+	}
+}
+
 func TestWhatFailsToLoadIsForgotten(t *testing.T) {
-	s := New[int](1)
+	s := New[int](Limits{Modules: 1})
 	refused := errors.New("refused")
 	for range 2 {
 		asked := false
@@ -70,7 +101,7 @@ func TestWhatFailsToLoadIsForgotten(t *testing.T) {
 // one wait meanwhile: that one has the module, and not the first one's error.
 func TestWhoeverWaitsLoadsForWhoHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New[int](1)
+		s := New[int](Limits{Modules: 1})
 		leaving, leave := context.WithCancel(t.Context())
 		gone := make(chan error)
 		go func() {
