@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,11 +24,15 @@ it begins.
 
 A tenant can set its own policy over HTTP, as long as the operator has not set one
 here: that is held, and the tenant can only read it. With --open the tenant may
-change it from then on; without FILE that is said of the policy as it is.`
+change it from then on; without FILE that is said of the policy as it is.
+
+The last hundred versions are kept. --history lists them, with the digests by which
+runs name the policy that they were under ("show" prints them); --version prints one.`
 
 func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
-	var open bool
+	var open, history bool
+	var version int
 	cmd := &cobra.Command{
 		Use:     "policy ID [FILE]",
 		Short:   "show or set what a tenant's tools may do",
@@ -35,19 +40,26 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 		Example: "  starling-host tenant policy acme policy.yaml",
 		Args:    arguments(1, "ID", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if set := open || len(args) == 2; set && (history || version != 0) || history && version != 0 {
+				return usagef(cmd.CommandPath()+" --help", "tenant policy: set it, list its --history or print a --version, one at a time")
+			}
 			return f.withTenants(cmd.Context(), func(t tenants) error {
 				switch {
 				case len(args) == 2:
 					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1], open)
 				case open:
 					return a.openTenantPolicy(cmd.Context(), t, args[0])
+				case history:
+					return a.listTenantPolicies(cmd.Context(), t, args[0])
 				}
-				return a.showTenantPolicy(cmd.Context(), t, args[0])
+				return a.showTenantPolicy(cmd.Context(), t, args[0], version)
 			})
 		},
 	}
 	f.addDatabase(cmd)
 	cmd.Flags().BoolVar(&open, "open", false, "let the tenant change it")
+	cmd.Flags().BoolVar(&history, "history", false, "list the versions that are kept")
+	cmd.Flags().IntVar(&version, "version", 0, "print version `N` and not the last")
 	return cmd
 }
 
@@ -84,8 +96,59 @@ func whose(p tenant.Policy) string {
 	return "open to the tenant"
 }
 
-func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string) error {
-	p, err := tenantPolicy(ctx, t, id)
+// listTenantPolicies prints the versions that are kept, the last one first.
+func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) error {
+	list, err := tenantPolicies(ctx, t, id)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
+	for _, p := range list {
+		fmt.Fprintf(a.stdout, "%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p), nameInLogs(p))
+	}
+	return nil
+}
+
+// tenantPolicies returns the versions of a tenant's policy, of which there must be one.
+func tenantPolicies(ctx context.Context, t tenants, id string) ([]tenant.Policy, error) {
+	list, err := t.Policies(ctx, id)
+	if err == nil && len(list) == 0 {
+		_, err = tenantPolicy(ctx, t, id)
+	}
+	return list, err
+}
+
+// nameInLogs is the digest by which runs name a version.
+func nameInLogs(p tenant.Policy) string {
+	if p.Text == "" {
+		return "(no policy)"
+	}
+	parsed, err := policy.Parse("", []byte(p.Text))
+	if err != nil {
+		return "(cannot be read by this version of the program)"
+	}
+	return parsed.Digest().String()
+}
+
+// policyVersion returns one version of a tenant's policy; zero is the last.
+func policyVersion(ctx context.Context, t tenants, id string, version int) (tenant.Policy, error) {
+	if version == 0 {
+		return tenantPolicy(ctx, t, id)
+	}
+	list, err := tenantPolicies(ctx, t, id)
+	if err != nil {
+		return tenant.Policy{}, err
+	}
+	i := slices.IndexFunc(list, func(p tenant.Policy) bool { return p.Version == version })
+	if i < 0 {
+		return tenant.Policy{}, usagef("starling-host tenant policy "+shellWord(id)+" --history",
+			"tenant %s: version %d of the policy is not kept", id, version)
+	}
+	return list[i], nil
+}
+
+func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, version int) error {
+	p, err := policyVersion(ctx, t, id, version)
 	if err != nil {
 		return err
 	}

@@ -123,15 +123,41 @@ func (s *Store) Policy(ctx context.Context, tenant string) (p Policy, err error)
 	return p, err
 }
 
+// Policies returns the versions of a tenant's policy that are kept, the last one
+// first: the last hundred. One without a text is of a time without a policy.
+func (s *Store) Policies(ctx context.Context, tenant string) (list []Policy, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		list, err = policies(q, tenant, keptPolicies)
+		return err
+	})
+	return list, err
+}
+
 // lastPolicy returns the last version, or the zero Policy of a tenant that never had
 // one.
-func lastPolicy(q eventlog.Querier, tenant string) (p Policy, err error) {
-	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT 1"
+func lastPolicy(q eventlog.Querier, tenant string) (Policy, error) {
+	list, err := policies(q, tenant, 1)
+	if err != nil || len(list) == 0 {
+		return Policy{}, err
+	}
+	return list[0], nil
+}
+
+func policies(q eventlog.Querier, tenant string, most int) (list []Policy, err error) {
+	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT $2"
+	err = q.Query(query, []any{tenant, int64(most)}, func(r eventlog.Row) error {
+		p, err := scanPolicy(r)
+		list = append(list, p)
+		return err
+	})
+	return list, err
+}
+
+func scanPolicy(r eventlog.Row) (p Policy, err error) {
 	var version, held, created int64
 	var digest []byte
-	found, err := one(q, query, []any{tenant}, &version, &digest, &p.Text, &held, &created)
-	if err != nil || !found {
-		return Policy{}, err
+	if err := r.Scan(&version, &digest, &p.Text, &held, &created); err != nil {
+		return p, err
 	}
 	p.Version, p.Held, p.Created = int(version), held != 0, instant(created)
 	p.Digest, err = asHash(digest)

@@ -264,12 +264,12 @@ func testManyPolicies(t *testing.T, open opener) {
 			t.Fatal(err)
 		}
 	}
-	var kept, newest int64
-	err := f.log.View(t.Context(), func(q eventlog.Querier) error {
-		return q.Query("SELECT count(*), max(version) FROM tenant_policy", nil, func(r eventlog.Row) error { return r.Scan(&kept, &newest) })
-	})
-	if err != nil || kept != 100 || newest != 120 {
-		t.Errorf("%d versions up to %d are kept, %v", kept, newest, err)
+	list, err := f.Policies(t.Context(), "acme")
+	if err != nil || len(list) != 100 || list[0].Version != 120 || list[0].Text != "119" || list[99].Version != 21 {
+		t.Errorf("%d versions are kept, %v", len(list), err)
+	}
+	if list, err := f.Policies(t.Context(), "nobody"); err != nil || len(list) != 0 {
+		t.Errorf("nobody's versions: %d, %v", len(list), err)
 	}
 }
 
