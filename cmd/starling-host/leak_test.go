@@ -34,7 +34,7 @@ type usage struct {
 	Heap        int // bytes of Go's objects that are alive, which are some of Memory
 	Memory      int // bytes that are in no file, without the caches
 	Goroutines  int
-	Threads     int // which Go never ends
+	Threads     int // of which each process has one, and Go never ends the others
 	Descriptors int
 	Workers     int // processes
 	WorkerBytes int // of theirs in no file, together; it depends on whose modules they have
@@ -112,6 +112,18 @@ func (c *crowd) resting() (u usage) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return u
+}
+
+// atRest returns what the host uses when it rests, with the large modules of tenants
+// loaded: which of those that nobody calls are, depends on who has called last.
+func (c *crowd) atRest(tenants ...string) usage {
+	c.t.Helper()
+	for _, who := range tenants {
+		if status, text, err := c.call(who, "echo", map[string]string{}); err != nil || status != http.StatusOK {
+			c.t.Fatalf("%s: %d %s %v", who, status, text, err)
+		}
+	}
+	return c.resting()
 }
 
 // measured asks the measured host.
@@ -261,8 +273,8 @@ func (c *crowd) echo() {
 }
 
 // TestHostileCallsLeaveNothing has a host answer 5,000 calls, 30% of which are
-// attacks. Then it has no more memory than before, within a fifth, and no goroutine
-// and no descriptor more.
+// attacks. Then it has no more memory and no more objects than before, within a fifth,
+// and no goroutine, no descriptor and no thread more.
 func TestHostileCallsLeaveNothing(t *testing.T) {
 	switch {
 	case testing.Short():
@@ -285,9 +297,9 @@ func TestHostileCallsLeaveNothing(t *testing.T) {
 	round := (10*len(attacks) + 2) / 3 // calls in which every attack is made once
 	c.make(2*round, 1, attacks)
 	c.fillCache()
-	before := c.resting()
+	before := c.atRest("good", "bad")
 	c.make(5000, series, attacks)
-	after := c.resting()
+	after := c.atRest("good", "bad")
 	t.Logf("%d attacks\nbefore %+v\nafter  %+v", len(attacks), before, after)
 	after.compare(t, before)
 	if t.Failed() {
@@ -302,6 +314,8 @@ func (u usage) compare(t *testing.T, before usage) {
 		after, most int
 	}{
 		{"bytes", u.Memory, before.Memory * 6 / 5},
+		{"bytes of objects", u.Heap, before.Heap * 6 / 5},
+		{"threads", u.Threads - u.Workers, before.Threads - before.Workers + clients},       // each may be where a thread waits for a file
 		{"goroutines", u.Goroutines - 2*u.Workers, before.Goroutines - 2*before.Workers},    // of each: one that attends it, one that reads what it says last
 		{"descriptors", u.Descriptors - 4*u.Workers, before.Descriptors - 4*before.Workers}, // of each: three pipes, and the process
 		{"processes", u.Workers, 2 * runtime.GOMAXPROCS(0)},                                 // worker.Config.MaxIdle
