@@ -86,7 +86,11 @@ func inFile(path string, err error) error {
 // of their own what came of each address that it tried.
 func unreachable(where string, err error) error {
 	text := strings.Join(strings.Fields(plainError(err)), " ")
-	return &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), text)}
+	f := &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), text)}
+	if pglog.Denied(err) {
+		f.hint = deniedHint
+	}
+	return f
 }
 
 // mustBeThere refuses what is no file that can be read.

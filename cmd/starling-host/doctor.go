@@ -185,6 +185,9 @@ func checkDatabase(ctx context.Context, path string) []finding {
 	if findings[len(findings)-1].state == stateBad {
 		return findings
 	}
+	if onServer(path) {
+		findings = append(findings, checkHostTables(ctx, log, path))
+	}
 	runs, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
 	if err != nil {
 		return append(findings, finding{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(named(path))})
@@ -215,4 +218,17 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 		return finding{check, stateBad, plainError(err), ""}
 	}
 	return finding{check, stateOK, fmt.Sprintf("version %d", version), ""}
+}
+
+// checkHostTables looks for what only the owner of a server's tables can make.
+func checkHostTables(ctx context.Context, log database, where string) finding {
+	const check = "host tables"
+	missing, err := missingTables(ctx, log, where)
+	switch {
+	case err != nil:
+		return finding{check, stateBad, plainError(err), ""}
+	case len(missing) > 0:
+		return finding{check, stateLimited, "older or not there: " + strings.Join(missing, ", "), "starling-host migrate " + shellWord(named(where))}
+	}
+	return finding{check, stateOK, "as this program makes them", ""}
 }

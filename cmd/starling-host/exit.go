@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
@@ -123,6 +124,8 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
 		return &failure{code: exitFailed, message: plainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
+	case pglog.Denied(err):
+		return &failure{code: exitFailed, message: plainError(err), hint: deniedHint}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}
@@ -131,6 +134,9 @@ func explain(err error) *failure {
 	}
 	return &failure{code: exitFailed, message: plainError(err)}
 }
+
+// deniedHint is for a role of a server that may not do what it has to.
+const deniedHint = `the owner of the tables makes them and says who may do what: starling-host migrate --help`
 
 // explainHost is a call that this host could not make. What would have come of
 // it is not known, and so nothing of it is recorded.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/starling-host/starling/eventlog/pglog/pgtest"
@@ -46,10 +47,24 @@ func TestScripts(t *testing.T) {
 }
 
 // TestPostgresScripts runs testdata/postgres, where $DSN is an empty database on a
-// server.
+// server, and $APP, $KEEPER and $READER the same for roles that own nothing of it.
 func TestPostgresScripts(t *testing.T) {
-	pgtest.Database(t) // skips where there is no server
-	runScripts(t, "testdata/postgres", func(e *testscript.Env) { e.Setenv("DSN", pgtest.Database(t)) })
+	server := pgtest.Start(t) // roles belong to a server
+	super, err := pgx.Connect(t.Context(), server.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer super.Close(t.Context())
+	const roles = "CREATE ROLE owner LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE keeper LOGIN; CREATE ROLE reader LOGIN"
+	if _, err := super.Exec(t.Context(), roles); err != nil {
+		t.Fatal(err)
+	}
+	runScripts(t, "testdata/postgres", func(e *testscript.Env) {
+		database := server.Database(t)
+		for name, role := range map[string]string{"DSN": "owner", "APP": "app", "KEEPER": "keeper", "READER": "reader"} {
+			e.Setenv(name, pgtest.As(database, role))
+		}
+	})
 }
 
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {

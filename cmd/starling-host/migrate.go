@@ -10,55 +10,101 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
 )
 
-const migrateHelp = `Bring a database to the layout that this program writes, in one transaction. A
-database that is current is left alone. An older one can be read as it is; only
-"run" needs this.`
+const migrateHelp = `Bring a database to the layout that this program writes. A database that is current
+is left alone. An older one can be read as it is; only "run" needs this.
+
+On a PostgreSQL server the tables of a host are made as well, and roles can be given
+what they need, so that no host owns the tables: DB names their owner, and each flag a
+role that is there. --host-role may serve, which is to append events and never to
+change or remove one. --retention-role may remove runs, which "prune" and a host with
+"retention" need. --reader-role may read, also on a standby server. After an update of
+this program the same command is run again, before the hosts.`
+
+const migrateExample = `  starling-host migrate starling.db --dry-run
+  starling-host migrate postgres://owner@db/starling --host-role app --reader-role auditor`
+
+type migrateFlags struct {
+	dryRun bool
+	roles  pglog.Roles
+}
 
 func (a *app) migrateCommand() *cobra.Command {
-	var dryRun bool
+	var f migrateFlags
 	cmd := &cobra.Command{
 		Use:     "migrate DB",
 		Short:   "bring a database to the current layout",
 		Long:    migrateHelp,
-		Example: "  starling-host migrate starling.db --dry-run",
+		Example: migrateExample,
 		GroupID: groupOther,
 		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.migrate(cmd.Context(), args[0], dryRun)
+			return a.migrate(cmd.Context(), args[0], f)
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done and change nothing")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be done and change nothing")
+	flags.StringVar(&f.roles.Writer, "host-role", "", "let `ROLE` serve")
+	flags.StringVar(&f.roles.Retention, "retention-role", "", "let `ROLE` remove runs")
+	flags.StringVar(&f.roles.Reader, "reader-role", "", "let `ROLE` read")
 	return cmd
 }
 
-func (a *app) migrate(ctx context.Context, path string, dryRun bool) error {
-	log, err := openToMigrate(ctx, path, dryRun)
+func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
+	if f.roles != (pglog.Roles{}) && !onServer(where) {
+		return usagef("", "roles are of a PostgreSQL server: a file belongs to its owner")
+	}
+	log, err := openToMigrate(ctx, where, f.dryRun)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	var options []eventlog.MigrateOption
-	if dryRun {
+	if f.dryRun {
 		options = append(options, eventlog.WithDryRun())
+	}
+	var hostStep string
+	if onServer(where) {
+		if hostStep, err = hostTablesToMake(ctx, where); err != nil {
+			return err
+		}
 	}
 	report, err := eventlog.Migrate(ctx, log, options...)
 	if err != nil {
 		return err
 	}
+	if onServer(where) && !f.dryRun {
+		if err := a.migrateHost(ctx, log, where, f.roles); err != nil {
+			return err
+		}
+	}
+	if hostStep != "" {
+		report.Steps = append(report.Steps, hostStep)
+	}
+	a.printMigration(report, f)
+	return nil
+}
+
+func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
+	would := func(did, would string) string {
+		if f.dryRun {
+			return would
+		}
+		return did
+	}
 	for _, step := range report.Steps {
 		fmt.Fprintln(a.stdout, step)
 	}
-	switch {
-	case len(report.Steps) == 0:
+	if report.From == report.To {
 		fmt.Fprintf(a.stdout, "current: layout %d\n", report.To)
-	case dryRun:
-		fmt.Fprintf(a.stdout, "would migrate from layout %d to %d: %d runs, %d events\n", report.From, report.To, report.Runs, report.Events)
-	default:
-		fmt.Fprintf(a.stdout, "migrated from layout %d to %d: %d runs, %d events\n", report.From, report.To, report.Runs, report.Events)
+	} else {
+		fmt.Fprintf(a.stdout, "%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
 	}
-	return nil
+	if roles := granted(f.roles); roles != "" {
+		fmt.Fprintf(a.stdout, "%s: %s\n", would("granted", "would grant"), roles)
+	}
 }
 
 // openToMigrate opens a database that must be there. To open a file for writing

@@ -9,7 +9,7 @@
 // run was given to last. The table module holds modules by digest, and table_set says
 // which tables of the host there are ([Log.CreateTables]) and which layout the log's own
 // have. Who creates them, and what a role must be allowed to, is in [Options],
-// [InstallSchema] and [Grants].
+// [InstallSchema] and [Log.Grant].
 //
 // # The life of an event
 //

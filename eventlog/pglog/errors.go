@@ -31,6 +31,12 @@ func code(err error) string {
 	return ""
 }
 
+// Denied reports whether err is that the role may not do what it tried: the owner of the
+// tables has to, or has to let it (see [Log.Grant]).
+func Denied(err error) bool { return code(err) == insufficientPrivilege || errors.Is(err, errNotOwner) }
+
+var errNotOwner = errors.New("the tables belong to the role")
+
 // isConflict reports whether err says that a row with that key exists.
 func isConflict(err error) bool { return code(err) == uniqueViolation }
 

@@ -45,6 +45,38 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	return report, nil
 }
 
+// Grant runs what [Grants] returns, in one transaction. The connection's role has to own
+// the tables; one that does not is told so by an error of which [Denied] is true.
+func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) error {
+	if l.opts.ReadOnly {
+		return eventlog.ErrReadOnly
+	}
+	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		if err := mustOwn(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, Grants(r, sets...)); err != nil {
+			return fmt.Errorf("pglog: grant: %w", err)
+		}
+		return nil
+	})
+}
+
+// mustOwn refuses a role that does not own the tables. The server only warns when one
+// grants what it has and may not hand on.
+func mustOwn(ctx context.Context, tx pgx.Tx) error {
+	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'eventlog_events'::regclass"
+	var owner string
+	var owns bool
+	if err := tx.QueryRow(ctx, query).Scan(&owner, &owns); err != nil {
+		return fmt.Errorf("pglog: look for the owner of the tables: %w", err)
+	}
+	if !owns {
+		return fmt.Errorf("pglog: grant: %w %q", errNotOwner, owner)
+	}
+	return nil
+}
+
 // migrationLock is the key of the lock that programs hold while they change tables
 // ("STLH").
 const migrationLock = 0x53544C48

@@ -22,7 +22,12 @@ func TestRoles(t *testing.T) {
 	for _, role := range []string{roles.Writer, roles.Retention, roles.Reader} {
 		execute(t, conn, "CREATE ROLE "+quote(role, `"`)+" LOGIN")
 	}
-	execute(t, conn, Grants(roles, "counter"))
+	if err := owner.Grant(t.Context(), roles, counter); err != nil {
+		t.Fatal(err)
+	}
+	if err := openAt(t, pgtest.As(dsn, roles.Reader), Options{}).Grant(t.Context(), roles); !Denied(err) {
+		t.Errorf("a role that owns nothing grants: %v", err)
+	}
 
 	t.Run("the writer", func(t *testing.T) { asWriter(t, pgtest.As(dsn, roles.Writer)) })
 	t.Run("the reader", func(t *testing.T) { asReader(t, pgtest.As(dsn, roles.Reader)) })
@@ -102,6 +107,7 @@ func asReader(t *testing.T, dsn string) {
 			t.Error(err)
 		}
 	}
+	execute(t, connectTo(t, dsn), "SELECT n FROM counter")
 	denied(t, dsn, changeEvents, removeEvents, emptyEvents, insertEvents, removeRuns, changeRuns, changeSets, changeHost)
 }
 

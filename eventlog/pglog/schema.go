@@ -2,6 +2,7 @@ package pglog
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -102,32 +103,50 @@ type Roles struct {
 	Writer string
 	// Retention is the role of a program that prunes: it reads and removes.
 	Retention string
-	// Reader is the role of an inspector, which reads.
+	// Reader is the role of an inspector, which reads: also what the host keeps, where
+	// the wrapped keys are that open the runs of tenants.
 	Reader string
 }
 
 // Grants returns the SQL that gives each role what it needs, and no more, for the
-// owner of the tables to run. HostTables are the tables that [eventlog.TableSet]s
-// have created.
-func Grants(r Roles, hostTables ...string) string {
+// owner of the tables to run. The sets are those of the host's own tables.
+func Grants(r Roles, sets ...eventlog.TableSet) string {
 	var b strings.Builder
 	grant := func(role, rights string, tables ...string) {
 		if role == "" || len(tables) == 0 {
 			return
 		}
+		names := make([]string, len(tables))
 		for i, table := range tables {
-			tables[i] = quote(table, `"`)
+			names[i] = quote(table, `"`)
 		}
-		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(tables, ", "), quote(role, `"`))
+		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(names, ", "), quote(role, `"`))
 	}
+	host := tablesOf(sets)
 	for _, role := range []string{r.Writer, r.Retention, r.Reader} {
 		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set")
 	}
 	grant(r.Writer, "INSERT", "eventlog_events", "run", "module")
 	grant(r.Writer, "UPDATE", "run")
-	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{"commit_mark"}, hostTables...)...)
+	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{"commit_mark"}, host...)...)
 	grant(r.Retention, "DELETE", "eventlog_events", "run")
+	grant(r.Reader, "SELECT", host...)
 	return b.String()
+}
+
+// createdTable finds the name of each table that a step creates.
+var createdTable = regexp.MustCompile(`CREATE TABLE ([a-z_]+)`)
+
+// tablesOf returns the names of the tables of sets.
+func tablesOf(sets []eventlog.TableSet) (names []string) {
+	for _, set := range sets {
+		for _, step := range set.Steps {
+			for _, found := range createdTable.FindAllStringSubmatch(step.Postgres, -1) {
+				names = append(names, found[1])
+			}
+		}
+	}
+	return names
 }
 
 // quote makes a text an SQL name or string.

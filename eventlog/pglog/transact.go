@@ -151,7 +151,7 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 var setName = regexp.MustCompile(`^[a-z_]+$`)
 
 // CreateTables implements [eventlog.Transactor]. The role needs to be one that may
-// create tables only if steps are missing; see [InstallSchema]. A log that is read-only
+// create tables only if steps are missing ([Denied] if it may not); see [InstallSchema]. A log that is read-only
 // has the tables or is [eventlog.ErrReadOnly].
 func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if !setName.MatchString(set.Name) || set.Name == layoutSet {
@@ -166,11 +166,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
 	}
-	err := l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
-	if code(err) == insufficientPrivilege {
-		err = fmt.Errorf("%w; hint: let the owner of the tables run what pglog.InstallSchema returns", err)
-	}
-	return err
+	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
 }
 
 // stepsTaken returns how many steps of the set the database has.

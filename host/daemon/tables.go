@@ -12,6 +12,10 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 )
 
+// Tables returns the tables of a daemon, which [New] makes where they are missing and
+// its role may.
+func Tables() eventlog.TableSet { return tables }
+
 // tables keep what modules say of themselves, which is a function of their bytes
 // and, for a WASI command, of the name. So that to list tools nothing has to be
 // loaded.

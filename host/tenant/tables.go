@@ -6,6 +6,10 @@ import (
 	"github.com/starling-host/starling/eventlog"
 )
 
+// Tables returns the tables of a Store, which [Open] makes where they are missing and
+// its role may.
+func Tables() eventlog.TableSet { return tables }
+
 // tables are those of a Store. Points in time are nanoseconds since 1970, with
 // zero for never.
 var tables = eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{

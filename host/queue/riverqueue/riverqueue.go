@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/starling-host/starling/eventlog"
@@ -29,7 +28,7 @@ func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Con
 	}
 	driver := riverpgxv5.New(pool)
 	if err := migrate(ctx, driver, pool); err != nil {
-		return nil, fmt.Errorf("riverqueue: River's tables: %w", err)
+		return nil, err
 	}
 	// A client that inserts tells the workers no more often than this, and what it does
 	// not tell them they find by polling. It is the least that River takes.
@@ -44,31 +43,6 @@ func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Con
 	}
 	r.desk = d
 	return d, nil
-}
-
-// migrationLock keeps hosts from making River's tables at the same time. It is a
-// number of this package's own among the database's advisory locks.
-const migrationLock = 0x53544c48_7175
-
-// migrate brings River's tables to the version of this program. Some of its steps
-// cannot share a transaction, so one that dies in between leaves the rest to the
-// next.
-func migrate(ctx context.Context, driver *riverpgxv5.Driver, pool *pgxpool.Pool) error {
-	m, err := rivermigrate.New(driver, nil)
-	if err != nil {
-		return err
-	}
-	if v, err := m.Validate(ctx, nil); err == nil && v.OK {
-		return nil
-	}
-	return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
-			return err
-		}
-		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock))
-		_, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil)
-		return err
-	})
 }
 
 // queueName is the queue in River that the turns are in.
