@@ -19,10 +19,6 @@ import (
 	"github.com/starling-host/starling/runtime/tool/mcptool"
 )
 
-// maxIdle bounds the loaded modules that no replay uses at the moment. One takes
-// tens of megabytes, and a database can hold any number of versions.
-var maxIdle = shelf.Limits{Modules: 8, Bytes: 64 << 20}
-
 // Error says why a tool that was recorded cannot be executed.
 type Error struct {
 	Reason string
@@ -51,7 +47,9 @@ type key struct {
 // New returns the modules of a store, executed by an engine. If other is not nil it
 // takes the place of every one of them.
 func New(engine guest.Engine, store eventlog.ModuleStore, other []byte) *Modules {
-	return &Modules{engine: engine, store: store, other: other, loaded: shelf.New[key](maxIdle)}
+	// One takes tens of megabytes, and a database can hold any number of versions.
+	idle := shelf.Limits{Modules: 8, Bytes: 64 << 20}
+	return &Modules{engine: engine, store: store, other: other, loaded: shelf.New[key](idle)}
 }
 
 // Close releases everything but the engine. No lease may be in use.
