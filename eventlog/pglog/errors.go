@@ -17,6 +17,9 @@ const (
 	readOnlyTransaction   = "25006"
 	tooManyConnections    = "53300"
 	lockNotAvailable      = "55P03"
+	protocolViolation     = "08P01"
+	statementExists       = "42P05"
+	noSuchStatement       = "26000"
 	insufficientPrivilege = "42501"
 	connectionClass       = "08"
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement

@@ -35,9 +35,6 @@ type Options struct {
 // everything is noticed.
 const attemptTime = 20 * time.Second
 
-// minServer is the first version of PostgreSQL that has what we use.
-const minServer = 110000
-
 func (o Options) patience() time.Duration {
 	switch {
 	case o.Patience == 0:
@@ -55,15 +52,29 @@ func (o Options) patience() time.Duration {
 //
 // The log has connections of its own beside those of the pool: three that write, one that
 // notifies others and one that is notified, each made when it is first needed. A
-// pooler in front of the server has to keep sessions apart.
+// pooler in front of the server has to keep sessions apart; one that is seen not to is an
+// error.
 func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("pglog: %w", err)
 	}
-	if o.ReadOnly {
-		config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	if !o.ReadOnly {
+		return openPool(ctx, config, o)
 	}
+	config.ConnConfig.RuntimeParams[readOnlyParam] = "on"
+	l, err := openPool(ctx, config, o)
+	if code(err) == protocolViolation { // of a pooler, which knows few parameters; that the log does not write is enough
+		delete(config.ConnConfig.RuntimeParams, readOnlyParam)
+		l, err = openPool(ctx, config, o)
+	}
+	return l, err
+}
+
+// readOnlyParam has the server refuse what a log that is read-only does not do anyway.
+const readOnlyParam = "default_transaction_read_only"
+
+func openPool(ctx context.Context, config *pgxpool.Config, o Options) (*Log, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("pglog: %w", err)
@@ -82,7 +93,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 func New(ctx context.Context, pool *pgxpool.Pool, o Options) (*Log, error) {
 	l := newLog(pool, o)
 	if err := l.examine(ctx); err != nil {
-		return nil, err
+		return nil, sessionError(err)
 	}
 	if o.AutoMigrate && !o.ReadOnly && l.layout.Load() < layoutVersion {
 		if _, err := l.MigrateSchema(ctx, false); err != nil {
@@ -95,13 +106,17 @@ func New(ctx context.Context, pool *pgxpool.Pool, o Options) (*Log, error) {
 
 // examine checks the server and finds the layout of the tables.
 func (l *Log) examine(ctx context.Context) error {
+	if err := checkSessions(ctx, l.pool); err != nil {
+		return err
+	}
 	var version int
 	var encoding string
-	const server = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
-	if err := l.pool.QueryRow(ctx, server).Scan(&version, &encoding); err != nil {
+	var standby bool
+	const server = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery()"
+	if err := l.pool.QueryRow(ctx, server).Scan(&version, &encoding, &standby); err != nil {
 		return fmt.Errorf("pglog: open: %w", err)
 	}
-	if err := checkServer(version, encoding); err != nil {
+	if err := errors.Join(checkServer(version, encoding), l.checkWritable(standby)); err != nil {
 		return err
 	}
 	layout, err := findLayout(ctx, l.pool)
@@ -111,17 +126,6 @@ func (l *Log) examine(ctx context.Context) error {
 	l.layout.Store(int64(layout))
 	if layout > layoutVersion {
 		return eventlog.CheckSchema(layout, layoutVersion)
-	}
-	return nil
-}
-
-// checkServer refuses a server that would not keep a log as it is.
-func checkServer(version int, encoding string) error {
-	if version < minServer {
-		return fmt.Errorf("pglog: the server is PostgreSQL %d; %d or later is needed", version/10000, minServer/10000)
-	}
-	if encoding != "UTF8" {
-		return fmt.Errorf("pglog: the database is encoded in %s: create it with ENCODING 'UTF8'", encoding)
 	}
 	return nil
 }

@@ -152,6 +152,16 @@ func (s *Server) Restart(t testing.TB) {
 	s.control(t, "start", "-l", filepath.Join(s.dir, "messages"), "-o", s.opts)
 }
 
+// RestartAsStandby starts a server that has crashed as one that follows another server,
+// which it never hears of: it has what it had, and can only be read.
+func (s *Server) RestartAsStandby(t testing.TB) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart(t)
+}
+
 func (s *Server) control(t testing.TB, verb string, args ...string) {
 	t.Helper()
 	cmd := s.command("pg_ctl", append([]string{verb, "-w", "-D", filepath.Join(s.dir, "data")}, args...)...)
