@@ -5,7 +5,10 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
+	"html"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +22,9 @@ import (
 //   - as it is, and with any of its characters percent-encoded, escaped as JSON
 //     and JavaScript do, or as HTML does;
 //   - in base64 and base64url, alone or anywhere inside of something longer;
-//   - in hexadecimal.
+//   - in hexadecimal;
+//   - and each of these of what it was before in one of the forms that requests and
+//     pages have it in, see forms.
 //
 // That keeps out what a server echoes. It is no match for a server that wants to
 // tell the guest: one that knows the secret can spell it in ways without end.
@@ -27,10 +32,16 @@ type scrubber []pattern
 
 // pattern is what one secret is looked for as.
 type pattern struct {
-	value       []byte
+	size        int // of the secret
 	placeholder []byte
-	encoded     [][]byte  // base64 and hexadecimal
-	first       [256]bool // how the value may begin
+	forms       []form
+}
+
+// form is one of the forms of a secret.
+type form struct {
+	value   []byte
+	encoded [][]byte  // base64 and hexadecimal
+	first   [256]bool // how the value may begin
 }
 
 // newScrubber prepares for the secrets that are long enough to be recognised.
@@ -41,14 +52,63 @@ func newScrubber(secrets []Secret) scrubber {
 		if len(secret.Value) < MinSecretBytes {
 			continue
 		}
-		p := pattern{value: secret.Value, placeholder: []byte(secret.placeholder()), encoded: encodings(secret.Value)}
-		for _, c := range []byte{secret.Value[0], '%', '\\', '&', '+'} {
-			p.first[c] = true
-		}
-		s = append(s, p)
+		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), forms(secret.Value)})
 	}
-	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(len(b.value), len(a.value)) })
+	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(b.size, a.size) })
 	return s
+}
+
+// forms returns the value, and what it is after one step on its way through a
+// server: as a form, a JSON document and a page have it, and as it becomes when its
+// bytes are taken for ISO 8859-1, as many servers take those of a header. What a
+// server then does to these, it does to what it was sent: one that shows the body of
+// a request in a JSON document escapes what is escaped already. Most secrets are
+// the same in all forms.
+func forms(value []byte) []form {
+	text := string(value)
+	percent := escapeQuery(text)
+	all := []string{text, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(text)}
+	if quoted, ok := jsonString(value); ok {
+		ascii := nonASCII.ReplaceAllStringFunc(quoted, unicodeEscapes)
+		all = append(all, quoted, markup.ReplaceAllStringFunc(quoted, unicodeEscapes), ascii, strings.ReplaceAll(ascii, "/", `\/`))
+	}
+	var latin []rune
+	for _, c := range value {
+		latin = append(latin, rune(c))
+	}
+	all = append(all, string(latin))
+	var forms []form
+	for i, text := range all {
+		if !slices.Contains(all[:i], text) {
+			forms = append(forms, newForm([]byte(text)))
+		}
+	}
+	return forms
+}
+
+// Encoders agree on what they must escape. Beside that Go's escapes what is markup,
+// Python's what is not ASCII, and PHP's that and the slash.
+var (
+	lowerEscapes = regexp.MustCompile(`%..`)
+	markup       = regexp.MustCompile(`[<>&]`)
+	nonASCII     = regexp.MustCompile(`[^\x00-\x7f]`)
+)
+
+// unicodeEscapes returns the character as \uXXXX, or as two of these.
+func unicodeEscapes(char string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(char)) {
+		fmt.Fprintf(&b, `\u%04x`, unit)
+	}
+	return b.String()
+}
+
+func newForm(value []byte) form {
+	f := form{value: value, encoded: encodings(value)}
+	for _, c := range []byte{value[0], '%', '\\', '&', '+'} {
+		f.first[c] = true
+	}
+	return f
 }
 
 // encodings returns the value in hexadecimal, and in both alphabets of base64
@@ -70,10 +130,12 @@ func encodings(value []byte) [][]byte {
 // clean returns b without the secrets: b itself if none is there.
 func (s scrubber) clean(b []byte) []byte {
 	for _, p := range s {
-		b = p.cleanEscaped(b)
-		for _, form := range p.encoded {
-			if bytes.Contains(b, form) {
-				b = bytes.ReplaceAll(b, form, p.placeholder)
+		for _, f := range p.forms {
+			b = f.cleanEscaped(b, p.placeholder)
+			for _, encoded := range f.encoded {
+				if bytes.Contains(b, encoded) {
+					b = bytes.ReplaceAll(b, encoded, p.placeholder)
+				}
 			}
 		}
 	}
@@ -82,18 +144,18 @@ func (s scrubber) clean(b []byte) []byte {
 
 // cleanEscaped replaces the value where it stands with any of its characters
 // escaped.
-func (p *pattern) cleanEscaped(b []byte) []byte {
+func (f *form) cleanEscaped(b, placeholder []byte) []byte {
 	var out []byte
 	kept := 0
 	for i := 0; i < len(b); i++ {
-		if !p.first[b[i]] {
+		if !f.first[b[i]] {
 			continue
 		}
-		n := spelled(b[i:], p.value, maxAmbiguous)
+		n := spelled(b[i:], f.value, maxAmbiguous)
 		if n == 0 {
 			continue
 		}
-		out = append(append(out, b[kept:i]...), p.placeholder...)
+		out = append(append(out, b[kept:i]...), placeholder...)
 		kept = i + n
 		i = kept - 1
 	}
@@ -194,9 +256,18 @@ func backslashed(b, value []byte) (n, of int) {
 	return 0, 0
 }
 
-// unicodeEscape reads \uXXXX, and two of them for a character beyond U+FFFF.
+// unicodeEscape reads \uXXXX, two of them for a character beyond U+FFFF, and the
+// \u{X} of JavaScript.
 func unicodeEscape(b, value []byte) (n, of int) {
 	want, size := utf8.DecodeRune(value)
+	if digits, found := bytes.CutPrefix(b, []byte(`\u{`)); found {
+		end := bytes.IndexByte(digits[:min(len(digits), 8)], '}')
+		v, err := strconv.ParseUint(string(digits[:max(end, 0)]), 16, 21)
+		if err != nil || rune(v) != want || want == utf8.RuneError {
+			return 0, 0
+		}
+		return len(`\u{`) + end + 1, size
+	}
 	unit := func(at int) rune {
 		if len(b) < at+6 || b[at] != '\\' || b[at+1] != 'u' {
 			return utf8.RuneError

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -136,7 +137,7 @@ func TestIsSecretName(t *testing.T) {
 }
 
 // echoes are ways in which a server may give a secret back.
-var echoes = map[string]func(s string) string{
+var echoes = twice(map[string]func(s string) string{
 	"as it is":              func(s string) string { return s },
 	"in a query":            url.QueryEscape,
 	"in a path":             url.PathEscape,
@@ -146,6 +147,7 @@ var echoes = map[string]func(s string) string{
 	"in JSON, with slashes": func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
 	"in ASCII JSON":         func(s string) string { return everyRune(s, `\u%04x`) },
 	"in JavaScript":         func(s string) string { return everyByte(s, `\x%02x`) },
+	"in JavaScript, braced": func(s string) string { return everyRune(s, `\u{%x}`) },
 	"in HTML":               html.EscapeString,
 	"in HTML, by number":    func(s string) string { return everyRune(s, "&#%d;") },
 	"in HTML, by hex":       func(s string) string { return everyRune(s, "&#x%X;") },
@@ -156,6 +158,58 @@ var echoes = map[string]func(s string) string{
 	"after two":             func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
 	"in hex":                func(s string) string { return hex.EncodeToString([]byte(s)) },
 	"in capital hex":        func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+})
+
+// inJSON returns the string without the quotes around it.
+func inJSON(s string) string {
+	b, _ := json.Marshal(s)
+	return string(b[1 : len(b)-1])
+}
+
+// ascii returns the string as JSON without characters beyond ASCII.
+func ascii(s string) string {
+	var b strings.Builder
+	for _, r := range strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) {
+		if r < 0x80 {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// latin returns what a server makes of a header whose bytes it takes for ISO 8859-1.
+func latin(s string) string {
+	var runes []rune
+	for _, c := range []byte(s) {
+		runes = append(runes, rune(c))
+	}
+	return string(runes)
+}
+
+// steps are what a secret may have gone through before a server gives it back.
+var steps = map[string]func(s string) string{
+	"of Go's JSON": inJSON,
+	"of JavaScript's JSON": func(s string) string {
+		return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(inJSON(s))
+	},
+	"of Python's JSON": ascii,
+	"of PHP's JSON":    func(s string) string { return strings.ReplaceAll(ascii(s), "/", `\/`) },
+	"of a query":       escapeQuery,
+	"of a page":        html.EscapeString,
+	"of ISO 8859-1":    latin,
+}
+
+// twice returns the echoes, and those of what has gone through a step.
+func twice(echoes map[string]func(s string) string) map[string]func(s string) string {
+	all := maps.Clone(echoes)
+	for step, once := range steps {
+		for name, echo := range echoes {
+			all[name+" "+step] = func(s string) string { return echo(once(s)) }
+		}
+	}
+	return all
 }
 
 func everyByte(s, format string) string {
