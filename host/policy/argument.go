@@ -139,9 +139,6 @@ func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error
 		if err := p.checkPattern(at); err != nil {
 			return err
 		}
-		if p.pattern, err = regexp.Compile(`\A(?:` + p.Pattern + `)\z`); err != nil {
-			return at.Errorf("", "this must be a shorter regular expression: %v", err)
-		}
 	}
 	for key, bound := range map[string]struct {
 		value jsonValue

@@ -58,7 +58,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 	if err := root.Decode(&d); err != nil {
 		return nil, err
 	}
-	if err := d.checkPatterns(root); err != nil {
+	if err := d.compilePatterns(root); err != nil {
 		return nil, err
 	}
 	return d.policy(name)

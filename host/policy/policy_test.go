@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -347,7 +348,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestLargePatterns refuses patterns that would become large, before they do.
+// TestLargePatterns refuses patterns that would become large, before they do: no
+// policy takes much memory to read, whether it is refused or not.
 func TestLargePatterns(t *testing.T) {
 	write := func(patterns ...string) string {
 		var b strings.Builder
@@ -363,12 +365,22 @@ func TestLargePatterns(t *testing.T) {
 		"one large":        {write("ok", "x{1000}x{1000}x"), `:7:`},
 		"nested":           {write("((x{10}){10}){10}{3}"), `this`},
 		"many large":       {write(slices.Repeat([]string{"x{1000}"}, 60)...), "too large together"},
+		"very many large":  {write(slices.Repeat([]string{"[ab]{998}"}, 1400)...), "too large together"},
+		"letters":          {write(`\pL[\pL\pN '-]*`), ""},
+		"many letters":     {write(slices.Repeat([]string{`\pL{1,60}`}, 600)...), "this pattern is too large"},
+		"a long text":      {write(strings.Repeat(`\pL`, 9000)), "bytes"},
 		"an empty repeat":  {write("(){1000}"), ""},
 		"deep and endless": {write(strings.Repeat("(", 900) + "x*" + strings.Repeat(")*", 900)), "this"},
 	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		_, err := Parse("p.yaml", []byte(c.text))
+		runtime.ReadMemStats(&after)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+			t.Errorf("%s: takes %d MiB", name, took>>20)
 		}
 	}
 }
