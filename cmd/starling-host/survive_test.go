@@ -436,8 +436,8 @@ func openRuns(t *testing.T, dir, database string) []event.Event {
 func proved(t *testing.T, dir, database string, least int) {
 	t.Helper()
 	for verb, want := range map[string]string{
-		"validate": `(?m)^(\d+) runs: (\d+) valid, 0 invalid$`,
-		"replay":   `(?m)^(\d+) runs: (\d+) identical$`,
+		"validate": `(?m)^(\d+) runs?: (\d+) valid, 0 invalid$`,
+		"replay":   `(?m)^(\d+) runs?: (\d+) identical$`,
 	} {
 		args := []string{verb, database, "--key-file", keyFileOf(database)}
 		if verb == "replay" {

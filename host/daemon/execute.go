@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
@@ -39,12 +40,23 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 		return err
 	}
 	if l.Exhausted {
-		return d.abandon(ctx, log, l.RunID, "the host could not make the run: "+l.Failure)
+		return d.abandon(ctx, log, l.RunID, exhausted(l))
 	}
 	if l.Cancelled {
 		return d.abandon(ctx, log, l.RunID, "")
 	}
 	return d.ended(ctx, log, l, d.run(ctx, log, t, l))
+}
+
+// exhausted says why a run is given up.
+func exhausted(l queue.Lease) string {
+	switch {
+	case l.Deaths >= queue.MaxDeaths:
+		return fmt.Sprintf("%d hosts died while they made the run", l.Deaths)
+	case l.Stranded >= queue.MaxStranded:
+		return fmt.Sprintf("%d hosts died before they could begin with the run", l.Stranded)
+	}
+	return "the host could not make the run: " + l.Failure
 }
 
 // ended decides what becomes of a job from how the making of its run went.
@@ -76,7 +88,7 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 		return &gone{"the variables cannot be read"}
 	}
 	if o.Tool != "" {
-		return d.runTool(ctx, log, t, l.RunID, o)
+		return d.runTool(guest.WithBegin(ctx, l.Begin), log, t, l.RunID, o)
 	}
 	a := d.agents[o.Agent]
 	if a == nil {
@@ -84,6 +96,9 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), t.ID, l.RunID, log)
 	if err != nil {
+		return err
+	}
+	if err := l.Begin(ctx); err != nil {
 		return err
 	}
 	// Its modules were loaded before the run was known.

@@ -114,3 +114,19 @@ func recordAndReplay(t *testing.T, a *agent.Agent, cancelled bool, r *rand.Rand)
 		t.Errorf("run %s ended with %s", result.RunID, last)
 	}
 }
+
+// TestACallThatMustNotBegin has no outcome: its run stays open.
+func TestACallThatMustNotBegin(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	log, no := memlog.New(), errors.New("the run is another host's")
+	ctx := guest.WithBegin(t.Context(), func(context.Context) error { return no })
+	d := agent.Direct{Log: log, Tool: oracle(t, server)}
+	if result, err := d.RunWithID(ctx, "run", fmt.Appendf(nil, `{"url":%q}`, server.URL)); !errors.Is(err, no) || !errors.Is(err, tool.ErrHost) || result != nil {
+		t.Errorf("%+v, %v", result, err)
+	}
+	events, err := log.Read(t.Context(), "run")
+	if err != nil || len(events) != 2 || events[1].Kind != event.KindToolCallScheduled {
+		t.Errorf("%v, %v", events, err)
+	}
+}

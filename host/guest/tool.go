@@ -84,6 +84,29 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 	return output, nil
 }
 
+type beginKey struct{}
+
+// WithBegin has begin called when a call of a sandboxed tool has all that it waits for,
+// such as a process, right before the guest runs. With an error nothing runs, and the
+// call has no outcome.
+func WithBegin(ctx context.Context, begin func(context.Context) error) context.Context {
+	return context.WithValue(ctx, beginKey{}, begin)
+}
+
+// beginIn returns what a call in the context calls as it begins, or nil.
+func beginIn(ctx context.Context) func() error {
+	begin, ok := ctx.Value(beginKey{}).(func(context.Context) error)
+	if !ok {
+		return nil
+	}
+	return func() error {
+		if err := begin(ctx); err != nil {
+			return fmt.Errorf("%w: the call could not begin: %w", tool.ErrHost, err)
+		}
+		return nil
+	}
+}
+
 func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 	info, ok := step.CallInfo(ctx)
 	if !ok {
@@ -93,6 +116,7 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		Tool:      t.Name(),
 		Input:     input,
 		NoTimeout: info.Replay,
+		Begin:     beginIn(ctx),
 		Probe:     func(meter func() event.Meter) { step.SetProbe(ctx, meter) },
 	}
 	if !t.module.command() {

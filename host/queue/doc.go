@@ -20,8 +20,10 @@
 //     handler's predecessor, should it still be executing somewhere, can record
 //     nothing any more. If the process dies here, the death is counted and not the
 //     attempt. The job is handed out again once the process's lease has ended, or as
-//     soon as a process begins to work under the same [Config].Host. What the handler had recorded is in
-//     the run's log and is what its successor goes on from.
+//     soon as a process begins to work under the same [Config].Host. What the handler
+//     had recorded is in the run's log and is what its successor goes on from. From
+//     then on the job is a suspect, and when its run begins is written down as well,
+//     see [Lease].Begin: so it is known of the next death whether the run had part in it.
 //   - the handler has returned and its verdict is not committed: as before; the
 //     successor finds a run that has ended and has nothing to do but say so.
 //   - done: the job is gone. What there was to know is in the run's log.
@@ -38,10 +40,10 @@
 //	ToolSnooze   handed out again after that time; no attempt is spent
 //	other errors handed out again after attempt^4 seconds, a tenth more or less
 //
-// A job whose attempts are spent, or that [MaxDeaths] processes had when they died,
-// is handed out all the same, with Lease.Exhausted set, and one that was cancelled
-// while it waited with Lease.Cancelled: the handler is to end the run and to return
-// nil. A job leaves the queue by the word of a handler alone, so no run stays open
+// A job whose attempts are spent, or whose run [MaxDeaths] processes were making when
+// they died, is handed out all the same, with Lease.Exhausted set, and one that was
+// cancelled while it waited with Lease.Cancelled: the handler is to end the run and to
+// return nil. A job leaves the queue by the word of a handler alone, so no run stays open
 // because its worker kept dying.
 //
 // # Whose turn it is

@@ -56,10 +56,16 @@ func (e *FullError) Unwrap() error { return e.Reason }
 // for good after about six minutes.
 const DefaultMaxAttempts = 5
 
-// MaxDeaths is how many workers may die that have a job. Most often they die of
-// something else, and take all jobs with them that they have; but a job that is to
-// blame must not kill one worker after the other for ever.
-const MaxDeaths = 100
+// A process that dies takes all jobs with it that it has, and most often none of them
+// is to blame. But one that is must not kill one process after the other for ever.
+const (
+	// MaxDeaths is how many processes may die while the run of a job is being made. The
+	// first death is not among them: until then nobody writes down which runs begin.
+	MaxDeaths = 5
+	// MaxStranded is how many may die that have a job whose run has not begun. They die
+	// of something else, or while they prepare it.
+	MaxStranded = 1000
+)
 
 // Bounds of a job.
 const (
@@ -104,7 +110,10 @@ type Lease struct {
 	// snoozes left out, and those during which the worker died.
 	Attempt int
 	Snoozes int
-	Deaths  int // of workers that had the job
+
+	// Deaths counts the processes that died after the run had begun there, Stranded
+	// those that died before, as far as that is known. See Begin.
+	Deaths, Stranded int
 
 	// Epoch is what the handler appends under: see eventlog.Fencer.
 	Epoch uint64
@@ -113,15 +122,24 @@ type Lease struct {
 	// handler is to end the run, and nothing else.
 	Cancelled bool
 
-	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths] workers have
-	// died that had the job. The handler is to end the run,
-	// and nothing else. Failure says of what.
+	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths] or [MaxStranded]
+	// are reached. The handler is to end the run, and nothing else. Failure says of
+	// what.
 	Exhausted bool
 
 	// Failure is the error of the attempt before. It is empty when there was none,
 	// and after an attempt during which the worker died.
 	Failure string
+
+	// Begin is to be called when the run has nothing left to wait for, before it does
+	// anything that this process could die of. If the job is a suspect, it returns when
+	// it is durable that the run begins; otherwise at once. An error means that the run
+	// must not begin. Begin is nil in a [Status].
+	Begin func(ctx context.Context) error
 }
+
+// Suspect reports whether a process has died that had the job.
+func (l Lease) Suspect() bool { return l.Deaths+l.Stranded > 0 }
 
 // Handler works a job. The context ends with cause [ErrCancelled], [ErrLost] or
 // [ErrStopping]. What the error means is said in the package comment; a panic is

@@ -26,6 +26,10 @@ type Call struct {
 	// answer; after Call has returned it returns the final reading.
 	Probe func(meter func() event.Meter)
 
+	// Begin, unless it is nil, is called when the call has all that it waits for,
+	// right before the guest runs. With an error, which Call returns, nothing runs.
+	Begin func() error
+
 	// NoTimeout leaves Limits.TimeoutMs out. Replay sets it: whether the
 	// recorded call was ended by its deadline is in the record, and the machine
 	// that replays it may be slower.
@@ -75,6 +79,11 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, err
 	if m.start.failure != nil {
 		p.fail(m.start.meter)
 		return Result{Meter: m.start.meter}, m.start.failure
+	}
+	if c.Begin != nil {
+		if err := c.Begin(); err != nil {
+			return Result{}, err
+		}
 	}
 	return m.call(ctx, c, imports, p)
 }

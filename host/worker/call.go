@@ -35,7 +35,7 @@ func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 		return sandbox.Result{}, err
 	}
 	h.process = p
-	output, err := h.run()
+	output, err := h.begun()
 	m.giveBack(p)
 	if h.fault != nil {
 		panic(h.fault)
@@ -75,6 +75,16 @@ func (h *call) refuses() error {
 		return tool.ErrCancelled
 	}
 	return nil
+}
+
+// begun is run for a call that has a process, once its caller has been told.
+func (h *call) begun() ([]byte, error) {
+	if h.Begin != nil {
+		if err := h.Begin(); err != nil {
+			return nil, err
+		}
+	}
+	return h.run()
 }
 
 // run sends the call and serves it until it has ended. The process knows

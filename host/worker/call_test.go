@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,5 +69,41 @@ func TestACallInAWorkerIsTheCallInline(t *testing.T) {
 	got, err := there.Describe(t.Context())
 	if err != nil || string(got) != string(want) {
 		t.Errorf("described as %q, %v, not %q", got, err, want)
+	}
+}
+
+// TestACallBeginsWhenItHasItsProcess: whoever is told that a call begins may rely on it
+// that there is nothing left to wait for, and can still prevent it.
+func TestACallBeginsWhenItHasItsProcess(t *testing.T) {
+	engine := workers(t, Config{})
+	m := mustLoad(t, engine, asksForTheTime().Bytes(), sandbox.Limits{}).(*Module)
+	busy := engine.take(m)
+	m.starting.Lock() // as a call does that has a process started
+	waiting, ended := make(chan bool), make(chan error, 1)
+	var free atomic.Bool
+	w, no := &world{}, errors.New("no")
+	go func() {
+		_, err := m.Call(t.Context(), sandbox.Call{
+			Input: envelope("t", "1"),
+			Probe: func(func() event.Meter) { close(waiting) },
+			Begin: func() error {
+				if !free.Load() {
+					t.Error("the call begins while its process is another's")
+				}
+				return no
+			},
+		}, w)
+		ended <- err
+	}()
+	<-waiting
+	free.Store(true)
+	m.giveBack(busy)
+	m.starting.Unlock()
+	if err := <-ended; err != no || len(w.effects) > 0 {
+		t.Errorf("a call that must not begin: %v, after %q", err, w.effects)
+	}
+	here := mustLoad(t, inline(t), asksForTheTime().Bytes(), sandbox.Limits{})
+	if _, err := here.Call(t.Context(), sandbox.Call{Input: envelope("t", "1"), Begin: func() error { return no }}, w); err != no || len(w.effects) > 0 {
+		t.Errorf("inline: %v, after %q", err, w.effects)
 	}
 }

@@ -121,7 +121,7 @@ func zombie(t *testing.T, db Database) {
 	})
 	clock.AdvanceUntil(t, time.Second, func() bool { return len(told) > 0 })
 	second := receive(t, told)
-	if first.Attempt != 1 || second.Attempt != 1 || second.Deaths != 1 || second.Epoch <= first.Epoch || second.Failure != "" {
+	if first.Attempt != 1 || second.Attempt != 1 || second.Stranded != 1 || second.Epoch <= first.Epoch || second.Failure != "" {
 		t.Errorf("the leases are %+v and %+v", first, second)
 	}
 	close(wake)
@@ -151,7 +151,7 @@ func successor(t *testing.T, db Database) {
 	receive(t, began)
 	told := make(chan queue.Lease, 2)
 	stopB := work(t, b, ender(b, told))
-	if l := receive(t, told); l.Attempt != 1 || l.Deaths != 1 {
+	if l := receive(t, told); l.Attempt != 1 || l.Stranded != 1 {
 		t.Errorf("%+v", l)
 	}
 	ended(t, b, j)

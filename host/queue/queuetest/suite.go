@@ -50,6 +50,8 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"three hosts hand every job out once", once},
 		{"a handler that outlives its lease records nothing", zombie},
 		{"who comes back under a name takes its jobs over at once", successor},
+		{"a run that its hosts die of is given up, and none that was beside it", deaths},
+		{"a run does not begin on a host that has lost it", beginLate},
 		{"a snooze spends no attempt", snoozes},
 		{"a failure is tried again later and later, and in the end the run is to be ended", retries},
 		{"a handler that panics has failed", panics},

@@ -8,13 +8,13 @@ import (
 	"github.com/starling-host/starling/host/queue"
 )
 
-const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, snoozes, cancelled, failure, payload"
+const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, stranded, snoozes, cancelled, failure, payload"
 
 func scanJob(r eventlog.Row) (l queue.Lease, err error) {
-	var rank, maximum, attempt, deaths, snoozes, cancelled int64
-	err = r.Scan(&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &snoozes, &cancelled, &l.Failure, &l.Payload)
+	var rank, maximum, attempt, deaths, stranded, snoozes, cancelled int64
+	err = r.Scan(&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &stranded, &snoozes, &cancelled, &l.Failure, &l.Payload)
 	l.Priority, l.MaxAttempts, l.Attempt, l.Deaths = int(-rank), int(maximum), int(attempt), int(deaths)
-	l.Snoozes, l.Cancelled = int(snoozes), cancelled != 0
+	l.Stranded, l.Snoozes, l.Cancelled = int(stranded), int(snoozes), cancelled != 0
 	return l, err
 }
 
@@ -42,7 +42,7 @@ func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error)
 	for i := range leases {
 		l := &leases[i]
 		l.Attempt++
-		l.Exhausted = l.Attempt > l.MaxAttempts || l.Deaths >= queue.MaxDeaths
+		l.Exhausted = l.Attempt > l.MaxAttempts || l.Deaths >= queue.MaxDeaths || l.Stranded >= queue.MaxStranded
 		from := ready
 		if l.Cancelled {
 			from = ending
@@ -57,8 +57,8 @@ func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error)
 }
 
 var updateHanded = bulk{
-	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, turn = $4, owner = $5, failure = '' WHERE run_id = $1",
-	head: `UPDATE queue_job SET state = 2, epoch = v.column2, attempt = v.column3, turn = v.column4, owner = v.column5, failure = ''
+	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, turn = $4, owner = $5, begun = 0, failure = '' WHERE run_id = $1",
+	head: `UPDATE queue_job SET state = 2, epoch = v.column2, attempt = v.column3, turn = v.column4, owner = v.column5, begun = 0, failure = ''
 	FROM (VALUES `,
 	row: "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT))", separator: ", ",
 	tail: ") AS v WHERE run_id = v.column1",

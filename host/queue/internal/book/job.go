@@ -159,9 +159,23 @@ func (b *Tx) Wake() error {
 	return b.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, b.now, int64(maxWake))
 }
 
+// Begin notes that a job's run begins which was handed out in that epoch. A job that
+// was handed out again since, or is gone, is [queue.ErrLost], a refusal.
+func (b *Tx) Begin(l queue.Lease) (refusal, err error) {
+	n, err := b.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
+	if err == nil && n == 0 {
+		refusal = queue.ErrLost
+	}
+	return refusal, err
+}
+
+// resetJob takes the state, whether the process of the job has died, and the run.
+const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2 * begun,
+	stranded = stranded + $2 * (1 - begun), owner = '', turn = 0 WHERE run_id = $3`
+
 // reset puts the jobs that the query selects in the line, from a state in which
 // all of them are. From running they come because their process died, which is not
-// held against them as a failure would be.
+// held against them as a failure would be. Those that had begun may be the reason.
 func (b *Tx) reset(query string, from int, args ...any) error {
 	type job struct {
 		runID, tenant string
@@ -187,8 +201,7 @@ func (b *Tx) reset(query string, from int, args ...any) error {
 			to = ending
 		}
 		if err == nil {
-			_, err = b.tx.Exec("UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2, owner = '', turn = 0 WHERE run_id = $3",
-				int64(to), died, j.runID)
+			_, err = b.tx.Exec(resetJob, int64(to), died, j.runID)
 		}
 		if err == nil {
 			err = b.move(j.tenant, from, to)

@@ -57,12 +57,19 @@ CREATE TABLE queue_host (
 	until INTEGER NOT NULL
 )`
 
-// Tables are what CreateTables is to be called with.
-var Tables = eventlog.TableSet{Name: "queue", Steps: []eventlog.TableStep{{SQLite: tables, Postgres: postgres(tables)}}}
+// begins tells a death that a run had part in from one that it had not: begun is set
+// once it is known of a job that was handed out that its run begins, stranded counts the
+// processes that died before that.
+const begins = `ALTER TABLE queue_job ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_job ADD COLUMN stranded INTEGER NOT NULL DEFAULT 0`
 
-// postgres says the same in the other dialect.
-func postgres(sql string) string {
-	return strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA").Replace(sql)
+// Tables are what CreateTables is to be called with.
+var Tables = eventlog.TableSet{Name: "queue", Steps: []eventlog.TableStep{step(tables), step(begins)}}
+
+// step says in both dialects what is said in that of SQLite.
+func step(sql string) eventlog.TableStep {
+	types := strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA")
+	return eventlog.TableStep{SQLite: sql, Postgres: types.Replace(sql)}
 }
 
 // The states of a row: those of queue.State, and ending, a job that was cancelled

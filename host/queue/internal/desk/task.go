@@ -99,6 +99,7 @@ func (d *Desk) handOut(c *cycle, leases []queue.Lease, err error) {
 func (d *Desk) start(s *shift, t *turn, l queue.Lease) {
 	ctx, end := context.WithCancelCause(s.ctx)
 	k := &Task{d, &task{shift: s, lease: l, slot: t == nil, ctx: ctx, end: end}}
+	k.lease.Begin = k.begin
 	s.tasks[l.RunID] = k.task
 	s.active.Add(1)
 	if t == nil {
@@ -141,6 +142,14 @@ func (t *Task) Run() {
 	defer t.end(nil)
 	err := t.call()
 	t.settle(verdict(t.lease, err, errors.Is(context.Cause(t.ctx), queue.ErrStopping)))
+}
+
+// begin makes durable that the run begins, if it has to be known.
+func (t *Task) begin(ctx context.Context) error {
+	if !t.lease.Suspect() {
+		return nil
+	}
+	return t.d.do(ctx, &t.lease.Tenant, func(b *book.Tx) (refusal, err error) { return b.Begin(t.lease) })
 }
 
 // call runs the handler.

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/host/queue"
+)
+
+// TestARunThatItsHostsDieOfIsGivenUp kills a host whenever a run has begun, by the
+// request that it makes.
+func TestARunThatItsHostsDieOfIsGivenUp(t *testing.T) {
+	asked := make(chan string, 1)
+	s := &shop{Server: httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // without which nobody notices that the host is dead
+		asked <- r.URL.Path
+		<-r.Context().Done()
+	}))}
+	t.Cleanup(s.Close)
+	dir, module := scene(t, s)
+	host := startServing(t, dir, "host.db", "host", nil)
+	host.upload(t, module)
+	id, err := host.order("once", s.URL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deaths := 0; ; deaths++ {
+		doc := host.untilEnded(t, id, asked)
+		if doc == nil && deaths <= queue.MaxDeaths {
+			host.kill()
+			host = startServing(t, dir, "host.db", "host", nil)
+			continue
+		}
+		want := fmt.Sprintf("%d hosts died while they made the run", queue.MaxDeaths)
+		failure, _ := doc["error"].(map[string]any)
+		if doc["status"] != "failed" || failure["message"] != want || deaths != queue.MaxDeaths+1 {
+			t.Errorf("after %d deaths: %v", deaths, doc)
+		}
+		break
+	}
+	host.stop(t)
+	proved(t, dir, "host.db", 1)
+}
+
+// untilEnded waits for the end of a run, and returns nil if something else happens
+// before.
+func (s *serving) untilEnded(t *testing.T, id string, other <-chan string) map[string]any {
+	t.Helper()
+	for range 1000 {
+		select {
+		case <-other:
+			return nil
+		case <-time.After(20 * time.Millisecond):
+		}
+		status, doc, err := s.ask("GET", "/runs/"+id, "", nil)
+		if err != nil || status != http.StatusOK && status != http.StatusTooManyRequests {
+			t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+		}
+		if status == http.StatusOK && doc["status"] != "open" {
+			return doc
+		}
+	}
+	t.Fatalf("run %s neither ends nor gets on\n%s", id, &s.stderr)
+	return nil
+}
