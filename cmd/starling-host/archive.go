@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/archive"
+	"github.com/starling-host/starling/eventlog/chain"
 )
 
 const archiveHelp = `Write runs, with the modules that they name, into a file that can be checked and
@@ -24,7 +25,13 @@ already is never touched.
 
 Runs of tenants are written as they are stored, encrypted. Neither the keys of the
 tenants are in the file nor their modules: such runs can be read and replayed where
-they come from, or in a backup of it, and only be validated elsewhere.
+they come from, or in a backup of it, and only be validated elsewhere. So erasing a
+tenant reaches what is in archives.
+
+With the master key (--key-file) the same runs are written as they were before they
+were encrypted, with their modules, for an auditor who replays them elsewhere without
+any key. Such a file is as sensitive as what it holds, and no erasure reaches it. It
+is not imported where its tenants are.
 
 With --check there is no database: the file is read, and all of it is checked.`
 
@@ -33,6 +40,7 @@ const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --bef
 
 func (a *app) archiveCommand() *cobra.Command {
 	var s selection
+	var f readFlags
 	var check bool
 	cmd := &cobra.Command{
 		Use:     "archive DB FILE",
@@ -53,30 +61,54 @@ func (a *app) archiveCommand() *cobra.Command {
 			case check:
 				return a.checkArchive(cmd.Context(), args[0])
 			}
-			return a.archive(cmd.Context(), args[0], args[1], s)
+			return a.archive(cmd.Context(), args[0], args[1], s, f)
 		},
 	}
 	s.addTo(cmd)
+	f.add(cmd)
 	cmd.Flags().BoolVar(&check, "check", false, "check FILE, which archive has written")
 	return cmd
 }
 
-func (a *app) archive(ctx context.Context, where, path string, s selection) error {
+func (a *app) archive(ctx context.Context, where, path string, s selection, f readFlags) error {
 	o, err := s.options(time.Now())
 	if err != nil {
 		return err
 	}
-	log, err := openDatabase(ctx, where)
+	log, err := f.open(ctx, where)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	if u, ok := log.(*unsealed); ok {
+		log = inTheClear{u}
+	}
 	report, err := writeArchive(ctx, log, path, o)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "archived %s in %s%s\n", contents(report), printable(path), encrypted(report))
 	return nil
+}
+
+// inTheClear is a database of which the runs of tenants are archived as they were before
+// they were encrypted.
+type inTheClear struct{ *unsealed }
+
+// ListRuns implements [eventlog.RunLister]. The head of a run that is opened is not the
+// one that is listed; that the run is whole, its last event says.
+func (c inTheClear) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
+	runs, err := c.unsealed.ListRuns(ctx)
+	for i := range runs {
+		opened, err := opens(ctx, c.unsealed, runs[i].RunID)
+		if err != nil {
+			return nil, err
+		}
+		if opened {
+			runs[i].Head = chain.Hash{}
+		}
+	}
+	return runs, err
 }
 
 // writeArchive leaves a whole archive, on the disk, or no file.
@@ -144,64 +176,5 @@ func inArchive(path string, err error) error {
 	if wrong, ok := errors.AsType[*archive.Error](err); ok {
 		return &failure{code: exitInvalid, message: path + ": " + plainError(wrong)}
 	}
-	return err
-}
-
-const importHelp = `Bring the runs and modules of an archive into a database, which is created if it
-is not there. All of the archive is checked first, and if anything in it is wrong,
-or the database has another run of one of its ids, nothing is changed. Runs that
-are there already are left alone.`
-
-func (a *app) importCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "import DB FILE",
-		Short:   "bring archived runs into a database",
-		Long:    importHelp,
-		Example: "  starling-host import old.db 2026-01.ndjson",
-		GroupID: groupKeep,
-		Args:    arguments(2, "DB", "FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.importArchive(cmd.Context(), args[0], args[1])
-		},
-	}
-}
-
-func (a *app) importArchive(ctx context.Context, where, path string) error {
-	f, err := openArchive(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := os.Stat(where); !onServer(where) && errors.Is(err, fs.ErrNotExist) {
-		if err := a.checkFirst(ctx, f, path); err != nil {
-			return err
-		}
-	}
-	log, err := openForRuns(ctx, where)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	report, err := archive.Import(ctx, log, f)
-	if err != nil {
-		return inArchive(path, err)
-	}
-	if err := log.Close(); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.stdout, "imported %s%s", contents(report), encrypted(report))
-	if report.Known > 0 {
-		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
-	}
-	fmt.Fprintln(a.stdout)
-	return nil
-}
-
-// checkFirst keeps a database from being created for an archive that is wrong.
-func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
-	if _, err := archive.Check(ctx, f); err != nil {
-		return inArchive(path, err)
-	}
-	_, err := f.Seek(0, 0)
 	return err
 }

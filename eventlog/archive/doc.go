@@ -27,5 +27,6 @@
 //
 // Runs whose payloads are encrypted are archived as they are stored. To erase the
 // data key erases what is in archives as well. Which modules such runs name cannot
-// be seen, so these are not in the archive.
+// be seen, so these are not in the archive. A [Source] that opens runs has them
+// archived as they were before.
 package archive

@@ -21,6 +21,13 @@ type Target interface {
 	eventlog.ModuleStore
 }
 
+// Chooser is implemented by a [Target] that does not take every run.
+type Chooser interface {
+	// Takes is handed the first event of each run. An error of it is returned by Import,
+	// and nothing is changed.
+	Takes(first event.Event) error
+}
+
 // Import brings the runs and modules of an archive into the log. It first reads all
 // of the archive: if anything in it is wrong, or the log has another run of one of
 // its ids ([ErrOtherRun]), nothing is changed. A run that the log has already is left
@@ -58,6 +65,11 @@ func (c *compare) module([]byte) error   { return nil }
 func (c *compare) end(event.Event) error { return nil }
 
 func (c *compare) event(e event.Event) error {
+	if chooser, ok := c.log.(Chooser); ok && e.Seq == 1 {
+		if err := chooser.Takes(e); err != nil {
+			return err
+		}
+	}
 	if e.Seq == 1 {
 		s, err := c.log.Run(c.ctx, e.RunID)
 		if errors.Is(err, eventlog.ErrRunNotFound) {

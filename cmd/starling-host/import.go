@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/archive"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+const importHelp = `Bring the runs and modules of an archive into a database, which is created if it
+is not there. All of the archive is checked first, and if anything in it is wrong,
+or the database has another run of one of its ids, nothing is changed. Runs that
+are there already are left alone.
+
+Runs of a tenant that were archived in the clear are refused where that tenant is or
+was: there its runs are encrypted, and erased with its key.`
+
+func (a *app) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "import DB FILE",
+		Short:   "bring archived runs into a database",
+		Long:    importHelp,
+		Example: "  starling-host import old.db 2026-01.ndjson",
+		GroupID: groupKeep,
+		Args:    arguments(2, "DB", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.importArchive(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) importArchive(ctx context.Context, where, path string) error {
+	f, err := openArchive(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := os.Stat(where); !onServer(where) && errors.Is(err, fs.ErrNotExist) {
+		if err := a.checkFirst(ctx, f, path); err != nil {
+			return err
+		}
+	}
+	log, err := openForRuns(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	names, err := tenantsOf(ctx, where)
+	if err != nil {
+		return err
+	}
+	report, err := archive.Import(ctx, importTarget{log, names}, f)
+	if err != nil {
+		return inArchive(path, err)
+	}
+	if err := log.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "imported %s%s", contents(report), encrypted(report))
+	if report.Known > 0 {
+		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
+	}
+	fmt.Fprintln(a.stdout)
+	return nil
+}
+
+// checkFirst keeps a database from being created for an archive that is wrong.
+func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
+	if _, err := archive.Check(ctx, f); err != nil {
+		return inArchive(path, err)
+	}
+	_, err := f.Seek(0, 0)
+	return err
+}
+
+// importTarget is a database that takes no run in the clear of the tenants that it has.
+type importTarget struct {
+	database
+	tenants map[string]bool
+}
+
+// Takes implements [archive.Chooser].
+func (t importTarget) Takes(first event.Event) error {
+	id, _, _ := strings.Cut(first.RunID, "/")
+	if _, err := first.AsRunStarted(); !t.tenants[id] || errors.Is(err, event.ErrSealed) {
+		return nil
+	}
+	return &failure{code: exitRefused, message: fmt.Sprintf("run %q is in the clear, and the database encrypts what tenant %q does", first.RunID, id),
+		hint: "import it into a database of its own"}
+}
+
+// tenantsOf returns the ids of the tenants of a database, also of those that were erased.
+func tenantsOf(ctx context.Context, where string) (map[string]bool, error) {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	store, err := tenant.Open(ctx, log, tenant.Options{})
+	if errors.Is(err, eventlog.ErrReadOnly) { // there are no tables, so there are no tenants
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.Tenants(ctx)
+	ids := make(map[string]bool, len(list))
+	for _, t := range list {
+		ids[t.ID] = true
+	}
+	return ids, err
+}
