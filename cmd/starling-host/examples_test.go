@@ -130,7 +130,7 @@ func writeTenants(t *testing.T, dir string) {
 		if err != nil {
 			return err
 		}
-		_, err = ts.AddModule(t.Context(), "acme", tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))}, 1)
+		_, err = ts.AddModule(t.Context(), "acme", tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))}, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -146,20 +146,39 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 
 // install makes a module the tenant's. One that it has already, under the same
 // name, stays as it is.
-func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm []byte) (owned, bool, error) {
+func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm []byte) (installed owned, created bool, err error) {
 	tools, err := d.inspectModule(ctx, t, name, wasm)
 	if err != nil {
 		return owned{}, false, err
 	}
+	m := owned{tenant.Module{Name: name, Digest: chain.Sum(wasm), Size: int64(len(wasm))}, tools}
+	for range mostLooks {
+		installed, created, err = d.add(ctx, t, m, wasm)
+		if !errors.Is(err, tenant.ErrChanged) {
+			break
+		}
+	}
+	return installed, created, err
+}
+
+// mostLooks is how often an upload looks among which modules it would be. Each time but
+// the first, somebody has added another one or removed one meanwhile.
+const mostLooks = 100
+
+// add adds a module to the tenant's if there is room for it among them, or returns the
+// same one that it has. That another host has changed them meanwhile is
+// [tenant.ErrChanged].
+func (d *Daemon) add(ctx context.Context, t tenant.Tenant, m owned, wasm []byte) (owned, bool, error) {
 	all, err := d.modulesOf(ctx, t.ID)
 	if err != nil {
 		return owned{}, false, err
 	}
-	m := owned{tenant.Module{Name: name, Digest: chain.Sum(wasm), Size: int64(len(wasm))}, tools}
-	for _, other := range all {
-		if other.Name == name && other.Digest == m.Digest {
+	beside := make([]tenant.Module, len(all))
+	for i, other := range all {
+		if other.Name == m.Name && other.Digest == m.Digest {
 			return other, false, nil
 		}
+		beside[i] = other.Module
 	}
 	if err := d.room(all, m); err != nil {
 		return owned{}, false, err
@@ -167,16 +186,10 @@ func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm
 	if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
 		return owned{}, false, err
 	}
-	if err := d.keepDescription(ctx, m.Digest, name, tools); err != nil {
+	if err := d.keepDescription(ctx, m.Digest, m.Name, m.tools); err != nil {
 		return owned{}, false, err
 	}
-	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module, d.config.MaxModules)
-	if errors.Is(err, tenant.ErrTooMany) { // since room
-		return owned{}, false, tooMany(d.config.MaxModules)
-	}
-	if errors.Is(err, tenant.ErrExists) {
-		return owned{}, false, moduleExists(name)
-	}
+	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module, beside)
 	return m, true, err
 }
 
@@ -184,13 +197,11 @@ func moduleExists(name string) error {
 	return nameTaken.because("the tenant has another module %q", name).hint("delete it first, or give this one another name")
 }
 
-func tooMany(have int) error { return moduleLimit.because("the tenant has %d modules", have) }
-
 // room refuses a module for which there is no room among the others: names of
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
 	if len(all) >= d.config.MaxModules {
-		return tooMany(len(all))
+		return moduleLimit.because("the tenant has %d modules", len(all))
 	}
 	taken := map[string]string{}
 	for _, other := range all {

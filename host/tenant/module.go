@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -34,33 +35,38 @@ func ValidModuleName(name string) error {
 	return nil
 }
 
-// AddModule adds a module to a tenant's, which must have none of that name, and fewer
-// than most modules; if it has as many, the error is [ErrTooMany], also when several
-// hosts add at once. The module is not trusted: [Store.TrustModule] is the operator's
-// business.
-func (s *Store) AddModule(ctx context.Context, tenant string, m Module, most int) (Module, error) {
+// AddModule adds a module to a tenant's, which must have none of that name. beside are
+// the modules that the caller has looked at and found room among; if the tenant has
+// others by now, the error is [ErrChanged], and there is to look again. The module is not
+// trusted: [Store.TrustModule] is the operator's business.
+func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside []Module) (Module, error) {
 	if err := ValidModuleName(m.Name); err != nil {
 		return Module{}, err
 	}
 	m.Trusted, m.Uploaded = false, s.now().UTC()
 	err := s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		var have int64
-		if _, err := one(tx, "SELECT count(*) FROM tenant_module WHERE tenant = $1", []any{tenant}, &have); err != nil {
+		have, err := readModules(tx, ofTenant, tenant)
+		if err != nil {
 			return err
 		}
-		if have >= int64(most) {
-			return fmt.Errorf("%w: tenant %q has %d", ErrTooMany, tenant, have)
+		if !slices.EqualFunc(have, beside, sameBytes) {
+			return fmt.Errorf("%w: tenant %q has %d, not the %d that were looked at", ErrChanged, tenant, len(have), len(beside))
 		}
-		_, err := tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
+		_, err = tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
 			tenant, m.Name, m.Digest[:], m.Size, m.Uploaded.UnixNano())
 		return exists(err, "module", m.Name)
 	})
 	return m, err
 }
 
+// sameBytes reports whether two modules have the same tools: one name and one digest.
+func sameBytes(a, b Module) bool { return a.Name == b.Name && a.Digest == b.Digest }
+
+const ofTenant = "WHERE tenant = $1 ORDER BY name"
+
 // Modules returns the modules of a tenant, by name.
 func (s *Store) Modules(ctx context.Context, tenant string) ([]Module, error) {
-	return s.modules(ctx, "WHERE tenant = $1 ORDER BY name", tenant)
+	return s.modules(ctx, ofTenant, tenant)
 }
 
 // Module returns the module of that name of a tenant.
@@ -84,12 +90,17 @@ func (s *Store) OwnsModule(ctx context.Context, tenant string, digest chain.Hash
 
 func (s *Store) modules(ctx context.Context, where string, args ...any) (list []Module, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		list = nil
-		return q.Query("SELECT name, digest, size, trusted, uploaded FROM tenant_module "+where, args, func(r eventlog.Row) error {
-			m, err := scanModule(r)
-			list = append(list, m)
-			return err
-		})
+		list, err = readModules(q, where, args...)
+		return err
+	})
+	return list, err
+}
+
+func readModules(q eventlog.Querier, where string, args ...any) (list []Module, err error) {
+	err = q.Query("SELECT name, digest, size, trusted, uploaded FROM tenant_module "+where, args, func(r eventlog.Row) error {
+		m, err := scanModule(r)
+		list = append(list, m)
+		return err
 	})
 	return list, err
 }

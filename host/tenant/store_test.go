@@ -277,14 +277,14 @@ func testModules(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	m := tenant.Module{Name: "echo", Digest: chain.Sum([]byte("echo")), Size: 4, Trusted: true}
-	got, err := f.AddModule(t.Context(), "acme", m, 9)
+	got, err := f.AddModule(t.Context(), "acme", m, nil)
 	if err != nil || got.Trusted || !got.Uploaded.Equal(f.clock.at) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))}, 9)
+	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))}, []tenant.Module{m})
 	want(t, "the name again", err, tenant.ErrExists)
 	for _, name := range []string{"", "Echo", "a_b", "1a", "a/b", strings.Repeat("a", 41)} {
-		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name}, 9)
+		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name}, []tenant.Module{m})
 		want(t, name, err, tenant.ErrInvalid)
 	}
 	_, err = f.Module(t.Context(), "zeta", "echo")
@@ -293,6 +293,10 @@ func testModules(t *testing.T, open opener) {
 		if got, err := f.OwnsModule(t.Context(), id, m.Digest); got != owns || err != nil {
 			t.Errorf("%s owns the module: %v, %v", id, got, err)
 		}
+	}
+	for what, beside := range map[string][]tenant.Module{"none": nil, "another": {{Name: "echo"}}, "two": {m, {Name: "zoo"}}} {
+		_, err := f.AddModule(t.Context(), "acme", tenant.Module{Name: "more"}, beside)
+		want(t, "a module beside "+what, err, tenant.ErrChanged)
 	}
 	want(t, "trust of other bytes", f.TrustModule(t.Context(), "acme", "echo", chain.Sum([]byte("other")), true), tenant.ErrNotFound)
 	want(t, "trust", f.TrustModule(t.Context(), "acme", "echo", m.Digest, true), nil)
@@ -315,11 +319,17 @@ func testModulesOfSeveralHosts(t *testing.T, open opener) {
 	for i, host := range []*tenant.Store{f.Store, f.reopen(t, f.master)} {
 		for n := range 2 * most {
 			all.Go(func() {
-				switch _, err := host.AddModule(t.Context(), "acme", tenant.Module{Name: fmt.Sprintf("m%d-%d", i, n)}, most); {
-				case err == nil:
-					added.Add(1)
-				case !errors.Is(err, tenant.ErrTooMany):
-					t.Error(err)
+				for range 1000 {
+					have, err := host.Modules(t.Context(), "acme")
+					if err != nil || len(have) == most {
+						return
+					}
+					_, err = host.AddModule(t.Context(), "acme", tenant.Module{Name: fmt.Sprintf("m%d-%d", i, n)}, have)
+					if err == nil {
+						added.Add(1)
+						return
+					}
+					want(t, "an addition beside others", err, tenant.ErrChanged)
 				}
 			})
 		}

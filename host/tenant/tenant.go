@@ -16,8 +16,8 @@ var (
 	ErrNotFound = errors.New("tenant: not found")
 	// ErrExists means that there is one already.
 	ErrExists = errors.New("tenant: exists already")
-	// ErrTooMany means that a tenant has as many modules as it may.
-	ErrTooMany = errors.New("tenant: too many modules")
+	// ErrChanged means that a tenant's modules are others than those that were looked at.
+	ErrChanged = errors.New("tenant: the modules have changed")
 	// ErrErased means that the tenant's data key was destroyed.
 	ErrErased = errors.New("tenant: the tenant has been erased")
 	// ErrNoMasterKey means that the store was opened without a master key.
