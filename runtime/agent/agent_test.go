@@ -214,10 +214,22 @@ func TestCancellation(t *testing.T) {
 				a := newAgent([]agenttest.Turn{turn, agenttest.Say("never")}, waits)
 				time.AfterFunc(time.Second, cancel)
 				r, err := a.Run(ctx, "wait")
-				if r == nil || r.TerminalKind != event.KindRunCancelled || err != context.Canceled {
+				if r == nil || r.TerminalKind != event.KindRunCancelled || r.Error != "cancelled" || err != context.Canceled {
 					t.Fatalf("%+v, %v", r, err)
 				}
-				mustReplay(t, a, r, eventsOf(t, a, r.RunID, false))
+				events := eventsOf(t, a, r.RunID, false)
+				mustReplay(t, a, r, events)
+				for _, reason := range []string{"context canceled", "by the operator"} { // as other writers have it
+					end := &events[len(events)-1]
+					p, err := end.AsRunCancelled()
+					if p.Reason = reason; err != nil {
+						t.Fatal(err)
+					}
+					if end.Payload, err = event.EncodePayload(p); err != nil {
+						t.Fatal(err)
+					}
+					mustReplay(t, a, nil, events)
+				}
 			})
 		})
 	}

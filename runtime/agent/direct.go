@@ -224,7 +224,7 @@ func (r *Result) classify(failed *step.CallError) {
 	}
 	r.Terminal, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
 	if r.ErrorType == event.ErrorCancelled {
-		r.Terminal = event.KindRunCancelled
+		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
 	}
 }
 

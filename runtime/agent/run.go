@@ -285,7 +285,7 @@ func (r *RunResult) classify(err error, talk *conversation) bool {
 	case errors.As(err, &failed):
 		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
 	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
-		r.TerminalKind, r.Error = event.KindRunCancelled, err.Error()
+		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(err)
 		return true
 	default:
 		return false

@@ -44,6 +44,17 @@ func Checkpoint(ctx context.Context) error {
 	}
 }
 
+const reasonDeadline = "the deadline passed"
+
+// CancelReason says in RunCancelled why a run was cancelled whose context ended with
+// err.
+func CancelReason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return reasonDeadline
+	}
+	return "cancelled"
+}
+
 // recordedEnd returns how the world ended the run, if that is what is recorded
 // next.
 func (s *scope) recordedEnd(ctx context.Context) error {
@@ -52,7 +63,8 @@ func (s *scope) recordedEnd(ctx context.Context) error {
 		return nil
 	}
 	if cancelled, err := ev.AsRunCancelled(); err == nil {
-		if cancelled.Reason == context.DeadlineExceeded.Error() {
+		switch cancelled.Reason {
+		case reasonDeadline, context.DeadlineExceeded.Error(): // the latter in logs of the Starling runtime, and older ones
 			return context.DeadlineExceeded
 		}
 		return context.Canceled

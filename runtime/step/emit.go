@@ -77,7 +77,7 @@ func copyRecorded(payload, recorded any) {
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
 	case *event.RunCancelled:
 		r := recorded.(*event.RunCancelled)
-		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
+		p.MerkleRoot, p.DurationMs, p.Reason = r.MerkleRoot, r.DurationMs, r.Reason // the words are those of whoever cancelled
 	}
 }
 
