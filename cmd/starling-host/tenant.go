@@ -185,9 +185,8 @@ const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, 
 modules. Its runs become unreadable for everybody; their chains still validate.
 With --prune those are removed as well. This cannot be undone.
 
-Runs that were waiting stay without an end, since nobody can write to them any
-more, and plain "prune" leaves those out. To remove them later, erase the tenant
-again with --prune.
+Runs that were waiting end as cancelled, within seconds where a host serves, else
+when one does. Nobody can read why. A run that is being made comes to its end.
 
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old

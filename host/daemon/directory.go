@@ -66,7 +66,8 @@ func (d *Directory) read(ctx context.Context) error {
 
 func (d *Directory) limits(t tenant.Tenant) queue.Limits {
 	l := t.Limits.Or(d.defaults)
-	return queue.Limits{Weight: float64(t.Weight), MaxRunning: max(l.Running, 0), MaxWaiting: max(l.Waiting, 0), Paused: t.Suspended}
+	return queue.Limits{Weight: float64(t.Weight), MaxRunning: max(l.Running, 0), MaxWaiting: max(l.Waiting, 0),
+		Paused: t.Suspended && t.Erased.IsZero()} // so that the runs of one that was erased end
 }
 
 // Len returns how many tenants there are.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
@@ -29,8 +30,8 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	if err != nil {
 		return err
 	}
-	if !t.Erased.IsZero() {
-		return nil // nobody can read the run, nor write to it
+	if !t.Erased.IsZero() { // nobody can read the run
+		return cipherlog.End(context.WithoutCancel(ctx), d.config.Log.Fenced(l.RunID, l.Epoch), l.RunID)
 	}
 	t = d.complete(t)
 	log, err := d.open(context.WithoutCancel(ctx), t.ID, leased{

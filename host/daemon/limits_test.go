@@ -3,14 +3,17 @@ package daemon_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
@@ -212,4 +215,66 @@ func TestAGoalNeedsAnAgent(t *testing.T) {
 			t.Errorf("%d agents: %d %s", n, answer.Code, body)
 		}
 	}
+}
+
+// TestRunsOfAnErasedTenantEnd erases a tenant of which one run was begun by a host that
+// has stopped, and another one waits, while it is suspended.
+func TestRunsOfAnErasedTenantEnd(t *testing.T) {
+	var directory *daemon.Directory
+	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
+		q.Grace, q.Lease = -1, 300*time.Millisecond // after a third of which limits are looked at
+		q.Limits = func(tenant string) queue.Limits {
+			if directory == nil {
+				return queue.Limits{MaxRunning: 1}
+			}
+			return directory.Limits(tenant)
+		}
+	})
+	if got := w.do("alice", "POST", "/api/v1/modules?name=spin", "application/wasm", testModules["spin"]()); got.Code != http.StatusCreated {
+		t.Fatal(got.Body)
+	}
+	ids := []string{w.accept(`{"tool":"spin"}`), w.accept(`{"goal":"Guess."}`)}
+	w.awaitEvents(ids[0], 2) // it spins
+	w.stop()
+	log, err := openLog(t.Context(), w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenants, err := tenant.Open(t.Context(), log, tenant.Options{})
+	if err == nil {
+		err = tenants.Suspend(t.Context(), "alice")
+	}
+	if err == nil {
+		_, err = tenants.Erase(t.Context(), "alice", nil)
+	}
+	if err == nil {
+		directory, err = daemon.NewDirectory(t.Context(), tenants, tenant.Limits{}, slog.New(slog.DiscardHandler))
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for i, events := range []uint64{4, 2} {
+		r := w.awaitSealedEnd("alice/" + ids[i])
+		if r.Terminal != event.KindRunCancelled || r.Events != events {
+			t.Errorf("run %d: %+v", i, r)
+		}
+	}
+}
+
+// awaitSealedEnd waits until a run has ended, and looks at it as somebody without a key.
+func (w *world) awaitSealedEnd(runID string) eventlog.Report {
+	w.t.Helper()
+	for range 1000 {
+		r, err := eventlog.CheckRun(w.t.Context(), w.log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if r.Terminal != 0 {
+			return r
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.t.Fatalf("run %s does not end", runID)
+	return eventlog.Report{}
 }

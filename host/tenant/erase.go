@@ -14,9 +14,9 @@ type Erasure struct {
 }
 
 // Erase destroys a tenant's data key and everything that the store has of it
-// except its id. Its runs become unreadable; their chains still validate. Those
-// that were waiting never get an end. With a pruner all runs are removed as well.
-// A host that holds the data key in memory has to let go of it.
+// except its id. Its runs become unreadable; their chains still validate. Those that
+// wait are ended by the host that takes them up. With a pruner all runs are removed as
+// well. A host that holds the data key in memory has to let go of it.
 //
 // Erasing again does what is left to do, for one that was interrupted while it
 // pruned.
