@@ -147,8 +147,12 @@ func (n *Node) intoStruct(v reflect.Value) error {
 func (n *Node) unknown(known []string) error {
 	key := n.value.(string)
 	err := n.Errorf("", "there is no key %q", clip(key)).(*Error)
-	if end := n.column - 1 + len([]rune(key)); end < len([]rune(err.Source)) {
-		err.Source = string([]rune(err.Source)[:end]) + " ..."
+	source, end := []rune(err.Source), n.column-1+len([]rune(key))
+	if at := n.column - 1; at < len(source) && (source[at] == '"' || source[at] == '\'') {
+		end += 2
+	}
+	if end < len(source) {
+		err.Source = string(source[:end]) + " ..."
 	}
 	if near := nearest(key, known); near != "" {
 		err.Hint = fmt.Sprintf("did you mean %q?", near)

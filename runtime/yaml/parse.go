@@ -1,6 +1,7 @@
 package yaml
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -24,8 +25,12 @@ const (
 )
 
 // Parse reads a file. The name stands in errors, which are of type [*Error].
+//
+// A byte order mark at the beginning, which some editors of Windows write, is not
+// part of the text. Lines end with a line feed, or with one after a carriage return.
 func Parse(name string, data []byte) (*Node, error) {
 	doc := &document{name: name}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
 	case len(data) > MaxBytes:
 		return nil, doc.fail("it has %d bytes, which is more than %d", len(data), MaxBytes)
@@ -33,6 +38,9 @@ func Parse(name string, data []byte) (*Node, error) {
 		return nil, doc.fail("it is not UTF-8 text")
 	}
 	doc.lines = strings.Split(string(data), "\n")
+	if line, column, found := loneReturn(doc.lines); found {
+		return nil, (&Node{doc: doc, line: line, column: column}).Errorf("end lines with line feeds", "this is followed by a carriage return alone")
+	}
 	tokens := lexer.Tokenize(string(data))
 	if err := doc.bound(tokens); err != nil {
 		return nil, err
@@ -46,6 +54,17 @@ func Parse(name string, data []byte) (*Node, error) {
 		return nil, err
 	}
 	return doc.convert(body, 0)
+}
+
+// loneReturn finds a carriage return that ends no line. Readers do not agree whether
+// it does.
+func loneReturn(lines []string) (line, column int, found bool) {
+	for i, text := range lines {
+		if at := strings.IndexByte(strings.TrimSuffix(text, "\r"), '\r'); at >= 0 {
+			return i + 1, max(utf8.RuneCountInString(text[:at]), 1), true
+		}
+	}
+	return 0, 0, false
 }
 
 // bound refuses nesting before the parser follows it.

@@ -217,3 +217,50 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What editors of other systems write is read, or refused where it is.
+func TestLineEndsAndMarks(t *testing.T) {
+	for _, text := range []string{"\ufeffname: a\n", "name: a\r\ncount: 1\r\n", "\ufeff{\"name\": \"a\"}"} {
+		var s settings
+		n, err := yaml.Parse("a.yaml", []byte(text))
+		if err == nil {
+			err = n.Decode(&s)
+		}
+		if err != nil || s.Name != "a" {
+			t.Errorf("%q: %v, %v", text, s.Name, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"name: a\rcount: 1\n":      "a.yaml:1:7: this is followed by a carriage return alone",
+		"name: a\n\rcount: 1\n":    "a.yaml:2:1: this is followed",
+		"\ufeffname: a\nnaem: b\n": "a.yaml:2:1: there is no key \"naem\"",
+		"\ufeffnaem: b\n":          "a.yaml:1:1: there is no key \"naem\"\n  1 | naem ...",
+	} {
+		n, err := yaml.Parse("a.yaml", []byte(text))
+		if err == nil {
+			err = n.Decode(&settings{})
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// The caret is below what is meant, also after characters that take two cells of a
+// terminal, or none.
+func TestCaretBehindWideCharacters(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "日本", "naem": 1}`:       "  1 | {\"name\": \"日本\", \"naem\" ...\n    | " + strings.Repeat(" ", 17) + "^",
+		`{"name": "é😀", "naem": 1}`:       "  1 | {\"name\": \"é😀\", \"naem\" ...\n    | " + strings.Repeat(" ", 16) + "^",
+		"{'name': 'ｅe\u0301', 'naem': 1}": "  1 | {'name': 'ｅe\u0301', 'naem' ...\n    | " + strings.Repeat(" ", 16) + "^",
+	} {
+		n, err := yaml.Parse("a.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok := errors.AsType[*yaml.Error](n.Decode(&settings{}))
+		if !ok || at.Excerpt() != want {
+			t.Errorf("%s:\n%v\nwant\n%s", text, at.Excerpt(), want)
+		}
+	}
+}
