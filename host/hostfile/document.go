@@ -153,14 +153,16 @@ func (a *address) DecodeYAML(n *yaml.Node) error {
 // origin is a scheme and a host, as browsers send them.
 type origin string
 
+var originPattern = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$`)
+
 // DecodeYAML implements [yaml.Decoder].
 func (o *origin) DecodeYAML(n *yaml.Node) error {
 	if err := n.Decode((*string)(o)); err != nil {
 		return err
 	}
 	u, err := url.Parse(string(*o))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil {
-		return n.Errorf("", "this must be an origin such as https://starling.example")
+	if err != nil || u.Hostname() == "" || !originPattern.MatchString(string(*o)) {
+		return n.Errorf("write it as browsers send it: in lower case, other scripts in punycode, nothing after the port", "this must be an origin such as https://starling.example")
 	}
 	return nil
 }

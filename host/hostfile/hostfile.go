@@ -147,7 +147,21 @@ func Parse(path string, data []byte) (*File, error) {
 		return nil, err
 	}
 	f := d.file(path)
+	if err := f.idle(root); err != nil {
+		return f, err
+	}
 	return f, f.exposed(root)
+}
+
+// idle refuses what would do nothing: who writes it takes it to hold.
+func (f *File) idle(root *yaml.Node) error {
+	switch {
+	case f.Listen.Network == "unix" && f.TLS != (TLS{}):
+		return root.Get("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
+	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
+		return root.Get("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
+	}
+	return nil
 }
 
 // exposed refuses a host that others can reach and that does not protect what it
