@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +79,7 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 		if _, err := t.DataKey(ctx, id); err != nil { // before anybody types a value in vain
 			return err
 		}
-		value, err := a.readSecret(sec.Name)
+		value, err := a.readSecret(ctx, sec.Name)
 		if err != nil {
 			return err
 		}
@@ -87,10 +88,10 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 }
 
 // readSecret asks for a value at a terminal, and reads it from anything else.
-func (a *app) readSecret(name string) (tenant.Value, error) {
+func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error) {
 	if f, ok := a.stdin.(*os.File); ok && isTerminal(f) {
 		fmt.Fprintf(a.stderr, "value of %s: ", printable(name))
-		b, err := term.ReadPassword(int(f.Fd()))
+		b, err := askHidden(ctx, f)
 		fmt.Fprintln(a.stderr)
 		return tenant.NewValue(string(b)), err
 	}
@@ -99,10 +100,39 @@ func (a *app) readSecret(name string) (tenant.Value, error) {
 		return tenant.Value{}, fmt.Errorf("standard input: %w", err)
 	}
 	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
-	if len(b) == 0 {
+	switch {
+	case len(b) == 0:
 		return tenant.Value{}, usagef("", "secret set: standard input is empty")
+	case len(b) > tenant.MaxSecretBytes:
+		return tenant.Value{}, usagef("", "secret set: the value has more than %d bytes", tenant.MaxSecretBytes)
 	}
 	return tenant.NewValue(string(b)), nil
+}
+
+// askHidden reads a line from a terminal that does not show it. When ctx ends, by
+// Ctrl-C for instance, the terminal shows again what is typed; the reader, which
+// nothing can stop, stays until the process ends.
+func askHidden(ctx context.Context, terminal *os.File) ([]byte, error) {
+	fd := int(terminal.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	type answer struct {
+		line []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		line, err := term.ReadPassword(fd)
+		answered <- answer{line, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.line, a.err
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), term.Restore(fd, before))
+	}
 }
 
 func (a *app) secretListCommand() *cobra.Command {
