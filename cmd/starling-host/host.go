@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -133,7 +134,7 @@ func (h *host) listen() error {
 			return err
 		}
 	}
-	listener, err := net.Listen(at.Network, at.Address)
+	listener, err := net.Listen(network(at), at.Address)
 	if err != nil {
 		return &failure{code: exitUsage, message: plainError(err)}
 	}
@@ -153,6 +154,15 @@ func (h *host) listen() error {
 	h.origin = "https://" + listener.Addr().String()
 	h.listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	return nil
+}
+
+// network returns what to listen on: 0.0.0.0 is meant as it is written, and package
+// net would take "tcp" for IPv6 as well.
+func network(at hostfile.Address) string {
+	if ip, err := netip.ParseAddrPort(at.Address); err == nil && ip.Addr().Is4() {
+		return "tcp4"
+	}
+	return at.Network
 }
 
 // removeSocket removes a socket that a process left behind, if nobody answers
