@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/logview"
 )
 
@@ -19,17 +21,29 @@ type cursor struct {
 	RunID   string `json:"r"`
 }
 
-func (c cursor) String() string {
-	b, _ := json.Marshal(c) // two numbers and a text
-	return base64.RawURLEncoding.EncodeToString(b)
+// listing names what a page is of, so that a cursor goes on with nothing else.
+func listing(view logview.View, o eventlog.RunPageOptions) string {
+	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, o.StartedAfter.UnixNano())
 }
 
-func parseCursor(text string) (c cursor, ok bool) {
+// checkBytes is the length of what a cursor begins with: a hash of the rest and of
+// its listing. It keeps mistakes out and no secret; whoever computes one gets a page
+// of their own runs.
+const checkBytes = 8
+
+func (c cursor) String(listing string) string {
+	b, _ := json.Marshal(c) // two numbers and a text
+	check := chain.Sum(append([]byte(listing), b...))
+	return base64.RawURLEncoding.EncodeToString(append(check[:checkBytes], b...))
+}
+
+// parseCursor reads what String has written for the same listing.
+func parseCursor(text, listing string) (c cursor, ok bool) {
 	if text == "" {
 		return c, true
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) > 1024 || json.Unmarshal(b, &c) != nil || c.Offset < 0 {
+	if err != nil || len(b) < checkBytes || json.Unmarshal(b[checkBytes:], &c) != nil || c.String(listing) != text {
 		return cursor{}, false
 	}
 	return c, true
@@ -49,8 +63,10 @@ const maxSkips = 20
 // page returns the runs after the cursor, and the cursor after them: empty when
 // there are no more.
 func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
-	want := o.Limit
-	o.Offset = c.Offset
+	want, of := o.Limit, listing(view, o)
+	if o.Offset, err = c.start(ctx, view, o); err != nil {
+		return nil, "", 0, err
+	}
 	for range maxSkips {
 		p, err := view.Runs(ctx, o)
 		if err != nil {
@@ -63,7 +79,7 @@ func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageO
 			}
 			runs = append(runs, run)
 			if len(runs) == want && o.Offset+i+1 < total {
-				return runs, cursor{o.Offset + i + 1, run.StartedAt.UnixNano(), run.RunID}.String(), total, nil
+				return runs, cursor{o.Offset + i + 1, run.StartedAt.UnixNano(), run.RunID}.String(of), total, nil
 			} else if len(runs) == want {
 				return runs, "", total, nil
 			}
@@ -74,4 +90,30 @@ func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageO
 		}
 	}
 	return runs, "", total, nil
+}
+
+// start returns where to look for the page after the cursor. That is the old place,
+// but runs that have ended since leave the listing of those that are open and pull
+// what follows to the front.
+func (c cursor) start(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (int, error) {
+	step, at := o.Limit, c.Offset
+	if o.Status != eventlog.StatusInProgress {
+		return at, nil
+	}
+	o.Limit = 1
+	for range maxSkips {
+		if at == 0 {
+			break
+		}
+		o.Offset = at - 1
+		p, err := view.Runs(ctx, o)
+		if err != nil {
+			return 0, err
+		}
+		if len(p.Runs) == 1 && c.seen(p.Runs[0]) {
+			break
+		}
+		at = max(0, at-step)
+	}
+	return at, nil
 }

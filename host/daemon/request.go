@@ -90,7 +90,11 @@ func decodeJSON(body []byte, v any) error {
 		if !known {
 			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(sortedKeys(fields), ", ")).in(clip(name))
 		}
-		if err := json.Unmarshal(value, reflect.ValueOf(v).Elem().Field(i).Addr().Interface()); err != nil {
+		field := reflect.ValueOf(v).Elem().Field(i)
+		if _, any := field.Interface().(json.RawMessage); !any && string(value) == "null" {
+			return badField.because("%q is null", name).in(name).hint("leave it out for the default")
+		}
+		if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
 			return badField.because("%q is not %s", name, wanted(err)).in(name)
 		}
 	}
@@ -145,8 +149,9 @@ func notJSON(err error) error {
 	return p
 }
 
-// parameters are those of a query. A name that is not asked for is an error, so
-// that a filter with a typing mistake does not select everything.
+// parameters are those of a query. A name that is not asked for is an error, and so
+// is one without a value, so that a filter with a mistake in it does not select
+// everything.
 type parameters struct {
 	values url.Values
 	err    error
@@ -163,6 +168,8 @@ func parametersOf(r *http.Request, known []string) *parameters {
 			p.fail(name, "there is no parameter %q; %s", clip(name), theParameters(known))
 		} else if len(values) > 1 {
 			p.fail(name, "%q is there %d times", name, len(values))
+		} else if values[0] == "" && name != "q" { // a part of everything
+			p.fail(name, "%q is empty", name)
 		}
 	}
 	return p

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -39,9 +40,9 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 	} else if status != "" {
 		p.fail("status", "status is completed, failed, cancelled or open")
 	}
-	at, ok := parseCursor(p.text("cursor"))
+	at, ok := parseCursor(p.text("cursor"), listing(r.view, o))
 	if !ok {
-		p.fail("cursor", "the cursor is none that a page had")
+		p.fail("cursor", "the cursor is none that a page of this listing had")
 	}
 	if o.Limit == 0 {
 		p.fail("limit", "limit is 1 to %d", mostRuns)
@@ -103,7 +104,7 @@ func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
 	p := r.query
-	after := p.number("after", 0, 1<<62)
+	after := p.number("after", 0, math.MaxInt64)
 	limit := int(p.number("limit", defaultEvents, mostEvents))
 	if limit == 0 {
 		p.fail("limit", "limit is 1 to %d", mostEvents)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -29,7 +30,7 @@ import (
 // end of the run such a client is told by 204 to stay away.
 func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 	p := r.query
-	after := p.number("after", 0, 1<<62)
+	after := p.number("after", 0, math.MaxInt64)
 	if p.err != nil {
 		return p.err
 	}
