@@ -332,6 +332,16 @@ func transactingFenced(t *testing.T, log eventlog.EventLog) {
 		t.Errorf("in no epoch: %v", err)
 	}
 	store(t, log.(eventlog.Fencer).Fenced("run-1", epoch), c.Effect(3), c.Complete())
+	other := Chain{RunID: "run-2"}
+	first := other.Start("g")
+	transact(t, tr, func(tx eventlog.Tx) (err error) { // begun and given away at once
+		err = tx.Append("run-2", first)
+		if err == nil {
+			epoch, err = tx.Fence("run-2")
+		}
+		return err
+	})
+	store(t, log.(eventlog.Fencer).Fenced("run-2", epoch), other.Effect(1), other.Complete())
 	if r, err := eventlog.CheckRun(t.Context(), log, "run-1", eventlog.CheckOptions{Strict: true}); err != nil || r.Events != 4 {
 		t.Errorf("%d events, %v", r.Events, err)
 	}

@@ -18,7 +18,7 @@ import (
 // Rows are locked in the order of the runs' names, so that nobody waits in a circle.
 const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
 	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
-	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING run_id, epoch`
+	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING epoch, ` + runValues
 
 // Fenced implements [eventlog.Fencer].
 func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {

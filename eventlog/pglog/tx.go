@@ -136,9 +136,10 @@ type Tx struct {
 	view
 	log     *Log
 	mark    *mark
-	fences  map[string]uint64 // the epochs that it has made
-	columns columns           // what Append has taken
-	rows    map[string]*txRun // of the runs in columns
+	fences  map[string]uint64        // the epochs that it has made
+	given   map[string]pending.Place // where these runs stand
+	columns columns                  // what Append has taken
+	rows    map[string]*txRun        // of the runs in columns
 	doubt   *doubt
 	wanted  []string // the runs that it has tried to fence
 }
@@ -262,6 +263,9 @@ func (t *Tx) take(runID string, r *txRun, ev event.Event) {
 	}
 	t.columns.stand(r.at, r.cursor.Run())
 	t.columns.addEvent(r.at, ev)
+	if epoch := t.fences[runID]; epoch != 0 {
+		t.given[runID] = pending.Place{Cursor: r.cursor, Epoch: epoch}
+	}
 }
 
 // touched are the runs that the transaction has changed, or wanted to.
@@ -295,29 +299,37 @@ func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
 	if err != nil {
 		return nil, t.fail("fence", err)
 	}
+	defer rows.Close()
 	epochs = make(map[string]uint64, len(runIDs))
-	var id string
-	var epoch int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &epoch}, func() error {
-		epochs[id] = uint64(epoch)
-		t.fence(id, uint64(epoch))
-		return nil
-	})
-	if err != nil {
+	for rows.Next() {
+		epoch, s, err := scanRun(rows)
+		if err != nil {
+			return nil, t.fail("fence", err)
+		}
+		epochs[s.RunID] = epoch
+		t.fence(s, epoch)
+	}
+	if err := rows.Err(); err != nil {
 		return nil, t.fail("fence", err)
 	}
 	return epochs, nil
 }
 
-// fence notes an epoch that the transaction has made.
-func (t *Tx) fence(runID string, epoch uint64) {
+// fence notes an epoch that the transaction has made of a run, as it is in the database.
+func (t *Tx) fence(s eventlog.RunSummary, epoch uint64) {
 	if t.fences == nil {
-		t.fences = make(map[string]uint64)
+		t.fences, t.given = make(map[string]uint64), make(map[string]pending.Place)
 	}
-	t.fences[runID] = epoch
-	if r := t.rows[runID]; r != nil {
+	t.fences[s.RunID] = epoch
+	at := pending.Place{Epoch: epoch}
+	if s.LastSeq > 0 {
+		at.Cursor = eventlog.NewCursor(s)
+	}
+	if r := t.rows[s.RunID]; r != nil {
 		t.columns.rows[r.at].epoch = epoch
+		at.Cursor = r.cursor
 	}
+	t.given[s.RunID] = at
 }
 
 // committed tells the writers in this process what the transaction has done to their
@@ -333,5 +345,8 @@ func (t *Tx) committed() {
 		l.runs.Moved(id, row.cursor.Run().TerminalKind != 0)
 		l.hub.Wake(id)
 		l.notifier.tell(id)
+	}
+	for id, at := range t.given {
+		l.runs.Given(id, at)
 	}
 }

@@ -139,8 +139,8 @@ type tx struct {
 	writer *writer
 	wrote  bool                     // something that would have to be undone
 	fences map[string]uint64        // the epochs that it has made
-	given  map[string]pending.Place // where the runs stood then
-	moved  map[string]event.Kind    // the runs that it has continued, with the last event's kind
+	given  map[string]pending.Place // where these runs stand
+	moved  map[string]pending.Place // the runs that it has continued, and where they stand
 }
 
 func newTx(w *writer) *tx {
@@ -190,7 +190,7 @@ func (t *tx) Append(runID string, ev event.Event) error {
 		return t.refused(runID, ev, err)
 	}
 	if from == 0 {
-		_, err = t.writer.createRow(cursor.Run(), t.fences[runID])
+		no, err = t.writer.createRow(cursor.Run(), t.fences[runID])
 	} else {
 		err = t.writer.updateRow(no, from, cursor.Run(), t.fences[runID])
 	}
@@ -199,9 +199,13 @@ func (t *tx) Append(runID string, ev event.Event) error {
 		return err
 	}
 	if t.moved == nil {
-		t.moved = make(map[string]event.Kind)
+		t.moved = make(map[string]pending.Place)
 	}
-	t.moved[runID] = ev.Kind
+	at := pending.Place{Cursor: cursor, Epoch: t.fences[runID], Row: no}
+	t.moved[runID] = at
+	if at.Epoch != 0 {
+		t.given[runID] = at
+	}
 	return nil
 }
 
@@ -239,10 +243,14 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 		t.fences, t.given = make(map[string]uint64), make(map[string]pending.Place)
 	}
 	t.fences[runID] = epoch
-	no, cursor, err := t.writer.cursor(runID)
+	at, moved := t.moved[runID]
+	if !moved {
+		at.Row, at.Cursor, err = t.writer.cursor(runID)
+	}
 	switch {
 	case err == nil:
-		t.given[runID] = pending.Place{Cursor: cursor, Epoch: epoch, Row: no}
+		at.Epoch = epoch
+		t.given[runID] = at
 	case !errors.Is(err, eventlog.ErrLogCorrupt): // which is for those to find who read the run
 		return 0, t.fail("fence", err)
 	}
@@ -255,14 +263,12 @@ func (t *tx) committed(l *Log) {
 	for id, epoch := range t.fences {
 		l.runs.Fenced(id, epoch)
 	}
-	for id, at := range t.given {
-		if _, moved := t.moved[id]; !moved {
-			l.runs.Given(id, at)
-		}
-	}
-	for id, kind := range t.moved {
-		l.runs.Moved(id, kind.Terminal())
+	for id, at := range t.moved {
+		l.runs.Moved(id, at.Run().TerminalKind != 0)
 		l.hub.Wake(id)
+	}
+	for id, at := range t.given {
+		l.runs.Given(id, at)
 	}
 }
 
