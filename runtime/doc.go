@@ -2,6 +2,7 @@
 // what runs, under which rules, and how it is run again. It exports nothing
 // itself.
 //
+//	pattern    how large a regular expression becomes
 //	tool       what a tool is: a function from JSON to JSON, and its classes of failure;
 //	           below it the check of documents against schemas, two native tools, and
 //	           the tools of MCP servers

@@ -105,7 +105,8 @@ type Config struct {
 	MaxReplays int
 
 	// MaxIdleModules bounds the loaded modules that no call uses, and
-	// MaxIdleModuleBytes how long they are together. Zero means 32, and 128 MiB.
+	// MaxIdleModuleBytes how much they are together, see [guest.Module.Size]. Zero
+	// means 32, and 128 MiB.
 	MaxIdleModules     int
 	MaxIdleModuleBytes int
 

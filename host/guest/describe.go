@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -19,6 +20,9 @@ const (
 	maxTools            = 64
 	maxDescriptionBytes = 4 << 10
 	maxEffects          = 64
+	// maxSchemas bounds the schemas of a module together, see [validate.Schema.Size].
+	// They are kept as long as the module is loaded.
+	maxSchemas = 50_000
 )
 
 var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
@@ -40,6 +44,7 @@ func parseDescription(doc []byte) ([]*Tool, error) {
 	if len(d.Tools) == 0 || len(d.Tools) > maxTools {
 		return nil, fmt.Errorf("lists %d tools, not 1 to %d", len(d.Tools), maxTools)
 	}
+	size := 0
 	seen := map[string]bool{}
 	tools := make([]*Tool, len(d.Tools))
 	for i, t := range d.Tools {
@@ -49,6 +54,9 @@ func parseDescription(doc []byte) ([]*Tool, error) {
 		seen[t.Name] = true
 		if tools[i], err = newTool(t); err != nil {
 			return nil, fmt.Errorf("tool %d (%q): %w", i+1, t.Name, err)
+		}
+		if size += tools[i].schemas(); size > maxSchemas {
+			return nil, errors.New("has schemas that are too large together")
 		}
 	}
 	return tools, nil
@@ -80,6 +88,9 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 	}
 	return t, nil
 }
+
+// schemas is the size of the tool's schemas, of up to a kilobyte for each.
+func (t *Tool) schemas() int { return t.input.Size() + t.output.Size() }
 
 // checkText refuses what is invisible to a reader but not to a model: control
 // characters, bidirectional overrides, zero-width characters and the tag

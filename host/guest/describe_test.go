@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -9,18 +10,25 @@ func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
 
 func TestParseDescriptionRefuses(t *testing.T) {
 	const schema = `"input_schema":{"type":"object"}`
+	var large []string
+	for i := range 6 {
+		patterns := strings.Repeat(`{"pattern":"^[ab]{980}$"},`, 5)
+		large = append(large, fmt.Sprintf(`{"name":"t%d","description":"","input_schema":{"type":"object","allOf":[%s{}]}}`, i, patterns))
+	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"no JSON":                    {`hello`, "is not JSON"},
-		"a duplicate key":            {`{"tools":[],"tools":[]}`, "is not JSON"},
-		"no tools":                   {`{"tools":[]}`, "lists 0 tools"},
-		"an unknown field":           {`{"tools":[],"more":1}`, "unknown field"},
-		"a name with a space":        {describeOne(`{"name":"a b","description":"",` + schema + `}`), "name must match"},
-		"an empty name":              {describeOne(`{"name":"","description":"",` + schema + `}`), "name must match"},
-		"two tools of one name":      {`{"tools":[{"name":"a","description":"",` + schema + `},{"name":"a","description":"",` + schema + `}]}`, "twice"},
-		"no input schema":            {describeOne(`{"name":"a","description":""}`), "must be an object schema"},
-		"an input that is no object": {describeOne(`{"name":"a","description":"","input_schema":{"type":"string"}}`), "must be an object schema"},
-		"a schema that is no schema": {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","properties":[]}}`), "input_schema"},
-		"an output that lies":        {describeOne(`{"name":"a","description":"",` + schema + `,"output_schema":{"type":"objekt"}}`), "output_schema"},
+		"schemas that become large together": {describeOne(strings.Join(large, ",")), "too large together"},
+		"a pattern that becomes large":       {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[{"pattern":"^[\\pL]{900}$"}]}}`), "too large"},
+		"no JSON":                            {`hello`, "is not JSON"},
+		"a duplicate key":                    {`{"tools":[],"tools":[]}`, "is not JSON"},
+		"no tools":                           {`{"tools":[]}`, "lists 0 tools"},
+		"an unknown field":                   {`{"tools":[],"more":1}`, "unknown field"},
+		"a name with a space":                {describeOne(`{"name":"a b","description":"",` + schema + `}`), "name must match"},
+		"an empty name":                      {describeOne(`{"name":"","description":"",` + schema + `}`), "name must match"},
+		"two tools of one name":              {`{"tools":[{"name":"a","description":"",` + schema + `},{"name":"a","description":"",` + schema + `}]}`, "twice"},
+		"no input schema":                    {describeOne(`{"name":"a","description":""}`), "must be an object schema"},
+		"an input that is no object":         {describeOne(`{"name":"a","description":"","input_schema":{"type":"string"}}`), "must be an object schema"},
+		"a schema that is no schema":         {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","properties":[]}}`), "input_schema"},
+		"an output that lies":                {describeOne(`{"name":"a","description":"",` + schema + `,"output_schema":{"type":"objekt"}}`), "output_schema"},
 		"a description with an override": {
 			describeOne(`{"name":"a","description":"safe \u202e elif eteled",` + schema + `}`), "invisible character U+202E"},
 		"a description with tag characters": {

@@ -87,6 +87,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	}
 	for _, t := range m.tools {
 		t.module, t.imports = m, m.imports
+		m.size += t.schemas() << 10
 	}
 	return m, nil
 }
@@ -130,7 +131,8 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
 func (m *Module) Digest() chain.Hash { return m.sandbox.Digest() }
 
-// Size returns how many bytes the module has.
+// Size returns about how many bytes are kept of the module beside its compiled code:
+// its own, and what its schemas have become.
 func (m *Module) Size() int { return m.size }
 
 // Imports returns what the module imports, as module.name, sorted. Toolchains

@@ -49,7 +49,7 @@ type Predicate struct {
 	enum     []any
 	pattern  *regexp.Regexp
 	min, max *big.Rat
-	steps    int // of the pattern, see maxPattern
+	steps    int // of the pattern, see maxPatterns
 }
 
 // toolRules is the map of tools in a file.

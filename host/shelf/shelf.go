@@ -23,8 +23,8 @@ type Shelf[K comparable] struct {
 // Limits bound the modules that a shelf keeps without users.
 type Limits struct {
 	Modules int
-	// Bytes is how long their files may be together: what whoever has uploaded many
-	// and large ones can make a host keep.
+	// Bytes is how much they may be together, see [guest.Module.Size]: what whoever has
+	// uploaded many and large ones can make a host keep.
 	Bytes int
 }
 

@@ -7,11 +7,11 @@ import (
 
 // bound refuses a schema that a validator could be made to follow for
 // ever: one that is too deep, one whose references leave the document or form
-// a circle, one that is too large once its references are replaced.
-func bound(root any) error {
+// a circle, one that is too large once its references are replaced. It returns how
+// many nodes that are.
+func bound(root any) (nodes int, err error) {
 	b := bounder{root: root, sizes: map[string]int{}}
-	_, err := b.size(root, 0)
-	return err
+	return b.size(root, 0)
 }
 
 type bounder struct {

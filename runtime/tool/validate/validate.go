@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+
+	"github.com/starling-host/starling/runtime/pattern"
 )
 
 // Bounds on a schema. A validator follows a schema
@@ -25,12 +28,27 @@ const (
 	// by what it names. Twenty definitions that each name the next one twice
 	// are a kilobyte of text and a million nodes of work.
 	maxSchemaNodes = 20_000
+	// maxPatterns bounds the steps of all regular expressions, see [pattern.Steps],
+	// each of which the library compiles twice.
+	maxPatterns = 10_000
 	// maxProblems bounds the list of what is wrong with one document.
 	maxProblems = 50
 )
 
 // Schema is a compiled JSON Schema. It is safe for concurrent use.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	size     int
+}
+
+// Size is what the schema takes: the number of its nodes, of up to a kilobyte each,
+// and of the steps of its regular expressions. Nil has zero.
+func (s *Schema) Size() int {
+	if s == nil {
+		return 0
+	}
+	return s.size
+}
 
 // Compile compiles a schema, which is canonical JSON. The default dialect is
 // draft 2020-12; nothing outside of the document is loaded. The error says what
@@ -43,12 +61,15 @@ func Compile(doc []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bound(value); err != nil {
+	nodes, err := bound(value)
+	if err != nil {
 		return nil, err
 	}
 	const url = "schema.json"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
+	var all patterns
+	c.UseRegexpEngine(all.compile)
 	if err := c.AddResource(url, value); err != nil {
 		return nil, err
 	}
@@ -56,7 +77,28 @@ func Compile(doc []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Schema{compiled}, nil
+	all.closed = true
+	return &Schema{compiled, nodes + all.steps}, nil
+}
+
+// patterns compiles the regular expressions of a schema. Those that come later, of
+// documents whose texts are to be expressions, are no part of it.
+type patterns struct {
+	steps  int
+	closed bool
+}
+
+func (p *patterns) compile(expr string) (jsonschema.Regexp, error) {
+	steps, err := pattern.Steps(expr)
+	if err != nil {
+		return nil, err
+	}
+	if !p.closed {
+		if p.steps += steps; p.steps > maxPatterns {
+			return nil, errors.New("the patterns are too large together")
+		}
+	}
+	return regexp.Compile(expr)
 }
 
 // noLoader refuses every reference that leaves the document.

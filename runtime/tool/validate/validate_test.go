@@ -11,6 +11,15 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
+// many repeats a text that has its number in it.
+func many(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
 func TestCompileRefuses(t *testing.T) {
 	doubling := `{"type":"object","$ref":"#/$defs/d0","$defs":{`
 	for i := range 30 {
@@ -30,6 +39,9 @@ func TestCompileRefuses(t *testing.T) {
 		"a schema of a megabyte":                      {`{"description":"` + strings.Repeat("x", 1<<20) + `"}`, "more than 65536"},
 		"a type that does not exist":                  {`{"type":"strnig"}`, "type"},
 		"a pattern that RE2 does not know":            {`{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`, "pattern"},
+		"a pattern that becomes large":                {`{"pattern":"^[\\pL]{900}$"}`, "too large"},
+		"patterns that become large together":         {`{"properties":{` + many(20, `"a%d":{"pattern":"^[ab]{998}$"},`) + `"b":{}}}`, "too large together"},
+		"a name's pattern that becomes large":         {`{"patternProperties":{"^[\\pL]{900}$":{}}}`, "too large"},
 		"a dialect from elsewhere":                    {`{"$schema":"https://example.com/dialect"}`, "example.com/dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
