@@ -57,6 +57,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		replays:  make(chan struct{}, c.MaxReplays),
 		volume:   volumes{log: c.Log, of: map[string]*volume{}},
 		doors:    doors{of: map[string]*door{}},
+		parsed:   parsed{most: maxParsed, of: map[string]parsedPolicy{}},
 	}
 	for i := range c.Agents {
 		d.agents[c.Agents[i].Name] = &c.Agents[i]

@@ -45,26 +45,76 @@ func (d *Daemon) policies(ctx context.Context, tenantID string) (operator, own *
 }
 
 // parsed has the policies of tenants as they were last asked for, since each call
-// asks several times. There are as many as there are tenants.
-type parsed struct{ of sync.Map } // parsedPolicy by tenant
+// asks several times. It has those of as many tenants as there is room for.
+type parsed struct {
+	most int // bytes of all, see [policy.Policy.Size]
+
+	mu   sync.Mutex
+	of   map[string]parsedPolicy // by tenant; guarded by mu, and so is what follows
+	size int
+	asks uint64
+}
 
 type parsedPolicy struct {
 	version int
 	digest  chain.Hash
+	asked   uint64 // which one of the asks was the last for it
 	*policy.Policy
 }
 
+// maxParsed bounds the policies that are kept: some thousands as people write them.
+const maxParsed = 64 << 20
+
 func (c *parsed) policy(tenantID string, stored tenant.Policy) (*policy.Policy, error) {
-	if last, ok := c.of.Load(tenantID); ok {
-		if p := last.(parsedPolicy); p.version == stored.Version && p.digest == stored.Digest {
-			return p.Policy, nil
-		}
+	if p := c.find(tenantID, stored); p != nil {
+		return p, nil
 	}
 	p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", tenantID, stored.Version), []byte(stored.Text))
 	if err == nil {
-		c.of.Store(tenantID, parsedPolicy{stored.Version, stored.Digest, p})
+		c.keep(tenantID, parsedPolicy{version: stored.Version, digest: stored.Digest, Policy: p})
 	}
 	return p, err
+}
+
+func (c *parsed) find(tenantID string, stored tenant.Policy) *policy.Policy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.of[tenantID]
+	if !ok || p.version != stored.Version || p.digest != stored.Digest {
+		return nil
+	}
+	c.asks++
+	p.asked = c.asks
+	c.of[tenantID] = p
+	return p.Policy
+}
+
+// keep makes room by forgetting the policies that were asked for longest ago.
+func (c *parsed) keep(tenantID string, p parsedPolicy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(tenantID)
+	for len(c.of) > 0 && c.size+p.Size() > c.most {
+		oldest := ""
+		for id, other := range c.of {
+			if oldest == "" || other.asked < c.of[oldest].asked {
+				oldest = id
+			}
+		}
+		c.drop(oldest)
+	}
+	c.asks++
+	p.asked = c.asks
+	c.of[tenantID] = p
+	c.size += p.Size()
+}
+
+// drop forgets the policy of a tenant, if it is there. The caller holds mu.
+func (c *parsed) drop(tenantID string) {
+	if p, ok := c.of[tenantID]; ok {
+		delete(c.of, tenantID)
+		c.size -= p.Size()
+	}
 }
 
 // rules returns what the policies have to do with one run of a tenant. Without a

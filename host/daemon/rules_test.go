@@ -19,10 +19,38 @@ func storedPolicy(rules int, comment string) tenant.Policy {
 	return tenant.Policy{Version: 1, Digest: chain.Sum([]byte(b.String())), Text: b.String()}
 }
 
+func keeping(most int) *parsed { return &parsed{most: most, of: map[string]parsedPolicy{}} }
+
+// TestFewPoliciesAreKept: of many tenants, whose policies are large, those that were
+// asked for last.
+func TestFewPoliciesAreKept(t *testing.T) {
+	stored := storedPolicy(20, "")
+	one, err := policy.Parse("p", []byte(stored.Text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := keeping(3*one.Size() + 1)
+	have := func(id string) bool { return kept.find(id, stored) != nil }
+	for i := range 10 {
+		for _, id := range []string{"often", fmt.Sprint(i)} {
+			if _, err := kept.policy(id, stored); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(kept.of) != 3 || kept.size != 3*one.Size() || !have("often") || !have("9") || !have("8") {
+		t.Errorf("%d are kept, of %d bytes", len(kept.of), kept.size)
+	}
+	kept.most = 0
+	if _, err := kept.policy("large", stored); err != nil || len(kept.of) != 1 {
+		t.Errorf("%d are kept: %v", len(kept.of), err)
+	}
+}
+
 // TestPoliciesAreReadOnce: a tenant's policy is read once for each of its versions, and
 // no tenant has that of another.
 func TestPoliciesAreReadOnce(t *testing.T) {
-	var kept parsed
+	kept := keeping(maxParsed)
 	first := storedPolicy(3, "first")
 	a, err := kept.policy("alice", first)
 	if err != nil || len(a.Network) != 3 {
@@ -60,7 +88,7 @@ func BenchmarkPolicyOfARun(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("rules=%d/kept", rules), func(b *testing.B) {
-			var kept parsed
+			kept := keeping(maxParsed)
 			for b.Loop() {
 				if _, err := kept.policy("alice", stored); err != nil {
 					b.Fatal(err)

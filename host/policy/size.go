@@ -33,28 +33,27 @@ func (p *Predicate) checkPattern(at *yaml.Node) error {
 	return nil
 }
 
-// compilePatterns compiles the patterns, unless they are too large together.
-func (d *document) compilePatterns(root *yaml.Node) error {
-	total := 0
+// compilePatterns compiles the patterns, unless they are too large together. It
+// returns their steps.
+func (d *document) compilePatterns(root *yaml.Node) (total int, err error) {
 	for _, t := range d.Permissions.Tools {
 		for _, p := range t.Arguments {
 			total += p.steps
 		}
 	}
 	if total > maxPatterns {
-		return root.Get("permissions").Get("tools").Errorf("bound the length of texts with max_length", "the patterns are too large together")
+		return 0, root.Get("permissions").Get("tools").Errorf("bound the length of texts with max_length", "the patterns are too large together")
 	}
 	for _, t := range d.Permissions.Tools {
 		for key, p := range t.Arguments {
 			if p.steps == 0 {
 				continue // it has no pattern
 			}
-			var err error
 			if p.pattern, err = regexp.Compile(p.whole()); err != nil {
-				return root.Get("permissions").Get("tools").Errorf("", "a pattern: %v", err) // which checkPattern has parsed
+				return 0, root.Get("permissions").Get("tools").Errorf("", "a pattern: %v", err) // which checkPattern has parsed
 			}
 			t.Arguments[key] = p
 		}
 	}
-	return nil
+	return total, nil
 }
