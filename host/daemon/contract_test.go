@@ -123,3 +123,14 @@ func TestProblemsAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsCanBeGenerated keeps apart what becomes types of one name in Go and other
+// languages.
+func TestClientsCanBeGenerated(t *testing.T) {
+	components := loadContract(t).doc.Components
+	for name := range components.Parameters {
+		if components.Schemas[name] != nil {
+			t.Errorf("%s is the name of a parameter and of a schema", name)
+		}
+	}
+}
