@@ -180,6 +180,7 @@ func (p *probed) meter() event.Meter {
 
 // Describe returns the document of starling_describe. The guest is sealed
 // while it writes it: a description is a function of the module's bytes.
+// A bound on the output of calls that is below the default is not one of it.
 func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 	if m.abi != abi.Version {
 		return nil, errors.New("sandbox: a WASI command has no description")
@@ -203,7 +204,7 @@ func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 	if err != nil {
 		return nil, s.exited(err)
 	}
-	return s.document(abi.ExportDescribe, packed)
+	return s.document(abi.ExportDescribe, packed, max(m.limits.OutputBytes, DefaultLimits().OutputBytes))
 }
 
 // execute is a call of a starling:v1 tool: ask for room, write the input
@@ -223,15 +224,15 @@ func (s *session) execute(input []byte) ([]byte, error) {
 	if err != nil {
 		return nil, s.exited(err)
 	}
-	return s.document(abi.ExportExecute, packed)
+	return s.document(abi.ExportExecute, packed, s.limits.OutputBytes)
 }
 
-// document copies the document that an export returned.
-func (s *session) document(export string, packed uint64) ([]byte, error) {
+// document copies the document that an export returned, of at most so many bytes.
+func (s *session) document(export string, packed, most uint64) ([]byte, error) {
 	address, length := abi.Unpack(packed)
 	switch {
-	case uint64(length) > s.limits.OutputBytes:
-		return nil, fmt.Errorf("%w: output of %d bytes, more than %d", tool.ErrLimit, length, s.limits.OutputBytes)
+	case uint64(length) > most:
+		return nil, fmt.Errorf("%w: output of %d bytes, more than %d", tool.ErrLimit, length, most)
 	case !s.instance.has(address, uint64(length)):
 		return nil, s.failure(tool.ErrPanicked, outside("what "+export+" returned", address, length))
 	}
