@@ -36,9 +36,24 @@ func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
 	if p.Held {
 		h.Set("Allow", "GET")
 	}
+	if hasTag(r.Header.Values("If-None-Match"), tagOf(p)) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write([]byte(p.Text)) // who has hung up is not told
 	return nil
+}
+
+// hasTag reports whether a tag is among those of an If-None-Match, by the weak
+// comparison of RFC 9110.
+func hasTag(fields []string, tag string) bool {
+	for one := range strings.SplitSeq(strings.Join(fields, ","), ",") {
+		if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
+			return true
+		}
+	}
+	return false
 }
 
 // putPolicy takes a policy from the tenant, which holds from the next run on.
