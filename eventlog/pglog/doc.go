@@ -15,9 +15,10 @@
 //
 //  1. Append checks it against the run's cursor in memory and queues it. If the
 //     process dies now, the event is gone, and nobody was told otherwise.
-//  2. One of three lanes, each a goroutine with a connection, takes all that has queued
-//     up while it was busy with the batch before, and a moment after, and sends it as one
-//     statement, which is a transaction. If the process dies now, all of that or nothing will be there.
+//  2. One of up to three lanes, each a goroutine with a connection, takes all that has
+//     queued up while it was busy with the batch before, and a moment after, and sends it
+//     as one statement, which is a transaction. If the process dies now, all of that or
+//     nothing will be there. A run stays with its lane while anything of it is on its way.
 //  3. The server commits, which syncs its WAL (synchronous_commit is on, or stricter).
 //     From here on the event survives both processes and a power cut.
 //  4. The barriers (Sync) that waited for it return, and the streams of the run are

@@ -12,10 +12,11 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// fenceSQL makes a new epoch of each run. A run without events gets a row that stands before its
-// first one. The row's lock is also taken by whoever appends to the run: an append that
-// has it first is committed before the fence, one that comes later sees the new epoch.
-// Rows are locked in the order of the runs' names, so that nobody waits in a circle.
+// fenceSQL makes a new epoch of each run. A run without events gets a row that stands
+// before its first one. The row's lock is also taken by whoever appends to the run: an
+// append that has it first is committed before the fence, one that comes later sees the
+// new epoch. Rows are locked in the order of the runs' names, so that nobody waits in a
+// circle.
 const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
 	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
 	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING epoch, ` + runValues

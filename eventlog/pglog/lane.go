@@ -13,10 +13,6 @@ import (
 // that was made for an empty table is a bad one for a table of a million runs.
 const planTime = 5 * time.Second
 
-// gatherTime is how long a lane waits for those that it has answered to append again: a
-// part of what the batch took, and no longer than it pays to stay awake for.
-func gatherTime(took time.Duration) time.Duration { return min(took/8, 100*time.Microsecond) }
-
 // lane is a connection that writes, with its queue.
 type lane struct {
 	log     *Log
@@ -42,7 +38,7 @@ func (n *lane) write() {
 	var took time.Duration // by the batch before
 	for {
 		if answered := len(b.runs); answered > 1 {
-			n.queue.Gather(answered, gatherTime(took))
+			n.queue.Gather(answered, pending.GatherTime(took))
 		}
 		b.reset()
 		if items = n.queue.Take(items); len(items) == 0 {

@@ -11,9 +11,16 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-// lanes is how many connections write. While one waits for the server's disk the batches
-// of the others are worked on; a fourth gains nothing.
+// lanes is how many connections write, at most. While one waits for the server's disk the
+// batches of the others are worked on; a fourth gains nothing.
 const lanes = 3
+
+// With fewer events than these on their way, one lane writes them all, or two do. It
+// commits more of them at once then, which is worth more to them than company.
+const (
+	forOneLane  = 16
+	forTwoLanes = 96
+)
 
 // Log is an event log in a PostgreSQL database. Use [Open] or [New].
 type Log struct {
@@ -47,7 +54,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	l.runs = pending.New(pending.Backend[none]{
 		Name: "pglog", Sink: "server",
 		Find: l.findRun, Refuse: l.refuse,
-		Queue: func(runID string) *pending.Queue[none] { return l.lane(runID).queue },
+		Queue: l.queue,
 	})
 	for i := range l.lanes {
 		l.lanes[i] = newLane(l)
@@ -68,9 +75,26 @@ func (l *Log) start() {
 	go l.notifier.run()
 }
 
-// lane returns the lane that writes the run. It is the same one for all epochs, so
-// the events of a run are written in the order in which they were taken.
-func (l *Log) lane(runID string) *lane { return l.lanes[gate(runID)%lanes] }
+// queue returns the queue of the lane that is to write a run of which nothing is on its
+// way, for [pending.Backend].
+func (l *Log) queue(runID string) *pending.Queue[none] {
+	load := 0
+	for _, n := range l.lanes {
+		load += n.queue.Load()
+	}
+	return l.lanes[gate(runID)%lanesFor(load)].queue
+}
+
+// lanesFor is how many lanes share so many events that are on their way.
+func lanesFor(load int) int32 {
+	switch {
+	case load < forOneLane:
+		return 1
+	case load < forTwoLanes:
+		return 2
+	}
+	return lanes
+}
 
 // refuse says why the log takes nothing although it is open, if so.
 func (l *Log) refuse() error {

@@ -192,7 +192,7 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 			break
 		}
 		e = c.Effect(1)
-		if l.lane("run-1").queue.Len() == pending.MaxQueued {
+		if l.lanes[0].queue.Len() == pending.MaxQueued {
 			cancel() // the next one that finds no room has to give up
 		}
 	}
@@ -208,6 +208,36 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	}
 	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != taken+1 {
 		t.Errorf("%d events, want %d: %v", len(got), taken+1, err)
+	}
+}
+
+// TestAsManyLanesWriteAsThereIsWork locks a table, so that no lane gets on.
+func TestAsManyLanesWriteAsThereIsWork(t *testing.T) {
+	l, dsn := open(t)
+	holder := connectTo(t, dsn)
+	execute(t, holder, "BEGIN")
+	execute(t, holder, "LOCK TABLE eventlog_events IN EXCLUSIVE MODE")
+	runs := 0
+	for i, want := range []struct{ runs, lanes int }{{forOneLane, 1}, {forTwoLanes, 2}, {2 * forTwoLanes, 3}} {
+		for ; runs < want.runs; runs++ {
+			c := logtest.Chain{RunID: fmt.Sprint("run-", runs)}
+			if err := l.Append(t.Context(), c.RunID, c.Start("g")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.runs.Lock()
+		busy := 0
+		for _, n := range l.lanes {
+			busy += min(n.queue.Load(), 1)
+		}
+		l.runs.Unlock()
+		if busy != want.lanes {
+			t.Errorf("%d: %d lanes have %d events, want %d lanes", i, busy, runs, want.lanes)
+		}
+	}
+	execute(t, holder, "ROLLBACK")
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

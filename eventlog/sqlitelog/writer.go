@@ -98,9 +98,6 @@ func (l *Log) startWriter(ctx context.Context) error {
 	return nil
 }
 
-// gatherMost is how long those who were answered are waited for, at most.
-const gatherMost = 100 * time.Microsecond
-
 // write is the writer's goroutine. It ends with the log, or with the first
 // transaction that fails.
 func (l *Log) write() {
@@ -118,7 +115,7 @@ func (l *Log) write() {
 		}
 		l.acknowledge(batch, conflicts)
 		if len(batch) > 1 {
-			l.queue.Gather(len(batch), min(time.Since(began)/8, gatherMost))
+			l.queue.Gather(len(batch), pending.GatherTime(time.Since(began)))
 		}
 	}
 }

@@ -40,11 +40,23 @@ func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error
 		return err
 	}
 	it := Item[W]{Run: r, Row: r.row, Event: ev, After: next.Run()}
-	if err := s.backend.Queue(r.ID).Put(ctx, it); err != nil {
+	if err := s.queueOf(r).Put(ctx, it); err != nil {
 		return err
 	}
 	r.cursor = next
 	return nil
+}
+
+// queueOf returns the queue for the run's next event: that of the events that are on
+// their way, and where none is, whichever the backend wants. The caller holds
+// r.appending.
+func (s *Runs[W]) queueOf(r *Run[W]) *Queue[W] {
+	s.Lock()
+	defer s.Unlock()
+	if r.queue == nil || r.queued == r.durable {
+		r.queue = s.backend.Queue(r.ID)
+	}
+	return r.queue
 }
 
 // load finds where the run stands, unless that is known, and whether the epoch is still

@@ -267,34 +267,68 @@ func TestAClosedLogHandsOutWhatIsQueued(t *testing.T) {
 	}
 }
 
-// TestThoseWhoComeBackGatherInABatch has the runs come back while the writer waits for them, and
-// then one less than it waits for.
+// TestThoseWhoComeBackGatherInABatch has the runs come back while the writer waits for
+// them. No time passes in the meantime.
 func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
-	s := newStore()
-	const runs = 50
-	comeBack := func(n int) {
-		for i := range n {
-			c := logtest.Chain{RunID: event.NewID()}
-			e := c.Start("g")
-			go func() {
-				if err := s.runs.Append(t.Context(), c.RunID, 0, e); err != nil {
-					t.Error(err)
-				}
-			}()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		const runs = 50
+		for i := range runs {
+			go s.begin(t)
 			if i%10 == 0 {
 				runtime.Gosched()
 			}
 		}
+		s.queue.Gather(runs, time.Minute)
+		if n := s.commit(); n != runs {
+			t.Errorf("a batch of %d events, want %d", n, runs)
+		}
+	})
+}
+
+// TestNobodyWaitsLongForOneWhoStaysAway has one come back of two.
+func TestNobodyWaitsLongForOneWhoStaysAway(t *testing.T) {
+	s := newStore()
+	for _, d := range []time.Duration{0, time.Hour} {
+		s.begin(t)
+		s.queue.Gather(2, d)
+		if n := s.commit(); n != 1 {
+			t.Errorf("a batch of %d events, want 1", n)
+		}
 	}
-	comeBack(runs)
-	s.queue.Gather(runs, time.Minute)
-	if n := s.commit(); n != runs {
-		t.Errorf("a batch of %d events, want %d", n, runs)
+}
+
+// begin appends the first event of a new run.
+func (s *store) begin(t *testing.T) {
+	c := logtest.Chain{RunID: event.NewID()}
+	if err := s.runs.Append(t.Context(), c.RunID, 0, c.Start("g")); err != nil {
+		t.Error(err)
 	}
-	comeBack(runs - 1)
-	s.queue.Gather(runs-1, time.Minute)
-	s.queue.Gather(runs, time.Millisecond)
-	if n := s.commit(); n != runs-1 {
-		t.Errorf("a batch of %d events, want %d", n, runs-1)
+}
+
+// TestARunChangesItsQueueWhenNothingIsOnItsWay offers it another queue all the time.
+func TestARunChangesItsQueueWhenNothingIsOnItsWay(t *testing.T) {
+	s := newStore()
+	first, second := s.queue, s.runs.NewQueue()
+	c := logtest.Chain{RunID: "run"}
+	s.append(t, 0, c.Start("g"))
+	s.queue = second
+	s.append(t, 0, c.Effect(1))
+	s.runs.Lock()
+	if first.Load() != 2 || second.Load() != 0 {
+		t.Errorf("%d and %d events, want 2 and 0", first.Load(), second.Load())
+	}
+	s.runs.Unlock()
+	s.queue = first
+	s.commit()
+	s.runs.Lock()
+	if first.Load() != 2 {
+		t.Errorf("%d events are in the hand of the writer, want 2", first.Load())
+	}
+	s.runs.Unlock()
+	s.queue = second
+	s.append(t, 0, c.Effect(1))
+	if n := s.commit(); n != 1 {
+		t.Errorf("%d events are in the other queue, want 1", n)
 	}
 }

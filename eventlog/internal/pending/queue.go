@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -50,10 +51,13 @@ type Queue[W any] struct {
 	runs *Runs[W]
 
 	// Guarded by the lock of Runs, but for receiving from work.
-	items []Item[W]
-	bytes int           // of items, by size
-	room  chan struct{} // closed, and made anew, when the queue gets shorter
-	work  chan struct{} // capacity 1: there is something in the queue, or the log ends
+	items   []Item[W]
+	bytes   int           // of items, by size
+	writing int           // items in the hand of the writer
+	room    chan struct{} // closed, and made anew, when the queue gets shorter
+	work    chan struct{} // capacity 1: there is something in the queue, or the log ends
+
+	length atomic.Int64 // of items, for those who do not hold the lock
 }
 
 // NewQueue adds a queue, for one writer.
@@ -66,11 +70,11 @@ func (s *Runs[W]) NewQueue() *Queue[W] {
 }
 
 // Len returns how many items wait.
-func (q *Queue[W]) Len() int {
-	q.runs.Lock()
-	defer q.runs.Unlock()
-	return len(q.items)
-}
+func (q *Queue[W]) Len() int { return int(q.length.Load()) }
+
+// Load returns how many items are on their way through the queue: those that wait and
+// those that are being written. The caller holds the lock of Runs.
+func (q *Queue[W]) Load() int { return len(q.items) + q.writing }
 
 // Put waits for room and hands the item to the writer.
 func (q *Queue[W]) Put(ctx context.Context, it Item[W]) error {
@@ -107,18 +111,46 @@ func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	}
 	q.items = append(q.items, *it)
 	q.bytes += it.size()
+	q.length.Store(int64(len(q.items)))
 	q.signal()
 	return nil, nil
 }
 
-// Gather gives those who were answered a moment ago the time to come back, so that they are in
-// one batch and not the fastest of them in one and the others in the next: it returns once n
-// items wait, or d is over. D has to be a small part of what a batch takes. It yields instead of
-// sleeping, because a process that has nothing to do wakes up to a millisecond late.
+// GatherTime is the d of [Queue.Gather] for a writer whose last batch took so long.
+func GatherTime(took time.Duration) time.Duration { return min(took/2, 500*time.Microsecond) }
+
+// gatherQuiet is how long Gather waits for the next one to come back. Who was answered
+// makes an event within that, and has it hashed.
+const gatherQuiet = 100 * time.Microsecond
+
+// Gather gives those who were answered a moment ago the time to come back, so that they
+// are in one batch and not the fastest of them in one and the others in the next: it
+// returns once n items wait, or nobody has come for a while, or d is over (see
+// [GatherTime]). It yields instead of sleeping, because a process that has nothing to do
+// wakes up to a millisecond late.
 func (q *Queue[W]) Gather(n int, d time.Duration) {
-	for began := time.Now(); q.Len() < n && time.Since(began) < d; {
+	q.answered()
+	began := time.Now()
+	last, have := began, 0
+	for {
+		was := have
+		have = q.Len()
+		now := time.Now()
+		if have != was {
+			last = now
+		}
+		if have >= n || now.Sub(began) >= d || now.Sub(last) >= gatherQuiet {
+			return
+		}
 		runtime.Gosched()
 	}
+}
+
+// answered notes that the writer has nothing in hand.
+func (q *Queue[W]) answered() {
+	q.runs.Lock()
+	defer q.runs.Unlock()
+	q.writing = 0
 }
 
 // Take waits for work and returns the front of the queue, in the room of the batch
@@ -147,6 +179,7 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 	q.runs.Lock()
 	defer q.runs.Unlock()
 	n, size := 0, 0
+	q.writing = 0
 	for n < len(q.items) && n < MaxBatch && (n == 0 || size < maxBatchBytes) {
 		it := &q.items[n]
 		size += it.size()
@@ -160,6 +193,7 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 		clear(q.items[rest:])
 		q.items = q.items[:rest]
 		q.bytes -= size
+		q.writing = len(batch)
 		q.widen()
 	}
 	return batch, len(q.items) > 0, q.runs.closing || q.runs.failed != nil
@@ -177,6 +211,7 @@ func (q *Queue[W]) drop() []Item[W] {
 
 // widen tells who waits for room. The caller holds the lock of Runs.
 func (q *Queue[W]) widen() {
+	q.length.Store(int64(len(q.items)))
 	close(q.room)
 	q.room = make(chan struct{})
 }

@@ -26,7 +26,8 @@ type Run[W any] struct {
 	loaded atomic.Bool
 
 	// Guarded by the lock of Runs.
-	users   int // calls of Append that hold the run
+	queue   *Queue[W] // that its events are in; another one only when none is on its way
+	users   int       // calls of Append that hold the run
 	ended   bool
 	queued  uint64 // number of the last event that was taken
 	durable uint64 // number of the last event that is durable

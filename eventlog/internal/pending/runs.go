@@ -36,8 +36,8 @@ type Backend[W any] struct {
 	// Refuse says why the log takes nothing although it is neither closed nor stopped,
 	// if so. It is called with the lock of Runs held.
 	Refuse func() error
-	// Queue returns the queue for the run's events. It is the same one for all epochs,
-	// so that they are written in the order in which they were taken.
+	// Queue returns the queue for the next events of a run of which nothing is on its way
+	// in the epoch. It is called with the lock of Runs held.
 	Queue func(runID string) *Queue[W]
 }
 
