@@ -2,6 +2,7 @@ package pglog
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ const (
 	statementExists       = "42P05"
 	noSuchStatement       = "26000"
 	insufficientPrivilege = "42501"
+	relationExists        = "42P07"
+	noSuchColumn          = "42703"
 	connectionClass       = "08"
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
 )
@@ -39,6 +42,17 @@ func code(err error) string {
 func Denied(err error) bool { return code(err) == insufficientPrivilege || errors.Is(err, errNotOwner) }
 
 var errNotOwner = errors.New("the tables belong to the role")
+
+// explainForeign says what it means that a relation of ours cannot be made, or has not
+// our columns: somebody else has one of that name.
+func (l *Log) explainForeign(err error) error {
+	if c := code(err); c != relationExists && c != noSuchColumn {
+		return err
+	}
+	return fmt.Errorf("%w: another program has a table or index of that name in database %q; hint: "+
+		"give the log a database of its own, or a schema of its own, named by search_path in the address",
+		err, l.pool.Config().ConnConfig.Database)
+}
 
 // isConflict reports whether err says that a row with that key exists.
 func isConflict(err error) bool { return code(err) == uniqueViolation }

@@ -14,7 +14,7 @@ import (
 // tables, or with those of the seed runtime alone.
 func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 	if have, err = findLayout(ctx, l.pool); err != nil {
-		return 0, 0, err
+		return 0, 0, l.explainForeign(err)
 	}
 	l.layout.Store(int64(have))
 	return have, layoutVersion, nil
@@ -37,7 +37,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	}
 	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
 	if err != nil {
-		return report, fmt.Errorf("pglog: migrate: %w", err)
+		return report, fmt.Errorf("pglog: migrate: %w", l.explainForeign(err))
 	}
 	if !dryRun {
 		l.layout.Store(layoutVersion)

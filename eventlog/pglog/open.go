@@ -121,7 +121,7 @@ func (l *Log) examine(ctx context.Context) error {
 	}
 	layout, err := findLayout(ctx, l.pool)
 	if err != nil {
-		return err
+		return l.explainForeign(err)
 	}
 	l.layout.Store(int64(layout))
 	if layout > layoutVersion {
@@ -147,7 +147,7 @@ func findLayout(ctx context.Context, q rowQuerier) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("pglog: look for the layout: %w", err)
+		return 0, fmt.Errorf("pglog: look for the layout in table_set: %w", err)
 	}
 	return layout, nil
 }

@@ -211,6 +211,29 @@ func TestTablesOfTheSeedRuntimeAreMigrated(t *testing.T) {
 	storeAll(t, l, start, c.Complete())
 }
 
+// TestTablesOfSomebodyElse finds names taken that the log, or a table set, wants.
+func TestTablesOfSomebodyElse(t *testing.T) {
+	for _, taken := range []string{"run", "table_set", "queue_of_the_test"} {
+		dsn := pgtest.Database(t)
+		execute(t, connectTo(t, dsn), "CREATE TABLE "+taken+" (mine int)")
+		l, err := Open(t.Context(), dsn, Options{AutoMigrate: true})
+		if err == nil {
+			step := eventlog.TableStep{Postgres: "CREATE TABLE queue_of_the_test (ours int)"}
+			err = errors.Join(l.CreateTables(t.Context(), eventlog.TableSet{Name: "test", Steps: []eventlog.TableStep{step}}), l.Close())
+		}
+		if err == nil {
+			t.Errorf("%s: it was taken for ours", taken)
+			continue
+		}
+		for _, word := range []string{"another program has a table", "search_path"} {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: the error does not say %q: %v", taken, word, err)
+			}
+		}
+		t.Log(err)
+	}
+}
+
 // TestLogsOfOneDatabaseAreKeptApartBySchemas opens two logs beside each other.
 func TestLogsOfOneDatabaseAreKeptApartBySchemas(t *testing.T) {
 	dsn := pgtest.Database(t)

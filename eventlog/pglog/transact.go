@@ -166,7 +166,8 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
 	}
-	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
+	err := l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
+	return l.explainForeign(err)
 }
 
 // stepsTaken returns how many steps of the set the database has.
