@@ -185,6 +185,18 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestAssemblyScriptIsToldHowToBuild: its compiler has every module ask for env.abort.
+func TestAssemblyScriptIsToldHowToBuild(t *testing.T) {
+	for name, told := range map[string]bool{"abort": true, "trace": false} {
+		im := wasmtest.Import{Module: "env", Name: name, Type: wasmtest.Type("iiii:")}
+		_, err := Check((&wasmtest.Module{Imports: []wasmtest.Import{im, im}}).Bytes(), DefaultLimits())
+		var r *Refusal
+		if !errors.As(err, &r) || strings.Count(r.Hint, "--use abort=") != map[bool]int{true: 1}[told] {
+			t.Errorf("env.%s: %+v", name, r)
+		}
+	}
+}
+
 // TestWASIImports compares the table with the definition that wazero has.
 func TestWASIImports(t *testing.T) {
 	ctx := context.Background()

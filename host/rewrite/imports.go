@@ -119,6 +119,8 @@ var wasiImports = map[string]string{
 // lookup finds the type of an import; it is [ImportType] outside of tests.
 type lookup func(module, name string) (wasm.FuncType, bool)
 
+const mayImport = "a tool may import " + abi.Version + " (now, random, http) and " + abi.WASIModule + " only"
+
 // maxListed bounds the text of a refusal, whose names are the module's.
 const maxListed = 32
 
@@ -127,6 +129,7 @@ const maxListed = 32
 func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	var foreign []string
 	at, more := -1, 0
+	hint := mayImport
 	for i := range m.Imports {
 		im := &m.Imports[i]
 		if err := atMost("bytes of an import name", im.Offset, uint64(max(len(im.Module), len(im.Name))), uint64(l.NameBytes)); err != nil {
@@ -144,6 +147,9 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 		if at < 0 {
 			at = im.Offset
 		}
+		if im.Module == "env" && im.Name == "abort" { // unless it is told otherwise, AssemblyScript asks for it
+			hint = mayImport + "; build AssemblyScript with --use abort="
+		}
 	}
 	if more > 0 {
 		foreign = append(foreign, fmt.Sprintf("and %d more", more))
@@ -151,8 +157,7 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	if len(foreign) == 0 {
 		return nil
 	}
-	return refuse(at, "a tool may import "+abi.Version+" (now, random, http) and "+abi.WASIModule+" only",
-		"it asks for what this host does not have: %s", strings.Join(foreign, ", "))
+	return refuse(at, hint, "it asks for what this host does not have: %s", strings.Join(foreign, ", "))
 }
 
 // foreignImport returns the import in words when it is not allowed.
