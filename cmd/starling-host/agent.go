@@ -146,8 +146,10 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 }
 
 func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags) error {
-	if _, err := os.Stat(f.database); err != nil {
-		return usagef("", "%s: no such database", f.database)
+	if !onServer(f.database) {
+		if err := mustBeThere(f.database); err != nil {
+			return err
+		}
 	}
 	w, err := a.openWork(ctx, f)
 	if err != nil {

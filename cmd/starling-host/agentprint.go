@@ -39,6 +39,9 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 			return &failure{code: exitUsage, message: plainError(err), hint: resumeHints[refused]}
 		}
 	}
+	if errors.Is(err, event.ErrSealed) {
+		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: its host goes on with it, and nobody else", runID)}
+	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
 		out.hint = fmt.Sprintf("the run is open; go on with: starling-host agent resume %s %s --agent %s", shellWord(named(f.database)), runID, shellWord(f.file))
