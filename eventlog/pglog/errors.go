@@ -1,8 +1,11 @@
 package pglog
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +29,7 @@ const (
 	noSuchColumn          = "42703"
 	connectionClass       = "08"
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
+	shutdownCodes         = "57P"
 )
 
 // code returns what the server calls the error, or nothing when it did not come from
@@ -62,6 +66,27 @@ func isConflict(err error) bool { return code(err) == uniqueViolation }
 func isRefusal(err error) bool {
 	c := code(err)
 	return c == serializationFailure || c == deadlockDetected
+}
+
+// isAway reports whether err is that there is no server to talk to, or not for the moment.
+func isAway(err error) bool {
+	switch c := code(err); {
+	case c != "":
+		return c == tooManyConnections || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, shutdownCodes)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // which is a net.Error
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well.
+func orUnavailable(err error) error {
+	if isAway(err) {
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return err
 }
 
 // isTransient reports whether the same statement may succeed on another connection: the

@@ -50,7 +50,7 @@ func again[T any](ctx context.Context, l *Log, read func() (T, error)) (v T, err
 		}
 		v, err = read()
 		if !isTransient(err) || ctx.Err() != nil || time.Since(since) > readPatience {
-			return v, err
+			return v, orUnavailable(err)
 		}
 		wait(ctx, pause(n))
 	}

@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,5 +47,32 @@ func TestSharedSessionsAreRefused(t *testing.T) {
 		if errors.Is(err, errNoSessions) != want {
 			t.Errorf("%s: %v", code, err)
 		}
+	}
+}
+
+// TestAServerThatIsAwayIsUnavailable stops it, so that a host can tell its clients to try
+// again.
+func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
+	server := pgtest.Start(t)
+	l := openAt(t, server.Database(t), Options{AutoMigrate: true, Patience: -1})
+	look := func(q eventlog.Querier) error {
+		return q.Query("SELECT 1", nil, func(eventlog.Row) error { return nil })
+	}
+	if err := l.View(t.Context(), look); err != nil {
+		t.Fatal(err)
+	}
+	server.Crash(t)
+	for _, when := range []string{"connection that broke", "server that is not there"} {
+		if err := l.View(t.Context(), look); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("view over a %s: %v", when, err)
+		}
+	}
+	if err := l.Transact(t.Context(), func(eventlog.Tx) error { return nil }); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("transact: %v", err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.View(cancelled, look); errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("a caller that went away: %v", err)
 	}
 }

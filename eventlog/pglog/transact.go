@@ -76,7 +76,7 @@ func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn 
 		err = fmt.Errorf("%w: %w", errUndone, err)
 	}
 	if err != nil {
-		return fmt.Errorf("pglog: %w", err)
+		return fmt.Errorf("pglog: %w", orUnavailable(err))
 	}
 	defer conn.Release()
 	err = inOpenTx(ctx, conn, runs, level, fn)
@@ -103,7 +103,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginSQL, level, true, idleTime.Milliseconds())})
 	if err != nil {
-		return fmt.Errorf("pglog: begin: %w", err)
+		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
 	}
 	defer undo(ctx, tx)
 	if err := fn(tx); err != nil {
@@ -141,7 +141,7 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	}
 	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
-		return fmt.Errorf("pglog: begin: %w", err)
+		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
 	}
 	defer undo(ctx, tx)
 	return fn(&view{ctx: ctx, tx: tx})

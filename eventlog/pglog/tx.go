@@ -68,7 +68,7 @@ func (v *view) fail(sql string, err error) error {
 	if isConflict(err) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrConflict, err)
 	}
-	v.failed = fmt.Errorf("pglog: %.80s: %w", sql, err)
+	v.failed = fmt.Errorf("pglog: %.80s: %w", sql, orUnavailable(err))
 	return v.failed
 }
 

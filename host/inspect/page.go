@@ -73,6 +73,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.refuse(w, r, known.code, known.text)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, logview.ErrEventNotFound):
 		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
+	case errors.Is(err, eventlog.ErrUnavailable):
+		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
+		s.refuse(w, r, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
 	case errors.Is(err, context.Canceled):
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		s.refuse(w, r, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")

@@ -1,0 +1,25 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// TestWhatIsToldOfErrors: a client is to try again what may succeed later.
+func TestWhatIsToldOfErrors(t *testing.T) {
+	for err, want := range map[error]int{
+		eventlog.ErrUnavailable:       http.StatusServiceUnavailable,
+		eventlog.ErrLogStopped:        http.StatusServiceUnavailable,
+		eventlog.ErrRunNotFound:       http.StatusNotFound,
+		errors.New("something broke"): http.StatusInternalServerError,
+	} {
+		p := problemOf(fmt.Errorf("tenant: look up an API key: %w", err))
+		if p.Status != want || (p.retryAfter > 0) != (want == http.StatusServiceUnavailable) {
+			t.Errorf("%v: %+v", err, p)
+		}
+	}
+}
