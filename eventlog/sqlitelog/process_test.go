@@ -23,7 +23,7 @@ const childEnv = "SQLITELOG_CHILD"
 
 func TestMain(m *testing.M) {
 	part, args, _ := strings.Cut(os.Getenv(childEnv), "\t")
-	play, ok := map[string]func(...string) error{"": nil, "write": writeRuns, "crash": writeForEver, "full": writeUntilFull, "enqueue": enqueueForEver}[part]
+	play, ok := map[string]func(...string) error{"": nil, "write": writeRuns, "crash": writeForEver, "full": writeUntilFull, "pieces": writeInPieces, "enqueue": enqueueForEver}[part]
 	if !ok || play == nil {
 		os.Exit(m.Run())
 	}
