@@ -1,9 +1,11 @@
 package sqlitelog
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -123,5 +125,36 @@ func TestFileInADirectoryThatCannotBeWritten(t *testing.T) {
 	ro := openAt(t, dir+"/log.db", Options{ReadOnly: true})
 	if _, err := eventlog.CheckRun(t.Context(), ro, "run-1", eventlog.CheckOptions{Strict: true}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A log whose file was taken away, or replaced, is not one to begin a run on: what
+// is appended goes where nobody finds it.
+func TestAFileThatIsNoLongerThere(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows lets nobody take a file that is open")
+	}
+	l := open(t)
+	if err := eventlog.Preflight(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	aside := l.path + ".aside"
+	if err := os.Rename(l.path, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); !os.IsNotExist(errors.Unwrap(err)) {
+		t.Errorf("without the file: %v", err)
+	}
+	if err := os.WriteFile(l.path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); err == nil || !strings.Contains(err.Error(), "another file is there") {
+		t.Errorf("with another file: %v", err)
+	}
+	if err := os.Rename(aside, l.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); err != nil {
+		t.Errorf("with the file back: %v", err)
 	}
 }

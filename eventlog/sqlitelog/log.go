@@ -3,6 +3,7 @@ package sqlitelog
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog"
@@ -14,6 +15,7 @@ import (
 // Log is an event log in a SQLite file. Use [Open].
 type Log struct {
 	path    string
+	file    fs.FileInfo // what was at the path when it was opened
 	opts    Options
 	readers *readers
 	hub     tail.Hub

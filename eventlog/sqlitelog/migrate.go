@@ -5,13 +5,24 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/starling-host/starling/eventlog"
 )
 
 // SchemaVersions implements [eventlog.SchemaKeeper]. Layout 0 is a file of the
-// seed runtime.
+// seed runtime. It fails once the log has stopped, or its file is not where it was.
 func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
+	if err := l.runs.Failure(); err != nil {
+		return 0, 0, err
+	}
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("sqlitelog: %w", err)
+	}
+	if !os.SameFile(info, l.file) {
+		return 0, 0, fmt.Errorf("sqlitelog: %s: another file is there than the log that is open", l.path)
+	}
 	return int(l.layout.Load()), layoutVersion, nil
 }
 

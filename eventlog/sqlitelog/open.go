@@ -55,7 +55,11 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if o.ReadOnly {
 		open = l.openForReading
 	}
-	if err := open(ctx); err != nil {
+	err := open(ctx)
+	if err == nil {
+		l.file, err = os.Stat(path)
+	}
+	if err != nil {
 		return nil, errors.Join(err, l.abort())
 	}
 	return l, nil
