@@ -45,6 +45,7 @@ type host struct {
 	policy    atomic.Pointer[policy.Policy] // the operator's
 	daemon    *daemon.Daemon
 	listener  net.Listener
+	tls       *tls.Config // nil without
 
 	closers []func() // in the order of opening
 }
@@ -152,7 +153,7 @@ func (h *host) listen() error {
 		return &failure{code: exitUsage, message: "tls: " + plainError(err)}
 	}
 	h.origin = "https://" + listener.Addr().String()
-	h.listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	h.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	return nil
 }
 
@@ -191,7 +192,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
 		Retention: h.file.Retention.OlderThan, RetentionEvery: h.file.Retention.Every,
 		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
-		MaxAttempts: h.file.Queue.Attempts, Version: programVersion(), Logger: h.logger,
+		MaxAttempts: h.file.Queue.Attempts, TLS: h.tls, Version: programVersion(), Logger: h.logger,
 	}
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,6 +123,9 @@ type Config struct {
 	// MaxConnections bounds the connections of clients; more wait to be taken. Zero
 	// means 4096.
 	MaxConnections int
+
+	// TLS encrypts the connections of clients. Nil leaves them in the clear.
+	TLS *tls.Config
 
 	// Version is that of the program, for the record.
 	Version string

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -93,13 +94,23 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		<-working.Done()
 		d.shutdown(server)
 	})
-	err := server.Serve(bound(l, d.config.MaxConnections))
+	err := server.Serve(d.secured(bound(l, d.config.MaxConnections)))
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
 	halt()
 	wg.Wait()
 	return errors.Join(err, worked)
+}
+
+// secured encrypts what is said on the connections of a listener, if that is asked
+// for. It is the outermost: net/http knows an encrypted connection by its type, and
+// the web view its cookies by that.
+func (d *Daemon) secured(l net.Listener) net.Listener {
+	if d.config.TLS == nil {
+		return l
+	}
+	return tls.NewListener(l, d.config.TLS)
 }
 
 // shutdownGrace is how long requests may take to be answered.
