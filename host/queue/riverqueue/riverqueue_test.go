@@ -82,3 +82,47 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNoTurnIsLostThatWasKept has jobs of one tenant alone, more than there are
+// handlers: the last ones are kept for others, and whoever comes with a turn for them
+// gets the next job as soon as one of the others is done. No poll is to make up for it.
+func TestNoTurnIsLostThatWasKept(t *testing.T) {
+	h, err := connect(t.Context(), pgtest.Database(t), queue.Config{Poll: time.Hour, Workers: 16, Grace: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Log.Close()
+	for i := range 24 {
+		if err := h.Enqueue(t.Context(), queue.Job{RunID: fmt.Sprint("t/", i), Tenant: "t"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stopped, began, next := make(chan error, 1), make(chan bool, 24), make(chan bool)
+	go func() {
+		stopped <- h.Work(ctx, func(ctx context.Context, _ queue.Lease) error {
+			began <- true
+			select {
+			case <-next:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	}()
+	defer func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range 24 {
+		if i >= 14 {
+			next <- true
+		}
+		select {
+		case <-began:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("job %d is not handed out", i)
+		}
+	}
+}

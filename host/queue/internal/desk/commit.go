@@ -108,6 +108,9 @@ func (d *Desk) gather(c *cycle) {
 	n := min(len(d.ops), maxOps)
 	c.ops = d.ops[:n:n]
 	d.ops = d.ops[n:]
+	if n > 0 { // which may be for a job that they are for
+		d.unpark()
+	}
 	if !d.handsOut() {
 		return
 	}
@@ -123,6 +126,9 @@ func (d *Desk) gather(c *cycle) {
 		c.doubt = s.epochs()
 	}
 }
+
+// unpark has the turns that were parked look again. The caller holds mu.
+func (d *Desk) unpark() { d.turns, d.parked = append(d.turns, d.parked...), nil }
 
 // free returns how many handlers could be started. The caller holds mu.
 func (d *Desk) free(s *shift) int {

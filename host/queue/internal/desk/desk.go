@@ -40,6 +40,7 @@ type Desk struct {
 	mu       sync.Mutex
 	ops      []*op
 	turns    []*turn // asked for from outside
+	parked   []*turn // of these, the ones that were kept and found only jobs that they are not for
 	flushing bool    // a goroutine makes transactions
 	drain    drain
 	shift    *shift // nil while Work does not run

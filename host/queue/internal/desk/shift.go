@@ -91,8 +91,8 @@ func (d *Desk) rouse(ctx context.Context) (stop func(), err error) {
 func (d *Desk) stop(s *shift) {
 	d.mu.Lock()
 	s.stopping = true
-	turns := d.turns
-	d.turns = nil
+	turns := append(d.turns, d.parked...)
+	d.turns, d.parked = nil, nil
 	d.mu.Unlock()
 	for _, t := range turns {
 		t.got <- taken{err: errIdle}

@@ -89,6 +89,8 @@ func (d *Desk) handOut(c *cycle, leases []queue.Lease, err error) {
 			d.start(s, t, leases[i])
 		case t == nil:
 			s.free++
+		case err == nil && i >= len(c.turns)-c.kept && !s.stopping:
+			d.parked = append(d.parked, t) // nobody comes again for the jobs that it was not for
 		default:
 			t.got <- taken{err: err}
 		}
@@ -229,6 +231,10 @@ func (t *Task) settle(again *book.Again) {
 	defer t.d.mu.Unlock()
 	if t.shift.tasks[t.lease.RunID] == t.task {
 		delete(t.shift.tasks, t.lease.RunID)
+	}
+	if len(t.d.parked) > 0 { // a handler is free
+		t.d.unpark()
+		t.d.wake()
 	}
 }
 
