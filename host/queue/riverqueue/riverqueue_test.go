@@ -87,7 +87,7 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 // handlers: the last ones are kept for others, and whoever comes with a turn for them
 // gets the next job as soon as one of the others is done. No poll is to make up for it.
 func TestNoTurnIsLostThatWasKept(t *testing.T) {
-	h, err := connect(t.Context(), pgtest.Database(t), queue.Config{Poll: time.Hour, Workers: 16, Grace: -1})
+	h, err := connect(t.Context(), pgtest.Database(t), queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Workers: 16, Grace: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
