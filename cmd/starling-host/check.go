@@ -135,7 +135,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 	if err != nil {
 		return certificate{}, err
 	}
-	tools, err := toolNames(ctx, engine, wasm, limits)
+	tools, err := toolNames(ctx, module, wasm)
 	if err != nil {
 		return certificate{}, err
 	}
@@ -155,19 +155,23 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 
 // toolNames returns the tools that the module says it has. A WASI command says
 // nothing: its name is that of its file.
-func toolNames(ctx context.Context, engine *sandbox.Engine, wasm []byte, limits sandbox.Limits) (names []string, err error) {
-	module, err := guest.Load(ctx, guest.Inline(engine), wasm, guest.Options{Limits: limits})
-	if err != nil {
+func toolNames(ctx context.Context, module *sandbox.Module, wasm []byte) (names []string, err error) {
+	described, err := guest.Load(ctx, already{module}, wasm, guest.Options{Limits: module.Limits()})
+	if err != nil || described.ABI() != abi.Version {
 		return nil, err
 	}
-	defer module.Close(context.WithoutCancel(ctx))
-	if module.ABI() != abi.Version {
-		return nil, nil
-	}
-	for _, t := range module.Tools() {
+	for _, t := range described.Tools() {
 		names = append(names, t.Name())
 	}
 	return names, nil
+}
+
+// already is the engine of a module that is loaded.
+type already struct{ module *sandbox.Module }
+
+// Load returns the module.
+func (a already) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, error) {
+	return a.module, nil
 }
 
 func startOf(module *sandbox.Module) startDocument {
