@@ -11,6 +11,7 @@
 //   - host/sandbox runs rewritten modules in wazero, one instance per call. It
 //     takes the world as an interface of four functions.
 //   - host/policy decides what the tools of a run may do.
+//   - host/turns divides the processors between tenants.
 //   - host/guest makes a loaded module a set of tools, and binds those four
 //     functions to the deterministic steps of a run.
 //   - host/worker is a sandbox in a process of its own, which can do nothing else.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/turns"
 )
 
 // admit lets a request in: with a key if the route asks for one, and as long as
@@ -31,7 +32,7 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 			return nil, rateLimited.plain().retry(wait)
 		}
 		req.tenant = t
-		req.Request = r.WithContext(context.WithValue(r.Context(), tenantKey{}, t))
+		req.Request = r.WithContext(context.WithValue(turns.For(r.Context(), claimOf(t)), tenantKey{}, t))
 		req.view, err = d.View(r.Context(), t.ID)
 		return req, err
 	}
@@ -57,6 +58,11 @@ func (d *Daemon) Authenticate(r *http.Request) (tenant.Tenant, error) {
 func (d *Daemon) complete(t tenant.Tenant) tenant.Tenant {
 	t.Limits = t.Limits.Or(d.config.Defaults)
 	return t
+}
+
+// claimOf says whose turns a tenant's work takes.
+func claimOf(t tenant.Tenant) turns.Claim {
+	return turns.Claim{Tenant: t.ID, Weight: float64(t.Weight)}
 }
 
 // WriteError answers a request with the problem that an error is.

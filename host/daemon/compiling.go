@@ -6,14 +6,15 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/turns"
 )
 
 // compiling has modules compiled one at a time for each tenant, and all of them on a
-// quarter of the processors: a tenant that uploads what takes long to compile waits
-// for itself, others wait for one module of it at most, and calls do not notice.
+// quarter of the processors, in turns: a tenant that uploads what takes long to compile
+// waits for itself, others wait for one module of it at most, and calls do not notice.
 type compiling struct {
 	waiting seats
-	all     chan struct{} // has an element for each compilation
+	all     *turns.Line // of all tenants
 
 	mu  sync.Mutex
 	own map[string]chan struct{} // by tenant, as many as there are; has an element while one compiles
@@ -21,7 +22,7 @@ type compiling struct {
 
 func newCompiling() *compiling {
 	return &compiling{
-		waiting: seats{taken: map[string]int{}}, all: make(chan struct{}, max(runtime.GOMAXPROCS(0)/4, 1)),
+		waiting: seats{taken: map[string]int{}}, all: turns.New(runtime.GOMAXPROCS(0) / 4),
 		own: map[string]chan struct{}{},
 	}
 }
@@ -49,17 +50,17 @@ func (c *compiling) enter(ctx context.Context, t tenant.Tenant) (leave func(), e
 // turn waits for the turn of a tenant, who has a place.
 func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err error) {
 	own := c.turns(t.ID)
-	for i, turn := range []chan struct{}{own, c.all} {
-		select {
-		case turn <- struct{}{}:
-		case <-ctx.Done():
-			if i > 0 {
-				<-own
-			}
-			return nil, ctx.Err()
-		}
+	select {
+	case own <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return func() { <-c.all; <-own }, nil
+	turn, err := c.all.Take(turns.For(ctx, claimOf(t)))
+	if err != nil {
+		<-own
+		return nil, err
+	}
+	return func() { turn.End(); <-own }, nil
 }
 
 func (c *compiling) turns(id string) chan struct{} {

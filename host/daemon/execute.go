@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/turns"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -34,6 +35,7 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 		return cipherlog.End(context.WithoutCancel(ctx), d.config.Log.Fenced(l.RunID, l.Epoch), l.RunID)
 	}
 	t = d.complete(t)
+	ctx = turns.For(ctx, claimOf(t))
 	log, err := d.open(context.WithoutCancel(ctx), t.ID, leased{
 		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(t.ID, bytes) },
 	})

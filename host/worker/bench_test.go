@@ -41,7 +41,7 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkStart(b *testing.B) {
 	m := mustLoad(b, workers(b, Config{}), mustBuild(b, goTool), sandbox.Limits{}).(*Module)
 	for b.Loop() {
-		p, err := m.start()
+		p, err := m.start(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}

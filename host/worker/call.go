@@ -30,13 +30,13 @@ func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 		return sandbox.Result{}, err
 	}
 	defer m.engine.leave()
-	p, err := m.acquire()
-	if err != nil {
+	h.seat.line = m.engine.config.Turns
+	defer h.seat.leave()
+	if err := h.seated(); err != nil {
 		return sandbox.Result{}, err
 	}
-	h.process = p
 	output, err := h.begun()
-	m.giveBack(p)
+	m.giveBack(h.process)
 	if h.fault != nil {
 		panic(h.fault)
 	}
@@ -51,6 +51,7 @@ type call struct {
 	ctx     context.Context
 	imports sandbox.Imports
 	process *process
+	seat    seat
 
 	meter                event.Meter // as of the last reading
 	effects, effectBytes uint64
@@ -77,6 +78,28 @@ func (h *call) refuses() error {
 	return nil
 }
 
+// seated waits for a turn and then takes a process: calls that wait have none, so a
+// module needs no more of them than compute at the same time. If there is none, the
+// turn goes to somebody else until one has been started.
+func (h *call) seated() (err error) {
+	m := h.module
+	if err := h.seat.take(h.ctx); err != nil {
+		return tool.ErrCancelled
+	}
+	if h.process = m.engine.take(m); h.process == nil {
+		h.seat.leave()
+		if h.process, err = m.acquire(h.ctx); err != nil {
+			return err
+		}
+		if err := h.seat.take(h.ctx); err != nil {
+			m.giveBack(h.process)
+			return tool.ErrCancelled
+		}
+	}
+	h.seat.belongs(h.process)
+	return nil
+}
+
 // begun is run for a call that has a process, once its caller has been told.
 func (h *call) begun() ([]byte, error) {
 	if h.Begin != nil {
@@ -87,8 +110,8 @@ func (h *call) begun() ([]byte, error) {
 	return h.run()
 }
 
-// run sends the call and serves it until it has ended. The process knows
-// nothing of deadlines: it is told when the time is over.
+// run sends the call and serves it until it has ended. The process knows nothing of
+// deadlines: it is told when the time is over.
 func (h *call) run() ([]byte, error) {
 	p := h.process
 	p.calls++
@@ -96,7 +119,7 @@ func (h *call) run() ([]byte, error) {
 	if !h.NoTimeout {
 		h.deadline = time.Now().Add(time.Duration(h.module.prepared.Limits.TimeoutMs) * time.Millisecond)
 	}
-	w.begin(number, h.deadline)
+	w.begin(number, h.deadline, h.seat.leave)
 	defer w.end()
 	if err := p.say(kindCall, func(b []byte) []byte { return request{number, h.Call}.append(b) }); err != nil {
 		return nil, h.died()
@@ -251,11 +274,21 @@ func (h *call) answer(e effect) (k kind, body []byte) {
 		seed := h.imports.Seed(h.ctx)
 		body = seed[:]
 	case opHTTP:
-		data, status := h.imports.HTTP(h.outside(), slices.Clone(e.request))
+		data, status := h.exchange(slices.Clone(e.request))
 		h.effectBytes += uint64(len(data))
 		body = append(appendUint(nil, uint64(status)), data...)
 	}
 	return kindAnswer, body
+}
+
+// exchange carries out an exchange. The call waits for somebody else, so others have
+// its turn, and it waits for another one then. Its time goes on: whoever waits for the
+// processors of a busy machine loses as much.
+func (h *call) exchange(request []byte) ([]byte, abi.Status) {
+	ctx := h.outside()
+	h.seat.leave()
+	defer h.seat.take(ctx) // which fails only if the call is about to end
+	return h.imports.HTTP(ctx, request)
 }
 
 // outside is the context of an exchange: the caller's, until the deadline. What

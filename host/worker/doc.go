@@ -21,6 +21,13 @@
 // grow, and the limits of a call are held on this side as well. A worker that
 // breaks the protocol is killed.
 //
+// How many calls compute at once is bounded, and whose turn is next decides package
+// turns, for the tenant that the call's context names (seat.go). A call waits for its
+// turn before it takes a process and before its time begins; it has none while it
+// waits for an exchange, and after that waits for another one, in its time. A call
+// that takes longer than a moment gives its turn up: it stands back behind those that
+// do not (priority.go).
+//
 // A call in a worker is the same call as inline, with the same bytes, fuel and
 // errors, and either replays as the other. What is new is how it can end: its
 // process may die, or be killed because it does not end in time (watch.go). Then

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/turns"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -25,10 +26,14 @@ type Config struct {
 	// Compiler bounds compilations.
 	Compiler Compiler
 
-	// MaxCalls is how many calls may be in progress; others wait for their turn,
-	// and their time does not begin before. Each has a process. Zero means four
-	// for each processor.
+	// MaxCalls is how many calls may be in progress; others wait, and their time
+	// does not begin before. Zero means four for each processor.
 	MaxCalls int
+
+	// Turns are what calls compute in: a call has one while its guest runs, and not
+	// while it waits for an exchange or stands back (priority.go). Contexts say whose
+	// they are: see turns.For. Nil means one for each processor, for this engine alone.
+	Turns *turns.Line
 
 	// MaxIdle is how many processes are kept without a call, each with the
 	// module that it has loaded. More, but no more than MaxCalls, are kept for a
@@ -56,6 +61,9 @@ func (c Config) complete() Config {
 	if c.MaxCalls <= 0 {
 		c.MaxCalls = 4 * runtime.GOMAXPROCS(0)
 	}
+	if c.Turns == nil {
+		c.Turns = turns.New(runtime.GOMAXPROCS(0))
+	}
 	if c.MaxIdle <= 0 {
 		c.MaxIdle = 2 * runtime.GOMAXPROCS(0)
 	}
@@ -80,8 +88,8 @@ type Engine struct {
 	config Config
 	host   *sandbox.Engine // checks and keeps code; runs nothing
 
-	turns   chan struct{} // holds one for each call in progress
-	starts  chan struct{} // holds one for each process that is being started
+	places  chan struct{} // holds one for each call in progress
+	starts  *turns.Line   // of processes that are being started
 	closing chan struct{}
 	close   sync.Once
 	reapers sync.WaitGroup // of all processes
@@ -108,8 +116,8 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	}
 	processors := runtime.GOMAXPROCS(0)
 	e := &Engine{
-		config: c, host: host, closing: make(chan struct{}), turns: make(chan struct{}, c.MaxCalls),
-		linger: linger, starts: make(chan struct{}, max(processors/4, 1)), aside: make(chan struct{}, max(processors/4, 1)),
+		config: c, host: host, closing: make(chan struct{}), places: make(chan struct{}, c.MaxCalls),
+		linger: linger, starts: turns.New(processors / 4), aside: make(chan struct{}, max(processors/4, 1)),
 	}
 	e.tidying = time.AfterFunc(time.Hour, e.tidy)
 	e.tidying.Stop()
@@ -129,8 +137,8 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 		return nil, err
 	}
 	m := &Module{engine: e, wasm: slices.Clone(wasmBytes), prepared: *prepared}
-	p, err := m.start()
-	if err != nil && prepared.Folder != "" {
+	p, err := m.start(ctx)
+	if err != nil && ctx.Err() == nil && prepared.Folder != "" {
 		// The code may be a file that was cut. It is made again, once.
 		if err := os.RemoveAll(prepared.Folder); err != nil {
 			return nil, hostFailed(err)
@@ -138,7 +146,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 		if _, err := e.host.Prepare(ctx, wasmBytes, limits); err != nil {
 			return nil, err
 		}
-		p, err = m.start()
+		p, err = m.start(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -147,7 +155,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	return m, nil
 }
 
-// enter waits for a turn.
+// enter waits for a place among the calls in progress.
 func (e *Engine) enter(ctx context.Context) error {
 	select {
 	case <-e.closing:
@@ -155,7 +163,7 @@ func (e *Engine) enter(ctx context.Context) error {
 	default:
 	}
 	select {
-	case e.turns <- struct{}{}:
+	case e.places <- struct{}{}:
 		return nil
 	case <-e.closing:
 		return ErrClosed
@@ -164,15 +172,15 @@ func (e *Engine) enter(ctx context.Context) error {
 	}
 }
 
-func (e *Engine) leave() { <-e.turns }
+func (e *Engine) leave() { <-e.places }
 
 // Close waits for the calls in progress, ends all processes and waits until
 // none is left.
 func (e *Engine) Close(ctx context.Context) (err error) {
 	e.close.Do(func() {
 		close(e.closing)
-		for range cap(e.turns) {
-			e.turns <- struct{}{}
+		for range cap(e.places) {
+			e.places <- struct{}{}
 		}
 		e.drop(func(*idleProcess) bool { return true })
 		e.reapers.Wait()

@@ -14,7 +14,7 @@ func TestAFloodTakesNobodysProcess(t *testing.T) {
 	flood := mustLoad(t, engine, spins().Bytes(), sandbox.Limits{}).(*Module)
 	var busy []*process
 	for range 4 {
-		p, err := flood.start()
+		p, err := flood.start(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestCallsOfOneModuleWaitInOnePlace(t *testing.T) {
 	m.starting.Lock() // as a call does that has a process started
 	got := make(chan *process)
 	go func() {
-		p, err := m.acquire()
+		p, err := m.acquire(t.Context())
 		if err != nil {
 			t.Error(err)
 		}

@@ -52,9 +52,12 @@ const loadTimeout = time.Minute
 // nobody knows yet that the process will have to stand back: many calls that begin
 // at the same time take a quarter of the processors for it, and leave the others to
 // calls that have their processes.
-func (m *Module) start() (*process, error) {
-	m.engine.starts <- struct{}{}
-	defer func() { <-m.engine.starts }()
+func (m *Module) start(ctx context.Context) (*process, error) {
+	turn, err := m.engine.starts.Take(ctx)
+	if err != nil {
+		return nil, tool.ErrCancelled
+	}
+	defer turn.End()
 	p, err := m.engine.start(&m.prepared)
 	if err != nil {
 		return nil, hostFailed(err)
@@ -74,7 +77,7 @@ func (m *Module) start() (*process, error) {
 
 // acquire returns a process that nobody else uses. A module has one process started
 // at a time, so that many calls of one are a single place in the line of another's.
-func (m *Module) acquire() (*process, error) {
+func (m *Module) acquire(ctx context.Context) (*process, error) {
 	if m.closed.Load() {
 		return nil, ErrClosed
 	}
@@ -86,7 +89,7 @@ func (m *Module) acquire() (*process, error) {
 	if p := m.engine.take(m); p != nil { // a call has ended meanwhile
 		return p, nil
 	}
-	return m.start()
+	return m.start(ctx)
 }
 
 // giveBack keeps a process for the next call, unless it is of no use for one.
@@ -110,7 +113,7 @@ func (m *Module) Describe(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer m.engine.leave()
-	p, err := m.acquire()
+	p, err := m.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

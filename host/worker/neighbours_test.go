@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/turns"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
@@ -108,7 +110,8 @@ func hostileTenants() []hostileTenant {
 func (h hostileTenant) start(t *testing.T, engine *Engine) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var tenants sync.WaitGroup
-	for range neighbours {
+	for who := range neighbours {
+		ctx := turns.For(ctx, turns.Claim{Tenant: strconv.Itoa(who)})
 		m := mustLoad(t, engine, h.module.Bytes(), sandbox.Limits{TimeoutMs: hostileTimeout, Fuel: 1 << 50})
 		for range callsOfEach {
 			tenants.Go(func() {

@@ -6,9 +6,8 @@ import "time"
 // gets the lowest priority that the system has. So a short call is answered as if
 // the long ones beside it were not there, and a machine that has nothing better to
 // do gives the long ones all of it. It is the feedback queue of time-sharing systems
-// (Corbato and others, 1962), with the system's scheduler for the queue. What a
-// tenant gains by many calls that are just short enough is bounded by the calls that
-// it may have in progress.
+// (Corbato and others, 1962), with the system's scheduler for the queue. A tenant
+// gains nothing by many calls that are just short enough: they take turns (seat.go).
 const (
 	// effectPause is what the host waits before each effect of a call that stands
 	// back, because the host itself, which carries the effect out, does not. To have

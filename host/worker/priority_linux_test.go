@@ -61,7 +61,7 @@ func TestLongCallsStandBack(t *testing.T) {
 	if kept := engine.take(long); kept != p {
 		t.Fatalf("after a long call another process is kept: %v", kept)
 	}
-	p.watch.begin(99, time.Time{}) // a short call
+	p.watch.begin(99, time.Time{}, func() {}) // a short call
 	p.watch.end()
 	long.giveBack(p)
 	if engine.take(long) != nil {

@@ -49,7 +49,7 @@ func TestThreadsEndWithTheirProcesses(t *testing.T) {
 	e := workers(t, Config{MaxCalls: processes, MaxIdle: processes})
 	m := mustLoad(t, e, tiny().Bytes(), sandbox.Limits{}).(*Module)
 	for range processes - 1 { // and the one that was started to load it
-		p, err := m.start()
+		p, err := m.start(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ type watch struct {
 	timer  *time.Timer
 	rings  time.Time     // when the timer does; zero when it does not
 	call   uint64        // the number of the call in progress; zero for none
+	leave  func()        // ends its turn
 	due    time.Time     // when something is to be done about its end; zero for never
 	looks  time.Time     // when its use of the processor is looked at; zero for never
 	used   time.Duration // of the processor when it was looked at before, in this call; zero if it was not
@@ -39,11 +40,11 @@ func newWatch(p *process, grace time.Duration) *watch {
 	return w
 }
 
-// begin watches a call until the deadline, zero for none.
-func (w *watch) begin(call uint64, deadline time.Time) {
+// begin watches a call until the deadline, zero for none. leave ends its turn.
+func (w *watch) begin(call uint64, deadline time.Time, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.call, w.told, w.late, w.paused = call, false, false, false
+	w.call, w.leave, w.told, w.late, w.paused = call, leave, false, false, false
 	w.used, w.asked, w.long, w.looks = 0, 0, false, time.Now().Add(stretch)
 	w.arm(w.looks)
 	w.wait(deadline)
@@ -92,6 +93,7 @@ func (w *watch) look(now time.Time) {
 		w.long, w.looks = true, time.Time{}
 		w.process.standBack()
 	}
+	w.leave() // a turn is for what is short; the system divides between the rest
 }
 
 // wasLong reports whether the last call was one of those that stand back.

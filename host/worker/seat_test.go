@@ -1,0 +1,81 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/turns"
+	"github.com/starling-host/starling/host/wasm"
+)
+
+// callTiny makes a call and fails if that does.
+func callTiny(ctx context.Context, t *testing.T, m guest.Sandbox, imports sandbox.Imports) {
+	t.Helper()
+	if _, err := m.Call(ctx, sandbox.Call{Tool: "tiny", Input: []byte("x")}, imports); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCallsThatWaitHaveNoProcess: with one turn a module needs one process, however
+// many calls it has.
+func TestCallsThatWaitHaveNoProcess(t *testing.T) {
+	engine := workers(t, Config{Turns: turns.New(1), MaxCalls: 8})
+	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{})
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() { callTiny(t.Context(), t, m, quiet{}) })
+	}
+	calls.Wait()
+	if n := len(engine.idle); n != 1 {
+		t.Errorf("%d processes, want 1", n)
+	}
+}
+
+// TestAnExchangeHasNoTurn: while one call waits for an answer another one computes.
+func TestAnExchangeHasNoTurn(t *testing.T) {
+	engine := workers(t, Config{Turns: turns.New(1)})
+	other := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{})
+	asking := asks(new(wasm.Asm).I32(roomAt).I32(1).I32(roomAt).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop))
+	asking.Imports = asksTheWeb().Imports
+	m := mustLoad(t, engine, asking.Bytes(), sandbox.Limits{})
+	answered := false
+	callTiny(t.Context(), t, m, &world{http: func(ctx context.Context, _ string) (string, abi.Status) {
+		callTiny(ctx, t, other, quiet{})
+		answered = true
+		return "", abi.StatusTimeout
+	}})
+	if !answered {
+		t.Error("no exchange was made")
+	}
+	callTiny(t.Context(), t, other, quiet{}) // so the turn was given back
+}
+
+// TestALongCallHasNoTurn: a call that computes keeps a turn for a moment only, and
+// whoever comes then computes beside it.
+func TestALongCallHasNoTurn(t *testing.T) {
+	engine := workers(t, Config{Turns: turns.New(1)})
+	short := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{})
+	long := mustLoad(t, engine, spins().Bytes(), sandbox.Limits{TimeoutMs: 20_000, Fuel: 1 << 50})
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		probe := func(func() meterReading) { close(begun) }
+		_, _ = long.Call(ctx, sandbox.Call{Tool: "tiny", Input: []byte("x"), Probe: probe}, quiet{})
+	}()
+	<-begun
+	for range 3 {
+		callTiny(t.Context(), t, short, quiet{})
+	}
+	select {
+	case <-ended:
+		t.Error("the long call has ended, so nothing was shown")
+	default:
+	}
+	cancel()
+	<-ended
+}
