@@ -315,38 +315,6 @@ func takingTurns(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-func transactingFenced(t *testing.T, log eventlog.EventLog) {
-	tr := transactor(t, log)
-	c := Chain{RunID: "run-1"}
-	store(t, log, c.Start("g"))
-	var epoch uint64
-	claim := c.Effect(1)
-	transact(t, tr, func(tx eventlog.Tx) (err error) {
-		epoch, err = tx.Fence("run-1")
-		return errors.Join(err, tx.Append("run-1", claim))
-	})
-	stranger := c
-	late := stranger.Effect(2) // once, however often the function is run
-	err := tr.Transact(t.Context(), func(tx eventlog.Tx) error { return tx.Append("run-1", late) })
-	if !errors.Is(err, eventlog.ErrFenced) {
-		t.Errorf("in no epoch: %v", err)
-	}
-	store(t, log.(eventlog.Fencer).Fenced("run-1", epoch), c.Effect(3), c.Complete())
-	other := Chain{RunID: "run-2"}
-	first := other.Start("g")
-	transact(t, tr, func(tx eventlog.Tx) (err error) { // begun and given away at once
-		err = tx.Append("run-2", first)
-		if err == nil {
-			epoch, err = tx.Fence("run-2")
-		}
-		return err
-	})
-	store(t, log.(eventlog.Fencer).Fenced("run-2", epoch), other.Effect(1), other.Complete())
-	if r, err := eventlog.CheckRun(t.Context(), log, "run-1", eventlog.CheckOptions{Strict: true}); err != nil || r.Events != 4 {
-		t.Errorf("%d events, %v", r.Events, err)
-	}
-}
-
 // increment reads the counter and writes what it should be afterwards.
 func increment(tx eventlog.Tx) error {
 	n, err := number(tx, "SELECT n FROM logtest_counter")
