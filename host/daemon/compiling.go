@@ -49,7 +49,7 @@ func (c *compiling) enter(ctx context.Context, t tenant.Tenant) (leave func(), e
 
 // turn waits for the turn of a tenant, who has a place.
 func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err error) {
-	own := c.turns(t.ID)
+	own := c.ownTurn(t.ID)
 	select {
 	case own <- struct{}{}:
 	case <-ctx.Done():
@@ -63,7 +63,8 @@ func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err 
 	return func() { turn.End(); <-own }, nil
 }
 
-func (c *compiling) turns(id string) chan struct{} {
+// ownTurn returns what holds an element while a module of the tenant compiles.
+func (c *compiling) ownTurn(id string) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.own[id] == nil {
