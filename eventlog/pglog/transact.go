@@ -151,8 +151,8 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 var setName = regexp.MustCompile(`^[a-z_]+$`)
 
 // CreateTables implements [eventlog.Transactor]. The role needs to be one that may
-// create tables only if steps are missing ([Denied] if it may not); see [InstallSchema]. A log that is read-only
-// has the tables or is [eventlog.ErrReadOnly].
+// create tables only if steps are missing ([Denied] if it may not); see
+// [InstallSchema]. A log that is read-only has the tables or is [eventlog.ErrReadOnly].
 func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if !setName.MatchString(set.Name) || set.Name == layoutSet {
 		return fmt.Errorf("pglog: a set of tables is called %q: want letters a to z and underscores, and not %s", set.Name, layoutSet)
