@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"runtime"
@@ -130,20 +129,15 @@ func (h *host) loadPolicy() error {
 // listen takes the address.
 func (h *host) listen() error {
 	at := h.file.Listen
-	if at.Network == "unix" {
-		if err := removeSocket(at); err != nil {
-			return err
-		}
-	}
-	listener, err := net.Listen(network(at), at.Address)
+	listener, err := at.Listen()
 	if err != nil {
-		return &failure{code: exitUsage, message: plainError(err)}
+		return &failure{code: exitUsage, message: plainError(err), hint: "name another address to listen at"}
 	}
 	h.onClose(func() { listener.Close() })
 	h.listener, h.origin = listener, "http://"+listener.Addr().String()
 	if at.Network == "unix" {
 		h.origin = at.String()
-		return os.Chmod(at.Address, 0o600)
+		return nil
 	}
 	if h.file.TLS == (hostfile.TLS{}) {
 		return nil
@@ -155,32 +149,6 @@ func (h *host) listen() error {
 	h.origin = "https://" + listener.Addr().String()
 	h.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	return nil
-}
-
-// network returns what to listen on: 0.0.0.0 is meant as it is written, and package
-// net would take "tcp" for IPv6 as well.
-func network(at hostfile.Address) string {
-	if ip, err := netip.ParseAddrPort(at.Address); err == nil && ip.Addr().Is4() {
-		return "tcp4"
-	}
-	return at.Network
-}
-
-// removeSocket removes a socket that a process left behind, if nobody answers
-// there. Anything else that has its name stays.
-func removeSocket(at hostfile.Address) error {
-	info, err := os.Lstat(at.Address)
-	switch {
-	case err != nil: // nothing is there, or to listen will say why not
-		return nil
-	case info.Mode().Type() != fs.ModeSocket:
-		return &failure{code: exitUsage, message: fmt.Sprintf("%s: a file is there that is no socket", at), hint: "name a path where nothing is"}
-	}
-	if conn, err := net.Dial("unix", at.Address); err == nil {
-		conn.Close()
-		return &failure{code: exitUsage, message: fmt.Sprintf("%s: somebody listens there", at)}
-	}
-	return os.Remove(at.Address)
 }
 
 // config returns what the daemon is made of.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/hostfile"
 	"github.com/starling-host/starling/host/inspect"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/runtime/replay"
@@ -104,19 +106,19 @@ func (r *replayer) verdict(ctx context.Context, runID string) (replay.Verdict, e
 // listenToInspect listens, and says what token opens the view. Beyond this machine
 // it has to be one that the operator chose.
 func listenToInspect(addr string) (net.Listener, string, error) {
-	listener, err := net.Listen("tcp", addr)
+	at, err := hostfile.ParseAddress(addr)
+	if err != nil || at.Network != "tcp" {
+		return nil, "", usagef("", "--addr: %q is no address such as 127.0.0.1:8300", addr)
+	}
+	token := os.Getenv(inspectToken)
+	if token == "" && !at.Local() {
+		return nil, "", usagef("set "+inspectToken+", or leave --addr out", "--addr: %s can be reached from other machines, and no token is set", addr)
+	}
+	listener, err := at.Listen()
 	if err != nil {
 		return nil, "", usagef("", "--addr: %v", err)
 	}
-	token := os.Getenv(inspectToken)
-	if token != "" {
-		return listener, token, nil
-	}
-	if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		listener.Close()
-		return nil, "", usagef("set "+inspectToken+", or leave --addr out", "--addr: %s can be reached from other machines, and no token is set", addr)
-	}
-	return listener, rand.Text(), nil
+	return listener, cmp.Or(token, rand.Text()), nil
 }
 
 // originsOf are the names of a server that listens there: the one that is printed,

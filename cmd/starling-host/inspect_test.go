@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -30,6 +31,19 @@ func TestInspectShowsADatabase(t *testing.T) {
 	}
 	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {
 		t.Errorf("validate: %s", page)
+	}
+}
+
+// TestInspectListensWhereItSays has all addresses of IPv4 be those and no others.
+func TestInspectListensWhereItSays(t *testing.T) {
+	t.Setenv(inspectToken, "a secret")
+	l, _, err := listenToInspect("0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if ip := l.Addr().(*net.TCPAddr).IP; ip.To4() == nil {
+		t.Errorf("it listens at %s", ip)
 	}
 }
 

@@ -2,7 +2,6 @@ package hostfile
 
 import (
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
@@ -75,55 +74,6 @@ type Traces struct {
 	Endpoint string  // the URL that they are posted to
 	Sample   float64 // the part of all traces; zero leaves it to the environment
 	Off      bool    // whatever the environment says
-}
-
-// Address is where a host listens.
-type Address struct {
-	Network string // tcp or unix
-	Address string
-}
-
-// String returns the address as the file has it.
-func (a Address) String() string {
-	if a.Network == "unix" {
-		return "unix:" + a.Address
-	}
-	return a.Address
-}
-
-// Local reports whether only this machine can reach the address.
-func (a Address) Local() bool {
-	if a.Network == "unix" {
-		return true
-	}
-	at, err := netip.ParseAddrPort(a.Address)
-	if err != nil {
-		host, _, _ := strings.Cut(a.Address, ":")
-		return host == "localhost"
-	}
-	return at.Addr().IsLoopback()
-}
-
-// ParseAddress reads HOST:PORT or unix:PATH.
-func ParseAddress(text string) (Address, error) {
-	if path, ok := strings.CutPrefix(text, "unix:"); ok {
-		if path == "" {
-			return Address{}, fmt.Errorf("%q has no path", text)
-		}
-		return Address{"unix", path}, nil
-	}
-	if at, err := netip.ParseAddrPort(text); err == nil {
-		return Address{"tcp", at.String()}, nil
-	}
-	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
-		return Address{"tcp", text}, nil
-	}
-	return Address{}, fmt.Errorf("%q is no address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
-}
-
-func isPort(text string) bool {
-	_, err := netip.ParseAddrPort("127.0.0.1:" + text)
-	return err == nil
 }
 
 // Load reads a host from a file. What is wrong with its content is a [*yaml.Error].

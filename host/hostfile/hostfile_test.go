@@ -60,23 +60,6 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
-	for text, local := range map[string]bool{
-		"127.0.0.1:0": true, "[::1]:8300": true, "localhost:8300": true, "unix:/run/starling.sock": true,
-		"0.0.0.0:8300": false, "[::]:80": false, "192.0.2.1:8300": false,
-	} {
-		at, err := ParseAddress(text)
-		if err != nil || at.Local() != local || at.String() != text {
-			t.Errorf("%s is %v, local %t, %v", text, at, at.Local(), err)
-		}
-	}
-	for _, text := range []string{"", "8300", ":8300", "localhost", "localhost:http", "example.com:80", "unix:", "localhost.evil.example:80"} {
-		if at, err := ParseAddress(text); err == nil {
-			t.Errorf("%q is taken as %v", text, at)
-		}
-	}
-}
-
 // bad are files with what is wrong with them. Unseen is what the schema cannot say.
 var bad = map[string]struct {
 	text, want string
