@@ -82,14 +82,10 @@ func (h *host) open(ctx context.Context) error {
 
 // openTenants opens the database and what is known of tenants.
 func (h *host) openTenants(ctx context.Context) error {
-	master, err := h.masterKey()
+	master, err := h.openLog(ctx)
 	if err != nil {
 		return err
 	}
-	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
-		return err
-	}
-	h.onClose(func() { h.log.Close() })
 	if h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Master: master}); err != nil {
 		return err
 	}
@@ -101,14 +97,20 @@ func (h *host) openTenants(ctx context.Context) error {
 	return err
 }
 
-// masterKey reads the master key; for development it is made if it is not there.
-func (h *host) masterKey() (tenant.MasterKey, error) {
+// openLog opens the database and returns its master key. For development a key that
+// is not there is made, once there is a database for it.
+func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 	key, err := tenant.ReadMasterKey(h.file.KeyFile)
-	if errors.Is(err, fs.ErrNotExist) && h.dev {
-		return tenant.CreateMasterKey(h.file.KeyFile)
-	}
-	if err != nil {
+	missing := errors.Is(err, fs.ErrNotExist) && h.dev
+	if err != nil && !missing {
 		return key, &failure{code: exitUsage, message: plainError(err)}
+	}
+	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
+		return key, err
+	}
+	h.onClose(func() { h.log.Close() })
+	if missing {
+		return tenant.CreateMasterKey(h.file.KeyFile)
 	}
 	return key, nil
 }

@@ -3,6 +3,7 @@ package sqlitelog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,13 +97,21 @@ func TestColumnsOfAnotherTypeAreReported(t *testing.T) {
 func TestWhatIsNoDatabaseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "text.db")
-	if err := os.WriteFile(path, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range []Options{{}, {ReadOnly: true}} {
-		if _, err := Open(t.Context(), path, o); err == nil {
-			t.Errorf("%+v: accepted", o)
+	for _, text := range []string{strings.Repeat("not a database ", 1000), "short", magic[:15]} {
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
 		}
+		for _, o := range []Options{{}, {ReadOnly: true}} {
+			if _, err := Open(t.Context(), path, o); !strings.Contains(fmt.Sprint(err), "not a database") {
+				t.Errorf("%+v, %.20q: %v", o, text, err)
+			}
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("%.20q has become %.20q, %v", text, got, err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("beside a file that is no database: %v, %v", files, err)
 	}
 	missing := filepath.Join(dir, "missing.db")
 	if _, err := Open(t.Context(), missing, Options{ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -38,8 +39,9 @@ const (
 // Open opens the log at path, which is created unless ReadOnly is set. A file of
 // the seed runtime can be read as it is; to write to it takes
 // [eventlog.Migrate], and until then is [eventlog.ErrSchemaOutdated]. The file of
-// a newer program is [eventlog.ErrSchemaTooNew]. The directory has to be on
-// this machine: processes coordinate through memory that they share.
+// a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database is
+// refused, and nothing is put beside it. The directory has to be on this machine:
+// processes coordinate through memory that they share.
 func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if o.Synchronous == "" {
 		o.Synchronous = "FULL"
@@ -48,6 +50,9 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("sqlitelog: synchronous %q: want FULL or NORMAL", o.Synchronous)
 	}
 	if err := checkVersion(libraryVersion); err != nil {
+		return nil, err
+	}
+	if err := vetHeader(path); err != nil {
 		return nil, err
 	}
 	l := newLog(path, o)
@@ -63,6 +68,32 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 		return nil, errors.Join(err, l.abort())
 	}
 	return l, nil
+}
+
+// magic is what a database begins with (sqlite.org/fileformat2.html, section 1.3).
+const magic = "SQLite format 3\x00"
+
+// vetHeader refuses a file that SQLite did not write before anything is put beside
+// it. A file that is empty may become a log; one with a journal beside it is left to
+// SQLite, which puts it right when its maker died.
+func vetHeader(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil // it is made, or who opens it says what is wrong
+	}
+	if _, err := os.Stat(path + "-journal"); err == nil {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	defer f.Close()
+	head := make([]byte, len(magic))
+	if _, err := io.ReadFull(f, head); err == nil && string(head) == magic {
+		return nil
+	}
+	return errors.New("sqlitelog: not a database, by its first bytes")
 }
 
 // openForReading tries the file as one that others may write to, then, when its
