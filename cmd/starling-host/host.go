@@ -162,7 +162,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
 		Retention: h.file.Retention.OlderThan, RetentionEvery: h.file.Retention.Every,
 		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
-		MaxAttempts: h.file.Queue.Attempts, TLS: h.tls, Version: programVersion(), Logger: h.logger,
+		MaxAttempts: h.file.Queue.Attempts, Drain: h.file.Drain, TLS: h.tls, Version: programVersion(), Logger: h.logger,
 	}
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)

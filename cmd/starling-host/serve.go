@@ -26,7 +26,8 @@ OTEL_EXPORTER_OTLP_ENDPOINT is set.
 With --dev no file is needed: the database and its key are starling.db and
 starling.key, there is one tenant, "dev", and its key is printed.
 
-SIGTERM has the host take no more, finish what it has or hand it back, and end.
+SIGTERM has the host take no more work, finish what it has or hand it back, and
+end; a second one ends it at once.
 SIGHUP has it read the operator's policy again.`
 
 const serveExample = `  starling-host serve --dev

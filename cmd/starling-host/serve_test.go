@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -29,6 +30,7 @@ const servedKey = "served"
 //	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
 //	host key FILE              take $KEY from a file
 //	host stop                  SIGTERM, and wait until it has ended with 0
+//	host stop twice            SIGTERM, another one when $API says that it is not ready, and wait until that has ended it
 func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, _ := ts.Value(servedKey).(*served)
 	switch {
@@ -42,9 +44,32 @@ func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 		ts.Check(<-s.done)
 		s.cmd = nil
+	case len(args) == 2 && args[0] == "stop" && args[1] == "twice":
+		s.stopTwice(ts)
 	default:
-		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|key FILE|stop")
+		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|key FILE|stop [twice]")
 	}
+}
+
+func (s *served) stopTwice(ts *testscript.TestScript) {
+	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
+	for tries := 0; ; tries++ {
+		answer, err := http.Get(ts.Getenv("API") + "/readyz")
+		ts.Check(err)
+		answer.Body.Close()
+		if answer.StatusCode == http.StatusServiceUnavailable {
+			break
+		}
+		if tries == 1000 {
+			ts.Fatalf("it says that it is ready")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
+	if err := <-s.done; err == nil {
+		ts.Fatalf("it has ended by itself")
+	}
+	s.cmd = nil
 }
 
 // lastAnnounced is the word of the last line with which a host says where it is.

@@ -120,6 +120,11 @@ type Config struct {
 	// and two minutes.
 	HeaderTime, RequestTime, IdleTime time.Duration
 
+	// Drain is how long a daemon that ends goes on answering, if anybody has asked it
+	// whether it is ready: that it is not, to them, and 503 to new work. Zero means
+	// 5 s.
+	Drain time.Duration
+
 	// MaxConnections bounds the connections of clients; more wait to be taken. Zero
 	// means 4096.
 	MaxConnections int
@@ -148,6 +153,7 @@ func (c Config) complete() Config {
 	orDefault(&c.HeaderTime, 5*time.Second)
 	orDefault(&c.RequestTime, time.Minute)
 	orDefault(&c.IdleTime, 2*time.Minute)
+	orDefault(&c.Drain, 5*time.Second)
 	orDefault(&c.MaxConnections, 4096)
 	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
 	if c.Isolated == nil {

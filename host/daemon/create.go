@@ -179,6 +179,9 @@ func (d *Daemon) accept(ctx context.Context, t tenant.Tenant, q runRequest, key 
 			return string(id), keyError(err)
 		}
 	}
+	if err := d.takesWork(); err != nil {
+		return "", err
+	}
 	if err := d.volume.check(ctx, t); err != nil {
 		return "", err
 	}

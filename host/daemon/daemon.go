@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -37,6 +38,9 @@ type Daemon struct {
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
+	taking  context.Context // ends when it takes no more work, which is no later
+	refuse  context.CancelFunc
+	probed  atomic.Bool // somebody has asked whether it is ready
 }
 
 // New returns a daemon, with its tables in the database of its log.
@@ -64,6 +68,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		d.agents[c.Agents[i].Name] = &c.Agents[i]
 	}
 	d.serving, d.stop = context.WithCancel(context.Background())
+	d.taking, d.refuse = context.WithCancel(d.serving)
 	d.mux = d.newMux()
 	return d, nil
 }
@@ -73,8 +78,9 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 const maxHeader = 16 << 10
 
 // Serve answers requests and works on runs until ctx ends. Then it takes no more
-// of either, lets requests and runs finish within the grace periods, hands back the
-// runs that do not, and returns. Nothing that was acknowledged is lost.
+// work, tells so for [Config.Drain], lets requests and runs finish within the grace
+// periods, hands back the runs that do not, and returns. Nothing that was
+// acknowledged is lost.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: d, MaxHeaderBytes: maxHeader,
@@ -90,14 +96,17 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		halt() // a daemon whose queue has failed answers no more
 	})
 	wg.Go(func() { d.retain(working) })
+	listening, closed := context.WithCancel(context.Background())
 	wg.Go(func() {
 		<-working.Done()
+		d.drain(listening)
 		d.shutdown(server)
 	})
 	err := server.Serve(d.secured(bound(l, d.config.MaxConnections)))
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
+	closed()
 	halt()
 	wg.Wait()
 	return errors.Join(err, worked)
@@ -112,6 +121,33 @@ func (d *Daemon) secured(l net.Listener) net.Listener {
 	}
 	return tls.NewListener(l, d.config.TLS)
 }
+
+// drain goes on answering, for a while or as long as somebody can connect: who asks
+// whether the host is ready learns that it is not, and sends requests elsewhere
+// before they are refused. If nobody has ever asked, nobody would learn it.
+func (d *Daemon) drain(listening context.Context) {
+	d.refuse()
+	if !d.probed.Load() {
+		return
+	}
+	d.logger.Info("draining", "for", d.config.Drain)
+	select {
+	case <-time.After(d.config.Drain):
+	case <-listening.Done():
+	}
+}
+
+// takesWork returns the answer to new work once none is taken any more.
+func (d *Daemon) takesWork() error {
+	if d.taking.Err() == nil {
+		return nil
+	}
+	return unavailable.because("the host is about to end").retry(retryElsewhere)
+}
+
+// retryElsewhere is when a request may be sent again that this host cannot serve: to
+// another one, or to the next process.
+const retryElsewhere = 5 * time.Second
 
 // shutdownGrace is how long requests may take to be answered.
 const shutdownGrace = 10 * time.Second

@@ -29,11 +29,12 @@ const checkTime = 5 * time.Second
 func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
+	d.probed.Store(true)
 	_, queueErr := d.config.Queue.Stats(ctx)
 	doc := readiness{"ready", map[string]string{
 		"log":     stateOf(eventlog.Preflight(ctx, d.config.Log)),
 		"queue":   stateOf(queueErr),
-		"serving": stateOf(d.serving.Err()),
+		"serving": stateOf(d.taking.Err()),
 	}}
 	status := http.StatusOK
 	for _, state := range doc.Checks {

@@ -117,6 +117,9 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := d.takesWork(); err != nil {
+		return err
+	}
 	leave, err := d.compiles.stand(r.tenant) // before the body, which is large
 	if err != nil {
 		return err

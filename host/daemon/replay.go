@@ -44,6 +44,9 @@ func notReplayed(err error) error {
 
 // replay is the Replayer of a tenant's view.
 func (d *Daemon) replay(ctx context.Context, log eventlog.EventLog, runID string) (replay.Verdict, error) {
+	if err := d.takesWork(); err != nil {
+		return replay.Verdict{}, err
+	}
 	select {
 	case d.replays <- struct{}{}:
 	default:

@@ -54,9 +54,10 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Referrer-Policy", "no-referrer")
-	if len(r.TransferEncoding) > 0 {
-		// net/http leaves out a Content-Length beside it, by which a proxy may have
-		// found another end of the request: what follows is nobody's request.
+	if len(r.TransferEncoding) > 0 || d.taking.Err() != nil {
+		// net/http leaves out a Content-Length beside a transfer encoding, by which a
+		// proxy may have found another end of the request: what follows is nobody's
+		// request. And who asks a host that is about to end shall find another one.
 		h.Set("Connection", "close")
 	}
 	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
@@ -154,7 +155,7 @@ func problemOf(err error) *Problem {
 		return notFound.plain()
 	case errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return unavailable.plain().retry(5 * time.Second)
+		return unavailable.plain().retry(retryElsewhere)
 	}
 	return internalFailure.plain()
 }

@@ -40,6 +40,9 @@ type world struct {
 	daemon  *daemon.Daemon
 	url     string
 	halt    func()
+	end     context.CancelFunc // has the daemon end
+	served  chan error         // how it has ended
+	socket  net.Listener
 	release func()            // of the queue
 	keys    map[string]string // of tenants, by their ids
 }
@@ -100,7 +103,7 @@ func (w *world) start() {
 	c := daemon.Config{
 		Log: w.log, Tenants: w.tenants, Inline: guest.Inline(w.engine), Agents: []daemon.Agent{gambler()},
 		Metrics: observe.MetricsHandler(registry), Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
-		OperatorKey: "operator", MaxWait: 20 * time.Second, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		OperatorKey: "operator", MaxWait: 20 * time.Second, Drain: time.Millisecond, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	q := queue.Config{Host: "test", Grace: time.Second, Limits: func(string) queue.Limits { return queue.Limits{MaxRunning: 4} }}
 	if w.adjust != nil {
@@ -133,17 +136,18 @@ func openQueue(ctx context.Context, log daemon.Log, path string, c queue.Config)
 
 // serve has the daemon listen until halt.
 func (w *world) serve() {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	var err error
+	if w.socket, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		w.t.Fatal(err)
 	}
-	w.url = "http://" + listener.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- w.daemon.Serve(ctx, listener) }()
+	w.url = "http://" + w.socket.Addr().String()
+	var ctx context.Context
+	ctx, w.end = context.WithCancel(context.Background())
+	w.served = make(chan error, 1)
+	go func() { w.served <- w.daemon.Serve(ctx, w.socket) }()
 	w.halt = func() {
-		cancel()
-		if err := <-served; err != nil {
+		w.end()
+		if err := <-w.served; err != nil {
 			w.t.Errorf("the daemon stopped: %v", err)
 		}
 	}

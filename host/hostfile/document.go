@@ -23,6 +23,7 @@ type document struct {
 	Workers        workers     `yaml:"workers"`
 	Isolation      isolation   `yaml:"isolation"`
 	Queue          queue       `yaml:"queue"`
+	Drain          yaml.Period `yaml:"drain"`
 	Requests       requests    `yaml:"requests"`
 	Retention      retention   `yaml:"retention"`
 	Metrics        metrics     `yaml:"metrics"`
@@ -80,7 +81,7 @@ type traces struct {
 func (d *document) file(path string) *File {
 	f := &File{
 		Path: path, Listen: Address(d.Listen), InsecurePublic: d.InsecurePublic,
-		Limits: d.Limits.tenant(), Workers: int(d.Workers), Inline: d.Isolation == inline,
+		Limits: d.Limits.tenant(), Workers: int(d.Workers), Inline: d.Isolation == inline, Drain: time.Duration(d.Drain),
 		Queue: Queue{
 			Host: string(d.Queue.Host), MaxWaiting: int(d.Queue.MaxWaiting), Lease: time.Duration(d.Queue.Lease),
 			Grace: time.Duration(d.Queue.Grace), Attempts: int(d.Queue.Attempts),

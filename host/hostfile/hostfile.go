@@ -29,6 +29,7 @@ type File struct {
 	Workers   int           // runs at a time
 	Inline    bool          // run all modules in this process
 	Queue     Queue
+	Drain     time.Duration // see daemon.Config
 	Requests  Requests
 	Retention Retention
 	Metrics   Metrics
