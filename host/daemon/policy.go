@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,17 +49,25 @@ func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
 // hasTag reports whether a tag is among those of an If-None-Match, by the weak
 // comparison of RFC 9110.
 func hasTag(fields []string, tag string) bool {
+	return slices.ContainsFunc(tagsOf(fields), func(one string) bool {
+		return strings.TrimPrefix(one, "W/") == tag || one == "*"
+	})
+}
+
+// tagsOf returns the members of a list (RFC 9110, section 5.6.1). A comma within a tag
+// ends it, too, which makes nothing of it that a tag of ours is.
+func tagsOf(fields []string) (tags []string) {
 	for one := range strings.SplitSeq(strings.Join(fields, ","), ",") {
-		if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
-			return true
+		if one = strings.TrimSpace(one); one != "" {
+			tags = append(tags, one)
 		}
 	}
-	return false
+	return tags
 }
 
 // putPolicy takes a policy from the tenant, which holds from the next run on.
 func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
-	seen, err := seenTag(r.Request)
+	seen, err := seenTags(r.Request)
 	if err != nil {
 		return err
 	}
@@ -70,7 +79,7 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return badPolicyText(err)
 	}
-	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen)
+	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen...)
 	if err != nil {
 		return policyError(err)
 	}
@@ -83,14 +92,14 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 
 // deletePolicy leaves the tenant without a policy, so that its tools reach nothing.
 func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
-	seen, err := seenTag(r.Request)
+	seen, err := seenTags(r.Request)
 	if err != nil {
 		return err
 	}
 	if _, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID); err != nil {
 		return err
 	}
-	if _, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, "", seen); err != nil {
+	if _, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, "", seen...); err != nil {
 		return policyError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -100,22 +109,36 @@ func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
 // tagOf names the text of a policy.
 func tagOf(p tenant.Policy) string { return `"` + p.Digest.String() + `"` }
 
-// seenTag returns the digest of the policy that a request is to change: of the one
-// that If-Match names, or the zero digest if If-None-Match says that there is none.
-// A request that says neither would overwrite what its sender has not seen.
-func seenTag(r *http.Request) (seen chain.Hash, err error) {
-	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+// seenTags returns the digests of the policies of which a request is to change the one
+// that holds: those that If-Match names, or nothing if If-None-Match says that there
+// is none. A request that says neither would overwrite what its sender has not seen.
+func seenTags(r *http.Request) (seen []chain.Hash, err error) {
+	match, none := tagsOf(r.Header.Values("If-Match")), tagsOf(r.Header.Values("If-None-Match"))
 	switch {
-	case len(match) == 0 && len(none) == 1 && none[0] == "*":
-		return seen, nil
-	case len(match) != 1 || len(none) > 0 || match[0] == "*":
-		return seen, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is none")
+	case len(match) == 0 && slices.Equal(none, []string{"*"}):
+		return nil, nil
+	case len(match) == 0 || len(none) > 0 || slices.Contains(match, "*"):
+		return nil, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is none")
 	}
-	digest, err := hex.DecodeString(strings.Trim(match[0], `"`))
-	if err != nil || len(digest) != len(seen) || match[0] != `"`+hex.EncodeToString(digest)+`"` {
-		return seen, otherVersion.because("the ETag is not that of a policy")
+	for _, tag := range match {
+		if digest, ok := digestOf(tag); ok {
+			seen = append(seen, digest)
+		}
 	}
-	return chain.Hash(digest), nil
+	if len(seen) == 0 {
+		return nil, otherVersion.because("no ETag in If-Match is that of a policy")
+	}
+	return seen, nil
+}
+
+// digestOf returns what the tag of a policy names. A weak one names nothing that could
+// be changed.
+func digestOf(tag string) (chain.Hash, bool) {
+	digest, err := hex.DecodeString(strings.Trim(tag, `"`))
+	if err != nil || len(digest) != len(chain.Hash{}) {
+		return chain.Hash{}, false
+	}
+	return chain.Hash(digest), tag == `"`+hex.EncodeToString(digest)+`"`
 }
 
 func policyError(err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -47,11 +48,11 @@ func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (
 }
 
 // ChangePolicy stores a new version of a tenant's policy for the tenant itself, who
-// has seen the one that seen is the digest of; the zero digest is of none. An empty
-// text is to have none from now on. [ErrPolicyHeld] and [ErrPolicyChanged] change
+// has seen those of which seen are the digests, or that there is none. An empty text
+// is to have none from now on. [ErrPolicyHeld] and [ErrPolicyChanged] change
 // nothing. Nor does a text that is that of the last version, whatever was seen, so
 // that a client may try again.
-func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen chain.Hash) (Policy, error) {
+func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...chain.Hash) (Policy, error) {
 	if len(text) > MaxOwnPolicyBytes {
 		return Policy{}, tooLong(text, MaxOwnPolicyBytes)
 	}
@@ -61,7 +62,7 @@ func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen chai
 			return Policy{}, ErrPolicyHeld
 		case text != "" && was.Text == text:
 			return was, nil
-		case was.Text == "" && seen != chain.Hash{}, was.Text != "" && seen != was.Digest:
+		case was.Text == "" && len(seen) > 0, was.Text != "" && !slices.Contains(seen, was.Digest):
 			return Policy{}, ErrPolicyChanged
 		}
 		return Policy{Text: text}, nil

@@ -214,22 +214,23 @@ func testPolicies(t *testing.T, open opener) {
 // never the operator's.
 func testOwnPolicies(t *testing.T, open opener) {
 	f := open(t)
-	none := chain.Hash{}
-	change := func(text string, seen chain.Hash) (tenant.Policy, error) {
-		return f.ChangePolicy(t.Context(), "acme", text, seen)
+	change := func(text string, seen ...chain.Hash) (tenant.Policy, error) {
+		return f.ChangePolicy(t.Context(), "acme", text, seen...)
 	}
 	_, err := change("one", chain.Sum([]byte("zero")))
 	want(t, "a policy that is not there", err, tenant.ErrPolicyChanged)
-	one, err := change("one", none)
+	_, err = change("one", chain.Hash{})
+	want(t, "a policy that nobody has", err, tenant.ErrPolicyChanged)
+	one, err := change("one")
 	if err != nil || one.Version != 1 || one.Held {
 		t.Fatalf("%+v, %v", one, err)
 	}
-	if again, err := change("one", none); err != nil || again != one {
+	if again, err := change("one"); err != nil || again != one {
 		t.Errorf("the same request again: %+v, %v", again, err)
 	}
-	_, err = change("two", none)
+	_, err = change("two")
 	want(t, "a policy that was not seen", err, tenant.ErrPolicyChanged)
-	two, err := change("two", one.Digest)
+	two, err := change("two", chain.Hash{}, one.Digest)
 	if err != nil || two.Version != 2 {
 		t.Errorf("%+v, %v", two, err)
 	}
@@ -240,7 +241,7 @@ func testOwnPolicies(t *testing.T, open opener) {
 	}
 	_, err = f.Policy(t.Context(), "acme")
 	want(t, "a policy that was removed", err, tenant.ErrNotFound)
-	if back, err := change("one", none); err != nil || back.Version != 4 {
+	if back, err := change("one"); err != nil || back.Version != 4 {
 		t.Errorf("%+v, %v", back, err)
 	}
 	if _, err := f.SetPolicy(t.Context(), "acme", "one", true); err != nil {
@@ -250,9 +251,9 @@ func testOwnPolicies(t *testing.T, open opener) {
 		_, err = change(text, one.Digest)
 		want(t, "to change what is held", err, tenant.ErrPolicyHeld)
 	}
-	_, err = change(strings.Repeat("x", tenant.MaxOwnPolicyBytes+1), none)
+	_, err = change(strings.Repeat("x", tenant.MaxOwnPolicyBytes+1))
 	want(t, "a policy that is too long", err, tenant.ErrInvalid)
-	_, err = f.ChangePolicy(t.Context(), "nobody", "x", none)
+	_, err = f.ChangePolicy(t.Context(), "nobody", "x")
 	want(t, "nobody's policy", err, tenant.ErrNotFound)
 }
 
