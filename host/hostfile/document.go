@@ -2,6 +2,8 @@ package hostfile
 
 import (
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"time"
 
@@ -16,9 +18,9 @@ type document struct {
 	TLS            *tls        `yaml:"tls"`
 	Origins        []origin    `yaml:"origins"`
 	Database       yaml.Word   `yaml:"database,required"`
-	KeyFile        yaml.Word   `yaml:"key_file,required"`
-	Agents         []yaml.Word `yaml:"agents"`
-	Policy         yaml.Word   `yaml:"policy"`
+	KeyFile        file        `yaml:"key_file,required"`
+	Agents         []file      `yaml:"agents"`
+	Policy         file        `yaml:"policy"`
 	Limits         limits      `yaml:"limits"`
 	Workers        workers     `yaml:"workers"`
 	Isolation      isolation   `yaml:"isolation"`
@@ -31,8 +33,8 @@ type document struct {
 }
 
 type tls struct {
-	Cert yaml.Word `yaml:"cert,required"`
-	Key  yaml.Word `yaml:"key,required"`
+	Cert file `yaml:"cert,required"`
+	Key  file `yaml:"key,required"`
 }
 
 type limits struct {
@@ -94,18 +96,18 @@ func (d *document) file(path string) *File {
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Off},
 		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
-	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(string(d.KeyFile)), f.relative(string(d.Policy))
+	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(d.KeyFile.name), f.relative(d.Policy.name)
 	if f.Listen.Network == "unix" {
 		f.Listen.Address = f.relative(f.Listen.Address)
 	}
 	if d.TLS != nil {
-		f.TLS = TLS{f.relative(string(d.TLS.Cert)), f.relative(string(d.TLS.Key))}
+		f.TLS = TLS{f.relative(d.TLS.Cert.name), f.relative(d.TLS.Key.name)}
 	}
 	for _, o := range d.Origins {
 		f.Origins = append(f.Origins, string(o))
 	}
 	for _, a := range d.Agents {
-		f.Agents = append(f.Agents, f.relative(string(a)))
+		f.Agents = append(f.Agents, f.relative(a.name))
 	}
 	return f
 }
@@ -115,6 +117,50 @@ func (l limits) tenant() tenant.Limits {
 		Running: int(l.Running), Waiting: int(l.Waiting), Compiling: int(l.Compiling), Connections: int(l.Connections),
 		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
 	}
+}
+
+// there refuses a file that cannot be read, where its name stands. What is wrong with
+// its content is for whoever reads it.
+func (d *document) there(f *File) error {
+	files := append([]file{d.KeyFile, d.Policy}, d.Agents...)
+	if d.TLS != nil {
+		files = append(files, d.TLS.Cert, d.TLS.Key)
+	}
+	for _, named := range files {
+		if named.at == nil {
+			continue
+		}
+		if err := readable(f.relative(named.name)); err != nil {
+			return named.at.Errorf("relative paths begin at the folder of "+filepath.Base(f.Path), "%v", err)
+		}
+	}
+	return nil
+}
+
+// readable reports why a file cannot be opened. What is no regular file is left to
+// its reader: to open a pipe can block.
+func readable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// file is the name of a file that is read when a host starts.
+type file struct {
+	name string
+	at   *yaml.Node // nil if the key is not there
+}
+
+// DecodeYAML implements [yaml.Decoder].
+func (f *file) DecodeYAML(n *yaml.Node) error {
+	f.at = n
+	return n.Decode((*yaml.Word)(&f.name))
 }
 
 // workers is a number of runs at a time.

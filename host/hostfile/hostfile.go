@@ -77,31 +77,41 @@ type Traces struct {
 	Off      bool    // whatever the environment says
 }
 
-// Load reads a host from a file. What is wrong with its content is a [*yaml.Error].
+// Load reads a host from a file. What is wrong with its content is a [*yaml.Error], and
+// so is a file that it names and that cannot be read.
 func Load(path string) (*File, error) {
 	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("hostfile: %w", err)
 	}
-	return Parse(path, data)
+	f, d, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return f, d.there(f)
 }
 
 // Parse reads a host from the content of a file. Relative paths begin at the folder
 // of the path, which also stands in errors.
 func Parse(path string, data []byte) (*File, error) {
+	f, _, err := parse(path, data)
+	return f, err
+}
+
+func parse(path string, data []byte) (*File, *document, error) {
 	root, err := yaml.Parse(path, data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var d document
 	if err := root.Decode(&d); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	f := d.file(path)
 	if err := f.idle(root); err != nil {
-		return f, err
+		return nil, nil, err
 	}
-	return f, f.exposed(root)
+	return f, &d, f.exposed(root)
 }
 
 // idle refuses what would do nothing: who writes it takes it to hold.

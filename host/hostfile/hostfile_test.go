@@ -106,6 +106,31 @@ func TestBad(t *testing.T) {
 	}
 }
 
+// TestMissingFiles names each file in turn that is not there.
+func TestMissingFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("host.yaml", minimal+"tls: {cert: cert.pem, key: key.pem}\npolicy: operator.yaml\nagents: [one.yaml, two.yaml]\n")
+	for _, c := range []struct{ name, place string }{
+		{"starling.key", "3:11"}, {"operator.yaml", "5:9"}, {"one.yaml", "6:10"}, {"two.yaml", "6:20"}, {"cert.pem", "4:13"}, {"key.pem", "4:28"},
+	} {
+		_, err := Load(filepath.Join(dir, "host.yaml"))
+		wrong, ok := errors.AsType[*yaml.Error](err)
+		if !ok || !strings.Contains(wrong.Msg, c.name) || fmt.Sprintf("%d:%d", wrong.Line, wrong.Column) != c.place || wrong.Hint == "" {
+			t.Errorf("without %s: %v", c.name, err)
+		}
+		write(c.name, "")
+	}
+	if _, err := Load(filepath.Join(dir, "host.yaml")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSchemaAgrees has the schema judge the same files as the parser.
 func TestSchemaAgrees(t *testing.T) {
 	schema, err := validate.Compile(spec.HostSchema())
