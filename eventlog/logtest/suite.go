@@ -1,6 +1,7 @@
 package logtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -356,6 +357,19 @@ func modules(t *testing.T, log eventlog.EventLog) {
 	got, err := ms.Module(t.Context(), digest)
 	if err != nil || string(got) != "\x00asm\x01\x00\x00\x00" {
 		t.Errorf("%q, %v", got, err)
+	}
+	large := make([]byte, 1<<20+1)
+	for i := range large {
+		large[i] = byte(i >> 10)
+	}
+	for _, size := range []int{0, 1, 1 << 18, 1<<18 + 1, 1 << 20, len(large)} {
+		digest, err := ms.PutModule(t.Context(), large[:size])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ms.Module(t.Context(), digest); err != nil || !bytes.Equal(got, large[:size]) {
+			t.Errorf("a module of %d bytes came back with %d: %v", size, len(got), err)
+		}
 	}
 	digest[0]++
 	if _, err := ms.Module(t.Context(), digest); !errors.Is(err, eventlog.ErrModuleNotFound) {

@@ -11,7 +11,8 @@
 //
 // The table run is an index over that: what a listing shows, and the head of
 // each run, written in the same transaction as the events. The table module
-// holds modules by digest.
+// holds modules by digest; a large one has its bytes in module_piece, written in
+// several transactions.
 //
 // # The life of an event
 //

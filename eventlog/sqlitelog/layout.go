@@ -64,6 +64,14 @@ const (
 	digest BLOB PRIMARY KEY NOT NULL,
 	wasm   BLOB NOT NULL
 )`
+	// pieceTable has the modules that are too large for one transaction (pieceBytes);
+	// their rows in module are empty.
+	pieceTable = `CREATE TABLE module_piece (
+	digest BLOB    NOT NULL,
+	n      INTEGER NOT NULL,
+	bytes  BLOB    NOT NULL,
+	PRIMARY KEY (digest, n)
+)`
 	// fenceTable has the last epoch of each run that was fenced; see fence.go.
 	fenceTable = `CREATE TABLE run_fence (
 	run_id TEXT    PRIMARY KEY NOT NULL,
@@ -88,11 +96,11 @@ const (
 )
 
 // ownTables are what our layout has beside the tables of the seed runtime.
-var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, fenceTable, setTable}
+var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
 
 // late joined the layout without a new version of it: nothing is read from these
 // tables unless they are there, and opening for writing adds what is missing.
-var late = []string{fenceTable, setTable, namespaceIndex}
+var late = []string{pieceTable, fenceTable, setTable, namespaceIndex}
 
 // unlessThere makes a statement that creates something one that may be repeated.
 var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
@@ -170,6 +178,7 @@ var known = map[string][]string{
 	"run_by_start":               {plain(runIndex)},
 	"run_by_namespace":           {plain(namespaceIndex)},
 	"module":                     {plain(moduleTable)},
+	"module_piece":               {plain(pieceTable)},
 	"run_fence":                  {plain(fenceTable)},
 	"table_set":                  {plain(setTable)},
 }

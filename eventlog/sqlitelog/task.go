@@ -19,8 +19,8 @@ type task interface {
 	finish(l *Log, err error)
 }
 
-func (m *module) finish(_ *Log, err error) { m.done <- err }
-func (m *module) Size() int                { return len(m.wasm) }
+func (p *piece) finish(_ *Log, err error) { p.done <- err }
+func (p *piece) Size() int                { return len(p.bytes) }
 
 func (p *pruning) finish(_ *Log, err error) { p.done <- err }
 func (p *pruning) Size() int                { return 0 }

@@ -57,7 +57,7 @@ func TestTablesThatAFileMayNotHave(t *testing.T) {
 func TestFilesWithoutWhatCameLate(t *testing.T) {
 	l := open(t)
 	storeAll(t, l, logtest.Finished("run-1", 1))
-	newVandal(t, l).exec("DROP TABLE run_fence; DROP TABLE table_set; DROP INDEX run_by_namespace")
+	newVandal(t, l).exec("DROP TABLE module_piece; DROP TABLE run_fence; DROP TABLE table_set; DROP INDEX run_by_namespace")
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

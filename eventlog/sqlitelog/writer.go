@@ -15,7 +15,7 @@ type writer struct {
 
 	begin, commit, rollback, version  *stmt
 	insertEvent, insertRun, updateRun *stmt
-	insertModule                      *stmt
+	insertModule, insertPiece         *stmt
 	savepoint, release, undo          *stmt
 
 	host    statements // of the host's transactions
@@ -61,6 +61,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.insertRun, insertRunSQL},
 		{&w.updateRun, updateRunSQL},
 		{&w.insertModule, "INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING"},
+		{&w.insertPiece, "INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"},
 		{&w.savepoint, "SAVEPOINT host"},
 		{&w.release, "RELEASE host"},
 		{&w.undo, "ROLLBACK TO host"},
@@ -76,7 +77,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 
 func (w *writer) close() error {
 	w.host.close()
-	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule,
+	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule, w.insertPiece,
 		w.savepoint, w.release, w.undo} {
 		if s != nil {
 			s.Close()
