@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -97,7 +98,7 @@ func outcome(name string, r *agent.Result, refused *denied, f runFlags) error {
 	case r.ErrorType == event.ErrorTimeout:
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case r.ErrorType == event.ErrorLimit:
-		out.code, out.hint = exitLimit, limitHint(r.Error)
+		out.code, out.hint = exitLimit, limitHint(r.Error, f)
 	case refused != nil:
 		out.code, out.hint = exitRefused, allowHint(*refused, f)
 	}
@@ -116,12 +117,21 @@ func summary(text string) string {
 }
 
 // limitHint names the flag that moves a limit, if there is one.
-func limitHint(text string) string {
-	if strings.Contains(text, "MiB of memory") {
-		return "give it more memory with --memory"
+func limitHint(text string, f runFlags) string {
+	hint := ""
+	switch reason := summary(text); {
+	case strings.Contains(reason, "MiB of memory"):
+		hint = "give it more memory with --memory"
+	case effectsReached.MatchString(reason):
+		hint = "let it have more effects with --effects"
 	}
-	return ""
+	if hint != "" && f.policy != "" {
+		hint += ", as far as resources.limits of " + shellWord(f.policy) + " goes"
+	}
+	return hint
 }
+
+var effectsReached = regexp.MustCompile(`^limit reached: more than [0-9]+ effects$`)
 
 // allowHint says which flag would have let a denied request pass.
 func allowHint(d denied, f runFlags) string {

@@ -53,6 +53,7 @@ type runFlags struct {
 	policy       string
 	fuel         uint64
 	memory       uint64
+	effects      uint64
 	timeout      time.Duration
 	isolation    string
 	output       string
@@ -85,6 +86,8 @@ func (a *app) runCommand() *cobra.Command {
 	flags.Var(countFlag{&f.fuel, fuelUnits, "N", 0}, "fuel",
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
 	memoryFlag(cmd, &f.memory)
+	flags.Var(countFlag{&f.effects, fuelUnits, "N", 0}, "effects",
+		"readings of the clock, random numbers and requests that the call may have, such as 10k (default "+grouped(limits.Effects)+")")
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
 	isolationFlag(cmd, &f.isolation)
 	outputFlag(cmd, &f.output)
@@ -116,6 +119,7 @@ func (f *runFlags) limits() (sandbox.Limits, error) {
 		Fuel:        f.fuel,
 		MemoryPages: pages(f.memory),
 		TimeoutMs:   f.timeout.Milliseconds(),
+		Effects:     f.effects,
 	}, nil
 }
 
