@@ -155,15 +155,10 @@ func (h *host) listen() error {
 
 // config returns what the daemon is made of.
 func (h *host) config(ctx context.Context) (daemon.Config, error) {
-	r := h.file.Requests
 	registry := observe.NewRegistry()
-	c := daemon.Config{
-		Log: h.log, Tenants: h.tenants, Policy: h.policy.Load, Defaults: h.file.Limits,
-		Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
-		Retention: h.file.Retention.OlderThan, RetentionEvery: h.file.Retention.Every,
-		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
-		MaxAttempts: h.file.Queue.Attempts, Drain: h.file.Drain, TLS: h.tls, Version: programVersion(), Logger: h.logger,
-	}
+	c := settings(h.file)
+	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls, programVersion(), h.logger
+	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)
 	}
@@ -186,6 +181,17 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		return c, err
 	}
 	return c, h.mount(&c)
+}
+
+// settings are the numbers and times of a daemon that its file has.
+func settings(f *hostfile.File) daemon.Config {
+	r := f.Requests
+	return daemon.Config{
+		Defaults: f.Limits, Retention: f.Retention.OlderThan, RetentionEvery: f.Retention.Every,
+		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
+		MaxConnections: f.Connections.Max, RequestTime: f.Connections.Request, IdleTime: f.Connections.Idle,
+		MaxAttempts: f.Queue.Attempts, Drain: f.Drain,
+	}
 }
 
 // openQueue opens the queue in the database of the events. On a server River wakes

@@ -10,10 +10,25 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/starling-host/starling/host/hostfile"
 )
+
+// TestConnectionsAreSet has the bounds of a file reach the daemon.
+func TestConnectionsAreSet(t *testing.T) {
+	const text = "listen: 127.0.0.1:0\ndatabase: d\nkey_file: k\nconnections: {max: 7, request: 5m, idle: 620s}\n"
+	file, err := hostfile.Parse("host.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := settings(file); c.MaxConnections != 7 || c.RequestTime != 5*time.Minute || c.IdleTime != 620*time.Second {
+		t.Errorf("%d connections, %v for a request, %v until the next", c.MaxConnections, c.RequestTime, c.IdleTime)
+	}
+}
 
 // served is a "starling-host serve" that a script has started.
 type served struct {

@@ -27,6 +27,7 @@ type document struct {
 	Queue          queue       `yaml:"queue"`
 	Drain          yaml.Period `yaml:"drain"`
 	Requests       requests    `yaml:"requests"`
+	Connections    connections `yaml:"connections"`
 	Retention      retention   `yaml:"retention"`
 	Metrics        metrics     `yaml:"metrics"`
 	Traces         traces      `yaml:"traces"`
@@ -64,6 +65,12 @@ type requests struct {
 	Loaded  yaml.Count  `yaml:"loaded_modules"`
 }
 
+type connections struct {
+	Max     yaml.Count  `yaml:"max"`
+	Request yaml.Period `yaml:"request"`
+	Idle    yaml.Period `yaml:"idle"`
+}
+
 type retention struct {
 	OlderThan yaml.Period `yaml:"older_than"`
 	Every     yaml.Period `yaml:"every"`
@@ -91,6 +98,9 @@ func (d *document) file(path string) *File {
 		Requests: Requests{
 			Module: int64(d.Requests.Module), Modules: int(d.Requests.Modules), Wait: time.Duration(d.Requests.Wait),
 			Streams: int(d.Requests.Streams), Replays: int(d.Requests.Replays), Loaded: int(d.Requests.Loaded),
+		},
+		Connections: Connections{
+			Max: int(d.Connections.Max), Request: time.Duration(d.Connections.Request), Idle: time.Duration(d.Connections.Idle),
 		},
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Off},

@@ -25,15 +25,16 @@ type File struct {
 	Agents   []string
 	Policy   string // of the operator; empty for none
 
-	Limits    tenant.Limits // of tenants that have no others
-	Workers   int           // runs at a time
-	Inline    bool          // run all modules in this process
-	Queue     Queue
-	Drain     time.Duration // see daemon.Config
-	Requests  Requests
-	Retention Retention
-	Metrics   Metrics
-	Traces    Traces
+	Limits      tenant.Limits // of tenants that have no others
+	Workers     int           // runs at a time
+	Inline      bool          // run all modules in this process
+	Queue       Queue
+	Drain       time.Duration // see daemon.Config
+	Requests    Requests
+	Connections Connections
+	Retention   Retention
+	Metrics     Metrics
+	Traces      Traces
 }
 
 // TLS names the files of a certificate and its key; both are set or neither.
@@ -56,6 +57,13 @@ type Requests struct {
 	Streams int
 	Replays int
 	Loaded  int
+}
+
+// Connections bound those of clients; see daemon.Config.
+type Connections struct {
+	Max     int
+	Request time.Duration
+	Idle    time.Duration
 }
 
 // Retention is when runs that have ended are removed. A zero time is never.

@@ -33,6 +33,7 @@ isolation: inline
 queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
 drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
+connections: {max: 1k, request: 5m, idle: 620s}
 retention: {older_than: 720h, every: 10m}
 metrics: {key_env: METRICS_KEY}
 traces: {endpoint: "https://otel.example/tenant/", sample: 0.1, off: true}
@@ -50,12 +51,13 @@ func TestEverything(t *testing.T) {
 		Agents: []string{filepath.Join("etc", "agents", "a.yaml"), "/b.yaml"}, Policy: filepath.Join("etc", "operator.yaml"),
 		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30},
 		Workers: 16, Inline: true,
-		Queue:     Queue{Host: "one", MaxWaiting: 10_000, Lease: 20 * time.Second, Grace: 5 * time.Second, Attempts: 3},
-		Drain:     15 * time.Second,
-		Requests:  Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
-		Retention: Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
-		Metrics:   Metrics{KeyEnv: "METRICS_KEY"},
-		Traces:    Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
+		Queue:       Queue{Host: "one", MaxWaiting: 10_000, Lease: 20 * time.Second, Grace: 5 * time.Second, Attempts: 3},
+		Drain:       15 * time.Second,
+		Requests:    Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
+		Connections: Connections{Max: 1000, Request: 5 * time.Minute, Idle: 620 * time.Second},
+		Retention:   Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
+		Metrics:     Metrics{KeyEnv: "METRICS_KEY"},
+		Traces:      Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
