@@ -102,12 +102,21 @@ func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	switch {
 	case err == nil:
 		return response, nil
-	case ctx.Err() != nil:
+	case over(ctx):
 		return nil, ctx.Err()
-	case limited.Err() != nil:
+	case over(limited):
 		return nil, failf(abi.StatusTimeout, "no complete response within %v", c.config.Timeout)
 	}
 	return nil, err
+}
+
+// over reports whether ctx has ended. A dialer and a resolver look at its deadline
+// themselves, and can fail at it before ctx has noticed.
+func over(ctx context.Context) bool {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // enter waits for one of the slots, which leave gives back.
