@@ -51,7 +51,7 @@ type limits struct {
 type queue struct {
 	Host       yaml.Word   `yaml:"host"`
 	MaxWaiting yaml.Count  `yaml:"max_waiting"`
-	Lease      yaml.Period `yaml:"lease"`
+	Lease      lease       `yaml:"lease"`
 	Grace      yaml.Period `yaml:"grace"`
 	Attempts   yaml.Count  `yaml:"attempts"`
 }
@@ -186,6 +186,24 @@ func (w *workers) DecodeYAML(n *yaml.Node) error {
 	}
 	if *w > mostWorkers {
 		return n.Errorf("", "this must be at most %d", mostWorkers)
+	}
+	return nil
+}
+
+// lease is a time after which a silent process is taken to be dead.
+type lease yaml.Period
+
+// shortestLease leaves a process a third of a second to renew it: with less, a disk
+// that is slow for once has a host that lives taken to be dead, again and again.
+const shortestLease = time.Second
+
+// DecodeYAML implements [yaml.Decoder].
+func (l *lease) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*yaml.Period)(l)); err != nil {
+		return err
+	}
+	if time.Duration(*l) < shortestLease {
+		return n.Errorf("leave the key out for 30s", "this must be %v or more, or hosts that are alive are taken to be dead", shortestLease)
 	}
 	return nil
 }

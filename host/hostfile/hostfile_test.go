@@ -83,6 +83,7 @@ var bad = map[string]struct {
 	"nothing removed":   {minimal + "retention: {every: 1h}\n", "host.yaml:4:12: without older_than nothing is removed", false},
 	"a word to listen":  {strings.Replace(minimal, "127.0.0.1:8300", "here", 1), "is no address such as", false},
 	"no time":           {minimal + "queue: {lease: 0s}\n", "this must be 1ms or more", false},
+	"hardly a lease":    {minimal + "queue: {lease: 999ms}\n", "host.yaml:4:16: this must be 1s or more", true},
 	"no isolation":      {minimal + "isolation: none\n", "this must be process or inline", false},
 	"a key in the file": {minimal + "metrics: {key_env: 0f3c-secret}\n", "must be the name of an environment variable", false},
 	"no collector":      {minimal + "traces: {endpoint: \"otel.example:4318\"}\n", "this must be the address of a collector", false},
