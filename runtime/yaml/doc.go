@@ -3,8 +3,9 @@
 // YAML is easy to write and easy to get wrong, so what is accepted is the part of
 // it that means what it looks like: maps with text as keys, lists, and scalars
 // with the values of JSON. Every JSON document is such a file. Anchors, aliases,
-// tags, merge keys, several documents in one file and numbers that only YAML
-// knows, such as 017 and 1_000, are refused. Nothing in a file can make it expand.
+// tags, merge keys, several documents in one file, control characters and numbers
+// that only YAML knows, such as 017 and 1_000, are refused. Nothing in a file can
+// make it expand.
 //
 // [Parse] makes a tree of [Node]s, which know where they stand, and [Node.Decode]
 // fills a Go value from it. A key that the value has no field for is an error. So

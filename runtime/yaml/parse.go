@@ -41,6 +41,9 @@ func Parse(name string, data []byte) (*Node, error) {
 	if line, column, found := loneReturn(doc.lines); found {
 		return nil, (&Node{doc: doc, line: line, column: column}).Errorf("end lines with line feeds", "this is followed by a carriage return alone")
 	}
+	if line, column, found := control(doc.lines); found {
+		return nil, (&Node{doc: doc, line: line, column: column}).Errorf(`write it escaped, in double quotes: "\u001b"`, "this is a control character")
+	}
 	tokens := lexer.Tokenize(string(data))
 	if err := doc.bound(tokens); err != nil {
 		return nil, err
@@ -67,11 +70,26 @@ func loneReturn(lines []string) (line, column int, found bool) {
 	return 0, 0, false
 }
 
-// bound refuses nesting before the parser follows it.
+// control finds a character that no YAML has in it, and that readers pass over or stop
+// at.
+func control(lines []string) (line, column int, found bool) {
+	for i, text := range lines {
+		at := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' })
+		if at >= 0 {
+			return i + 1, utf8.RuneCountInString(text[:at]) + 1, true
+		}
+	}
+	return 0, 0, false
+}
+
+// bound refuses nesting before the parser follows it, and aliases, since of the names
+// that make none, such as a * alone, the parser has nothing clear to say.
 func (d *document) bound(tokens token.Tokens) error {
 	flow := 0
 	for _, t := range tokens {
 		switch t.Type {
+		case token.AnchorType, token.AliasType:
+			return d.at(t).Errorf("write the value where it is used, or put text in quotes", "this is an anchor or an alias, which these files do not have")
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
 		case token.SequenceEndType, token.MappingEndType:
@@ -214,8 +232,6 @@ func (n *Node) refuse(from ast.Node) error {
 	what := fmt.Sprintf("%v", from.Type())
 	hint := ""
 	switch from.(type) {
-	case *ast.AnchorNode, *ast.AliasNode:
-		what, hint = "an anchor or an alias", "write the value where it is used, or put text in quotes"
 	case *ast.MergeKeyNode:
 		what, hint = "a merge key", "write the keys where they are used"
 	case *ast.TagNode:
