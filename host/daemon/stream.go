@@ -81,10 +81,27 @@ func (d *Daemon) stream(w *answer, r *request, id string, after uint64) error {
 				return s.sendDone(ctx, r.view, id)
 			}
 		case <-beat.C:
+			if d.unwelcome(r) {
+				return nil
+			}
 			s.send(": still here\n\n", "")
 		}
 	}
 	return nil
+}
+
+// unwelcome reports whether the request would be refused if it came now: the run was
+// removed, or the key is not taken any more. No event will tell of either.
+func (d *Daemon) unwelcome(r *request) bool {
+	_, err := d.Authenticate(r.Request)
+	if err == nil {
+		_, err = d.find(r)
+	}
+	if err == nil {
+		return false
+	}
+	status := problemOf(err).Status
+	return status == http.StatusUnauthorized || status == http.StatusNotFound
 }
 
 // sendEvent reports whether there is a client to go on with.

@@ -2,11 +2,13 @@ package inspect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/logview"
 )
 
@@ -56,6 +58,9 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v logview.View) er
 			}
 			out.message(row.Seq, row)
 		case <-beat.C:
+			if _, err := v.Run(r.Context(), run.RunID); errors.Is(err, eventlog.ErrRunNotFound) {
+				return nil // it was removed: no event will tell
+			}
 			out.write(": still here\n\n")
 		}
 	}
