@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/abi/schema"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool/validate"
 )
@@ -36,9 +36,7 @@ func parseDescription(doc []byte) ([]*Tool, error) {
 		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
 	var d abi.Description
-	dec := json.NewDecoder(strings.NewReader(string(clean)))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
+	if err := schema.Decode(clean, &d); err != nil {
 		return nil, err
 	}
 	if len(d.Tools) == 0 || len(d.Tools) > maxTools {
