@@ -304,8 +304,8 @@ func checkInput(t *guest.Tool, input json.RawMessage) error {
 	if err := step.CheckArgs(input); err != nil {
 		return badInput.because("%v", err).in("input")
 	}
-	if uint64(len(input)) > t.Sandbox().Limits.InputBytes {
-		return overlong(int64(t.Sandbox().Limits.InputBytes))
+	if most := t.Sandbox().Limits.InputBytes; uint64(len(input)) > most {
+		return tooLarge.because("the input has %d bytes, and the tool is given %d at most", len(input), most).in("input")
 	}
 	err := t.CheckInput(input)
 	schema, ok := errors.AsType[*validate.Error](err)
