@@ -155,9 +155,11 @@ func (a *app) revokeKeyCommand() *cobra.Command {
 
 func (a *app) suspendCommand() *cobra.Command {
 	return a.simpleTenantCommand(&cobra.Command{
-		Use:     "suspend ID",
-		Short:   "refuse a tenant's keys for the time being",
-		Long:    "Refuse the keys of a tenant until it is resumed. Its runs and secrets stay.",
+		Use:   "suspend ID",
+		Short: "refuse a tenant's keys for the time being",
+		Long: `Refuse the keys of a tenant until it is resumed. Its runs that are being made go
+on, those that wait are not begun meanwhile, and its secrets and modules stay. Hosts
+that are running see it within seconds, and its keys are refused at once.`,
 		Example: "  starling-host tenant suspend acme",
 	}, (*tenant.Store).Suspend)
 }

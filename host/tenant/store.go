@@ -119,8 +119,8 @@ func scanTenant(r eventlog.Row) (Tenant, error) {
 	return t, nil
 }
 
-// Suspend has the keys of a tenant refused until [Store.Resume]. What is at work
-// for it goes on, unless the host asks again.
+// Suspend has the keys of a tenant refused until [Store.Resume]. What is at work for
+// it goes on, and what waits is not begun.
 func (s *Store) Suspend(ctx context.Context, id string) error {
 	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", s.now().UnixNano())
 }
