@@ -75,7 +75,11 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 // inFile names the file that could not be opened.
 func inFile(path string, err error) error {
 	if dir := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) {
-		return usagef("", "%s: there is no folder %s", path, dir)
+		hint := ""
+		if strings.Contains(path, ":/") {
+			hint = "the address of a server begins with postgres:// or postgresql://"
+		}
+		return usagef(hint, "%s: there is no folder %s", path, dir)
 	}
 	f := *explain(err)
 	f.message = path + ": " + f.message

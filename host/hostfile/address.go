@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Address is where a host listens.
@@ -69,6 +70,9 @@ func (a Address) Listen() (net.Listener, error) {
 	if err := a.removeSocket(); err != nil {
 		return nil, err
 	}
+	if len(a.Address) > longestSocket { // the system says "invalid argument"
+		return nil, fmt.Errorf("hostfile: %s: the path has %d bytes, and that of a socket has %d at most", a, len(a.Address), longestSocket)
+	}
 	l, err := net.Listen("unix", a.Address)
 	if err != nil {
 		return nil, err
@@ -78,6 +82,9 @@ func (a Address) Listen() (net.Listener, error) {
 	}
 	return l, nil
 }
+
+// longestSocket is how many bytes of a path the system takes, without the zero behind it.
+const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
 // family returns what to listen on: 0.0.0.0 is meant as it is written, and package
 // net would take "tcp" for IPv6 as well.
