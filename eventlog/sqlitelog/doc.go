@@ -29,6 +29,17 @@
 // What waits for the writer, and for what it has made durable, is kept by package
 // pending.
 //
+// # The WAL
+//
+// No commit waits until the WAL is moved into the database: a goroutine with a
+// connection of its own does that, in steps of some MiB, while the writer goes on. What
+// a step leaves is a few frames at last; those it moves in about a millisecond, under
+// the lock that writers take, and the WAL is written from its beginning again. So it has
+// about 16 MiB. Where the disk is too slow for both, the writer waits a little, again
+// and again, as long as 64 MiB are to be moved. Only a reader that stays open makes the
+// WAL longer, such as a backup that is being made or a transaction of somebody else's:
+// by what is committed in the meantime.
+//
 // # Several processes
 //
 // Any number of processes may write to the file at once, each its own runs. A

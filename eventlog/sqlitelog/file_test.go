@@ -86,7 +86,7 @@ func TestPragmas(t *testing.T) {
 		{r.conn, "mmap_size", int64(0)},
 		{l.writer.conn, "synchronous", int64(2)}, // the writer is idle
 		{l.writer.conn, "trusted_schema", int64(0)},
-		{l.writer.conn, "wal_autocheckpoint", int64(1000)},
+		{l.writer.conn, "wal_autocheckpoint", int64(0)},
 	} {
 		if got, err := tc.conn.value(t.Context(), "PRAGMA "+tc.pragma); err != nil || got != tc.want {
 			t.Errorf("%s is %v, want %v (%v)", tc.pragma, got, tc.want, err)

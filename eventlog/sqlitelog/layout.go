@@ -140,17 +140,23 @@ var creation = []string{
 // thirds more disk.
 const pageSize = 16384
 
-// writing is set on the connection that writes. Its checkpoints run inside
-// COMMIT, every 1000 pages of WAL.
+// writing is set on the connection that writes. It makes no checkpoints; see
+// checkpointer.
 func writing(synchronous string) []string {
 	return []string{
 		"PRAGMA journal_mode=WAL",
 		"PRAGMA synchronous=" + synchronous,
-		"PRAGMA wal_autocheckpoint=1000",
+		"PRAGMA wal_autocheckpoint=0",
 		"PRAGMA journal_size_limit=67108864",
 		"PRAGMA cache_size=-65536",
 		"PRAGMA temp_store=MEMORY",
 	}
+}
+
+// checkpointing is set on the connection that moves the WAL into the database. It reads
+// the header last, because only then it knows that there is a WAL.
+func checkpointing(synchronous string) []string {
+	return []string{"PRAGMA synchronous=" + synchronous, "PRAGMA busy_timeout=2", "PRAGMA user_version"}
 }
 
 // reading is set on the connections that read.

@@ -28,6 +28,8 @@ type Log struct {
 	queue   *pending.Queue[row] // what waits for the writer
 	running atomic.Bool         // the writer was started
 	stopped chan struct{}       // closed when it has ended
+
+	checkpointer *checkpointer // nil until the writer is started
 }
 
 var (
@@ -94,6 +96,10 @@ func (l *Log) Close() error {
 // connection that writes goes last, because the last one to close checkpoints.
 func (l *Log) abort() error {
 	var errs []error
+	if l.checkpointer != nil {
+		close(l.checkpointer.wake)
+		<-l.checkpointer.ended
+	}
 	if l.readers != nil {
 		errs = append(errs, l.readers.close())
 	}

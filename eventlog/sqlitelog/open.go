@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"modernc.org/sqlite"
 )
 
 // Options are how to open a log. The zero value opens it for writing, with
@@ -55,6 +56,7 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if err := vetHeader(path); err != nil {
 		return nil, err
 	}
+	keepLocks()
 	l := newLog(path, o)
 	open := l.openForWriting
 	if o.ReadOnly {
@@ -95,6 +97,11 @@ func vetHeader(path string) error {
 	}
 	return errors.New("sqlitelog: not a database, by its first bytes")
 }
+
+// keepLocks has SQLite lock the file so that the locks are kept when somebody else in
+// this process opens and closes it, as [vetHeader] and [touch] do beside a log that is
+// open. Only Linux can, and only before the first file is locked.
+func keepLocks() { _, _ = sqlite.OFDLocking(true) }
 
 // openForReading tries the file as one that others may write to, then, when its
 // directory is not writable and no WAL lies beside it, as one that nobody

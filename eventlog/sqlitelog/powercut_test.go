@@ -21,16 +21,17 @@ import (
 // each file, what was synced and which writes came after. The cut keeps a
 // random subset of the 512-byte sectors of those writes, so that they are lost,
 // torn and reordered. Another build of SQLite writes there, with the pragmas,
-// the tables and the statements of this package; this package then opens what
-// is left.
+// the tables and the statements of this package, and moves the WAL as the checkpointer
+// does; this package then opens what is left.
 
 // crashFS is a file system in memory. It implements [vfs.VFS].
 type crashFS struct {
+	dir   string     // for the memory that connections share
 	mu    sync.Mutex // guards everything in the files as well
 	files map[string]*crashFile
 }
 
-// crashFile is a file with its unsynced writes. It implements [vfs.File].
+// crashFile is a file with its unsynced writes.
 type crashFile struct {
 	fs            *crashFS
 	live, durable []byte
@@ -61,8 +62,17 @@ func (f *crashFS) Open(name string, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag,
 	if f.files[name] == nil {
 		f.files[name] = &crashFile{fs: f}
 	}
-	return f.files[name], flags, nil
+	return crashHandle{f.files[name], vfs.NewSharedMemory(filepath.Join(f.dir, name+"-shm"), flags)}, flags, nil
 }
+
+// crashHandle is a file as one connection has it open. It implements
+// [vfs.FileSharedMemory].
+type crashHandle struct {
+	*crashFile
+	shm vfs.SharedMemory
+}
+
+func (h crashHandle) SharedMemory() vfs.SharedMemory { return h.shm }
 
 func (f *crashFS) Delete(name string, _ bool) error {
 	f.mu.Lock()
@@ -155,9 +165,13 @@ func (x *crashFile) afterCut(r *rand.Rand) []byte {
 // crashLog writes runs into a crashFS, as the writer does into a file.
 type crashLog struct {
 	t     testing.TB
+	fs    *crashFS
 	c     *sqlite3.Conn
 	stmts map[string]*sqlite3.Stmt
 	runs  []crashRun
+
+	mover, reader *sqlite3.Conn // as the checkpointer and a reader have them
+	reading       bool
 }
 
 type crashRun struct {
@@ -166,28 +180,58 @@ type crashRun struct {
 	acked  uint64
 }
 
-func newCrashLog(t testing.TB, name, synchronous string) *crashLog {
-	c, err := sqlite3.Open("file:/log.db?vfs=" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &crashLog{t: t, c: c, stmts: make(map[string]*sqlite3.Stmt), runs: make([]crashRun, 3)}
-	l.exec("PRAGMA locking_mode=EXCLUSIVE") // there is no shared memory here
-	for _, list := range [][]string{safety, creation, schema(), writing(synchronous)} {
-		for _, q := range list {
-			l.exec(q)
-		}
-	}
-	l.exec("PRAGMA wal_autocheckpoint=8") // so that cuts fall into checkpoints
+func newCrashLog(t testing.TB, fs *crashFS, name, synchronous string) *crashLog {
+	l := &crashLog{t: t, fs: fs, stmts: make(map[string]*sqlite3.Stmt), runs: make([]crashRun, 3)}
+	l.c = l.connect(name, safety, creation, schema(), writing(synchronous))
+	l.mover = l.connect(name, safety, checkpointing(synchronous))
+	l.reader = l.connect(name, safety, reading)
 	for i := range l.runs {
 		l.runs[i].chain.RunID = fmt.Sprintf("run-%d", i)
 	}
 	return l
 }
 
-func (l *crashLog) exec(query string) {
-	if err := l.c.Exec(query); err != nil {
+func (l *crashLog) connect(name string, lists ...[]string) *sqlite3.Conn {
+	c, err := sqlite3.Open("file:/log.db?vfs=" + name)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, list := range lists {
+		for _, q := range list {
+			l.execOn(c, q)
+		}
+	}
+	return c
+}
+
+func (l *crashLog) execOn(c *sqlite3.Conn, query string) {
+	if err := c.Exec(query); err != nil {
 		l.t.Fatal(query, err)
+	}
+}
+
+func (l *crashLog) exec(query string) { l.execOn(l.c, query) }
+
+// checkpoint does what the checkpointer may do at this time, with a reader that may be
+// in its way or not.
+func (l *crashLog) checkpoint(r *rand.Rand, betweenBatches bool) {
+	switch r.IntN(5) {
+	case 0:
+		l.reading = !l.reading
+		if l.reading {
+			l.execOn(l.reader, "BEGIN; SELECT count(*) FROM run")
+		} else {
+			l.execOn(l.reader, "ROLLBACK")
+		}
+	case 1:
+		l.execOn(l.mover, passiveSQL)
+	case 2:
+		l.execOn(l.mover, passiveSQL)
+		l.fs.files["/log.db"].Sync(0)
+	case 3:
+		if betweenBatches {
+			l.execOn(l.mover, restartSQL)
+		}
 	}
 }
 
@@ -252,9 +296,11 @@ func (l *crashLog) write(r *rand.Rand, n int) {
 		for i := range l.runs {
 			if k == 0 || r.IntN(2) == 0 {
 				l.put(i, r.IntN(3000))
+				l.checkpoint(r, false)
 			}
 		}
 		l.exec("COMMIT")
+		l.checkpoint(r, true)
 		for i := range l.runs {
 			l.runs[i].acked = l.runs[i].cursor.Run().LastSeq
 		}
@@ -269,19 +315,21 @@ func (l *crashLog) close() {
 	for _, s := range l.stmts {
 		s.Close()
 	}
-	l.c.Exec("ROLLBACK")
-	l.c.Close()
+	for _, c := range []*sqlite3.Conn{l.c, l.mover, l.reader} {
+		c.Exec("ROLLBACK")
+		c.Close()
+	}
 }
 
 // cutPower writes, cuts the power, opens what is left with this package and
 // returns how many acknowledged events are lost. Anything but a loss fails.
 func cutPower(t *testing.T, seed uint64, synchronous, dir string) (lost uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
-	fs := &crashFS{files: make(map[string]*crashFile)}
+	fs := &crashFS{dir: t.TempDir(), files: make(map[string]*crashFile)}
 	name := fmt.Sprintf("crash-%s-%d", synchronous, seed)
 	vfs.Register(name, fs)
 	defer vfs.Unregister(name)
-	w := newCrashLog(t, name, synchronous)
+	w := newCrashLog(t, fs, name, synchronous)
 	w.write(r, 1+r.IntN(40))
 	path := filepath.Join(dir, name)
 	for _, suffix := range []string{"", "-wal"} {

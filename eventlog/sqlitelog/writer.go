@@ -15,7 +15,7 @@ type writer struct {
 
 	begin, commit, rollback, version  *stmt
 	insertEvent, insertRun, updateRun *stmt
-	insertModule, insertPiece         *stmt
+	insertModule, insertPiece, look   *stmt
 	savepoint, release, undo          *stmt
 
 	host    statements // of the host's transactions
@@ -62,6 +62,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.updateRun, updateRunSQL},
 		{&w.insertModule, "INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING"},
 		{&w.insertPiece, "INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"},
+		{&w.look, lookSQL},
 		{&w.savepoint, "SAVEPOINT host"},
 		{&w.release, "RELEASE host"},
 		{&w.undo, "ROLLBACK TO host"},
@@ -78,7 +79,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 func (w *writer) close() error {
 	w.host.close()
 	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule, w.insertPiece,
-		w.savepoint, w.release, w.undo} {
+		w.look, w.savepoint, w.release, w.undo} {
 		if s != nil {
 			s.Close()
 		}
@@ -94,7 +95,9 @@ func (l *Log) startWriter(ctx context.Context) error {
 	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
 		return err
 	}
+	l.checkpointer = newCheckpointer()
 	l.running.Store(true)
+	go l.checkpoints()
 	go l.write()
 	return nil
 }
@@ -115,6 +118,10 @@ func (l *Log) write() {
 			return
 		}
 		l.acknowledge(batch, conflicts)
+		if err := l.tend(batch); err != nil {
+			l.stop(err, nil)
+			return
+		}
 		if len(batch) > 1 {
 			l.queue.Gather(len(batch), pending.GatherTime(time.Since(began)))
 		}
