@@ -3,10 +3,12 @@ package pglog
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// params are the parameters of a statement, all of them arrays, in the server's binary
-// format (see array_recv in its arrayfuncs.c). pgx would make an interface of each element
+// params are the parameters of a statement, nearly all of them arrays, in the server's
+// binary format (see array_recv in its arrayfuncs.c). pgx would make an interface of each element
 // and a new buffer for each statement, which cost as much as all the rest that the client
 // does to write a batch.
 type params struct {
@@ -28,14 +30,36 @@ func (p *params) reset() {
 
 // array adds an array of n elements, which the function appends one by one.
 func (p *params) array(elementType uint32, n int, element func(i int)) {
-	for _, word := range []uint32{1, 1, elementType, uint32(n), 1} { // dimensions, NULLs may occur, type, length, first index
-		p.buf = binary.BigEndian.AppendUint32(p.buf, word)
+	p.elements(n, element, 1, 1, elementType, uint32(n), 1) // dimensions, NULLs may occur, type, length, first index
+}
+
+// matrix adds an array of n rows of m numbers, which the function appends row by row.
+func (p *params) matrix(n, m int, row func(i int)) {
+	p.elements(n, row, 2, 0, pgtype.Int8OID, uint32(n), 1, uint32(m), 1)
+}
+
+func (p *params) elements(n int, element func(i int), header ...uint32) {
+	for _, word := range header {
+		p.size(word)
 	}
 	for i := range n {
 		element(i)
 	}
-	p.ends = append(p.ends, len(p.buf))
+	p.end()
 }
+
+// boolean adds what is no array.
+func (p *params) boolean(v bool) {
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	p.buf = append(p.buf, b)
+	p.end()
+}
+
+// end ends a parameter.
+func (p *params) end() { p.ends = append(p.ends, len(p.buf)) }
 
 // values returns the parameters, until reset.
 func (p *params) values() [][]byte {
@@ -50,11 +74,6 @@ func (p *params) values() [][]byte {
 
 func (p *params) size(n uint32) { p.buf = binary.BigEndian.AppendUint32(p.buf, n) }
 
-func (p *params) int2(v int16) {
-	p.size(2)
-	p.buf = binary.BigEndian.AppendUint16(p.buf, uint16(v))
-}
-
 func (p *params) int4(v int32) {
 	p.size(4)
 	p.buf = binary.BigEndian.AppendUint32(p.buf, uint32(v))
@@ -63,6 +82,12 @@ func (p *params) int4(v int32) {
 func (p *params) int8(v int64) {
 	p.size(8)
 	p.buf = binary.BigEndian.AppendUint64(p.buf, uint64(v))
+}
+
+func (p *params) int8s(all ...int64) {
+	for _, v := range all {
+		p.int8(v)
+	}
 }
 
 func (p *params) float8(v float64) { p.int8(int64(math.Float64bits(v))) }
