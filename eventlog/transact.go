@@ -90,7 +90,8 @@ type Tx interface {
 }
 
 // Bulk is implemented by transactions on a server, where each statement costs a
-// journey: what can be said of many rows is to be said at once.
+// journey: what can be said of many rows is to be said at once. Their statements also
+// take []int64, []float64, []string and [][]byte, for arrays of the server's.
 type Bulk interface {
 	// FenceAll is Tx.Fence of many runs, in one statement.
 	FenceAll(runIDs []string) (epochs map[string]uint64, err error)

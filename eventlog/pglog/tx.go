@@ -45,7 +45,8 @@ func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error
 	return nil
 }
 
-// ready checks that a statement can be run, with arguments that every database takes.
+// ready checks that a statement can be run, with arguments that every database takes, or
+// those of [eventlog.Bulk].
 func (v *view) ready(sql string, args []any) error {
 	if v.failed != nil {
 		return v.failed
@@ -55,9 +56,9 @@ func (v *view) ready(sql string, args []any) error {
 	}
 	for i, arg := range args {
 		switch arg.(type) {
-		case nil, bool, int64, float64, string, []byte:
+		case nil, bool, int64, float64, string, []byte, []int64, []float64, []string, [][]byte:
 		default:
-			return v.fail(sql, fmt.Errorf("argument $%d is a %T: want nil, bool, int64, float64, string or []byte", i+1, arg))
+			return v.fail(sql, fmt.Errorf("argument $%d is a %T: want nil, bool, int64, float64, string, []byte, or many of the last four", i+1, arg))
 		}
 	}
 	return nil

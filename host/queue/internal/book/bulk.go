@@ -2,56 +2,24 @@ package book
 
 import (
 	"fmt"
-	"math/bits"
-	"strings"
+	"slices"
 
 	"github.com/starling-host/starling/eventlog"
 )
 
 // bulk says something of many rows. On a server each statement costs a journey, which
-// is most of what a small one costs, so there one statement speaks of many rows. In a
-// file there is one for each row: SQLite keeps copies of all pages that a longer one
-// changes, in case it fails halfway.
+// is most of what a small one costs, so there one statement speaks of many rows: its
+// parameters are arrays, one for each column. In a file there is one statement for each
+// row: SQLite keeps copies of all pages that a longer one changes, in case it fails
+// halfway.
 type bulk struct {
-	one string // the statement for one row
-
-	head, row, tail string // of the statement for many; a ? in row stands for a value
-	separator       string // between two rows
-	texts           []string
+	one  string // the statement for one row, in a file
+	many string // for any number of rows, on a server
 }
 
-// maxRows bounds the rows of one statement. Their numbers are powers of two, so that
-// there are few texts and each is prepared once.
-const maxRows = 64
-
-// write writes down the statements for all numbers of rows.
-func (s bulk) write() bulk {
-	for n := 1; n <= maxRows; n *= 2 {
-		s.texts = append(s.texts, s.text(n))
-	}
-	return s
-}
-
-// text returns the statement for n rows.
-func (s bulk) text(n int) string {
-	var sql strings.Builder
-	sql.WriteString(s.head)
-	arg := 0
-	for i := range n {
-		if i > 0 {
-			sql.WriteString(s.separator)
-		}
-		for j, part := range strings.Split(s.row, "?") {
-			if j > 0 {
-				arg++
-				fmt.Fprintf(&sql, "$%d", arg)
-			}
-			sql.WriteString(part)
-		}
-	}
-	sql.WriteString(s.tail)
-	return sql.String()
-}
+// maxRows bounds the rows of one statement, and so what it keeps in memory: a job may
+// carry a megabyte.
+const maxRows = 256
 
 // each calls run with statements for all rows.
 func (b *Tx) each(s *bulk, rows [][]any, run func(sql string, args []any) error) error {
@@ -63,19 +31,40 @@ func (b *Tx) each(s *bulk, rows [][]any, run func(sql string, args []any) error)
 		}
 		return nil
 	}
-	for len(rows) > 0 {
-		size := min(bits.Len(uint(len(rows))), len(s.texts)) - 1
-		n := 1 << size
-		var args []any
-		for _, row := range rows[:n] {
-			args = append(args, row...)
-		}
-		if err := run(s.texts[size], args); err != nil {
+	for some := range slices.Chunk(rows, maxRows) {
+		if err := run(s.many, columns(some)); err != nil {
 			return err
 		}
-		rows = rows[n:]
 	}
 	return nil
+}
+
+// columns turns rows, of which there is one at least, into an array for each column.
+func columns(rows [][]any) []any {
+	all := make([]any, len(rows[0]))
+	for i, value := range rows[0] {
+		switch value.(type) {
+		case string:
+			all[i] = column[string](rows, i)
+		case int64:
+			all[i] = column[int64](rows, i)
+		case float64:
+			all[i] = column[float64](rows, i)
+		case []byte:
+			all[i] = column[[]byte](rows, i)
+		default:
+			panic(fmt.Sprintf("book: column %d has a %T", i+1, value))
+		}
+	}
+	return all
+}
+
+func column[T any](rows [][]any, i int) []T {
+	values := make([]T, len(rows))
+	for n, row := range rows {
+		values[n] = row[i].(T)
+	}
+	return values
 }
 
 // execAll runs the statements for all rows and returns how many they changed.

@@ -58,11 +58,10 @@ func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error)
 
 var updateHanded = bulk{
 	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, turn = $4, owner = $5, begun = 0, failure = '' WHERE run_id = $1",
-	head: `UPDATE queue_job SET state = 2, epoch = v.column2, attempt = v.column3, turn = v.column4, owner = v.column5, begun = 0, failure = ''
-	FROM (VALUES `,
-	row: "(CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT))", separator: ", ",
-	tail: ") AS v WHERE run_id = v.column1",
-}.write()
+	many: `UPDATE queue_job SET state = 2, epoch = v.epoch, attempt = v.attempt, turn = v.turn, owner = v.owner, begun = 0, failure = ''
+	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[]) AS v(run_id, epoch, attempt, turn, owner)
+	WHERE queue_job.run_id = v.run_id`,
+}
 
 // fence makes new epochs of the runs.
 func (b *Tx) fence(leases []queue.Lease) (err error) {
@@ -211,7 +210,7 @@ func (b *Tx) fetch(order []*tenant, taken map[*tenant]int) ([]queue.Lease, error
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range jobs { // databases promise the order of no union
+	for _, line := range jobs { // databases promise the order of no join
 		slices.SortFunc(line, func(x, y placed) int {
 			return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(x.number, y.number))
 		})
@@ -235,7 +234,7 @@ type placed struct {
 // selectLines reads the fronts of tenants' lines. SQLite looks at a limit that is
 // nothing but a parameter and prepares the statement again for each value.
 var selectLines = bulk{
-	one:       "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
-	row:       "SELECT * FROM (SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = ? AND state = 0 ORDER BY rank, number LIMIT ?) AS line",
-	separator: " UNION ALL ",
-}.write()
+	one: "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
+	many: `SELECT line.* FROM unnest($1::text[], $2::bigint[]) AS v(tenant, turns), LATERAL (
+	SELECT ` + jobColumns + `, number FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.turns) AS line`,
+}

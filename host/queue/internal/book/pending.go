@@ -15,20 +15,22 @@ type pending struct {
 
 var (
 	insertJobs = bulk{
-		one:  insertJob + "($1, $2, $3, $4, $5, $6, $7" + freshJob + ") ON CONFLICT DO NOTHING",
-		head: insertJob, row: "(?, ?, ?, ?, ?, ?, ?" + freshJob + ")", separator: ", ", tail: " ON CONFLICT DO NOTHING",
-	}.write()
+		one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7" + freshJob + ") ON CONFLICT DO NOTHING",
+		many: insertJob + "SELECT v.*" + freshJob + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) AS v
+	ON CONFLICT DO NOTHING`,
+	}
+	// state + 0 keeps the server away from the index over all that runs: who reads that in a
+	// serialisable transaction conflicts with every other host.
 	deleteJobs = bulk{
-		one:  "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
-		head: "DELETE FROM queue_job WHERE ",
-		row:  "(run_id = ? AND epoch = ? AND state = 2)", separator: " OR ",
-		tail: " RETURNING run_id",
-	}.write()
+		one: "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
+		many: `DELETE FROM queue_job USING unnest($1::text[], $2::bigint[]) AS v(run_id, epoch)
+	WHERE queue_job.run_id = v.run_id AND queue_job.epoch = v.epoch AND state + 0 = 2 RETURNING queue_job.run_id`,
+	}
 )
 
 const (
 	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) VALUES `
+	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) `
 	freshJob = ", 0, 0, 0, 0, 0, 0, 0, '', 0, ''"
 )
 

@@ -96,13 +96,13 @@ func (b *Tx) Expect(names map[string]bool) error {
 var (
 	selectTenants = bulk{
 		one:  "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant = $1",
-		head: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant IN (", row: "?", separator: ", ", tail: ")",
-	}.write()
+		many: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant = ANY ($1)",
+	}
 	storeTenants = bulk{
-		one:  "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ($1, $2, $3, $4, $5, $6, $7)" + orReplaceTenant,
-		head: "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ", row: "(?, ?, ?, ?, ?, ?, ?)", separator: ", ",
-		tail: orReplaceTenant,
-	}.write()
+		one: "INSERT INTO queue_tenant (tenant, " + tenantColumns + ") VALUES ($1, $2, $3, $4, $5, $6, $7)" + orReplaceTenant,
+		many: "INSERT INTO queue_tenant (tenant, " + tenantColumns + `) SELECT *
+	FROM unnest($1::text[], $2::float8[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])` + orReplaceTenant,
+	}
 )
 
 const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
