@@ -47,7 +47,7 @@ func (o PruneOptions) Valid() error {
 	switch {
 	case o.Status != "" && !known:
 		return fmt.Errorf("%w: unknown status %q", ErrInvalidPrune, o.Status)
-	case o.Status == StatusInProgress && !o.IncludeInProgress:
+	case o.Status == StatusOpen && !o.IncludeInProgress:
 		return fmt.Errorf("%w: status %q without IncludeInProgress", ErrInvalidPrune, o.Status)
 	}
 	return nil

@@ -27,7 +27,7 @@ type RunSummary struct {
 }
 
 // Status returns the word for the state of the run that listings filter by:
-// "completed", "failed", "cancelled" or "in progress".
+// "completed", "failed", "cancelled" or "open".
 func (s RunSummary) Status() string {
 	switch s.TerminalKind {
 	case event.KindRunCompleted:
@@ -37,19 +37,19 @@ func (s RunSummary) Status() string {
 	case event.KindRunCancelled:
 		return StatusCancelled
 	}
-	return StatusInProgress
+	return StatusOpen
 }
 
 // The values of [RunPageOptions].Status.
 const (
-	StatusCompleted  = "completed"
-	StatusFailed     = "failed"
-	StatusCancelled  = "cancelled"
-	StatusInProgress = "in progress"
+	StatusCompleted = "completed"
+	StatusFailed    = "failed"
+	StatusCancelled = "cancelled"
+	StatusOpen      = "open" // it has no end: it is in progress, or its process died
 )
 
-// StatusKind returns the terminal kind that a status stands for, zero for a run
-// in progress, and whether there is such a status.
+// StatusKind returns the terminal kind that a status stands for, zero for an open
+// run, and whether there is such a status.
 func StatusKind(status string) (event.Kind, bool) {
 	switch status {
 	case StatusCompleted:
@@ -58,7 +58,7 @@ func StatusKind(status string) (event.Kind, bool) {
 		return event.KindRunFailed, true
 	case StatusCancelled:
 		return event.KindRunCancelled, true
-	case StatusInProgress:
+	case StatusOpen:
 		return 0, true
 	}
 	return 0, false
@@ -106,7 +106,7 @@ func (o RunPageOptions) Normal() RunPageOptions {
 func (o RunPageOptions) Valid() error {
 	if _, ok := StatusKind(o.Status); o.Status != "" && !ok {
 		return fmt.Errorf("eventlog: unknown status %q (want %s, %s, %s or %s)", o.Status,
-			StatusCompleted, StatusFailed, StatusCancelled, StatusInProgress)
+			StatusCompleted, StatusFailed, StatusCancelled, StatusOpen)
 	}
 	return nil
 }

@@ -228,7 +228,7 @@ func runCompletions(ctx context.Context, path, toComplete string) []string {
 	}
 	for _, run := range page.Runs {
 		if toComplete == "" || hasPrefixFold(run.RunID, toComplete) {
-			words = append(words, fmt.Sprintf("%s\t%s, %s", printable(run.RunID), runStatus(run), run.StartedAt.UTC().Format(time.DateTime)))
+			words = append(words, fmt.Sprintf("%s\t%s, %s", printable(run.RunID), run.Status(), run.StartedAt.UTC().Format(time.DateTime)))
 		}
 	}
 	return words

@@ -54,14 +54,14 @@ func (s *selection) addTo(cmd *cobra.Command) {
 
 // options returns what the flags select at this time.
 func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
-	o = eventlog.PruneOptions{Status: listStatus(s.status), Namespace: s.namespace, Limit: s.limit, IncludeInProgress: s.inProgress}
+	o = eventlog.PruneOptions{Status: s.status, Namespace: s.namespace, Limit: s.limit, IncludeInProgress: s.inProgress}
 	switch {
 	case s.limit < 0:
 		return o, usagef("", "--limit must be at least 0")
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
-	case s.status == statusOpen && !s.inProgress:
-		return o, usagef("add --include-in-progress", "--status %s selects runs at which somebody may be at work", statusOpen)
+	case s.status == eventlog.StatusOpen && !s.inProgress:
+		return o, usagef("add --include-in-progress", "--status %s selects runs at which somebody may be at work", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":

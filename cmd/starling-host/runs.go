@@ -53,7 +53,7 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 		return err
 	}
 	defer log.Close()
-	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: listStatus(f.status)})
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: f.status})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (a *app) printRuns(page eventlog.RunPage, f runsFlags) {
 	}
 	for _, run := range page.Runs {
 		fmt.Fprintf(a.stdout, "%-*s  %-24s  %-9s  %6d  %5d  %s\n", width, printable(run.RunID), formatTime(run.StartedAt.UnixNano()),
-			runStatus(run), run.LastSeq, run.ToolCallCount, runDuration(run))
+			run.Status(), run.LastSeq, run.ToolCallCount, runDuration(run))
 	}
 	shown := f.offset + len(page.Runs)
 	if shown < page.TotalMatching {
@@ -110,7 +110,7 @@ func newRunsDocument(page eventlog.RunPage) runsDocument {
 	doc := runsDocument{Runs: []runDocumentLine{}, Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
 	for _, run := range page.Runs {
 		doc.Runs = append(doc.Runs, runDocumentLine{
-			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: runStatus(run),
+			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(),
 			Events: run.LastSeq, ToolCalls: run.ToolCallCount, DurationMs: run.DurationMs,
 		})
 	}

@@ -417,7 +417,7 @@ func openRuns(t *testing.T, dir, database string) []event.Event {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	page, err := log.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: eventlog.StatusInProgress, Limit: eventlog.MaxPageLimit})
+	page, err := log.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: eventlog.StatusOpen, Limit: eventlog.MaxPageLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

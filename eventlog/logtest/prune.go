@@ -43,7 +43,7 @@ func pruning(t *testing.T, log eventlog.EventLog) {
 		t.Errorf("a run that is gone: %v", err)
 	}
 	store(t, log, open.Complete()) // the run at work was left alone, and goes on
-	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusInProgress}} {
+	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusOpen}} {
 		if _, err := p.PruneRuns(ctx, o); !errors.Is(err, eventlog.ErrInvalidPrune) {
 			t.Errorf("%+v: %v", o, err)
 		}

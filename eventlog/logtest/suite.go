@@ -296,7 +296,7 @@ func paging(t *testing.T, log eventlog.EventLog) {
 		{"no limit, negative offset", eventlog.RunPageOptions{Offset: -4}, []string{"Run-5", "Run-4", "Run-3", "Run-2", "Run-1", "Run-0"}, 6},
 		{"completed", eventlog.RunPageOptions{Status: eventlog.StatusCompleted}, []string{"Run-3", "Run-0"}, 2},
 		{"failed", eventlog.RunPageOptions{Status: eventlog.StatusFailed}, []string{"Run-4", "Run-1"}, 2},
-		{"in progress", eventlog.RunPageOptions{Status: eventlog.StatusInProgress}, []string{"Run-5", "Run-2"}, 2},
+		{"open", eventlog.RunPageOptions{Status: eventlog.StatusOpen}, []string{"Run-5", "Run-2"}, 2},
 		{"cancelled", eventlog.RunPageOptions{Status: eventlog.StatusCancelled}, nil, 0},
 		{"query in another case", eventlog.RunPageOptions{Query: "rUN-4"}, []string{"Run-4"}, 1},
 		{"query with a wildcard is taken as it is", eventlog.RunPageOptions{Query: "%"}, nil, 0},

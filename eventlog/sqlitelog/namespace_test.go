@@ -22,7 +22,7 @@ func TestANamespaceIsFoundByTheIndex(t *testing.T) {
 	}
 	for what, o := range map[string]eventlog.RunPageOptions{
 		"alone":              {Namespace: "tenant-7"},
-		"with other options": {Namespace: "tenant-7", Status: eventlog.StatusInProgress, Query: "7"},
+		"with other options": {Namespace: "tenant-7", Status: eventlog.StatusOpen, Query: "7"},
 	} {
 		where, args := conditions(o.Normal())
 		for _, query := range []string{

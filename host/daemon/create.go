@@ -135,7 +135,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		return err
 	}
 	status := http.StatusAccepted
-	if doc.Status != statusOpen && q.Wait > 0 {
+	if doc.Status != eventlog.StatusOpen && q.Wait > 0 {
 		status = http.StatusOK
 	}
 	writeJSON(w, status, doc)

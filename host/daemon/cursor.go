@@ -97,7 +97,7 @@ func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageO
 // what follows to the front.
 func (c cursor) start(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (int, error) {
 	step, at := o.Limit, c.Offset
-	if o.Status != eventlog.StatusInProgress {
+	if o.Status != eventlog.StatusOpen {
 		return at, nil
 	}
 	o.Limit = 1

@@ -27,7 +27,7 @@ func TestPagesOfOpenRuns(t *testing.T) {
 	for i := range 9 {
 		room.runs = append(room.runs, eventlog.RunSummary{RunID: fmt.Sprint("run", i), StartedAt: time.Unix(int64(100-i), 0), LastSeq: 1})
 	}
-	view, o := logview.View{Log: room}, eventlog.RunPageOptions{Limit: 4, Status: eventlog.StatusInProgress}
+	view, o := logview.View{Log: room}, eventlog.RunPageOptions{Limit: 4, Status: eventlog.StatusOpen}
 	first, next, _, err := cursor{}.page(t.Context(), view, o)
 	if err != nil || len(first) != 4 || first[3].RunID != "run3" {
 		t.Fatalf("%v, %v", first, err)

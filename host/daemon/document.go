@@ -12,22 +12,6 @@ import (
 	"github.com/starling-host/starling/host/logview"
 )
 
-// The states of a run, as documents have them.
-const (
-	statusOpen      = "open"
-	statusCompleted = eventlog.StatusCompleted
-	statusFailed    = eventlog.StatusFailed
-	statusCancelled = eventlog.StatusCancelled
-)
-
-// statusOf returns the state of a run for a document.
-func statusOf(s eventlog.RunSummary) string {
-	if s.TerminalKind == 0 {
-		return statusOpen
-	}
-	return s.Status()
-}
-
 // runLine is a run in a listing.
 type runLine struct {
 	RunID        string  `json:"run_id"`
@@ -45,7 +29,7 @@ type runLine struct {
 
 func newRunLine(s eventlog.RunSummary) runLine {
 	return runLine{
-		RunID: s.RunID, Status: statusOf(s), Waiting: s.TerminalKind == 0 && s.LastSeq == 1,
+		RunID: s.RunID, Status: s.Status(), Waiting: s.TerminalKind == 0 && s.LastSeq == 1,
 		StartedAt: s.StartedAt.UTC().Format(time.RFC3339Nano), DurationMs: s.DurationMs, Events: s.LastSeq,
 		Turns: s.TurnCount, ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD,
 	}

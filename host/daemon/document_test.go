@@ -40,7 +40,7 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 	for _, want := range []struct {
 		status string
 		over   bool
-	}{{statusOpen, false}, {statusCompleted, true}} {
+	}{{eventlog.StatusOpen, false}, {eventlog.StatusCompleted, true}} {
 		doc, err := describeRun(t.Context(), view, "01JGQ4T0000000000000000000")
 		if err != nil || doc.Status != want.status || (doc.MerkleRoot != "") != want.over || doc.Waiting == want.over {
 			t.Errorf("%+v, %v; want %+v", doc, err, want)

@@ -31,13 +31,9 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 	p := r.query
 	o := eventlog.RunPageOptions{
 		Limit: int(p.number("limit", defaultRuns, mostRuns)),
-		Query: p.text("q"), StartedAfter: p.time("since"),
+		Query: p.text("q"), StartedAfter: p.time("since"), Status: p.text("status"),
 	}
-	if status := p.text("status"); status == statusOpen {
-		o.Status = eventlog.StatusInProgress
-	} else if _, known := eventlog.StatusKind(status); known && status != eventlog.StatusInProgress {
-		o.Status = status
-	} else if status != "" {
+	if o.Valid() != nil {
 		p.fail("status", "status is completed, failed, cancelled or open")
 	}
 	at, ok := parseCursor(p.text("cursor"), listing(r.view, o))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -113,7 +114,7 @@ func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input j
 	switch {
 	case err != nil:
 		return Outcome{RunID: id}, err
-	case doc.Status == statusOpen:
+	case doc.Status == eventlog.StatusOpen:
 		return Outcome{RunID: id}, busy.because("run %s goes on", id)
 	case doc.Error != nil:
 		return Outcome{RunID: id, Error: doc.Error.Message}, nil

@@ -148,7 +148,7 @@ func (sel selection) at(offset int) selection {
 
 // tabs are the states, with how many runs are in each.
 func (s *Server) tabs(ctx context.Context, v logview.View, sel selection, now time.Time) ([]link, error) {
-	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusInProgress}
+	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen}
 	var tabs []link
 	for _, status := range states {
 		one := sel.at(0)

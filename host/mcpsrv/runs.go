@@ -24,7 +24,7 @@ const (
 )
 
 type listArgs struct {
-	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=in progress,description=Only runs in this state"`
+	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only runs in this state"`
 	Query         string `json:"query,omitempty" jsonschema:"maxLength=200,description=Part of the run's id"`
 	Since         string `json:"since,omitempty" jsonschema:"description=Only runs that started after this time of RFC 3339"`
 	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs that called a tool"`

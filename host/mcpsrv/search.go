@@ -69,7 +69,7 @@ func newEventDiff(pair logview.Pair) eventDiff {
 type searchArgs struct {
 	Query     string `json:"query,omitempty" jsonschema:"maxLength=500,description=Text that the payload contains as JSON; ASCII letters in any case"`
 	Kind      string `json:"kind,omitempty" jsonschema:"description=Kind of the event such as ToolCallFailed"`
-	Status    string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=in progress,description=Only in runs in this state"`
+	Status    string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only in runs in this state"`
 	Limit     int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=500,description=Events to list at most"`
 	RunLimit  int    `json:"run_limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Runs to look into - the newest first"`
 	MaxEvents int    `json:"max_examined_events" jsonschema:"default=10000,minimum=1,maximum=50000,description=Events to look at"`
