@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/inspect"
@@ -51,6 +52,28 @@ func TestListOfRuns(t *testing.T) {
 	}
 	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
 	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
+}
+
+// TestAnEncryptedRunHasItsIdOnce shows a run whose goal nobody can see: the id that
+// stands in its place is not repeated.
+func TestAnEncryptedRunHasItsIdOnce(t *testing.T) {
+	log := memlog.New()
+	key, err := cipherlog.NewKey(make([]byte, cipherlog.KeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := cipherlog.New(log, key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, sealed, "SEALED", `{"city":"Oslo"}`)
+	record(t, log, "CLEAR", `{"city":"Oslo"}`)
+	page := openView(t, viewOf(log, "")).wants("/")
+	for id, want := range map[string]int{"SEALED": 1, "CLEAR": 1} {
+		if got := strings.Count(page, ">"+id+"<"); got != want {
+			t.Errorf("%s stands there %d times, want %d", id, got, want)
+		}
+	}
 }
 
 func TestTimelineIsPaged(t *testing.T) {
