@@ -22,7 +22,7 @@ func scanJob(r eventlog.Row) (l queue.Lease, err error) {
 // in which it is their turn. turns are what [Cancelled].Turn will be. The last kept
 // of them are for tenants of which nothing runs.
 func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error) {
-	if err := b.push(); err != nil {
+	if err := b.pushFinished(); err != nil {
 		return nil, err
 	}
 	leases, err := b.endings(len(turns))
@@ -38,7 +38,6 @@ func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error)
 	if err := b.fence(leases); err != nil {
 		return nil, err
 	}
-	rows := make([][]any, len(leases))
 	for i := range leases {
 		l := &leases[i]
 		l.Attempt++
@@ -50,10 +49,22 @@ func (b *Tx) Claim(owner string, turns []int64, kept int) ([]queue.Lease, error)
 		if err := b.move(l.Tenant, from, running); err != nil {
 			return nil, err
 		}
-		rows[i] = []any{l.RunID, int64(l.Epoch), int64(l.Attempt), turns[i], owner}
 	}
-	_, err = b.execAll(&updateHanded, rows)
-	return leases, err
+	return leases, b.hand(leases, turns, owner)
+}
+
+// hand writes down who has the jobs: in their rows, or in what is to become one.
+func (b *Tx) hand(leases []queue.Lease, turns []int64, owner string) error {
+	var rows [][]any
+	for i, l := range leases {
+		if f := b.inserted[l.RunID]; f != nil {
+			f.Lease, f.turn, f.owner = l, turns[i], owner
+			continue
+		}
+		rows = append(rows, []any{l.RunID, int64(l.Epoch), int64(l.Attempt), turns[i], owner})
+	}
+	_, err := b.execAll(&updateHanded, rows)
+	return err
 }
 
 var updateHanded = bulk{
@@ -192,8 +203,8 @@ func lowest(line []*tenant, taken map[*tenant]int, kept bool) (least *tenant) {
 	return least
 }
 
-// fetch reads as many jobs of each tenant as it has turns, and returns them in the
-// order of the turns.
+// fetch finds as many jobs of each tenant as it has turns, in the table and among those
+// that are to be added, and returns them in the order of the turns.
 func (b *Tx) fetch(order []*tenant, taken map[*tenant]int) ([]queue.Lease, error) {
 	jobs := make(map[string][]placed, len(taken))
 	rows := make([][]any, 0, len(taken))
@@ -209,6 +220,9 @@ func (b *Tx) fetch(order []*tenant, taken map[*tenant]int) ([]queue.Lease, error
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, f := range b.inserts {
+		jobs[f.Tenant] = append(jobs[f.Tenant], f.placed)
 	}
 	for _, line := range jobs { // databases promise the order of no join
 		slices.SortFunc(line, func(x, y placed) int {

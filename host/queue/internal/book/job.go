@@ -28,15 +28,12 @@ func (b *Tx) Enqueue(j queue.Job) (refusal, err error) {
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = queue.DefaultMaxAttempts
 	}
-	if b.inserted[j.RunID] {
+	if b.inserted[j.RunID] != nil {
 		return queue.ErrExists, nil
 	}
-	if b.inserted == nil {
-		b.inserted = make(map[string]bool)
-	}
-	b.inserted[j.RunID] = true
 	b.number++
-	b.inserts = append(b.inserts, []any{j.RunID, j.Tenant, b.number, int64(-j.Priority), int64(j.MaxAttempts), b.now, append([]byte{}, j.Payload...)})
+	j.Payload = append([]byte{}, j.Payload...)
+	b.insert(&fresh{placed: placed{queue.Lease{Job: j}, b.number}})
 	return nil, b.move(j.Tenant, states, ready)
 }
 

@@ -5,18 +5,44 @@ import (
 	"github.com/starling-host/starling/host/queue"
 )
 
-// pending is what a transaction has been told and has not written yet. It is
-// written before anything looks at it.
+// pending is what a transaction has been told and has not written yet. It is written
+// before anything looks at it; but Claim looks here for the jobs that the transaction
+// adds, so that the row of one that is handed out at once is written once.
 type pending struct {
-	inserts  [][]any
-	inserted map[string]bool // the runs of inserts
+	inserts  []*fresh
+	inserted map[string]*fresh // inserts, by run
 	finished []queue.Lease
+}
+
+// fresh is a job that is not in the table yet.
+type fresh struct {
+	placed
+	turn  int64
+	owner string // empty until it is handed out
+}
+
+func (p *pending) insert(f *fresh) {
+	if p.inserted == nil {
+		p.inserted = make(map[string]*fresh)
+	}
+	p.inserts, p.inserted[f.RunID] = append(p.inserts, f), f
+}
+
+// row has the values of insertJobs.
+func (f *fresh) row(now int64) []any {
+	state := int64(ready)
+	if f.owner != "" {
+		state = running
+	}
+	return []any{f.RunID, f.Tenant, f.number, int64(-f.Priority), int64(f.MaxAttempts), now, f.Payload,
+		state, int64(f.Epoch), int64(f.Attempt), f.turn, f.owner}
 }
 
 var (
 	insertJobs = bulk{
-		one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7" + freshJob + ") ON CONFLICT DO NOTHING",
-		many: insertJob + "SELECT v.*" + freshJob + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[]) AS v
+		one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12" + freshJob + ") ON CONFLICT DO NOTHING",
+		many: insertJob + "SELECT v.*" + freshJob + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[]) AS v
 	ON CONFLICT DO NOTHING`,
 	}
 	// state + 0 keeps the server away from the index over all that runs: who reads that in a
@@ -30,8 +56,8 @@ var (
 
 const (
 	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, attempt, deaths, snoozes, epoch, cancelled, due, owner, turn, failure) `
-	freshJob = ", 0, 0, 0, 0, 0, 0, 0, '', 0, ''"
+	state, epoch, attempt, turn, owner, deaths, snoozes, cancelled, due, failure) `
+	freshJob = ", 0, 0, 0, 0, ''"
 )
 
 // push writes what is pending.
@@ -39,7 +65,10 @@ func (b *Tx) push() error {
 	if err := b.pushFinished(); err != nil {
 		return err
 	}
-	rows := b.inserts
+	rows := make([][]any, len(b.inserts))
+	for i, f := range b.inserts {
+		rows[i] = f.row(b.now)
+	}
 	b.inserts, b.inserted = nil, nil
 	n, err := b.execAll(&insertJobs, rows)
 	if err == nil && n < int64(len(rows)) {
