@@ -10,8 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
+
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/profile"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasm"
@@ -22,8 +26,9 @@ import (
 type observers struct {
 	app   *app
 	flags replayFlags
-	names *wasm.Module // whose name section names functions
-	file  *os.File     // of the profile; nil without one
+	names *wasm.Module             // whose name section names functions
+	file  *os.File                 // of the profile; nil without one
+	bar   *progressbar.ProgressBar // how far one run is; nil where nobody would see it
 
 	mu      sync.Mutex // of what follows: calls report at the same time
 	profile *profile.Profile
@@ -44,10 +49,24 @@ func (o *observers) attach(c *sandbox.Config) {
 	if o.flags.profile != "" {
 		c.Profile = o.call
 	}
+	if o.app.progress && !o.flags.trace { // which is on the same terminal
+		c.Progress = o.spent
+	}
 }
 
-// prepare opens the file of the profile and the module's names of functions.
+// spent is a sandbox.Config's Progress.
+func (o *observers) spent(fuel uint64) {
+	if o.bar != nil {
+		_ = o.bar.Add64(int64(fuel)) // which says that there is more than there was to be
+	}
+}
+
+// prepare opens the file of the profile and the module's names of functions, and
+// begins to show how far the run is.
 func (o *observers) prepare(ctx context.Context, r *replayer, runID string) error {
+	if o.app.progress {
+		o.bar = o.app.progressBar(int(recordedFuel(ctx, r.log, runID)))
+	}
 	if o.flags.profile == "" {
 		return nil
 	}
@@ -64,8 +83,31 @@ func (o *observers) prepare(ctx context.Context, r *replayer, runID string) erro
 	return nil
 }
 
+// recordedFuel returns what the calls of a run have spent. What cannot be read is for
+// the replay to say.
+func recordedFuel(ctx context.Context, log eventlog.EventLog, runID string) (fuel uint64) {
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return 0
+	}
+	for _, ev := range events {
+		switch ev.Kind {
+		case event.KindToolCallCompleted:
+			p, _ := ev.AsToolCallCompleted()
+			fuel += p.Fuel
+		case event.KindToolCallFailed:
+			p, _ := ev.AsToolCallFailed()
+			fuel += p.Fuel
+		}
+	}
+	return fuel
+}
+
 // close writes the profile, and says whether the trace could be printed.
 func (o *observers) close() error {
+	if o.bar != nil {
+		_ = o.bar.Finish()
+	}
 	if o.file == nil {
 		return o.failed
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,6 +129,32 @@ func TestWorseExitCode(t *testing.T) {
 	} {
 		if got := worse(c.a, c.b); got != c.want {
 			t.Errorf("worse(%d, %d) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestALongReplayShowsHowFarItIs replays one call on the interpreter, before somebody
+// who looks on at a terminal and before nobody.
+func TestALongReplayShowsHowFarItIs(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "starling.db")
+	args := []string{"run", filepath.Join("testdata", "tools", "probe"), "--tool", "spin", "--fuel", "20M", "--db", db}
+	if code := Main(args, strings.NewReader(""), io.Discard, io.Discard); code != exitLimit {
+		t.Fatalf("run: exit code %d", code)
+	}
+	for _, terminal := range []bool{true, false} {
+		var out, log strings.Builder
+		a := &app{stdout: &out, stderr: &log, progress: terminal}
+		if err := a.replay(t.Context(), []string{db, lastRun}, replayFlags{engine: engineInterpreter}); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != "identical: 4 events\n" {
+			t.Errorf("the result is %q", out.String())
+		}
+		if shown := strings.Contains(log.String(), "replay") && strings.Contains(log.String(), "%"); shown != terminal {
+			t.Errorf("on a terminal %t: %q", terminal, log.String())
+		}
+		if end := strings.LastIndexByte(log.String(), '\r'); terminal && strings.TrimSpace(log.String()[end:]) != "" {
+			t.Errorf("it stays: %q", log.String())
 		}
 	}
 }

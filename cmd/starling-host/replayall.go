@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 
@@ -20,7 +21,7 @@ func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	bar := a.progressBar(len(ids))
+	bar := a.progressBar(len(ids), progressbar.OptionShowCount())
 	var total tally
 	err = inOrder(ctx, ids, r.replay, func(v verdict) error {
 		_ = bar.Add(1)
@@ -41,19 +42,19 @@ func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
 }
 
 // progressBar returns a bar on standard error if that is a terminal, and one
-// that shows nothing if it is not.
-func (a *app) progressBar(n int) *progressbar.ProgressBar {
+// that shows nothing if it is not. It is drawn ten times a second at most.
+func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.ProgressBar {
 	to := a.stderr
 	if !a.progress {
 		to = io.Discard
 	}
-	return progressbar.NewOptions(n,
+	return progressbar.NewOptions(n, append(more,
 		progressbar.OptionSetWriter(to),
 		progressbar.OptionSetDescription("replay"),
 		progressbar.OptionSetVisibility(a.progress),
-		progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
-	)
+	)...)
 }
 
 // allRuns returns the ids of every run, oldest first.

@@ -60,6 +60,11 @@ type Config struct {
 	// it has been answered. It is called by all calls that are in progress.
 	Trace func(TraceEvent)
 
+	// Progress, unless it is nil, is told how much fuel a call has spent since the
+	// last time: every few milliseconds, and when it ends. It is called by all calls
+	// that are in progress.
+	Progress func(fuel uint64)
+
 	// VerifyEvery has every so many resets compared with the module's start,
 	// memory and all. A difference, which no module should be able to bring
 	// about, is an error of the call. Zero: never.
@@ -87,6 +92,7 @@ type Engine struct {
 	verify      uint64
 	profile     func(tool string) Profiler
 	trace       func(TraceEvent)
+	progress    func(fuel uint64)
 	store       *image.Store
 	cache       cache
 	life        lifetime
@@ -104,7 +110,7 @@ type Engine struct {
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (*Engine, error) {
 	e := &Engine{
-		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace,
+		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
 		modules: map[*Module]bool{},
 	}
 	if !c.Interpreter {

@@ -60,6 +60,7 @@ func (s *session) nextLimit(used uint64) uint64 {
 // recorded, whatever the slices were then.
 func (s *session) refill() {
 	used, now := s.instance.fuel.Get(), time.Now()
+	s.watch.spent(used)
 	switch {
 	case used > s.budget:
 		s.end(fmt.Errorf("%w: more than %d units", tool.ErrFuel, s.budget))

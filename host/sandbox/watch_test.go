@@ -121,3 +121,22 @@ func TestATraceHasEveryImport(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestProgressHasAllFuel adds up what is told of a call that ends by its budget, and
+// of one that is shorter than a slice.
+func TestProgressHasAllFuel(t *testing.T) {
+	spinning := asm().Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd).I64(0)
+	for _, c := range []struct {
+		name  string
+		code  *wasm.Asm
+		least int
+	}{{"long", spinning, 3}, {"short", output("executed"), 1}} {
+		var spent uint64
+		told := 0
+		e := engineWith(t, Config{Progress: func(fuel uint64) { spent, told = spent+fuel, told+1 }})
+		r, err := load(t, e, tiny(c.code).Bytes(), Limits{Fuel: 5 * firstSlice}).Call(t.Context(), Call{Tool: "x"}, &world{})
+		if spent != r.Meter.Fuel || spent == 0 || told < c.least {
+			t.Errorf("%s: told %d times of %d units in all, of %d; %v", c.name, told, spent, r.Meter.Fuel, err)
+		}
+	}
+}
