@@ -204,3 +204,17 @@ func eachFirst(n, writers int, do func(event.Event)) time.Duration {
 	all.Wait()
 	return time.Since(began)
 }
+
+// BenchmarkView is what a host asks several times for each call: one row, by its key.
+func BenchmarkView(b *testing.B) {
+	l := open(b)
+	storeAll(b, l, logtest.Finished("run-1", 1))
+	for b.Loop() {
+		err := l.View(b.Context(), func(q eventlog.Querier) error {
+			return q.Query("SELECT last_seq FROM run WHERE run_id = $1", []any{"run-1"}, func(eventlog.Row) error { return nil })
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -97,6 +97,16 @@ func (r *reader) query(ctx context.Context, query string, args []driver.Value, r
 	return s.query(ctx, args, row)
 }
 
+// exec runs a statement without arguments, which stays prepared and is not interrupted.
+func (r *reader) exec(query string) error {
+	s, err := r.stmts.get(context.Background(), r.conn, query)
+	if err != nil {
+		return err
+	}
+	_, _, err = s.exec()
+	return err
+}
+
 // pageQuery finds the rows by the index and then reads the rows themselves, so
 // that what is checked is the table and not the index's copy of two columns. A
 // payload beyond the limit is not read; its length comes in its place. A limit that is
