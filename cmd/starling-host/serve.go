@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,13 +117,8 @@ func (f *serveFlags) development() (*hostfile.File, error) {
 	return &hostfile.File{Path: "the flags", Listen: at, Database: f.database, KeyFile: key, Policy: f.policy, Agents: f.agents}, nil
 }
 
-// heapSlack is how many bytes the collector counts that are not there. It looks when
-// the heap has doubled, and that of a host is a few megabytes: beside busy tenants it
-// would look every few calls, and stop them all to do so.
-const heapSlack = 64 << 20
-
 func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
-	defer runtime.KeepAlive(make([]byte, heapSlack)) // never written to, so the system gives no memory for it
+	defer relaxCollector()()
 	h := &host{app: a, file: file, dev: dev, logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 	defer h.close()
 	if err := h.open(ctx); err != nil {
