@@ -53,7 +53,8 @@ type Config struct {
 	// panic. Nil means nobody.
 	Logger *slog.Logger
 
-	// Clock tells the time. Nil means the machine's.
+	// Clock tells the time. Nil means the machine's, or the server's where processes
+	// on many machines share the queue.
 	Clock Clock
 }
 

@@ -20,4 +20,6 @@
 //
 // A job that runs is cancelled by cancelling its turn, which River tells the host
 // that has it by NOTIFY; polling makes up for a notification that was lost.
+//
+// The time is that of the server: hosts need not agree about it.
 package riverqueue

@@ -21,7 +21,17 @@ import (
 // Open opens the queue in the database of the log, and makes its tables and River's.
 // The pool is one on the same database, and the caller's; Work needs two
 // connections of it for itself.
+//
+// Without a clock in the configuration the time is that of the server.
 func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Config) (queue.Queue, error) {
+	r := &rousing{}
+	if cfg.Clock == nil {
+		r.clock = &serverClock{pool: pool}
+		cfg.Clock = r.clock
+		if err := r.clock.ask(ctx); err != nil {
+			return nil, err
+		}
+	}
 	cfg, err := cfg.Resolve()
 	if err != nil {
 		return nil, err
@@ -36,7 +46,7 @@ func Open(ctx context.Context, log *pglog.Log, pool *pgxpool.Pool, cfg queue.Con
 	if err != nil {
 		return nil, fmt.Errorf("riverqueue: %w", err)
 	}
-	r := &rousing{driver: driver, client: client, cfg: cfg}
+	r.driver, r.client, r.cfg = driver, client, cfg
 	d, err := desk.New(ctx, log, cfg, desk.Hooks{Opened: r.opened, Cancel: r.cancel, Start: r.start})
 	if err != nil {
 		return nil, err
@@ -59,6 +69,7 @@ type rousing struct {
 	client *river.Client[pgx.Tx] // inserts and cancels
 	desk   *desk.Desk
 	cfg    queue.Config
+	clock  *serverClock // nil if the configuration has another one
 }
 
 // pgxTx returns the transaction below the log's.
@@ -117,7 +128,11 @@ func (r *rousing) start(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("riverqueue: %w", err)
 	}
-	return func() { client.Stop(ctx) }, nil
+	timed, enough := context.WithCancel(ctx)
+	if r.clock != nil {
+		go r.clock.keep(timed, min(r.cfg.Lease/3, time.Minute))
+	}
+	return func() { enough(); client.Stop(ctx) }, nil
 }
 
 // cooldown is the least time between two looks for turns.

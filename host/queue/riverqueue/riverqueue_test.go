@@ -126,3 +126,42 @@ func TestNoTurnIsLostThatWasKept(t *testing.T) {
 		}
 	}
 }
+
+// TestLeasesGoByTheServersClock has a server that is hours ahead of this machine: its
+// clock is one of the test's, which stands before the real one in the search path.
+func TestLeasesGoByTheServersClock(t *testing.T) {
+	dsn := pgtest.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	_, err = pool.Exec(t.Context(), `CREATE SCHEMA ahead;
+		CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '3 hours' $$;
+		ALTER ROLE CURRENT_USER IN DATABASE `+pool.Config().ConnConfig.Database+` SET search_path = ahead, pg_catalog, public`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := connect(t.Context(), dsn, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Log.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var until int64
+	var asked error
+	if err := h.Enqueue(ctx, queue.Job{RunID: "t/1"}); err != nil {
+		t.Fatal(err)
+	}
+	err = h.Work(ctx, func(ctx context.Context, _ queue.Lease) error {
+		defer stop()
+		asked = pool.QueryRow(ctx, "SELECT until FROM ahead.queue_host").Scan(&until)
+		return asked
+	})
+	if err != nil || asked != nil {
+		t.Fatal(err, asked)
+	}
+	if ahead := time.Until(time.Unix(0, until)); ahead < 2*time.Hour || ahead > 4*time.Hour {
+		t.Errorf("the lease ends in %v, by the clock of this machine", ahead)
+	}
+}
