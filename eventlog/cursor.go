@@ -53,7 +53,7 @@ func (c *Cursor) advance(ev event.Event, hash chain.Hash) {
 	}
 	c.run.add(ev)
 	c.run.LastSeq = ev.Seq
-	c.run.DurationMs = (ev.Timestamp - c.startNs) / int64(time.Millisecond)
+	c.run.DurationMs = max(0, (ev.Timestamp-c.startNs)/int64(time.Millisecond))
 	c.run.Head = hash
 }
 

@@ -22,7 +22,7 @@ type RunSummary struct {
 	InputTokens   int64
 	OutputTokens  int64
 	CostUSD       float64
-	DurationMs    int64      // from the first event to the last
+	DurationMs    int64      // from the first event to the last; 0 if the clock was set back between them
 	Head          chain.Hash // of the last event; zero where the backend keeps none
 }
 

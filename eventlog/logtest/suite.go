@@ -262,9 +262,13 @@ func listing(t *testing.T, log eventlog.EventLog) {
 		store(t, log, c.Start("g"), c.Next(event.TurnStarted{TurnID: "t1"}), c.Next(answer),
 			c.Next(event.ToolCallScheduled{CallID: "c", Attempt: 1}), c.Next(event.ToolCallFailed{CallID: "c", Attempt: 1}),
 			c.Next(event.ToolCallScheduled{CallID: "c", Attempt: 2}))
+		if id == "old" {
+			c.Clock = 0 // it is set back: the run took no less than no time
+			store(t, log, c.Next(event.ToolCallFailed{CallID: "c", Attempt: 2}))
+		}
 	}
 	got, err := lister.ListRuns(t.Context())
-	if err != nil || len(got) != 2 || got[0].RunID != "new" || got[1].RunID != "old" {
+	if err != nil || len(got) != 2 || got[0].RunID != "new" || got[1].RunID != "old" || got[1].DurationMs != 0 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	want := eventlog.RunSummary{RunID: "new", StartedAt: time.Unix(2, 0).UTC(), LastSeq: 6, TurnCount: 1, ToolCallCount: 1,
