@@ -46,6 +46,7 @@ var doors = map[string][]string{
 	"github.com/goccy/go-yaml":                                        {"runtime/yaml"},
 	"github.com/santhosh-tekuri/jsonschema/v6":                        {"runtime/tool/validate"},
 	"github.com/spf13/cobra":                                          {"cmd/starling-host"},
+	"github.com/spf13/pflag":                                          {"cmd/starling-host"}, // cobra's own
 	"github.com/schollz/progressbar/v3":                               {"cmd/starling-host"},
 	"golang.org/x/text":                                               {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                                               {"cmd/starling-host"},

@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/starling-host/starling/host/worker"
@@ -104,10 +105,11 @@ func (a *app) root() *cobra.Command {
 
 		SuggestionsMinimumDistance: typos,
 
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          knownSubcommand,
-		RunE:          showHelp,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              knownSubcommand,
+		PersistentPreRunE: noEmptyFlag,
+		RunE:              showHelp,
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -164,6 +166,17 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		hint = "did you mean " + cmd.CommandPath() + " " + near[0]
 	}
 	return usagef(hint, "unknown command %q", args[0])
+}
+
+// noEmptyFlag refuses a flag that is given without a value, as by a script whose variable
+// is not set: prune --namespace "$TENANT" would remove the runs of all tenants.
+func noEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usagef("leave it out for the default", "--%s has no value", f.Name)
+		}
+	})
+	return err
 }
 
 // arguments checks the number of a command's arguments against their names, of
