@@ -42,8 +42,9 @@ type Transactor interface {
 // TableSet is the tables of one part of the host. Its steps are applied in order,
 // each once; the order and the texts of steps that were released never change.
 type TableSet struct {
-	Name  string // such as "tenant"; [a-z_]
-	Steps []TableStep
+	Name   string   // such as "tenant"; [a-z_]
+	Tables []string // those that there are after the last step, by their names, for who grants rights
+	Steps  []TableStep
 }
 
 // TableStep is one step in the two dialects, which differ in the names of types:

@@ -82,7 +82,7 @@ func writeUntil(ctx context.Context, t *testing.T, l *Log, g int, ends map[strin
 }
 
 // counter is a table with one number.
-var counter = eventlog.TableSet{Name: "counter", Steps: []eventlog.TableStep{{
+var counter = eventlog.TableSet{Name: "counter", Tables: []string{"counter"}, Steps: []eventlog.TableStep{{
 	Postgres: "CREATE TABLE counter (n BIGINT NOT NULL); INSERT INTO counter VALUES (0)",
 }}}
 

@@ -2,7 +2,6 @@ package pglog
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -122,7 +121,10 @@ func Grants(r Roles, sets ...eventlog.TableSet) string {
 		}
 		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(names, ", "), quote(role, `"`))
 	}
-	host := tablesOf(sets)
+	var host []string
+	for _, set := range sets {
+		host = append(host, set.Tables...)
+	}
 	for _, role := range []string{r.Writer, r.Retention, r.Reader} {
 		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set")
 	}
@@ -132,21 +134,6 @@ func Grants(r Roles, sets ...eventlog.TableSet) string {
 	grant(r.Retention, "DELETE", "eventlog_events", "run")
 	grant(r.Reader, "SELECT", host...)
 	return b.String()
-}
-
-// createdTable finds the name of each table that a step creates.
-var createdTable = regexp.MustCompile(`CREATE TABLE ([a-z_]+)`)
-
-// tablesOf returns the names of the tables of sets.
-func tablesOf(sets []eventlog.TableSet) (names []string) {
-	for _, set := range sets {
-		for _, step := range set.Steps {
-			for _, found := range createdTable.FindAllStringSubmatch(step.Postgres, -1) {
-				names = append(names, found[1])
-			}
-		}
-	}
-	return names
 }
 
 // quote makes a text an SQL name or string.

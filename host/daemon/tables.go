@@ -19,7 +19,7 @@ func Tables() eventlog.TableSet { return tables }
 // tables keep what modules say of themselves, which is a function of their bytes
 // and, for a WASI command, of the name. So that to list tools nothing has to be
 // loaded.
-var tables = eventlog.TableSet{Name: "daemon", Steps: []eventlog.TableStep{tableStep(`
+var tables = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []eventlog.TableStep{tableStep(`
 CREATE TABLE daemon_description (
 	digest BLOB NOT NULL,
 	name   TEXT NOT NULL,

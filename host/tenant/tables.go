@@ -10,9 +10,11 @@ import (
 // its role may.
 func Tables() eventlog.TableSet { return tables }
 
+var tableNames = []string{"tenant", "tenant_data_key", "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
+
 // tables are those of a Store. Points in time are nanoseconds since 1970, with
 // zero for never.
-var tables = eventlog.TableSet{Name: "tenant", Steps: []eventlog.TableStep{
+var tables = eventlog.TableSet{Name: "tenant", Tables: tableNames, Steps: []eventlog.TableStep{
 	step(`
 CREATE TABLE tenant (
 	id        TEXT    PRIMARY KEY NOT NULL,

@@ -64,7 +64,9 @@ const begins = `ALTER TABLE queue_job ADD COLUMN begun INTEGER NOT NULL DEFAULT 
 ALTER TABLE queue_job ADD COLUMN stranded INTEGER NOT NULL DEFAULT 0`
 
 // Tables are what CreateTables is to be called with.
-var Tables = eventlog.TableSet{Name: "queue", Steps: []eventlog.TableStep{step(tables), step(begins)}}
+var Tables = eventlog.TableSet{
+	Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host"}, Steps: []eventlog.TableStep{step(tables), step(begins)},
+}
 
 // step says in both dialects what is said in that of SQLite.
 func step(sql string) eventlog.TableStep {
