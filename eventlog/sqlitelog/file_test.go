@@ -70,27 +70,28 @@ func TestPragmas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
-	for _, tc := range []struct {
-		conn   *conn
-		pragma string
-		want   any
-	}{
-		{r.conn, "page_size", int64(16384)},
-		{r.conn, "journal_mode", "wal"},
-		{r.conn, "auto_vacuum", int64(2)},
-		{r.conn, "application_id", int64(applicationID)},
-		{r.conn, "user_version", int64(1)},
-		{r.conn, "query_only", int64(1)},
-		{r.conn, "trusted_schema", int64(0)},
-		{r.conn, "cell_size_check", int64(1)},
-		{r.conn, "mmap_size", int64(0)},
-		{l.writer.conn, "synchronous", int64(2)}, // the writer is idle
-		{l.writer.conn, "trusted_schema", int64(0)},
-		{l.writer.conn, "wal_autocheckpoint", int64(0)},
-	} {
-		if got, err := tc.conn.value(t.Context(), "PRAGMA "+tc.pragma); err != nil || got != tc.want {
-			t.Errorf("%s is %v, want %v (%v)", tc.pragma, got, tc.want, err)
+	check := func(c *conn, pragma string, want any) {
+		if got, err := c.value(t.Context(), "PRAGMA "+pragma); err != nil || got != want {
+			t.Errorf("%s is %v, want %v (%v)", pragma, got, want, err)
 		}
+	}
+	check(r.conn, "page_size", int64(16384))
+	check(r.conn, "journal_mode", "wal")
+	check(r.conn, "auto_vacuum", int64(2))
+	check(r.conn, "application_id", int64(applicationID))
+	check(r.conn, "user_version", int64(1))
+	check(r.conn, "query_only", int64(1))
+	check(r.conn, "trusted_schema", int64(0))
+	check(r.conn, "cell_size_check", int64(1))
+	check(r.conn, "mmap_size", int64(0))
+	// A transaction is where the writer lets somebody else use its connection.
+	if err := l.inTransaction(t.Context(), func(*tx) error {
+		check(l.writer.conn, "synchronous", int64(2))
+		check(l.writer.conn, "trusted_schema", int64(0))
+		check(l.writer.conn, "wal_autocheckpoint", int64(0))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	if err := r.conn.exec(t.Context(), "DELETE FROM run"); err == nil {
 		t.Error("a reader could write")
