@@ -3,11 +3,14 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -92,7 +95,8 @@ type Outcome struct {
 
 // Call makes a run of one call of a tool and waits for its end, as a request for it
 // does. An error means that there is no run, or no end of it yet; it is a
-// [*Problem] if it is the caller's.
+// [*Problem] if it is the caller's. When ctx ends while the daemon serves, the caller
+// has given the call up, and the run is cancelled.
 func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input json.RawMessage) (Outcome, error) {
 	leave, err := d.streams.enter(t.ID, d.config.MaxStreams)
 	if err != nil {
@@ -105,9 +109,11 @@ func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input j
 	}
 	id, err := d.accept(ctx, t, runRequest{Tool: name, Input: input}, "", chain.Hash{})
 	if err != nil {
+		d.giveUp(ctx, fullID(t.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
 	if err := d.await(ctx, view, id, d.config.MaxWait); err != nil {
+		d.giveUp(ctx, fullID(t.ID, id))
 		return Outcome{RunID: id}, err
 	}
 	doc, err := describeRun(ctx, view, id)
@@ -121,6 +127,21 @@ func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input j
 	}
 	return Outcome{RunID: id, Output: doc.Output}, nil
 }
+
+// giveUp cancels a run whose caller does not wait for it any more.
+func (d *Daemon) giveUp(ctx context.Context, runID string) {
+	if ctx.Err() == nil || d.serving.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
+	defer cancel()
+	if err := d.config.Queue.Cancel(ctx, runID); err != nil && !errors.Is(err, queue.ErrNotFound) { // which has ended
+		d.logger.Warn("run not cancelled", "run_id", runID, "error", err.Error())
+	}
+}
+
+// giveUpTime is how long the database may take to note that a run is cancelled.
+const giveUpTime = 10 * time.Second
 
 // agentDocument is an agent that runs can be made of.
 type agentDocument struct {

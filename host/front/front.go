@@ -62,7 +62,7 @@ func (c Config) mcpScope(r *http.Request) (mcpsrv.View, error) {
 		return mcpsrv.View{}, mcpsrv.ErrUnauthorized
 	}
 	log, err := c.Daemon().View(r.Context(), t.ID)
-	return mcpsrv.View{Log: &log, Tools: tools{c.Daemon(), t}}, err
+	return mcpsrv.View{Log: &log, Tools: tools{c.Daemon(), t}, Owner: t.ID}, err
 }
 
 // tools are those of a tenant.

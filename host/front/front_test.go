@@ -1,6 +1,7 @@
 package front_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,7 +102,13 @@ func (w *world) serve(d *daemon.Daemon, l net.Listener) {
 // upload gives a tenant a tool that always says the same.
 func (w *world) upload(who, name, says string) {
 	w.t.Helper()
-	req, err := http.NewRequest(http.MethodPost, w.url+"/api/v1/modules?name="+name, strings.NewReader(string(saying(name, says))))
+	w.load(who, name, saying(name, says))
+}
+
+// load gives a tenant a module.
+func (w *world) load(who, name string, module []byte) {
+	w.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, w.url+"/api/v1/modules?name="+name, bytes.NewReader(module))
 	if err != nil {
 		w.t.Fatal(err)
 	}

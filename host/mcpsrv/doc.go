@@ -10,6 +10,12 @@
 // the result's _meta as "starling/run_id", so that the same assistant can look at
 // what happened with the tools above.
 //
+// A call that its client cancels stops, its run ends as cancelled, and there is no
+// response. Over standard input, and over HTTP before version 2026-07-28 of the
+// protocol, that takes a notification, and a connection that breaks cancels nothing;
+// from then on, to close the connection of a request is to cancel it. A notification
+// over HTTP must come to the process that serves the request; another one ignores it.
+//
 // # What an assistant is trusted with
 //
 // Everything that comes out of a log or a module may have been written to deceive

@@ -43,7 +43,7 @@ func NewHandler(c Config) (http.Handler, error) {
 	if c.Scope == nil {
 		return nil, errors.New("mcpsrv: the scope is missing")
 	}
-	h := &handler{scope: c.Scope, options: c.normal()}
+	h := &handler{scope: c.Scope, options: c.normal(), pending: pending{of: map[pendingKey][]*context.CancelCauseFunc{}}}
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range c.Origins {
 		u, err := url.Parse(origin)
@@ -63,6 +63,7 @@ type handler struct {
 	options Options
 	hosts   []string // lower case; empty accepts all
 	inner   http.Handler
+	pending pending
 }
 
 // ServeHTTP implements [http.Handler].
@@ -73,7 +74,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this server does not answer to that name", http.StatusMisdirectedRequest)
 		return
 	}
-	server, err := h.server(r)
+	v, err := h.scope(r)
+	var server *mcp.Server
+	if err == nil {
+		server, err = newServer(r.Context(), v, h.options)
+	}
 	switch {
 	case errors.Is(err, ErrUnauthorized):
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -82,17 +87,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.options.Logger.ErrorContext(r.Context(), "mcpsrv: request failed", "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 	default:
-		h.inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)))
+		asked := peeked(w, r)
+		h.serve(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)), v, asked)
 	}
-}
-
-// server makes the server of one request.
-func (h *handler) server(r *http.Request) (*mcp.Server, error) {
-	v, err := h.scope(r)
-	if err != nil {
-		return nil, err
-	}
-	return newServer(r.Context(), v, h.options)
 }
 
 // serverKey is where the server of a request is, between the handler of this package

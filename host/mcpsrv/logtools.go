@@ -62,11 +62,13 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 			Name: t.Name(), Description: t.Description(), InputSchema: t.Schema(),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &open},
 		}
-		server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			ctx, cancel := context.WithTimeout(ctx, maxTime)
+		server.AddTool(presented, func(asked context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			ctx, cancel := context.WithTimeout(asked, maxTime)
 			defer cancel()
 			output, err := t.Execute(context.WithValue(ctx, viewKey{}, v), arguments(r))
-			if err != nil {
+			if asked.Err() != nil {
+				return nil, asked.Err() // to nobody
+			} else if err != nil {
 				return failed(explain(ctx, log, t.Name(), err)), nil
 			}
 			return &mcp.CallToolResult{

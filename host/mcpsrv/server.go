@@ -22,6 +22,9 @@ type View struct {
 
 	// Tools are called. Nil means that there are none.
 	Tools Tools
+
+	// Owner is whose view it is. Over HTTP a request can be cancelled by nobody else.
+	Owner string
 }
 
 // Tools are a tenant's tools. Implementations must be safe for concurrent use.
@@ -32,7 +35,7 @@ type Tools interface {
 	// Call makes a recorded run of one call of a tool, with JSON arguments, and waits
 	// for its end. That a tool fails is in the Result. An error means that no run was
 	// made: [ErrNoTool], [ErrArguments], [ErrBusy], or one that the client is told
-	// nothing of.
+	// nothing of. When ctx ends, nobody waits any more, and the run is cancelled.
 	Call(ctx context.Context, name string, arguments json.RawMessage) (Result, error)
 }
 
@@ -89,7 +92,7 @@ func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Wri
 	if err != nil {
 		return err
 	}
-	err = server.Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{out}})
+	err = server.Run(ctx, silent{&mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{out}}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return ctx.Err()
 	}
@@ -107,6 +110,7 @@ func newServer(ctx context.Context, v View, o Options) (*mcp.Server, error) {
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		Instructions: instructions(v),
 	})
+	server.AddReceivingMiddleware(cancellable)
 	if v.Log != nil {
 		addLogTools(server, *v.Log, o.Logger)
 	}

@@ -47,6 +47,8 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		switch {
 		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy):
 			return failed(err.Error()), nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err() // to nobody
 		case err != nil:
 			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
 			return failed("the host could not make the call"), nil

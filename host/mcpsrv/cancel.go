@@ -1,0 +1,235 @@
+package mcpsrv
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// sessionHeader is what a client of the older protocol is told apart by from others
+// of the same owner, whose requests may have the same ids. It is random, stands for
+// nothing that is kept, and gives no rights: what may be done is decided for each
+// request by its credential.
+const sessionHeader = "Mcp-Session-Id"
+
+// The methods that cancelling has to do with.
+const (
+	methodInitialize = "initialize"
+	methodCancelled  = "notifications/cancelled"
+)
+
+// errCancelled is the cause with which a request's context ends that its client has
+// cancelled.
+var errCancelled = errors.New("mcpsrv: cancelled by the client")
+
+// peeked returns the message that a request has, nil if it has none or several, and
+// leaves the body as it was, with the error at which it ends.
+func peeked(w http.ResponseWriter, r *http.Request) *jsonrpc.Request {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+	if err != nil {
+		return nil
+	}
+	msg, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		return nil
+	}
+	asked, _ := msg.(*jsonrpc.Request)
+	return asked
+}
+
+// failing is the end of a body.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err == nil {
+		return 0, io.EOF
+	}
+	return 0, f.err
+}
+
+// cancelledID returns the id of the request that a notification cancels.
+func cancelledID(r *jsonrpc.Request) (id jsonrpc.ID, ok bool) {
+	var p mcp.CancelledParams
+	if r.Method != methodCancelled || json.Unmarshal(r.Params, &p) != nil {
+		return id, false
+	}
+	id, err := jsonrpc.MakeID(p.RequestID)
+	return id, err == nil && id.IsValid()
+}
+
+// pending are the requests over HTTP that are being served. The notification that
+// cancels one comes in a request of its own, and on a server of its own.
+type pending struct {
+	mu sync.Mutex
+	of map[pendingKey][]*context.CancelCauseFunc // guarded by mu
+}
+
+type pendingKey struct {
+	owner, session string
+	id             jsonrpc.ID
+}
+
+func keyOf(v View, r *http.Request, id jsonrpc.ID) pendingKey {
+	return pendingKey{v.Owner, r.Header.Get(sessionHeader), id}
+}
+
+// enter notes a request until leave is called. Its context ends with errCancelled
+// when the client cancels it.
+func (p *pending) enter(ctx context.Context, k pendingKey) (_ context.Context, leave func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[k] = append(p.of[k], &cancel)
+	return ctx, func() { p.leave(k, &cancel); cancel(nil) }
+}
+
+func (p *pending) leave(k pendingKey, cancel *context.CancelCauseFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[k] = slices.DeleteFunc(p.of[k], func(c *context.CancelCauseFunc) bool { return c == cancel })
+	if len(p.of[k]) == 0 {
+		delete(p.of, k)
+	}
+}
+
+// cancel ends a request. If there are several of the key, nobody knows which one is
+// meant, and all go on.
+func (p *pending) cancel(k pendingKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if made := p.of[k]; len(made) == 1 {
+		(*made[0])(errCancelled)
+	}
+}
+
+// serve has a request served, and cancelled if its client says so. Whoever has
+// cancelled a request is sent no response to it, but the status of a message that has
+// none.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *jsonrpc.Request) {
+	switch {
+	case asked == nil:
+	case asked.Method == methodInitialize:
+		w.Header().Set(sessionHeader, rand.Text())
+	case asked.IsCall():
+		ctx, leave := h.pending.enter(r.Context(), keyOf(v, r, asked.ID))
+		defer leave()
+		r = r.WithContext(context.WithValue(ctx, cancelKey{}, ctx))
+	default:
+		if id, ok := cancelledID(asked); ok {
+			h.pending.cancel(keyOf(v, r, id))
+		}
+	}
+	out := &statusWriter{ResponseWriter: w}
+	h.inner.ServeHTTP(out, r)
+	if !out.written && context.Cause(r.Context()) == errCancelled {
+		w.Header().Del("Content-Type")
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// statusWriter knows whether there was an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (s *statusWriter) WriteHeader(status int) {
+	s.written = true
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *statusWriter) Write(p []byte) (int, error) {
+	s.written = true
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap is for [http.ResponseController].
+func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// cancelKey is where the context is that ends when a request is cancelled. The SDK
+// passes on what a request's context has, and of the older protocol not its end: who
+// loses the connection has cancelled nothing there.
+type cancelKey struct{}
+
+// cancellable has requests end that their clients have cancelled.
+func cancellable(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		asked, ok := ctx.Value(cancelKey{}).(context.Context)
+		if !ok {
+			return next(ctx, method, r)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(asked, func() {
+			if context.Cause(asked) == errCancelled {
+				cancel(errCancelled)
+			}
+		})()
+		return next(ctx, method, r)
+	}
+}
+
+// silent is a transport of one client that is sent no response to what it has
+// cancelled. The SDK stops the work, and answers nevertheless.
+type silent struct{ mcp.Transport }
+
+// Connect implements [mcp.Transport].
+func (s silent) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := s.Transport.Connect(ctx)
+	return &silentConn{Connection: conn, cancelled: map[jsonrpc.ID]bool{}}, err
+}
+
+type silentConn struct {
+	mcp.Connection
+	mu        sync.Mutex
+	cancelled map[jsonrpc.ID]bool // the calls without a response; guarded by mu
+}
+
+// Read implements [mcp.Connection].
+func (c *silentConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.Connection.Read(ctx)
+	asked, ok := msg.(*jsonrpc.Request)
+	if err != nil || !ok {
+		return msg, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if asked.IsCall() {
+		c.cancelled[asked.ID] = false
+	} else if id, ok := cancelledID(asked); ok {
+		if _, open := c.cancelled[id]; open {
+			c.cancelled[id] = true
+		}
+	}
+	return msg, nil
+}
+
+// Write implements [mcp.Connection].
+func (c *silentConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if response, ok := msg.(*jsonrpc.Response); ok && c.done(response.ID) {
+		return nil
+	}
+	return c.Connection.Write(ctx, msg)
+}
+
+// done reports whether a call was cancelled, and forgets it.
+func (c *silentConn) done(id jsonrpc.ID) (cancelled bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cancelled = c.cancelled[id]
+	delete(c.cancelled, id)
+	return cancelled
+}
