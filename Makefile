@@ -10,8 +10,8 @@ fuzz:
 bench:
 	cd bench && go run . -out results
 
-# Measures appends and queued calls on SQLite and Postgres against the raw engines
-# and the plain ways to use them, in turns, and writes a table. It takes about six
-# minutes and needs a PostgreSQL server to start.
+# Measures appends and queued calls on SQLite and Postgres against the raw engines,
+# the plain ways to use them and River, in turns, and writes a table. It takes about
+# ten minutes and needs a PostgreSQL server to start.
 bench-hosting:
 	cd bench && go run ./hosting -out results/hosting.md

@@ -4,7 +4,7 @@
 // take turns in short rounds, so that whatever else the machine does hits them alike,
 // and what is reported are medians of the rounds' ratios.
 //
-//	go run ./hosting [-quick] [-parts sqlite,lists,postgres,queue,calls] [-out results/hosting.md]
+//	go run ./hosting [-quick] [-parts sqlite,lists,postgres,queue,backlog,calls] [-out results/hosting.md]
 package main
 
 import (
@@ -29,11 +29,12 @@ type settings struct {
 	flow   time.Duration // the same, of queues
 	lone   int           // appends of a caller who is alone, in one round
 	lists  []int         // events in a log that is listed
+	jobs   int           // in a backlog
 }
 
 var (
-	thorough = settings{rounds: 7, slice: 250 * time.Millisecond, flow: time.Second, lone: 300, lists: []int{10_000, 100_000, 1_000_000}}
-	quick    = settings{rounds: 1, slice: 10 * time.Millisecond, flow: 20 * time.Millisecond, lone: 10, lists: []int{500, 1000}}
+	thorough = settings{rounds: 7, slice: 250 * time.Millisecond, flow: time.Second, lone: 300, lists: []int{10_000, 100_000, 1_000_000}, jobs: 10_000}
+	quick    = settings{rounds: 1, slice: 10 * time.Millisecond, flow: 20 * time.Millisecond, lone: 10, lists: []int{500, 1000}, jobs: 50}
 )
 
 func main() {
@@ -70,7 +71,7 @@ type part struct {
 
 var allParts = []part{
 	{"sqlite", false, (*bench).sqlite}, {"lists", false, (*bench).lists}, {"postgres", true, (*bench).postgres},
-	{"queue", true, (*bench).queues}, {"calls", true, (*bench).calls},
+	{"queue", true, (*bench).queues}, {"backlog", true, (*bench).backlogs}, {"calls", true, (*bench).calls},
 }
 
 func run(ctx context.Context, s settings, names, out string) error {

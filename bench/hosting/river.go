@@ -23,7 +23,7 @@ type noop struct {
 
 func (noop) Kind() string { return "noop" }
 
-// rivers works jobs of River's own.
+// rivers works jobs of River's own, on Postgres.
 type rivers struct {
 	pool    *pgxpool.Pool
 	workers int
@@ -31,6 +31,8 @@ type rivers struct {
 	open    sync.WaitGroup // jobs that are inserted and not worked
 }
 
+// openRiver makes River's tables in a database of their own, and a client that has not
+// begun to work.
 func (b *bench) openRiver(ctx context.Context, workers int) (*rivers, error) {
 	dsn, err := b.server.NewDatabase()
 	if err != nil {
@@ -41,41 +43,53 @@ func (b *bench) openRiver(ctx context.Context, workers int) (*rivers, error) {
 		return nil, err
 	}
 	r := &rivers{pool: pool, workers: workers}
-	if err := r.start(ctx); err != nil {
+	m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	if err == nil {
+		_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	if err == nil {
+		r.client, err = r.newClient()
+	}
+	if err != nil {
 		pool.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-// start makes River's tables and begins to work.
-func (r *rivers) start(ctx context.Context) error {
-	driver := riverpgxv5.New(r.pool)
-	m, err := rivermigrate.New(driver, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return err
-	}
+func (r *rivers) newClient() (*river.Client[pgx.Tx], error) {
 	set := river.NewWorkers()
 	river.AddWorker(set, river.WorkFunc(func(context.Context, *river.Job[noop]) error {
 		r.open.Done()
 		return nil
 	}))
-	r.client, err = river.NewClient(driver, &river.Config{
+	return river.NewClient(riverpgxv5.New(r.pool), &river.Config{
 		Logger: slog.New(slog.DiscardHandler), Workers: set, FetchCooldown: time.Millisecond,
 		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: r.workers}},
 	})
-	if err != nil {
-		return err
-	}
-	return r.client.Start(ctx)
 }
 
-func (r *rivers) close() {
-	r.client.Stop(context.Background())
-	r.pool.Close()
+// workOff inserts that many jobs by the thousand while nobody works, and measures from
+// then on until they are worked and the workers have stopped.
+func (r *rivers) workOff(jobs int) func(context.Context, time.Duration) (float64, error) {
+	return func(ctx context.Context, _ time.Duration) (float64, error) {
+		for from := 0; from < jobs; from += bulk {
+			if err := r.insert(ctx, from, min(bulk, jobs-from)); err != nil {
+				return 0, err
+			}
+		}
+		client, err := r.newClient()
+		if err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		if err := client.Start(ctx); err != nil {
+			return 0, err
+		}
+		r.open.Wait()
+		err = client.Stop(ctx)
+		return float64(jobs) / time.Since(began).Seconds(), err
+	}
 }
 
 // inserting lets callers insert so many jobs at a time, and waits until all are worked.

@@ -16,3 +16,13 @@ func BenchmarkQueue(b *testing.B) {
 		b.Run(fmt.Sprintf("postgres/workers=%d", workers), func(b *testing.B) { queuetest.Bench(b, connect, pgtest.Database(b), workers) })
 	}
 }
+
+// BenchmarkBacklog works runs off that were enqueued before.
+func BenchmarkBacklog(b *testing.B) {
+	for _, workers := range []int{64, 256} {
+		b.Run(fmt.Sprintf("sqlite/workers=%d", workers), func(b *testing.B) { queuetest.BenchBacklog(b, connect, file(b), workers) })
+		b.Run(fmt.Sprintf("postgres/workers=%d", workers), func(b *testing.B) {
+			queuetest.BenchBacklog(b, connect, pgtest.Database(b), workers)
+		})
+	}
+}

@@ -29,6 +29,16 @@ func Bench(b *testing.B, open Opener, address string, workers int) {
 	b.ReportMetric(float64(worked)/took.Seconds(), "runs/s")
 }
 
+// BenchBacklog measures how runs are worked off that lie there already.
+func BenchBacklog(b *testing.B, open Opener, address string, workers int) {
+	h := open.at(address)(b, queue.Config{Workers: workers})
+	took, err := h.Ending(workers).WorkOff(b.Context(), b.N)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/took.Seconds(), "runs/s")
+}
+
 // Flow is runs that callers enqueue and workers work, both as fast as they can.
 type Flow struct {
 	Queue   queue.Queue
@@ -63,69 +73,112 @@ func (h Host) Ending(callers int) Flow {
 // returns how many runs that was and how long it took. One run comes before all that
 // and is not counted: when it is worked, the workers are awake.
 func (f Flow) Run(ctx context.Context, more func() bool) (worked int, took time.Duration, err error) {
-	ctx, fail := context.WithCancelCause(ctx)
-	var open, working sync.WaitGroup // jobs that were enqueued; the call of Work
-	defer working.Wait()
-	defer fail(nil)
-	working.Go(func() {
-		if err := f.Queue.Work(ctx, f.handler(fail, open.Done)); err != nil {
-			fail(err)
-		}
-	})
-	var enqueued atomic.Int64
-	flow := func(f Flow, more func() bool) {
-		idle := make(chan struct{})
-		go func() {
-			defer close(idle)
-			f.enqueue(ctx, fail, more, func() { open.Add(1); enqueued.Add(1) })
-			open.Wait()
-		}()
-		select {
-		case <-idle:
-		case <-ctx.Done():
-		}
-	}
-	first := f
-	first.Callers = 1
-	flow(first, func() bool { return enqueued.Load() == 0 })
+	c := f.begin(ctx)
+	stop := c.work()
+	c.enqueue(1, func() bool { return c.enqueued.Load() == 0 })
+	c.await()
 	began := time.Now()
-	flow(f, more)
-	return int(enqueued.Load()) - 1, time.Since(began), context.Cause(ctx)
+	c.enqueue(f.Callers, more)
+	c.await()
+	took = time.Since(began)
+	return int(c.enqueued.Load()) - 1, took, stop()
 }
 
-// handler counts what the flow's handler has worked.
-func (f Flow) handler(fail func(error), done func()) queue.Handler {
-	return func(ctx context.Context, l queue.Lease) error {
-		if err := f.Handler(ctx, l); err != nil {
-			fail(fmt.Errorf("run %s: %w", l.RunID, err))
-			return err
+// WorkOff enqueues that many runs while nobody works. It returns how long it takes from
+// then on until they are worked and the workers have stopped, by when it is written
+// down what became of each.
+func (f Flow) WorkOff(ctx context.Context, runs int) (took time.Duration, err error) {
+	c := f.begin(ctx)
+	var taken atomic.Int64
+	c.enqueue(f.Callers, func() bool { return taken.Add(1) <= int64(runs) })
+	began := time.Now()
+	stop := c.work()
+	c.await()
+	err = stop()
+	return time.Since(began), err
+}
+
+// course is a flow that is under way.
+type course struct {
+	Flow
+	ctx      context.Context // ends with the first error
+	fail     context.CancelCauseFunc
+	open     sync.WaitGroup // jobs that were enqueued and are not worked
+	enqueued atomic.Int64
+}
+
+func (f Flow) begin(ctx context.Context) *course {
+	c := &course{Flow: f}
+	c.ctx, c.fail = context.WithCancelCause(ctx)
+	return c
+}
+
+// work has jobs worked until stop is called, which waits for the workers and returns
+// the first error of the course.
+func (c *course) work() (stop func() error) {
+	ctx, end := context.WithCancel(c.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := c.Queue.Work(ctx, c.handle); err != nil {
+			c.fail(err)
 		}
-		done()
-		return nil
+	}()
+	return func() error {
+		end()
+		<-ended
+		defer c.fail(nil)
+		return context.Cause(c.ctx)
 	}
 }
 
-// enqueue lets the callers enqueue runs of ten tenants, each of which it tells of
-// beforehand.
-func (f Flow) enqueue(ctx context.Context, fail func(error), more func() bool, told func()) {
-	var callers sync.WaitGroup
-	for i := range f.Callers {
-		callers.Go(func() {
-			for n := i; more() && ctx.Err() == nil; n++ {
-				tenant := fmt.Sprintf("t%d", n%10)
-				j := queue.Job{RunID: tenant + "/" + event.NewID(), Tenant: tenant}
-				first, payload, err := f.Opening(j.RunID)
-				if err != nil {
-					fail(err)
-					return
-				}
-				j.Payload = payload
-				told()
-				if err := f.Queue.Enqueue(ctx, j, first); err != nil {
-					fail(err)
+// await waits until what was enqueued is worked, or something has failed.
+func (c *course) await() {
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		c.open.Wait()
+	}()
+	select {
+	case <-idle:
+	case <-c.ctx.Done():
+	}
+}
+
+// handle counts what the flow's handler has worked.
+func (c *course) handle(ctx context.Context, l queue.Lease) error {
+	if err := c.Handler(ctx, l); err != nil {
+		c.fail(fmt.Errorf("run %s: %w", l.RunID, err))
+		return err
+	}
+	c.open.Done()
+	return nil
+}
+
+// enqueue lets callers enqueue runs of ten tenants as long as there are more.
+func (c *course) enqueue(callers int, more func() bool) {
+	var waiting sync.WaitGroup
+	for i := range callers {
+		waiting.Go(func() {
+			for n := i; more() && c.ctx.Err() == nil; n++ {
+				if err := c.add(fmt.Sprintf("t%d", n%10)); err != nil {
+					c.fail(err)
 				}
 			}
 		})
 	}
-	callers.Wait()
+	waiting.Wait()
+}
+
+// add enqueues a run of the tenant.
+func (c *course) add(tenant string) error {
+	j := queue.Job{RunID: tenant + "/" + event.NewID(), Tenant: tenant}
+	first, payload, err := c.Opening(j.RunID)
+	if err != nil {
+		return err
+	}
+	j.Payload = payload
+	c.open.Add(1)
+	c.enqueued.Add(1)
+	return c.Queue.Enqueue(c.ctx, j, first)
 }

@@ -15,3 +15,12 @@ func BenchmarkQueue(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) { queuetest.Bench(b, connect, pgtest.Database(b), workers) })
 	}
 }
+
+// BenchmarkBacklog works runs off that were enqueued before.
+func BenchmarkBacklog(b *testing.B) {
+	for _, workers := range []int{64, 256} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			queuetest.BenchBacklog(b, connect, pgtest.Database(b), workers)
+		})
+	}
+}
