@@ -60,6 +60,20 @@ func streamHistoryThenLive(t *testing.T, log eventlog.EventLog) {
 	<-done
 }
 
+// longPayloads is a run of which no backend takes all events out of its storage at once.
+func longPayloads(t *testing.T, log eventlog.EventLog) {
+	c := Chain{RunID: "run-1"}
+	evs := []event.Event{c.Start("goal"), c.Effect(3 << 20), c.Effect(3 << 20), c.Effect(10), c.Complete()}
+	store(t, log, evs...)
+	if got, err := log.Read(t.Context(), "run-1"); err != nil || len(got) != len(evs) {
+		t.Errorf("%d events, want %d: %v", len(got), len(evs), err)
+	}
+	ch, cancel := stream(t, log, "run-1")
+	defer cancel()
+	expect(t, ch, 1, uint64(len(evs)))
+	expectEnd(t, ch)
+}
+
 func streamWaits(t *testing.T, log eventlog.EventLog) {
 	ch, cancel := stream(t, log, "run-1")
 	defer cancel()

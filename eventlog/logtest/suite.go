@@ -28,6 +28,7 @@ var always = []section{
 	{"reading a run that does not exist says so", unknownRun},
 	{"runs do not see each other", separateRuns},
 	{"events are read on from a number, and reading may stop early", eventsAfter},
+	{"a run of long payloads is read and streamed to its end", longPayloads},
 	{"a stream goes from history to live without gap or repetition", streamHistoryThenLive},
 	{"a stream waits for a run that has not begun", streamWaits},
 	{"a stream that nobody reads loses nothing and blocks nobody", streamSlowReader},

@@ -12,9 +12,6 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-// maxPageBytes bounds the payloads of a page, but for its last event.
-const maxPageBytes = 4 << 20
-
 // Read implements [eventlog.EventLog].
 func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
 	return tail.Collect(l.Events(ctx, runID, 0))
@@ -68,13 +65,12 @@ FROM (
 ) AS sized
 WHERE before < $5 ORDER BY seq`
 
-// page reads at most n events of a run with numbers above after, fewer when they are
-// large.
+// page is a [tail.Page].
 func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]event.Event, error) {
 	if !isText(runID) {
 		return nil, nil
 	}
-	rows, err := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, maxPageBytes)
+	rows, err := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, tail.MaxPageBytes)
 	if err != nil {
 		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
 	}

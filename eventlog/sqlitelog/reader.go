@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -119,17 +120,13 @@ CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
 // errPageFull ends a page early.
 var errPageFull = errors.New("sqlitelog: page is full")
 
-// maxPageBytes bounds the payloads of a page, but for its last event.
-const maxPageBytes = 4 << 20
-
-// page reads at most n events of a run with numbers above after, fewer when
-// they are large.
+// page is a [tail.Page].
 func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
 	var evs []event.Event
 	size, last := 0, after
 	args := []driver.Value{int64(eventlog.MaxPayloadBytes), runID, int64(after), int64(n)}
 	err := r.query(ctx, pageQuery, args, func(row []driver.Value) error {
-		if size >= maxPageBytes {
+		if size >= tail.MaxPageBytes {
 			return errPageFull
 		}
 		e, err := eventOf(runID, row)

@@ -26,13 +26,13 @@ func Events(ctx context.Context, runID string, after uint64, page Page) iter.Seq
 				yield(event.Event{}, err)
 				return
 			}
-			if len(evs) == 0 {
-				return
-			}
 			for _, e := range evs {
 				if !yield(e, nil) {
 					return
 				}
+			}
+			if !more(evs, pageEvents) {
+				return
 			}
 			at = evs[len(evs)-1].Seq
 		}

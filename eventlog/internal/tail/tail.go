@@ -12,9 +12,22 @@ import (
 // has asked for them.
 const ReadAhead = 256
 
-// Page reads at most n events of a run with numbers above after. It may return
-// fewer; none means that there are no more for now.
+// Page reads at most n events of a run with numbers above after. It returns fewer when
+// there are no more for now, or when their payloads have [MaxPageBytes] together.
 type Page func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error)
+
+// MaxPageBytes bounds the payloads of a page, but for its last event.
+const MaxPageBytes = 4 << 20
+
+// more reports whether there may be more events right behind a page of at most n, so
+// that nobody asks who has seen the end.
+func more(page []event.Event, n int) bool {
+	size := 0
+	for _, e := range page {
+		size += len(e.Payload)
+	}
+	return len(page) == n || size >= MaxPageBytes
+}
 
 // Hub wakes the streams of a log. The zero value is ready.
 type Hub struct {
@@ -70,7 +83,7 @@ func follow(ctx context.Context, runID string, grown <-chan struct{}, page Page,
 				return
 			}
 		}
-		if len(evs) > 0 {
+		if more(evs, ReadAhead) {
 			continue
 		}
 		select {
