@@ -24,40 +24,38 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	case ForOperator:
 		return req, d.admitOperator(r)
 	case ForTenants:
-		t, err := d.Authenticate(r)
+		a, err := d.Authenticate(r)
 		if err != nil {
 			return nil, err
 		}
-		if wait := d.rates.wait(t); wait > 0 {
+		if wait := d.rates.wait(a.Tenant); wait > 0 {
 			return nil, rateLimited.plain().retry(wait)
 		}
-		req.tenant = t
-		req.Request = r.WithContext(context.WithValue(turns.For(r.Context(), claimOf(t)), tenantKey{}, t))
-		req.view, err = d.View(r.Context(), t.ID)
+		req.tenant = a
+		req.Request = r.WithContext(context.WithValue(turns.For(r.Context(), claimOf(a.Tenant)), accountKey{}, a))
+		req.view, err = d.View(a)
 		return req, err
 	}
 	return req, nil
 }
 
-// Authenticate returns the tenant whose key the request has. The error is the same
+// Authenticate returns the account of the tenant whose key the request has. The error is the same
 // whether there is no key, one that nobody has, or one of a tenant that is
 // suspended. It can be written with [WriteError].
-func (d *Daemon) Authenticate(r *http.Request) (tenant.Tenant, error) {
+func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	key, ok := bearer(r)
 	if !ok {
-		return tenant.Tenant{}, noKey()
+		return Account{}, noKey()
 	}
+	var a Account
 	who, err := d.config.Tenants.Authenticate(r.Context(), key)
-	if errors.Is(err, tenant.ErrUnauthorized) {
-		return tenant.Tenant{}, noKey()
+	if err == nil {
+		a, err = d.accountOf(r.Context(), who.Tenant)
 	}
-	return d.complete(who.Tenant), err
-}
-
-// complete fills in the limits that nobody has set.
-func (d *Daemon) complete(t tenant.Tenant) tenant.Tenant {
-	t.Limits = t.Limits.Or(d.config.Defaults)
-	return t
+	if errors.Is(err, tenant.ErrUnauthorized) || errors.Is(err, tenant.ErrErased) { // just now
+		return Account{}, noKey()
+	}
+	return a, err
 }
 
 // claimOf says whose turns a tenant's work takes.

@@ -66,7 +66,7 @@ type Config struct {
 
 	// Metrics answers /metrics, Inspector everything below /inspect/, and MCP /mcp.
 	// Nil leaves the route out. Inspector lets its users in by itself, see
-	// [Daemon.Authenticate]; requests to MCP have been let in, see [TenantOf].
+	// [Daemon.Authenticate]; requests to MCP have been let in, see [AccountOf].
 	Metrics, Inspector, MCP http.Handler
 
 	// Observe and Runs measure requests and runs. Nil measures nothing.

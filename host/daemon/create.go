@@ -172,9 +172,9 @@ func (e *seenError) Error() string { return "daemon: the request was carried out
 // accept makes sure that the run will be made, once for each idempotency key, and
 // returns its id. If the process dies before the transaction, nothing has
 // happened; after it, the same request has the same answer.
-func (d *Daemon) accept(ctx context.Context, t tenant.Tenant, q runRequest, key string, request chain.Hash) (string, error) {
+func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, key string, request chain.Hash) (string, error) {
 	if key != "" {
-		id, found, err := d.config.Tenants.Answered(ctx, t.ID, key, request)
+		id, found, err := d.config.Tenants.Answered(ctx, a.ID, key, request)
 		if err != nil || found {
 			return string(id), keyError(err)
 		}
@@ -182,17 +182,17 @@ func (d *Daemon) accept(ctx context.Context, t tenant.Tenant, q runRequest, key 
 	if err := d.takesWork(); err != nil {
 		return "", err
 	}
-	if err := d.volume.check(ctx, t); err != nil {
+	if err := d.volume.check(ctx, a.Tenant); err != nil {
 		return "", err
 	}
 	id := event.NewID()
-	job, first, err := d.prepare(ctx, t, q, fullID(t.ID, id))
+	job, first, err := d.prepare(ctx, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
 	}
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
 		if key != "" {
-			earlier, err := d.config.Tenants.Once(tx, t.ID, key, request, []byte(id), answersLive)
+			earlier, err := d.config.Tenants.Once(tx, a.ID, key, request, []byte(id), answersLive)
 			if err != nil {
 				return err
 			}
@@ -246,8 +246,8 @@ func idempotency(r *request, body []byte) (key string, request chain.Hash, err e
 }
 
 // prepare returns the job of a run, and the event that it begins with.
-func (d *Daemon) prepare(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (queue.Job, event.Event, error) {
-	o, first, err := d.opening(ctx, t, q, runID)
+func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (queue.Job, event.Event, error) {
+	o, first, err := d.opening(ctx, a, q, runID)
 	if err != nil {
 		return queue.Job{}, event.Event{}, err
 	}
@@ -256,24 +256,24 @@ func (d *Daemon) prepare(ctx context.Context, t tenant.Tenant, q runRequest, run
 	if err != nil {
 		return queue.Job{}, event.Event{}, fmt.Errorf("daemon: encode a job: %w", err)
 	}
-	job := queue.Job{RunID: runID, Tenant: t.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
-	return d.sealJob(ctx, job, first)
+	job := queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
+	return a.sealJob(job, first)
 }
 
-func (d *Daemon) opening(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (order, event.Event, error) {
+func (d *Daemon) opening(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
 	if q.Tool != "" {
-		return d.openTool(ctx, t, q, runID)
+		return d.openTool(ctx, a, q, runID)
 	}
 	return d.openAgent(ctx, q, runID)
 }
 
 // openTool opens a run of one call.
-func (d *Daemon) openTool(ctx context.Context, t tenant.Tenant, q runRequest, runID string) (order, event.Event, error) {
-	m, _, err := d.findTool(ctx, t.ID, q.Tool)
+func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
+	m, _, err := a.known.tool(q.Tool)
 	if err != nil {
 		return order{}, event.Event{}, err
 	}
-	module, release, err := d.take(ctx, t, m.Module)
+	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
 		return order{}, event.Event{}, err
 	}
@@ -291,7 +291,7 @@ func (d *Daemon) openTool(ctx context.Context, t tenant.Tenant, q runRequest, ru
 	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
 		return order{}, event.Event{}, err
 	}
-	run, err := d.rules(ctx, t.ID, runID, nil)
+	run, err := d.rules(ctx, a, runID, nil)
 	if err != nil {
 		return order{}, event.Event{}, err
 	}

@@ -34,7 +34,7 @@ type Daemon struct {
 	replays  chan struct{} // has an element for each replay
 	volume   volumes
 	doors    doors
-	parsed   parsed
+	accounts *accounts
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
@@ -62,7 +62,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		replays:  make(chan struct{}, c.MaxReplays),
 		volume:   volumes{log: c.Log, of: map[string]*volume{}},
 		doors:    doors{of: map[string]*door{}},
-		parsed:   parsed{most: maxParsed, of: map[string]parsedPolicy{}},
+		accounts: newAccounts(maxKnown, knownFor),
 	}
 	for i := range c.Agents {
 		d.agents[c.Agents[i].Name] = &c.Agents[i]

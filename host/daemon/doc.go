@@ -8,7 +8,7 @@
 //	route      what is not in the list is 404, another method 405
 //	admit      the key says who asks; nothing else does
 //	rate       so many requests per second and tenant
-//	handle     with a [Tenant] and the part of the world that is the tenant's
+//	handle     with an [Account] and the part of the world that is the tenant's
 //	problem    whatever goes wrong is one document of RFC 9457 (problem.go)
 //
 // # Whose is it
@@ -18,6 +18,12 @@
 // named: it is looked for under the name of the one who asks, where it is not. An
 // id that is absent, one that is foreign and one that is no id have the same
 // answer, byte for byte.
+//
+// # What is known of a tenant
+//
+// Its row is read for each request and for each run, and with it a number that every
+// change of its data key, its policy or its modules raises. As long as that number is
+// the one that was read before, all these come from memory (account.go).
 //
 // # Work
 //

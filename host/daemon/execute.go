@@ -27,17 +27,16 @@ func (g *gone) Error() string { return "daemon: " + g.reason }
 // whatever way: an error means that the host could not do its part, and that
 // another attempt may.
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
-	t, err := d.config.Tenants.Tenant(context.WithoutCancel(ctx), l.Tenant)
+	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
+	if errors.Is(err, tenant.ErrErased) { // nobody can read the run
+		return cipherlog.End(context.WithoutCancel(ctx), d.config.Log.Fenced(l.RunID, l.Epoch), l.RunID)
+	}
 	if err != nil {
 		return err
 	}
-	if !t.Erased.IsZero() { // nobody can read the run
-		return cipherlog.End(context.WithoutCancel(ctx), d.config.Log.Fenced(l.RunID, l.Epoch), l.RunID)
-	}
-	t = d.complete(t)
-	ctx = turns.For(ctx, claimOf(t))
-	log, err := d.open(context.WithoutCancel(ctx), t.ID, leased{
-		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(t.ID, bytes) },
+	ctx = turns.For(ctx, claimOf(a.Tenant))
+	log, err := a.open(&leased{
+		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes) },
 	})
 	if err != nil {
 		return err
@@ -48,7 +47,7 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	if l.Cancelled {
 		return d.abandon(ctx, log, l.RunID, "")
 	}
-	return d.ended(ctx, log, l, d.run(ctx, log, t, l))
+	return d.ended(ctx, log, l, d.run(ctx, log, a, l))
 }
 
 // exhausted says why a run is given up.
@@ -77,9 +76,9 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 }
 
 // run makes a run, or goes on with it.
-func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant, l queue.Lease) error {
+func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) error {
 	var o order
-	text, err := d.config.Tenants.Unseal(context.WithoutCancel(ctx), t.ID, purposeJob, l.Payload, l.RunID)
+	text, err := a.known.Unseal(purposeJob, l.Payload, l.RunID)
 	if err != nil {
 		return err
 	}
@@ -91,13 +90,13 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 		return &gone{"the variables cannot be read"}
 	}
 	if o.Tool != "" {
-		return d.runTool(guest.WithBegin(ctx, l.Begin), log, t, l.RunID, o)
+		return d.runTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
 	}
-	a := d.agents[o.Agent]
-	if a == nil {
+	worker := d.agents[o.Agent]
+	if worker == nil {
 		return &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
 	}
-	rules, err := d.rules(context.WithoutCancel(ctx), t.ID, l.RunID, log)
+	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
 	if err != nil {
 		return err
 	}
@@ -105,19 +104,16 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, t tenant.Tenant
 		return err
 	}
 	// Its modules were loaded before the run was known.
-	_, err = guarded(d.agent(a, log), rules).Continue(policy.With(ctx, rules), l.RunID)
+	_, err = guarded(d.agent(worker, log), rules).Continue(policy.With(ctx, rules), l.RunID)
 	return err
 }
 
-func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, t tenant.Tenant, runID string, o order) error {
-	m, err := d.config.Tenants.Module(context.WithoutCancel(ctx), t.ID, o.Module)
-	if errors.Is(err, tenant.ErrNotFound) || err == nil && m.Digest.String() != o.Digest {
+func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) error {
+	m, err := a.known.module(o.Module)
+	if err != nil || m.Digest.String() != o.Digest {
 		return &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
 	}
-	if err != nil {
-		return err
-	}
-	module, release, err := d.take(context.WithoutCancel(ctx), t, m)
+	module, release, err := d.take(context.WithoutCancel(ctx), a, m.Module)
 	if err != nil {
 		return err
 	}
@@ -126,7 +122,7 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, t tenant.Te
 	if !ok {
 		return &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
 	}
-	rules, err := d.rules(context.WithoutCancel(ctx), t.ID, runID, log)
+	rules, err := d.rules(context.WithoutCancel(ctx), a, runID, log)
 	if err != nil {
 		return err
 	}

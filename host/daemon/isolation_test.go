@@ -59,7 +59,7 @@ var attacks = map[string]attack{
 func TestTenantsAreKeptApart(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
 		c.MCP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, _ := daemon.TenantOf(r.Context())
+			who, _ := daemon.AccountOf(r.Context())
 			fmt.Fprintf(w, "you are %s", who.ID)
 		})
 	})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -169,7 +170,13 @@ func (w *world) accept(body string) string {
 // awaitEvents returns when a run of alice's has that many events.
 func (w *world) awaitEvents(id string, n uint64) {
 	w.t.Helper()
-	view, err := w.daemon.View(w.t.Context(), "alice")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
+	alice, err := w.daemon.Authenticate(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	view, err := w.daemon.View(alice)
 	if err != nil {
 		w.t.Fatal(err)
 	}

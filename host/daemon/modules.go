@@ -29,6 +29,7 @@ type moduleDocument struct {
 type owned struct {
 	tenant.Module
 	tools []abi.ToolDescription
+	size  int // of what it says, in bytes, as it is stored
 }
 
 func (o owned) document() moduleDocument {
@@ -42,27 +43,8 @@ func (o owned) document() moduleDocument {
 	return doc
 }
 
-// modulesOf returns the modules of a tenant by name.
-func (d *Daemon) modulesOf(ctx context.Context, tenantID string) ([]owned, error) {
-	list, err := d.config.Tenants.Modules(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]owned, len(list))
-	for i, m := range list {
-		all[i].Module = m
-		if all[i].tools, err = d.description(ctx, m.Digest, m.Name); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
 func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
-	all, err := d.modulesOf(r.Context(), r.tenant.ID)
-	if err != nil {
-		return err
-	}
+	all := r.tenant.known.modules
 	page := list[moduleDocument]{Items: make([]moduleDocument, len(all))}
 	for i, m := range all {
 		page.Items[i] = m.document()
@@ -72,15 +54,11 @@ func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
 }
 
 func (d *Daemon) getModule(w http.ResponseWriter, r *request) error {
-	m, err := d.config.Tenants.Module(r.Context(), r.tenant.ID, r.PathValue("name"))
+	m, err := r.tenant.known.module(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	tools, err := d.description(r.Context(), m.Digest, m.Name)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, owned{m, tools}.document())
+	writeJSON(w, http.StatusOK, m.document())
 	return nil
 }
 
@@ -120,7 +98,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err := d.takesWork(); err != nil {
 		return err
 	}
-	leave, err := d.compiles.stand(r.tenant) // before the body, which is large
+	leave, err := d.compiles.stand(r.tenant.Tenant) // before the body, which is large
 	if err != nil {
 		return err
 	}
@@ -129,7 +107,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	end, err := d.compiles.turn(r.Context(), r.tenant) // after it, so that nobody waits for a slow one
+	end, err := d.compiles.turn(r.Context(), r.tenant.Tenant) // after it, so that nobody waits for a slow one
 	if err != nil {
 		return err
 	}
@@ -149,14 +127,14 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 
 // install makes a module the tenant's. One that it has already, under the same
 // name, stays as it is.
-func (d *Daemon) install(ctx context.Context, t tenant.Tenant, name string, wasm []byte) (installed owned, created bool, err error) {
-	tools, err := d.inspectModule(ctx, t, name, wasm)
+func (d *Daemon) install(ctx context.Context, a Account, name string, wasm []byte) (installed owned, created bool, err error) {
+	tools, err := d.inspectModule(ctx, a, name, wasm)
 	if err != nil {
 		return owned{}, false, err
 	}
-	m := owned{tenant.Module{Name: name, Digest: chain.Sum(wasm), Size: int64(len(wasm))}, tools}
+	m := owned{Module: tenant.Module{Name: name, Digest: chain.Sum(wasm), Size: int64(len(wasm))}, tools: tools}
 	for range mostLooks {
-		installed, created, err = d.add(ctx, t, m, wasm)
+		installed, created, err = d.add(ctx, a.ID, m, wasm)
 		if !errors.Is(err, tenant.ErrChanged) {
 			break
 		}
@@ -171,11 +149,12 @@ const mostLooks = 100
 // add adds a module to the tenant's if there is room for it among them, or returns the
 // same one that it has. That another host has changed them meanwhile is
 // [tenant.ErrChanged].
-func (d *Daemon) add(ctx context.Context, t tenant.Tenant, m owned, wasm []byte) (owned, bool, error) {
-	all, err := d.modulesOf(ctx, t.ID)
+func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owned, bool, error) {
+	a, err := d.account(ctx, id)
 	if err != nil {
 		return owned{}, false, err
 	}
+	all := a.known.modules
 	beside := make([]tenant.Module, len(all))
 	for i, other := range all {
 		if other.Name == m.Name && other.Digest == m.Digest {
@@ -192,7 +171,7 @@ func (d *Daemon) add(ctx context.Context, t tenant.Tenant, m owned, wasm []byte)
 	if err := d.keepDescription(ctx, m.Digest, m.Name, m.tools); err != nil {
 		return owned{}, false, err
 	}
-	m.Module, err = d.config.Tenants.AddModule(ctx, t.ID, m.Module, beside)
+	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Module, beside)
 	return m, true, err
 }
 
@@ -224,8 +203,8 @@ func (d *Daemon) room(all []owned, m owned) error {
 }
 
 // inspectModule loads a module and returns what it says of itself.
-func (d *Daemon) inspectModule(ctx context.Context, t tenant.Tenant, name string, wasm []byte) ([]abi.ToolDescription, error) {
-	limits, err := d.limits(ctx, t.ID)
+func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm []byte) ([]abi.ToolDescription, error) {
+	limits, err := d.limits(a)
 	if err != nil {
 		return nil, err
 	}
@@ -270,19 +249,19 @@ type moduleKey struct {
 }
 
 // take returns a module of a tenant, loaded, and what gives it back.
-func (d *Daemon) take(ctx context.Context, t tenant.Tenant, m tenant.Module) (*guest.Module, func(), error) {
-	limits, err := d.limits(ctx, t.ID)
+func (d *Daemon) take(ctx context.Context, a Account, m tenant.Module) (*guest.Module, func(), error) {
+	limits, err := d.limits(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	key := moduleKey{t.ID, m.Name, m.Digest, m.Trusted, limits}
+	key := moduleKey{a.ID, m.Name, m.Digest, m.Trusted, limits}
 	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
-		leave, err := d.compiles.enter(ctx, t)
+		leave, err := d.compiles.enter(ctx, a.Tenant)
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
-		return d.load(ctx, t, m, limits)
+		return d.load(ctx, a.Tenant, m, limits)
 	})
 }
 

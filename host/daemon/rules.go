@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
@@ -27,104 +25,24 @@ var nothing = func() *policy.Policy {
 
 // policies returns those that decide about what the runs of a tenant do: the
 // operator's and the tenant's.
-func (d *Daemon) policies(ctx context.Context, tenantID string) (operator, own *policy.Policy, err error) {
-	operator, own = nothing, nothing
+func (d *Daemon) policies(a Account) (operator, own *policy.Policy, err error) {
+	operator = nothing
 	if d.config.Policy != nil {
 		if p := d.config.Policy(); p != nil {
 			operator = p
 		}
 	}
-	stored, err := d.config.Tenants.Policy(ctx, tenantID)
-	if errors.Is(err, tenant.ErrNotFound) {
-		return operator, own, nil
-	}
-	if err == nil {
-		own, err = d.parsed.policy(tenantID, stored)
-	}
-	return operator, own, err
-}
-
-// parsed has the policies of tenants as they were last asked for, since each call
-// asks several times. It has those of as many tenants as there is room for.
-type parsed struct {
-	most int // bytes of all, see [policy.Policy.Size]
-
-	mu   sync.Mutex
-	of   map[string]parsedPolicy // by tenant; guarded by mu, and so is what follows
-	size int
-	asks uint64
-}
-
-type parsedPolicy struct {
-	version int
-	digest  chain.Hash
-	asked   uint64 // which one of the asks was the last for it
-	*policy.Policy
-}
-
-// maxParsed bounds the policies that are kept: some thousands as people write them.
-const maxParsed = 64 << 20
-
-func (c *parsed) policy(tenantID string, stored tenant.Policy) (*policy.Policy, error) {
-	if p := c.find(tenantID, stored); p != nil {
-		return p, nil
-	}
-	p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", tenantID, stored.Version), []byte(stored.Text))
-	if err == nil {
-		c.keep(tenantID, parsedPolicy{version: stored.Version, digest: stored.Digest, Policy: p})
-	}
-	return p, err
-}
-
-func (c *parsed) find(tenantID string, stored tenant.Policy) *policy.Policy {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p, ok := c.of[tenantID]
-	if !ok || p.version != stored.Version || p.digest != stored.Digest {
-		return nil
-	}
-	c.asks++
-	p.asked = c.asks
-	c.of[tenantID] = p
-	return p.Policy
-}
-
-// keep makes room by forgetting the policies that were asked for longest ago.
-func (c *parsed) keep(tenantID string, p parsedPolicy) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drop(tenantID)
-	for len(c.of) > 0 && c.size+p.Size() > c.most {
-		oldest := ""
-		for id, other := range c.of {
-			if oldest == "" || other.asked < c.of[oldest].asked {
-				oldest = id
-			}
-		}
-		c.drop(oldest)
-	}
-	c.asks++
-	p.asked = c.asks
-	c.of[tenantID] = p
-	c.size += p.Size()
-}
-
-// drop forgets the policy of a tenant, if it is there. The caller holds mu.
-func (c *parsed) drop(tenantID string) {
-	if p, ok := c.of[tenantID]; ok {
-		delete(c.of, tenantID)
-		c.size -= p.Size()
-	}
+	return operator, a.known.policy, a.known.unreadable
 }
 
 // rules returns what the policies have to do with one run of a tenant. Without a
 // log the run has not begun; of one that has, what it has used counts.
-func (d *Daemon) rules(ctx context.Context, tenantID, runID string, log eventlog.EventLog) (*policy.Run, error) {
-	operator, own, err := d.policies(ctx, tenantID)
+func (d *Daemon) rules(ctx context.Context, a Account, runID string, log eventlog.EventLog) (*policy.Run, error) {
+	operator, own, err := d.policies(a)
 	if err != nil {
 		return nil, err
 	}
-	run := policy.NewRun(operator, own, secrets{d.config.Tenants, tenantID})
+	run := policy.NewRun(operator, own, secrets{d.config.Tenants, a.ID})
 	if log == nil {
 		return run, nil
 	}
@@ -136,8 +54,8 @@ func (d *Daemon) rules(ctx context.Context, tenantID, runID string, log eventlog
 }
 
 // limits returns the bounds of each call of the tenant's tools.
-func (d *Daemon) limits(ctx context.Context, tenantID string) (sandbox.Limits, error) {
-	operator, own, err := d.policies(ctx, tenantID)
+func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
+	operator, own, err := d.policies(a)
 	return policy.Narrow(sandbox.DefaultLimits(), operator, own), err
 }
 

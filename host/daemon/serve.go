@@ -17,7 +17,7 @@ import (
 // request is a request that was let in.
 type request struct {
 	*http.Request
-	tenant tenant.Tenant
+	tenant Account
 	view   logview.View // the log as the tenant sees it, for routes that are the tenant's
 	query  *parameters  // of routes that are not mounted, whose handlers read their own
 }
@@ -35,13 +35,13 @@ func isULID(text string) bool {
 	return true
 }
 
-type tenantKey struct{}
+type accountKey struct{}
 
-// TenantOf returns the tenant that a request was let in as, for handlers that are
+// AccountOf returns the account that a request was let in as, for handlers that are
 // mounted for tenants.
-func TenantOf(ctx context.Context) (tenant.Tenant, bool) {
-	t, ok := ctx.Value(tenantKey{}).(tenant.Tenant)
-	return t, ok
+func AccountOf(ctx context.Context) (Account, bool) {
+	a, ok := ctx.Value(accountKey{}).(Account)
+	return a, ok
 }
 
 // writeTimeout is how long a client may take for an answer, once there is one.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/cipherlog"
@@ -16,37 +17,30 @@ import (
 func fullID(tenantID, id string) string { return tenantID + "/" + id }
 
 // View returns the log as a tenant sees it, for whatever shows it.
-func (d *Daemon) View(ctx context.Context, tenantID string) (logview.View, error) {
-	log, err := d.open(ctx, tenantID, d.config.Log)
+func (d *Daemon) View(a Account) (logview.View, error) {
+	log, err := a.open(d.config.Log)
 	return logview.View{
-		Log: log, Namespace: tenantID, Title: tenantID,
+		Log: log, Namespace: a.ID, Title: a.ID,
 		Replayer: func(ctx context.Context, runID string) (replay.Verdict, error) { return d.replay(ctx, log, runID) },
 	}, err
 }
 
 // open returns a log as a tenant sees it, who finds in it what the tenant has
 // written and reads what is encrypted.
-func (d *Daemon) open(ctx context.Context, tenantID string, log eventlog.EventLog) (eventlog.EventLog, error) {
-	key, err := d.config.Tenants.DataKey(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	return cipherlog.New(log, key, tenantID)
+func (a Account) open(log eventlog.EventLog) (eventlog.EventLog, error) {
+	return cipherlog.New(log, a.known.Key, a.ID)
 }
 
 // purposeJob is what the orders of runs are sealed for while they wait.
 const purposeJob = "job"
 
 // sealJob returns a job as it is to be stored, with the first event of its run.
-func (d *Daemon) sealJob(ctx context.Context, j queue.Job, first event.Event) (queue.Job, event.Event, error) {
-	key, err := d.config.Tenants.DataKey(ctx, j.Tenant)
+func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event, error) {
+	first, err := cipherlog.First(a.known.Key, first)
 	if err != nil {
 		return j, first, err
 	}
-	if first, err = cipherlog.First(key, first); err != nil {
-		return j, first, err
-	}
-	j.Payload, err = d.config.Tenants.Seal(ctx, j.Tenant, purposeJob, j.Payload, j.RunID)
+	j.Payload, err = a.known.Seal(purposeJob, j.Payload, j.RunID)
 	if len(j.Payload) > queue.MaxPayloadBytes {
 		return j, first, overlong(queue.MaxPayloadBytes)
 	}
@@ -61,13 +55,30 @@ type leased struct {
 	eventlog.EventLog
 	ctx   context.Context // of the lease
 	count func(bytes int)
+
+	mu     sync.Mutex
+	before []event.Event // the run until the worker goes on with it; guarded by mu
+}
+
+// Read implements [eventlog.EventLog]. Several ask where the run stands before the worker
+// goes on with it, and nobody else may go on with it, so it is read once.
+func (l *leased) Read(ctx context.Context, runID string) (evs []event.Event, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.before == nil {
+		l.before, err = l.EventLog.Read(ctx, runID)
+	}
+	return l.before, err
 }
 
 // errHandedBack ends a run that another worker goes on with.
 var errHandedBack = errors.New("daemon: the run was handed back")
 
 // Append implements [eventlog.EventLog].
-func (l leased) Append(ctx context.Context, runID string, ev event.Event) error {
+func (l *leased) Append(ctx context.Context, runID string, ev event.Event) error {
+	l.mu.Lock()
+	l.before = nil
+	l.mu.Unlock()
 	if cause := context.Cause(l.ctx); errors.Is(cause, queue.ErrStopping) || errors.Is(cause, queue.ErrLost) {
 		return errHandedBack
 	}

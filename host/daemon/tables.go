@@ -47,16 +47,17 @@ func (d *Daemon) keepDescription(ctx context.Context, digest chain.Hash, name st
 	return err
 }
 
-// description returns what a module says of itself.
-func (d *Daemon) description(ctx context.Context, digest chain.Hash, name string) (tools []abi.ToolDescription, err error) {
+// description returns what a module says of itself, and its length in bytes.
+func (d *Daemon) description(ctx context.Context, digest chain.Hash, name string) (tools []abi.ToolDescription, size int, err error) {
 	err = d.config.Log.View(ctx, func(q eventlog.Querier) error {
 		return q.Query("SELECT tools FROM daemon_description WHERE digest = $1 AND name = $2", []any{digest[:], name}, func(r eventlog.Row) error {
 			var doc string
 			if err := r.Scan(&doc); err != nil {
 				return err
 			}
+			size = len(doc)
 			return json.Unmarshal([]byte(doc), &tools)
 		})
 	})
-	return tools, err
+	return tools, size, err
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
 )
 
 // toolDocument is a tool of a tenant.
@@ -37,12 +36,8 @@ func newToolDocument(m owned, t abi.ToolDescription) toolDocument {
 }
 
 func (d *Daemon) listTools(w http.ResponseWriter, r *request) error {
-	all, err := d.modulesOf(r.Context(), r.tenant.ID)
-	if err != nil {
-		return err
-	}
 	page := list[toolDocument]{Items: []toolDocument{}}
-	for _, m := range all {
+	for _, m := range r.tenant.known.modules {
 		for _, t := range m.tools {
 			page.Items = append(page.Items, newToolDocument(m, t))
 		}
@@ -51,13 +46,9 @@ func (d *Daemon) listTools(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// findTool returns the module of a tenant that has the tool.
-func (d *Daemon) findTool(ctx context.Context, tenantID, name string) (owned, abi.ToolDescription, error) {
-	all, err := d.modulesOf(ctx, tenantID)
-	if err != nil {
-		return owned{}, abi.ToolDescription{}, err
-	}
-	for _, m := range all {
+// tool returns the module that has the tool.
+func (k *known) tool(name string) (owned, abi.ToolDescription, error) {
+	for _, m := range k.modules {
 		for _, t := range m.tools {
 			if t.Name == name {
 				return m, t, nil
@@ -68,7 +59,7 @@ func (d *Daemon) findTool(ctx context.Context, tenantID, name string) (owned, ab
 }
 
 func (d *Daemon) getTool(w http.ResponseWriter, r *request) error {
-	m, t, err := d.findTool(r.Context(), r.tenant.ID, r.PathValue("name"))
+	m, t, err := r.tenant.known.tool(r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -76,14 +67,13 @@ func (d *Daemon) getTool(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// Tools returns what the tools of a tenant say of themselves.
-func (d *Daemon) Tools(ctx context.Context, tenantID string) ([]abi.ToolDescription, error) {
-	all, err := d.modulesOf(ctx, tenantID)
+// Tools returns what the tenant's tools say of themselves.
+func (a Account) Tools() []abi.ToolDescription {
 	var tools []abi.ToolDescription
-	for _, m := range all {
+	for _, m := range a.known.modules {
 		tools = append(tools, m.tools...)
 	}
-	return tools, err
+	return tools
 }
 
 // Outcome is a run of one call that has ended.
@@ -97,23 +87,23 @@ type Outcome struct {
 // does. An error means that there is no run, or no end of it yet; it is a
 // [*Problem] if it is the caller's. When ctx ends while the daemon serves, the caller
 // has given the call up, and the run is cancelled.
-func (d *Daemon) Call(ctx context.Context, t tenant.Tenant, name string, input json.RawMessage) (Outcome, error) {
-	leave, err := d.streams.enter(t.ID, d.config.MaxStreams)
+func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage) (Outcome, error) {
+	leave, err := d.streams.enter(a.ID, d.config.MaxStreams)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer leave()
-	view, err := d.View(ctx, t.ID)
+	view, err := d.View(a)
 	if err != nil {
 		return Outcome{}, err
 	}
-	id, err := d.accept(ctx, t, runRequest{Tool: name, Input: input}, "", chain.Hash{})
+	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: input}, "", chain.Hash{})
 	if err != nil {
-		d.giveUp(ctx, fullID(t.ID, id)) // it may be there nevertheless
+		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
 	if err := d.await(ctx, view, id, d.config.MaxWait); err != nil {
-		d.giveUp(ctx, fullID(t.ID, id))
+		d.giveUp(ctx, fullID(a.ID, id))
 		return Outcome{RunID: id}, err
 	}
 	doc, err := describeRun(ctx, view, id)

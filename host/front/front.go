@@ -16,7 +16,6 @@ import (
 	"github.com/starling-host/starling/host/inspect"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/mcpsrv"
-	"github.com/starling-host/starling/host/tenant"
 )
 
 // InspectorPrefix is the path that the web view is mounted under.
@@ -39,14 +38,14 @@ func Inspector(c Config) (http.Handler, error) {
 }
 
 func (c Config) inspectorScope(r *http.Request) (logview.View, error) {
-	t, err := c.Daemon().Authenticate(r)
+	a, err := c.Daemon().Authenticate(r)
 	if _, refused := errors.AsType[*daemon.Problem](err); refused {
 		return logview.View{}, inspect.ErrSignIn
 	}
 	if err != nil {
 		return logview.View{}, err
 	}
-	return c.Daemon().View(r.Context(), t.ID)
+	return c.Daemon().View(a)
 }
 
 // MCP returns the MCP server, for requests that the daemon has let in.
@@ -57,36 +56,35 @@ func MCP(c Config) (http.Handler, error) {
 }
 
 func (c Config) mcpScope(r *http.Request) (mcpsrv.View, error) {
-	t, ok := daemon.TenantOf(r.Context())
+	a, ok := daemon.AccountOf(r.Context())
 	if !ok {
 		return mcpsrv.View{}, mcpsrv.ErrUnauthorized
 	}
-	log, err := c.Daemon().View(r.Context(), t.ID)
-	return mcpsrv.View{Log: &log, Tools: tools{c.Daemon(), t}, Owner: t.ID}, err
+	log, err := c.Daemon().View(a)
+	return mcpsrv.View{Log: &log, Tools: tools{c.Daemon(), a}, Owner: a.ID}, err
 }
 
 // tools are those of a tenant.
 type tools struct {
-	daemon *daemon.Daemon
-	tenant tenant.Tenant
+	daemon  *daemon.Daemon
+	account daemon.Account
 }
 
 // List implements [mcpsrv.Tools].
-func (t tools) List(ctx context.Context) ([]mcpsrv.Tool, error) {
-	all, err := t.daemon.Tools(ctx, t.tenant.ID)
+func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
-	for _, d := range all {
+	for _, d := range t.account.Tools() {
 		list = append(list, mcpsrv.Tool{
 			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema), OutputSchema: json.RawMessage(d.OutputSchema),
 			Idempotent: d.Idempotent, Closed: len(d.Effects) == 0,
 		})
 	}
-	return list, err
+	return list, nil
 }
 
 // Call implements [mcpsrv.Tools].
 func (t tools) Call(ctx context.Context, name string, arguments json.RawMessage) (mcpsrv.Result, error) {
-	out, err := t.daemon.Call(ctx, t.tenant, name, arguments)
+	out, err := t.daemon.Call(ctx, t.account, name, arguments)
 	if p, ok := errors.AsType[*daemon.Problem](err); ok {
 		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
 	}

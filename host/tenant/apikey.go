@@ -125,7 +125,7 @@ func (s *Store) Authenticate(ctx context.Context, presented string) (Identity, e
 	var row keyRow
 	err := s.db.View(ctx, func(q eventlog.Querier) error {
 		row = keyRow{}
-		return q.Query(`SELECT k.hash, k.expires, k.revoked, t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits
+		return q.Query(`SELECT k.hash, k.expires, k.revoked, t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits, t.revision
 FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`, []any{id}, row.scan)
 	})
 	if err != nil {

@@ -152,8 +152,10 @@ func (s *Store) rewrap(tx eventlog.Tx, w wrappedKey, to MasterKey) error {
 	if err := w.wrap(to, key); err != nil {
 		return err
 	}
-	_, err = tx.Exec("UPDATE tenant_data_key SET master = $2, wrapped = $3 WHERE tenant = $1", w.tenant, w.master, w.wrapped)
-	return err
+	if _, err := tx.Exec("UPDATE tenant_data_key SET master = $2, wrapped = $3 WHERE tenant = $1", w.tenant, w.master, w.wrapped); err != nil {
+		return err
+	}
+	return raise(tx, w.tenant)
 }
 
 func wrappedKeys(q eventlog.Querier) (keys []wrappedKey, err error) {

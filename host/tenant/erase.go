@@ -63,7 +63,7 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 }
 
 func (s *Store) markErased(tx eventlog.Tx, tenant string) error {
-	n, err := tx.Exec("UPDATE tenant SET name = '', limits = '{}', erased = $2 WHERE id = $1 AND erased = 0", tenant, s.now().UnixNano())
+	n, err := tx.Exec("UPDATE tenant SET name = '', limits = '{}', erased = $2, revision = revision + 1 WHERE id = $1 AND erased = 0", tenant, s.now().UnixNano())
 	if err != nil || n > 0 {
 		return err
 	}

@@ -45,7 +45,7 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside [
 	}
 	m.Trusted, m.Uploaded = false, s.now().UTC()
 	err := s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		have, err := readModules(tx, ofTenant, tenant)
+		have, err := modules(tx, tenant)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,10 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside [
 		}
 		_, err = tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
 			tenant, m.Name, m.Digest[:], m.Size, m.Uploaded.UnixNano())
-		return exists(err, "module", m.Name)
+		if err != nil {
+			return exists(err, "module", m.Name)
+		}
+		return raise(tx, tenant)
 	})
 	return m, err
 }
@@ -62,42 +65,18 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside [
 // sameBytes reports whether two modules have the same tools: one name and one digest.
 func sameBytes(a, b Module) bool { return a.Name == b.Name && a.Digest == b.Digest }
 
-const ofTenant = "WHERE tenant = $1 ORDER BY name"
-
 // Modules returns the modules of a tenant, by name.
-func (s *Store) Modules(ctx context.Context, tenant string) ([]Module, error) {
-	return s.modules(ctx, ofTenant, tenant)
-}
-
-// Module returns the module of that name of a tenant.
-func (s *Store) Module(ctx context.Context, tenant, name string) (Module, error) {
-	list, err := s.modules(ctx, "WHERE tenant = $1 AND name = $2", tenant, name)
-	if err == nil && len(list) == 0 {
-		err = notFound("module", name)
-	}
-	if err != nil {
-		return Module{}, err
-	}
-	return list[0], nil
-}
-
-// OwnsModule reports whether a tenant has a module with that digest under any
-// name.
-func (s *Store) OwnsModule(ctx context.Context, tenant string, digest chain.Hash) (bool, error) {
-	list, err := s.modules(ctx, "WHERE tenant = $1 AND digest = $2 ORDER BY name", tenant, digest[:])
-	return len(list) > 0, err
-}
-
-func (s *Store) modules(ctx context.Context, where string, args ...any) (list []Module, err error) {
+func (s *Store) Modules(ctx context.Context, tenant string) (list []Module, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		list, err = readModules(q, where, args...)
+		list, err = modules(q, tenant)
 		return err
 	})
 	return list, err
 }
 
-func readModules(q eventlog.Querier, where string, args ...any) (list []Module, err error) {
-	err = q.Query("SELECT name, digest, size, trusted, uploaded FROM tenant_module "+where, args, func(r eventlog.Row) error {
+func modules(q eventlog.Querier, tenant string) (list []Module, err error) {
+	const query = "SELECT name, digest, size, trusted, uploaded FROM tenant_module WHERE tenant = $1 ORDER BY name"
+	err = q.Query(query, []any{tenant}, func(r eventlog.Row) error {
 		m, err := scanModule(r)
 		list = append(list, m)
 		return err
@@ -123,22 +102,27 @@ func (s *Store) TrustModule(ctx context.Context, tenant, name string, digest cha
 	if trusted {
 		flag = 1
 	}
-	return s.changeModule(ctx, name, "UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3",
-		tenant, name, digest[:], flag)
+	return s.changeModule(ctx, tenant, name, "UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3",
+		digest[:], flag)
 }
 
 // RemoveModule takes a module from a tenant. Its bytes stay in the log, where runs
 // need them for their replay.
 func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
-	return s.changeModule(ctx, name, "DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name)
+	return s.changeModule(ctx, tenant, name, "DELETE FROM tenant_module WHERE tenant = $1 AND name = $2")
 }
 
-func (s *Store) changeModule(ctx context.Context, name, sql string, args ...any) error {
+// changeModule runs a statement about one module, whose first arguments are the tenant
+// and the module's name.
+func (s *Store) changeModule(ctx context.Context, tenant, name, sql string, more ...any) error {
 	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		n, err := tx.Exec(sql, args...)
-		if err == nil && n == 0 {
-			err = notFound("module", name)
+		n, err := tx.Exec(sql, append([]any{tenant, name}, more...)...)
+		if err != nil {
+			return err
 		}
-		return err
+		if n == 0 {
+			return notFound("module", name)
+		}
+		return raise(tx, tenant)
 	})
 }

@@ -103,8 +103,10 @@ func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies))
-	return err
+	if _, err := tx.Exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies)); err != nil {
+		return err
+	}
+	return raise(tx, tenant)
 }
 
 func tooLong(text string, most int) error {

@@ -73,7 +73,7 @@ func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	return t, err
 }
 
-const tenantColumns = "id, name, created, suspended, erased, weight, limits"
+const tenantColumns = "id, name, created, suspended, erased, weight, limits, revision"
 
 // Tenant returns one tenant, also one that is suspended or erased.
 func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
@@ -109,7 +109,7 @@ func scanTenant(r eventlog.Row) (Tenant, error) {
 	var t Tenant
 	var created, suspended, erased, weight int64
 	var limits string
-	if err := r.Scan(&t.ID, &t.Name, &created, &suspended, &erased, &weight, &limits); err != nil {
+	if err := r.Scan(&t.ID, &t.Name, &created, &suspended, &erased, &weight, &limits, &t.Revision); err != nil {
 		return t, err
 	}
 	t.Created, t.Suspended, t.Erased, t.Weight = instant(created), suspended != 0, instant(erased), int(weight)

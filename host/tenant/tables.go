@@ -79,6 +79,7 @@ CREATE TABLE tenant_answer (
 CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
 	// Policies that were there before tenants could set their own are the operator's.
 	step("ALTER TABLE tenant_policy ADD COLUMN held INTEGER NOT NULL DEFAULT 1"),
+	step("ALTER TABLE tenant ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"),
 }}
 
 // postgres changes the names of the types.

@@ -52,6 +52,7 @@ type Tenant struct {
 	Erased    time.Time // when its data was erased; zero if it was not
 	Weight    int       // its share of the host beside others; zero is 1, at most MaxWeight
 	Limits    Limits
+	Revision  int64 // of its [Holdings], raised by each change of them
 }
 
 // MaxWeight is the largest share of a tenant.

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// TestFewTenantsAreKnown: of many, of whom there is much to know, those that were asked
+// for last.
+func TestFewTenantsAreKnown(t *testing.T) {
+	c := newAccounts(30, time.Hour)
+	have := func(id string) bool { return c.find(tenant.Tenant{ID: id}) != nil }
+	for i := range 10 {
+		for _, id := range []string{"often", fmt.Sprint(i)} {
+			if !have(id) {
+				c.keep(id, &known{size: 10})
+			}
+		}
+	}
+	if len(c.of) != 3 || c.size != 30 || !have("often") || !have("9") || !have("8") {
+		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+	}
+	c.keep("large", &known{size: 31})
+	if len(c.of) != 1 || c.size != 31 || !have("large") {
+		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+	}
+}
+
+// TestTenantsAreForgotten: a data key stays for a minute at most, and not at all once
+// the tenant was erased.
+func TestTenantsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAccounts(maxKnown, time.Minute)
+		c.keep("alice", &known{size: 1})
+		c.keep("bob", &known{size: 1})
+		time.Sleep(30 * time.Second)
+		c.keep("bob", &known{size: 2}) // read anew
+		time.Sleep(31 * time.Second)
+		if c.find(tenant.Tenant{ID: "alice"}) != nil || c.find(tenant.Tenant{ID: "bob"}) == nil || c.size != 2 {
+			t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+		}
+		if c.find(tenant.Tenant{ID: "bob", Erased: time.Now()}) != nil || c.size != 0 {
+			t.Errorf("%d are known, of %d bytes, and one is erased", len(c.of), c.size)
+		}
+	})
+}
+
+// TestAPolicyThatIsNone: of a tenant whose policy cannot be read nothing runs, and all
+// else works.
+func TestAPolicyThatIsNone(t *testing.T) {
+	k := &known{policy: nothing}
+	k.Policy = tenant.Policy{Version: 3, Text: "x"}
+	k.parse("alice")
+	if _, _, err := (&Daemon{}).policies(Account{known: k}); err == nil || k.policy != nothing {
+		t.Errorf("a policy was read: %+v, %v", k.policy, err)
+	}
+	k = &known{policy: nothing}
+	k.Policy = tenant.Policy{Version: 1, Text: "version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - host: api.example.com\n"}
+	k.parse("alice")
+	operator, own, err := (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).policies(Account{known: k})
+	if err != nil || operator != nothing || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
+		t.Errorf("%+v, %v, %d bytes", own, err, k.size)
+	}
+}

@@ -1,0 +1,61 @@
+package daemon_test
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// TestWhatOthersChangeHoldsAtOnce: what another process changes of a tenant holds from
+// the next request on, whatever this one remembers.
+func TestWhatOthersChangeHoldsAtOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	log, err := sqlitelog.Open(t.Context(), w.path, sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	other, err := tenant.Open(t.Context(), log, tenant.Options{Master: w.master})
+	if err != nil {
+		t.Fatal(err)
+	}
+	greet := testModules["greet"]()
+	if got := w.do("alice", "POST", "/api/v1/modules?name=greet", "application/wasm", greet); got.Code != http.StatusCreated {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	call := func() int {
+		return w.do("alice", "POST", "/api/v1/tools/greet/call", "application/json", []byte(`{"input":{"name":"somebody"}}`)).Code
+	}
+	trusted := func() bool {
+		return bytes.Contains(w.do("alice", "GET", "/api/v1/modules/greet", "", nil).Body.Bytes(), []byte(`"trusted":true`))
+	}
+	if got := call(); got != http.StatusOK || trusted() {
+		t.Fatalf("a call is answered with %d", got)
+	}
+	const strict = "version: \"1.0\"\nresources: {limits: {input: 8}}\n"
+	for _, change := range []struct {
+		what string
+		do   func() error
+		code int
+	}{
+		{"a policy", func() error { _, err := other.SetPolicy(t.Context(), "alice", strict, true); return err }, http.StatusRequestEntityTooLarge},
+		{"no policy", func() error { _, err := other.SetPolicy(t.Context(), "alice", "", true); return err }, http.StatusOK},
+		{"trust", func() error { return other.TrustModule(t.Context(), "alice", "greet", chain.Sum(greet), true) }, http.StatusOK},
+		{"no module", func() error { return other.RemoveModule(t.Context(), "alice", "greet") }, http.StatusNotFound},
+		{"erasure", func() error { _, err := other.Erase(t.Context(), "alice", nil); return err }, http.StatusUnauthorized},
+	} {
+		if err := change.do(); err != nil {
+			t.Fatalf("%s: %v", change.what, err)
+		}
+		if got := call(); got != change.code {
+			t.Errorf("%s: a call is answered with %d, want %d", change.what, got, change.code)
+		}
+		if got, want := trusted(), change.what == "trust"; got != want {
+			t.Errorf("%s: the module is trusted: %v", change.what, got)
+		}
+	}
+}
