@@ -127,41 +127,96 @@ func TestNoTurnIsLostThatWasKept(t *testing.T) {
 	}
 }
 
-// TestLeasesGoByTheServersClock has a server that is hours ahead of this machine: its
-// clock is one of the test's, which stands before the real one in the search path.
-func TestLeasesGoByTheServersClock(t *testing.T) {
-	dsn := pgtest.Database(t)
+// serverWithItsOwnClock returns a database whose server's clock is hours ahead of this
+// machine's, as many as set says: it is one of the test's, which stands before the real
+// one in the search path.
+func serverWithItsOwnClock(t *testing.T) (dsn string, pool *pgxpool.Pool, set func(hours int)) {
+	t.Helper()
+	dsn = pgtest.Database(t)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
+	t.Cleanup(pool.Close)
 	_, err = pool.Exec(t.Context(), `CREATE SCHEMA ahead;
-		CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT pg_catalog.clock_timestamp() + interval '3 hours' $$;
+		CREATE TABLE ahead.of_here (hours INTEGER NOT NULL);
+		INSERT INTO ahead.of_here VALUES (0);
+		CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$
+			SELECT pg_catalog.clock_timestamp() + make_interval(hours => (SELECT hours FROM ahead.of_here)) $$;
 		ALTER ROLE CURRENT_USER IN DATABASE `+pool.Config().ConnConfig.Database+` SET search_path = ahead, pg_catalog, public`)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dsn, pool, func(hours int) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "UPDATE ahead.of_here SET hours = $1", hours); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// leaseEnds returns when the last lease ends, as hours from now by this machine's clock.
+func leaseEnds(ctx context.Context, pool *pgxpool.Pool) (hours float64, err error) {
+	var until int64
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(until), 0) FROM ahead.queue_host").Scan(&until)
+	return time.Until(time.Unix(0, until)).Hours(), err
+}
+
+// TestLeasesGoByTheServersClock has a server that is hours ahead of this machine.
+func TestLeasesGoByTheServersClock(t *testing.T) {
+	dsn, pool, set := serverWithItsOwnClock(t)
+	set(3)
 	h, err := connect(t.Context(), dsn, queue.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Log.Close()
 	ctx, stop := context.WithCancel(t.Context())
-	var until int64
+	var ahead float64
 	var asked error
 	if err := h.Enqueue(ctx, queue.Job{RunID: "t/1"}); err != nil {
 		t.Fatal(err)
 	}
 	err = h.Work(ctx, func(ctx context.Context, _ queue.Lease) error {
 		defer stop()
-		asked = pool.QueryRow(ctx, "SELECT until FROM ahead.queue_host").Scan(&until)
+		ahead, asked = leaseEnds(ctx, pool)
 		return asked
 	})
 	if err != nil || asked != nil {
 		t.Fatal(err, asked)
 	}
-	if ahead := time.Until(time.Unix(0, until)); ahead < 2*time.Hour || ahead > 4*time.Hour {
-		t.Errorf("the lease ends in %v, by the clock of this machine", ahead)
+	if ahead < 2 || ahead > 4 {
+		t.Errorf("the lease ends in %.1f hours, by the clock of this machine", ahead)
+	}
+}
+
+// TestTheServersClockIsAskedAgain sets the server's clock while a host is at work, whose
+// leases soon go by it.
+func TestTheServersClockIsAskedAgain(t *testing.T) {
+	dsn, pool, set := serverWithItsOwnClock(t)
+	h, err := connect(t.Context(), dsn, queue.Config{Lease: time.Second}) // after a third of which it is asked
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Log.Close()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	stopped := make(chan error, 1)
+	go func() { stopped <- h.Work(ctx, func(context.Context, queue.Lease) error { return nil }) }()
+	for _, hours := range []int{3, 6} {
+		set(hours)
+		for {
+			ahead, err := leaseEnds(ctx, pool)
+			if err != nil {
+				t.Fatalf("waiting for a lease that ends in %d hours: %v", hours, err)
+			}
+			if ahead > float64(hours)-1 {
+				break
+			}
+		}
+	}
+	stop()
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
