@@ -105,13 +105,18 @@ func TestAProcessThatDiedIdleIsReplaced(t *testing.T) {
 	}
 }
 
+// TestTheEndOfTheTimeIsThatOfTheSandbox gives the guest more time if it got nothing of
+// the processor before the end, as on a busy machine.
 func TestTheEndOfTheTimeIsThatOfTheSandbox(t *testing.T) {
-	limits := sandbox.Limits{TimeoutMs: 30}
-	here, there := mustLoad(t, inline(t), spins().Bytes(), limits), mustLoad(t, workers(t, Config{Grace: time.Minute}), spins().Bytes(), limits)
-	want, _ := observe(t, here, sandbox.Call{Input: []byte("x")}, &world{})
-	got, _ := observe(t, there, sandbox.Call{Input: []byte("x")}, &world{})
-	if got.Meter.Fuel == 0 {
-		t.Error("the guest was not running")
+	var want, got observation
+	for ms := int64(30); got.Meter.Fuel == 0; ms *= 10 {
+		if ms > 10_000 {
+			t.Fatal("the guest was not running")
+		}
+		limits := sandbox.Limits{TimeoutMs: ms}
+		here, there := mustLoad(t, inline(t), spins().Bytes(), limits), mustLoad(t, workers(t, Config{Grace: time.Minute}), spins().Bytes(), limits)
+		want, _ = observe(t, here, sandbox.Call{Input: []byte("x")}, &world{})
+		got, _ = observe(t, there, sandbox.Call{Input: []byte("x")}, &world{})
 	}
 	want.Meter, want.Probed = got.Meter, got.Probed // the world decides where
 	if diff := cmp.Diff(want, got); diff != "" {

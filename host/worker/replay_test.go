@@ -71,6 +71,21 @@ type meddling struct {
 	during func()
 }
 
+// soon returns a while after a call has the one process of an engine.
+func soon(t *testing.T, e *Engine) {
+	for range 10_000 {
+		e.mu.Lock()
+		busy := len(e.idle) == 0
+		e.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		if busy {
+			time.Sleep(30 * time.Millisecond)
+			return
+		}
+	}
+	t.Error("no call has begun")
+}
+
 func (m meddling) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	done := make(chan struct{})
 	go func() { defer close(done); m.during() }()
@@ -86,8 +101,8 @@ func TestEveryEndingReplaysHereAndThere(t *testing.T) {
 		name   string
 		module *wasmtest.Module
 		limits sandbox.Limits
-		during func(t *testing.T, cancel context.CancelFunc)
-		want   string // the recorded type, empty for a success
+		during func(t *testing.T, cancel context.CancelFunc) // a while after the call has begun
+		want   string                                        // the recorded type, empty for a success
 	}{
 		{"a success", tiny(), sandbox.Limits{}, nil, ""},
 		{"a success with an effect", asksForTheTime(), sandbox.Limits{}, nil, ""},
@@ -95,20 +110,21 @@ func TestEveryEndingReplaysHereAndThere(t *testing.T) {
 		{"out of fuel", spins(), sandbox.Limits{Fuel: 1_000_000}, nil, event.ErrorFuel},
 		{"too many effects", asksForEver(), sandbox.Limits{Effects: 3}, nil, event.ErrorLimit},
 		{"the end of its time", spins(), sandbox.Limits{TimeoutMs: 30}, nil, event.ErrorTimeout},
-		{"a cancellation", spins(), sandbox.Limits{}, func(_ *testing.T, cancel context.CancelFunc) { time.Sleep(30 * time.Millisecond); cancel() }, event.ErrorCancelled},
-		{"a process that dies while it computes", spins(), sandbox.Limits{}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); killWorkers(t) }, event.ErrorLost},
-		{"a process that dies between effects", asksForEver(), sandbox.Limits{Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); killWorkers(t) }, event.ErrorLost},
-		{"a process that hangs", asksForEver(), sandbox.Limits{TimeoutMs: 60, Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { time.Sleep(30 * time.Millisecond); freezeWorkers(t) }, event.ErrorTimeout},
+		{"a cancellation", spins(), sandbox.Limits{}, func(_ *testing.T, cancel context.CancelFunc) { cancel() }, event.ErrorCancelled},
+		{"a process that dies while it computes", spins(), sandbox.Limits{}, func(t *testing.T, _ context.CancelFunc) { killWorkers(t) }, event.ErrorLost},
+		{"a process that dies between effects", asksForEver(), sandbox.Limits{Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { killWorkers(t) }, event.ErrorLost},
+		{"a process that hangs", asksForEver(), sandbox.Limits{TimeoutMs: 300, Effects: 1 << 20, EffectBytes: 1 << 30}, func(t *testing.T, _ context.CancelFunc) { freezeWorkers(t) }, event.ErrorTimeout},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wasm := toolOf(tt.module)
-			here, there := mustTool(t, inline(t), wasm, tt.limits), mustTool(t, workers(t, Config{Grace: 50 * time.Millisecond}), wasm, tt.limits)
+			engine := workers(t, Config{Grace: 50 * time.Millisecond})
+			here, there := mustTool(t, inline(t), wasm, tt.limits), mustTool(t, engine, wasm, tt.limits)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			subject := there
 			if tt.during != nil {
-				subject = meddling{there.(tool.Sandboxed), func() { tt.during(t, cancel) }}
+				subject = meddling{there.(tool.Sandboxed), func() { soon(t, engine); tt.during(t, cancel) }}
 			}
 			events := record(t, ctx, subject)
 			if got := recordedType(t, events); got != tt.want {
