@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -26,6 +27,7 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
+	t.Cleanup(all.Wait) // before the log is closed, also when the test has been given up
 	var acked, counted atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -58,10 +60,17 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	t.Logf("%d crashes, %d barriers, %d transactions", crashes, acked.Load(), counted.Load())
 }
 
-// until waits until the counter has grown by n.
+// until waits until the counter has grown by n. It gives up when one of those that count
+// has, or when nothing has come of it for a minute.
 func until(t testing.TB, counter *atomic.Int64, n int64) {
+	t.Helper()
 	from := counter.Load()
-	for ctx := t.Context(); counter.Load() < from+n && ctx.Err() == nil; {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for counter.Load() < from+n {
+		if t.Failed() || ctx.Err() != nil {
+			t.Fatalf("%d of %d are counted", counter.Load()-from, n)
+		}
 		wait(ctx, pause(0))
 	}
 }
