@@ -287,6 +287,7 @@ func TestTheServersTransactionIsAtHand(t *testing.T) {
 // waits to another one, and continues it in the same transaction.
 func TestATransactionGetsAtARunThatIsWrittenAllTheTime(t *testing.T) {
 	l, dsn := open(t)
+	other := openAt(t, dsn, Options{}) // before the writer begins, which writes only so much
 	c := logtest.Chain{RunID: "run-1"}
 	storeAll(t, l, c.Start("g"))
 	var old sync.WaitGroup
@@ -307,7 +308,7 @@ func TestATransactionGetsAtARunThatIsWrittenAllTheTime(t *testing.T) {
 	})
 	<-begun
 	claim := logtest.Chain{RunID: "run-1"}
-	err := openAt(t, dsn, Options{}).Transact(t.Context(), func(tx eventlog.Tx) error {
+	err := other.Transact(t.Context(), func(tx eventlog.Tx) error {
 		e, last := claim.Effect(2), int64(0)
 		_, err := tx.Fence("run-1")
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
@@ -96,9 +97,13 @@ func mustBuild(t testing.TB, build func() ([]byte, error)) []byte {
 	return wasm
 }
 
-// workers returns an engine that is closed with the test.
+// workers returns an engine that is closed with the test. It compiles for as long as it
+// takes: compilers compute when nobody else does, and tests of other packages do.
 func workers(t testing.TB, c Config) *Engine {
 	t.Helper()
+	if c.Compiler.CPU == 0 {
+		c.Compiler.CPU = 5 * time.Minute
+	}
 	e, err := New(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
