@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,8 @@ type Server struct {
 	opts string // of the server, for a restart
 
 	keeper *exec.Cmd
-	pipe   io.Closer // closing it ends the server
+	pipe   io.Closer    // closing it ends the server
+	failed bytes.Buffer // what the keeper could not do at the end, and why
 	made   atomic.Int64
 }
 
@@ -189,12 +191,12 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 const keep = `"$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1 &&
 "$1/pg_ctl" start -w -D "$2/data" -l "$2/messages" -o "$3" >/dev/null 2>&1 &&
 echo ready && read -r _
-"$1/pg_ctl" stop -m immediate -D "$2/data" >/dev/null 2>&1
+"$1/pg_ctl" stop -m immediate -D "$2/data" >/dev/null
 rm -rf "$2"`
 
 func (s *Server) startKeeper() error {
 	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts)
-	s.keeper.Dir, s.keeper.SysProcAttr = s.dir, s.as
+	s.keeper.Dir, s.keeper.SysProcAttr, s.keeper.Stderr = s.dir, s.as, &s.failed
 	in, err := s.keeper.StdinPipe()
 	if err != nil {
 		return err

@@ -30,9 +30,9 @@ func TestADatabaseComesBackAfterACrash(t *testing.T) {
 func TestTheKeeperEndsTheServerAndTidiesUp(t *testing.T) {
 	s := Start(t)
 	s.pipe.Close()
-	s.keeper.Wait()
+	end := s.keeper.Wait()
 	if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the directory is left: %v", err)
+		t.Errorf("the directory is left: %v; the keeper: %v\n%s%s", err, end, &s.failed, s.Messages())
 	}
 }
 
