@@ -53,11 +53,16 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// compileTime is how long an upload may take: a host compiles modules when nobody else
+// computes, so beside other load that takes as long as the load does. After four minutes
+// it gives up itself.
+const compileTime = 5 * time.Minute
+
 // newCrowd makes the tenants, whose policies are that text, as is the operator's.
 func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 	t.Helper()
 	c := &crowd{t: t, dir: t.TempDir(), keys: map[string]string{}}
-	c.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	c.client = &http.Client{Timeout: compileTime, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	must := c.must
 	t.Setenv("XDG_CACHE_HOME", c.path("cache"))
 	m, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "rogue"))

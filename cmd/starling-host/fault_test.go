@@ -86,7 +86,7 @@ func (c *crowd) untilRefused(refusals, most int) (promised []string) {
 		}
 		switch {
 		case err != nil:
-			if words := c.stderr.String(); !strings.Contains(words, "sqlitelog") {
+			if words := c.lastWords(); !strings.Contains(words, "sqlitelog") {
 				c.t.Errorf("the host has gone and does not say why: %v\n%s", err, tail(words, 1000))
 			}
 			return promised
@@ -106,6 +106,15 @@ func (c *crowd) untilRefused(refusals, most int) (promised []string) {
 	}
 	c.t.Fatalf("nothing has failed after %d runs", len(promised))
 	return nil
+}
+
+// lastWords returns what the host has said when it has ended, which it has to by itself
+// within awaitTime: its connections end before all of it has been heard.
+func (c *crowd) lastWords() string {
+	stuck := time.AfterFunc(awaitTime, func() { c.cmd.Process.Kill() })
+	defer stuck.Stop()
+	c.cmd.Wait()
+	return c.stderr.String()
 }
 
 // TestNothingIsPromisedBeforeTheSync has every sync of a host take a time. No run is

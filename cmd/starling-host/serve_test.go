@@ -43,6 +43,7 @@ const servedKey = "served"
 //
 //	host start ARGS            start serving; what it prints becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY
 //	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
+//	host await URL PATTERN     ask for it until the answer matches
 //	host key FILE              take $KEY from a file
 //	host stop                  SIGTERM, and wait until it has ended with 0
 //	host stop twice            SIGTERM, another one when $API says that it is not ready, and wait until that has ended it
@@ -53,6 +54,8 @@ func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 		s.start(ts, args[1:])
 	case len(args) >= 3 && args[0] == "ask":
 		askHost(ts, args[1], args[2], strings.Join(args[3:], " "))
+	case len(args) == 3 && args[0] == "await":
+		awaitHost(ts, args[1], args[2])
 	case len(args) == 2 && args[0] == "key":
 		ts.Setenv("KEY", strings.TrimSpace(ts.ReadFile(args[1])))
 	case len(args) == 1 && args[0] == "stop":
@@ -62,7 +65,7 @@ func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 	case len(args) == 2 && args[0] == "stop" && args[1] == "twice":
 		s.stopTwice(ts)
 	default:
-		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|key FILE|stop [twice]")
+		ts.Fatalf("usage: host start ARGS|ask METHOD URL [BODY]|await URL PATTERN|key FILE|stop [twice]")
 	}
 }
 
@@ -144,6 +147,21 @@ func askHost(ts *testscript.TestScript, method, url, body string) {
 	ts.Check(os.WriteFile(ts.MkAbs("answer"), text, 0o600))
 	if id := runInAnswer.FindSubmatch(text); id != nil {
 		ts.Setenv("RUN", string(id[1]))
+	}
+}
+
+// awaitHost waits for what a host does after it has answered.
+func awaitHost(ts *testscript.TestScript, url, pattern string) {
+	want, err := regexp.Compile("(?m)" + pattern)
+	ts.Check(err)
+	for deadline := time.Now().Add(awaitTime); ; time.Sleep(10 * time.Millisecond) {
+		askHost(ts, http.MethodGet, url, "")
+		if want.MatchString(ts.ReadFile("answer")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("the answer does not match %s", pattern)
+		}
 	}
 }
 
