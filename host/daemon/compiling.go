@@ -14,16 +14,15 @@ import (
 // waits for itself, others wait for one module of it at most, and calls do not notice.
 type compiling struct {
 	waiting seats
+	bodies  lanes       // one upload of each tenant is in memory
+	own     lanes       // one module of each tenant has a turn, or is next
 	all     *turns.Line // of all tenants
-
-	mu  sync.Mutex
-	own map[string]chan struct{} // by tenant, as many as there are; has an element while one compiles
 }
 
 func newCompiling() *compiling {
 	return &compiling{
 		waiting: seats{taken: map[string]int{}}, all: turns.New(runtime.GOMAXPROCS(0) / 4),
-		own: map[string]chan struct{}{},
+		bodies: lanes{of: map[string]chan struct{}{}}, own: lanes{of: map[string]chan struct{}{}},
 	}
 }
 
@@ -49,26 +48,40 @@ func (c *compiling) enter(ctx context.Context, t tenant.Tenant) (leave func(), e
 
 // turn waits for the turn of a tenant, who has a place.
 func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err error) {
-	own := c.ownTurn(t.ID)
-	select {
-	case own <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := c.own.enter(ctx, t.ID)
+	if err != nil {
+		return nil, err
 	}
 	turn, err := c.all.Take(turns.For(ctx, claimOf(t)))
 	if err != nil {
-		<-own
+		leave()
 		return nil, err
 	}
-	return func() { turn.End(); <-own }, nil
+	return func() { turn.End(); leave() }, nil
 }
 
-// ownTurn returns what holds an element while a module of the tenant compiles.
-func (c *compiling) ownTurn(id string) chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.own[id] == nil {
-		c.own[id] = make(chan struct{}, 1)
+// lanes are for what a tenant does one by one, in the order of arrival.
+type lanes struct {
+	mu sync.Mutex
+	of map[string]chan struct{} // by tenant, as many as there are; has an element while somebody is in it
+}
+
+// enter waits until the tenant's lane is free. To leave it twice is to leave it once.
+func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) {
+	lane := l.lane(id)
+	select {
+	case lane <- struct{}{}:
+		return sync.OnceFunc(func() { <-lane }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return c.own[id]
+}
+
+func (l *lanes) lane(id string) chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[id] == nil {
+		l.of[id] = make(chan struct{}, 1)
+	}
+	return l.of[id]
 }

@@ -53,7 +53,7 @@ func TestWhoMayCompile(t *testing.T) {
 		if err := <-third; err != nil {
 			t.Error(err)
 		}
-		if len(c.waiting.taken) != 0 || len(c.own["storm"]) != 0 {
+		if len(c.waiting.taken) != 0 || len(c.own.of["storm"]) != 0 {
 			t.Error("somebody who has left is still counted")
 		}
 		for range 2 { // or this waits for ever, which the bubble notices

@@ -117,7 +117,7 @@ type Config struct {
 
 	// HeaderTime, RequestTime and IdleTime bound how long a connection may take for the
 	// headers of a request, for all of it, and until the next one. Zero means 5 s, 60 s
-	// and two minutes.
+	// and two minutes. The body of an upload has RequestTime from when its turn comes.
 	HeaderTime, RequestTime, IdleTime time.Duration
 
 	// Drain is how long a daemon that ends goes on answering, if anybody has asked it

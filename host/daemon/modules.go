@@ -103,10 +103,11 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
-	wasm, err := readBody(w, r.Request, wasmType, d.config.MaxModule)
+	wasm, forget, err := d.readModule(w, r)
 	if err != nil {
 		return err
 	}
+	defer forget()
 	end, err := d.compiles.turn(r.Context(), r.tenant.Tenant) // after it, so that nobody waits for a slow one
 	if err != nil {
 		return err
@@ -123,6 +124,28 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	w.Header().Set("Location", base+"/modules/"+m.Name)
 	writeJSON(w, status, m.document())
 	return nil
+}
+
+// patience is how long a tenant's other uploads wait for a body that is on its way.
+const patience = 5 * time.Second
+
+// readModule reads the body of an upload in its turn: of each tenant one is in memory,
+// until it is forgotten, and the others are still with their senders. One that is slow
+// comes beside the next one then, so if all are slow, as many are in memory as the
+// tenant has places.
+func (d *Daemon) readModule(w http.ResponseWriter, r *request) (wasm []byte, forget func(), err error) {
+	forget, err = d.compiles.bodies.enter(r.Context(), r.tenant.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.config.RequestTime)) // it was not the sender who kept us waiting
+	slow := time.AfterFunc(patience, forget)
+	defer slow.Stop()
+	wasm, err = readBody(w, r.Request, wasmType, d.config.MaxModule)
+	if err != nil {
+		forget()
+	}
+	return wasm, forget, err
 }
 
 // install makes a module the tenant's. One that it has already, under the same

@@ -88,11 +88,16 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		c.hungUp()
 	})
 	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.RequestTime = 100 * time.Millisecond })
-	body := "POST /api/v1/runs HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\nContent-Type: application/json\r\n"
-	for name, rest := range map[string]string{"half a body": "Content-Length: 100\r\n\r\n{", "half a chunk": "Transfer-Encoding: chunked\r\n\r\n64\r\n{"} {
+	key := "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\n"
+	run := "POST /api/v1/runs HTTP/1.1\r\n" + key + "Content-Type: application/json\r\n"
+	module := "POST /api/v1/modules?name=m HTTP/1.1\r\n" + key + "Content-Type: application/wasm\r\n"
+	for name, begins := range map[string]string{
+		"half a body": run + "Content-Length: 100\r\n\r\n{", "half a chunk": run + "Transfer-Encoding: chunked\r\n\r\n64\r\n{",
+		"half a module": module + "Content-Length: 100\r\n\r\n\x00asm",
+	} {
 		t.Run(name, func(t *testing.T) {
 			c := w.dial(t)
-			c.says(body + rest)
+			c.says(begins)
 			if status, text := c.hears(); status != http.StatusBadRequest {
 				t.Errorf("%d %s", status, text)
 			}
