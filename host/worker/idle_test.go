@@ -2,6 +2,7 @@ package worker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -10,6 +11,7 @@ import (
 // the module that has the most.
 func TestAFloodTakesNobodysProcess(t *testing.T) {
 	engine := workers(t, Config{MaxIdle: 3, MaxCalls: 5})
+	engine.linger = time.Hour
 	quiet := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module) // with one idle process
 	flood := mustLoad(t, engine, spins().Bytes(), sandbox.Limits{}).(*Module)
 	var busy []*process
