@@ -127,10 +127,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		return err
 	}
 	w.Header().Set("Location", base+"/runs/"+id)
-	if err := d.await(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second))); err != nil {
-		return err
-	}
-	doc, err := describeRun(r.Context(), r.view, id)
+	doc, err := d.outcome(r.Context(), r.tenant.ID, r.view, id, time.Duration(q.Wait*float64(time.Second)))
 	if err != nil {
 		return err
 	}
@@ -142,9 +139,20 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	return nil
 }
 
+// outcome returns the document of a run when it has ended, or after a time.
+func (d *Daemon) outcome(ctx context.Context, tenantID string, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
+	if err = d.await(ctx, tenantID, view, id, most); err == nil {
+		doc, err = describeRun(ctx, view, id)
+	}
+	if errors.Is(err, eventlog.ErrRunNotFound) {
+		return nil, removed.because("run %s was accepted, and is not there any more", id)
+	}
+	return doc, err
+}
+
 // await returns when a run has ended, or after a time. A run that goes on is no
 // error.
-func (d *Daemon) await(parent context.Context, view logview.View, id string, most time.Duration) error {
+func (d *Daemon) await(parent context.Context, tenantID string, view logview.View, id string, most time.Duration) error {
 	if most <= 0 {
 		return nil
 	}
@@ -156,12 +164,36 @@ func (d *Daemon) await(parent context.Context, view logview.View, id string, mos
 	if err != nil {
 		return err
 	}
-	for ev := range events {
-		if ev.Kind.Terminal() {
-			return nil
+	beat := time.NewTicker(d.config.Heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case ev, more := <-events:
+			if !more {
+				return parent.Err()
+			}
+			if ev.Kind.Terminal() {
+				return nil
+			}
+		case <-beat.C:
+			if err := d.inVain(ctx, tenantID, view, id); err != nil {
+				return err
+			}
 		}
 	}
-	return parent.Err()
+}
+
+// inVain returns why nobody should wait for a run any more, of which no event will
+// tell: it was removed, or its tenant may not look at it.
+func (d *Daemon) inVain(ctx context.Context, tenantID string, view logview.View, id string) error {
+	t, err := d.config.Tenants.Tenant(ctx, tenantID)
+	if err == nil && (t.Suspended || !t.Erased.IsZero()) {
+		return noKey()
+	}
+	if _, err = view.Run(ctx, id); errors.Is(err, eventlog.ErrRunNotFound) {
+		return err
+	}
+	return nil // or the database does not answer, which passes
 }
 
 // seenError ends the transaction of a request that was carried out before.

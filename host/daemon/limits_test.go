@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -299,7 +300,7 @@ func (w *world) awaitSealedEnd(runID string) eventlog.Report {
 func TestAStreamEndsThatNobodyMayFollow(t *testing.T) {
 	for what, end := range map[string]func(*world, string) error{
 		"the run is removed": func(w *world, id string) error {
-			_, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{IncludeInProgress: true})
+			_, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{IncludeOpen: true})
 			return err
 		},
 		"the tenant is suspended": func(w *world, _ string) error { return w.tenants.Suspend(t.Context(), "alice") },
@@ -319,6 +320,45 @@ func TestAStreamEndsThatNobodyMayFollow(t *testing.T) {
 			text, err := io.ReadAll(stream)
 			if err != nil || bytes.Contains(text, []byte("event: done")) {
 				t.Errorf("the stream did not just end: %v\n%s", err, text)
+			}
+		})
+	}
+}
+
+// TestARequestEndsWhoseRunIsGone while it waits for the run's end.
+func TestARequestEndsWhoseRunIsGone(t *testing.T) {
+	for what, c := range map[string]struct {
+		end  func(*world) error
+		want string // status and problem
+	}{
+		"the run is removed": {func(w *world) error {
+			_, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{IncludeOpen: true})
+			return err
+		}, "410 problems.md#removed"},
+		"the tenant is suspended": {func(w *world) error { return w.tenants.Suspend(t.Context(), "alice") }, "401 problems.md#unauthorized"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
+				c.Heartbeat = time.Millisecond
+				q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
+			})
+			answered := make(chan string, 1)
+			go func() {
+				answer := w.do("alice", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess.","wait":20}`))
+				answered <- fmt.Sprint(answer.Code, " ", answer.Body)
+			}()
+			for range 10_000 {
+				if answer := w.do("alice", "GET", "/api/v1/runs", "", nil); strings.Contains(answer.Body.String(), `"total":1`) {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if err := c.end(w); err != nil {
+				t.Fatal(err)
+			}
+			status, problem, _ := strings.Cut(c.want, " ")
+			if got := <-answered; !strings.HasPrefix(got, status) || !strings.Contains(got, problem) {
+				t.Errorf("answered with %s, want %s", got, c.want)
 			}
 		})
 	}

@@ -70,6 +70,7 @@ var (
 	notFound        = kind{"not-found", http.StatusNotFound, "There is no such thing"}
 	wrongMethod     = kind{"method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it"}
 	alreadyEnded    = kind{"already-ended", http.StatusConflict, "The run has ended"}
+	removed         = kind{"removed", http.StatusGone, "The run was removed"}
 	nameTaken       = kind{"name-taken", http.StatusConflict, "Another module has a tool of that name"}
 	otherVersion    = kind{"changed", http.StatusPreconditionFailed, "It is another one than the one that was to be changed"}
 	tooLarge        = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
@@ -92,7 +93,7 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []kind{
-	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, alreadyEnded,
+	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, alreadyEnded, removed,
 	nameTaken, otherVersion, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
 	badPolicy, unconditional,
 	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, internalFailure,

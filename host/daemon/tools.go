@@ -102,13 +102,10 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
-	if err := d.await(ctx, view, id, d.config.MaxWait); err != nil {
-		d.giveUp(ctx, fullID(a.ID, id))
-		return Outcome{RunID: id}, err
-	}
-	doc, err := describeRun(ctx, view, id)
+	doc, err := d.outcome(ctx, a.ID, view, id, d.config.MaxWait)
 	switch {
 	case err != nil:
+		d.giveUp(ctx, fullID(a.ID, id))
 		return Outcome{RunID: id}, err
 	case doc.Status == eventlog.StatusOpen:
 		return Outcome{RunID: id}, busy.because("run %s goes on", id)

@@ -98,6 +98,8 @@ func reasonOf(p *daemon.Problem) error {
 		return mcpsrv.ErrNoTool
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return mcpsrv.ErrBusy
+	case http.StatusGone, http.StatusUnauthorized:
+		return mcpsrv.ErrLost
 	case http.StatusInternalServerError:
 		return errors.New("the host has failed")
 	}

@@ -34,8 +34,8 @@ type Tools interface {
 
 	// Call makes a recorded run of one call of a tool, with JSON arguments, and waits
 	// for its end. That a tool fails is in the Result. An error means that no run was
-	// made: [ErrNoTool], [ErrArguments], [ErrBusy], or one that the client is told
-	// nothing of. When ctx ends, nobody waits any more, and the run is cancelled.
+	// made, or that its end cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy],
+	// [ErrLost], or one that the client is told nothing of. When ctx ends, nobody waits any more, and the run is cancelled.
 	Call(ctx context.Context, name string, arguments json.RawMessage) (Result, error)
 }
 
@@ -45,6 +45,7 @@ var (
 	ErrNoTool    = errors.New("there is no tool of that name")
 	ErrArguments = errors.New("the arguments do not match the tool's schema")
 	ErrBusy      = errors.New("no further call is taken at the moment")
+	ErrLost      = errors.New("the end of the call cannot be had")
 )
 
 // Tool describes a tool to a client.

@@ -45,7 +45,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result, err := tools.Call(ctx, t.Name, arguments(r))
 		switch {
-		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy):
+		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
 			return failed(err.Error()), nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err() // to nobody
