@@ -44,13 +44,16 @@ func TestListOfRuns(t *testing.T) {
 	rows := func(path string) int { return strings.Count(b.wants(path), "<tr data-row>") }
 	for path, want := range map[string]int{
 		"/": 50, "/?offset=100": 32, "/?per_page=200": 132, "/?per_page=5000": 132, "/?per_page=x": 50, "/?status=failed": 1,
-		"/?status=open": 1, "/?status=nonsense": 50, "/?q=run01": 10, "/?q=nothing": 0, "/?calls=1&per_page=200": 131, "/?offset=-5": 50,
+		"/?status=open": 1, "/?q=run01": 10, "/?q=nothing": 0, "/?calls=1&per_page=200": 131, "/?offset=-5": 50,
 	} {
 		if got := rows(path); got != want {
 			t.Errorf("%s: %d rows, want %d", path, got, want)
 		}
 	}
 	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
+	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "no such status") {
+		t.Errorf("a status that there is not: %d, %s", code, page)
+	}
 	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
 }
 

@@ -64,12 +64,13 @@ var sinces = []struct {
 	age       time.Duration
 }{{"1h", "last hour", time.Hour}, {"24h", "last day", 24 * time.Hour}, {"7d", "last week", 7 * 24 * time.Hour}}
 
-// readSelection takes what it can from an address; the rest has its standard.
-func readSelection(q url.Values) selection {
+// readSelection takes what it can from an address; the rest has its standard. A state
+// that there is not would then select all runs, and is refused.
+func readSelection(q url.Values) (selection, error) {
 	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
 	sel.query = sel.query[:min(len(sel.query), maxQuery)]
-	if _, ok := eventlog.StatusKind(sel.status); !ok {
-		sel.status = ""
+	if (eventlog.RunPageOptions{Status: sel.status}).Valid() != nil {
+		return sel, &status{http.StatusBadRequest, "There is no such status of a run: it is completed, failed, cancelled or open."}
 	}
 	sel.perPage, _ = strconv.Atoi(q.Get("per_page"))
 	if sel.perPage < 1 {
@@ -78,7 +79,7 @@ func readSelection(q url.Values) selection {
 	sel.perPage = min(sel.perPage, maxPerPage)
 	sel.offset, _ = strconv.Atoi(q.Get("offset"))
 	sel.offset = max(sel.offset, 0)
-	return sel
+	return sel, nil
 }
 
 // options are what the log is asked for.
@@ -113,7 +114,11 @@ func (s *Server) listPath(sel selection) string {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) error {
-	sel, now := readSelection(r.URL.Query()), time.Now()
+	sel, err := readSelection(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
 	found, err := v.Runs(r.Context(), sel.options(now))
 	if err != nil {
 		return err
