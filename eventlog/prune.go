@@ -25,10 +25,10 @@ type PruneOptions struct {
 
 	Namespace string // only runs whose id begins with it and a slash; empty selects all
 
-	// IncludeInProgress also selects runs without an end. Nobody may be at work on
-	// them: those that this log has appended to and that are open are left alone,
-	// of those of other processes it knows nothing.
-	IncludeInProgress bool
+	// IncludeOpen also selects runs without an end. Nobody may be at work on them:
+	// those that this log has appended to and that are open are left alone, of those
+	// of other processes it knows nothing.
+	IncludeOpen bool
 
 	Limit  int  // at most so many runs, the oldest first; zero or less is no bound
 	DryRun bool // remove nothing
@@ -47,8 +47,8 @@ func (o PruneOptions) Valid() error {
 	switch {
 	case o.Status != "" && !known:
 		return fmt.Errorf("%w: unknown status %q", ErrInvalidPrune, o.Status)
-	case o.Status == StatusOpen && !o.IncludeInProgress:
-		return fmt.Errorf("%w: status %q without IncludeInProgress", ErrInvalidPrune, o.Status)
+	case o.Status == StatusOpen && !o.IncludeOpen:
+		return fmt.Errorf("%w: status %q without IncludeOpen", ErrInvalidPrune, o.Status)
 	}
 	return nil
 }
@@ -58,5 +58,5 @@ func (o PruneOptions) Match(s RunSummary) bool {
 	return InNamespace(s.RunID, o.Namespace) &&
 		(o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&
 		(o.Status == "" || s.Status() == o.Status) &&
-		(o.IncludeInProgress || s.TerminalKind != 0)
+		(o.IncludeOpen || s.TerminalKind != 0)
 }

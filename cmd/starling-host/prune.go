@@ -17,8 +17,8 @@ import (
 const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing is removed: it says
 what would be. Without other flags, all runs are selected that have ended.
 
-Runs without an end are selected by --include-in-progress alone. Nobody may be at
-work on them: what is removed under a program that writes it fails there.
+Runs without an end are selected by --include-open alone. Nobody may be at work on
+them: what is removed under a program that writes it fails there.
 
 Runs are removed a hundred at a time, so that a host that has the database open
 goes on meanwhile; a removal that is interrupted can be repeated. Modules stay,
@@ -33,12 +33,12 @@ const pruneExample = `  starling-host prune starling.db --older-than 30d
 
 // selection is the flags that select runs to remove or to archive.
 type selection struct {
-	olderThan  time.Duration
-	before     string
-	status     string
-	namespace  string
-	limit      int
-	inProgress bool
+	olderThan time.Duration
+	before    string
+	status    string
+	namespace string
+	limit     int
+	open      bool
 }
 
 func (s *selection) addTo(cmd *cobra.Command) {
@@ -48,20 +48,22 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f.Var(choiceFlag{&s.status, statuses}, "status", "only runs in this state")
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
-	f.BoolVar(&s.inProgress, "include-in-progress", false, "also runs that have no end, at which nobody may be at work")
+	f.BoolVar(&s.open, "include-open", false, "also runs that have no end, at which nobody may be at work")
+	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
+	_ = f.MarkHidden("include-in-progress")
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // options returns what the flags select at this time.
 func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
-	o = eventlog.PruneOptions{Status: s.status, Namespace: s.namespace, Limit: s.limit, IncludeInProgress: s.inProgress}
+	o = eventlog.PruneOptions{Status: s.status, Namespace: s.namespace, Limit: s.limit, IncludeOpen: s.open}
 	switch {
 	case s.limit < 0:
 		return o, usagef("", "--limit must be at least 0")
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
-	case s.status == eventlog.StatusOpen && !s.inProgress:
-		return o, usagef("add --include-in-progress", "--status %s selects runs at which somebody may be at work", eventlog.StatusOpen)
+	case s.status == eventlog.StatusOpen && !s.open:
+		return o, usagef("add --include-open", "--status %s selects runs at which somebody may be at work", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":

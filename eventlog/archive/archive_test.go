@@ -86,7 +86,7 @@ func write(t testing.TB, l log, o eventlog.PruneOptions) (string, archive.Report
 }
 
 func TestWhatIsArchivedIsImportedByteForByte(t *testing.T) {
-	everything := eventlog.PruneOptions{IncludeInProgress: true}
+	everything := eventlog.PruneOptions{IncludeOpen: true}
 	for name, empty := range map[string]func() log{"memory": func() log { return memlog.New() }, "file": func() log { return file(t) }} {
 		t.Run(name, func(t *testing.T) {
 			text, written := write(t, filled(t, empty()), everything)
@@ -123,7 +123,7 @@ func TestArchiveThenPrune(t *testing.T) {
 		"none":                {Status: eventlog.StatusCancelled},
 	} {
 		l := filled(t, file(t))
-		before, _ := write(t, l, eventlog.PruneOptions{IncludeInProgress: true})
+		before, _ := write(t, l, eventlog.PruneOptions{IncludeOpen: true})
 		text, written := write(t, l, o)
 		pruned, err := l.PruneRuns(t.Context(), o)
 		if err != nil || pruned.Runs != written.Runs || pruned.Events != int64(written.Events) {
@@ -132,7 +132,7 @@ func TestArchiveThenPrune(t *testing.T) {
 		if _, err := archive.Import(t.Context(), l, strings.NewReader(text)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		after, _ := write(t, l, eventlog.PruneOptions{IncludeInProgress: true})
+		after, _ := write(t, l, eventlog.PruneOptions{IncludeOpen: true})
 		if len(after) != len(before) {
 			t.Errorf("%s: the log is not what it was", what)
 		}

@@ -38,7 +38,7 @@ func pruning(t *testing.T, log eventlog.EventLog) {
 	expect("nothing that old", eventlog.PruneOptions{Before: time.Unix(0, 0)}, 0, 7)
 	expect("nothing that failed", eventlog.PruneOptions{Status: eventlog.StatusFailed}, 0, 7)
 	expect("two of them", eventlog.PruneOptions{Limit: 2}, 2, 5)
-	expect("the rest, also what is open", eventlog.PruneOptions{IncludeInProgress: true}, 4, 1)
+	expect("the rest, also what is open", eventlog.PruneOptions{IncludeOpen: true}, 4, 1)
 	if _, err := log.Read(ctx, "run-5"); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("a run that is gone: %v", err)
 	}

@@ -50,7 +50,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 
 // everything reports whether the options select all there is in a namespace.
 func everything(o eventlog.PruneOptions) bool {
-	return o.IncludeInProgress && o.Status == "" && o.Before.IsZero() && o.Limit <= 0
+	return o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0
 }
 
 // removeEmpty removes what is left of runs that were given to a writer and never begun.
@@ -81,7 +81,7 @@ func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
 		c.add("terminal = " + c.arg(int16(kind)))
 	}
-	if !o.IncludeInProgress {
+	if !o.IncludeOpen {
 		c.add("terminal <> 0")
 	}
 	c.add("run_id <> ALL (" + c.arg(l.runs.AtWork()) + "::text[])")

@@ -349,7 +349,7 @@ func TestNothingIsLeftOfANamespace(t *testing.T) {
 	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 2 {
 		t.Errorf("%+v, %v", runs, err)
 	}
-	report, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "a", IncludeInProgress: true})
+	report, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "a", IncludeOpen: true})
 	if err != nil || report.Runs != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -56,7 +56,7 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
 		where, args = where+" AND terminal = ?", append(args, int64(kind))
 	}
-	if !o.IncludeInProgress {
+	if !o.IncludeOpen {
 		where += " AND terminal <> 0"
 	}
 	open, err := json.Marshal(l.runs.AtWork())
