@@ -38,6 +38,7 @@ func newRunLine(s eventlog.RunSummary) runLine {
 // runDocument is a run, with what came of it.
 type runDocument struct {
 	runLine
+	Position   int             `json:"position,omitempty"` // among the tenant's runs that wait, 1 is next
 	Goal       string          `json:"goal,omitempty"`
 	Tool       string          `json:"tool,omitempty"`
 	Module     string          `json:"module,omitempty"` // digest

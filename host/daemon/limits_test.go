@@ -325,6 +325,33 @@ func TestAStreamEndsThatNobodyMayFollow(t *testing.T) {
 	}
 }
 
+// TestAPlaceInTheLine is among the tenant's own runs, and those of others do not show.
+func TestAPlaceInTheLine(t *testing.T) {
+	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
+		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
+	})
+	for range 3 {
+		w.do("bob", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess."}`))
+	}
+	first, second := w.accept(`{"goal":"Guess."}`), w.accept(`{"goal":"Guess."}`)
+	urgent := w.accept(`{"goal":"Guess.","priority":1}`)
+	places := func(want map[string]int) {
+		t.Helper()
+		for id, place := range want {
+			var run struct{ Position int }
+			answer := w.do("alice", "GET", "/api/v1/runs/"+id, "", nil)
+			if err := json.Unmarshal(answer.Body.Bytes(), &run); err != nil || run.Position != place {
+				t.Errorf("%s is at %d, want %d: %v %s", id, run.Position, place, err, answer.Body)
+			}
+		}
+	}
+	places(map[string]int{urgent: 1, first: 2, second: 3})
+	if answer := w.do("alice", "POST", "/api/v1/runs/"+first+"/cancel", "", nil); strings.Contains(answer.Body.String(), "position") {
+		t.Errorf("a run that is to end waits at a place: %s", answer.Body)
+	}
+	places(map[string]int{urgent: 1, first: 0, second: 2})
+}
+
 // TestARequestEndsWhoseRunIsGone while it waits for the run's end.
 func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 	for what, c := range map[string]struct {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/queue"
 )
 
@@ -73,14 +72,33 @@ func (d *Daemon) getRun(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return writeRun(r.Context(), w, http.StatusOK, r.view, s.RunID)
+	return d.writeRun(w, http.StatusOK, r, s.RunID)
 }
 
 // writeRun answers with the document of a run as it is now.
-func writeRun(ctx context.Context, w http.ResponseWriter, status int, view logview.View, id string) error {
-	doc, err := describeRun(ctx, view, id)
+func (d *Daemon) writeRun(w http.ResponseWriter, status int, r *request, id string) error {
+	doc, err := describeRun(r.Context(), r.view, id)
+	if err == nil {
+		err = d.place(r.Context(), r.tenant.ID, doc)
+	}
 	if err == nil {
 		writeJSON(w, status, doc)
+	}
+	return err
+}
+
+// place adds where a run that waits stands in its tenant's line. Of those of others
+// nothing is counted, so that nobody learns how busy they are.
+func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
+	if !doc.Waiting {
+		return nil
+	}
+	s, err := d.config.Queue.Find(ctx, fullID(tenantID, doc.RunID))
+	if errors.Is(err, queue.ErrNotFound) { // it has ended since
+		return nil
+	}
+	if err == nil && s.State == queue.Ready && !s.Cancelled {
+		doc.Position = s.Position + 1
 	}
 	return err
 }
@@ -186,5 +204,5 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return writeRun(r.Context(), w, http.StatusAccepted, r.view, s.RunID)
+	return d.writeRun(w, http.StatusAccepted, r, s.RunID)
 }
