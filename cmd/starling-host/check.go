@@ -156,7 +156,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 // toolNames returns the tools that the module says it has. A WASI command says
 // nothing: its name is that of its file.
 func toolNames(ctx context.Context, module *sandbox.Module, wasm []byte) (names []string, err error) {
-	described, err := guest.Load(ctx, already{module}, wasm, guest.Options{Limits: module.Limits()})
+	described, err := guest.Load(ctx, already{module}, wasm, guest.Options{Limits: module.Limits(), New: true})
 	if err != nil || described.ABI() != abi.Version {
 		return nil, err
 	}

@@ -231,7 +231,7 @@ func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm
 	if err != nil {
 		return nil, err
 	}
-	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: limits, Name: name})
+	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: limits, Name: name, New: true})
 	if err != nil {
 		return nil, refused(err)
 	}

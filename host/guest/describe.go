@@ -23,14 +23,19 @@ const (
 	// maxSchemas bounds the schemas of a module together, see [validate.Schema.Size].
 	// They are kept as long as the module is loaded.
 	maxSchemas = 50_000
+	// maxSubschemas bounds those of a new module together, see [validate.Subschemas],
+	// which is at most 40 MB and 0.2 seconds. A schema of 64 KiB that says something of
+	// each of its properties has about 2,500.
+	maxSubschemas = 5_000
 )
 
 var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
 
 // parseDescription reads the document that starling_describe returned.
 // Anything that is wrong with it refuses the module: a tool that lies about
-// itself is not called to see what it does.
-func parseDescription(doc []byte) ([]*Tool, error) {
+// itself is not called to see what it does. A new module may have fewer subschemas
+// than one that is recorded already.
+func parseDescription(doc []byte, isNew bool) ([]*Tool, error) {
 	clean, err := canon.JSON(doc)
 	if err != nil {
 		return nil, fmt.Errorf("is not JSON: %w", err)
@@ -41,6 +46,11 @@ func parseDescription(doc []byte) ([]*Tool, error) {
 	}
 	if len(d.Tools) == 0 || len(d.Tools) > maxTools {
 		return nil, fmt.Errorf("lists %d tools, not 1 to %d", len(d.Tools), maxTools)
+	}
+	if isNew {
+		if err := checkSubschemas(d.Tools); err != nil {
+			return nil, err
+		}
 	}
 	size := 0
 	seen := map[string]bool{}
@@ -85,6 +95,18 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 		return nil, fmt.Errorf("output_schema: %w", err)
 	}
 	return t, nil
+}
+
+// checkSubschemas refuses schemas that take long to compile, before they are.
+func checkSubschemas(tools []abi.ToolDescription) error {
+	n := 0
+	for _, t := range tools {
+		n += validate.Subschemas(t.InputSchema) + validate.Subschemas(t.OutputSchema)
+	}
+	if n > maxSubschemas {
+		return fmt.Errorf("has schemas with %d subschemas together, more than %d", n, maxSubschemas)
+	}
+	return nil
 }
 
 // schemas is the size of the tool's schemas, of up to a kilobyte for each.

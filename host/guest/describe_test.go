@@ -8,6 +8,21 @@ import (
 
 func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
 
+// manySubschemas are two tools that have a few too many together.
+var manySubschemas = describeOne(strings.Repeat(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[`+
+	strings.Repeat("{},", 2500)+`true]}},`, 2) + `{"name":"b","description":"","input_schema":{}}`)
+
+// TestARecordedModuleIsNotBound: what was accepted once can be replayed.
+func TestARecordedModuleIsNotBound(t *testing.T) {
+	doc := describeOne(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[` + strings.Repeat("{},", 5500) + `{}]}}`)
+	if _, err := parseDescription([]byte(doc), true); err == nil {
+		t.Error("a new module is accepted")
+	}
+	if _, err := parseDescription([]byte(doc), false); err != nil {
+		t.Errorf("a recorded one is refused: %v", err)
+	}
+}
+
 func TestParseDescriptionRefuses(t *testing.T) {
 	const schema = `"input_schema":{"type":"object"}`
 	var large []string
@@ -18,6 +33,7 @@ func TestParseDescriptionRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
 		"schemas that become large together": {describeOne(strings.Join(large, ",")), "too large together"},
 		"a pattern that becomes large":       {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[{"pattern":"^[\\pL]{900}$"}]}}`), "too large"},
+		"schemas with many subschemas":       {manySubschemas, "has schemas with 5005 subschemas together, more than 5000"},
 		"no JSON":                            {`hello`, "is not JSON"},
 		"a duplicate key":                    {`{"tools":[],"tools":[]}`, "is not JSON"},
 		"no tools":                           {`{"tools":[]}`, "lists 0 tools"},
@@ -42,7 +58,7 @@ func TestParseDescriptionRefuses(t *testing.T) {
 			describeOne(`{"name":"a","description":"",` + schema + `,"effects":["https://example.com/x"]}`), "is not HOST or HOST:PORT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseDescription([]byte(c.doc))
+			_, err := parseDescription([]byte(c.doc), true)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that contains %q", err, c.want)
 			}
@@ -56,7 +72,7 @@ func TestParseDescriptionAccepts(t *testing.T) {
 		"input_schema":{"type":"object","properties":{"id":{"type":"string"}},"required":["id"]},
 		"output_schema":{"type":"object"},
 		"effects":["api.example.com","127.0.0.1:8080"],"idempotent":true,
-		"limits":{"fuel":1000000,"timeout_ms":500}}]}`))
+		"limits":{"fuel":1000000,"timeout_ms":500}}]}`), true)
 	if err != nil {
 		t.Fatal(err)
 	}

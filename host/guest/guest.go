@@ -26,6 +26,9 @@ type Options struct {
 	Allow []string
 	// Name is the module's file name. A WASI command is named after it.
 	Name string
+	// New refuses schemas that a module may only have that was accepted before they
+	// were bounded, so that its runs can still be replayed.
+	New bool
 }
 
 // Engine loads modules: into this process (see [Inline]), or into processes of
@@ -81,7 +84,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 		o.Egress = egress.New(egress.Config{})
 	}
 	m := &Module{sandbox: loaded, size: len(wasm), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
-	if m.tools, err = m.describe(ctx, o.Name); err != nil {
+	if m.tools, err = m.describe(ctx, o); err != nil {
 		loaded.Close(ctx)
 		return nil, err
 	}
@@ -92,15 +95,15 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	return m, nil
 }
 
-func (m *Module) describe(ctx context.Context, file string) ([]*Tool, error) {
+func (m *Module) describe(ctx context.Context, o Options) ([]*Tool, error) {
 	if m.command() {
-		return []*Tool{describeCommand(file)}, nil
+		return []*Tool{describeCommand(o.Name)}, nil
 	}
 	doc, err := m.sandbox.Describe(ctx)
 	if err != nil {
 		return nil, &DescriptionError{fmt.Errorf("could not be had: %w", err)}
 	}
-	tools, err := parseDescription(doc)
+	tools, err := parseDescription(doc, o.New)
 	if err != nil {
 		return nil, &DescriptionError{err}
 	}
