@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -407,6 +408,16 @@ secrets: [{name: K, audience: ["`+at+`"], header: X-Key}, {name: K, audience: ["
 		}
 		if refused, err := policy.Test(smaller, nil, events); err != nil || len(refused) == 0 {
 			t.Errorf("%q can be left out (%v)", line, err)
+		}
+	}
+	for _, at := range regexp.MustCompile("max_bytes: [0-9]+").FindAllStringIndex(string(text), -1) {
+		n, err := strconv.Atoi(string(text[at[0]+len("max_bytes: ") : at[1]]))
+		less := fmt.Sprintf("%smax_bytes: %d%s", text[:at[0]], n-1, text[at[1]:])
+		if err != nil || n == 0 {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if refused, err := policy.Test(parsePolicy(t, strings.Replace(less, "version: \"1.0\"", "", 1)), nil, events); err != nil || len(refused) == 0 {
+			t.Errorf("a byte less refuses nothing (%v)\n%s", err, less)
 		}
 	}
 	for _, change := range [][2]string{{"max_calls: 4", "max_calls: 3"}, {"max_bytes: [0-9]+", "max_bytes: 300"}, {"fuel: [0-9]+", "fuel: 1"}, {"memory: [0-9]+KiB", "memory: 64KiB"}, {"/a,", "/c,"}, {"'127.0.0.1', schemes", "'127.0.0.2', schemes"}} {

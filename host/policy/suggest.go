@@ -20,7 +20,7 @@ const SchemaURL = "https://raw.githubusercontent.com/starling-host/starling/main
 // have done what it did: the tools that were called, the requests that were made,
 // as often as they were and with as many bytes, and what calls used at most. What
 // was denied is not in it. It is a beginning: paths with ids in them, for instance,
-// want a *.
+// want a *, and bytes and fuel some room for other days.
 func Suggest(events []event.Event) ([]byte, error) {
 	uses, err := Uses(events)
 	if err != nil {
@@ -114,7 +114,8 @@ var yamlWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y",
 
 // suggestion is what is known of a run.
 type suggestion struct {
-	rulesOf map[string]*Rule // by what is the same of their requests
+	rulesOf map[string]*Rule  // by what is the same of their requests
+	bytes   map[string]uint64 // so far, as rulesOf
 	order   []string
 	tools   map[string]bool
 	meter   event.Meter
@@ -122,7 +123,9 @@ type suggestion struct {
 }
 
 func newSuggestion(uses []Use) *suggestion {
-	s := &suggestion{rulesOf: map[string]*Rule{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]map[string]bool{}}
+	s := &suggestion{
+		rulesOf: map[string]*Rule{}, bytes: map[string]uint64{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]map[string]bool{},
+	}
 	for _, use := range uses {
 		switch {
 		case use.Arguments != nil:
@@ -150,7 +153,8 @@ func (s *suggestion) request(r Request, response uint64) {
 		have.Paths = append(have.Paths, paths[0])
 	}
 	have.MaxCalls++
-	have.MaxBytes += r.Bytes + response
+	have.MaxBytes = s.bytes[key] + r.Bytes + max(response, 1) // a request is made if there is room for a response
+	s.bytes[key] += r.Bytes + response
 	for _, p := range r.Access.Secrets {
 		if s.secrets[p] == nil {
 			s.secrets[p] = map[string]bool{}
@@ -160,19 +164,13 @@ func (s *suggestion) request(r Request, response uint64) {
 	}
 }
 
-// roundUp leaves room for a byte of a response that did not come, and for headers
-// whose length changes from day to day.
-func roundUp(n, unit uint64) uint64 { return (n/unit + 1) * unit }
-
 func (s *suggestion) rules() string {
 	if len(s.order) == 0 {
 		return " []"
 	}
 	var b strings.Builder
 	for _, key := range s.order {
-		rule := *s.rulesOf[key]
-		rule.MaxBytes = roundUp(rule.MaxBytes, 1<<10)
-		b.WriteString("\n      - " + rule.YAML())
+		b.WriteString("\n      - " + s.rulesOf[key].YAML())
 	}
 	return b.String()
 }
