@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 const runHelp = `Run one tool and record the run.
@@ -176,14 +177,26 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	doc, err := a.readInput(input, tool.Sandbox().Limits.InputBytes)
+	doc, err := a.readInput(input, sandbox.DefaultLimits().InputBytes)
 	if err != nil {
 		return err
 	}
-	if err := tool.CheckInput(doc); err != nil {
+	if err := checkInput(tool, doc); err != nil {
 		return err
 	}
 	return a.record(ctx, module, tool, rules, doc, f)
+}
+
+// checkInput returns what is wrong with an input, before there is a run.
+func checkInput(t *guest.Tool, doc []byte) error {
+	if err := t.CheckInput(doc); err != nil {
+		return err
+	}
+	clean, err := step.CanonicalArgs(doc)
+	if err == nil && t.CheckSize(clean) != nil {
+		err = usagef("", "the input has %d bytes, and the tool is given %d at most", len(clean), t.Sandbox().Limits.InputBytes)
+	}
+	return err
 }
 
 // record runs the tool and prints what came of it. The module is in the
@@ -212,8 +225,8 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, rule
 	return a.reportRun(tool, result, lastDenied(context.WithoutCancel(ctx), log, runID), f)
 }
 
-// readInput returns the document that an INPUT argument stands for. limit is
-// the tool's own bound, beyond which nothing is read.
+// readInput returns the document that an INPUT argument stands for, of at most so many
+// bytes with its white space.
 func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 	var from io.Reader
 	name, isFile := strings.CutPrefix(input, "@")

@@ -86,7 +86,7 @@ type SandboxLimits struct {
 	MemoryPages uint32 `cbor:"memory_pages"` // 64 KiB pages, 1 to 65536
 	Depth       uint32 `cbor:"depth"`        // weighted frame slots
 	TimeoutMs   int64  `cbor:"timeout_ms"`   // wall clock; informative for replay, which has no clock
-	InputBytes  uint64 `cbor:"input_bytes"`
+	InputBytes  uint64 `cbor:"input_bytes"`  // of the arguments, without what the ABI puts around them
 	OutputBytes uint64 `cbor:"output_bytes"`
 	LogBytes    uint64 `cbor:"log_bytes"` // what is kept of what the guest writes to fd 1 and 2
 	Effects     uint64 `cbor:"effects"`   // recorded effects per call

@@ -336,13 +336,14 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 }
 
 func checkInput(t *guest.Tool, input json.RawMessage) error {
-	if err := step.CheckArgs(input); err != nil {
+	clean, err := step.CanonicalArgs(input)
+	if err != nil {
 		return badInput.because("%v", err).in("input")
 	}
-	if most := t.Sandbox().Limits.InputBytes; uint64(len(input)) > most {
-		return tooLarge.because("the input has %d bytes, and the tool is given %d at most", len(input), most).in("input")
+	if t.CheckSize(clean) != nil {
+		return tooLarge.because("the input has %d bytes, and the tool is given %d at most", len(clean), t.Sandbox().Limits.InputBytes).in("input")
 	}
-	err := t.CheckInput(input)
+	err = t.CheckInput(clean)
 	schema, ok := errors.AsType[*validate.Error](err)
 	if !ok {
 		return err

@@ -64,12 +64,25 @@ func (t *Tool) CheckInput(input []byte) error {
 	return t.input.Check(clean)
 }
 
+// CheckSize returns an error that matches tool.ErrLimit if an input has more bytes than
+// the limits of a call allow. It is the canonical document that is recorded of which
+// the bytes count, see step.CanonicalArgs, and not what the ABI puts around it.
+func (t *Tool) CheckSize(input []byte) error {
+	if most := t.module.sandbox.Limits().InputBytes; uint64(len(input)) > most {
+		return fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(input), most)
+	}
+	return nil
+}
+
 // Execute runs the tool once. The context must come from step.CallTool. The
 // error is a *[Error] when the guest reported it, and otherwise matches one of
 // the classes of package tool.
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	if err := t.CheckInput(input); err != nil {
 		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
+	}
+	if err := t.CheckSize(input); err != nil {
+		return nil, err
 	}
 	output, err := t.execute(ctx, input)
 	if err != nil {

@@ -16,6 +16,7 @@ type Use struct {
 	Tool string // as the agent calls it
 
 	Arguments []byte      // of a call, as JSON; nil otherwise
+	Sandboxed bool        // limits bind the call that the arguments are of
 	Request   *Request    // nil otherwise
 	Response  uint64      // bytes of the response to the request
 	Meter     event.Meter // of the outcome of a sandboxed call
@@ -24,7 +25,7 @@ type Use struct {
 // Uses returns what a run did, in the order of its log. Of a call that was made
 // again, the attempts have the same arguments, so the first stands for all.
 func Uses(events []event.Event) ([]Use, error) {
-	h := history{tools: map[string]string{}, denied: map[string]bool{}, copies: newCopies()}
+	h := history{tools: map[string]string{}, sandboxed: map[string]bool{}, denied: map[string]bool{}, copies: newCopies()}
 	for _, ev := range events {
 		if err := h.note(ev); err != nil {
 			return nil, fmt.Errorf("policy: event %d: %w", ev.Seq, err)
@@ -41,11 +42,12 @@ func Uses(events []event.Event) ([]Use, error) {
 
 // history goes through the events of a run.
 type history struct {
-	tools  map[string]string // the tool of each call
-	denied map[string]bool   // calls that were not allowed
-	uses   []Use
-	calls  []string // the call of each use
-	copies *copies
+	tools     map[string]string // the tool of each call
+	sandboxed map[string]bool   // tools that are
+	denied    map[string]bool   // calls that were not allowed
+	uses      []Use
+	calls     []string // the call of each use
+	copies    *copies
 }
 
 func (h *history) add(call string, use Use) {
@@ -55,6 +57,12 @@ func (h *history) add(call string, use Use) {
 
 func (h *history) note(ev event.Event) error {
 	switch ev.Kind {
+	case event.KindRunStarted:
+		p, err := ev.AsRunStarted()
+		for _, t := range p.ToolSchemas {
+			h.sandboxed[t.Name] = t.Sandbox != nil
+		}
+		return err
 	case event.KindToolCallScheduled:
 		p, err := ev.AsToolCallScheduled()
 		h.copies.scheduled(p)
@@ -63,7 +71,7 @@ func (h *history) note(ev event.Event) error {
 		}
 		h.tools[p.CallID] = p.ToolName
 		doc, err := canon.ToJSON(p.Args)
-		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc})
+		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc, Sandboxed: h.sandboxed[p.ToolName]})
 		return err
 	case event.KindToolCallCompleted:
 		p, err := ev.AsToolCallCompleted()
@@ -147,8 +155,9 @@ func Test(operator, tenant *Policy, events []event.Event) ([]Refusal, error) {
 func (r *Run) test(use Use) (d Decision, ok bool) {
 	switch {
 	case use.Arguments != nil:
-		d, asked := DecideCall(r.operator, r.tenant, use.Tool, use.Arguments)
-		return d, !asked || d.Allowed()
+		if d, asked := DecideCall(r.operator, r.tenant, use.Tool, use.Arguments); asked && !d.Allowed() {
+			return d, false
+		}
 	case use.Request != nil:
 		d = Decide(r.operator, r.tenant, *use.Request, r.used)
 		if !d.Allowed() {
@@ -163,7 +172,7 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 		return d, true
 	}
 	for _, s := range sides(r.operator, r.tenant) {
-		if why := exceeds(use.Meter, s.policy.Limits); why != "" {
+		if why := exceeds(use, s.policy.Limits); why != "" {
 			d.Verdicts, d.File = append(d.Verdicts, s.verdict(0, why)), s.policy.File
 			return d, false
 		}
@@ -172,8 +181,11 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 }
 
 // exceeds says which limit a call was beyond.
-func exceeds(m event.Meter, l event.SandboxLimits) string {
+func exceeds(use Use, l event.SandboxLimits) string {
+	m := use.Meter
 	switch {
+	case l.InputBytes > 0 && use.Sandboxed && uint64(len(use.Arguments)) > l.InputBytes:
+		return fmt.Sprintf("the arguments have %d bytes, and the limit is %d", len(use.Arguments), l.InputBytes)
 	case l.Fuel > 0 && m.Fuel > l.Fuel:
 		return fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
 	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*pageBytes:

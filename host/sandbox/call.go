@@ -91,8 +91,6 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, err
 // refuses returns why a call ends before it begins.
 func (m *Module) refuses(ctx context.Context, c Call) error {
 	switch {
-	case uint64(len(c.Input)) > m.limits.InputBytes:
-		return fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(c.Input), m.limits.InputBytes)
 	case c.StopErr != nil && c.StopAt == 0:
 		return c.StopErr
 	case ctx.Err() != nil:

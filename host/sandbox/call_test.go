@@ -70,7 +70,6 @@ func TestAGuestThatLies(t *testing.T) {
 		{name: "a document larger than its limit", module: returns(0, 65536), limits: Limits{OutputBytes: 65535}, class: tool.ErrLimit, text: "output of 65536 bytes, more than 65535"},
 		{name: "a document of 4 GiB", module: returns(0, math.MaxUint32), class: tool.ErrLimit, text: "output of 4294967295 bytes"},
 		{name: "an empty document at a wild address", module: returns(0xaaaaaaaa, 0)},
-		{name: "more input than its limit", module: tiny(output("executed")), limits: Limits{InputBytes: 9}, class: tool.ErrLimit, text: "input of 10 bytes, more than 9"},
 	} {
 		tt.check(t)
 	}

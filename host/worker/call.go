@@ -66,10 +66,7 @@ type call struct {
 
 // refuses returns why a call ends before it begins, as the sandbox would.
 func (h *call) refuses() error {
-	limit := h.module.prepared.Limits.InputBytes
 	switch {
-	case uint64(len(h.Input)) > limit:
-		return fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(h.Input), limit)
 	case h.StopErr != nil && h.StopAt == 0:
 		return h.StopErr
 	case h.ctx.Err() != nil:

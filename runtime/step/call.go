@@ -146,8 +146,15 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 // CheckArgs returns why a document cannot be the arguments of a call, a
 // [*canon.SyntaxError] if it is not JSON, or nil.
 func CheckArgs(args json.RawMessage) error {
-	_, _, err := canonical(args)
+	_, err := CanonicalArgs(args)
 	return err
+}
+
+// CanonicalArgs returns a document as a tool would be given it that is called with it,
+// or the error of [CheckArgs].
+func CanonicalArgs(args json.RawMessage) (json.RawMessage, error) {
+	_, text, err := canonical(args)
+	return text, err
 }
 
 // canonical returns a document as it is recorded and as it is handed on.
