@@ -15,7 +15,8 @@ type Line struct {
 	free     int                // turns that nobody has
 	virtual  float64            // seconds: the tag of the turn that was given last
 	expected float64            // seconds that a turn takes, as far as is known
-	tenants  map[string]*tenant // as many as there are
+	tenants  map[string]*tenant // as many as there are, about 150 bytes each
+	waiting  map[*tenant]bool   // those of which calls wait
 	arrivals uint64
 }
 
@@ -35,7 +36,7 @@ type waiter struct {
 
 // New returns a line of n turns, at least one.
 func New(n int) *Line {
-	return &Line{now: time.Now, free: max(n, 1), tenants: map[string]*tenant{}}
+	return &Line{now: time.Now, free: max(n, 1), tenants: map[string]*tenant{}, waiting: map[*tenant]bool{}}
 }
 
 // Turn is what a tenant may do until End.
@@ -82,6 +83,7 @@ func (l *Line) join(c Claim) *waiter {
 	l.arrivals++
 	w := &waiter{arrival: l.arrivals, turn: &Turn{line: l, tenant: t}, ready: make(chan struct{})}
 	t.waiting = append(t.waiting, w)
+	l.waiting[t] = true
 	l.give()
 	return w
 }
@@ -93,11 +95,19 @@ func (l *Line) leave(w *waiter) {
 	t := w.turn.tenant
 	i := slices.Index(t.waiting, w)
 	if i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
+		l.remove(t, i)
 	}
 	l.mu.Unlock()
 	if i < 0 {
 		w.turn.End()
+	}
+}
+
+// remove takes a call of a tenant out of the line. The caller holds mu.
+func (l *Line) remove(t *tenant, i int) {
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	if len(t.waiting) == 0 {
+		delete(l.waiting, t)
 	}
 }
 
@@ -111,7 +121,7 @@ func (l *Line) give() {
 			return
 		}
 		w := t.waiting[0]
-		t.waiting = slices.Delete(t.waiting, 0, 1)
+		l.remove(t, 0)
 		l.free--
 		l.virtual = max(l.virtual, t.tag)
 		w.turn.charged, w.turn.since = l.expected/t.weight, l.now()
@@ -123,10 +133,7 @@ func (l *Line) give() {
 // next returns the tenant whose turn it is: the one with the lowest tag, of equal
 // ones the one who waits longest. The caller holds mu.
 func (l *Line) next() (first *tenant) {
-	for _, t := range l.tenants {
-		if len(t.waiting) == 0 {
-			continue
-		}
+	for t := range l.waiting {
 		if first == nil || t.tag < first.tag || t.tag == first.tag && t.waiting[0].arrival < first.waiting[0].arrival {
 			first = t
 		}

@@ -202,7 +202,7 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if l.free != n || l.next() != nil {
-		t.Errorf("%d turns are free, want %d", l.free, n)
+	if l.free != n || l.next() != nil || len(l.waiting) != 0 {
+		t.Errorf("%d turns are free, want %d; %d tenants wait", l.free, n, len(l.waiting))
 	}
 }
