@@ -61,7 +61,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		compiles: newCompiling(),
 		replays:  make(chan struct{}, c.MaxReplays),
 		volume:   volumes{log: c.Log, of: map[string]*volume{}},
-		doors:    doors{of: map[string]*door{}},
+		doors:    doors{of: map[string]door{}},
 		accounts: newAccounts(maxKnown, knownFor),
 	}
 	for i := range c.Agents {

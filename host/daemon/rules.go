@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"weak"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/policy"
@@ -60,15 +62,16 @@ func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 }
 
 // doors are the ways of tenants to the network: what a tenant's tools may ask, its
-// policies decide, and here is how many connections they have at once.
+// policies decide, and here is how many connections they have at once. A door is there
+// as long as a loaded module has it.
 type doors struct {
 	mu sync.Mutex
-	of map[string]*door // by tenant; as many as there are tenants
+	of map[string]door // by tenant; guarded by mu
 }
 
 type door struct {
 	most   int
-	client *egress.Client
+	client weak.Pointer[egress.Client]
 }
 
 // open returns the door of a tenant. Less than zero connections are any number.
@@ -76,15 +79,34 @@ func (d *doors) open(t tenant.Tenant) *egress.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	most := t.Limits.Connections
-	if at := d.of[t.ID]; at != nil && at.most == most {
-		return at.client
+	at := d.of[t.ID]
+	if client := at.client.Value(); client != nil && at.most == most {
+		return client
 	}
 	var config egress.Config
 	if most >= 0 {
 		config.Slots = make(chan struct{}, most)
 	}
-	d.of[t.ID] = &door{most, egress.New(config)}
-	return d.of[t.ID].client
+	client := egress.New(config)
+	it := door{most, weak.Make(client)}
+	d.of[t.ID] = it
+	runtime.AddCleanup(client, d.forget, named{t.ID, it})
+	return client
+}
+
+// named is a door, and whose it is.
+type named struct {
+	tenant string
+	door
+}
+
+// forget drops a door that nobody has any more, if it is still the tenant's.
+func (d *doors) forget(gone named) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[gone.tenant] == gone.door {
+		delete(d.of, gone.tenant)
+	}
 }
 
 // guarded returns an agent whose calls the policies of a run have to allow.
