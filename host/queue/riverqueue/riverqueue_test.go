@@ -162,6 +162,46 @@ func leaseEnds(ctx context.Context, pool *pgxpool.Pool) (hours float64, err erro
 	return time.Until(time.Unix(0, until)).Hours(), err
 }
 
+// TestAQueueAtRestLeavesTheServerAlone: while its one job is at work and nobody asks for
+// anything, a host makes no transactions. Each that it makes leaves a mark.
+func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
+	dsn := pgtest.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	h, err := connect(t.Context(), dsn, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Log.Close()
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var first, made int64
+	err = h.Work(ctx, func(ctx context.Context, _ queue.Lease) error {
+		defer stop()
+		for range 500 {
+			if err := pool.QueryRow(ctx, "SELECT sum(mark) FROM commit_mark").Scan(&made); err != nil {
+				return err
+			}
+			if first == 0 {
+				first = made
+			}
+		}
+		return nil
+	})
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	if made > first+10 {
+		t.Errorf("%d transactions while there was nothing to do", made-first)
+	}
+}
+
 // TestLeasesGoByTheServersClock has a server that is hours ahead of this machine.
 func TestLeasesGoByTheServersClock(t *testing.T) {
 	dsn, pool, set := serverWithItsOwnClock(t)

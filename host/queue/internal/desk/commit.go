@@ -91,8 +91,17 @@ func (d *Desk) flush() {
 func (d *Desk) more() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.flushing = len(d.ops) > 0 || d.handsOut() && (len(d.turns) > 0 || d.shift.wanted && d.shift.free > 0)
+	d.flushing = len(d.ops) > 0 || d.handsOut() && d.hasTurns(d.shift)
 	return d.flushing
+}
+
+// hasTurns reports whether there are turns that [Desk.takeTurns] would take. The caller
+// holds mu.
+func (d *Desk) hasTurns(s *shift) bool {
+	if d.hooks.Start != nil {
+		return len(d.turns) > 0
+	}
+	return s.wanted && s.free > 0
 }
 
 // handsOut reports whether the shift may hand out jobs. The caller holds mu.
