@@ -139,9 +139,11 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	return nil
 }
 
-// outcome returns the document of a run when it has ended, or after a time.
+// outcome returns the document of a run that was accepted when it has ended, or after a
+// time.
 func (d *Daemon) outcome(ctx context.Context, tenantID string, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
-	if err = d.await(ctx, tenantID, view, id, most); err == nil {
+	doc, err = d.await(ctx, tenantID, view, id, most)
+	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
 	}
 	if err == nil {
@@ -153,35 +155,47 @@ func (d *Daemon) outcome(ctx context.Context, tenantID string, view logview.View
 	return doc, err
 }
 
-// await returns when a run has ended, or after a time. A run that goes on is no
-// error.
-func (d *Daemon) await(parent context.Context, tenantID string, view logview.View, id string, most time.Duration) error {
+// firstBeat is when a wait looks whether it is in vain for the first time. Before it
+// nobody looks, since the run was accepted just now, as a rule.
+const firstBeat = time.Second
+
+// await returns the document of a run when it has ended, made of its events as they
+// came, or nil after a time: a run that goes on is no error.
+func (d *Daemon) await(parent context.Context, tenantID string, view logview.View, id string, most time.Duration) (*runDocument, error) {
 	if most <= 0 {
-		return nil
+		return nil, nil
 	}
 	ctx, stop := d.whileServing(parent)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	events, err := view.Stream(ctx, id)
+	events, err := view.Log.Stream(ctx, fullID(tenantID, id))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	beat := time.NewTicker(d.config.Heartbeat)
+	beat := time.NewTimer(min(firstBeat, d.config.Heartbeat))
 	defer beat.Stop()
+	doc, at := &runDocument{}, eventlog.Cursor{}
 	for {
 		select {
 		case ev, more := <-events:
 			if !more {
-				return parent.Err()
+				return nil, parent.Err()
+			}
+			at.Skip(ev)
+			if err := doc.add(ev); err != nil {
+				return nil, err
 			}
 			if ev.Kind.Terminal() {
-				return nil
+				doc.runLine = newRunLine(at.Run())
+				doc.RunID = id
+				return doc, nil
 			}
 		case <-beat.C:
 			if err := d.inVain(ctx, tenantID, view, id); err != nil {
-				return err
+				return nil, err
 			}
+			beat.Reset(d.config.Heartbeat)
 		}
 	}
 }
