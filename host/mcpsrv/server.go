@@ -35,7 +35,8 @@ type Tools interface {
 	// Call makes a recorded run of one call of a tool, with JSON arguments, and waits
 	// for its end. That a tool fails is in the Result. An error means that no run was
 	// made, or that its end cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy],
-	// [ErrLost], or one that the client is told nothing of. When ctx ends, nobody waits any more, and the run is cancelled.
+	// [ErrLost], or one that the client is told nothing of. When ctx ends, nobody
+	// waits any more, and the run is cancelled.
 	Call(ctx context.Context, name string, arguments json.RawMessage) (Result, error)
 }
 
