@@ -298,6 +298,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		{"a number for a string", `{"home":{"street":5}}`, "input: home.street: want a string, got a number at byte 19"},
 		{"a string for an object", `{"home":"x"}`, "input: home: want an object, got a string at byte 11"},
 		{"a number that is too large", `{"n":300}`, "input: n: want an integer, got a number 300 at byte 8"},
+		{"an integer as a fraction", `{"n":1.0}`, "input: n: want an integer, got a number 1.0 at byte 8"},
 		{"a fraction for an integer", `{"n":1.5}`, "input: n: want an integer, got a number 1.5 at byte 8"},
 		{"null", `null`, "input: want an object"},
 		{"an array", `[]`, "input: want an object"},
