@@ -146,9 +146,6 @@ func (d *Daemon) outcome(ctx context.Context, tenantID string, view logview.View
 	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
 	}
-	if err == nil {
-		err = d.place(ctx, tenantID, doc)
-	}
 	if errors.Is(err, eventlog.ErrRunNotFound) {
 		return nil, removed.because("run %s was accepted, and is not there any more", id)
 	}

@@ -88,7 +88,9 @@ func (d *Daemon) writeRun(w http.ResponseWriter, status int, r *request, id stri
 }
 
 // place adds where a run that waits stands in its tenant's line. Of those of others
-// nothing is counted, so that nobody learns how busy they are.
+// nothing is counted, so that nobody learns how busy they are. Who asks for the run is
+// told, and not who makes it: to count what waits before it takes the longer the more
+// that is.
 func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
 	if !doc.Waiting {
 		return nil
