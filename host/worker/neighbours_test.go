@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,27 +12,17 @@ import (
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/turns"
+	"github.com/starling-host/starling/host/turns/fairtest"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
-// The measurement of TestNeighbours. A ratio is of two figures of the same
-// seconds, and of several rounds the middle one counts; because the machine has
-// other things to do now and then, a tenant may be measured again.
 const (
 	neighbours     = 8 // hostile tenants
 	callsOfEach    = 2 // that a tenant may have in progress
-	rounds         = 3
-	attempts       = 5
 	callsInRound   = 1000
-	mostTimes      = 3                     // the p99 alone
-	alwaysGood     = 10 * time.Millisecond // a p99 that nobody complains about
-	hostileTimeout = 2_000                 // milliseconds
+	hostileTimeout = 2_000 // milliseconds
 )
-
-// gate reports whether the figures decide, as they do in CI, where these tests have
-// the machine to themselves. Beside other packages they are just logged.
-func gate() bool { return os.Getenv("STARLING_GATES") != "" }
 
 // TestNeighbours has a tenant call a tool alone and beside tenants that take what
 // they can, in turn, and compares how long its slowest calls take.
@@ -44,39 +32,24 @@ func TestNeighbours(t *testing.T) {
 	}
 	engine := workers(t, Config{MaxCalls: 4 * neighbours * callsOfEach, MaxIdle: neighbours*callsOfEach + 2})
 	good := mustLoad(t, engine, mustBuild(t, goTool), sandbox.Limits{})
+	promised := fairtest.Promise{Times: 3, Good: 10 * time.Millisecond}
 	for _, h := range hostileTenants() {
 		t.Run(h.name, func(t *testing.T) {
-			for attempt := 1; ; attempt++ {
-				ratio, worst := h.measure(t, engine, good)
-				t.Logf("p99 beside / alone: %.2f, at most %s", ratio, worst.Round(10*time.Microsecond))
-				if ratio <= mostTimes || worst <= alwaysGood || !gate() {
-					return
-				}
-				if attempt == attempts {
-					t.Fatalf("p99 is %.1f times what it is alone", ratio)
-				}
-			}
+			promised.Hold(t, func() fairtest.Round { return h.measure(t, engine, good) })
 		})
 	}
 }
 
-// measure returns how the p99 beside the tenants compares with that alone, and the
-// worst p99 beside them.
-func (h hostileTenant) measure(t *testing.T, engine *Engine, good guest.Sandbox) (ratio float64, worst time.Duration) {
-	var ratios []float64
-	for range rounds {
-		alone := p99(t, good)
-		stop := h.start(t, engine)
-		beside := p99(t, good)
-		stop()
-		ratios, worst = append(ratios, float64(beside)/float64(alone)), max(worst, beside)
-	}
-	slices.Sort(ratios)
-	return ratios[rounds/2], worst
+// measure makes calls alone and beside the tenants.
+func (h hostileTenant) measure(t *testing.T, engine *Engine, good guest.Sandbox) fairtest.Round {
+	alone := times(t, good)
+	stop := h.start(t, engine)
+	defer stop()
+	return fairtest.Round{Alone: alone, Beside: times(t, good)}
 }
 
-// p99 calls the tool and returns how long one call of a hundred took at least.
-func p99(t *testing.T, m guest.Sandbox) time.Duration {
+// times calls the tool and returns how long each call took.
+func times(t *testing.T, m guest.Sandbox) []time.Duration {
 	t.Helper()
 	took := make([]time.Duration, callsInRound)
 	for i := range took {
@@ -86,8 +59,7 @@ func p99(t *testing.T, m guest.Sandbox) time.Duration {
 		}
 		took[i] = time.Since(began)
 	}
-	slices.Sort(took)
-	return took[len(took)*99/100]
+	return took
 }
 
 // hostileTenant is what a tenant does to the others.
