@@ -59,8 +59,16 @@ func Start(t testing.TB, settings ...string) *Server {
 // New starts a server for a program that is no test, which has to close it. Without a
 // PostgreSQL to start the error is [ErrAbsent].
 func New(settings ...string) (*Server, error) {
-	s := &Server{}
-	var err error
+	s, err := prepare(settings...)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.startKeeper()
+}
+
+// prepare makes the directory of a server, and starts nothing.
+func prepare(settings ...string) (s *Server, err error) {
+	s = &Server{}
 	if s.bin, err = programs(); err != nil {
 		return nil, err
 	}
@@ -74,7 +82,9 @@ func New(settings ...string) (*Server, error) {
 	for _, setting := range settings {
 		s.opts += " -c " + setting
 	}
-	return s, s.startKeeper()
+	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts)
+	s.keeper.Dir, s.keeper.SysProcAttr, s.keeper.Stderr = s.dir, s.as, &s.failed
+	return s, nil
 }
 
 // Close stops the server and removes all that it had.
@@ -186,17 +196,15 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 }
 
 // keep is what the keeper does: it starts the server, and ends it when its standard
-// input is closed. $1 is the directory of programs, $2 that of the server, $3 the
+// input is closed, or when nobody is there any more to hear that it is ready. $1 is the directory of programs, $2 that of the server, $3 the
 // server's options.
 const keep = `"$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1 &&
 "$1/pg_ctl" start -w -D "$2/data" -l "$2/messages" -o "$3" >/dev/null 2>&1 &&
-echo ready && read -r _
+trap '' PIPE && echo ready && read -r _
 "$1/pg_ctl" stop -m immediate -D "$2/data" >/dev/null
 rm -rf "$2"`
 
 func (s *Server) startKeeper() error {
-	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts)
-	s.keeper.Dir, s.keeper.SysProcAttr, s.keeper.Stderr = s.dir, s.as, &s.failed
 	in, err := s.keeper.StdinPipe()
 	if err != nil {
 		return err

@@ -30,10 +30,30 @@ func TestADatabaseComesBackAfterACrash(t *testing.T) {
 func TestTheKeeperEndsTheServerAndTidiesUp(t *testing.T) {
 	s := Start(t)
 	s.pipe.Close()
-	end := s.keeper.Wait()
+	s.tidy(t, s.keeper.Wait())
+}
+
+// tidy wants nothing to be left of a server whose keeper has ended.
+func (s *Server) tidy(t *testing.T, end error) {
+	t.Helper()
 	if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the directory is left: %v; the keeper: %v\n%s%s", err, end, &s.failed, s.Messages())
 	}
+}
+
+// TestAServerWhoseTestIsGone becomes ready after the process that asked for it has died.
+func TestAServerWhoseTestIsGone(t *testing.T) {
+	s, err := prepare()
+	require(t, s, err)
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	s.keeper.Stdout = in
+	end := s.keeper.Run()
+	in.Close()
+	s.tidy(t, end)
 }
 
 func TestDatabasesAreApart(t *testing.T) {
