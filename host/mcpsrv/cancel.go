@@ -132,32 +132,53 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 			h.pending.cancel(keyOf(v, r, id))
 		}
 	}
-	out := &statusWriter{ResponseWriter: w}
+	out := &answer{ResponseWriter: w, asked: r.Context()}
 	h.inner.ServeHTTP(out, r)
-	if !out.written && context.Cause(r.Context()) == errCancelled {
+	if !out.begun && out.cancelled() {
 		w.Header().Del("Content-Type")
 		w.WriteHeader(http.StatusAccepted)
 	}
 }
 
-// statusWriter knows whether there was an answer.
-type statusWriter struct {
+// answer is what the client is sent, unless it has cancelled the request before the
+// answer began: the SDK may still answer with the error that the call has ended with.
+type answer struct {
 	http.ResponseWriter
-	written bool
+	asked context.Context // of the request
+	begun bool
 }
 
-func (s *statusWriter) WriteHeader(status int) {
-	s.written = true
-	s.ResponseWriter.WriteHeader(status)
+func (a *answer) cancelled() bool { return context.Cause(a.asked) == errCancelled }
+
+// drops reports whether what comes now is for nobody. The client is told nothing of
+// what it has cancelled, and all of what has begun.
+func (a *answer) drops() bool {
+	if !a.begun && a.cancelled() {
+		return true
+	}
+	a.begun = true
+	return false
 }
 
-func (s *statusWriter) Write(p []byte) (int, error) {
-	s.written = true
-	return s.ResponseWriter.Write(p)
+func (a *answer) WriteHeader(status int) {
+	if !a.drops() {
+		a.ResponseWriter.WriteHeader(status)
+	}
 }
 
-// Unwrap is for [http.ResponseController].
-func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (a *answer) Write(p []byte) (int, error) {
+	if a.drops() {
+		return len(p), nil
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Flush implements [http.Flusher].
+func (a *answer) Flush() {
+	if !a.drops() {
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+	}
+}
 
 // cancelKey is where the context is that ends when a request is cancelled. The SDK
 // passes on what a request's context has, and of the older protocol not its end: who
