@@ -40,6 +40,9 @@ func TestACompilationLeavesCodeThatIsRunWithoutCompiling(t *testing.T) {
 }
 
 func TestAModuleThatTakesTooMuchToCompileIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: a short run may be one with the race detector, which needs more memory than the compiler is given here")
+	}
 	wasm := mustBuild(t, goTool)
 	rewritten, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 1024, Depth: rewrite.DefaultDepth})
 	if err != nil {
