@@ -60,14 +60,14 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 	return Account{t, k}, nil
 }
 
-// know reads what a tenant holds. What its modules say of themselves does not change,
-// and is taken from what was known before.
+// know reads what a tenant holds. Neither a version of its policy nor what its modules
+// say of themselves changes, and both are taken from what was known before.
 func (d *Daemon) know(ctx context.Context, id string, was *known) (k *known, err error) {
 	k = &known{policy: nothing}
 	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {
 		return nil, err
 	}
-	k.parse(id)
+	k.parse(id, was)
 	k.modules, err = d.describe(ctx, k.Modules, was)
 	for _, m := range k.modules {
 		k.size += m.size
@@ -75,20 +75,24 @@ func (d *Daemon) know(ctx context.Context, id string, was *known) (k *known, err
 	return k, err
 }
 
-// parse reads the tenant's policy, whose text is not kept.
-func (k *known) parse(id string) {
+// parse reads the tenant's policy, whose text is not kept, unless it was known before.
+func (k *known) parse(id string, was *known) {
 	text := k.Policy.Text
 	k.Policy.Text = ""
-	if text == "" {
+	switch {
+	case text == "":
 		return
+	case was != nil && was.Policy.Version == k.Policy.Version && was.Policy.Digest == k.Policy.Digest:
+		k.policy, k.unreadable = was.policy, was.unreadable
+	default:
+		p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", id, k.Policy.Version), []byte(text))
+		if err != nil {
+			k.unreadable = err
+			return
+		}
+		k.policy = p
 	}
-	p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", id, k.Policy.Version), []byte(text))
-	if err != nil {
-		k.unreadable = err
-		return
-	}
-	k.policy = p
-	k.size += p.Size()
+	k.size += k.policy.Size()
 }
 
 // describe returns modules with what they say of themselves.
@@ -114,9 +118,9 @@ func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *known)
 const (
 	// maxKnown bounds what is known of all tenants, in bytes: some thousands of them.
 	maxKnown = 64 << 20
-	// knownFor bounds how long a tenant's data key stays in memory behind the last look
-	// at it, and how long a change goes unnoticed that does not raise the revision, as
-	// those of older programs do.
+	// knownFor bounds how long what was read of a tenant is kept, its data key included,
+	// and how long a change goes unnoticed that does not raise the revision, as those of
+	// older programs do.
 	knownFor = time.Minute
 )
 

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -55,15 +56,41 @@ func TestTenantsAreForgotten(t *testing.T) {
 func TestAPolicyThatIsNone(t *testing.T) {
 	k := &known{policy: nothing}
 	k.Policy = tenant.Policy{Version: 3, Text: "x"}
-	k.parse("alice")
+	k.parse("alice", nil)
 	if _, _, err := (&Daemon{}).policies(Account{known: k}); err == nil || k.policy != nothing {
 		t.Errorf("a policy was read: %+v, %v", k.policy, err)
 	}
 	k = &known{policy: nothing}
 	k.Policy = tenant.Policy{Version: 1, Text: "version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - host: api.example.com\n"}
-	k.parse("alice")
+	k.parse("alice", nil)
 	operator, own, err := (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).policies(Account{known: k})
 	if err != nil || operator != nothing || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
 		t.Errorf("%+v, %v, %d bytes", own, err, k.size)
+	}
+}
+
+// TestPoliciesAreReadOnce: a tenant's policy is read once for each of its versions, and
+// so is one that is none.
+func TestPoliciesAreReadOnce(t *testing.T) {
+	read := func(version int, text string, was *known) *known {
+		k := &known{policy: nothing}
+		k.Policy = tenant.Policy{Version: version, Digest: chain.Sum([]byte(text)), Text: text}
+		k.parse("alice", was)
+		return k
+	}
+	const text = "version: \"1.0\"\n"
+	first := read(1, text, nil)
+	if again := read(1, text, first); again.policy != first.policy || first.policy == nothing || again.size != first.size {
+		t.Errorf("the same version was read again: %+v", again)
+	}
+	if second := read(2, text, first); second.policy == first.policy {
+		t.Error("another version was not read")
+	}
+	broken := read(3, "x", first)
+	if broken.unreadable == nil || broken.policy != nothing {
+		t.Errorf("what is no policy was read: %+v", broken)
+	}
+	if again := read(3, "x", broken); again.unreadable != broken.unreadable {
+		t.Errorf("what is no policy was read again: %v", again.unreadable)
 	}
 }
