@@ -127,7 +127,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		return err
 	}
 	w.Header().Set("Location", base+"/runs/"+id)
-	doc, err := d.outcome(r.Context(), r.tenant.ID, r.view, id, time.Duration(q.Wait*float64(time.Second)))
+	doc, err := d.outcome(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second)))
 	if err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 
 // outcome returns the document of a run that was accepted when it has ended, or after a
 // time.
-func (d *Daemon) outcome(ctx context.Context, tenantID string, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
-	doc, err = d.await(ctx, tenantID, view, id, most)
+func (d *Daemon) outcome(ctx context.Context, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
+	doc, err = d.await(ctx, view, id, most)
 	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
 	}
@@ -158,7 +158,7 @@ const firstBeat = time.Second
 
 // await returns the document of a run when it has ended, made of its events as they
 // came, or nil after a time: a run that goes on is no error.
-func (d *Daemon) await(parent context.Context, tenantID string, view logview.View, id string, most time.Duration) (*runDocument, error) {
+func (d *Daemon) await(parent context.Context, view logview.View, id string, most time.Duration) (*runDocument, error) {
 	if most <= 0 {
 		return nil, nil
 	}
@@ -166,7 +166,7 @@ func (d *Daemon) await(parent context.Context, tenantID string, view logview.Vie
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	events, err := view.Log.Stream(ctx, fullID(tenantID, id))
+	events, err := view.Log.Stream(ctx, fullID(view.Namespace, id))
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (d *Daemon) await(parent context.Context, tenantID string, view logview.Vie
 				return doc, nil
 			}
 		case <-beat.C:
-			if err := d.inVain(ctx, tenantID, view, id); err != nil {
+			if err := d.inVain(ctx, view, id); err != nil {
 				return nil, err
 			}
 			beat.Reset(d.config.Heartbeat)
@@ -199,8 +199,8 @@ func (d *Daemon) await(parent context.Context, tenantID string, view logview.Vie
 
 // inVain returns why nobody should wait for a run any more, of which no event will
 // tell: it was removed, or its tenant may not look at it.
-func (d *Daemon) inVain(ctx context.Context, tenantID string, view logview.View, id string) error {
-	t, err := d.config.Tenants.Tenant(ctx, tenantID)
+func (d *Daemon) inVain(ctx context.Context, view logview.View, id string) error {
+	t, err := d.config.Tenants.Tenant(ctx, view.Namespace)
 	if err == nil && (t.Suspended || !t.Erased.IsZero()) {
 		return noKey()
 	}

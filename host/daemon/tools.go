@@ -102,7 +102,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
-	doc, err := d.outcome(ctx, a.ID, view, id, d.config.MaxWait)
+	doc, err := d.outcome(ctx, view, id, d.config.MaxWait)
 	switch {
 	case err != nil:
 		d.giveUp(ctx, fullID(a.ID, id))
