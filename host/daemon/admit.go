@@ -39,9 +39,9 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	return req, nil
 }
 
-// Authenticate returns the account of the tenant whose key the request has. The error is the same
-// whether there is no key, one that nobody has, or one of a tenant that is
-// suspended. It can be written with [WriteError].
+// Authenticate returns the account of the tenant whose key the request has. The error
+// is the same whether there is no key, one that nobody has, or one of a tenant that
+// is suspended. It can be written with [WriteError].
 func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	key, ok := bearer(r)
 	if !ok {

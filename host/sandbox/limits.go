@@ -8,7 +8,8 @@ import (
 	"github.com/starling-host/starling/host/rewrite"
 )
 
-// Limits are the bounds of one call.
+// Limits are the bounds of one call. InputBytes is of a part of the input that this
+// package does not know, and is held by host/guest.
 type Limits = event.SandboxLimits
 
 // Bounds on the limits themselves. Beyond them a limit would not hold: a

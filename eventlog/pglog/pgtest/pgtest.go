@@ -196,8 +196,8 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 }
 
 // keep is what the keeper does: it starts the server, and ends it when its standard
-// input is closed, or when nobody is there any more to hear that it is ready. $1 is the directory of programs, $2 that of the server, $3 the
-// server's options.
+// input is closed, or when nobody is there any more to hear that it is ready. $1 is the
+// directory of programs, $2 that of the server, $3 the server's options.
 const keep = `"$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1 &&
 "$1/pg_ctl" start -w -D "$2/data" -l "$2/messages" -o "$3" >/dev/null 2>&1 &&
 trap '' PIPE && echo ready && read -r _
