@@ -15,19 +15,11 @@ import (
 // River on Postgres; River on SQLite may be a tenth faster with half of them.
 func (b *bench) backlogs(ctx context.Context) error {
 	const workers = 500
-	h, err := b.openHosts(ctx, "backlog", workers)
-	if err != nil {
-		return err
-	}
-	r, err := b.openRiver(ctx, workers)
+	h, r, lite, err := b.openQueues(ctx, "backlog", workers)
 	if err != nil {
 		return err
 	}
 	defer r.pool.Close()
-	lite, err := b.buildRiverlite(ctx)
-	if err != nil {
-		return err
-	}
 	t, err := take(ctx, b.rounds, 0,
 		b.workingOff(onSQLite, h.sqlite), contender{riverLite, lite.workOff(workers, b.jobs)},
 		b.workingOff(onPostgres, h.postgres), contender{riverOwn, r.workOff(b.jobs)}, b.workingOff(onRiver, h.river))

@@ -66,6 +66,18 @@ func (b *bench) openHosts(ctx context.Context, name string, workers int) (h host
 	return h, err
 }
 
+// openQueues opens the queues of this repository and River's own.
+func (b *bench) openQueues(ctx context.Context, name string, workers int) (h hosts, r *rivers, lite riverlite, err error) {
+	if h, err = b.openHosts(ctx, name, workers); err != nil {
+		return h, nil, lite, err
+	}
+	if lite, err = b.buildRiverlite(ctx); err != nil {
+		return h, nil, lite, err
+	}
+	r, err = b.openRiver(ctx, workers)
+	return h, r, lite, err
+}
+
 func (b *bench) openPostgres(ctx context.Context) (log *pglog.Log, dsn string, err error) {
 	if dsn, err = b.server.NewDatabase(); err != nil {
 		return nil, "", err
@@ -91,11 +103,7 @@ func (b *bench) queues(ctx context.Context) error {
 }
 
 func (b *bench) queuesOf(ctx context.Context, workers int) error {
-	h, err := b.openHosts(ctx, fmt.Sprint("queue", workers), workers)
-	if err != nil {
-		return err
-	}
-	r, err := b.openRiver(ctx, workers)
+	h, r, lite, err := b.openQueues(ctx, fmt.Sprint("queue", workers), workers)
 	if err != nil {
 		return err
 	}
@@ -104,10 +112,6 @@ func (b *bench) queuesOf(ctx context.Context, workers int) error {
 		return err
 	}
 	defer r.client.Stop(context.WithoutCancel(ctx))
-	lite, err := b.buildRiverlite(ctx)
-	if err != nil {
-		return err
-	}
 	t, err := take(ctx, b.rounds, b.flow,
 		flowing(onSQLite, h.sqlite.Ending(workers)), flowing(onPostgres, h.postgres.Ending(workers)), flowing(onRiver, h.river.Ending(workers)),
 		contender{riverLite, lite.inserting(workers)}, contender{riverSingle, r.inserting(workers, 1)}, contender{riverBulk, r.inserting(4, bulk)})
