@@ -83,17 +83,19 @@ func (h *call) seated() (err error) {
 	if err := h.seat.take(h.ctx); err != nil {
 		return tool.ErrCancelled
 	}
-	if h.process = m.engine.take(m); h.process == nil {
-		h.seat.leave()
-		if h.process, err = m.acquire(h.ctx); err != nil {
-			return err
-		}
-		if err := h.seat.take(h.ctx); err != nil {
-			m.giveBack(h.process)
-			return tool.ErrCancelled
-		}
+	if h.process = m.engine.take(m); h.process != nil {
+		h.seat.belongs(h.process)
+		return nil
+	}
+	h.seat.leave()
+	if h.process, err = m.acquire(h.ctx); err != nil {
+		return err
 	}
 	h.seat.belongs(h.process)
+	if err := h.seat.take(h.ctx); err != nil {
+		m.giveBack(h.process)
+		return tool.ErrCancelled
+	}
 	return nil
 }
 
@@ -116,7 +118,7 @@ func (h *call) run() ([]byte, error) {
 	if !h.NoTimeout {
 		h.deadline = time.Now().Add(time.Duration(h.module.prepared.Limits.TimeoutMs) * time.Millisecond)
 	}
-	w.begin(number, h.deadline, h.seat.leave)
+	w.begin(number, h)
 	defer w.end()
 	if err := p.say(kindCall, func(b []byte) []byte { return request{number, h.Call}.append(b) }); err != nil {
 		return nil, h.died()

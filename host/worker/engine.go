@@ -89,10 +89,11 @@ type Engine struct {
 	host   *sandbox.Engine // checks and keeps code; runs nothing
 
 	places  chan struct{} // holds one for each call in progress
-	starts  *turns.Line   // of processes that are being started
 	closing chan struct{}
 	close   sync.Once
 	reapers sync.WaitGroup // of all processes
+
+	starts, startsBehind *turns.Line // of processes that are being started
 
 	aside chan struct{} // holds one for each effect of a call that stands back
 
@@ -117,7 +118,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	processors := runtime.GOMAXPROCS(0)
 	e := &Engine{
 		config: c, host: host, closing: make(chan struct{}), places: make(chan struct{}, c.MaxCalls),
-		linger: linger, starts: turns.New(processors / 4), aside: make(chan struct{}, max(processors/4, 1)),
+		linger: linger, starts: turns.New(processors / 4), startsBehind: turns.New(processors / 4), aside: make(chan struct{}, max(processors/4, 1)),
 	}
 	e.tidying = time.AfterFunc(time.Hour, e.tidy)
 	e.tidying.Stop()
@@ -190,11 +191,11 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 }
 
 // start starts a process that is not the engine's yet, within the module's
-// bounds.
-func (e *Engine) start(prepared *sandbox.Prepared) (*process, error) {
+// bounds. It stands back from the beginning, or does not.
+func (e *Engine) start(prepared *sandbox.Prepared, behind bool) (*process, error) {
 	l := prepared.Limits
 	s := settings{
-		Interpreter: e.config.Interpreter, CacheDir: prepared.CacheDir, Folder: prepared.Folder,
+		Interpreter: e.config.Interpreter, CacheDir: prepared.CacheDir, Folder: prepared.Folder, Behind: behind,
 		// Two instances: the one that makes the start, and the one that is called.
 		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 	}

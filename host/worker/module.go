@@ -22,7 +22,8 @@ type Module struct {
 	wasm     []byte
 	prepared sandbox.Prepared
 	closed   atomic.Bool
-	starting sync.Mutex // held while a process is started for a call
+	long     atomic.Bool // the last call of which that is known stood back, or would have
+	starting sync.Mutex  // held while a process is started for a call
 }
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
@@ -48,21 +49,46 @@ func (m *Module) Close(context.Context) error {
 // compiled code, and what the module itself runs is bounded by fuel.
 const loadTimeout = time.Minute
 
-// start starts a process with the module. That is work for the processor, and
-// nobody knows yet that the process will have to stand back: many calls that begin
-// at the same time take a quarter of the processors for it, and leave the others to
-// calls that have their processes.
+// start starts a process with the module. That is work for the processor: many calls
+// that begin at the same time take a quarter of the processors for it, and leave the
+// others to calls that have their processes. A module whose calls are long has time.
 func (m *Module) start(ctx context.Context) (*process, error) {
+	if m.long.Load() {
+		return m.startBehind(ctx)
+	}
 	turn, err := m.engine.starts.Take(ctx)
 	if err != nil {
 		return nil, tool.ErrCancelled
 	}
 	defer turn.End()
-	p, err := m.engine.start(&m.prepared)
+	if m.long.Load() { // as has become known meanwhile
+		turn.End()
+		return m.startBehind(ctx)
+	}
+	return m.startNow(false)
+}
+
+// startBehind starts a process that stands back from the beginning, in a line where
+// nobody waits whose calls are short. If that comes to nothing, for one because the
+// machine has no time for it at all, the process is started like any other.
+func (m *Module) startBehind(ctx context.Context) (*process, error) {
+	turn, err := m.engine.startsBehind.Take(ctx)
+	if err != nil {
+		return nil, tool.ErrCancelled
+	}
+	defer turn.End()
+	if p, err := m.startNow(true); err == nil {
+		return p, nil
+	}
+	return m.startNow(false)
+}
+
+func (m *Module) startNow(behind bool) (*process, error) {
+	p, err := m.engine.start(&m.prepared, behind)
 	if err != nil {
 		return nil, hostFailed(err)
 	}
-	guard := time.AfterFunc(loadTimeout, p.kill)
+	guard := time.AfterFunc(p.patience(loadTimeout), p.kill)
 	defer guard.Stop()
 	d, err := p.load(func(b []byte) []byte { return append(appendLimits(b, m.prepared.Limits), m.wasm...) })
 	if err == nil && d.err == nil {

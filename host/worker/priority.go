@@ -16,6 +16,9 @@ const (
 	effectPause = 200 * time.Microsecond
 	manyEffects = 20 // in a stretch
 
+	// startBehindTimeout bounds the start of a process that stands back, and its loading.
+	startBehindTimeout = 10 * time.Second
+
 	stretch  = 10 * time.Millisecond // between two looks at what a call has used; the second look decides
 	niceness = 5                     // of a new process, so that modules never starve the host
 	lowest   = 19                    // of one that stood back, and of compilers
@@ -30,6 +33,17 @@ func (p *process) standBack() {
 	}
 }
 
+// patience is how long to wait for a process, if that is usually so long. Instead of one
+// that stands back, another one can be started that does not.
+func (p *process) patience(usual time.Duration) time.Duration {
+	if p.behind.Load() {
+		return min(usual, startBehindTimeout)
+	}
+	return usual
+}
+
 // spent reports whether the process is of no use for another call: it has ended, or
-// has stood back and was not needed to.
-func (p *process) spent() bool { return !p.alive() || p.behind.Load() && !p.watch.wasLong() }
+// stands back and its last call had no need of that.
+func (p *process) spent() bool {
+	return !p.alive() || p.behind.Load() && p.calls > 0 && !p.watch.wasLong()
+}

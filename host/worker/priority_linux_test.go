@@ -66,10 +66,69 @@ func TestLongCallsStandBack(t *testing.T) {
 	if kept := engine.take(long); kept != p {
 		t.Fatalf("after a long call another process is kept: %v", kept)
 	}
-	p.watch.begin(99, time.Time{}, func() {}) // a short call
+	p.watch.begin(99, &call{module: long}) // a short call
 	p.watch.end()
 	long.giveBack(p)
 	if engine.take(long) != nil {
 		t.Error("a process that stood back is kept after a short call")
+	}
+}
+
+// TestProcessesOfLongCallsStartBehind: a module of which long calls are known has
+// processes that stand back from the beginning, until one of its calls is short.
+func TestProcessesOfLongCallsStartBehind(t *testing.T) {
+	engine := workers(t, Config{})
+	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
+	engine.drop(func(*idleProcess) bool { return true })
+	m.long.Store(true)
+	p, err := m.start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := priorityOf(t, p.os.Pid); got != lowest || !p.behind.Load() {
+		t.Errorf("a process that is to stand back has priority %d", got)
+	}
+	m.giveBack(p)
+	if _, err := m.Call(t.Context(), sandbox.Call{Tool: "tiny", Input: []byte("x")}, quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	if p.calls != 1 || engine.take(m) != nil {
+		t.Errorf("the process made %d calls, and is kept after a short one", p.calls)
+	}
+	if p, err = m.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	if got := priorityOf(t, p.os.Pid); got != niceness || p.behind.Load() {
+		t.Errorf("after a short call a process begins with priority %d", got)
+	}
+}
+
+// TestWhoWaitsBehindOthersIsStillLong: a call that computes, and hardly ever has the
+// processor because it stands back, is no short one.
+func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
+	engine := workers(t, Config{})
+	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
+	p := engine.take(m)
+	defer p.end()
+	p.standBack()
+	for name, c := range map[string]struct {
+		used    time.Duration
+		effects int
+		long    bool
+	}{
+		"little":  {time.Millisecond, manyEffects, false},
+		"compute": {2*stretch + time.Millisecond, 0, true},
+		"effects": {0, 5*manyEffects + 1, true},
+	} {
+		p.watch.begin(1, &call{module: m})
+		p.watch.mu.Lock()
+		p.watch.before = processorTime(p.os.Pid) - c.used
+		p.watch.effects = c.effects
+		p.watch.mu.Unlock()
+		p.watch.end()
+		if p.watch.wasLong() != c.long || m.long.Load() != c.long {
+			t.Errorf("%s: long is %v, and of the module %v", name, p.watch.wasLong(), m.long.Load())
+		}
 	}
 }

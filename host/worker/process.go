@@ -66,7 +66,7 @@ func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, r
 	p.watch = newWatch(p, grace)
 	cmd.Stderr = &p.stderr
 	started := make(chan error)
-	go p.attend(cmd, started, logger, reaped)
+	go p.attend(cmd, s.Behind, started, logger, reaped)
 	err = <-started
 	theirIn.Close()
 	theirOut.Close()
@@ -102,11 +102,14 @@ func rootFolder(path string) string { return filepath.VolumeName(path) + string(
 // thread ends that started it. The thread ends with the process: one that was given
 // back would be kept, and a host would have as many threads as it has ever had
 // processes at once.
-func (p *process) attend(cmd *exec.Cmd, started chan<- error, logger *slog.Logger, reaped func()) {
+func (p *process) attend(cmd *exec.Cmd, behind bool, started chan<- error, logger *slog.Logger, reaped func()) {
 	runtime.LockOSThread() // for good
 	defer reaped()
 	err := cmd.Start()
 	p.os = cmd.Process
+	if err == nil && behind {
+		p.standBack()
+	}
 	started <- err
 	if err != nil {
 		return
@@ -123,7 +126,7 @@ func (p *process) attend(cmd *exec.Cmd, started chan<- error, logger *slog.Logge
 // greet waits for the worker's first frame. A worker that cannot lock itself
 // down says why and exits.
 func (p *process) greet() error {
-	guard := time.AfterFunc(startTimeout, p.kill)
+	guard := time.AfterFunc(p.patience(startTimeout), p.kill)
 	defer guard.Stop()
 	k, body, err := p.frames.next()
 	if err == nil && k != kindReady {

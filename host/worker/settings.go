@@ -20,6 +20,7 @@ type settings struct {
 	Interpreter bool          // see sandbox.Config
 	CacheDir    string        // see sandbox.Config
 	Folder      string        // where compiled code is: read, or written to compile
+	Behind      bool          // stand back from the beginning
 	Memory      uint64        // bytes of writable memory, see jail.Config
 	CPU         time.Duration // see jail.Config
 }
@@ -55,6 +56,9 @@ func (s settings) jail() jail.Config {
 		c.Write = []string{s.Folder}
 	case s.Folder != "":
 		c.Read = []string{s.Folder}
+	}
+	if s.Behind {
+		c.Nice = lowest
 	}
 	return c
 }

@@ -17,20 +17,22 @@ type watch struct {
 	process *process
 	grace   time.Duration
 
-	mu     sync.Mutex
-	timer  *time.Timer
-	rings  time.Time     // when the timer does; zero when it does not
-	call   uint64        // the number of the call in progress; zero for none
-	leave  func()        // ends its turn
-	due    time.Time     // when something is to be done about its end; zero for never
-	looks  time.Time     // when its use of the processor is looked at; zero for never
-	used   time.Duration // of the processor when it was looked at before, in this call; zero if it was not
-	asked  int           // effects since then
-	long   bool          // the call computes for long
-	told   bool          // the process; next it is killed
-	late   bool          // because its time was over
-	paused bool          // the host carries out an effect
-	kills  bool          // the process was killed
+	mu      sync.Mutex
+	timer   *time.Timer
+	rings   time.Time     // when the timer does; zero when it does not
+	number  uint64        // of the call in progress; zero for none
+	call    *call         // the one in progress
+	due     time.Time     // when something is to be done about its end; zero for never
+	looks   time.Time     // when its use of the processor is looked at; zero for never
+	used    time.Duration // of the processor when it was looked at before, in this call; zero if it was not
+	asked   int           // effects since then
+	before  time.Duration // what a process that stands back had used before this call
+	effects int           // how many effects the call has had
+	long    bool          // the call computes for long
+	told    bool          // the process; next it is killed
+	late    bool          // because its time was over
+	paused  bool          // the host carries out an effect
+	kills   bool          // the process was killed
 }
 
 func newWatch(p *process, grace time.Duration) *watch {
@@ -40,14 +42,17 @@ func newWatch(p *process, grace time.Duration) *watch {
 	return w
 }
 
-// begin watches a call until the deadline, zero for none. leave ends its turn.
-func (w *watch) begin(call uint64, deadline time.Time, leave func()) {
+// begin watches a call, which has a number, until its deadline.
+func (w *watch) begin(number uint64, c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.call, w.leave, w.told, w.late, w.paused = call, leave, false, false, false
-	w.used, w.asked, w.long, w.looks = 0, 0, false, time.Now().Add(stretch)
+	w.number, w.call, w.told, w.late, w.paused = number, c, false, false, false
+	w.used, w.asked, w.effects, w.long, w.looks = 0, 0, 0, false, time.Now().Add(stretch)
+	if w.process.behind.Load() {
+		w.before = processorTime(w.process.os.Pid)
+	}
 	w.arm(w.looks)
-	w.wait(deadline)
+	w.wait(c.deadline)
 }
 
 // wait has something done about the call's end at that time. The caller holds mu.
@@ -69,7 +74,7 @@ func (w *watch) ring() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rings = time.Time{}
-	if w.call == 0 {
+	if w.number == 0 {
 		return
 	}
 	now := time.Now()
@@ -91,9 +96,17 @@ func (w *watch) look(now time.Time) {
 	w.used, w.asked, w.looks = processorTime(w.process.os.Pid), 0, now.Add(stretch)
 	if before > 0 && (w.used-before > stretch/2 || asked > manyEffects) {
 		w.long, w.looks = true, time.Time{}
+		w.call.module.long.Store(true)
 		w.process.standBack()
 	}
-	w.leave() // a turn is for what is short; the system divides between the rest
+	w.call.seat.leave() // a turn is for what is short; the system divides between the rest
+}
+
+// computed reports whether a call in a process that stands back has been a long one
+// after all: what waits behind others has nothing to show in any one stretch. The caller
+// holds mu.
+func (w *watch) computed() bool {
+	return processorTime(w.process.os.Pid)-w.before > 2*stretch || w.effects > 5*manyEffects
 }
 
 // wasLong reports whether the last call was one of those that stand back.
@@ -125,14 +138,14 @@ func (w *watch) overdue() {
 func (w *watch) tell() {
 	w.told = true
 	w.wait(time.Now().Add(w.grace))
-	go w.process.cancel(w.call)
+	go w.process.cancel(w.number)
 }
 
 // cancel ends the call because nobody wants it any more.
-func (w *watch) cancel(call uint64) {
+func (w *watch) cancel(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.call == call && !w.told {
+	if w.number == number && !w.told {
 		w.tell()
 	}
 }
@@ -143,6 +156,7 @@ func (w *watch) pause() {
 	defer w.mu.Unlock()
 	w.paused = true
 	w.asked++
+	w.effects++
 }
 
 // resume goes on. A process that was told meanwhile has yet to hear it.
@@ -155,11 +169,14 @@ func (w *watch) resume() {
 	}
 }
 
-// end is called when the call is over.
+// end is called when the call is over. Whether it was long is what the module's next
+// process is started by.
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.call = 0
+	w.long = w.long || w.kills || w.process.behind.Load() && w.computed()
+	w.call.module.long.Store(w.long)
+	w.number, w.call = 0, nil
 }
 
 // stop is called when the process is.
