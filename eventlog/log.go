@@ -81,7 +81,8 @@ type EventLog interface {
 	// is waited for. The channel is closed after the terminal event, when ctx
 	// ends, when the log is closed and when reading fails; the kind of the last
 	// event tells a finished run from the rest. A slow reader delays nobody
-	// but itself: what it has not taken stays in the log.
+	// but itself: what it has not taken stays in the log. Other readers may be
+	// given the same bytes, which MUST NOT be changed.
 	Stream(ctx context.Context, runID string) (<-chan event.Event, error)
 
 	// Close makes everything that was appended durable and releases the log.

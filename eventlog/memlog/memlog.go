@@ -77,7 +77,7 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 	}
 	r.events = append(r.events, ev)
 	l.runs[runID] = r
-	l.hub.Wake(runID)
+	l.hub.Hand(ev)
 	return nil
 }
 

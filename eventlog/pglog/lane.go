@@ -200,8 +200,8 @@ func hangUp(conn *pgx.Conn) {
 	conn.Close(ctx)
 }
 
-// acknowledge answers the barriers of a batch that is durable, and wakes who follows
-// its runs. The runs in lost are given up.
+// acknowledge answers the barriers of a batch that is durable, and hands its events to
+// who follows their runs. The runs in lost are given up.
 func (l *Log) acknowledge(b *batch, lost conflicts) {
 	l.runs.Lock()
 	defer l.runs.Unlock()
@@ -211,7 +211,11 @@ func (l *Log) acknowledge(b *batch, lost conflicts) {
 			continue
 		}
 		l.runs.Durable(r, b.columns.rows[i].stands.LastSeq)
-		l.hub.Wake(r.ID)
 		l.notifier.tell(r.ID)
+	}
+	for _, it := range b.items {
+		if lost[it.Run] == nil {
+			l.hub.Hand(it.Event)
+		}
 	}
 }

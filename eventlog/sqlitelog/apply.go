@@ -174,8 +174,8 @@ func rowValues(s eventlog.RunSummary, epoch uint64) []driver.Value {
 	return append(values, s.RunID)
 }
 
-// acknowledge answers who waits for a batch that is durable, and wakes who
-// follows its runs. The runs that conflicted are given up.
+// acknowledge answers who waits for a batch that is durable, and hands its events to
+// who follows their runs. The runs that conflicted are given up.
 func (l *Log) acknowledge(batch []item, bad conflicts) {
 	l.runs.Lock()
 	defer l.runs.Unlock()
@@ -188,7 +188,7 @@ func (l *Log) acknowledge(batch []item, bad conflicts) {
 			r.GiveUp(bad[r])
 		default:
 			l.runs.Durable(r, it.Event.Seq)
-			l.hub.Wake(r.ID)
+			l.hub.Hand(it.Event)
 		}
 	}
 }

@@ -31,92 +31,177 @@ func more(page []event.Event, n int) bool {
 
 // Hub wakes the streams of a log. The zero value is ready.
 type Hub struct {
-	mu       sync.Mutex
-	closed   bool
-	watchers map[string]map[*watcher]struct{} // by run
-	streams  sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	of      map[string]map[*stream]struct{} // by run
+	streams sync.WaitGroup
 }
 
-// watcher belongs to one stream.
-type watcher struct {
-	grown chan struct{} // capacity 1: "there may be more", however often
+// stream follows one run.
+type stream struct {
+	hub   *Hub
+	runID string
+	page  Page
+	out   chan<- event.Event
 	stop  context.CancelFunc
+	grown chan struct{} // capacity 1: "there may be more", however often
+
+	last  uint64 // the event that was sent last
+	short bool   // the last page was not the end of the run
+
+	// Guarded by the hub's mu.
+	look   bool          // the log may have more than was handed over
+	handed []event.Event // and not taken yet
+	size   int           // bytes of their payloads
 }
+
+// Bounds of what is kept for a stream whose reader is slow. Beyond them it reads from the
+// log what it had been handed.
+const (
+	maxHanded      = 64
+	maxHandedBytes = 256 << 10
+)
 
 // Stream begins a stream of runID. Its channel is closed after the terminal
 // event, when ctx ends, when the hub closes or when page fails.
 func (h *Hub) Stream(ctx context.Context, runID string, page Page) (<-chan event.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &watcher{grown: make(chan struct{}, 1), stop: cancel}
-	if !h.add(runID, w) {
+	out := make(chan event.Event, ReadAhead)
+	s := &stream{hub: h, runID: runID, page: page, out: out, stop: cancel, grown: make(chan struct{}, 1), look: true}
+	if !h.add(s) {
 		cancel()
 		return nil, eventlog.ErrLogClosed
 	}
-	out := make(chan event.Event, ReadAhead)
 	go func() {
 		defer h.streams.Done()
-		defer h.remove(runID, w)
+		defer h.remove(s)
 		defer close(out)
 		defer cancel()
-		follow(ctx, runID, w.grown, page, out)
+		s.follow(ctx)
 	}()
 	return out, nil
 }
 
 // follow is registered before it reads for the first time, so an event that is
 // added while it reads has either been read or wakes it.
-func follow(ctx context.Context, runID string, grown <-chan struct{}, page Page, out chan<- event.Event) {
-	var last uint64
+func (s *stream) follow(ctx context.Context) {
 	for {
-		evs, err := page(ctx, runID, last, ReadAhead)
-		if err != nil {
+		evs, err := s.next(ctx)
+		if err != nil || !s.send(ctx, evs) {
 			return
 		}
-		for _, e := range evs {
-			select {
-			case out <- e:
-			case <-ctx.Done():
-				return
-			}
-			last = e.Seq
-			if e.Kind.Terminal() {
-				return
-			}
-		}
-		if more(evs, ReadAhead) {
+		if s.short {
 			continue
 		}
 		select {
-		case <-grown:
+		case <-s.grown:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (h *Hub) add(runID string, w *watcher) bool {
+// next returns what there is behind the last event: what was handed over, if it goes on
+// from there, and otherwise a page of the log, which has all of that.
+func (s *stream) next(ctx context.Context) ([]event.Event, error) {
+	evs, look := s.take()
+	for len(evs) > 0 && evs[0].Seq <= s.last { // which a page had, too
+		evs = evs[1:]
+	}
+	if !look && !s.short && (len(evs) == 0 || evs[0].Seq == s.last+1) {
+		return evs, nil
+	}
+	evs, err := s.page(ctx, s.runID, s.last, ReadAhead)
+	s.short = more(evs, ReadAhead)
+	return evs, err
+}
+
+// send reports whether there may be an event after these.
+func (s *stream) send(ctx context.Context, evs []event.Event) bool {
+	for _, e := range evs {
+		select {
+		case s.out <- e:
+		case <-ctx.Done():
+			return false
+		}
+		s.last = e.Seq
+		if e.Kind.Terminal() {
+			return false
+		}
+	}
+	return true
+}
+
+// take returns what was handed over, and whether the log may have more.
+func (s *stream) take() (handed []event.Event, look bool) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	handed, look = s.handed, s.look
+	s.handed, s.size, s.look = nil, 0, false
+	return handed, look
+}
+
+// hand keeps an event for the stream. One that is to read the log anyway, or is too far
+// behind, finds it there. The caller holds the hub's mu.
+func (s *stream) hand(e event.Event) {
+	n := len(s.handed)
+	switch {
+	case s.look:
+	case n == maxHanded, s.size+len(e.Payload) > maxHandedBytes, n > 0 && e.Seq != s.handed[n-1].Seq+1:
+		s.wake()
+	default:
+		s.handed, s.size = append(s.handed, e), s.size+len(e.Payload)
+		s.stir()
+	}
+}
+
+// wake has the stream read the log. The caller holds the hub's mu.
+func (s *stream) wake() {
+	s.handed, s.size, s.look = nil, 0, true
+	s.stir()
+}
+
+// stir has the stream see whether there is something for it.
+func (s *stream) stir() {
+	select {
+	case s.grown <- struct{}{}:
+	default:
+	}
+}
+
+func (h *Hub) add(s *stream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
 	}
-	if h.watchers == nil {
-		h.watchers = make(map[string]map[*watcher]struct{})
+	if h.of == nil {
+		h.of = make(map[string]map[*stream]struct{})
 	}
-	if h.watchers[runID] == nil {
-		h.watchers[runID] = make(map[*watcher]struct{})
+	if h.of[s.runID] == nil {
+		h.of[s.runID] = make(map[*stream]struct{})
 	}
-	h.watchers[runID][w] = struct{}{}
+	h.of[s.runID][s] = struct{}{}
 	h.streams.Add(1)
 	return true
 }
 
-func (h *Hub) remove(runID string, w *watcher) {
+func (h *Hub) remove(s *stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.watchers[runID], w)
-	if len(h.watchers[runID]) == 0 {
-		delete(h.watchers, runID)
+	delete(h.of[s.runID], s)
+	if len(h.of[s.runID]) == 0 {
+		delete(h.of, s.runID)
+	}
+}
+
+// Hand gives an event that is durable, and that a page would have, to the streams of its
+// run. What this process has written itself need not be read for them again.
+func (h *Hub) Hand(e event.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.of[e.RunID] {
+		s.hand(e)
 	}
 }
 
@@ -124,23 +209,18 @@ func (h *Hub) remove(runID string, w *watcher) {
 func (h *Hub) Wake(runID string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	wake(h.watchers[runID])
+	for s := range h.of[runID] {
+		s.wake()
+	}
 }
 
 // WakeAll tells all streams that their run may have grown.
 func (h *Hub) WakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, ws := range h.watchers {
-		wake(ws)
-	}
-}
-
-func wake(ws map[*watcher]struct{}) {
-	for w := range ws {
-		select {
-		case w.grown <- struct{}{}:
-		default:
+	for _, all := range h.of {
+		for s := range all {
+			s.wake()
 		}
 	}
 }
@@ -149,16 +229,16 @@ func wake(ws map[*watcher]struct{}) {
 func (h *Hub) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.watchers) == 0
+	return len(h.of) == 0
 }
 
 // Close ends all streams and waits until none reads any more.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
-	for _, ws := range h.watchers {
-		for w := range ws {
-			w.stop()
+	for _, all := range h.of {
+		for s := range all {
+			s.stop()
 		}
 	}
 	h.mu.Unlock()
