@@ -94,7 +94,8 @@ func (r *rousing) opened(tx eventlog.Tx, turns int) error {
 	return err
 }
 
-// cancel cancels a turn. One that is not there any more has ended.
+// cancel cancels a turn, which then takes no more jobs, and inserts another one in its
+// place. One that is not there any more has ended.
 func (r *rousing) cancel(tx eventlog.Tx, turn int64) error {
 	p, err := pgxTx(tx)
 	if err != nil {
@@ -103,7 +104,10 @@ func (r *rousing) cancel(tx eventlog.Tx, turn int64) error {
 	if _, err = r.client.JobCancelTx(context.Background(), p, turn); errors.Is(err, river.ErrNotFound) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.opened(tx, 1)
 }
 
 // start begins to take turns.
@@ -147,20 +151,25 @@ type worker struct {
 // again is when a turn that could not be taken is tried once more.
 const again = time.Second
 
-// Work takes a job, if there is one, and works it.
+// longest is how long a turn goes on to take jobs. River takes one for stuck after an
+// hour.
+const longest = 10 * time.Minute
+
+// Work works jobs until there are none. Which of them is meant by a cancellation, which
+// may have been on its way for a while, is for the desk to find out.
 func (w *worker) Work(ctx context.Context, j *river.Job[turn]) error {
-	task, err := w.desk.Take(j.ID)
-	if err != nil {
-		return river.JobSnooze(again)
-	}
-	if task == nil {
-		return nil
-	}
 	defer context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), rivertype.ErrJobCancelledRemotely) {
-			task.Cancel()
+			w.desk.Heed(context.WithoutCancel(ctx))
 		}
 	})()
-	task.Run()
+	some, enough := context.WithTimeout(ctx, longest)
+	defer enough()
+	switch err := w.desk.Turn(some, j.ID); {
+	case err != nil:
+		return river.JobSnooze(again)
+	case some.Err() != nil && ctx.Err() == nil:
+		return river.JobSnooze(0)
+	}
 	return nil
 }

@@ -3,6 +3,8 @@ package riverqueue_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,6 +126,98 @@ func TestNoTurnIsLostThatWasKept(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatalf("job %d is not handed out", i)
 		}
+	}
+}
+
+// atRest returns a queue on a database that is told of nothing by polling, and
+// connections to it.
+func atRest(t *testing.T, workers int) (queuetest.Host, *pgxpool.Pool) {
+	t.Helper()
+	dsn := pgtest.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	h, err := connect(t.Context(), dsn, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Workers: workers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Log.Close() })
+	return h, pool
+}
+
+// TestManyJobsNeedNotAsManyTurns works a backlog with the turns of a part of it.
+func TestManyJobsNeedNotAsManyTurns(t *testing.T) {
+	const jobs = 2000
+	h, pool := atRest(t, 8)
+	var enqueueing sync.WaitGroup
+	for caller := range 40 {
+		enqueueing.Go(func() {
+			for i := range jobs / 40 {
+				if err := h.Enqueue(t.Context(), queue.Job{RunID: fmt.Sprint("t/", caller, ".", i), Tenant: "t"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	enqueueing.Wait()
+	var turns int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job").Scan(&turns); err != nil || turns != 1024 {
+		t.Errorf("%d turns, %v", turns, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var worked atomic.Int64
+	err := h.Work(ctx, func(context.Context, queue.Lease) error {
+		if worked.Add(1) == jobs {
+			stop()
+		}
+		return nil
+	})
+	if err != nil || worked.Load() != jobs {
+		t.Errorf("%d jobs were worked, %v", worked.Load(), err)
+	}
+}
+
+// TestNobodyWaitsForATurnThatIsGone takes the turns away for which jobs wait: those before
+// a host begins to work, as if another had taken them and died, and while its one worker
+// has a job which is then cancelled.
+func TestNobodyWaitsForATurnThatIsGone(t *testing.T) {
+	h, pool := atRest(t, 1)
+	lose := func() {
+		if _, err := pool.Exec(t.Context(), "DELETE FROM river_job WHERE state = 'available'"); err != nil {
+			t.Error(err)
+		}
+	}
+	enqueue := func(runs ...string) {
+		for _, run := range runs {
+			if err := h.Enqueue(t.Context(), queue.Job{RunID: run}); err != nil {
+				t.Error(err)
+			}
+		}
+		lose()
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	enqueue("a")
+	last := ""
+	err := h.Work(ctx, func(ctx context.Context, l queue.Lease) error {
+		last = l.RunID
+		switch l.RunID {
+		case "a":
+			enqueue("b", "c")
+			if err := h.Cancel(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+		case "c":
+			stop()
+		}
+		return nil
+	})
+	if err != nil || last != "c" {
+		t.Errorf("the last job that was handed out is %q, %v", last, err)
 	}
 }
 

@@ -80,6 +80,14 @@ func (b *Tx) Disown(owner string, has map[string]uint64) error {
 	return err
 }
 
+// Open returns how many jobs may be handed out of the tenants that the transaction has met.
+func (b *Tx) Open() (open int) {
+	for _, t := range b.tenants {
+		open += int(t.open)
+	}
+	return open
+}
+
 // Refresh reckons anew what may be handed out, since limits may have changed, and
 // forgets tenants that have no jobs and no debt of turns.
 func (b *Tx) Refresh() error {

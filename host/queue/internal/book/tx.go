@@ -177,17 +177,24 @@ func (t *tenant) reckon(l queue.Limits) {
 	}
 }
 
-// Flush writes back what was counted. It returns how many turns there are now
-// that there were not before the transaction, those left out that it claimed: a
-// worker has to be woken for each.
+// enough workers are more than the hosts of a database have, as a rule. Where they have
+// more, the rest finds the jobs by polling.
+const enough = 1024
+
+// Flush writes back what was counted. It returns how many more workers have to be woken
+// after the transaction, if claimed of the jobs that it has handed out went to workers
+// that were woken for one: one for each job that may be handed out and might not have been
+// before. But when there were enough such jobs already, all workers have been woken or
+// are at work, and none of these rests before there is nothing left.
 func (b *Tx) Flush(claimed int) (turns int, err error) {
 	if err := b.push(); err != nil {
 		return 0, err
 	}
-	delta := int64(claimed)
+	before, after := int64(0), int64(claimed)
 	var rows [][]any
 	for _, t := range slices.SortedFunc(maps.Values(b.tenants), func(x, y *tenant) int { return cmp.Compare(x.name, y.name) }) {
-		delta += t.open + t.n[ending] - t.before.open - t.before.n[ending]
+		before += t.before.open + t.before.n[ending]
+		after += t.open + t.n[ending]
 		if t.before != t.counts {
 			rows = append(rows, append([]any{t.name}, t.values()...))
 		}
@@ -198,5 +205,5 @@ func (b *Tx) Flush(claimed int) (turns int, err error) {
 	if b.loaded && b.before != (state{b.virtual, b.number, b.waiting}) {
 		_, err = b.tx.Exec("UPDATE queue_state SET virtual = $1, number = $2, waiting = $3 WHERE id = 1", b.virtual, b.number, b.waiting)
 	}
-	return int(max(0, delta)), err
+	return int(max(0, min(after-before, enough-before))), err
 }

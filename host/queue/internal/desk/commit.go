@@ -125,7 +125,7 @@ func (d *Desk) gather(c *cycle) {
 	}
 	s := d.shift
 	c.shift, c.owner = s, s.owner
-	free := d.free(s)
+	free := s.free
 	if c.turns = d.takeTurns(s); len(c.turns) > 0 {
 		c.kept = max(0, len(c.turns)-max(0, free-d.cfg.Workers/8))
 		s.active.Add(1) // until they are delivered
@@ -138,14 +138,6 @@ func (d *Desk) gather(c *cycle) {
 
 // unpark has the turns that were parked look again. The caller holds mu.
 func (d *Desk) unpark() { d.turns, d.parked = append(d.turns, d.parked...), nil }
-
-// free returns how many handlers could be started. The caller holds mu.
-func (d *Desk) free(s *shift) int {
-	if d.hooks.Start != nil {
-		return d.cfg.Workers - len(s.tasks)
-	}
-	return s.free
-}
 
 // takeTurns returns the turns that can be given away now. The caller holds mu.
 func (d *Desk) takeTurns(s *shift) []*turn {
@@ -173,11 +165,7 @@ func (d *Desk) commit(c *cycle) ([]queue.Lease, error) {
 		for _, o := range c.ops {
 			_, o.err = d.transact(&cycle{gathered: true, ops: []*op{o}})
 		}
-		d.mu.Lock()
-		if c.shift != nil {
-			c.shift.wanted = true // nothing was looked for
-		}
-		d.mu.Unlock()
+		d.lookAgain(c)
 		return nil, nil
 	case errors.Is(err, errReplaced):
 		if _, opErr := d.transact(&cycle{gathered: true, ops: c.ops}); opErr != nil {
@@ -187,6 +175,29 @@ func (d *Desk) commit(c *cycle) ([]queue.Lease, error) {
 		}
 	}
 	return leases, err
+}
+
+// lookAgain gives back the turns of a cycle for which nothing was looked for.
+func (d *Desk) lookAgain(c *cycle) {
+	if len(c.turns) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := c.shift
+	s.wanted, s.due = true, s.due || c.due
+	for _, t := range c.turns {
+		switch {
+		case t == nil:
+			s.free++
+		case s.stopping:
+			t.got <- taken{err: errIdle}
+		default:
+			d.turns = append(d.turns, t)
+		}
+	}
+	c.turns = nil
+	s.active.Done()
 }
 
 // blame reports whether an op was the reason why the transaction failed.
@@ -223,7 +234,7 @@ func (d *Desk) transact(c *cycle) (leases []queue.Lease, err error) {
 		if leases, err = d.claim(b, c); err != nil {
 			return err
 		}
-		opened, err := b.Flush(len(leases))
+		opened, err := b.Flush(c.fresh(len(leases)))
 		if err == nil && opened > 0 && d.hooks.Opened != nil {
 			err = d.hooks.Opened(tx, opened)
 		}
@@ -244,6 +255,16 @@ func (c *cycle) tenants() map[string]bool {
 		}
 	}
 	return names
+}
+
+// fresh returns how many of the first n turns have not had a job yet.
+func (c *cycle) fresh(n int) (fresh int) {
+	for _, t := range c.turns[:n] {
+		if t != nil && !t.used {
+			fresh++
+		}
+	}
+	return fresh
 }
 
 // apply makes the op's change, unless nobody waits for it any more.

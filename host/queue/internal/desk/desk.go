@@ -16,15 +16,15 @@ import (
 // Hooks are what a queue does whose workers are woken from outside. The zero value
 // is a queue that wakes its own.
 type Hooks struct {
-	// Opened is called at the end of a transaction after which that many more turns
-	// can be taken.
+	// Opened is called in a transaction after which that many more workers are to be
+	// woken, to call Turn.
 	Opened func(tx eventlog.Tx, turns int) error
 
 	// Cancel is called in the transaction that cancels a job that is running, with
 	// the number of the turn for which it was handed out.
 	Cancel func(tx eventlog.Tx, turn int64) error
 
-	// Start begins to call Take, and returns what ends that and waits for the tasks,
+	// Start begins to call Turn, and returns what ends that and waits for the turns,
 	// though not longer than until ctx ends. Nil means that the desk hands out jobs
 	// to goroutines of its own.
 	Start func(ctx context.Context) (stop func(), err error)

@@ -166,10 +166,13 @@ func (d *Desk) keepLease(ctx context.Context, s *shift) {
 func (d *Desk) register(ctx context.Context, s *shift, host string) bool {
 	owner, until := event.NewID(), d.cfg.Clock.Now().Add(d.cfg.Lease)
 	err := d.do(ctx, nil, func(b *book.Tx) (refusal, err error) {
-		if err := b.Register(owner, host, until); err != nil {
-			return nil, err
+		if err = b.Register(owner, host, until); err == nil {
+			err = b.Refresh()
 		}
-		return nil, b.Refresh()
+		if n := min(b.Open(), d.cfg.Workers); err == nil && n > 0 && d.hooks.Opened != nil {
+			err = d.hooks.Opened(b.SQL(), n) // whoever was woken for them may be gone
+		}
+		return nil, err
 	})
 	if err != nil {
 		d.trouble(s, "the queue cannot be entered", err)
@@ -247,9 +250,6 @@ func (d *Desk) look(ctx context.Context, s *shift) {
 			d.trouble(s, "the queue cannot be read", err)
 			continue
 		}
-		for _, l := range o.Cancelled {
-			d.end(l.RunID, l.Epoch, queue.ErrCancelled)
-		}
 		now := d.cfg.Clock.Now()
 		sleeping := o.Due.After(now)
 		if sleeping {
@@ -267,9 +267,11 @@ func (d *Desk) look(ctx context.Context, s *shift) {
 func (d *Desk) spare(s *shift) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cfg.Workers - len(s.tasks)
+	return s.free
 }
 
+// outlook looks what other processes have done, and ends the contexts of the tasks that
+// they have cancelled.
 func (d *Desk) outlook(ctx context.Context, s *shift) (o book.Outlook, err error) {
 	d.mu.Lock()
 	owner := s.owner
@@ -278,6 +280,9 @@ func (d *Desk) outlook(ctx context.Context, s *shift) (o book.Outlook, err error
 		o, err = book.Look(q, owner, d.cfg.Clock.Now())
 		return err
 	})
+	for _, l := range o.Cancelled {
+		d.end(l.RunID, l.Epoch, queue.ErrCancelled)
+	}
 	return o, err
 }
 

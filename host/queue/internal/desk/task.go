@@ -18,28 +18,23 @@ import (
 
 // turn is a worker that was woken from outside and waits for a job.
 type turn struct {
-	id  int64
-	got chan taken
+	id   int64
+	used bool // it has had a job already
+	got  chan taken
 }
 
 // taken is what became of a turn: without a task and an error there was nothing to
 // do.
 type taken struct {
-	task *Task
+	task *task
 	err  error
-}
-
-// Task is a job that this process works.
-type Task struct {
-	d *Desk
-	*task
 }
 
 // task is a job that was handed out in this process.
 type task struct {
+	d     *Desk
 	shift *shift
 	lease queue.Lease
-	slot  bool // it is one of Config.Workers
 	ctx   context.Context
 	end   context.CancelCauseFunc
 }
@@ -47,11 +42,24 @@ type task struct {
 // errIdle means that Work does not run, or is about to end.
 var errIdle = errors.New("queue: not at work")
 
-// Take waits for a job, for the turn of that number. It returns nil when there is
-// none, and an error when it could not look. The caller MUST call Run on what it
-// gets.
-func (d *Desk) Take(id int64) (*Task, error) {
+// Turn works one job after the other, for the turn of that number, until there is none
+// or ctx has ended. An error means that it could not look.
+func (d *Desk) Turn(ctx context.Context, id int64) error {
 	t := &turn{id: id, got: make(chan taken, 1)}
+	for ctx.Err() == nil {
+		k, err := d.take(t)
+		if k == nil || err != nil {
+			return err
+		}
+		err = k.work()
+		go k.settle(err)
+		t.used = true
+	}
+	return nil
+}
+
+// take waits for a job. It returns nil when there is none.
+func (d *Desk) take(t *turn) (*task, error) {
 	d.mu.Lock()
 	if d.shift == nil || d.shift.stopping {
 		d.mu.Unlock()
@@ -64,8 +72,18 @@ func (d *Desk) Take(id int64) (*Task, error) {
 	return got.task, got.err
 }
 
-// Cancel ends the task's context, as [Desk.Cancel] in another process asks for.
-func (t *Task) Cancel() { t.end(queue.ErrCancelled) }
+// Heed ends the contexts of the tasks that other processes have cancelled.
+func (d *Desk) Heed(ctx context.Context) {
+	d.mu.Lock()
+	s := d.shift
+	d.mu.Unlock()
+	if s == nil {
+		return
+	}
+	if _, err := d.outlook(ctx, s); err != nil {
+		d.trouble(s, "the queue cannot be read", err)
+	}
+}
 
 // handOut starts what was claimed.
 func (d *Desk) handOut(c *cycle, leases []queue.Lease, err error) {
@@ -100,14 +118,15 @@ func (d *Desk) handOut(c *cycle, leases []queue.Lease, err error) {
 // start begins a task. The caller holds mu.
 func (d *Desk) start(s *shift, t *turn, l queue.Lease) {
 	ctx, end := context.WithCancelCause(s.ctx)
-	k := &Task{d, &task{shift: s, lease: l, slot: t == nil, ctx: ctx, end: end}}
+	k := &task{d: d, shift: s, lease: l, ctx: ctx, end: end}
 	k.lease.Begin = k.begin
-	s.tasks[l.RunID] = k.task
+	s.tasks[l.RunID] = k
 	s.active.Add(1)
 	if t == nil {
-		go k.Run()
+		go func() { k.settle(k.work()) }()
 		return
 	}
+	s.free--
 	t.got <- taken{task: k}
 }
 
@@ -138,16 +157,18 @@ func (d *Desk) endAll(s *shift, cause error) int {
 	return n
 }
 
-// Run calls the handler and sees to it that its verdict is written down.
-func (t *Task) Run() {
-	defer t.shift.active.Done()
-	defer t.end(nil)
+// work calls the handler and lets another one start.
+func (t *task) work() error {
 	err := t.call()
-	t.settle(verdict(t.lease, err, errors.Is(context.Cause(t.ctx), queue.ErrStopping)))
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	t.d.drain.note(t.d.cfg.Clock.Now())
+	t.shift.free++
+	return err
 }
 
 // begin makes durable that the run begins, if it has to be known.
-func (t *Task) begin(ctx context.Context) error {
+func (t *task) begin(ctx context.Context) error {
 	if !t.lease.Suspect() {
 		return nil
 	}
@@ -155,7 +176,7 @@ func (t *Task) begin(ctx context.Context) error {
 }
 
 // call runs the handler.
-func (t *Task) call() (err error) {
+func (t *task) call() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.d.cfg.Logger.Error("a handler panicked", slog.String("run", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
@@ -206,10 +227,13 @@ func failure(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
 }
 
-// settle writes down what becomes of the job. As long as the database fails it
-// tries again: the job is this process's until the lease is lost.
-func (t *Task) settle(again *book.Again) {
-	t.d.release(t.task)
+// settle writes down what becomes of the job, of which the handler has returned err. As
+// long as the database fails it tries again: the job is this process's until the lease
+// is lost.
+func (t *task) settle(err error) {
+	defer t.shift.active.Done()
+	defer t.end(nil)
+	again := verdict(t.lease, err, errors.Is(context.Cause(t.ctx), queue.ErrStopping))
 	for t.held() {
 		err := t.d.do(context.WithoutCancel(t.ctx), &t.lease.Tenant, func(b *book.Tx) (refusal, err error) {
 			if again == nil {
@@ -229,7 +253,7 @@ func (t *Task) settle(again *book.Again) {
 	}
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
-	if t.shift.tasks[t.lease.RunID] == t.task {
+	if t.shift.tasks[t.lease.RunID] == t {
 		delete(t.shift.tasks, t.lease.RunID)
 	}
 	if len(t.d.parked) > 0 { // a handler is free
@@ -238,19 +262,9 @@ func (t *Task) settle(again *book.Again) {
 	}
 }
 
-// release lets another handler start.
-func (d *Desk) release(t *task) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.drain.note(d.cfg.Clock.Now())
-	if t.slot {
-		t.shift.free++
-	}
-}
-
 // held reports whether the job is still this process's, as far as it knows.
-func (t *Task) held() bool {
+func (t *task) held() bool {
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
-	return t.shift.tasks[t.lease.RunID] == t.task
+	return t.shift.tasks[t.lease.RunID] == t
 }
