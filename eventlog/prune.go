@@ -60,3 +60,55 @@ func (o PruneOptions) Match(s RunSummary) bool {
 		(o.Status == "" || s.Status() == o.Status) &&
 		(o.IncludeOpen || s.TerminalKind != 0)
 }
+
+// What one transaction of [PruneInSteps] removes at most, but for a single run that is
+// longer: on SQLite nobody else commits meanwhile.
+const (
+	pruneStepRuns   = 100
+	pruneStepEvents = 5000
+)
+
+// PruneInSteps removes what the options select as PruneRuns does, but in many short
+// transactions, the oldest runs first, so that others write in between. What it has
+// removed when it fails stays removed, and is in the report.
+func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneReport, err error) {
+	for step := o; !o.DryRun; {
+		if step.Limit, err = fitting(ctx, p, o); err != nil {
+			return all, err
+		}
+		if step.Limit == 0 {
+			break
+		}
+		removed, err := p.PruneRuns(ctx, step)
+		all.add(removed)
+		if err != nil || removed.Runs == 0 || removed.Runs == o.Limit {
+			return all, err
+		}
+		if o.Limit > 0 {
+			o.Limit -= removed.Runs
+		}
+	}
+	rest, err := p.PruneRuns(ctx, o) // what goes with everything alone, such as runs that never began
+	all.add(rest)
+	all.DryRun = o.DryRun
+	return all, err
+}
+
+// fitting returns how many of the runs that the options select one transaction may
+// remove; 0 if there are none.
+func fitting(ctx context.Context, p RunPruner, o PruneOptions) (int, error) {
+	if o.Limit <= 0 || o.Limit > pruneStepRuns {
+		o.Limit = pruneStepRuns
+	}
+	for o.DryRun = true; ; o.Limit /= 2 {
+		selected, err := p.PruneRuns(ctx, o)
+		if err != nil || selected.Events <= pruneStepEvents || o.Limit == 1 {
+			return selected.Runs, err
+		}
+	}
+}
+
+func (r *PruneReport) add(other PruneReport) {
+	r.Runs += other.Runs
+	r.Events += other.Events
+}

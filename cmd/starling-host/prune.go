@@ -20,8 +20,8 @@ what would be. Without other flags, all runs are selected that have ended.
 Runs without an end are selected by --include-open alone. Nobody may be at work on
 them: what is removed under a program that writes it fails there.
 
-Runs are removed a hundred at a time, so that a host that has the database open
-goes on meanwhile; a removal that is interrupted can be repeated. Modules stay,
+Runs are removed a few at a time, so that a host that has the database open goes
+on meanwhile; a removal that is interrupted can be repeated. Modules stay,
 since other runs, and tenants, may name them. The room of removed runs is used by
 the runs to come; --compact gives it back to the file system.
 
@@ -144,8 +144,9 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 		return err
 	}
 	defer log.Close()
-	doc := newPruneDocument(o, f.confirm)
-	err = pruneInSteps(ctx, log, o, &doc)
+	o.DryRun = !f.confirm
+	report, err := eventlog.PruneInSteps(ctx, log, o)
+	doc := newPruneDocument(o, report)
 	if err == nil && f.compact {
 		err = compact(ctx, log, &doc)
 	}
@@ -167,29 +168,6 @@ func openToPrune(ctx context.Context, where string, confirm bool) (database, err
 		}
 	}
 	return openForRuns(ctx, where)
-}
-
-// pruneStep is how many runs one transaction removes.
-const pruneStep = 100
-
-// pruneInSteps removes what o selects, or only counts it, and adds up.
-func pruneInSteps(ctx context.Context, log eventlog.RunPruner, o eventlog.PruneOptions, doc *pruneDocument) error {
-	o.DryRun = doc.DryRun
-	if o.DryRun {
-		return doc.add(log.PruneRuns(ctx, o))
-	}
-	for left := o.Limit; ; left -= o.Limit {
-		before := doc.Runs
-		if o.Limit = pruneStep; left > 0 {
-			o.Limit = min(left, pruneStep)
-		}
-		if err := doc.add(log.PruneRuns(ctx, o)); err != nil {
-			return err
-		}
-		if removed := doc.Runs - before; removed < o.Limit || removed == left {
-			return nil
-		}
-	}
 }
 
 func compact(ctx context.Context, log database, doc *pruneDocument) error {
@@ -214,20 +192,12 @@ type pruneDocument struct {
 	FreedBytes *int64 `json:"freed_bytes,omitempty"`
 }
 
-func newPruneDocument(o eventlog.PruneOptions, confirm bool) pruneDocument {
-	doc := pruneDocument{DryRun: !confirm}
+func newPruneDocument(o eventlog.PruneOptions, r eventlog.PruneReport) pruneDocument {
+	doc := pruneDocument{Runs: r.Runs, Events: r.Events, DryRun: o.DryRun}
 	if !o.Before.IsZero() {
-		doc.Before = formatTime(o.Before.UnixNano())
+		doc.Before = o.Before.UTC().Format(timeLayout)
 	}
 	return doc
-}
-
-func (d *pruneDocument) add(r eventlog.PruneReport, err error) error {
-	if err == nil {
-		d.Runs += r.Runs
-		d.Events += r.Events
-	}
-	return err
 }
 
 func (a *app) printPruned(doc pruneDocument, output string) error {

@@ -44,8 +44,11 @@ func formatDuration(d time.Duration) string { return narrate.Duration(d) }
 
 // formatTime writes nanoseconds since 1970 as UTC with milliseconds.
 func formatTime(unixNano int64) string {
-	return time.Unix(0, unixNano).UTC().Format("2006-01-02T15:04:05.000Z")
+	return time.Unix(0, unixNano).UTC().Format(timeLayout)
 }
+
+// timeLayout is how times are printed, in UTC.
+const timeLayout = "2006-01-02T15:04:05.000Z"
 
 func plural[N int | uint64](n N, noun string) string { return narrate.Plural(n, noun) }
 

@@ -64,8 +64,9 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 		return "", nil, err
 	}
 	limit := int64(math.MaxInt64)
-	if o.Limit > 0 {
+	if o.Limit > 0 { // the oldest, and not a sort of all for each few that are removed
 		limit = int64(o.Limit)
+		where, args = byStart(where, args, o.Namespace)
 	}
 	where = "run_no IN (SELECT run_no FROM run WHERE " + where +
 		" AND run_id NOT IN (SELECT value FROM json_each(?)) ORDER BY started, run_no LIMIT ?)"

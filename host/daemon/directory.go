@@ -97,12 +97,12 @@ func (d *Daemon) retain(ctx context.Context) {
 	tick := time.NewTicker(d.config.RetentionEvery)
 	defer tick.Stop()
 	for {
-		report, err := d.config.Log.PruneRuns(ctx, eventlog.PruneOptions{Before: time.Now().Add(-d.config.Retention)})
-		switch {
-		case err != nil && ctx.Err() == nil:
-			d.logger.Warn("old runs not removed", "error", err.Error())
-		case report.Runs > 0:
+		report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{Before: time.Now().Add(-d.config.Retention)})
+		if report.Runs > 0 {
 			d.logger.Info("old runs removed", "runs", report.Runs, "events", report.Events)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.logger.Warn("old runs not removed", "error", err.Error())
 		}
 		select {
 		case <-tick.C:

@@ -28,7 +28,7 @@ func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.RunPru
 	if err != nil || pruner == nil {
 		return e, err
 	}
-	e.Pruned, err = pruner.PruneRuns(ctx, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true})
+	e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true})
 	if err != nil {
 		return e, fmt.Errorf("tenant: %q is erased, but its runs are not removed: %w", tenant, err)
 	}

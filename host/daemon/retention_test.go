@@ -1,0 +1,55 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/queue"
+)
+
+// removals is a log that tells with which options runs were removed from it.
+type removals struct {
+	daemon.Log
+	made chan eventlog.PruneOptions
+}
+
+func (r removals) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
+	report, err := r.Log.PruneRuns(ctx, o)
+	if !o.DryRun && report.Runs > 0 {
+		r.made <- o
+	}
+	return report, err
+}
+
+// TestAHostRemovesOldRuns has a host keep runs for no time. One that has ended is gone
+// soon, by a transaction that removes few at most; one without an end stays.
+func TestAHostRemovesOldRuns(t *testing.T) {
+	made := make(chan eventlog.PruneOptions, 10)
+	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
+		c.Log, c.Retention, c.RetentionEvery = removals{c.Log, made}, time.Nanosecond, time.Millisecond
+		q.Limits = func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "bob"} }
+	})
+	var waits struct {
+		ID string `json:"run_id"`
+	}
+	if err := json.Unmarshal(w.do("bob", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Which number?"}`)).Body.Bytes(), &waits); err != nil {
+		t.Fatal(err)
+	}
+	ends := w.accept(`{"goal":"Which number?"}`)
+	if o := <-made; o.Limit <= 0 {
+		t.Errorf("one transaction removes all there is: %+v", o)
+	}
+	for _, run := range []struct {
+		who, id string
+		want    int
+	}{{"alice", ends, http.StatusNotFound}, {"bob", waits.ID, http.StatusOK}} {
+		if answer := w.do(run.who, "GET", "/api/v1/runs/"+run.id, "", nil); answer.Code != run.want {
+			t.Errorf("%s's run: %d %s", run.who, answer.Code, answer.Body)
+		}
+	}
+}
