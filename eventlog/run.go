@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -130,6 +131,18 @@ func (o RunPageOptions) match(s RunSummary) bool {
 		strings.Contains(LowerASCII(s.RunID), LowerASCII(o.Query)) &&
 		(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
 		(!o.RequireToolCalls || s.ToolCallCount > 0)
+}
+
+// Nanos returns a time as logs keep one, in nanoseconds since 1970. These reach 292
+// years in either direction; a time beyond them is the last that they reach.
+func Nanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
 }
 
 // InNamespace reports whether a run id begins with the namespace and a slash. All

@@ -67,7 +67,7 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":
-		if o.Before, err = time.Parse(time.RFC3339, s.before); err != nil {
+		if o.Before, err = time.Parse(time.RFC3339, s.before); err != nil || o.Before.IsZero() { // which would select all
 			return o, usagef("write it as 2026-01-31T00:00:00Z", "--before %q is no time", s.before)
 		}
 	}

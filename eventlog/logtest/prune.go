@@ -35,6 +35,7 @@ func pruning(t *testing.T, log eventlog.EventLog) {
 		}
 	}
 	expect("a dry run", eventlog.PruneOptions{DryRun: true}, 6, 7)
+	expect("nothing before all times", eventlog.PruneOptions{Before: time.Date(1026, 1, 1, 0, 0, 0, 0, time.UTC)}, 0, 7)
 	expect("nothing that old", eventlog.PruneOptions{Before: time.Unix(0, 0)}, 0, 7)
 	expect("nothing that failed", eventlog.PruneOptions{Status: eventlog.StatusFailed}, 0, 7)
 	expect("two of them", eventlog.PruneOptions{Limit: 2}, 2, 5)

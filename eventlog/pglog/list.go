@@ -160,7 +160,7 @@ func pageConditions(o eventlog.RunPageOptions) *conditions {
 		c.add("strpos(lower(run_id), " + c.arg(eventlog.LowerASCII(o.Query)) + ") > 0")
 	}
 	if !o.StartedAfter.IsZero() {
-		c.add("started > " + c.arg(o.StartedAfter.UnixNano()))
+		c.add("started > " + c.arg(eventlog.Nanos(o.StartedAfter)))
 	}
 	if o.RequireToolCalls {
 		c.add("tools > 0")

@@ -76,7 +76,7 @@ func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	c := &conditions{all: []string{begun}}
 	c.namespace(o.Namespace)
 	if !o.Before.IsZero() {
-		c.add("started < " + c.arg(o.Before.UnixNano()))
+		c.add("started < " + c.arg(eventlog.Nanos(o.Before)))
 	}
 	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
 		c.add("terminal = " + c.arg(int16(kind)))

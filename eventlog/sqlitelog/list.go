@@ -118,7 +118,7 @@ func conditions(o eventlog.RunPageOptions) (where string, args []driver.Value) {
 		add("instr(lower(run_id), ?) > 0", eventlog.LowerASCII(o.Query))
 	}
 	if !o.StartedAfter.IsZero() {
-		add("started > ?", o.StartedAfter.UnixNano())
+		add("started > ?", eventlog.Nanos(o.StartedAfter))
 	}
 	if o.RequireToolCalls {
 		add("tools > 0")

@@ -51,7 +51,7 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 		where, args = where+" AND "+inNamespaceSQL, append(args, o.Namespace+"/", o.Namespace+"0")
 	}
 	if !o.Before.IsZero() {
-		where, args = where+" AND started < ?", append(args, o.Before.UnixNano())
+		where, args = where+" AND started < ?", append(args, eventlog.Nanos(o.Before))
 	}
 	if kind, _ := eventlog.StatusKind(o.Status); o.Status != "" {
 		where, args = where+" AND terminal = ?", append(args, int64(kind))

@@ -23,7 +23,7 @@ type cursor struct {
 
 // listing names what a page is of, so that a cursor goes on with nothing else.
 func listing(view logview.View, o eventlog.RunPageOptions) string {
-	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, o.StartedAfter.UnixNano())
+	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, eventlog.Nanos(o.StartedAfter))
 }
 
 // checkBytes is the length of what a cursor begins with: a hash of the rest and of
