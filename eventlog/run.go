@@ -85,6 +85,12 @@ type RunPageOptions struct {
 	Namespace        string    // only runs whose id begins with it and a slash; empty selects all
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
+
+	// From has the page begin with runs that started then or earlier, of which Offset
+	// skips. Those that started later are on earlier pages and count for TotalMatching.
+	// So a place in a listing stays where it is when runs begin, end or are removed.
+	// Zero is the newest run.
+	From time.Time
 }
 
 // Bounds of [RunPageOptions].Limit.
@@ -120,7 +126,11 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 	}
 	o = o.Normal()
 	matching := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool { return !o.match(s) })
-	from := min(o.Offset, len(matching))
+	from := 0
+	for !o.From.IsZero() && from < len(matching) && matching[from].StartedAt.After(o.From) {
+		from++
+	}
+	from = min(from+o.Offset, len(matching))
 	to := min(from+o.Limit, len(matching))
 	return RunPage{Runs: matching[from:to], TotalMatching: len(matching), Limit: o.Limit, Offset: o.Offset}, nil
 }

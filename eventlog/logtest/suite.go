@@ -306,6 +306,12 @@ func paging(t *testing.T, log eventlog.EventLog) {
 		{"query in another case", eventlog.RunPageOptions{Query: "rUN-4"}, []string{"Run-4"}, 1},
 		{"query with a wildcard is taken as it is", eventlog.RunPageOptions{Query: "%"}, nil, 0},
 		{"started after", eventlog.RunPageOptions{StartedAfter: time.Unix(3, 0)}, []string{"Run-5", "Run-4"}, 2},
+		{"started after all times", eventlog.RunPageOptions{StartedAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, nil, 0},
+		{"started after a time before all", eventlog.RunPageOptions{StartedAfter: time.Date(1026, 1, 1, 0, 0, 0, 0, time.UTC), Limit: 1}, []string{"Run-5"}, 6},
+		{"from a time on", eventlog.RunPageOptions{From: time.Unix(3, 0), Limit: 2}, []string{"Run-3", "Run-2"}, 6},
+		{"from a time on, but for the first", eventlog.RunPageOptions{From: time.Unix(3, 0), Offset: 1, Limit: 2}, []string{"Run-2", "Run-1"}, 6},
+		{"from a time on that are open", eventlog.RunPageOptions{From: time.Unix(4, 0), Status: eventlog.StatusOpen}, []string{"Run-2"}, 2},
+		{"from before the first", eventlog.RunPageOptions{From: time.Unix(-1, 0)}, nil, 6},
 		{"with tool calls", eventlog.RunPageOptions{RequireToolCalls: true, Limit: 2}, []string{"Run-4", "Run-2"}, 3},
 		{"all at once", eventlog.RunPageOptions{RequireToolCalls: true, Query: "run", StartedAfter: time.Unix(0, 1), Status: eventlog.StatusFailed}, []string{"Run-4"}, 1},
 	} {

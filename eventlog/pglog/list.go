@@ -118,6 +118,9 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 	if page.TotalMatching, err = l.count(ctx, c.where(), c.args...); err != nil {
 		return page, err
 	}
+	if !o.From.IsZero() {
+		c.add("started <= " + c.arg(eventlog.Nanos(o.From)))
+	}
 	page.Runs, err = l.list(ctx, c.where()+newestFirst+" LIMIT "+c.arg(o.Limit)+" OFFSET "+c.arg(o.Offset), c.args...)
 	return page, err
 }

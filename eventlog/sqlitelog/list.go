@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -78,6 +79,7 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 			return err
 		}
 		where, args = byStart(where, args, o.Namespace)
+		where, args = startingAt(where, args, o.From)
 		args = append(args, int64(o.Limit), int64(o.Offset))
 		page.Runs, err = r.list(ctx, "SELECT "+runColumns+" FROM run"+where+newestFirst+" LIMIT ? OFFSET ?", args...)
 		return err
@@ -98,6 +100,14 @@ func byStart(where string, args []driver.Value, namespace string) (string, []dri
 	}
 	first, _, _ := strings.Cut(namespace, "/")
 	return where + " AND " + firstSegment + " = ?", append(args, first+"/")
+}
+
+// startingAt adds to the conditions of a listing where its page begins.
+func startingAt(where string, args []driver.Value, from time.Time) (string, []driver.Value) {
+	if from.IsZero() {
+		return where, args
+	}
+	return cmp.Or(where, " WHERE 1") + " AND started <= ?", append(args, eventlog.Nanos(from))
 }
 
 // conditions turns the options into SQL. The texts are few, so each stays

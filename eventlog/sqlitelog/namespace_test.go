@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -32,6 +33,12 @@ func TestANamespaceIsFoundByTheIndex(t *testing.T) {
 			if plan := explain(t, l, query, args); !strings.Contains(plan, "run_id>? AND run_id<?") {
 				t.Errorf("%s: %s:\n%s", what, query, plan)
 			}
+		}
+		where, args = byStart(where, args, o.Namespace)
+		where, args = startingAt(where, args, time.Unix(0, 400))
+		query := "SELECT " + runColumns + " FROM run" + where + newestFirst + " LIMIT 50 OFFSET 0"
+		if plan := explain(t, l, query, args); !strings.Contains(plan, "run_by_namespace") || !strings.Contains(plan, "started<?") {
+			t.Errorf("%s, a page: %s:\n%s", what, query, plan)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -12,13 +13,12 @@ import (
 	"github.com/starling-host/starling/host/logview"
 )
 
-// cursor is where a page of a listing ended. Runs that began since come before it
-// and push what follows further back, so that the run at the old place was on the
-// page already: it is passed over by time and id.
+// cursor is where a page of a listing ended: at the runs that began when its last one
+// did. So the next page has what comes behind, whatever runs have begun, ended or been
+// removed since.
 type cursor struct {
-	Offset  int    `json:"o"`
-	Started int64  `json:"t"` // of the last run on the page
-	RunID   string `json:"r"`
+	Started int64    `json:"t"` // of the last run on the page
+	RunIDs  []string `json:"r"` // of the runs on this page and earlier ones that began then
 }
 
 // listing names what a page is of, so that a cursor goes on with nothing else.
@@ -32,7 +32,7 @@ func listing(view logview.View, o eventlog.RunPageOptions) string {
 const checkBytes = 8
 
 func (c cursor) String(listing string) string {
-	b, _ := json.Marshal(c) // two numbers and a text
+	b, _ := json.Marshal(c) // a number and texts
 	check := chain.Sum(append([]byte(listing), b...))
 	return base64.RawURLEncoding.EncodeToString(append(check[:checkBytes], b...))
 }
@@ -49,71 +49,30 @@ func parseCursor(text, listing string) (c cursor, ok bool) {
 	return c, true
 }
 
-// seen reports whether the run was on the page that the cursor ended, or before.
-func (c cursor) seen(s eventlog.RunSummary) bool {
-	if c.RunID == "" {
-		return false
-	}
-	return s.StartedAt.After(time.Unix(0, c.Started)) || s.RunID == c.RunID
-}
-
-// maxSkips bounds the pages that are passed over to find where the last one ended.
-const maxSkips = 20
-
 // page returns the runs after the cursor, and the cursor after them: empty when
 // there are no more.
 func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
 	want, of := o.Limit, listing(view, o)
-	if o.Offset, err = c.start(ctx, view, o); err != nil {
-		return nil, "", 0, err
+	o.Limit = want + 1 + len(c.RunIDs) // one more says whether there are more
+	if len(c.RunIDs) > 0 {
+		o.From = time.Unix(0, c.Started)
 	}
-	for range maxSkips {
-		p, err := view.Runs(ctx, o)
-		if err != nil {
-			return nil, "", 0, err
-		}
-		total = p.TotalMatching
-		for i, run := range p.Runs {
-			if c.seen(run) {
-				continue
-			}
-			runs = append(runs, run)
-			if len(runs) == want && o.Offset+i+1 < total {
-				return runs, cursor{o.Offset + i + 1, run.StartedAt.UnixNano(), run.RunID}.String(of), total, nil
-			} else if len(runs) == want {
-				return runs, "", total, nil
-			}
-		}
-		o.Offset += len(p.Runs)
-		if len(p.Runs) == 0 || o.Offset >= total {
-			break
-		}
+	p, err := view.Runs(ctx, o)
+	runs = slices.DeleteFunc(p.Runs, func(s eventlog.RunSummary) bool { return slices.Contains(c.RunIDs, s.RunID) })
+	if err != nil || len(runs) <= want {
+		return runs, "", p.TotalMatching, err
 	}
-	return runs, "", total, nil
+	runs = runs[:want]
+	return runs, c.after(runs).String(of), p.TotalMatching, nil
 }
 
-// start returns where to look for the page after the cursor. That is the old place,
-// but runs that have ended since leave the listing of those that are open and pull
-// what follows to the front.
-func (c cursor) start(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (int, error) {
-	step, at := o.Limit, c.Offset
-	if o.Status != eventlog.StatusOpen {
-		return at, nil
+// after returns the cursor behind a page that begins at c.
+func (c cursor) after(page []eventlog.RunSummary) cursor {
+	for _, run := range page {
+		if at := run.StartedAt.UnixNano(); at != c.Started {
+			c = cursor{Started: at}
+		}
+		c.RunIDs = append(c.RunIDs, run.RunID)
 	}
-	o.Limit = 1
-	for range maxSkips {
-		if at == 0 {
-			break
-		}
-		o.Offset = at - 1
-		p, err := view.Runs(ctx, o)
-		if err != nil {
-			return 0, err
-		}
-		if len(p.Runs) == 1 && c.seen(p.Runs[0]) {
-			break
-		}
-		at = max(0, at-step)
-	}
-	return at, nil
+	return c
 }

@@ -21,21 +21,53 @@ func (r *waitingRoom) ListRuns(context.Context) ([]eventlog.RunSummary, error) {
 	return slices.Clone(r.runs), nil
 }
 
-// Runs that end between two pages take none from the next one.
-func TestPagesOfOpenRuns(t *testing.T) {
-	room := &waitingRoom{}
-	for i := range 9 {
-		room.runs = append(room.runs, eventlog.RunSummary{RunID: fmt.Sprint("run", i), StartedAt: time.Unix(int64(100-i), 0), LastSeq: 1})
-	}
-	view, o := logview.View{Log: room}, eventlog.RunPageOptions{Limit: 4, Status: eventlog.StatusOpen}
-	first, next, _, err := cursor{}.page(t.Context(), view, o)
-	if err != nil || len(first) != 4 || first[3].RunID != "run3" {
-		t.Fatalf("%v, %v", first, err)
-	}
-	room.runs = room.runs[3:]
-	at, ok := parseCursor(next, listing(view, o))
-	second, _, _, err := at.page(t.Context(), view, o)
-	if err != nil || !ok || len(second) != 4 || second[0].RunID != "run4" || second[3].RunID != "run7" {
-		t.Errorf("%v, %v", second, err)
+// begin adds a run that is newer than all, or as old as the newest.
+func (r *waitingRoom) begin(id string, at int64) {
+	r.runs = slices.Insert(r.runs, 0, eventlog.RunSummary{RunID: id, StartedAt: time.Unix(at, 0), LastSeq: 1})
+}
+
+// TestPagesStayWhereTheyAre: whatever begins, ends or is removed between two pages, each
+// run that was there all the time is on one of them.
+func TestPagesStayWhereTheyAre(t *testing.T) {
+	for name, tc := range map[string]struct {
+		atOnce    int // runs that begin at the same time
+		meanwhile func(r *waitingRoom, page int)
+	}{
+		"nothing": {4, func(*waitingRoom, int) {}},
+		"many begin": {4, func(r *waitingRoom, page int) {
+			for i := range 50 {
+				r.begin(fmt.Sprint("new", page, "-", i), int64(1000*page+i))
+			}
+		}},
+		"those of the page end": {2, func(r *waitingRoom, _ int) { r.runs = r.runs[3:] }},
+	} {
+		room := &waitingRoom{}
+		var want, got []string
+		for i := range 10 {
+			room.begin(fmt.Sprint("run", i), int64(i/tc.atOnce))
+			want = append([]string{fmt.Sprint("run", i)}, want...)
+		}
+		view, o := logview.View{Log: room}, eventlog.RunPageOptions{Limit: 3, Status: eventlog.StatusOpen}
+		var at cursor
+		for page := 1; ; page++ {
+			runs, next, _, err := at.page(t.Context(), view, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, run := range runs {
+				got = append(got, run.RunID)
+			}
+			if next == "" {
+				break
+			}
+			var ok bool
+			if at, ok = parseCursor(next, listing(view, o)); !ok {
+				t.Fatalf("%s: %s is no cursor", name, next)
+			}
+			tc.meanwhile(room, page)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
