@@ -116,13 +116,18 @@ func mustBeThere(path string) error {
 }
 
 // unreadable makes a log that cannot be read one that is not valid: a byte that
-// was changed may have hit the structure of the file instead of an event. The
-// end of ctx and a database of a newer program stay what they are.
+// was changed may have hit the structure of the file instead of an event. Of a disk that
+// failed it is not said, and the end of ctx and a database of a newer program stay what
+// they are.
 func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return err
 	}
-	return &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
+	f := &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
+	if sqlitelog.DiskFailed(err) {
+		f.code, f.hint = exitFailed, "its disk failed or is full: also to read takes a little room beside the log"
+	}
+	return f
 }
 
 // openForRuns opens a database to record runs in. A file that is not there is

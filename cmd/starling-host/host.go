@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/front"
@@ -109,10 +110,21 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 		return key, err
 	}
 	h.onClose(func() { h.log.Close() })
+	h.setAside()
 	if missing {
 		return tenant.CreateMasterKey(h.file.KeyFile)
 	}
 	return key, nil
+}
+
+// setAside keeps room on the disk for whoever prunes the database when it is full.
+func (h *host) setAside() {
+	if h.dev || onServer(h.file.Database) {
+		return
+	}
+	if err := sqlitelog.SetAside(h.file.Database); err != nil {
+		h.logger.Warn("no room is set aside, so prune cannot relieve a full disk", "error", err.Error())
+	}
 }
 
 // loadPolicy reads the operator's policy.

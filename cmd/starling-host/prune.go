@@ -25,6 +25,9 @@ on meanwhile; a removal that is interrupted can be repeated. Modules stay,
 since other runs, and tenants, may name them. The room of removed runs is used by
 the runs to come; --compact gives it back to the file system.
 
+Also on a full disk this works for the database of a host, which has set room aside
+for it (FILE.spare). End the host before, so that it does not take that room.
+
 To keep what is removed, archive it first with the same flags, of which --before
 names the same runs however much later it is.`
 
@@ -139,6 +142,13 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	case f.compact && onServer(where):
 		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
 	}
+	if f.confirm && !onServer(where) {
+		setAside, err := a.giveUpSpare(where)
+		if err != nil {
+			return err
+		}
+		defer setAside()
+	}
 	log, err := openToPrune(ctx, where, f.confirm)
 	if err != nil {
 		return err
@@ -154,6 +164,20 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 		err = log.Close()
 	}
 	return errors.Join(a.printPruned(doc, f.output), err)
+}
+
+// giveUpSpare gives back the room that a host has set aside for this, so that a full
+// disk can be relieved, and returns what sets it aside again.
+func (a *app) giveUpSpare(path string) (setAside func(), err error) {
+	given, err := sqlitelog.GiveUp(path)
+	if !given {
+		return func() {}, err
+	}
+	return func() {
+		if err := sqlitelog.SetAside(path); err != nil {
+			fmt.Fprintf(a.stderr, "the room for the next time could not be set aside: %s\n", printable(plainError(err)))
+		}
+	}, nil
 }
 
 // openToPrune opens a database that must be there, for reading only unless

@@ -248,6 +248,21 @@ func isFatal(err error) bool {
 	return true
 }
 
+// DiskFailed reports whether err says that the disk of a log failed or is full, which
+// says nothing about the log.
+func DiskFailed(err error) bool {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code() {
+	case sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS: // a file that was cut off
+		return false
+	}
+	code := e.Code() & 0xff
+	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_FULL
+}
+
 // checkVersion refuses a SQLite that is known to lose data.
 func checkVersion(version int) error {
 	if version < minSQLite {

@@ -1,0 +1,55 @@
+package sqlitelog
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// spareBytes is the room that is set aside. To remove runs took 4 MiB where it was tried,
+// beside the WAL that was there; a run of which the events are long takes more.
+const spareBytes = 32 << 20
+
+// SetAside keeps room on the disk of the database at path, in a file beside it, unless
+// there is such a file. Nothing can be removed from a database on a full disk, since also
+// that is written first; with the room that [GiveUp] gives it can. The last room of a disk
+// is not set aside: as much again has to be free.
+func SetAside(path string) error {
+	name := spareOf(path)
+	if info, err := os.Stat(name); err == nil && info.Size() == spareBytes {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: set room aside: %w", err)
+	}
+	err = allocate(f, 2*spareBytes)
+	if err == nil {
+		err = f.Truncate(spareBytes)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("sqlitelog: set room aside: %w", errors.Join(err, os.Remove(name)))
+	}
+	return nil
+}
+
+// GiveUp gives the room back that was set aside for the database at path, and reports
+// whether there was any.
+func GiveUp(path string) (given bool, err error) {
+	err = os.Remove(spareOf(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func spareOf(path string) string { return path + ".spare" }
+
+// scribble writes what no file system stores in less room.
+func scribble(f *os.File, n int64) error {
+	_, err := io.CopyN(f, rand.Reader, n)
+	return err
+}

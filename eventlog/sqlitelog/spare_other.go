@@ -1,0 +1,8 @@
+//go:build !linux
+
+package sqlitelog
+
+import "os"
+
+// allocate takes so many bytes of the disk for an empty file.
+func allocate(f *os.File, n int64) error { return scribble(f, n) }
