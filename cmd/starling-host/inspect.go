@@ -85,7 +85,9 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 func logViewOf(path string, log database) logview.View {
 	return logview.View{
 		Log: log, Title: named(path),
-		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) { return checkRun(ctx, log, runID) },
+		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {
+			return checkRun(ctx, log, runID, newModuleChecks(log)) // as the database is now
+		},
 	}
 }
 

@@ -137,6 +137,7 @@ type replayer struct {
 	log     database
 	engine  *sandbox.Engine
 	modules *recorded.Modules
+	checks  *moduleChecks
 	other   []byte // the module that takes the place of every recorded one; nil for none
 	options replay.Options
 	work    *work // the agent that replays; nil for what the log says
@@ -161,6 +162,7 @@ func newReplayer(ctx context.Context, log database, f replayFlags, o *observers)
 		log:     log,
 		engine:  engine,
 		modules: recorded.New(guest.Inline(engine), log, other),
+		checks:  newModuleChecks(log),
 		other:   other,
 		options: replay.Options{OtherModule: other != nil, Force: f.force},
 	}
@@ -204,7 +206,7 @@ func (v verdict) code() int {
 // wrong with the run is in the verdict.
 func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 	v := verdict{runID: runID}
-	if _, err := checkRun(ctx, r.log, runID); err != nil {
+	if _, err := checkRun(ctx, r.log, runID, r.checks); err != nil {
 		v.corrupt = err
 		return v, ctx.Err()
 	}

@@ -9,8 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 const validateHelp = `Check one run, or every run, without executing anything: the hash chain, the
@@ -65,9 +63,10 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		return err
 	}
 	code, invalid := exitOK, 0
+	modules := newModuleChecks(log)
 	check := func(ctx context.Context, id string) (checked, error) {
 		c := checked{runID: id}
-		c.report, c.err = checkRun(ctx, log, id)
+		c.report, c.err = checkRun(ctx, log, id, modules)
 		if c.err == nil && c.report.Sealed > 0 {
 			c.opened, c.err = opens(ctx, log, id)
 		}
@@ -100,7 +99,7 @@ type checked struct {
 // checkRun checks a run's events as they are stored and, if they are encrypted and
 // the key is at hand, as they were before, and its modules. An error says why the
 // run is not valid; to be unreadable is one reason.
-func checkRun(ctx context.Context, log database, runID string) (eventlog.Report, error) {
+func checkRun(ctx context.Context, log database, runID string, modules *moduleChecks) (eventlog.Report, error) {
 	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
 	report, err := eventlog.CheckRun(ctx, asStored(log), runID, options)
 	if err != nil {
@@ -119,43 +118,9 @@ func checkRun(ctx context.Context, log database, runID string) (eventlog.Report,
 		if err != nil {
 			return report, err
 		}
-		return report, checkModules(ctx, log, first)
+		return report, modules.of(ctx, first)
 	}
 	return report, nil
-}
-
-// checkModules checks that the modules which the first event of a run names are
-// there and unchanged.
-func checkModules(ctx context.Context, log eventlog.ModuleStore, first event.Event) error {
-	started, err := first.AsRunStarted()
-	if err != nil {
-		return err
-	}
-	for _, ref := range started.ToolSchemas {
-		if ref.Sandbox == nil {
-			continue
-		}
-		if reason := checkModule(ctx, log, ref.Sandbox.Module); reason != "" {
-			return &eventlog.CorruptError{RunID: first.RunID, Seq: first.Seq, Kind: first.Kind,
-				Reason: fmt.Sprintf("module %x of tool %q %s", ref.Sandbox.Module, ref.Name, reason)}
-		}
-	}
-	return nil
-}
-
-// checkModule returns what is wrong with a module, nothing if all is well.
-func checkModule(ctx context.Context, log eventlog.ModuleStore, digest []byte) string {
-	if len(digest) != len(chain.Hash{}) {
-		return "has a digest of the wrong length"
-	}
-	_, err := log.Module(ctx, chain.Hash(digest))
-	switch {
-	case errors.Is(err, eventlog.ErrModuleNotFound):
-		return "is not in the database"
-	case err != nil:
-		return "cannot be read: " + plainError(err)
-	}
-	return ""
 }
 
 // corruption returns what is wrong with a log without the words that every such

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+)
+
+// reads counts how often each module is read.
+type reads map[chain.Hash]int
+
+func (r reads) PutModule(context.Context, []byte) (chain.Hash, error) { panic("unused") }
+
+func (r reads) Module(_ context.Context, digest chain.Hash) ([]byte, error) {
+	r[digest]++
+	if digest[0] == 0 {
+		return nil, eventlog.ErrModuleNotFound
+	}
+	return nil, nil
+}
+
+// TestAModuleIsCheckedOnce checks the modules of many runs: each is read once, whatever
+// is wrong with it.
+func TestAModuleIsCheckedOnce(t *testing.T) {
+	store := make(reads)
+	checks := newModuleChecks(store)
+	there, gone := chain.Hash{1}, chain.Hash{}
+	for range 3 {
+		if reason := checks.check(t.Context(), there[:]); reason != "" {
+			t.Error(reason)
+		}
+		if reason := checks.check(t.Context(), gone[:]); reason != "is not in the database" {
+			t.Errorf("%q", reason)
+		}
+	}
+	if store[there] != 1 || store[gone] != 1 {
+		t.Errorf("read %v times", store)
+	}
+}
