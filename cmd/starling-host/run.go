@@ -193,10 +193,13 @@ func checkInput(t *guest.Tool, doc []byte) error {
 		return err
 	}
 	clean, err := step.CanonicalArgs(doc)
-	if err == nil && t.CheckSize(clean) != nil {
-		err = usagef("", "the input has %d bytes, and the tool is given %d at most", len(clean), t.Sandbox().Limits.InputBytes)
+	if err != nil {
+		return err
 	}
-	return err
+	if why := t.TooLarge(clean); why != "" {
+		return usagef("", "%s", why)
+	}
+	return nil
 }
 
 // record runs the tool and prints what came of it. The module is in the

@@ -351,8 +351,8 @@ func checkInput(t *guest.Tool, input json.RawMessage) error {
 	if err != nil {
 		return badInput.because("%v", err).in("input")
 	}
-	if t.CheckSize(clean) != nil {
-		return tooLarge.because("the input has %d bytes, and the tool is given %d at most", len(clean), t.Sandbox().Limits.InputBytes).in("input")
+	if why := t.TooLarge(clean); why != "" {
+		return tooLarge.because("%s", why).in("input")
 	}
 	err = t.CheckInput(clean)
 	schema, ok := errors.AsType[*validate.Error](err)

@@ -74,6 +74,15 @@ func (t *Tool) CheckSize(input []byte) error {
 	return nil
 }
 
+// TooLarge returns what somebody who asks for a call is told of an input that CheckSize
+// refuses, before there is a run, and nothing for any other.
+func (t *Tool) TooLarge(input []byte) string {
+	if t.CheckSize(input) == nil {
+		return ""
+	}
+	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", len(input), t.module.sandbox.Limits().InputBytes)
+}
+
 // Execute runs the tool once. The context must come from step.CallTool. The
 // error is a *[Error] when the guest reported it, and otherwise matches one of
 // the classes of package tool.
