@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,6 +146,9 @@ func (d *Daemon) outcome(ctx context.Context, view logview.View, id string, most
 	doc, err = d.await(ctx, view, id, most)
 	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
+	}
+	if err != nil { // the end of an erased tenant's run, for one, is there and cannot be read
+		err = cmp.Or(d.inVain(ctx, view, id), err)
 	}
 	if errors.Is(err, eventlog.ErrRunNotFound) {
 		return nil, removed.because("run %s was accepted, and is not there any more", id)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
@@ -354,19 +355,30 @@ func TestAPlaceInTheLine(t *testing.T) {
 
 // TestARequestEndsWhoseRunIsGone while it waits for the run's end.
 func TestARequestEndsWhoseRunIsGone(t *testing.T) {
-	for what, c := range map[string]struct {
+	for what, test := range map[string]struct {
 		end  func(*world) error
+		beat time.Duration
 		want string // status and problem
 	}{
 		"the run is removed": {func(w *world) error {
 			_, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{IncludeOpen: true})
 			return err
-		}, "410 problems.md#removed"},
-		"the tenant is suspended": {func(w *world) error { return w.tenants.Suspend(t.Context(), "alice") }, "401 problems.md#unauthorized"},
+		}, time.Millisecond, "410 problems.md#removed"},
+		"the tenant is suspended": {func(w *world) error { return w.tenants.Suspend(t.Context(), "alice") }, time.Millisecond, "401 problems.md#unauthorized"},
+		"the tenant is erased, and the run ended": {func(w *world) error {
+			runs, err := w.log.(eventlog.RunLister).ListRuns(t.Context())
+			if err == nil {
+				_, err = w.tenants.Erase(t.Context(), "alice", nil)
+			}
+			if err == nil {
+				err = cipherlog.End(t.Context(), w.log, runs[0].RunID)
+			}
+			return err
+		}, time.Hour, "401 problems.md#unauthorized"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-				c.Heartbeat = time.Millisecond
+				c.Heartbeat = test.beat
 				q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
 			})
 			answered := make(chan string, 1)
@@ -380,12 +392,12 @@ func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond)
 			}
-			if err := c.end(w); err != nil {
+			if err := test.end(w); err != nil {
 				t.Fatal(err)
 			}
-			status, problem, _ := strings.Cut(c.want, " ")
+			status, problem, _ := strings.Cut(test.want, " ")
 			if got := <-answered; !strings.HasPrefix(got, status) || !strings.Contains(got, problem) {
-				t.Errorf("answered with %s, want %s", got, c.want)
+				t.Errorf("answered with %s, want %s", got, test.want)
 			}
 		})
 	}
