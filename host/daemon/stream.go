@@ -49,6 +49,10 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	if r.Method == http.MethodHead { // and not for as long as there are events, which it is not sent
+		openStream(w)
+		return nil
+	}
 	leave, err := d.streams.enter(r.tenant.ID, d.config.MaxStreams)
 	if err != nil {
 		return err
@@ -64,9 +68,7 @@ func (d *Daemon) stream(w *answer, r *request, id string, after uint64) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies that collect before they pass on
-	w.WriteHeader(http.StatusOK)
+	openStream(w)
 	s := &sender{w: w, flush: http.NewResponseController(w)}
 	beat := time.NewTicker(d.config.Heartbeat)
 	defer beat.Stop()
@@ -88,6 +90,12 @@ func (d *Daemon) stream(w *answer, r *request, id string, after uint64) error {
 		}
 	}
 	return nil
+}
+
+func openStream(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies that collect before they pass on
+	w.WriteHeader(http.StatusOK)
 }
 
 // unwelcome reports whether the request would be refused if it came now: the run was
