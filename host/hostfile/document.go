@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/yaml"
 )
@@ -57,7 +58,7 @@ type queue struct {
 }
 
 type requests struct {
-	Module  yaml.Size   `yaml:"module"`
+	Module  moduleSize  `yaml:"module"`
 	Modules yaml.Count  `yaml:"modules"`
 	Wait    yaml.Period `yaml:"wait"`
 	Streams yaml.Count  `yaml:"streams"`
@@ -186,6 +187,20 @@ func (w *workers) DecodeYAML(n *yaml.Node) error {
 	}
 	if *w > mostWorkers {
 		return n.Errorf("", "this must be at most %d", mostWorkers)
+	}
+	return nil
+}
+
+// moduleSize bounds uploads. More than the gate takes would be sent for nothing.
+type moduleSize yaml.Size
+
+// DecodeYAML implements [yaml.Decoder].
+func (s *moduleSize) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*yaml.Size)(s)); err != nil {
+		return err
+	}
+	if most := rewrite.DefaultLimits().ModuleBytes; int64(*s) > int64(most) {
+		return n.Errorf("no larger module is ever accepted", "this must be at most %dMiB", most>>20)
 	}
 	return nil
 }

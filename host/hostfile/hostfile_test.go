@@ -93,6 +93,8 @@ var bad = map[string]struct {
 	"too many traces":   {minimal + "traces: {sample: 10}\n", "this must be more than 0 and at most 1", false},
 	"nothing allowed":   {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
 	"a typing error":    {minimal + "workers: 10001\n", "host.yaml:4:10: this must be at most 10000", false},
+	"large uploads":     {minimal + "requests: {module: 33MiB}\n", "host.yaml:4:20: this must be at most 32MiB", true},
+	"uploads in bytes":  {minimal + "requests: {module: 33554433}\n", "this must be at most 32MiB", false},
 	"workers in units":  {minimal + "workers: 999T\n", "this must be at most 10000", true},
 	"a number of time":  {minimal + "retention: {older_than: 30}\n", "this must be a duration", false},
 }
