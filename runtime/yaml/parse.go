@@ -38,11 +38,8 @@ func Parse(name string, data []byte) (*Node, error) {
 		return nil, doc.fail("it is not UTF-8 text")
 	}
 	doc.lines = strings.Split(string(data), "\n")
-	if line, column, found := loneReturn(doc.lines); found {
-		return nil, (&Node{doc: doc, line: line, column: column}).Errorf("end lines with line feeds", "this is followed by a carriage return alone")
-	}
-	if line, column, found := control(doc.lines); found {
-		return nil, (&Node{doc: doc, line: line, column: column}).Errorf(`write it escaped, in double quotes: "\u001b"`, "this is a control character")
+	if err := doc.characters(); err != nil {
+		return nil, err
 	}
 	tokens := lexer.Tokenize(string(data))
 	if err := doc.bound(tokens); err != nil {
@@ -59,27 +56,22 @@ func Parse(name string, data []byte) (*Node, error) {
 	return doc.convert(body, 0)
 }
 
-// loneReturn finds a carriage return that ends no line. Readers do not agree whether
-// it does.
-func loneReturn(lines []string) (line, column int, found bool) {
-	for i, text := range lines {
-		if at := strings.IndexByte(strings.TrimSuffix(text, "\r"), '\r'); at >= 0 {
-			return i + 1, max(utf8.RuneCountInString(text[:at]), 1), true
+// characters refuses a carriage return that ends no line, of which readers do not agree
+// whether it does, and what no YAML has in it and readers pass over or stop at.
+func (d *document) characters() error {
+	for i, text := range d.lines {
+		before, _, lone := strings.Cut(strings.TrimSuffix(text, "\r"), "\r")
+		if lone {
+			n := &Node{doc: d, line: i + 1, column: max(utf8.RuneCountInString(before), 1)}
+			return n.Errorf("end lines with line feeds", "this is followed by a carriage return alone")
 		}
-	}
-	return 0, 0, false
-}
-
-// control finds a character that no YAML has in it, and that readers pass over or stop
-// at.
-func control(lines []string) (line, column int, found bool) {
-	for i, text := range lines {
 		at := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' })
 		if at >= 0 {
-			return i + 1, utf8.RuneCountInString(text[:at]) + 1, true
+			n := &Node{doc: d, line: i + 1, column: utf8.RuneCountInString(text[:at]) + 1}
+			return n.Errorf(`write it escaped, in double quotes: "\u001b"`, "this is a control character")
 		}
 	}
-	return 0, 0, false
+	return nil
 }
 
 // bound refuses nesting before the parser follows it, and aliases, since of the names
