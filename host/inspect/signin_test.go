@@ -1,0 +1,65 @@
+package inspect_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
+)
+
+func TestSigningIn(t *testing.T) {
+	log := memlog.New()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	const token = "a token & more"
+	b := open(t, inspect.Config{Scope: inspect.Only(viewOf(log, ""), token), Prefix: "/inspect"})
+	code, body := b.get("/inspect/runs/R?at=1")
+	if code != http.StatusUnauthorized || !strings.Contains(body, `name="to" value="/inspect/runs/R?at=1"`) {
+		t.Fatalf("without a token: %d, %s", code, body)
+	}
+	form := b.form("/inspect/sign-in")
+	form.Set("token", "wrong")
+	if code, body := b.post("/inspect/sign-in", form); code != http.StatusUnauthorized || !strings.Contains(body, "opens nothing") {
+		t.Errorf("a wrong token: %d", code)
+	}
+	form.Set("token", token)
+	form.Set("to", "/inspect/runs/R?at=1")
+	if code, body := b.post("/inspect/sign-in", form); code != http.StatusOK || !strings.Contains(body, "weather") {
+		t.Fatalf("the token: %d, %s", code, body)
+	}
+	u, _ := url.Parse(b.base + "/inspect/")
+	for _, c := range b.client.Jar.Cookies(u) {
+		if strings.Contains(c.Value, token) {
+			t.Error("the token is in a cookie")
+		}
+	}
+	if code, _ := b.post("/inspect/sign-out", form); code != http.StatusOK {
+		t.Errorf("signing out: %d", code)
+	}
+	if code, _ := b.get("/inspect/"); code != http.StatusUnauthorized {
+		t.Errorf("after signing out: %d", code)
+	}
+}
+
+func TestWhereSigningInLeads(t *testing.T) {
+	b := open(t, inspect.Config{Scope: inspect.Only(logview.View{Log: memlog.New()}, "t")})
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	form := b.form("/sign-in")
+	form.Set("token", "t")
+	for to, want := range map[string]string{
+		"/runs/R?at=1": "/runs/R?at=1", "//evil.example/": "/", `/\evil.example/`: "/", "https://evil.example/": "/", "/\t/evil.example": "/", "": "/",
+	} {
+		form.Set("to", to)
+		resp, err := b.client.PostForm(b.base+"/sign-in", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Location"); got != want {
+			t.Errorf("%q leads to %q, want %q", to, got, want)
+		}
+	}
+}
