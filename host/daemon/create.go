@@ -123,7 +123,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
-	id, err := d.accept(r.Context(), r.tenant, q, key, digest)
+	id, err := d.acceptOnce(r.Context(), r.tenant, q, key, digest)
 	if err != nil {
 		return err
 	}
@@ -219,16 +219,35 @@ type seenError struct{ id string }
 
 func (e *seenError) Error() string { return "daemon: the request was carried out as run " + e.id }
 
-// accept makes sure that the run will be made, once for each idempotency key, and
-// returns its id. If the process dies before the transaction, nothing has
-// happened; after it, the same request has the same answer.
-func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, key string, request chain.Hash) (string, error) {
-	if key != "" {
-		id, found, err := d.config.Tenants.Answered(ctx, a.ID, key, request)
-		if err != nil || found {
-			return string(id), keyError(err)
-		}
+// noted is written down in the transaction that makes sure of a run.
+type noted func(tx eventlog.Tx, id string) error
+
+// acceptOnce accepts a request once for each idempotency key. If the process dies before
+// the transaction, nothing has happened; after it, the same request has the same answer.
+func (d *Daemon) acceptOnce(ctx context.Context, a Account, q runRequest, key string, request chain.Hash) (string, error) {
+	if key == "" {
+		return d.accept(ctx, a, q, nil)
 	}
+	id, found, err := d.config.Tenants.Answered(ctx, a.ID, key, request)
+	if err != nil || found {
+		return string(id), keyError(err)
+	}
+	accepted, err := d.accept(ctx, a, q, func(tx eventlog.Tx, id string) error {
+		earlier, err := d.config.Tenants.Once(tx, a.ID, key, request, []byte(id), answersLive)
+		if err == nil && earlier != nil {
+			err = &seenError{string(earlier)}
+		}
+		return err
+	})
+	if seen, ok := errors.AsType[*seenError](err); ok {
+		return seen.id, nil
+	}
+	return accepted, keyError(err)
+}
+
+// accept makes sure that the run will be made, and returns its id. It may be there also
+// if the error is the database's.
+func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted) (string, error) {
 	if err := d.takesWork(); err != nil {
 		return "", err
 	}
@@ -241,21 +260,14 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, key string
 		return "", err
 	}
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
-		if key != "" {
-			earlier, err := d.config.Tenants.Once(tx, a.ID, key, request, []byte(id), answersLive)
-			if err != nil {
+		if also != nil {
+			if err := also(tx, id); err != nil {
 				return err
-			}
-			if earlier != nil {
-				return &seenError{string(earlier)}
 			}
 		}
 		return tx.Append(job.RunID, first)
 	})
-	if seen, ok := errors.AsType[*seenError](err); ok {
-		return seen.id, nil
-	}
-	return id, keyError(full(err))
+	return id, full(err)
 }
 
 // full words that there is no room for a run.

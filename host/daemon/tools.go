@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 )
 
 // toolDocument is a tool of a tenant.
@@ -86,8 +87,9 @@ type Outcome struct {
 // Call makes a run of one call of a tool and waits for its end, as a request for it
 // does. An error means that there is no run, or no end of it yet; it is a
 // [*Problem] if it is the caller's. When ctx ends while the daemon serves, the caller
-// has given the call up, and the run is cancelled.
-func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage) (Outcome, error) {
+// has given the call up, and the run is cancelled. With a ticket, which is of the
+// caller's making, [Daemon.CancelCall] cancels it too, on any host.
+func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
 	leave, err := d.streams.enter(a.ID, d.config.MaxStreams)
 	if err != nil {
 		return Outcome{}, err
@@ -97,7 +99,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	if err != nil {
 		return Outcome{}, err
 	}
-	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: input}, "", chain.Hash{})
+	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: input}, d.keepTicket(a, ticket))
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
@@ -113,6 +115,42 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		return Outcome{RunID: id, Error: doc.Error.Message}, nil
 	}
 	return Outcome{RunID: id, Output: doc.Output}, nil
+}
+
+// ticketSlack is for hosts whose clocks differ.
+const ticketSlack = time.Minute
+
+// ticketRequest tells tickets from the idempotency keys that they are kept among.
+var ticketRequest = chain.Sum([]byte("ticket of a call"))
+
+func ticketKey(ticket string) string { return "ticket " + chain.Sum([]byte(ticket)).String() }
+
+// keepTicket keeps, for as long as somebody waits, whose ticket a run is: of a ticket that
+// is not new, the one that it was first.
+func (d *Daemon) keepTicket(a Account, ticket string) noted {
+	if ticket == "" {
+		return nil
+	}
+	return func(tx eventlog.Tx, id string) error {
+		_, err := d.config.Tenants.Once(tx, a.ID, ticketKey(ticket), ticketRequest, []byte(id), d.config.MaxWait+ticketSlack)
+		if errors.Is(err, tenant.ErrKeyReused) {
+			return nil
+		}
+		return err
+	}
+}
+
+// CancelCall cancels the run that [Daemon.Call] was asked for with a ticket, on this host
+// or another. If there is none, or it has ended, nothing happens.
+func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error {
+	id, found, err := d.config.Tenants.Answered(ctx, a.ID, ticketKey(ticket), ticketRequest)
+	if err != nil || !found {
+		return err
+	}
+	if err := d.config.Queue.Cancel(ctx, fullID(a.ID, string(id))); !errors.Is(err, queue.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // giveUp cancels a run whose caller does not wait for it any more.

@@ -67,24 +67,39 @@ func (w *world) until(path, text string) string {
 	return ""
 }
 
+// What an assistant sends that opens a session, calls the tool, and cancels that.
+const (
+	opening = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	call    = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"spin","arguments":{}}}`
+	cancel  = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`
+)
+
+// calling has alice open a session with a host and call the tool in it with this one. It
+// returns the session, the run, and what will be answered.
+func (w *world) calling(opened *world) (session, run string, answered <-chan string) {
+	w.t.Helper()
+	_, _, header := opened.ask(w.t.Context(), "alice", "POST", "/mcp", "", opening)
+	session = header.Get("Mcp-Session-Id")
+	got := make(chan string, 1)
+	go func() {
+		code, text, _ := w.ask(w.t.Context(), "alice", "POST", "/mcp", session, call)
+		got <- http.StatusText(code) + text
+	}()
+	return session, w.atWork(), got
+}
+
+// atWork waits until a call is being made, and returns its run.
+func (w *world) atWork() string {
+	w.t.Helper()
+	return aRun.FindStringSubmatch(w.until("/api/v1/runs?status=open", `"tool_calls":1`))[1]
+}
+
 // TestACancelledCallEndsItsRun cancels calls over MCP in the two ways that there are,
 // and bob tries to.
 func TestACancelledCallEndsItsRun(t *testing.T) {
 	w := newWorld(t)
 	w.load("alice", "spin", spinning())
-	const (
-		opening = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
-		call    = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"spin","arguments":{}}}`
-		cancel  = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`
-	)
-	_, _, header := w.ask(t.Context(), "alice", "POST", "/mcp", "", opening)
-	session := header.Get("Mcp-Session-Id")
-	answered := make(chan string, 1)
-	go func() {
-		code, text, _ := w.ask(t.Context(), "alice", "POST", "/mcp", session, call)
-		answered <- http.StatusText(code) + text
-	}()
-	run := aRun.FindStringSubmatch(w.until("/api/v1/runs?status=open", `"tool_calls":1`))[1]
+	session, run, answered := w.calling(w)
 	w.ask(t.Context(), "bob", "POST", "/mcp", session, cancel)
 	if _, text, _ := w.ask(t.Context(), "alice", "GET", "/api/v1/runs/"+run, "", ""); !strings.Contains(text, `"status":"open"`) {
 		t.Errorf("bob has cancelled the run: %s", text)
@@ -101,10 +116,37 @@ func TestACancelledCallEndsItsRun(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	alice := w.assistant("alice")
 	go func() { _, _ = alice.CallTool(ctx, &mcp.CallToolParams{Name: "spin"}) }()
-	run = aRun.FindStringSubmatch(w.until("/api/v1/runs?status=open", `"tool_calls":1`))[1]
+	run = w.atWork()
 	hangUp()
 	w.until("/api/v1/runs/"+run, `"status":"cancelled"`)
 	if _, said := asks(t, alice, "validate_run", `{"run_id":"`+run+`"}`); !strings.Contains(said, `"ok":true`) {
 		t.Errorf("validate_run: %s", said)
+	}
+}
+
+// TestACallIsCancelledThroughAnotherHost by its own client, in its own session.
+func TestACallIsCancelledThroughAnotherHost(t *testing.T) {
+	w := newWorld(t)
+	other := w.another()
+	w.load("alice", "spin", spinning())
+	session, run, answered := w.calling(other)
+	for _, stranger := range []struct{ who, session, body string }{
+		{"bob", session, cancel}, {"alice", "another", cancel}, {"alice", "", cancel},
+		{"alice", session, strings.Replace(cancel, "2}", `"2"}`, 1)}, {"alice", session, strings.Replace(cancel, "2}", "3}", 1)},
+	} {
+		if code, text, _ := other.ask(t.Context(), stranger.who, "POST", "/mcp", stranger.session, stranger.body); code != http.StatusAccepted {
+			t.Errorf("%v: %d, %s", stranger, code, text)
+		}
+	}
+	if _, text, _ := w.ask(t.Context(), "alice", "GET", "/api/v1/runs/"+run, "", ""); !strings.Contains(text, `"status":"open"`) {
+		t.Errorf("another one's notification has cancelled the run: %s", text)
+	}
+	other.ask(t.Context(), "alice", "POST", "/mcp", session, cancel)
+	w.until("/api/v1/runs/"+run, `"status":"cancelled"`)
+	if got := <-answered; !strings.Contains(got, `"isError":true`) {
+		t.Errorf("the call has the answer %q", got)
+	}
+	if code, text, _ := other.ask(t.Context(), "alice", "POST", "/mcp", session, cancel); code != http.StatusAccepted {
+		t.Errorf("a notification that comes too late: %d, %s", code, text)
 	}
 }

@@ -83,12 +83,17 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 }
 
 // Call implements [mcpsrv.Tools].
-func (t tools) Call(ctx context.Context, name string, arguments json.RawMessage) (mcpsrv.Result, error) {
-	out, err := t.daemon.Call(ctx, t.account, name, arguments)
+func (t tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	out, err := t.daemon.Call(ctx, t.account, c.Name, c.Arguments, c.Ticket)
 	if p, ok := errors.AsType[*daemon.Problem](err); ok {
 		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
 	}
 	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
+}
+
+// Cancel implements [mcpsrv.Tools].
+func (t tools) Cancel(ctx context.Context, ticket string) error {
+	return t.daemon.CancelCall(ctx, t.account, ticket)
 }
 
 // reasonOf returns what a problem is to an MCP client.

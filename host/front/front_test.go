@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -37,9 +38,10 @@ const canary = "canary-of-alice"
 // world is a daemon with a web view and an MCP server, and the tenants alice and
 // bob.
 type world struct {
-	t    *testing.T
-	url  string
-	keys map[string]string
+	t      *testing.T
+	url    string
+	keys   map[string]string
+	config daemon.Config // of the daemon
 }
 
 func newWorld(t *testing.T) *world {
@@ -75,6 +77,7 @@ func newWorld(t *testing.T) *world {
 	d, err = daemon.New(ctx, c)
 	must(err)
 	t.Cleanup(d.Close)
+	w.config = c
 	w.serve(d, listener)
 	for _, id := range []string{"alice", "bob"} {
 		_, err := tenants.Create(ctx, tenant.Tenant{ID: id, Limits: tenant.Limits{RequestsPerSecond: -1}})
@@ -84,6 +87,25 @@ func newWorld(t *testing.T) *world {
 		w.keys[id] = key.Reveal()
 	}
 	return w
+}
+
+// another returns the same world as a second host on its database shows it.
+func (w *world) another() *world {
+	w.t.Helper()
+	var d *daemon.Daemon
+	c, second := w.config, *w
+	var err error
+	if c.MCP, err = front.MCP(front.Config{Daemon: func() *daemon.Daemon { return d }, Logger: c.Logger}); err != nil {
+		w.t.Fatal(err)
+	}
+	if d, err = daemon.New(w.t.Context(), c); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(d.Close)
+	server := httptest.NewServer(d)
+	w.t.Cleanup(server.Close)
+	second.url = server.URL
+	return &second
 }
 
 // serve has the daemon listen until the test ends.

@@ -16,9 +16,9 @@ import (
 )
 
 // sessionHeader is what a client of the older protocol is told apart by from others
-// of the same owner, whose requests may have the same ids. It is random, stands for
-// nothing that is kept, and gives no rights: what may be done is decided for each
-// request by its credential.
+// of the same owner, whose requests may have the same ids. It is random, there is no
+// list of those that were given out, and none gives rights: what may be done is decided
+// for each request by its credential.
 const sessionHeader = "Mcp-Session-Id"
 
 // The methods that cancelling has to do with.
@@ -86,6 +86,24 @@ func keyOf(v View, r *http.Request, id jsonrpc.ID) pendingKey {
 	return pendingKey{v.Owner, r.Header.Get(sessionHeader), id}
 }
 
+// ticket names the request among those of its owner, also for other processes. Without
+// a session nothing does.
+func (k pendingKey) ticket() string {
+	id, err := json.Marshal(k.id.Raw())
+	if k.session == "" || err != nil {
+		return ""
+	}
+	return k.session + " " + string(id)
+}
+
+// ticketKey is where the ticket of a request is.
+type ticketKey struct{}
+
+func ticketOf(ctx context.Context) string {
+	ticket, _ := ctx.Value(ticketKey{}).(string)
+	return ticket
+}
+
 // enter notes a request until leave is called. Its context ends with errCancelled
 // when the client cancels it.
 func (p *pending) enter(ctx context.Context, k pendingKey) (_ context.Context, leave func()) {
@@ -105,14 +123,16 @@ func (p *pending) leave(k pendingKey, cancel *context.CancelCauseFunc) {
 	}
 }
 
-// cancel ends a request. If there are several of the key, nobody knows which one is
-// meant, and all go on.
-func (p *pending) cancel(k pendingKey) {
+// cancel ends a request, if it is one that is served here. If there are several of the
+// key, nobody knows which one is meant, and all go on.
+func (p *pending) cancel(k pendingKey) (here bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if made := p.of[k]; len(made) == 1 {
+	made := p.of[k]
+	if len(made) == 1 {
 		(*made[0])(errCancelled)
 	}
+	return len(made) > 0
 }
 
 // serve has a request served, and cancelled if its client says so. Whoever has
@@ -124,12 +144,14 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 	case asked.Method == methodInitialize:
 		w.Header().Set(sessionHeader, rand.Text())
 	case asked.IsCall():
-		ctx, leave := h.pending.enter(r.Context(), keyOf(v, r, asked.ID))
+		key := keyOf(v, r, asked.ID)
+		ctx, leave := h.pending.enter(r.Context(), key)
 		defer leave()
-		r = r.WithContext(context.WithValue(ctx, cancelKey{}, ctx))
+		ctx = context.WithValue(ctx, cancelKey{}, ctx)
+		r = r.WithContext(context.WithValue(ctx, ticketKey{}, key.ticket()))
 	default:
 		if id, ok := cancelledID(asked); ok {
-			h.pending.cancel(keyOf(v, r, id))
+			h.cancel(r.Context(), v, keyOf(v, r, id))
 		}
 	}
 	out := &answer{ResponseWriter: w, asked: r.Context()}
@@ -137,6 +159,17 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 	if !out.begun && out.cancelled() {
 		w.Header().Del("Content-Type")
 		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// cancel ends a request, wherever it is served.
+func (h *handler) cancel(ctx context.Context, v View, k pendingKey) {
+	ticket := k.ticket()
+	if h.pending.cancel(k) || ticket == "" || v.Tools == nil {
+		return
+	}
+	if err := v.Tools.Cancel(ctx, ticket); err != nil {
+		h.options.Logger.WarnContext(ctx, "mcpsrv: call not cancelled", "error", err)
 	}
 }
 
@@ -201,56 +234,4 @@ func cancellable(next mcp.MethodHandler) mcp.MethodHandler {
 		})()
 		return next(ctx, method, r)
 	}
-}
-
-// silent is a transport of one client that is sent no response to what it has
-// cancelled. The SDK stops the work, and answers nevertheless.
-type silent struct{ mcp.Transport }
-
-// Connect implements [mcp.Transport].
-func (s silent) Connect(ctx context.Context) (mcp.Connection, error) {
-	conn, err := s.Transport.Connect(ctx)
-	return &silentConn{Connection: conn, cancelled: map[jsonrpc.ID]bool{}}, err
-}
-
-type silentConn struct {
-	mcp.Connection
-	mu        sync.Mutex
-	cancelled map[jsonrpc.ID]bool // the calls without a response; guarded by mu
-}
-
-// Read implements [mcp.Connection].
-func (c *silentConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	msg, err := c.Connection.Read(ctx)
-	asked, ok := msg.(*jsonrpc.Request)
-	if err != nil || !ok {
-		return msg, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if asked.IsCall() {
-		c.cancelled[asked.ID] = false
-	} else if id, ok := cancelledID(asked); ok {
-		if _, open := c.cancelled[id]; open {
-			c.cancelled[id] = true
-		}
-	}
-	return msg, nil
-}
-
-// Write implements [mcp.Connection].
-func (c *silentConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if response, ok := msg.(*jsonrpc.Response); ok && c.done(response.ID) {
-		return nil
-	}
-	return c.Connection.Write(ctx, msg)
-}
-
-// done reports whether a call was cancelled, and forgets it.
-func (c *silentConn) done(id jsonrpc.ID) (cancelled bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	cancelled = c.cancelled[id]
-	delete(c.cancelled, id)
-	return cancelled
 }

@@ -1,11 +1,8 @@
 package mcpsrv_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -29,8 +26,10 @@ func (w waiting) List(context.Context) ([]mcpsrv.Tool, error) {
 	return []mcpsrv.Tool{toolNamed("wait")}, nil
 }
 
-func (w waiting) Call(ctx context.Context, _ string, arguments json.RawMessage) (mcpsrv.Result, error) {
-	w.began <- string(arguments)
+func (w waiting) Cancel(context.Context, string) error { return nil }
+
+func (w waiting) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	w.began <- string(c.Arguments)
 	select {
 	case <-ctx.Done():
 	case <-w.release:
@@ -173,42 +172,4 @@ func TestHangingUp(t *testing.T) {
 		}
 		<-answer
 	}
-}
-
-// TestACancelledRequestOverStdio has no response among those of its session.
-func TestACancelledRequestOverStdio(t *testing.T) {
-	w := newWaiting()
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		done <- mcpsrv.ServeStdio(t.Context(), mcpsrv.View{Tools: w}, mcpsrv.Options{}, toServer, fromServer)
-		fromServer.Close()
-	}()
-	say := func(lines ...string) {
-		for _, line := range lines {
-			if _, err := fmt.Fprintln(fromClient, line); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	answers := bufio.NewScanner(toClient)
-	hear := func() string { answers.Scan(); return answers.Text() }
-	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + stateful + `","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
-	hear()
-	say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`, strings.Replace(cancel7, "7", "99", 1), wait7)
-	<-w.began
-	say(cancel7)
-	if err := <-w.ended; err != context.Canceled {
-		t.Errorf("the call ended with %v", err)
-	}
-	say(`{"jsonrpc":"2.0","id":99,"method":"ping"}`)
-	if got := hear(); !strings.Contains(got, `"id":99`) {
-		t.Errorf("the next answer is %s", got)
-	}
-	fromClient.Close()
-	if answers.Scan() {
-		t.Errorf("there is one more answer: %s", answers.Text())
-	}
-	<-done
 }

@@ -14,7 +14,13 @@
 // response. Over standard input, and over HTTP before version 2026-07-28 of the
 // protocol, that takes a notification, and a connection that breaks cancels nothing;
 // from then on, to close the connection of a request is to cancel it. A notification
-// over HTTP must come to the process that serves the request; another one ignores it.
+// over HTTP that comes to another process than the one that serves the request cancels
+// the call of a tenant's tool all the same, as long as both are of one session, and its
+// response, with the error that it was cancelled, is for the client to pass over.
+//
+// Over standard input a line that is no message is answered with an error, and a batch
+// with the responses to those of its calls that were not cancelled, in every version of
+// the protocol.
 //
 // # What an assistant is trusted with
 //

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 
@@ -32,12 +31,27 @@ type Tools interface {
 	// List returns the tools that there are now. It is called for each request.
 	List(ctx context.Context) ([]Tool, error)
 
-	// Call makes a recorded run of one call of a tool, with JSON arguments, and waits
-	// for its end. That a tool fails is in the Result. An error means that no run was
-	// made, or that its end cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy],
-	// [ErrLost], or one that the client is told nothing of. When ctx ends, nobody
-	// waits any more, and the run is cancelled.
-	Call(ctx context.Context, name string, arguments json.RawMessage) (Result, error)
+	// Call makes a recorded run of one call of a tool and waits for its end. That a tool
+	// fails is in the Result. An error means that no run was made, or that its end
+	// cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy], [ErrLost], or one that the
+	// client is told nothing of. When ctx ends, nobody waits any more, and the run is
+	// cancelled.
+	Call(ctx context.Context, c Call) (Result, error)
+
+	// Cancel has the run of a call end that another process waits for, by the ticket
+	// that it was made with. If there is none that has not ended, nothing happens.
+	Cancel(ctx context.Context, ticket string) error
+}
+
+// Call is one of a tool.
+type Call struct {
+	Name      string
+	Arguments json.RawMessage // JSON
+
+	// Ticket names the call among those of the same owner, in every process. A client
+	// that gives a name twice has the first of the calls cancelled, or none. It is empty
+	// where only this process could be told to cancel the call.
+	Ticket string
 }
 
 // Errors of [Tools].Call. The text of an error that wraps one of them is shown to
@@ -85,26 +99,6 @@ func (o Options) normal() Options {
 	}
 	return o
 }
-
-// ServeStdio serves one client over a pair of streams, one JSON-RPC message to a
-// line, until the client closes its end or ctx ends. The tools are those that there
-// are when it begins.
-func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
-	server, err := newServer(ctx, v, o.normal())
-	if err != nil {
-		return err
-	}
-	err = server.Run(ctx, silent{&mcp.IOTransport{Reader: io.NopCloser(in), Writer: keepOpen{out}}})
-	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return ctx.Err()
-	}
-	return err
-}
-
-// keepOpen leaves the closing of standard output to who opened it.
-type keepOpen struct{ io.Writer }
-
-func (keepOpen) Close() error { return nil }
 
 // newServer makes the server of one client's view.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, error) {

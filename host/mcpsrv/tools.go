@@ -43,7 +43,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		presented.OutputSchema = t.OutputSchema
 	}
 	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		result, err := tools.Call(ctx, t.Name, arguments(r))
+		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticketOf(ctx)})
 		switch {
 		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
 			return failed(err.Error()), nil

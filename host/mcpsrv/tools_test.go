@@ -25,9 +25,11 @@ type shelf struct {
 
 func (s shelf) List(context.Context) ([]mcpsrv.Tool, error) { return s.tools, nil }
 
-func (s shelf) Call(_ context.Context, name string, arguments json.RawMessage) (mcpsrv.Result, error) {
-	return s.call(name, string(arguments))
+func (s shelf) Call(_ context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	return s.call(c.Name, string(c.Arguments))
 }
+
+func (s shelf) Cancel(context.Context, string) error { return nil }
 
 const anyObject = `{"type":"object"}`
 
