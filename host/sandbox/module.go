@@ -8,7 +8,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
 	"github.com/tetratelabs/wazero"
 )
 
@@ -46,50 +45,42 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 		return nil, ErrClosed
 	}
 	defer e.life.leave()
-	m, rewritten, err := e.check(wasmBytes, limits)
+	p, err := e.check(wasmBytes, limits)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.build(ctx, rewritten); err != nil {
+	return e.build(ctx, p)
+}
+
+// LoadPrepared does the rest of Load for a module that an engine with the same limits
+// and profile has prepared, perhaps in another process. Nothing of it is checked again:
+// who prepared it is trusted. The module keeps p.Wasm, which must not be changed.
+func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error) {
+	if !e.life.enter() {
+		return nil, ErrClosed
+	}
+	defer e.life.leave()
+	return e.build(ctx, p)
+}
+
+// build compiles a module and brings it to its start.
+func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
+	m := &Module{
+		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits,
+		reserve: p.Reserve, globals: p.Globals, pool: pool{total: &e.idle},
+	}
+	err := m.compile(ctx, p.Wasm)
+	if err == nil {
+		err = registerHost(ctx, m.runtime)
+	}
+	if err == nil {
+		m.start, err = m.prepare(p.Data, p.First)
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.free(ctx))
 	}
 	e.add(m)
 	return m, nil
-}
-
-// check gates and rewrites a module. What it returns is not compiled yet.
-func (e *Engine) check(wasmBytes []byte, limits Limits) (*Module, *rewrite.Result, error) {
-	limits, err := complete(limits)
-	if err != nil {
-		return nil, nil, err
-	}
-	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
-		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	m := &Module{
-		engine: e, digest: chain.Sum(wasmBytes), limits: limits, imports: importNames(rewritten.Info),
-		reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
-		globals: rewritten.Globals, pool: pool{total: &e.idle},
-	}
-	if m.abi, err = checkExports(rewritten.Info); err != nil {
-		return nil, nil, err
-	}
-	return m, rewritten, nil
-}
-
-// build compiles the module and brings it to its start.
-func (m *Module) build(ctx context.Context, rewritten *rewrite.Result) (err error) {
-	if err := m.compile(ctx, rewritten.Wasm); err != nil {
-		return err
-	}
-	if err := registerHost(ctx, m.runtime); err != nil {
-		return err
-	}
-	m.start, err = m.prepare(rewritten.Data, preparation(rewritten.Info, m.abi))
-	return err
 }
 
 // compile runs the engine's validator and compiler, or gets the code from the

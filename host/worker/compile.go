@@ -56,7 +56,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
 	defer time.AfterFunc(waiting*c.CPU, p.kill).Stop()
-	d, err := p.load(func(b []byte) []byte { return append(b, rewritten...) })
+	d, err := p.load(rewritten)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -81,8 +81,8 @@ func (c Compiler) exceeded() error {
 }
 
 // load sends a module and waits for what came of it.
-func (p *process) load(fill func([]byte) []byte) (done, error) {
-	if err := p.say(kindModule, fill); err != nil {
+func (p *process) load(body []byte) (done, error) {
+	if err := p.hand(kindModule, body); err != nil {
 		return done{}, err
 	}
 	k, body, err := p.frames.next()

@@ -9,8 +9,8 @@
 // have a worker each. So what a module does to its process it does to nobody
 // else, and to kill a process ends one call.
 //
-// Three kinds of work are divided. The host checks and rewrites a module, which
-// is safe by construction, and keeps compiled code. To compile, which cannot be
+// Three kinds of work are divided. The host checks and rewrites a module, once for all
+// processes, which is safe by construction, and keeps compiled code. To compile, which cannot be
 // interrupted and may take what it likes, is the work of a process that ends
 // with it ([Compiler]). To run is the work of a third.
 //

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -137,7 +136,8 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	if err != nil {
 		return nil, err
 	}
-	m := &Module{engine: e, wasm: slices.Clone(wasmBytes), prepared: *prepared}
+	m := &Module{engine: e, loading: appendPrepared(nil, prepared), prepared: *prepared}
+	m.prepared.Wasm, m.prepared.Data = nil, nil
 	p, err := m.start(ctx)
 	if err != nil && ctx.Err() == nil && prepared.Folder != "" {
 		// The code may be a file that was cut. It is made again, once.

@@ -37,12 +37,13 @@ var errProtocol = errors.New("worker: the process broke the protocol")
 type frameReader struct {
 	r      *bufio.Reader
 	limit  uint64
+	piece  int // bytes of a body that are made room for at first
 	header [headerBytes]byte
 	body   []byte
 }
 
 func newFrameReader(r io.Reader, limit uint64) *frameReader {
-	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
+	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit, piece: maxKept}
 }
 
 // maxKept is the size up to which a buffer is kept for the next frame.
@@ -66,6 +67,9 @@ func (f *frameReader) next() (kind, []byte, error) {
 	return kind(f.header[4]), f.body, nil
 }
 
+// keep lets the caller of next keep the body that it has returned.
+func (f *frameReader) keep() { f.body = nil }
+
 // fill reads the body in pieces, so that a length that is a lie takes no more
 // memory than what is sent.
 func (f *frameReader) fill(length int) error {
@@ -77,7 +81,7 @@ func (f *frameReader) fill(length int) error {
 	f.body = f.body[:0]
 	for len(f.body) < length {
 		have := len(f.body)
-		f.body = append(f.body, make([]byte, min(length-have, max(have, maxKept)))...)
+		f.body = append(f.body, make([]byte, min(length-have, max(have, f.piece)))...)
 		if _, err := io.ReadFull(f.r, f.body[have:]); err != nil {
 			return err
 		}
@@ -94,5 +98,16 @@ func begin(buffer []byte, k kind) []byte {
 func send(w io.Writer, frame []byte) error {
 	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-headerBytes))
 	_, err := w.Write(frame)
+	return err
+}
+
+// sendLong writes a frame whose body is somewhere else.
+func sendLong(w io.Writer, k kind, body []byte) error {
+	header := begin(nil, k)
+	binary.LittleEndian.PutUint32(header, uint32(len(body)))
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	_, err := w.Write(body)
 	return err
 }

@@ -36,7 +36,9 @@ type inbox struct {
 const patience = time.Millisecond
 
 func newInbox(in *os.File) *inbox {
-	i := &inbox{frames: newFrameReader(in, maxFromHost), heard: make(chan message), cancel: func() {}}
+	frames := newFrameReader(in, maxFromHost)
+	frames.piece = maxFromHost // the host does not lie
+	i := &inbox{frames: frames, heard: make(chan message), cancel: func() {}}
 	i.timer = time.AfterFunc(time.Hour, i.listen)
 	i.timer.Stop()
 	return i

@@ -107,9 +107,14 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := fields{b: m.body}
-	limits := f.limits()
-	w.module, err = w.engine.Load(ctx, f.b, limits)
+	w.inbox.frames.keep()
+	prepared, err := parsePrepared(m.body)
+	if err != nil {
+		return err
+	}
+	collect := debug.SetGCPercent(-1) // hardly anything is garbage yet, and SetMemoryLimit holds
+	w.module, err = w.engine.LoadPrepared(ctx, prepared)
+	debug.SetGCPercent(collect)
 	if err := w.send(done{failureOf(err)}.append(begin(w.frame, kindDone))); err != nil {
 		return err
 	}

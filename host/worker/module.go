@@ -19,8 +19,8 @@ import (
 // other module and no other call. It is safe for concurrent use.
 type Module struct {
 	engine   *Engine
-	wasm     []byte
-	prepared sandbox.Prepared
+	prepared sandbox.Prepared // without Wasm and Data, which are in loading
+	loading  []byte           // the body of kindModule for its processes
 	closed   atomic.Bool
 	long     atomic.Bool // the last call of which that is known stood back, or would have
 	starting sync.Mutex  // held while a process is started for a call
@@ -90,7 +90,7 @@ func (m *Module) startNow(behind bool) (*process, error) {
 	}
 	guard := time.AfterFunc(p.patience(loadTimeout), p.kill)
 	defer guard.Stop()
-	d, err := p.load(func(b []byte) []byte { return append(appendLimits(b, m.prepared.Limits), m.wasm...) })
+	d, err := p.load(m.loading)
 	if err == nil && d.err == nil {
 		return p, nil
 	}

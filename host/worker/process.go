@@ -158,6 +158,13 @@ func (p *process) say(k kind, fill func(b []byte) []byte) error {
 	return err
 }
 
+// hand sends a frame whose body is long and there already.
+func (p *process) hand(k kind, body []byte) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	return sendLong(p.in, k, body)
+}
+
 // cancel tells the worker that a call is not wanted any more. One that does not
 // hear it is killed soon.
 func (p *process) cancel(number uint64) {

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/worker/internal/jail"
 )
@@ -16,6 +17,15 @@ func appendUint(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUi
 
 func appendBytes[T ~[]byte | ~string](b []byte, v T) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(v))), v...)
+}
+
+// appendList writes elements behind their number.
+func appendList[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
+	b = appendUint(b, uint64(len(all)))
+	for _, v := range all {
+		b = element(b, v)
+	}
+	return b
 }
 
 func appendFlag(b []byte, v bool) []byte {
@@ -67,6 +77,15 @@ func (f *fields) bytes() []byte {
 		return f.take(uint64(binary.LittleEndian.Uint32(b)))
 	}
 	return nil
+}
+
+// list returns the elements behind their number.
+func list[T any](f *fields, element func() T) []T {
+	var all []T
+	for n := f.uint(); n > 0 && !f.bad; n-- {
+		all = append(all, element())
+	}
+	return all
 }
 
 // text returns a text. Whatever is recorded has to be UTF-8.
@@ -210,6 +229,34 @@ func parseReport(body []byte) (Report, error) {
 		r.Layers = append(r.Layers, jail.Layer{Name: f.text(), On: f.flag(), Why: f.text()})
 	}
 	return r, f.end()
+}
+
+// appendPrepared writes what a process is to load: the body of kindModule, unless it is
+// to compile.
+func appendPrepared(b []byte, p *sandbox.Prepared) []byte {
+	b = appendLimits(append(b, p.Digest[:]...), p.Limits)
+	b = appendUint(appendBytes(b, p.ABI), p.Reserve)
+	for _, texts := range [][]string{p.Imports, p.Globals, p.First} {
+		b = appendList(b, texts, appendBytes[string])
+	}
+	b = appendList(b, p.Data, func(b []byte, s rewrite.Segment) []byte {
+		return appendBytes(appendUint(b, uint64(s.Offset)), s.Bytes)
+	})
+	return appendBytes(b, p.Wasm)
+}
+
+// parsePrepared reads what there is to load. Its bytes belong to the frame.
+func parsePrepared(body []byte) (*sandbox.Prepared, error) {
+	f := fields{b: body}
+	p := &sandbox.Prepared{}
+	copy(p.Digest[:], f.take(uint64(len(p.Digest))))
+	p.Limits, p.ABI, p.Reserve = f.limits(), f.text(), f.uint()
+	for _, texts := range []*[]string{&p.Imports, &p.Globals, &p.First} {
+		*texts = list(&f, f.text)
+	}
+	p.Data = list(&f, func() rewrite.Segment { return rewrite.Segment{Offset: uint32(f.uint()), Bytes: f.bytes()} })
+	p.Wasm = f.bytes()
+	return p, f.end()
 }
 
 // appendLimits writes all limits of a call, which event.SandboxLimits lists.

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"pgregory.net/rapid"
 )
@@ -42,6 +45,32 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// TestWhatIsLoadedSurvivesTheWay: all that is prepared, so that a field which is added is
+// not forgotten, and from a body that was cut nothing is loaded.
+func TestWhatIsLoadedSurvivesTheWay(t *testing.T) {
+	prepared := sandbox.Prepared{
+		Digest: chain.Hash{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: sandbox.Limits{Fuel: 1, EffectBytes: 9},
+		Wasm: []byte("rewritten"), Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
+		Globals: []string{"g"}, First: []string{"_initialize"}, Reserve: 1 << 40,
+	}
+	body := appendPrepared(nil, &prepared)
+	got, err := parsePrepared(body)
+	if diff := cmp.Diff(&prepared, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for n := range body {
+		if _, err := parsePrepared(body[:n]); !errors.Is(err, errProtocol) {
+			t.Fatalf("of %d bytes, %d are %v", len(body), n, err)
+		}
+	}
+	prepared.CacheDir, prepared.Folder = "a", "b" // what a process is told before it is locked down
+	for i, v := range reflect.ValueOf(prepared).Fields() {
+		if v.IsZero() {
+			t.Errorf("%s is not tested", i.Name)
+		}
+	}
 }
 
 func TestWhatAWorkerMustNotSay(t *testing.T) {
