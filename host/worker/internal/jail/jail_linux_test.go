@@ -194,7 +194,22 @@ func tryFolders() {
 	})
 }
 
+// hoard asks the system for memory, gives that back, and has the runtime ask for more.
 func hoard() {
+	var given [][]byte
+	for len(given) < 1<<12 {
+		b, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		if err != nil {
+			break
+		}
+		given = append(given, b)
+	}
+	fmt.Println("given MiB:", len(given))
+	for _, b := range given {
+		if err := unix.Munmap(b); err != nil {
+			fmt.Println(err)
+		}
+	}
 	var all [][]byte
 	for {
 		b := make([]byte, 1<<20)
@@ -287,10 +302,19 @@ func TestFoldersAreAllThereIs(t *testing.T) {
 	}
 }
 
+// TestMemoryIsBounded: what the runtime does when it is given no memory is its own affair.
+// It says so and ends, or touches what it has not got.
 func TestMemoryIsBounded(t *testing.T) {
 	out, err := jailed(t, "memory")
-	if err == nil || strings.HasSuffix(out, "end\n") || !strings.Contains(out, "out of memory") {
-		t.Errorf("%v\n%.300s", err, out)
+	var given int
+	if _, after, ok := strings.Cut(out, "given MiB: "); ok {
+		fmt.Sscan(after, &given)
+	}
+	if given == 0 || given >= 256 {
+		t.Errorf("the system gave %d MiB, %v\n%.300s", given, err, out)
+	}
+	if err == nil || strings.HasSuffix(out, "end\n") {
+		t.Errorf("a program that hoards has not ended: %v\n%.300s", err, out)
 	}
 }
 
