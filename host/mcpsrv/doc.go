@@ -20,7 +20,7 @@
 //
 // Over standard input a line that is no message is answered with an error, and a batch
 // with the responses to those of its calls that were not cancelled, in every version of
-// the protocol.
+// the protocol. A client that closes its end is still answered.
 //
 // # What an assistant is trusted with
 //

@@ -15,8 +15,8 @@ import (
 )
 
 // ServeStdio serves one client over a pair of streams, one JSON-RPC message, or one
-// batch of them, to a line, until the client closes its end or ctx ends. The tools are
-// those that there are when it begins.
+// batch of them, to a line, until the client closes its end and has been answered, or ctx
+// ends. The tools are those that there are when it begins.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
 	server, err := newServer(ctx, v, o.normal())
 	if err != nil {
@@ -39,7 +39,10 @@ type lines struct {
 
 // Connect implements [mcp.Transport].
 func (t lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{messages: make(chan jsonrpc.Message), closed: make(chan struct{}), out: t.out, calls: map[jsonrpc.ID]*call{}}
+	c := &lineConn{
+		messages: make(chan jsonrpc.Message), answered: make(chan struct{}, 1), closed: make(chan struct{}),
+		out: t.out, calls: map[jsonrpc.ID]*call{},
+	}
 	go c.listen(bufio.NewReaderSize(t.in, 64<<10))
 	return c, nil
 }
@@ -47,6 +50,7 @@ func (t lines) Connect(context.Context) (mcp.Connection, error) {
 type lineConn struct {
 	messages chan jsonrpc.Message // closed at the end of the input
 	ended    error                // of the input, once messages is closed
+	answered chan struct{}        // capacity 1: a call has its response
 	closed   chan struct{}
 	once     sync.Once
 
@@ -202,10 +206,32 @@ func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		return nil, io.EOF
 	case msg, ok := <-c.messages:
 		if !ok {
-			return nil, c.ended
+			return nil, c.drain(ctx)
 		}
 		return msg, nil
 	}
+}
+
+// drain waits, at the end of the input, until its calls have been answered: with the end
+// of the input the SDK drops what is in progress. It returns why nothing more is read.
+func (c *lineConn) drain(ctx context.Context) error {
+	for c.waiting() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.closed:
+			return io.EOF
+		case <-c.answered:
+		}
+	}
+	return c.ended
+}
+
+// waiting reports whether the client waits for a response.
+func (c *lineConn) waiting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls) > 0
 }
 
 // Write implements [mcp.Connection]. The responses to a batch are written with the last
@@ -221,18 +247,27 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if !ok || c.calls[response.ID] == nil {
 		return c.write(doc)
 	}
-	answered := c.calls[response.ID]
+	asked := c.calls[response.ID]
 	delete(c.calls, response.ID)
-	switch b := answered.batch; {
-	case b == nil && answered.cancelled:
+	defer c.stir()
+	switch b := asked.batch; {
+	case b == nil && asked.cancelled:
 		return nil
 	case b == nil:
 		return c.write(doc)
-	case !answered.cancelled:
+	case !asked.cancelled:
 		b.responses = append(b.responses, doc)
 		fallthrough
 	default:
 		return c.close(b)
+	}
+}
+
+// stir has drain look again.
+func (c *lineConn) stir() {
+	select {
+	case c.answered <- struct{}{}:
+	default:
 	}
 }
 

@@ -75,6 +75,24 @@ func TestACancelledRequestOverStdio(t *testing.T) {
 	c.end()
 }
 
+// TestTheLastAnswersOverStdio come also when the client has nothing more to say.
+func TestTheLastAnswersOverStdio(t *testing.T) {
+	w := newWaiting()
+	c := onLines(t, w, stateful)
+	c.say(wait7)
+	<-w.began
+	c.say(ping("8"))
+	c.to.Close()
+	if got := c.hear(); !strings.Contains(got, `"id":8,`) {
+		t.Errorf("the first answer is %s", got)
+	}
+	close(w.release)
+	if got := c.hear(); !strings.Contains(got, `"id":7,`) || !strings.Contains(got, "released") {
+		t.Errorf("the last answer is %s", got)
+	}
+	c.end()
+}
+
 // TestBatchesOverStdio have the responses to what was not cancelled, in one line, or none.
 func TestBatchesOverStdio(t *testing.T) {
 	w := newWaiting()
