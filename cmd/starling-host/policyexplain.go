@@ -68,6 +68,7 @@ type explanationDocument struct {
 	Verdicts []verdictOnPolicy `json:"verdicts"`
 	Address  string            `json:"address,omitempty"`
 	Suggest  string            `json:"suggestion,omitempty"`
+	Caution  string            `json:"caution,omitempty"` // about the suggestion
 }
 
 // verdictOnPolicy is what one policy says.
@@ -101,7 +102,11 @@ func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanati
 		return doc
 	}
 	if !doc.Allowed && len(r.Access.Secrets) == 0 && !strings.HasPrefix(d.Verdicts[len(d.Verdicts)-1].Denied, "it does not name the tool") {
-		doc.Suggest = policy.RuleFor(r).YAML()
+		rule := policy.RuleFor(r)
+		doc.Suggest = rule.YAML()
+		if len(rule.Paths) == 0 {
+			doc.Caution = "It allows all paths: this one could be read in two ways, and is matched by no pattern."
+		}
 	}
 	return doc
 }
@@ -152,5 +157,8 @@ func (a *app) printExplanation(doc explanationDocument) {
 	}
 	if doc.Suggest != "" {
 		fmt.Fprintf(a.stdout, "\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", printable(doc.Suggest))
+	}
+	if doc.Caution != "" {
+		fmt.Fprintf(a.stdout, "\n%s\n", doc.Caution)
 	}
 }
