@@ -105,6 +105,9 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	if err != nil {
 		return err
 	}
+	if seq > summary.LastSeq+1 {
+		return usagef("0 keeps all of them", "%s has %s, so it cannot be cut at %d", printable(summary.RunID), plural(summary.LastSeq, "event"), seq)
+	}
 	if err := sqlitelog.ForkSQLite(ctx, src, dst, summary.RunID, seq); err != nil {
 		return copyFailed(ctx, dst, err)
 	}
