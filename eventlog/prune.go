@@ -81,8 +81,11 @@ func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneRe
 		}
 		removed, err := p.PruneRuns(ctx, step)
 		all.add(removed)
-		if err != nil || removed.Runs == 0 || removed.Runs == o.Limit {
+		if err != nil || o.Limit > 0 && removed.Runs == o.Limit {
 			return all, err
+		}
+		if removed.Runs == 0 { // somebody else has removed them meanwhile
+			break
 		}
 		if o.Limit > 0 {
 			o.Limit -= removed.Runs

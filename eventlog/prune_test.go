@@ -24,6 +24,38 @@ func (p *transactions) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (
 	return report, err
 }
 
+// overtaken has somebody else remove the runs, behind each look at what there is.
+type overtaken struct {
+	transactions
+	t *testing.T
+}
+
+func (p *overtaken) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
+	report, err := p.transactions.PruneRuns(ctx, o)
+	if o.DryRun {
+		if _, err := p.RunPruner.PruneRuns(ctx, eventlog.PruneOptions{IncludeOpen: true}); err != nil {
+			p.t.Error(err)
+		}
+	}
+	return report, err
+}
+
+// TestPruneBesideAnother: what goes with everything alone goes, whoever was faster.
+func TestPruneBesideAnother(t *testing.T) {
+	log := memlog.New()
+	defer log.Close()
+	for _, e := range logtest.Finished("run", 1) {
+		if err := log.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &overtaken{transactions{RunPruner: log}, t}
+	report, err := eventlog.PruneInSteps(t.Context(), p, eventlog.PruneOptions{})
+	if err != nil || report.Runs != 0 || len(p.made) != 2 {
+		t.Errorf("%+v, %v, in %d transactions", report, err, len(p.made))
+	}
+}
+
 // TestPruneInSteps removes runs of which some are long: never many runs or events in
 // one transaction, and as many in all as were asked for.
 func TestPruneInSteps(t *testing.T) {
