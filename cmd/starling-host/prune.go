@@ -142,7 +142,7 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	case f.compact && onServer(where):
 		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
 	}
-	if f.confirm && !onServer(where) {
+	if f.confirm {
 		setAside, err := a.giveUpSpare(where)
 		if err != nil {
 			return err
@@ -166,12 +166,16 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	return errors.Join(a.printPruned(doc, f.output), err)
 }
 
-// giveUpSpare gives back the room that a host has set aside for this, so that a full
-// disk can be relieved, and returns what sets it aside again.
+// giveUpSpare gives back the room that a host has set aside for a removal, so that a full
+// disk can be relieved, and returns what sets it aside again. There is none for a server.
 func (a *app) giveUpSpare(path string) (setAside func(), err error) {
+	nothing := func() {}
+	if onServer(path) {
+		return nothing, nil
+	}
 	given, err := sqlitelog.GiveUp(path)
 	if !given {
-		return func() {}, err
+		return nothing, err
 	}
 	return func() {
 		if err := sqlitelog.SetAside(path); err != nil {

@@ -207,6 +207,13 @@ func (a *app) eraseCommand() *cobra.Command {
 			if !yes {
 				return usagef("if that is meant: --yes", "erasing tenant %q cannot be undone", args[0])
 			}
+			if prune {
+				setAside, err := a.giveUpSpare(f.database)
+				if err != nil {
+					return err
+				}
+				defer setAside()
+			}
 			return f.withTenants(cmd.Context(), func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune, f.output) })
 		},
 	}
