@@ -46,6 +46,7 @@ type Sandbox interface {
 	ABI() string
 	Imports() []string
 	Limits() sandbox.Limits
+	Size() int
 	Close(ctx context.Context) error
 }
 
@@ -83,7 +84,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	if o.Egress == nil {
 		o.Egress = egress.New(egress.Config{})
 	}
-	m := &Module{sandbox: loaded, size: len(wasm), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
+	m := &Module{sandbox: loaded, size: loaded.Size(), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
 	if m.tools, err = m.describe(ctx, o); err != nil {
 		loaded.Close(ctx)
 		return nil, err
@@ -135,7 +136,7 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 func (m *Module) Digest() chain.Hash { return m.sandbox.Digest() }
 
 // Size returns about how many bytes are kept of the module beside its compiled code:
-// its own, and what its schemas have become.
+// its own, as they were rewritten, and what its schemas have become.
 func (m *Module) Size() int { return m.size }
 
 // Imports returns what the module imports, as module.name, sorted. Toolchains

@@ -23,6 +23,7 @@ type Module struct {
 	abi     string
 	imports []string
 	limits  Limits
+	size    int
 	reserve uint64   // bytes of memory that an instance can have
 	globals []string // the exports of the module's own mutable globals
 
@@ -66,7 +67,7 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 // build compiles a module and brings it to its start.
 func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	m := &Module{
-		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits,
+		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits, size: len(p.Wasm),
 		reserve: p.Reserve, globals: p.Globals, pool: pool{total: &e.idle},
 	}
 	err := m.compile(ctx, p.Wasm)
@@ -139,6 +140,9 @@ func (m *Module) Imports() []string { return slices.Clone(m.imports) }
 
 // Limits returns the bounds of each call, the defaults filled in.
 func (m *Module) Limits() Limits { return m.limits }
+
+// Size returns how many bytes the module has, as it was rewritten.
+func (m *Module) Size() int { return m.size }
 
 // Start describes the state that every call of a module begins with. It is the
 // same wherever the module is loaded with the same limits.

@@ -54,12 +54,18 @@ func TestWhatIsIdleIsBounded(t *testing.T) {
 	}
 }
 
-// sized is an engine that loads any bytes.
-type sized struct{ guest.Sandbox }
+// sized is an engine that loads any bytes, and then as many are kept.
+type sized struct {
+	guest.Sandbox
+	bytes int
+}
 
-func (s sized) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, error) { return s, nil }
-func (sized) ABI() string                                                           { return abi.Command }
-func (sized) Close(context.Context) error                                           { return nil }
+func (sized) Load(_ context.Context, wasm []byte, _ sandbox.Limits) (guest.Sandbox, error) {
+	return sized{bytes: len(wasm)}, nil
+}
+func (s sized) Size() int                 { return s.bytes }
+func (sized) ABI() string                 { return abi.Command }
+func (sized) Close(context.Context) error { return nil }
 
 // TestLargeModulesMakeRoom uses modules that are few and large.
 func TestLargeModulesMakeRoom(t *testing.T) {

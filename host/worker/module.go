@@ -38,6 +38,9 @@ func (m *Module) Imports() []string { return slices.Clone(m.prepared.Imports) }
 // Limits returns the bounds of each call, the defaults filled in.
 func (m *Module) Limits() sandbox.Limits { return m.prepared.Limits }
 
+// Size returns how many bytes are kept of the module here, to start processes with.
+func (m *Module) Size() int { return len(m.loading) }
+
 // Close ends the module's idle processes. Those with calls end with them.
 func (m *Module) Close(context.Context) error {
 	m.closed.Store(true)

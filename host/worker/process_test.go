@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
 // Calls at the same time are told apart, and each gets its own answer.
@@ -142,6 +145,23 @@ func TestAWorkerHasNothingButItsPipes(t *testing.T) {
 		}
 		if !strings.HasPrefix(string(environment), mark+"=") || strings.Count(string(environment), "\x00") != 1 {
 			t.Errorf("the environment is %q", environment)
+		}
+	}
+}
+
+// TestSizeIsOfWhatIsKept: a module that grows when it is rewritten is as large as it is then.
+func TestSizeIsOfWhatIsKept(t *testing.T) {
+	grows := tiny()
+	code := new(wasm.Asm)
+	for range 500 {
+		code.Block(wasm.OpLoop, wasm.BlockEmpty).Op(wasm.OpEnd)
+	}
+	for range 20 {
+		grows.Funcs = append(grows.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Code: code})
+	}
+	for where, engine := range map[string]guest.Engine{"inline": inline(t), "worker": workers(t, Config{})} {
+		if m := mustLoad(t, engine, grows.Bytes(), sandbox.Limits{}); m.Size() < 2*len(grows.Bytes()) {
+			t.Errorf("%s: the size of a module of %d bytes is %d", where, len(grows.Bytes()), m.Size())
 		}
 	}
 }
