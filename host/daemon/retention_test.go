@@ -12,13 +12,20 @@ import (
 	"github.com/starling-host/starling/host/queue"
 )
 
-// removals is a log that tells with which options runs were removed from it.
+// removals is a log from which runs are removed once that is due, and that tells with
+// which options they were.
 type removals struct {
 	daemon.Log
+	due  chan struct{}
 	made chan eventlog.PruneOptions
 }
 
 func (r removals) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
+	select {
+	case <-r.due:
+	case <-ctx.Done():
+		return eventlog.PruneReport{}, ctx.Err()
+	}
 	report, err := r.Log.PruneRuns(ctx, o)
 	if !o.DryRun && report.Runs > 0 {
 		r.made <- o
@@ -29,9 +36,9 @@ func (r removals) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (event
 // TestAHostRemovesOldRuns has a host keep runs for no time. One that has ended is gone
 // soon, by a transaction that removes few at most; one without an end stays.
 func TestAHostRemovesOldRuns(t *testing.T) {
-	made := make(chan eventlog.PruneOptions, 10)
+	due, made := make(chan struct{}), make(chan eventlog.PruneOptions, 10)
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-		c.Log, c.Retention, c.RetentionEvery = removals{c.Log, made}, time.Nanosecond, time.Millisecond
+		c.Log, c.Retention, c.RetentionEvery = removals{c.Log, due, made}, time.Nanosecond, time.Millisecond
 		q.Limits = func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "bob"} }
 	})
 	var waits struct {
@@ -41,6 +48,8 @@ func TestAHostRemovesOldRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends := w.accept(`{"goal":"Which number?"}`)
+	w.awaitEnd(ends)
+	close(due) // what ends between two looks at what there is goes with the last transaction
 	if o := <-made; o.Limit <= 0 {
 		t.Errorf("one transaction removes all there is: %+v", o)
 	}
