@@ -16,7 +16,6 @@ import (
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/egress"
@@ -30,16 +29,11 @@ func oracle(t *testing.T, server *httptest.Server) tool.Tool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := sandbox.New(t.Context(), sandbox.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { engine.Close(context.Background()) })
 	rule, err := egress.ParseRule(server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	module, err := guest.Load(t.Context(), guest.Inline(engine), source.Wasm, guest.Options{
+	module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{
 		Egress: egress.New(egress.Config{Authorize: egress.Rules{Allow: []egress.Rule{rule}, Private: true}}),
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package guest_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -28,13 +27,8 @@ func TestTheBoundOnInputIsOfTheArguments(t *testing.T) {
 	for less, fits := range map[int]bool{0: true, 1: false} {
 		most := len(clean) - less
 		p := parsePolicy(t, fmt.Sprintf("permissions: {tools: {messenger: {}}}\nresources: {limits: {input: %d}}", most))
-		engine, err := sandbox.New(t.Context(), sandbox.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer engine.Close(context.Background())
 		limits := policy.NewRun(p, nil, nil).Narrow(sandbox.DefaultLimits())
-		module, err := guest.Load(t.Context(), guest.Inline(engine), source.Wasm, guest.Options{Limits: limits})
+		module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{Limits: limits})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,6 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool/builtin"
@@ -42,12 +41,7 @@ func messenger(t *testing.T) *guest.Tool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := sandbox.New(t.Context(), sandbox.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { engine.Close(context.Background()) })
-	module, err := guest.Load(t.Context(), guest.Inline(engine), source.Wasm, guest.Options{})
+	module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,6 +94,9 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 // A Go runtime that is refused something dies in its own words, which must
 // reach whoever reads the error.
 func TestAGoToolRunsIntoItsLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: compiles a Go tool eight times")
+	}
 	tests := []struct {
 		tool   string
 		limits Limits

@@ -1,0 +1,37 @@
+package guest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// codeDir is where the tests keep compiled code: under the race detector it takes twenty
+// seconds to compile a tool that was written in Go.
+var codeDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "starling-guest-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	codeDir = dir
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// newEngine returns an engine for one test.
+func newEngine(t *testing.T) *sandbox.Engine {
+	t.Helper()
+	e, err := sandbox.New(t.Context(), sandbox.Config{CacheDir: codeDir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close(context.Background()) })
+	return e
+}
