@@ -186,11 +186,11 @@ func (l *Log) checkpoints() {
 var errSync = errors.New("sync of the database")
 
 func damages(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	code := codeOf(err)
+	if code < 0 {
 		return errors.Is(err, errSync)
 	}
-	code := e.Code() & 0xff
+	code &= 0xff
 	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
 }
 

@@ -209,13 +209,18 @@ func named(args []driver.Value) []driver.NamedValue {
 	return out
 }
 
+// codeOf returns SQLite's extended result code of an error, and -1 of any other error,
+// of which the last byte is no code of SQLite's either.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code()
+	}
+	return -1
+}
+
 // isConflict reports whether err says that a row with that key exists.
 func isConflict(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() {
+	switch codeOf(err) {
 	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID:
 		return true
 	}
@@ -223,25 +228,19 @@ func isConflict(err error) bool {
 }
 
 // isNull reports whether err says that a column that must have a value has none.
-func isNull(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_NOTNULL
-}
+func isNull(err error) bool { return codeOf(err) == sqlite3.SQLITE_CONSTRAINT_NOTNULL }
 
 // isInterrupt reports whether err says that a statement was told to stop.
-func isInterrupt(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_INTERRUPT
-}
+func isInterrupt(err error) bool { return codeOf(err) == sqlite3.SQLITE_INTERRUPT }
 
 // isFatal reports whether err is the disk's, or the file's, and not that of the
 // statement.
 func isFatal(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	code := codeOf(err)
+	if code < 0 {
 		return false
 	}
-	switch e.Code() & 0xff {
+	switch code & 0xff {
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_AUTH:
 		return false
 	}
@@ -251,15 +250,12 @@ func isFatal(err error) bool {
 // DiskFailed reports whether err says that the disk of a log failed or is full, which
 // says nothing about the log.
 func DiskFailed(err error) bool {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Code() {
+	code := codeOf(err)
+	switch code {
 	case sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS: // a file that was cut off
 		return false
 	}
-	code := e.Code() & 0xff
+	code &= 0xff
 	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_FULL
 }
 

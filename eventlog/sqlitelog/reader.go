@@ -10,7 +10,6 @@ import (
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/tail"
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -224,6 +223,6 @@ func summaryOf(row []driver.Value) (no int64, s eventlog.RunSummary, err error) 
 // isCantOpen reports whether SQLite could not open one of its files, or would
 // have to write to it.
 func isCantOpen(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CANTOPEN || e.Code()&0xff == sqlite3.SQLITE_READONLY)
+	code := codeOf(err) & 0xff
+	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY
 }
