@@ -32,4 +32,6 @@
 // What was invalid stays invalid. All indices are compared with the module's
 // own index spaces before anything is appended to them, so that a guest cannot
 // name the counter, and the engine validates the result.
+//
+// [Shell] takes the bodies out again, for an engine that has compiled them before.
 package rewrite

@@ -17,6 +17,7 @@ type meter struct {
 	refill                      uint32   // function
 	added                       uint32   // imports
 	fuel, limit, depth, refused uint32   // globals
+	whole                       uint32   // function
 	fill, copy, grow            uint32   // functions, when there is a memory
 	mutable                     []string // names of the module's own mutable globals
 	leaves                      []int    // what each body costs that is a leaf
@@ -42,7 +43,7 @@ func newMeter(m *wasm.Module, o Options) *meter {
 		w.added = 3
 	}
 	first := uint32(m.NumFuncs()) + w.added
-	w.fill, w.copy, w.grow = first, first+1, first+2
+	w.whole, w.fill, w.copy, w.grow = first, first+1, first+2, first+3
 	w.check.Index(wasm.OpGlobalGet, w.fuel)
 	w.check.Index(wasm.OpGlobalGet, w.limit)
 	w.check.Op(wasm.OpI64GtU)

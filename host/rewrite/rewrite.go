@@ -41,6 +41,7 @@ const (
 	GlobalDepth   = reserved + "depth"   // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
 	GlobalRefused = reserved + "refused" // i32: 1 once a memory.grow has failed, else 0
 	ExportStart   = reserved + "start"   // () -> (): the start function, if there was one
+	ExportWhole   = reserved + "whole"   // () -> (): does nothing, and traps in a [Shell]
 )
 
 // Result is a rewritten module. All that an instance of it can change is its

@@ -86,17 +86,18 @@ func (w *meter) globals() [][]byte {
 }
 
 // helperTypes are the type indices of the helpers, in the order of their
-// indices. Without a memory there are none.
+// indices. Those of bulk memory need one.
 func (w *meter) helperTypes() [][]byte {
+	whole := wasm.AppendU32(nil, w.typeIndex(wholeType))
 	if len(w.m.Memories) == 0 {
-		return nil
+		return [][]byte{whole}
 	}
 	bulk := wasm.AppendU32(nil, w.typeIndex(bulkType))
-	return [][]byte{bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
+	return [][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
 }
 
 // exports are the module's own, the four globals, the module's own mutable
-// globals, and the start function.
+// globals, the function that tells a whole module, and the start function.
 func (w *meter) exports() []byte {
 	type export struct {
 		name  string
@@ -122,6 +123,7 @@ func (w *meter) exports() []byte {
 			all = append(all, export{name, wasm.ExternGlobal, uint32(i)})
 		}
 	}
+	all = append(all, export{ExportWhole, wasm.ExternFunc, w.whole})
 	if s := w.m.Start; s != nil {
 		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
 	}
@@ -134,9 +136,9 @@ func (w *meter) exports() []byte {
 }
 
 func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
-	var helpers []wasm.Asm
+	helpers := []wasm.Asm{wholeBody}
 	if len(w.m.Memories) > 0 {
-		helpers = []wasm.Asm{w.fillBody(), w.copyBody(), w.growBody(maxPages)}
+		helpers = append(helpers, w.fillBody(), w.copyBody(), w.growBody(maxPages))
 	}
 	size := 0
 	if s := w.m.Section(wasm.SectionCode); s != nil {

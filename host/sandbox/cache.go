@@ -11,7 +11,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
-	"github.com/tetratelabs/wazero"
 )
 
 // cache is where compiled code is kept. Every module has a folder of its own,
@@ -55,7 +54,7 @@ func (c cache) close() error {
 	return os.RemoveAll(c.root)
 }
 
-// folder is where a module's code is, or would be; "" without a cache. The
+// folder is where a module's code is, or would be; "" if none is kept. The
 // path names the cost table, and in it the engine makes a folder that names its
 // own version and the processor, so that no upgrade runs what an older one
 // compiled.
@@ -67,66 +66,52 @@ func (c cache) folder(rewritten []byte) string {
 	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
 }
 
-// fill has another process compile a module, unless its code is there. That
-// process gets an empty folder; what it leaves becomes the module's when it has
-// ended well.
-func (c cache) fill(ctx context.Context, rewritten []byte, compile func(context.Context, []byte, string) error) error {
-	folder := c.folder(rewritten)
+// fillFolder has a module compiled, unless its code is there. Who compiles gets an empty
+// folder; what it leaves becomes the module's when it has ended well.
+func fillFolder(ctx context.Context, folder string, rewritten []byte, compile func(context.Context, []byte, string) error) error {
 	if hasFiles(folder) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
-		return fmt.Errorf("sandbox: compilation cache: %w", err)
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	work, err := os.MkdirTemp(filepath.Dir(folder), "compiling-")
 	if err != nil {
-		return fmt.Errorf("sandbox: compilation cache: %w", err)
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	defer os.RemoveAll(work)
 	if err := compile(ctx, rewritten, work); err != nil {
 		return err
 	}
 	if !hasFiles(work) {
-		return errors.New("sandbox: the compiler left no code")
+		return hostFailed(errNoCode)
 	}
 	// What is in the way is an older engine's, or another process was faster.
 	if err := os.Rename(work, folder); err != nil && !hasFiles(folder) {
-		return fmt.Errorf("sandbox: compilation cache: %w", err)
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	return nil
 }
 
+var errNoCode = errors.New("the compiler left no code")
+
+// files returns the files below dir, and none if there is no such folder.
+func files(dir string) ([]string, error) {
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			all = append(all, path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return all, err
+}
+
 // hasFiles reports whether there is a file below dir.
 func hasFiles(dir string) bool {
-	found := errors.New("found")
-	return filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			return found
-		}
-		return err
-	}) == found
-}
-
-// Compile compiles a rewritten module into the folder dir, and nothing else. It
-// is what a process does that [Config].Compile starts.
-func Compile(ctx context.Context, rewritten []byte, dir string) error {
-	r, code, err := newRuntime(ctx, false, dir)
-	if err != nil {
-		return err
-	}
-	_, err = r.CompileModule(ctx, rewritten)
-	return errors.Join(err, r.Close(ctx), code.Close(ctx))
-}
-
-// newRuntime returns a runtime that keeps its code in dir, unless that is empty.
-func newRuntime(ctx context.Context, interpreter bool, dir string) (wazero.Runtime, wazero.CompilationCache, error) {
-	config := runtimeConfig(interpreter)
-	code := wazero.NewCompilationCache()
-	if dir != "" {
-		var err error
-		if code, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
-			return nil, nil, fmt.Errorf("sandbox: compilation cache: %w", err)
-		}
-	}
-	return wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(code)), code, nil
+	all, _ := files(dir)
+	return len(all) > 0
 }

@@ -4,13 +4,16 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 func TestCacheFolderBelongsToThisUserAlone(t *testing.T) {
@@ -62,6 +65,101 @@ func TestCacheServesASecondEngine(t *testing.T) {
 	entries, _ := filepath.Glob(filepath.Join(dir, "cost-table-1", "*", "wazero-*", "*"))
 	if len(entries) != 1 {
 		t.Errorf("entries %v, want one", entries)
+	}
+}
+
+// TestModulesThatDifferInBodiesAlone have the same shell, and each its own code.
+func TestModulesThatDifferInBodiesAlone(t *testing.T) {
+	e, err := New(t.Context(), Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(context.Background())
+	modules := map[string]*Module{}
+	for _, answer := range []string{"executed", "described"} {
+		modules[answer] = load(t, e, tiny(output(answer)).Bytes(), Limits{})
+	}
+	for answer, m := range modules {
+		got, err := m.Call(t.Context(), Call{Input: []byte("x")}, &world{})
+		if err != nil || string(got.Output) != answer {
+			t.Errorf("%q, %v, want %q", got.Output, err, answer)
+		}
+	}
+}
+
+// TestSpoiledCodeIsCompiledAgain: a folder that does not have a module's code never gives
+// another result, whatever else it has.
+func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
+	spoil := map[string]func(t *testing.T, file string){
+		"cut":     func(t *testing.T, file string) { must(t, os.Truncate(file, 10)) },
+		"empty":   func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) },
+		"altered": func(t *testing.T, file string) { must(t, alter(file)) },
+		"another engine's": func(t *testing.T, file string) {
+			must(t, os.Rename(filepath.Dir(file), filepath.Join(filepath.Dir(filepath.Dir(file)), "wazero-v0")))
+		},
+		"under another name": func(t *testing.T, file string) { must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "other"))) },
+		"the shell's": func(t *testing.T, file string) {
+			must(t, os.Remove(file))
+			p, err := compiler().Prepare(t.Context(), tiny(output("executed")).Bytes(), Limits{})
+			must(t, err)
+			shell, err := rewrite.Shell(p.Wasm)
+			must(t, err)
+			if made, err := compileInto(t.Context(), shell, filepath.Dir(filepath.Dir(file))); err != nil || made != file {
+				t.Fatalf("the engine looks for %s and made %s, %v", file, made, err)
+			}
+		},
+	}
+	for name, spoil := range spoil {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "cache")
+			for range 2 {
+				e, err := New(t.Context(), Config{CacheDir: dir})
+				must(t, err)
+				got, err := load(t, e, tiny(output("executed")).Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
+				if err != nil || string(got.Output) != "executed" {
+					t.Errorf("%q, %v", got.Output, err)
+				}
+				e.Close(context.Background())
+				code, err := files(dir)
+				if err != nil || len(code) != 1 {
+					t.Fatalf("files %v, %v", code, err)
+				}
+				spoil(t, code[0])
+			}
+		})
+	}
+}
+
+func TestAFolderThatCannotBeWrittenIsNotTheModulesFault(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	e, err := New(t.Context(), Config{CacheDir: dir})
+	must(t, err)
+	defer e.Close(context.Background())
+	must(t, os.WriteFile(filepath.Join(dir, "cost-table-1"), nil, 0o600))
+	_, err = e.Load(t.Context(), tiny(output("executed")).Bytes(), Limits{})
+	if _, refused := errors.AsType[*rewrite.Refusal](err); !errors.Is(err, tool.ErrHost) || refused {
+		t.Errorf("got %v", err)
+	}
+	err = Compile(t.Context(), tiny(output("executed")).Bytes(), filepath.Join(dir, "cost-table-1"))
+	if !errors.Is(err, tool.ErrHost) {
+		t.Errorf("a file in place of the folder: %v", err)
+	}
+}
+
+// alter changes a byte of the code in a file, which has a checksum.
+func alter(file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	b[len(b)/2] ^= 1
+	return os.WriteFile(file, b, 0o600)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -36,8 +36,8 @@ type Config struct {
 	// CacheDir keeps compiled machine code, so that a module is compiled once
 	// on a machine and not once in a process. Whoever can write to this folder
 	// chooses what code this process runs: it is created with mode 0700, and a
-	// folder that anyone but this user could have written to is refused. Empty:
-	// no cache.
+	// folder that anyone but this user could have written to is refused. The
+	// interpreter does not use it. Empty: no cache.
 	CacheDir string
 
 	// Compile, unless it is nil, compiles a module whose code is not in the
@@ -88,7 +88,7 @@ type Rung = image.Rung
 // Engine loads modules. It is safe for concurrent use.
 type Engine struct {
 	interpreter bool
-	compile     func(ctx context.Context, rewritten []byte, dir string) error
+	compile     func(ctx context.Context, rewritten []byte, dir string) error // for the cache
 	verify      uint64
 	profile     func(tool string) Profiler
 	trace       func(TraceEvent)
@@ -108,8 +108,8 @@ type Engine struct {
 
 // New starts an engine. It fails when this machine has no compiler and
 // Config.Interpreter is not set, or when the cache folder is not safe.
-func New(ctx context.Context, c Config) (*Engine, error) {
-	e := &Engine{
+func New(ctx context.Context, c Config) (e *Engine, err error) {
+	e = &Engine{
 		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
 		modules: map[*Module]bool{},
 	}
@@ -117,14 +117,15 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 		if err := compilerWorks(ctx); err != nil {
 			return nil, err
 		}
-		e.compile = c.Compile
+		if e.cache, err = openCache(c.CacheDir, c.Compile != nil); err != nil {
+			return nil, err
+		}
+		if e.compile = c.Compile; e.compile == nil {
+			e.compile = compileHere
+		}
 	}
-	var err error
 	if e.store, err = image.Open(c.Reset); err != nil {
-		return nil, fmt.Errorf("sandbox: %w", err)
-	}
-	if e.cache, err = openCache(c.CacheDir, e.compile != nil); err != nil {
-		return nil, errors.Join(err, e.store.Close())
+		return nil, errors.Join(fmt.Errorf("sandbox: %w", err), e.cache.close())
 	}
 	return e, nil
 }

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"os"
+	"fmt"
 	"slices"
 
 	"github.com/starling-host/starling/eventlog/chain"
@@ -42,15 +42,18 @@ type Module struct {
 // of every call. Other errors are the host's: limits that cannot be kept, a
 // closed engine.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Module, error) {
-	if !e.life.enter() {
-		return nil, ErrClosed
-	}
-	defer e.life.leave()
-	p, err := e.check(wasmBytes, limits)
+	p, err := e.Prepare(ctx, wasmBytes, limits)
 	if err != nil {
 		return nil, err
 	}
-	return e.build(ctx, p)
+	m, err := e.LoadPrepared(ctx, p)
+	if !errors.Is(err, errSpoiled) {
+		return m, err
+	}
+	if p, err = e.Again(ctx, wasmBytes, p); err != nil {
+		return nil, err
+	}
+	return e.LoadPrepared(ctx, p)
 }
 
 // LoadPrepared does the rest of Load for a module that an engine with the same limits
@@ -64,13 +67,13 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 	return e.build(ctx, p)
 }
 
-// build compiles a module and brings it to its start.
+// build has the engine take a module and brings it to its start.
 func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	m := &Module{
-		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits, size: len(p.Wasm),
+		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits, size: p.Size,
 		reserve: p.Reserve, globals: p.Globals, pool: pool{total: &e.idle},
 	}
-	err := m.compile(ctx, p.Wasm)
+	err := m.compile(ctx, p)
 	if err == nil {
 		err = registerHost(ctx, m.runtime)
 	}
@@ -84,48 +87,24 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	return m, nil
 }
 
-// compile runs the engine's validator and compiler, or gets the code from the
-// cache. Code that the engine does not accept is a file that was cut: it is
-// made again.
-func (m *Module) compile(ctx context.Context, rewritten []byte) error {
-	turn := &m.engine.compiling[m.digest[0]]
-	turn.Lock()
-	defer turn.Unlock()
-	folder := m.engine.cache.folder(rewritten)
-	err := m.compileInto(ctx, rewritten, folder)
-	if err == nil || !hasFiles(folder) {
-		return err
-	}
-	if err := errors.Join(m.free(ctx), os.RemoveAll(folder)); err != nil {
-		return err
-	}
-	return m.compileInto(ctx, rewritten, folder)
-}
+// errSpoiled is why a module does not load whose code is not what was compiled: a file
+// that was cut, or that another version of the engine has left.
+var errSpoiled = errors.New("the folder of compiled code does not have the module's")
 
-// compileInto compiles with the code in folder. A panic of the engine is a
-// mistake that some module found: that module is refused and the process lives.
-func (m *Module) compileInto(ctx context.Context, rewritten []byte, folder string) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = refuse("the engine panics when it compiles it", "")
-		}
-	}()
-	if m.engine.compile != nil {
-		if err := m.engine.cache.fill(ctx, rewritten, m.engine.compile); err != nil {
+// compile has the engine find the code of the module, or compile or interpret it where
+// there is no folder.
+func (m *Module) compile(ctx context.Context, p *Prepared) error {
+	err := accepted(func() (err error) {
+		if m.runtime, m.code, err = newRuntime(ctx, m.engine.interpreter, p.Folder); err != nil {
 			return err
 		}
-	}
-	if m.runtime, m.code, err = newRuntime(ctx, m.engine.interpreter, folder); err != nil {
+		m.compiled, err = m.runtime.CompileModule(ctx, p.Wasm)
 		return err
+	})
+	if err != nil && p.Folder != "" {
+		return hostFailed(fmt.Errorf("%w: %w", errSpoiled, err))
 	}
-	if m.compiled, err = m.runtime.CompileModule(ctx, rewritten); err != nil {
-		return refuse("the engine cannot compile it: "+err.Error(), "")
-	}
-	return nil
-}
-
-func refuse(what, hint string) *rewrite.Refusal {
-	return &rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}
+	return err
 }
 
 // Digest returns the BLAKE3-256 of the bytes that were loaded: the module's

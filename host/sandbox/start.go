@@ -51,6 +51,9 @@ func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, erro
 	for _, d := range data {
 		i.memory.Write(d.Offset, d.Bytes)
 	}
+	if _, err := i.function(rewrite.ExportWhole).Call(i.ctx); err != nil {
+		return nil, hostFailed(errSpoiled)
+	}
 	i.session = session{instance: i, limits: m.limits}
 	i.session.seal()
 	if err := i.session.prepare(exports); err != nil {

@@ -62,6 +62,8 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 		return ctx.Err()
 	case err != nil:
 		return c.exceeded()
+	case d.err != nil && d.err.class == classHost:
+		return hostFailed(d.err)
 	case d.err != nil:
 		return &rewrite.Refusal{What: "the engine cannot compile it: " + d.err.text, Func: -1, Offset: -1}
 	}

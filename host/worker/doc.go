@@ -10,9 +10,10 @@
 // else, and to kill a process ends one call.
 //
 // Three kinds of work are divided. The host checks and rewrites a module, once for all
-// processes, which is safe by construction, and keeps compiled code. To compile, which cannot be
-// interrupted and may take what it likes, is the work of a process that ends
-// with it ([Compiler]). To run is the work of a third.
+// processes, which is safe by construction, and keeps compiled code. To validate and
+// compile, which cannot be interrupted and may take what it likes, is the work of a
+// process that ends with it ([Compiler]). To run is the work of a third, which gets
+// the code and of the module what is beside it.
 //
 // The two sides talk in frames over the worker's standard input and output
 // (frame.go, wire.go). A call goes there, each effect comes back with the

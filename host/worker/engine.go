@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -140,11 +139,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	m.prepared.Wasm, m.prepared.Data = nil, nil
 	p, err := m.start(ctx)
 	if err != nil && ctx.Err() == nil && prepared.Folder != "" {
-		// The code may be a file that was cut. It is made again, once.
-		if err := os.RemoveAll(prepared.Folder); err != nil {
-			return nil, hostFailed(err)
-		}
-		if _, err := e.host.Prepare(ctx, wasmBytes, limits); err != nil {
+		if _, err := e.host.Again(ctx, wasmBytes, prepared); err != nil {
 			return nil, err
 		}
 		p, err = m.start(ctx)
@@ -195,7 +190,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 func (e *Engine) start(prepared *sandbox.Prepared, behind bool) (*process, error) {
 	l := prepared.Limits
 	s := settings{
-		Interpreter: e.config.Interpreter, CacheDir: prepared.CacheDir, Folder: prepared.Folder, Behind: behind,
+		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Behind: behind,
 		// Two instances: the one that makes the start, and the one that is called.
 		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 	}

@@ -40,7 +40,7 @@ func (s settings) serve() error {
 	ctx := context.Background()
 	w := &worker{out: os.Stdout, inbox: newInbox(os.Stdin)}
 	if !s.Compile {
-		engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: s.Interpreter, CacheDir: s.CacheDir})
+		engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: s.Interpreter})
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (s settings) serve() error {
 	if s.Compile {
 		return w.compile(ctx, s.Folder)
 	}
-	return w.run(ctx)
+	return w.run(ctx, s.Folder)
 }
 
 // maxFromHost bounds a frame from the host: a module, or an answer.
@@ -101,8 +101,8 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 	return w.send(done{failureOf(err)}.append(begin(w.frame, kindDone)))
 }
 
-// run loads one module and then makes one call after the other.
-func (w *worker) run(ctx context.Context) error {
+// run loads one module, whose code is in the folder, and then makes one call after the other.
+func (w *worker) run(ctx context.Context, folder string) error {
 	m, err := w.expect(kindModule)
 	if err != nil {
 		return err
@@ -112,6 +112,7 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	prepared.Folder = folder
 	collect := debug.SetGCPercent(-1) // hardly anything is garbage yet, and SetMemoryLimit holds
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
 	debug.SetGCPercent(collect)

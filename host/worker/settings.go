@@ -18,8 +18,7 @@ const mark = "STARLING_HOST_WORKER"
 type settings struct {
 	Compile     bool          // compile one module into Folder and exit
 	Interpreter bool          // see sandbox.Config
-	CacheDir    string        // see sandbox.Config
-	Folder      string        // where compiled code is: read, or written to compile
+	Folder      string        // where compiled code is, if any: read, or written to compile
 	Behind      bool          // stand back from the beginning
 	Memory      uint64        // bytes of writable memory, see jail.Config
 	CPU         time.Duration // see jail.Config

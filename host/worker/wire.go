@@ -235,7 +235,7 @@ func parseReport(body []byte) (Report, error) {
 // to compile.
 func appendPrepared(b []byte, p *sandbox.Prepared) []byte {
 	b = appendLimits(append(b, p.Digest[:]...), p.Limits)
-	b = appendUint(appendBytes(b, p.ABI), p.Reserve)
+	b = appendUint(appendUint(appendBytes(b, p.ABI), p.Reserve), uint64(p.Size))
 	for _, texts := range [][]string{p.Imports, p.Globals, p.First} {
 		b = appendList(b, texts, appendBytes[string])
 	}
@@ -250,7 +250,7 @@ func parsePrepared(body []byte) (*sandbox.Prepared, error) {
 	f := fields{b: body}
 	p := &sandbox.Prepared{}
 	copy(p.Digest[:], f.take(uint64(len(p.Digest))))
-	p.Limits, p.ABI, p.Reserve = f.limits(), f.text(), f.uint()
+	p.Limits, p.ABI, p.Reserve, p.Size = f.limits(), f.text(), f.uint(), int(f.uint())
 	for _, texts := range []*[]string{&p.Imports, &p.Globals, &p.First} {
 		*texts = list(&f, f.text)
 	}

@@ -52,7 +52,7 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 func TestWhatIsLoadedSurvivesTheWay(t *testing.T) {
 	prepared := sandbox.Prepared{
 		Digest: chain.Hash{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: sandbox.Limits{Fuel: 1, EffectBytes: 9},
-		Wasm: []byte("rewritten"), Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
+		Wasm: []byte("rewritten"), Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
 		Globals: []string{"g"}, First: []string{"_initialize"}, Reserve: 1 << 40,
 	}
 	body := appendPrepared(nil, &prepared)
@@ -65,7 +65,7 @@ func TestWhatIsLoadedSurvivesTheWay(t *testing.T) {
 			t.Fatalf("of %d bytes, %d are %v", len(body), n, err)
 		}
 	}
-	prepared.CacheDir, prepared.Folder = "a", "b" // what a process is told before it is locked down
+	prepared.Folder = "a" // what a process is told before it is locked down
 	for i, v := range reflect.ValueOf(prepared).Fields() {
 		if v.IsZero() {
 			t.Errorf("%s is not tested", i.Name)

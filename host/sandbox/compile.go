@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/tetratelabs/wazero"
+)
+
+// Compile compiles a rewritten module into the empty folder dir, and nothing else: it
+// leaves the code under the name by which the engine looks for that of the module's
+// rewrite.Shell. It is what a process does that [Config].Compile starts. An error that
+// is no tool.ErrHost is why the engine does not accept the module.
+func Compile(ctx context.Context, rewritten []byte, dir string) error {
+	shell, err := rewrite.Shell(rewritten)
+	if err != nil {
+		return err
+	}
+	code, err := compileInto(ctx, rewritten, dir)
+	if err != nil {
+		return err
+	}
+	wanted, err := compileInto(ctx, shell, dir)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(code, wanted); err != nil {
+		return hostFailed(err)
+	}
+	return nil
+}
+
+// compileInto has the engine keep a module's code in dir and returns the file.
+func compileInto(ctx context.Context, module []byte, dir string) (string, error) {
+	before, err := files(dir)
+	if err != nil {
+		return "", hostFailed(err)
+	}
+	r, code, err := newRuntime(ctx, false, dir)
+	if err != nil {
+		return "", err
+	}
+	_, err = r.CompileModule(ctx, module)
+	if _, ofFile := errors.AsType[syscall.Errno](err); ofFile {
+		err = hostFailed(err)
+	}
+	if err := errors.Join(err, r.Close(ctx), code.Close(ctx)); err != nil {
+		return "", err
+	}
+	after, err := files(dir)
+	for _, file := range after {
+		if !slices.Contains(before, file) {
+			return file, nil
+		}
+	}
+	return "", hostFailed(cmp.Or(err, errNoCode))
+}
+
+// compileHere is Compile in this process.
+func compileHere(ctx context.Context, rewritten []byte, dir string) error {
+	return accepted(func() error { return Compile(ctx, rewritten, dir) })
+}
+
+// accepted has the engine take a module. What it does not accept is refused, also what
+// it panics at: that is a mistake of the engine's that some module found, and the process
+// lives.
+func accepted(take func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = refuse("the engine panics when it compiles it", "")
+		}
+	}()
+	if err = take(); err != nil && !errors.Is(err, tool.ErrHost) {
+		err = refuse("the engine cannot compile it: "+err.Error(), "")
+	}
+	return err
+}
+
+func refuse(what, hint string) *rewrite.Refusal {
+	return &rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}
+}
+
+// newRuntime returns a runtime that keeps its code in dir, unless that is empty.
+func newRuntime(ctx context.Context, interpreter bool, dir string) (wazero.Runtime, wazero.CompilationCache, error) {
+	config := runtimeConfig(interpreter)
+	code := wazero.NewCompilationCache()
+	if dir != "" {
+		var err error
+		if code, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
+			return nil, nil, hostFailed(fmt.Errorf("compilation cache: %w", err))
+		}
+	}
+	return wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(code)), code, nil
+}
