@@ -70,11 +70,7 @@ func TestCacheServesASecondEngine(t *testing.T) {
 
 // TestModulesThatDifferInBodiesAlone have the same shell, and each its own code.
 func TestModulesThatDifferInBodiesAlone(t *testing.T) {
-	e, err := New(t.Context(), Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close(context.Background())
+	e := keeping(t)
 	modules := map[string]*Module{}
 	for _, answer := range []string{"executed", "described"} {
 		modules[answer] = load(t, e, tiny(output(answer)).Bytes(), Limits{})

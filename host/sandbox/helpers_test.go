@@ -68,6 +68,16 @@ func mustEngine(c Config) *Engine {
 	return e
 }
 
+// keeping returns a compiler that keeps code in a folder and loads it from there.
+func keeping(t *testing.T) *Engine {
+	e, err := New(t.Context(), Config{CacheDir: filepath.Join(t.TempDir(), "cache"), VerifyEvery: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close(context.Background()) })
+	return e
+}
+
 // onBothEngines runs a test on the compiler and on the interpreter.
 func onBothEngines(t *testing.T, f func(t *testing.T, e *Engine)) {
 	t.Run("compiler", func(t *testing.T) { f(t, compiler()) })

@@ -28,20 +28,25 @@ func endingOf(t *testing.T, m *Module, c Call) string {
 	return fmt.Sprintf("%q, %v, fuel %d, memory %d, %d bytes of log", got.Output, err, got.Meter.Fuel, got.Meter.PeakMemory, len(got.Meter.Log))
 }
 
-// TestHostileRuns makes every attack on both engines: it ends, with the same
-// outcome and the same count; the next call of the same module succeeds, in an
-// instance that is as good as new.
+// TestHostileRuns makes every attack on both engines, and on code that was kept: it
+// ends, with the same outcome and the same count; the next call of the same module
+// succeeds, in an instance that is as good as new.
 func TestHostileRuns(t *testing.T) {
 	runs := hostile.Runs()
 	if len(runs) < 25 {
 		t.Errorf("%d families", len(runs))
 	}
+	engine := keeping(t)
 	for _, run := range runs {
 		t.Run(run.Name, func(t *testing.T) {
 			compiled := load(t, compiler(), run.Wasm, hostileLimits)
 			want := endingOf(t, compiled, attack)
 			if got := endingOf(t, compiled, attack); got != want {
 				t.Errorf("first %s\nthen %s", want, got)
+			}
+			kept := load(t, engine, run.Wasm, hostileLimits)
+			if got := endingOf(t, kept, attack); got != want {
+				t.Errorf("compiler %s\nkept code %s", want, got)
 			}
 			if run.Always && strings.Contains(want, tool.ErrFuel.Error()) {
 				return // the budget of a start takes the interpreter half a minute
@@ -53,7 +58,7 @@ func TestHostileRuns(t *testing.T) {
 			if run.Always {
 				return
 			}
-			for _, m := range []*Module{compiled, interpreted} {
+			for _, m := range []*Module{compiled, kept, interpreted} {
 				if got, err := m.Call(t.Context(), peace, &world{}); err != nil || string(got.Output) != hostile.Answer {
 					t.Errorf("the next call: %q, %v", got.Output, err)
 				}
