@@ -14,7 +14,7 @@ import (
 // once, and not at the end of a slice. Threads that they start inherit both. That
 // the worker has ended meanwhile is no matter.
 func lowerPriority(pid int) {
-	_ = syscall.Setpriority(syscall.PRIO_PGRP, pid, lowest) // a worker leads a group of its own
+	setNice(pid, lowest)
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {
 		if id, err := strconv.Atoi(thread.Name()); err == nil {

@@ -66,7 +66,7 @@ func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, r
 	p.watch = newWatch(p, grace)
 	cmd.Stderr = &p.stderr
 	started := make(chan error)
-	go p.attend(cmd, s.Behind, started, logger, reaped)
+	go p.attend(cmd, s, started, logger, reaped)
 	err = <-started
 	theirIn.Close()
 	theirOut.Close()
@@ -102,12 +102,15 @@ func rootFolder(path string) string { return filepath.VolumeName(path) + string(
 // thread ends that started it. The thread ends with the process: one that was given
 // back would be kept, and a host would have as many threads as it has ever had
 // processes at once.
-func (p *process) attend(cmd *exec.Cmd, behind bool, started chan<- error, logger *slog.Logger, reaped func()) {
+func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, logger *slog.Logger, reaped func()) {
 	runtime.LockOSThread() // for good
 	defer reaped()
 	err := cmd.Start()
 	p.os = cmd.Process
-	if err == nil && behind {
+	if err == nil {
+		setNice(cmd.Process.Pid, s.nice()) // what a program does before its main is a fifth of a start
+	}
+	if err == nil && s.Behind {
 		p.standBack()
 	}
 	started <- err

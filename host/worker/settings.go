@@ -48,16 +48,20 @@ func ownSettings() (s settings, marked bool, err error) {
 }
 
 func (s settings) jail() jail.Config {
-	c := jail.Config{Memory: s.Memory, CPU: s.CPU, FileSize: s.Memory, Files: maxOpenFiles, Nice: niceness}
+	c := jail.Config{Memory: s.Memory, CPU: s.CPU, FileSize: s.Memory, Files: maxOpenFiles}
 	switch {
 	case s.Compile:
-		c.Nice = lowest
 		c.Write = []string{s.Folder}
 	case s.Folder != "":
 		c.Read = []string{s.Folder}
 	}
-	if s.Behind {
-		c.Nice = lowest
-	}
 	return c
+}
+
+// nice is how far the process stands back behind others from its beginning.
+func (s settings) nice() int {
+	if s.Compile || s.Behind {
+		return lowest
+	}
+	return niceness
 }

@@ -13,7 +13,6 @@ type Config struct {
 	Files    uint64        // open files (RLIMIT_NOFILE)
 	Read     []string      // folders that stay readable
 	Write    []string      // folders that stay writable
-	Nice     int           // how far it stands back behind other processes
 }
 
 // Layer is one way in which a process is confined.

@@ -79,7 +79,7 @@ func unexpectedly(err error, beyond error) error {
 
 // inmate is the life of the process that is confined.
 func inmate(name string) {
-	c := Config{Memory: 1 << 30, CPU: time.Minute, FileSize: 1 << 30, Files: 64, Nice: 5}
+	c := Config{Memory: 1 << 30, CPU: time.Minute, FileSize: 1 << 30, Files: 64}
 	switch name {
 	case "folders":
 		c.Read, c.Write = []string{os.Getenv("JAIL_READ")}, []string{os.Getenv("JAIL_WRITE")}

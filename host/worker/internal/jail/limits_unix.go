@@ -21,11 +21,7 @@ func limit(c Config) error {
 			return err
 		}
 	}
-	if err := lower(syscall.RLIMIT_CORE, 0); err != nil { // a core is a copy of a guest's memory
-		return err
-	}
-	// A worker leads a group of its own, and a group means all its threads.
-	return syscall.Setpriority(syscall.PRIO_PGRP, 0, c.Nice)
+	return lower(syscall.RLIMIT_CORE, 0) // a core is a copy of a guest's memory
 }
 
 // lower sets a limit, unless there is a lower one.
