@@ -16,7 +16,7 @@ import (
 
 const (
 	neighbours   = 8 // hostile tenants
-	callsInRound = 300
+	callsInRound = 600
 	deadline     = 2 * time.Second // of every call of a tool
 )
 
