@@ -50,7 +50,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 	if !errors.Is(err, errSpoiled) {
 		return m, err
 	}
-	if p, err = e.Again(ctx, wasmBytes, p); err != nil {
+	if p, err = e.PrepareAgain(ctx, wasmBytes, p); err != nil {
 		return nil, err
 	}
 	return e.LoadPrepared(ctx, p)

@@ -59,9 +59,9 @@ func (e *Engine) fill(ctx context.Context, p *Prepared) error {
 	return fillFolder(ctx, p.Folder, p.Wasm, e.compile)
 }
 
-// Again prepares a module whose prepared form did not load: its code may be a file that
+// PrepareAgain prepares a module whose prepared form did not load: its code may be a file that
 // was cut, by a full disk for example, so it is made once more.
-func (e *Engine) Again(ctx context.Context, wasmBytes []byte, spoiled *Prepared) (*Prepared, error) {
+func (e *Engine) PrepareAgain(ctx context.Context, wasmBytes []byte, spoiled *Prepared) (*Prepared, error) {
 	if err := os.RemoveAll(spoiled.Folder); err != nil {
 		return nil, hostFailed(err)
 	}

@@ -139,7 +139,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	m.prepared.Wasm, m.prepared.Data = nil, nil
 	p, err := m.start(ctx)
 	if err != nil && ctx.Err() == nil && prepared.Folder != "" {
-		if _, err := e.host.Again(ctx, wasmBytes, prepared); err != nil {
+		if _, err := e.host.PrepareAgain(ctx, wasmBytes, prepared); err != nil {
 			return nil, err
 		}
 		p, err = m.start(ctx)
