@@ -70,59 +70,112 @@ func (it *Iter) Depth() int { return it.depth }
 
 // Next reads one instruction into it.Instr.
 func (it *Iter) Next() bool {
-	if it.done || it.r.err != nil {
+	r := &it.r
+	if it.done || r.err != nil {
 		return false
 	}
-	it.Instr = Instr{Pos: it.r.pos}
-	it.Op = Op(it.r.Byte())
-	it.immediates()
-	it.End = it.r.pos
-	switch it.Op {
-	case OpBlock, OpLoop, OpIf:
-		it.depth++
-	case OpEnd:
-		if it.depth--; it.depth < 0 {
-			it.done, it.depth = true, 0
-			it.r.finish("function body")
-		}
+	at := r.pos
+	op := r.Byte()
+	it.Instr = Instr{Op: Op(op), Pos: at}
+	switch f := forms[op]; f {
+	case formNone:
+	case formIndex:
+		it.Index = r.U32()
+	default:
+		it.immediates(f)
 	}
-	return it.r.err == nil
+	it.End = r.pos
+	return r.err == nil
 }
 
-// immediates reads what follows the opcode.
-func (it *Iter) immediates() {
+// form is what follows an opcode.
+type form byte
+
+const (
+	formUnknown form = iota
+	formNone
+	formIndex
+	formMemarg
+	formI32
+	formI64
+	formF32
+	formF64
+	formBlock
+	formEnd // of a block or the body: nothing
+	formBrTable
+	formCallIndirect
+	formMemory
+	formSelect
+	formRefType
+	formPrefixed
+)
+
+// forms are those of all opcodes of one byte.
+var forms = func() (f [256]form) {
+	span := func(first, last Op, is form) {
+		for op := first; op <= last; op++ {
+			f[op] = is
+		}
+	}
+	span(OpI32Eqz, OpI64Extend32S, formNone)
+	span(OpLocalGet, OpTableSet, formIndex)
+	span(OpI32Load, OpI64Store32, formMemarg)
+	for is, ops := range map[form][]Op{
+		formNone:  {OpUnreachable, OpNop, OpElse, OpReturn, OpDrop, OpSelect, OpRefIsNull},
+		formIndex: {OpBr, OpBrIf, OpCall, OpRefFunc},
+		formI32:   {OpI32Const}, formI64: {OpI64Const}, formF32: {OpF32Const}, formF64: {OpF64Const},
+		formBlock: {OpBlock, OpLoop, OpIf}, formEnd: {OpEnd}, formBrTable: {OpBrTable},
+		formCallIndirect: {OpCallIndirect}, formMemory: {OpMemorySize, OpMemoryGrow},
+		formSelect: {OpSelectTyped}, formRefType: {OpRefNull}, formPrefixed: {0xfc},
+	} {
+		for _, op := range ops {
+			f[op] = is
+		}
+	}
+	return f
+}()
+
+// immediates reads what follows the opcode, and counts blocks.
+func (it *Iter) immediates(f form) {
 	r := &it.r
-	switch op := it.Op; {
-	case op >= OpI32Eqz && op <= OpI64Extend32S, op <= OpNop, op == OpElse, op == OpEnd,
-		op == OpReturn, op == OpDrop, op == OpSelect, op == OpRefIsNull:
-	case op >= OpLocalGet && op <= OpTableSet, op == OpBr, op == OpBrIf, op == OpCall, op == OpRefFunc:
-		it.Index = r.U32()
-	case op >= OpI32Load && op <= OpI64Store32:
+	switch f {
+	case formMemarg:
 		it.memarg()
-	case op == OpI32Const:
+	case formI32:
 		r.S32()
-	case op == OpI64Const:
+	case formI64:
 		r.S64()
-	case op == OpBlock || op == OpLoop || op == OpIf:
-		it.Block = r.blockType()
-	case op == OpBrTable:
-		it.brTable()
-	case op == OpCallIndirect:
-		it.Index, it.Index2 = r.U32(), r.U32()
-	case op == OpMemorySize || op == OpMemoryGrow:
-		r.zeroByte()
-	case op == OpF32Const:
+	case formF32:
 		r.Bytes(4)
-	case op == OpF64Const:
+	case formF64:
 		r.Bytes(8)
-	case op == OpSelectTyped:
+	case formBlock:
+		it.Block = r.blockType()
+		it.depth++
+	case formEnd:
+		it.end()
+	case formBrTable:
+		it.brTable()
+	case formCallIndirect:
+		it.Index, it.Index2 = r.U32(), r.U32()
+	case formMemory:
+		r.zeroByte()
+	case formSelect:
 		it.selectTypes()
-	case op == OpRefNull:
+	case formRefType:
 		r.refType()
-	case op == 0xfc:
+	case formPrefixed:
 		it.prefixed()
 	default:
-		r.failOp(it.Instr.Pos, byte(op))
+		r.failOp(it.Instr.Pos, byte(it.Op))
+	}
+}
+
+// end closes a block, or the body.
+func (it *Iter) end() {
+	if it.depth--; it.depth < 0 {
+		it.done, it.depth = true, 0
+		it.r.finish("function body")
 	}
 }
 

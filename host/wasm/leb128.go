@@ -50,6 +50,10 @@ func (r *Reader) unsigned() uint32 {
 // signed reads a signed LEB128 of at most bits bits; the unused bits of the
 // last byte must repeat the sign.
 func (r *Reader) signed(bits uint) int64 {
+	if r.err == nil && r.pos < r.end && r.buf[r.pos] < 0x80 { // the common case, as in U32
+		r.pos++
+		return int64(int8(r.buf[r.pos-1]<<1) >> 1)
+	}
 	var v int64
 	for shift := uint(0); ; shift += 7 {
 		b := r.Byte()

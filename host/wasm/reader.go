@@ -71,16 +71,12 @@ func (r *Reader) failFeature(offset int, feature, format string, args ...any) {
 
 // Byte reads one byte.
 func (r *Reader) Byte() byte {
-	if r.err != nil {
-		return 0
+	if r.err == nil && r.pos < r.end {
+		r.pos++
+		return r.buf[r.pos-1]
 	}
-	if r.pos >= r.end {
-		r.failAt(r.pos, "unexpected end")
-		return 0
-	}
-	b := r.buf[r.pos]
-	r.pos++
-	return b
+	r.failAt(r.pos, "unexpected end")
+	return 0
 }
 
 // Bytes reads n bytes, which alias the module.
