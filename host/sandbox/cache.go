@@ -93,25 +93,30 @@ func fillFolder(ctx context.Context, folder string, rewritten []byte, compile fu
 	return nil
 }
 
-var errNoCode = errors.New("the compiler left no code")
-
-// files returns the files below dir, and none if there is no such folder.
-func files(dir string) ([]string, error) {
-	var all []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			all = append(all, path)
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// empty takes a module's code out of the cache at once, whoever is reading it or writing
+// to it.
+func empty(folder string) error {
+	away, err := os.MkdirTemp(filepath.Dir(folder), "spoiled-")
+	if err != nil {
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
-	return all, err
+	defer os.RemoveAll(away)
+	if err := os.Rename(folder, filepath.Join(away, "code")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
+	}
+	return nil
 }
+
+var errNoCode = errors.New("the compiler left no code")
 
 // hasFiles reports whether there is a file below dir.
 func hasFiles(dir string) bool {
-	all, _ := files(dir)
-	return len(all) > 0
+	found := false
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if found = err == nil && d.Type().IsRegular(); found {
+			return fs.SkipAll
+		}
+		return err
+	})
+	return found
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -61,6 +63,17 @@ func compileInto(ctx context.Context, module []byte, dir string) (string, error)
 		}
 	}
 	return "", hostFailed(cmp.Or(err, errNoCode))
+}
+
+// files returns the files below dir.
+func files(dir string) (all []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			all = append(all, path)
+		}
+		return err
+	})
+	return all, err
 }
 
 // compileHere is Compile in this process.

@@ -98,9 +98,11 @@ type Engine struct {
 	life        lifetime
 	idle        atomic.Int64 // instances in the pools of all modules
 
-	// compiling is held while a module is compiled, by the first byte of its
-	// digest: whoever asks for the same one meanwhile finds it in the cache.
-	compiling [256]sync.Mutex
+	// compiling is held while a module is compiled, by the first byte of its digest:
+	// whoever asks for the same one meanwhile finds it in the cache. It is held for
+	// reading while code is loaded, because the engine, where it does not find any, makes
+	// code of the shell and keeps it in its place.
+	compiling [256]sync.RWMutex
 
 	mu      sync.Mutex
 	modules map[*Module]bool // that are not closed

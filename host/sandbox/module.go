@@ -42,23 +42,18 @@ type Module struct {
 // of every call. Other errors are the host's: limits that cannot be kept, a
 // closed engine.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Module, error) {
-	p, err := e.Prepare(ctx, wasmBytes, limits)
-	if err != nil {
-		return nil, err
-	}
-	m, err := e.LoadPrepared(ctx, p)
-	if !errors.Is(err, errSpoiled) {
-		return m, err
-	}
-	if p, err = e.PrepareAgain(ctx, wasmBytes, p); err != nil {
-		return nil, err
-	}
-	return e.LoadPrepared(ctx, p)
+	var m *Module
+	err := e.Prepare(ctx, wasmBytes, limits, func(p *Prepared) (err error) {
+		m, err = e.LoadPrepared(ctx, p)
+		return err
+	})
+	return m, err
 }
 
 // LoadPrepared does the rest of Load for a module that an engine with the same limits
 // and profile has prepared, perhaps in another process. Nothing of it is checked again:
-// who prepared it is trusted. The module keeps p.Wasm, which must not be changed.
+// who prepared it is trusted. The module keeps p.Wasm, which must not be changed. The
+// error may be [ErrSpoiled].
 func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error) {
 	if !e.life.enter() {
 		return nil, ErrClosed
@@ -87,10 +82,6 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	return m, nil
 }
 
-// errSpoiled is why a module does not load whose code is not what was compiled: a file
-// that was cut, or that another version of the engine has left.
-var errSpoiled = errors.New("the folder of compiled code does not have the module's")
-
 // compile has the engine find the code of the module, or compile or interpret it where
 // there is no folder.
 func (m *Module) compile(ctx context.Context, p *Prepared) error {
@@ -102,7 +93,7 @@ func (m *Module) compile(ctx context.Context, p *Prepared) error {
 		return err
 	})
 	if err != nil && p.Folder != "" {
-		return hostFailed(fmt.Errorf("%w: %w", errSpoiled, err))
+		return hostFailed(fmt.Errorf("%w: %w", ErrSpoiled, err))
 	}
 	return err
 }

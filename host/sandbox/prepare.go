@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"os"
+	"errors"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
@@ -29,44 +29,70 @@ type Prepared struct {
 	Folder string
 }
 
-// Prepare does what Load does as far as nothing of the module is executed: it
-// checks and rewrites it, and has it compiled unless that was done before or there is
-// no folder to keep it in. The errors are those of Load.
-func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits) (*Prepared, error) {
+// ErrSpoiled is why a prepared module does not load whose code is not what was compiled:
+// a file that was cut, or that another version of the engine has left.
+var ErrSpoiled = errors.New("the folder of compiled code does not have the module's")
+
+// Prepare does what Load does as far as nothing of the module is executed: it checks and
+// rewrites it, and has it compiled unless that was done before or there is no folder to
+// keep it in. Then it gives it to load, whose error it returns. If that is ErrSpoiled,
+// the code is made again. Other errors are those of Load.
+func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, load func(*Prepared) error) error {
 	if !e.life.enter() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	defer e.life.leave()
 	p, err := e.check(wasmBytes, limits)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.Folder = e.cache.folder(p.Wasm); p.Folder == "" {
-		return p, nil
+		return load(p)
 	}
-	if err := e.fill(ctx, p); err != nil {
-		return nil, err
-	}
-	p.Wasm, err = rewrite.Shell(p.Wasm)
-	return p, err
+	return e.withCode(ctx, p, load)
 }
 
-// fill has a module compiled into its folder, unless that was done before.
-func (e *Engine) fill(ctx context.Context, p *Prepared) error {
+// withCode has a module loaded by its shell, when its code is there.
+func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared) error) (err error) {
+	whole := p.Wasm
+	if p.Wasm, err = rewrite.Shell(whole); err != nil {
+		return err
+	}
 	turn := &e.compiling[p.Digest[0]]
+	if !hasFiles(p.Folder) {
+		turn.Lock()
+		err = fillFolder(ctx, p.Folder, whole, e.compile)
+		turn.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	turn.RLock()
+	err = load(p)
+	turn.RUnlock()
+	if !errors.Is(err, ErrSpoiled) {
+		return err
+	}
 	turn.Lock()
 	defer turn.Unlock()
-	return fillFolder(ctx, p.Folder, p.Wasm, e.compile)
+	return e.mend(ctx, p, whole, load)
 }
 
-// PrepareAgain prepares a module whose prepared form did not load: its code may be a file that
-// was cut, by a full disk for example, so it is made once more.
-func (e *Engine) PrepareAgain(ctx context.Context, wasmBytes []byte, spoiled *Prepared) (*Prepared, error) {
-	if err := os.RemoveAll(spoiled.Folder); err != nil {
-		return nil, hostFailed(err)
+// mend compiles a module again whose code is spoiled, unless somebody else has meanwhile.
+// Another process that finds the same may spoil it again, once.
+func (e *Engine) mend(ctx context.Context, p *Prepared, whole []byte, load func(*Prepared) error) error {
+	err := load(p)
+	for i := 0; i < mendings && errors.Is(err, ErrSpoiled); i++ {
+		if err := errors.Join(empty(p.Folder), fillFolder(ctx, p.Folder, whole, e.compile)); err != nil {
+			return err
+		}
+		err = load(p)
 	}
-	return e.Prepare(ctx, wasmBytes, spoiled.Limits)
+	return err
 }
+
+// mendings are so many because two processes may mend the same folder at once.
+const mendings = 3
 
 // check gates and rewrites a module. What it returns is not compiled yet, and its data is
 // that of wasmBytes.

@@ -52,7 +52,7 @@ func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, erro
 		i.memory.Write(d.Offset, d.Bytes)
 	}
 	if _, err := i.function(rewrite.ExportWhole).Call(i.ctx); err != nil {
-		return nil, hostFailed(errSpoiled)
+		return nil, hostFailed(ErrSpoiled)
 	}
 	i.session = session{instance: i, limits: m.limits}
 	i.session.seal()

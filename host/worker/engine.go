@@ -131,23 +131,19 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 		return nil, err
 	}
 	defer e.leave()
-	prepared, err := e.host.Prepare(ctx, wasmBytes, limits)
-	if err != nil {
-		return nil, err
-	}
-	m := &Module{engine: e, loading: appendPrepared(nil, prepared), prepared: *prepared}
-	m.prepared.Wasm, m.prepared.Data = nil, nil
-	p, err := m.start(ctx)
-	if err != nil && ctx.Err() == nil && prepared.Folder != "" {
-		if _, err := e.host.PrepareAgain(ctx, wasmBytes, prepared); err != nil {
-			return nil, err
+	var m *Module
+	err := e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
+		m = &Module{engine: e, loading: appendPrepared(nil, prepared), prepared: *prepared}
+		m.prepared.Wasm, m.prepared.Data = nil, nil
+		p, err := m.start(ctx)
+		if err == nil {
+			m.giveBack(p)
 		}
-		p, err = m.start(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	m.giveBack(p)
 	return m, nil
 }
 

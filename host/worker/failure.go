@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -24,6 +25,7 @@ const (
 	classLimit
 	classTimeout
 	classCancelled
+	classSpoiled // sandbox.ErrSpoiled, of which tool.ErrHost is true as well
 	classHost
 	classStopped // Call.StopErr
 	classEnded   // what the import panicked with
@@ -36,6 +38,7 @@ var sentinels = [classes]error{
 	classLimit:     tool.ErrLimit,
 	classTimeout:   tool.ErrTimeout,
 	classCancelled: tool.ErrCancelled,
+	classSpoiled:   sandbox.ErrSpoiled,
 	classHost:      tool.ErrHost,
 	classStopped:   errStopped,
 	classEnded:     errEnded,

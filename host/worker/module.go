@@ -99,10 +99,16 @@ func (m *Module) startNow(behind bool) (*process, error) {
 	}
 	p.end()
 	if err != nil {
-		return nil, hostFailed(errors.New("worker: the process ended while it loaded the module"))
+		return nil, hostFailed(endedLoading{})
 	}
 	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", d.err))
 }
+
+// endedLoading is how a start fails whose process ends. The code may be at fault.
+type endedLoading struct{}
+
+func (endedLoading) Error() string        { return "worker: the process ended while it loaded the module" }
+func (endedLoading) Is(target error) bool { return target == sandbox.ErrSpoiled }
 
 // acquire returns a process that nobody else uses. A module has one process started
 // at a time, so that many calls of one are a single place in the line of another's.
