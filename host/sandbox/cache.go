@@ -1,13 +1,13 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
@@ -19,35 +19,38 @@ import (
 type cache struct {
 	root      string // "" for none
 	temporary bool   // it goes with the engine
+
+	most  int64        // bytes that it may have, see trim
+	grown atomic.Int64 // bytes since it was trimmed
 }
 
 // openCache opens a folder of compiled code. Without one, but when code comes
 // from another process, a folder is made that lives as long as the engine.
-func openCache(dir string, needed bool) (cache, error) {
+func openCache(dir string, needed bool) (*cache, error) {
 	switch {
 	case dir == "" && needed:
 		dir, err := os.MkdirTemp("", "starling-code-")
 		if err != nil {
-			return cache{}, fmt.Errorf("sandbox: a folder for compiled code: %w", err)
+			return nil, fmt.Errorf("sandbox: a folder for compiled code: %w", err)
 		}
-		return cache{dir, true}, nil
+		return &cache{root: dir, temporary: true, most: maxCode}, nil
 	case dir == "":
-		return cache{}, nil
+		return &cache{}, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return cache{}, fmt.Errorf("sandbox: compilation cache: %w", err)
+		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return cache{}, fmt.Errorf("sandbox: compilation cache: %w", err)
+		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
 	}
 	if err := checkPrivate(info); err != nil {
-		return cache{}, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
+		return nil, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
 	}
-	return cache{root: dir}, nil
+	return &cache{root: dir, most: maxCode}, nil
 }
 
-func (c cache) close() error {
+func (c *cache) close() error {
 	if !c.temporary {
 		return nil
 	}
@@ -58,7 +61,7 @@ func (c cache) close() error {
 // path names the cost table, and in it the engine makes a folder that names its
 // own version and the processor, so that no upgrade runs what an older one
 // compiled.
-func (c cache) folder(rewritten []byte) string {
+func (c *cache) folder(rewritten []byte) string {
 	if c.root == "" {
 		return ""
 	}
@@ -66,21 +69,21 @@ func (c cache) folder(rewritten []byte) string {
 	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
 }
 
-// fillFolder has a module compiled, unless its code is there. Who compiles gets an empty
-// folder; what it leaves becomes the module's when it has ended well.
-func fillFolder(ctx context.Context, folder string, rewritten []byte, compile func(context.Context, []byte, string) error) error {
+// fill has a module's code put into its folder, unless it is there. Who puts it gets an
+// empty folder; what that has becomes the module's when all went well.
+func (c *cache) fill(folder string, put func(dir string) error) error {
 	if hasFiles(folder) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
-	work, err := os.MkdirTemp(filepath.Dir(folder), "compiling-")
+	work, err := os.MkdirTemp(filepath.Dir(folder), compiling)
 	if err != nil {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	defer os.RemoveAll(work)
-	if err := compile(ctx, rewritten, work); err != nil {
+	if err := put(work); err != nil {
 		return err
 	}
 	if !hasFiles(work) {
@@ -90,13 +93,18 @@ func fillFolder(ctx context.Context, folder string, rewritten []byte, compile fu
 	if err := os.Rename(work, folder); err != nil && !hasFiles(folder) {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
+	c.filled(folder)
 	return nil
 }
 
 // empty takes a module's code out of the cache at once, whoever is reading it or writing
 // to it.
 func empty(folder string) error {
-	away, err := os.MkdirTemp(filepath.Dir(folder), "spoiled-")
+	parent := filepath.Dir(folder)
+	if err := os.MkdirAll(parent, 0o700); err != nil { // somebody may have removed all of it
+		return hostFailed(fmt.Errorf("compilation cache: %w", err))
+	}
+	away, err := os.MkdirTemp(parent, spoiled)
 	if err != nil {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
@@ -106,6 +114,12 @@ func empty(folder string) error {
 	}
 	return nil
 }
+
+// The names of folders beside those of modules begin with these, while they are worked on.
+const (
+	compiling = "compiling-"
+	spoiled   = "spoiled-"
+)
 
 var errNoCode = errors.New("the compiler left no code")
 

@@ -36,8 +36,9 @@ type Config struct {
 	// CacheDir keeps compiled machine code, so that a module is compiled once
 	// on a machine and not once in a process. Whoever can write to this folder
 	// chooses what code this process runs: it is created with mode 0700, and a
-	// folder that anyone but this user could have written to is refused. The
-	// interpreter does not use it. Empty: no cache.
+	// folder that anyone but this user could have written to is refused. It is kept
+	// below 8 GiB, and what was not used for 30 days is removed, whenever something is
+	// added. The interpreter does not use it. Empty: no cache.
 	CacheDir string
 
 	// Compile, unless it is nil, compiles a module whose code is not in the
@@ -94,7 +95,7 @@ type Engine struct {
 	trace       func(TraceEvent)
 	progress    func(fuel uint64)
 	store       *image.Store
-	cache       cache
+	cache       *cache
 	life        lifetime
 	idle        atomic.Int64 // instances in the pools of all modules
 
@@ -113,7 +114,7 @@ type Engine struct {
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
 		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
-		modules: map[*Module]bool{},
+		cache: &cache{}, modules: map[*Module]bool{},
 	}
 	if !c.Interpreter {
 		if err := compilerWorks(ctx); err != nil {

@@ -58,10 +58,11 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 	if p.Wasm, err = rewrite.Shell(whole); err != nil {
 		return err
 	}
+	compile := func(dir string) error { return e.compile(ctx, whole, dir) }
 	turn := &e.compiling[p.Digest[0]]
-	if !hasFiles(p.Folder) {
+	if !e.cache.use(p.Folder) {
 		turn.Lock()
-		err = fillFolder(ctx, p.Folder, whole, e.compile)
+		err = e.cache.fill(p.Folder, compile)
 		turn.Unlock()
 		if err != nil {
 			return err
@@ -75,15 +76,15 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 	}
 	turn.Lock()
 	defer turn.Unlock()
-	return e.mend(ctx, p, whole, load)
+	return e.mend(p, compile, load)
 }
 
 // mend compiles a module again whose code is spoiled, unless somebody else has meanwhile.
 // Another process that finds the same may spoil it again, once.
-func (e *Engine) mend(ctx context.Context, p *Prepared, whole []byte, load func(*Prepared) error) error {
+func (e *Engine) mend(p *Prepared, compile func(dir string) error, load func(*Prepared) error) error {
 	err := load(p)
 	for i := 0; i < mendings && errors.Is(err, ErrSpoiled); i++ {
-		if err := errors.Join(empty(p.Folder), fillFolder(ctx, p.Folder, whole, e.compile)); err != nil {
+		if err := errors.Join(empty(p.Folder), e.cache.fill(p.Folder, compile)); err != nil {
 			return err
 		}
 		err = load(p)
