@@ -133,13 +133,18 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	defer e.leave()
 	var m *Module
 	err := e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
-		m = &Module{engine: e, loading: appendPrepared(nil, prepared), prepared: *prepared}
+		code, err := e.host.Hold(prepared)
+		if err != nil {
+			return err
+		}
+		m = &Module{engine: e, loading: appendPrepared(nil, prepared), code: code, prepared: *prepared}
 		m.prepared.Wasm, m.prepared.Data = nil, nil
 		p, err := m.start(ctx)
-		if err == nil {
-			m.giveBack(p)
+		if err != nil {
+			return errors.Join(err, code.Close())
 		}
-		return err
+		m.giveBack(p)
+		return nil
 	})
 	if err != nil {
 		return nil, err

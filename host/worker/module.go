@@ -21,6 +21,7 @@ type Module struct {
 	engine   *Engine
 	prepared sandbox.Prepared // without Wasm and Data, which are in loading
 	loading  []byte           // the body of kindModule for its processes
+	code     *sandbox.Code    // which these find in its folder
 	closed   atomic.Bool
 	long     atomic.Bool // the last call of which that is known stood back, or would have
 	starting sync.Mutex  // held while a process is started for a call
@@ -43,9 +44,11 @@ func (m *Module) Size() int { return len(m.loading) }
 
 // Close ends the module's idle processes. Those with calls end with them.
 func (m *Module) Close(context.Context) error {
-	m.closed.Store(true)
+	if m.closed.Swap(true) {
+		return nil
+	}
 	m.engine.drop(func(p *idleProcess) bool { return p.module == m })
-	return nil
+	return m.code.Close()
 }
 
 // loadTimeout is how long a process may take to load a module. It finds the
@@ -112,7 +115,7 @@ func (endedLoading) Is(target error) bool { return target == sandbox.ErrSpoiled 
 
 // acquire returns a process that nobody else uses. A module has one process started
 // at a time, so that many calls of one are a single place in the line of another's.
-func (m *Module) acquire(ctx context.Context) (*process, error) {
+func (m *Module) acquire(ctx context.Context) (p *process, err error) {
 	if m.closed.Load() {
 		return nil, ErrClosed
 	}
@@ -124,7 +127,11 @@ func (m *Module) acquire(ctx context.Context) (*process, error) {
 	if p := m.engine.take(m); p != nil { // a call has ended meanwhile
 		return p, nil
 	}
-	return m.start(ctx)
+	err = m.code.Load(func() error {
+		p, err = m.start(ctx)
+		return err
+	})
+	return p, err
 }
 
 // giveBack keeps a process for the next call, unless it is of no use for one.
