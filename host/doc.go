@@ -8,6 +8,7 @@
 //   - host/rewrite decides whether a module may run, and writes fuel, call
 //     depth and limits into it: bytes in, checked bytes out.
 //   - host/profile says where the fuel of a call went.
+//   - host/program says which program this process is.
 //   - host/sandbox runs rewritten modules in wazero, one instance per call. It
 //     takes the world as an interface of four functions.
 //   - host/policy decides what the tools of a run may do.

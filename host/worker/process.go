@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/starling-host/starling/host/program"
 )
 
 // process is a worker as the host sees it. One goroutine at a time talks to it;
@@ -83,7 +85,7 @@ func command(s settings) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := ownProgram()
+	path, err := program.Path()
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

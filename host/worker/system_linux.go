@@ -8,7 +8,3 @@ import "syscall"
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
-
-// ownProgram returns the program that this process runs, which is another file
-// than the one under its path when that was replaced by an upgrade.
-func ownProgram() (string, error) { return "/proc/self/exe", nil }

@@ -2,14 +2,9 @@
 
 package worker
 
-import (
-	"os"
-	"syscall"
-)
+import "syscall"
 
 // attributes are what the system is told about a new worker: a process group of
 // its own, so that Ctrl-C on a terminal does not reach it. When the host has
 // ended, the worker sees the end of its input.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-func ownProgram() (string, error) { return os.Executable() }

@@ -1,9 +1,6 @@
 package worker
 
-import (
-	"os"
-	"syscall"
-)
+import "syscall"
 
 // attributes are what the system is told about a new worker: a process group of
 // its own, so that Ctrl-C in a console does not reach it. When the host has
@@ -11,5 +8,3 @@ import (
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
-
-func ownProgram() (string, error) { return os.Executable() }
