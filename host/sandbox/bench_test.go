@@ -7,8 +7,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// BenchmarkLoadGo compares a compilation with a hit in the folder of compiled
-// code; both include the gate and the rewriting.
+// BenchmarkLoadGo compares a compilation, the gate and the rewriting with a load that
+// finds all of it in the cache.
 func BenchmarkLoadGo(b *testing.B) {
 	wasm := goGuest(b, "tool")
 	load := func(b *testing.B, c Config) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/program"
 	"github.com/starling-host/starling/host/rewrite"
 )
 
@@ -19,6 +20,7 @@ import (
 type cache struct {
 	root      string // "" for none
 	temporary bool   // it goes with the engine
+	program   string // its build ID, see recall.go; "" if it has none
 
 	most  int64        // bytes that it may have, see trim
 	grown atomic.Int64 // bytes since it was trimmed
@@ -33,7 +35,7 @@ func openCache(dir string, needed bool) (*cache, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sandbox: a folder for compiled code: %w", err)
 		}
-		return &cache{root: dir, temporary: true, most: maxCode}, nil
+		return newCache(dir, true), nil
 	case dir == "":
 		return &cache{}, nil
 	}
@@ -47,7 +49,12 @@ func openCache(dir string, needed bool) (*cache, error) {
 	if err := checkPrivate(info); err != nil {
 		return nil, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
 	}
-	return &cache{root: dir, most: maxCode}, nil
+	return newCache(dir, false), nil
+}
+
+func newCache(root string, temporary bool) *cache {
+	id, _ := program.ID() // without one nothing tells this version from others
+	return &cache{root: root, temporary: temporary, program: id, most: maxCode}
 }
 
 func (c *cache) close() error {
@@ -115,9 +122,10 @@ func empty(folder string) error {
 	return nil
 }
 
-// The names of folders beside those of modules begin with these, while they are worked on.
+// The names of what is being worked on begin with these.
 const (
 	compiling = "compiling-"
+	preparing = "preparing-"
 	spoiled   = "spoiled-"
 )
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/tool"
@@ -96,7 +97,7 @@ func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
 		"under another name": func(t *testing.T, file string) { must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "other"))) },
 		"the shell's": func(t *testing.T, file string) {
 			must(t, os.Remove(file))
-			p, err := compiler().check(tiny(output("executed")).Bytes(), Limits{})
+			p, err := compiler().check(tiny(output("executed")).Bytes(), chain.Hash{}, DefaultLimits())
 			must(t, err)
 			shell, err := rewrite.Shell(p.Wasm)
 			must(t, err)
@@ -116,7 +117,7 @@ func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
 					t.Errorf("%q, %v", got.Output, err)
 				}
 				e.Close(context.Background())
-				code, err := files(dir)
+				code, err := files(filepath.Join(dir, "cost-table-1"))
 				if err != nil || len(code) != 1 {
 					t.Fatalf("files %v, %v", code, err)
 				}
@@ -176,7 +177,7 @@ func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
 		}
 		group.Wait()
 		e.Close(context.Background())
-		if code, err := files(dir); err != nil || len(code) != 1 {
+		if code, err := files(filepath.Join(dir, "cost-table-1")); err != nil || len(code) != 1 {
 			t.Fatalf("files %v, %v", code, err)
 		} else if round%2 == 1 {
 			must(t, os.Truncate(code[0], 10))

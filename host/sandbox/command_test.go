@@ -46,18 +46,18 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 
 func TestHowACommandEnds(t *testing.T) {
 	exit := func(code int32) []byte {
-		return program(asm().I32(code).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable), "proc_exit")
+		return wasiCommand(asm().I32(code).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable), "proc_exit")
 	}
 	tests := []struct {
 		name   string
 		module []byte
 		text   string
 	}{
-		{"it returns", program(asm()), ""},
+		{"it returns", wasiCommand(asm()), ""},
 		{"it exits with 0", exit(0), ""},
 		{"it exits with 1", exit(1), "exit code 1"},
 		{"it exits with -1", exit(-1), "exit code 4294967295"},
-		{"it traps", program(asm().Op(wasm.OpUnreachable)), "tool: panicked: trap: unreachable"},
+		{"it traps", wasiCommand(asm().Op(wasm.OpUnreachable)), "tool: panicked: trap: unreachable"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,13 +29,13 @@ func TestLoadTellsWhatAModuleIs(t *testing.T) {
 	if diff := cmp.Diff(limits, m.Limits()); diff != "" {
 		t.Error(diff)
 	}
-	if command := load(t, compiler(), program(nil), Limits{}); command.ABI() != abi.Command {
+	if command := load(t, compiler(), wasiCommand(nil), Limits{}); command.ABI() != abi.Command {
 		t.Errorf("a program is %s", command.ABI())
 	}
 }
 
-// program is a WASI command with the given _start.
-func program(start *wasm.Asm, imports ...string) []byte {
+// wasiCommand is a WASI command with the given _start.
+func wasiCommand(start *wasm.Asm, imports ...string) []byte {
 	m := tiny(nil, imports...)
 	m.Funcs = []wasmtest.Func{{Export: abi.ExportStart, Type: wasmtest.Type(":"), Code: start}}
 	return m.Bytes()
@@ -100,7 +100,7 @@ func TestDescribeReturnsTheDescription(t *testing.T) {
 			t.Errorf("%q, %v", doc, err)
 		}
 	})
-	if _, err := load(t, compiler(), program(nil), Limits{}).Describe(t.Context()); err == nil {
+	if _, err := load(t, compiler(), wasiCommand(nil), Limits{}).Describe(t.Context()); err == nil {
 		t.Error("a command was described")
 	}
 }

@@ -19,7 +19,7 @@ type Prepared struct {
 
 	Wasm    []byte            // as it was rewritten; its rewrite.Shell if there is a Folder
 	Size    int               // of the whole module, in bytes, as it was rewritten
-	Data    []rewrite.Segment // see rewrite.Result; of the memory that was given to Prepare
+	Data    []rewrite.Segment // see rewrite.Result; of the memory that was given to Prepare, perhaps
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
 	Reserve uint64            // bytes of memory that an instance can have
@@ -34,22 +34,44 @@ type Prepared struct {
 var ErrSpoiled = errors.New("the folder of compiled code does not have the module's")
 
 // Prepare does what Load does as far as nothing of the module is executed: it checks and
-// rewrites it, and has it compiled unless that was done before or there is no folder to
-// keep it in. Then it gives it to load, whose error it returns. If that is ErrSpoiled,
-// the code is made again. Other errors are those of Load.
+// rewrites it, and has it compiled, unless all that was done before and kept. Then it
+// gives it to load, whose error it returns. If that is ErrSpoiled, the code is made again.
+// Other errors are those of Load.
 func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, load func(*Prepared) error) error {
 	if !e.life.enter() {
 		return ErrClosed
 	}
 	defer e.life.leave()
-	p, err := e.check(wasmBytes, limits)
+	limits, err := complete(limits)
+	if err != nil {
+		return err
+	}
+	digest := chain.Sum(wasmBytes)
+	key := e.key(digest, limits)
+	if p := e.cache.recall(key, digest, limits); p != nil {
+		if err := e.loadHere(p, load); !errors.Is(err, ErrSpoiled) {
+			return err
+		}
+	}
+	p, err := e.check(wasmBytes, digest, limits)
 	if err != nil {
 		return err
 	}
 	if p.Folder = e.cache.folder(p.Wasm); p.Folder == "" {
 		return load(p)
 	}
-	return e.withCode(ctx, p, load)
+	if err = e.withCode(ctx, p, load); err == nil {
+		e.cache.remember(key, p)
+	}
+	return err
+}
+
+// loadHere calls load while nobody puts code of that module into its folder.
+func (e *Engine) loadHere(p *Prepared, load func(*Prepared) error) error {
+	turn := &e.compiling[p.Digest[0]]
+	turn.RLock()
+	defer turn.RUnlock()
+	return load(p)
 }
 
 // withCode has a module loaded by its shell, when its code is there.
@@ -68,10 +90,7 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 			return err
 		}
 	}
-	turn.RLock()
-	err = load(p)
-	turn.RUnlock()
-	if !errors.Is(err, ErrSpoiled) {
+	if err := e.loadHere(p, load); !errors.Is(err, ErrSpoiled) {
 		return err
 	}
 	turn.Lock()
@@ -97,11 +116,7 @@ const mendings = 3
 
 // check gates and rewrites a module. What it returns is not compiled yet, and its data is
 // that of wasmBytes.
-func (e *Engine) check(wasmBytes []byte, limits Limits) (*Prepared, error) {
-	limits, err := complete(limits)
-	if err != nil {
-		return nil, err
-	}
+func (e *Engine) check(wasmBytes []byte, digest chain.Hash, limits Limits) (*Prepared, error) {
 	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
 		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil,
 	})
@@ -113,7 +128,7 @@ func (e *Engine) check(wasmBytes []byte, limits Limits) (*Prepared, error) {
 		return nil, err
 	}
 	return &Prepared{
-		Digest: chain.Sum(wasmBytes), ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
+		Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
 		Wasm: rewritten.Wasm, Size: len(rewritten.Wasm), Data: rewritten.Data, Globals: rewritten.Globals, First: preparation(rewritten.Info, kind),
 		Reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
 	}, nil

@@ -15,73 +15,80 @@ const (
 	maxCode    = 8 << 30 // bytes, those of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
 	usedEvery  = time.Hour // how exactly it is known when code was used
-	maxWorking = time.Hour // of a folder that is worked on; a compilation has minutes
+	maxWorking = time.Hour // of what is worked on; a compilation has minutes
 )
 
-// kept is the folder of a module, as trim sees it.
+// kept is the code of a module, or what was prepared of one, as trim sees it.
 type kept struct {
-	folder string
-	bytes  int64
-	used   time.Time // that it was made or used, as exactly as usedEvery
+	path  string
+	bytes int64
+	used  time.Time // that it was made or used, as exactly as usedEvery
 }
 
-// use reports whether a folder has a module's code, and notes that it is used.
-func (c *cache) use(folder string) bool {
-	info, err := os.Stat(folder)
-	if err != nil || !hasFiles(folder) {
+// use reports whether a path has what was kept there, and notes that it is used.
+func (c *cache) use(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !hasFiles(path) {
 		return false
 	}
 	if now := time.Now(); now.Sub(info.ModTime()) > usedEvery {
-		// If it fails, the code may have to be made again, some day.
-		_ = os.Chtimes(folder, now, now)
+		// If it fails, it may have to be made again, some day.
+		_ = os.Chtimes(path, now, now)
 	}
 	return true
 }
 
-// filled is told of each folder that is added, and has the cache trimmed with the first
-// one and each time that it has grown by a sixteenth of what it may have.
-func (c *cache) filled(folder string) {
+// filled is told of all that is added, and has the cache trimmed the first time and each
+// time that it has grown by a sixteenth of what it may have.
+func (c *cache) filled(path string) {
 	first := c.grown.Load() == 0
-	if grown := c.grown.Add(1 + size(folder)); first || grown > c.most/16 {
+	if grown := c.grown.Add(1 + size(path)); first || grown > c.most/16 {
 		c.grown.Store(1)
 		c.trim(time.Now())
 	}
 }
 
-// trim removes the code that was used longest ago, as far as it is too much or too old,
-// and what processes have left that died at work. Whoever is just loading it finds that
-// it is not there. What cannot be removed stays for the next time.
+// trim removes what was used longest ago, as far as it is too much or too old, and what
+// processes have left that died at work. Whoever is just loading it finds that it is not
+// there. What cannot be removed stays for the next time.
 func (c *cache) trim(now time.Time) {
 	var all []kept
-	folders, _ := filepath.Glob(filepath.Join(c.root, "cost-table-*", "*"))
-	for _, folder := range folders {
-		info, err := os.Stat(folder)
+	for _, path := range c.paths() {
+		info, err := os.Stat(path)
 		switch {
 		case err != nil:
-		case !working(folder):
-			all = append(all, kept{folder, size(folder), info.ModTime()})
+		case !working(path):
+			all = append(all, kept{path, size(path), info.ModTime()})
 		case now.Sub(info.ModTime()) > maxWorking:
-			_ = os.RemoveAll(folder)
+			_ = os.RemoveAll(path)
 		}
 	}
 	slices.SortFunc(all, func(x, y kept) int { return y.used.Compare(x.used) })
 	bytes := int64(0)
 	for _, k := range all {
 		if bytes += k.bytes; bytes > c.most || now.Sub(k.used) > maxUnused {
-			_ = empty(k.folder)
+			_ = empty(k.path)
 		}
 	}
 }
 
-// working reports whether a folder is not a module's but one that is worked on.
-func working(folder string) bool {
-	name := filepath.Base(folder)
-	return strings.HasPrefix(name, compiling) || strings.HasPrefix(name, spoiled)
+// paths are where code is, where what was prepared is, and what is worked on beside these.
+func (c *cache) paths() []string {
+	code, _ := filepath.Glob(filepath.Join(c.root, "cost-table-*", "*"))
+	prepared, _ := filepath.Glob(filepath.Join(c.root, preparedFolder, "*"))
+	return append(code, prepared...)
 }
 
-// size returns how many bytes the files below dir have.
-func size(dir string) (bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+// working reports whether something is not a module's but worked on.
+func working(path string) bool {
+	name := filepath.Base(path)
+	begins := func(with string) bool { return strings.HasPrefix(name, with) }
+	return slices.ContainsFunc([]string{compiling, preparing, spoiled}, begins)
+}
+
+// size returns how many bytes there are at a path or below it.
+func size(path string) (bytes int64) {
+	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // it is being removed
 		}

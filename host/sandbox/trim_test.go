@@ -38,7 +38,10 @@ func TestTheCacheIsTrimmed(t *testing.T) {
 		{"old", 0, 31 * day, true},
 		{"compiling-1", 5000, time.Minute, false},
 		{"compiling-2", 0, 2 * time.Hour, true},
+		{"preparing-1", 0, 2 * time.Hour, true},
 		{"spoiled-1", 0, 2 * time.Hour, true},
+		{"../prepared/used-now", 1, 0, false},
+		{"../prepared/old", 0, 31 * day, true},
 	}
 	c := &cache{root: t.TempDir(), most: 1000}
 	for _, tt := range tests {

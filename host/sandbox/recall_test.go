@@ -1,0 +1,130 @@
+//go:build unix
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog/chain"
+)
+
+// recalled returns what the engine has kept of a module, or nil.
+func recalled(e *Engine, wasm []byte, l Limits) *Prepared {
+	digest := chain.Sum(wasm)
+	return e.cache.recall(e.key(digest, l), digest, l)
+}
+
+func TestWhatWasPreparedIsKept(t *testing.T) {
+	e := keeping(t)
+	wasm := tiny(output("executed"), "now").Bytes()
+	limits := DefaultLimits()
+	var want Prepared
+	err := e.Prepare(t.Context(), wasm, limits, func(p *Prepared) error {
+		want = *p
+		return nil
+	})
+	must(t, err)
+	if diff := cmp.Diff(&want, recalled(e, wasm, limits)); diff != "" {
+		t.Error(diff)
+	}
+	other := limits
+	other.Fuel, other.InputBytes = 5, 6
+	if p := recalled(e, wasm, other); p == nil || p.Limits != other {
+		t.Errorf("with limits that do not change the code: %+v", p)
+	}
+	tests := map[string]func(wasm *[]byte, l *Limits){
+		"another module":      func(wasm *[]byte, _ *Limits) { *wasm = tiny(output("described"), "now").Bytes() },
+		"another depth":       func(_ *[]byte, l *Limits) { l.Depth-- },
+		"less memory":         func(_ *[]byte, l *Limits) { l.MemoryPages-- },
+		"another program":     func(*[]byte, *Limits) { e.cache.program += "2" },
+		"a program with none": func(*[]byte, *Limits) { e.cache.program = "" },
+	}
+	for name, change := range tests {
+		wasm, limits, program := wasm, limits, e.cache.program
+		if change(&wasm, &limits); recalled(e, wasm, limits) != nil {
+			t.Errorf("%s finds what is not its own", name)
+		}
+		e.cache.program = program
+	}
+	if recalled(e, wasm, limits) == nil {
+		t.Error("it is not there any more")
+	}
+}
+
+// TestASecondEngineDoesNotPrepareAgain: an entry that differs from what would be prepared
+// shows that it is used.
+func TestASecondEngineDoesNotPrepareAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	wasm := tiny(output("executed")).Bytes()
+	first, err := New(t.Context(), Config{CacheDir: dir})
+	must(t, err)
+	defer first.Close(context.Background())
+	load(t, first, wasm, Limits{})
+	p := recalled(first, wasm, DefaultLimits())
+	p.Imports = []string{"as it was kept"}
+	first.cache.remember(first.key(p.Digest, p.Limits), p)
+
+	second, err := New(t.Context(), Config{CacheDir: dir})
+	must(t, err)
+	defer second.Close(context.Background())
+	m := load(t, second, wasm, Limits{})
+	if diff := cmp.Diff(p.Imports, m.Imports()); diff != "" {
+		t.Error(diff)
+	}
+	got, err := m.Call(t.Context(), Call{Input: []byte("x")}, &world{})
+	if err != nil || string(got.Output) != "executed" {
+		t.Errorf("%q, %v", got.Output, err)
+	}
+	profiled, err := New(t.Context(), Config{CacheDir: dir, Profile: func(string) Profiler { return nil }})
+	must(t, err)
+	defer profiled.Close(context.Background())
+	if m := load(t, profiled, wasm, Limits{}); len(m.Imports()) != 0 {
+		t.Error("a module that is to be profiled is not prepared for that")
+	}
+}
+
+// TestAnEntryThatIsDamagedIsMadeAgain: whatever an entry has become, the module loads.
+func TestAnEntryThatIsDamagedIsMadeAgain(t *testing.T) {
+	e := keeping(t)
+	wasm := tiny(output("executed")).Bytes()
+	key := e.key(chain.Sum(wasm), DefaultLimits())
+	damage := map[string]func() error{
+		"cut":     func() error { return os.Truncate(key, 100) },
+		"shorter": func() error { return os.Truncate(key, 10) },
+		"empty":   func() error { return os.Truncate(key, 0) },
+		"altered": func() error { return alter(key) },
+		"no entry": func() error {
+			sum := chain.Sum([]byte("text"))
+			return os.WriteFile(key, append(sum[:], "text"...), 0o600)
+		},
+		"a folder": func() error { return errors.Join(os.Remove(key), os.Mkdir(key, 0o700)) },
+		"another module's": func() error {
+			p := recalled(e, wasm, DefaultLimits())
+			p.Digest[0]++
+			e.cache.remember(key, p)
+			return nil
+		},
+		"without its code": func() error { return os.RemoveAll(recalled(e, wasm, DefaultLimits()).Folder) },
+	}
+	for name, damage := range damage {
+		load(t, e, wasm, Limits{})
+		must(t, damage())
+		if recalled(e, wasm, DefaultLimits()) != nil {
+			t.Errorf("%s: it is found", name)
+		}
+		got, err := load(t, e, wasm, Limits{}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
+		if err != nil || string(got.Output) != "executed" {
+			t.Errorf("%s: %q, %v", name, got.Output, err)
+		}
+		if name == "a folder" {
+			must(t, os.Remove(key))
+		} else if recalled(e, wasm, DefaultLimits()) == nil {
+			t.Errorf("%s: it was not made again", name)
+		}
+	}
+}
