@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -327,66 +324,6 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// TestDelay has time that passes only when everything waits.
-func TestDelay(t *testing.T) {
-	p := model(t, script.Script{{Text: "a b c", Delay: time.Minute}})
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		if _, err := read(t.Context(), p, ask(0, "")); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begun); took != 4*time.Minute {
-			t.Errorf("five chunks took %v", took)
-		}
-	})
-	for name, c := range map[string]struct {
-		stop func(cancelStream, cancelNext func(), s provider.EventStream)
-		want error
-	}{
-		"the stream's context": {func(cancel, _ func(), _ provider.EventStream) { cancel() }, context.Canceled},
-		"the context of Next":  {func(_, cancel func(), _ provider.EventStream) { cancel() }, context.Canceled},
-		"close":                {func(_, _ func(), s provider.EventStream) { s.Close() }, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { stopped(t, p, c.stop, c.want) })
-		})
-	}
-}
-
-// stopped ends a stream while it waits between two chunks.
-func stopped(t *testing.T, p provider.Provider, stop func(_, _ func(), _ provider.EventStream), want error) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	nextCtx, cancelNext := context.WithCancel(t.Context())
-	defer cancelNext()
-	stream, err := p.Stream(ctx, ask(0, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Next(nextCtx); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	go func() {
-		synctest.Wait()
-		stop(cancel, cancelNext, stream)
-	}()
-	if _, err = stream.Next(nextCtx); err == nil || want != nil && !errors.Is(err, want) || time.Since(begun) != 0 {
-		t.Errorf("%v after %v", err, time.Since(begun))
-	}
-	if _, again := stream.Next(t.Context()); again != err {
-		t.Errorf("%v, and then %v", err, again)
-	}
-}
-
-func TestAnEndedContextGetsNoAnswer(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := model(t, parse(t, dice)).Stream(ctx, ask(0, "")); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
-
 // FuzzParse checks that what is accepted can be spoken: the pieces of each turn
 // are its text and its arguments again.
 func FuzzParse(f *testing.F) {
@@ -439,42 +376,4 @@ func args(turn script.Turn) (all string) {
 		all += c.Args
 	}
 	return all
-}
-
-func ExampleNew() {
-	s, err := script.Parse("demo.yaml", []byte(`
-- tool_calls: [{name: dice, args: {rolls: 2}}]
-- text: You rolled.
-`))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	p, err := script.New(s)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	stream, err := p.Stream(context.Background(), &provider.Request{Messages: []provider.Message{
-		{Role: provider.RoleUser, Content: "Roll!"},
-		{Role: provider.RoleAssistant, ToolUses: []provider.ToolUse{{CallID: "call_1_1", Name: "dice", Args: json.RawMessage(`{"rolls":2}`)}}},
-		{Role: provider.RoleTool, ToolResult: &provider.ToolResult{CallID: "call_1_1", Content: `{"total":7}`}},
-	}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stream.Close()
-	for {
-		chunk, err := stream.Next(context.Background())
-		if err != nil {
-			return
-		}
-		fmt.Printf("%v %q\n", chunk.Kind, chunk.Text+chunk.StopReason)
-	}
-	// Output:
-	// text "You "
-	// text "rolled."
-	// usage ""
-	// end "end_turn"
 }
