@@ -11,7 +11,6 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/worker"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Where a tool runs, as --isolation names it.
@@ -61,7 +60,7 @@ func newRunEngine(ctx context.Context, isolation string, calls int) (*runEngine,
 // has chosen to run it on a machine of their own.
 func compileApart(ctx context.Context, rewritten []byte, dir string) error {
 	err := worker.Compile(ctx, rewritten, dir)
-	if !errors.Is(err, tool.ErrHost) {
+	if !errors.Is(err, worker.ErrNoProcess) {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "warning: the module is compiled without bounds on time and memory: %s\n", printable(plainError(err)))

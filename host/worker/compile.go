@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -40,7 +41,8 @@ func Compile(ctx context.Context, rewritten []byte, dir string) error {
 
 // Compile compiles a rewritten module into dir. A module whose compilation is
 // too much for its bounds, or that the compiler does not accept, is refused with
-// a *rewrite.Refusal. A process that could not be started is a tool.ErrHost.
+// a *rewrite.Refusal. What is the host's own, such as a full disk, is a tool.ErrHost, and
+// a process that could not be started an [ErrNoProcess] besides.
 func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
 	if c.CPU == 0 {
 		c.CPU = defaultCompileCPU
@@ -51,7 +53,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	s := settings{Compile: true, Folder: dir, Memory: c.Memory, CPU: c.CPU}
 	p, err := start(s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
-		return hostFailed(err)
+		return hostFailed(notStarted{err})
 	}
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
@@ -69,6 +71,15 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	}
 	return nil
 }
+
+// ErrNoProcess is why a compilation has not begun.
+var ErrNoProcess = errors.New("worker: no process could be started")
+
+// notStarted is an ErrNoProcess in the system's words.
+type notStarted struct{ error }
+
+func (notStarted) Is(target error) bool { return target == ErrNoProcess }
+func (e notStarted) Unwrap() error      { return e.error }
 
 // maxCompileAnswer bounds what a compiling process can say.
 const maxCompileAnswer = 64 << 10
