@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
@@ -81,7 +82,7 @@ type RunPageOptions struct {
 	Limit            int       // runs on the page; zero or less is DefaultPageLimit, more than MaxPageLimit is MaxPageLimit
 	Offset           int       // matching runs to skip; less than zero is zero
 	Status           string    // one of the Status constants; empty selects all, another value is an error
-	Query            string    // substring of the run id, ASCII letters in any case; empty selects all
+	Query            string    // substring of the run id behind the namespace, ASCII letters in any case; empty selects all
 	Namespace        string    // only runs whose id begins with it and a slash; empty selects all
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
@@ -138,10 +139,22 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 func (o RunPageOptions) match(s RunSummary) bool {
 	return (o.Status == "" || s.Status() == o.Status) &&
 		InNamespace(s.RunID, o.Namespace) &&
-		strings.Contains(LowerASCII(s.RunID), LowerASCII(o.Query)) &&
+		strings.Contains(LowerASCII(s.RunID[len(o.prefix()):]), LowerASCII(o.Query)) &&
 		(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
 		(!o.RequireToolCalls || s.ToolCallCount > 0)
 }
+
+// prefix is what the ids in the namespace begin with.
+func (o RunPageOptions) prefix() string {
+	if o.Namespace == "" {
+		return ""
+	}
+	return o.Namespace + "/"
+}
+
+// QueryStart returns the character of a run id, counted from 1, at which the search for
+// Query begins: whoever sees a namespace sees ids without it.
+func (o RunPageOptions) QueryStart() int { return utf8.RuneCountInString(o.prefix()) + 1 }
 
 // Nanos returns a time as logs keep one, in nanoseconds since 1970. These reach 292
 // years in either direction; a time beyond them is the last that they reach.

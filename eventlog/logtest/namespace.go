@@ -39,6 +39,12 @@ func namespaces(t *testing.T, log eventlog.EventLog) {
 	if err != nil || page.TotalMatching != 1 {
 		t.Errorf("with other options: %+v, %v", page, err)
 	}
+	for query, want := range map[string]int{"a": 0, "/": 1, "1": 2} {
+		page, err := pager.ListRunsPage(t.Context(), eventlog.RunPageOptions{Namespace: "a", Query: query})
+		if err != nil || page.TotalMatching != want {
+			t.Errorf("the query %q behind the namespace: %+v, %v", query, page, err)
+		}
+	}
 	report, err := pruner.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "a", Limit: 2})
 	if err != nil || report.Runs != 2 {
 		t.Errorf("pruning two: %+v, %v", report, err)

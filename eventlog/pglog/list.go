@@ -160,7 +160,7 @@ func pageConditions(o eventlog.RunPageOptions) *conditions {
 		c.add("terminal = " + c.arg(int16(kind)))
 	}
 	if o.Query != "" {
-		c.add("strpos(lower(run_id), " + c.arg(eventlog.LowerASCII(o.Query)) + ") > 0")
+		c.add("strpos(lower(substr(run_id, " + c.arg(o.QueryStart()) + ")), " + c.arg(eventlog.LowerASCII(o.Query)) + ") > 0")
 	}
 	if !o.StartedAfter.IsZero() {
 		c.add("started > " + c.arg(eventlog.Nanos(o.StartedAfter)))

@@ -125,7 +125,7 @@ func conditions(o eventlog.RunPageOptions) (where string, args []driver.Value) {
 		add(inNamespaceSQL, o.Namespace+"/", o.Namespace+"0")
 	}
 	if o.Query != "" {
-		add("instr(lower(run_id), ?) > 0", eventlog.LowerASCII(o.Query))
+		add("instr(lower(substr(run_id, ?)), ?) > 0", int64(o.QueryStart()), eventlog.LowerASCII(o.Query))
 	}
 	if !o.StartedAfter.IsZero() {
 		add("started > ?", eventlog.Nanos(o.StartedAfter))
