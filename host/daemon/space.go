@@ -41,8 +41,9 @@ func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event
 		return j, first, err
 	}
 	j.Payload, err = a.known.Seal(purposeJob, j.Payload, j.RunID)
-	if len(j.Payload) > queue.MaxPayloadBytes {
-		return j, first, overlong(queue.MaxPayloadBytes)
+	if n := len(j.Payload); n > queue.MaxPayloadBytes {
+		return j, first, tooLarge.because("the run takes %d bytes while it waits, and may take %d", n, queue.MaxPayloadBytes).
+			hint("send less input, or less in the variables")
 	}
 	return j, first, err
 }
