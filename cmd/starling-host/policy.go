@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/yaml"
 )
@@ -31,7 +33,8 @@ Each line has the run, the number of the event and the reason. SINCE is a date s
 as 2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d, for
 the runs that began at most so long ago.
 
-The exit code is 0 if nothing would have been refused, and 4 otherwise.`
+The exit code is 0 if nothing would have been refused, and 4 otherwise. Runs of tenants
+that were erased cannot be read by anybody; how many these are is said, and nothing else.`
 
 func (a *app) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -228,30 +231,52 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, sin
 	if err != nil {
 		return err
 	}
-	total := 0
-	refusals := func(ctx context.Context, runID string) ([]policy.Refusal, error) {
-		events, err := log.Read(ctx, runID)
-		if err != nil {
-			return nil, unreadable(ctx, err)
-		}
-		return policy.Test(p, nil, events)
-	}
+	var of tested
 	for _, runID := range ids {
-		refused, err := refusals(ctx, runID)
-		if err != nil {
+		refused, err := refusals(ctx, log, p, runID)
+		if err = of.add(log, refused, err); err != nil {
 			return err
 		}
-		total += len(refused)
 		for _, r := range refused {
 			if err := a.printRefusal(p.File, newRefusal(runID, r), f); err != nil {
 				return err
 			}
 		}
 	}
-	if f.output == outputText {
-		fmt.Fprintf(a.stdout, "%s: %d would have been refused\n", plural(len(ids), "run"), total)
+	return a.printTested(of, f)
+}
+
+func refusals(ctx context.Context, log database, p *policy.Policy, runID string) ([]policy.Refusal, error) {
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil, unreadable(ctx, err)
 	}
-	if total > 0 {
+	return policy.Test(p, nil, events)
+}
+
+// tested counts what a policy was tested against.
+type tested struct{ runs, refused, erased int }
+
+// add counts a run. One of a tenant that was erased nobody reads any more, not even with
+// the master key, and it does not keep the others from being tested.
+func (t *tested) add(log database, refused []policy.Refusal, err error) error {
+	if _, withKey := log.(*unsealed); withKey && errors.Is(err, event.ErrSealed) {
+		t.erased++
+		return nil
+	}
+	t.runs++
+	t.refused += len(refused)
+	return err
+}
+
+func (a *app) printTested(of tested, f policyTestFlags) error {
+	if f.output == outputText {
+		fmt.Fprintf(a.stdout, "%s: %d would have been refused\n", plural(of.runs, "run"), of.refused)
+	}
+	if of.erased > 0 {
+		fmt.Fprintf(a.stderr, "not tested: %s of tenants that were erased\n", plural(of.erased, "run"))
+	}
+	if of.refused > 0 {
 		return silent(exitRefused)
 	}
 	return nil
