@@ -111,6 +111,9 @@ func TestBothTransports(t *testing.T) {
 			if err != nil || len(tools.Tools) != 7 {
 				t.Fatalf("got %v, %v", tools, err)
 			}
+			if tools.CacheScope != "private" {
+				t.Errorf("the list may be kept by whoever has the scope %q", tools.CacheScope)
+			}
 			var list struct {
 				Total int
 				Runs  []struct {

@@ -100,11 +100,16 @@ func (o Options) normal() Options {
 	return o
 }
 
+// ownersOnly keeps answers out of caches that several clients share: what there is, is
+// each client's own. Without it the protocol takes them to be for everybody.
+func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" }
+
 // newServer makes the server of one client's view.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, error) {
 	server := mcp.NewServer(&mcp.Implementation{Name: o.Name, Version: o.Version}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		Instructions: instructions(v),
+		SetCacheable: ownersOnly,
 	})
 	server.AddReceivingMiddleware(cancellable)
 	if v.Log != nil {
