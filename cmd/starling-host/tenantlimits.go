@@ -112,7 +112,11 @@ func (f limitFlag[T]) Set(s string) error {
 
 const limitsHelp = `Show what a tenant may use, or change it. A flag takes a number, "default" for the
 host's default, or "none" for no bound; limits that are not named stay. A running
-host sees the change at the next request.`
+host sees the change at the next request, and of --running, --waiting and --weight
+within seconds.
+
+What is marked as default is that of a host whose host.yaml has no limits. The command
+does not see host.yaml, and a limit there holds instead.`
 
 func (a *app) limitsCommand() *cobra.Command {
 	var f hostFlags
