@@ -136,7 +136,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
 	}
 	if found.Offset > 0 {
-		p.Previous = s.listPath(sel.at(found.Offset - sel.perPage))
+		p.Previous = s.listPath(sel.at(min(found.Offset, found.TotalMatching) - sel.perPage)) // runs may have been removed since
 	}
 	if p.To > 0 && p.To < found.TotalMatching {
 		p.Next = s.listPath(sel.at(p.To))
