@@ -137,7 +137,7 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 	c := newCrowd(t, canaryPolicy(friend, stranger), "alice", "bob")
 	c.withStore(func(s *tenant.Store) {
 		for who, secrets := range all {
-			c.must(s.SetLimits(t.Context(), who, tenant.Limits{RequestsPerSecond: -1}))
+			c.must(s.Change(t.Context(), who, askFreely))
 			for name, value := range secrets {
 				c.must(s.SetSecret(t.Context(), who, tenant.Secret{Name: name, Audience: []string{strings.TrimPrefix(friend.URL, "http://")}, Place: places[name]}, tenant.NewValue(value)))
 			}

@@ -58,6 +58,9 @@ func (l *lockedBuffer) String() string {
 // it gives up itself.
 const compileTime = 5 * time.Minute
 
+// askFreely lets a tenant send as many requests as it likes, and nothing else.
+func askFreely(t *tenant.Tenant) { t.Limits = tenant.Limits{RequestsPerSecond: -1} }
+
 // newCrowd makes the tenants, whose policies are that text, as is the operator's.
 func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 	t.Helper()

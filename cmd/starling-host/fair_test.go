@@ -63,7 +63,7 @@ func TestNobodyWaitsForNeighbours(t *testing.T) {
 	tar := newTar(t)
 	c := newCrowd(t, policyFor(t, tar), append(crowdOf(neighbours), "good")...)
 	c.withStore(func(s *tenant.Store) {
-		c.must(s.SetLimits(t.Context(), "good", tenant.Limits{RequestsPerSecond: -1})) // it is the one that measures
+		c.must(s.Change(t.Context(), "good", askFreely)) // it is the one that measures
 	})
 	c.start("", nil)
 	c.upload(append(crowdOf(neighbours), "good")...)

@@ -39,7 +39,7 @@ const inProcess = "isolation: inline\n"
 func TestADiskThatFailsLosesNothing(t *testing.T) {
 	c := newCrowd(t, "version: \"1.0\"\n", "alice")
 	c.withStore(func(s *tenant.Store) {
-		c.must(s.SetLimits(t.Context(), "alice", tenant.Limits{RequestsPerSecond: -1}))
+		c.must(s.Change(t.Context(), "alice", askFreely))
 	})
 	c.start(inProcess, nil)
 	c.upload("alice")

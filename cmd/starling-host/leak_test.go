@@ -286,7 +286,7 @@ func TestHostileCallsLeaveNothing(t *testing.T) {
 	c := newCrowd(t, policyFor(t, tar), "good", "bad")
 	c.withStore(func(s *tenant.Store) {
 		for _, who := range []string{"good", "bad"} {
-			c.must(s.SetLimits(t.Context(), who, tenant.Limits{RequestsPerSecond: -1}))
+			c.must(s.Change(t.Context(), who, askFreely))
 		}
 		_, err := s.SetPolicy(t.Context(), "bad", strings.Replace(policyFor(t, tar), "deadline: 2s", "deadline: 30ms", 1), true)
 		c.must(err)

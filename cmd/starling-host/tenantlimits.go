@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -143,19 +144,14 @@ func (a *app) limitsCommand() *cobra.Command {
 	return cmd
 }
 
-func changeLimits(cmd *cobra.Command, t tenants, id string, l *limitFlags) (tenant.Tenant, error) {
-	now, err := t.Tenant(cmd.Context(), id)
-	if err != nil {
-		return now, err
+func changeLimits(cmd *cobra.Command, t tenants, id string, l *limitFlags) (changed tenant.Tenant, err error) {
+	if !slices.ContainsFunc(limitNames, cmd.Flags().Changed) {
+		return t.Tenant(cmd.Context(), id)
 	}
-	changed := now
-	l.apply(cmd, &changed)
-	if changed.Limits != now.Limits {
-		err = t.SetLimits(cmd.Context(), id, changed.Limits)
-	}
-	if err == nil && changed.Weight != now.Weight {
-		err = t.SetWeight(cmd.Context(), id, changed.Weight)
-	}
+	err = t.Change(cmd.Context(), id, func(now *tenant.Tenant) {
+		l.apply(cmd, now)
+		changed = *now
+	})
 	return changed, err
 }
 

@@ -42,7 +42,7 @@ func testHoldings(t *testing.T, open opener) {
 			return nil
 		}, false},
 		{"removal", func() error { return f.RemoveModule(ctx, "acme", "echo") }, true},
-		{"limits", func() error { return f.SetLimits(ctx, "acme", tenant.Limits{Running: 1}) }, false},
+		{"limits", func() error { return f.Change(ctx, "acme", func(t *tenant.Tenant) { t.Limits.Running = 1 }) }, false},
 		{"rewrap", func() error { return second(f.Rewrap(ctx, f.master)) }, true},
 	} {
 		before, other := f.holdings(t, "acme"), f.holdings(t, "zeta")

@@ -94,13 +94,18 @@ func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
 }
 
 func (s *Store) tenants(ctx context.Context, query string, args ...any) (list []Tenant, err error) {
-	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		list = nil
-		return q.Query(query, args, func(r eventlog.Row) error {
-			t, err := scanTenant(r)
-			list = append(list, t)
-			return err
-		})
+	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
+		list, err = tenants(q, query, args...)
+		return err
+	})
+	return list, err
+}
+
+func tenants(q eventlog.Querier, query string, args ...any) (list []Tenant, err error) {
+	err = q.Query(query, args, func(r eventlog.Row) error {
+		t, err := scanTenant(r)
+		list = append(list, t)
+		return err
 	})
 	return list, err
 }
@@ -130,21 +135,33 @@ func (s *Store) Resume(ctx context.Context, id string) error {
 	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", int64(0))
 }
 
-// SetLimits replaces the limits of a tenant.
-func (s *Store) SetLimits(ctx context.Context, id string, l Limits) error {
-	text, err := json.Marshal(l)
+// Change has change set the limits and the weight of a tenant, which it is given as it
+// is, maybe several times. What others change at the same time is not lost.
+func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		if err := needTenant(tx, id); err != nil {
+			return err
+		}
+		list, err := tenants(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
+		if err != nil {
+			return err
+		}
+		change(&list[0])
+		return list[0].update(tx)
+	})
+}
+
+// update stores the limits and the weight of a tenant.
+func (t Tenant) update(tx eventlog.Tx) error {
+	if err := validWeight(t.Weight); err != nil {
+		return err
+	}
+	limits, err := json.Marshal(t.Limits)
 	if err != nil {
 		return fmt.Errorf("tenant: encode limits: %w", err)
 	}
-	return s.change(ctx, id, "UPDATE tenant SET limits = $2 WHERE id = $1 AND erased = 0", string(text))
-}
-
-// SetWeight changes the share of a tenant, 1 to MaxWeight.
-func (s *Store) SetWeight(ctx context.Context, id string, weight int) error {
-	if err := validWeight(weight); err != nil {
-		return err
-	}
-	return s.change(ctx, id, "UPDATE tenant SET weight = $2 WHERE id = $1 AND erased = 0", int64(weight))
+	_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
+	return err
 }
 
 // change runs an update of one tenant's row.

@@ -114,6 +114,7 @@ func TestStore(t *testing.T) {
 			"secrets":                              testSecrets,
 			"ids":                                  testTenantIDs,
 			"tenants":                              testTenants,
+			"changes at once":                      testChangesAtOnce,
 			"what is wrong with a key is not said": testWhatIsWrongWithAKeyIsNotSaid,
 		} {
 			t.Run(name+"/"+section, func(t *testing.T) { test(t, open) })
@@ -133,8 +134,8 @@ func testTenants(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	limits := tenant.Limits{Running: 2, Connections: -1, RecordedPerDay: 1 << 40}
-	want(t, "limits", f.SetLimits(t.Context(), "acme", limits), nil)
-	want(t, "weight", f.SetWeight(t.Context(), "acme", 7), nil)
+	want(t, "limits", f.Change(t.Context(), "acme", func(now *tenant.Tenant) { now.Limits = limits }), nil)
+	want(t, "weight", f.Change(t.Context(), "acme", func(now *tenant.Tenant) { now.Weight = 7 }), nil)
 	want(t, "suspend", f.Suspend(t.Context(), "acme"), nil)
 	got, err := f.Tenants(t.Context())
 	diff := cmp.Diff([]tenant.Tenant{
@@ -153,7 +154,30 @@ func testTenants(t *testing.T, open opener) {
 	_, err = f.Tenant(t.Context(), "nobody")
 	want(t, "nobody", err, tenant.ErrNotFound)
 	want(t, "suspend nobody", f.Suspend(t.Context(), "nobody"), tenant.ErrNotFound)
-	want(t, "a weight of zero", f.SetWeight(t.Context(), "acme", 0), tenant.ErrInvalid)
+	want(t, "a weight of zero", f.Change(t.Context(), "acme", func(now *tenant.Tenant) { now.Weight = 0 }), tenant.ErrInvalid)
+	want(t, "change nobody", f.Change(t.Context(), "nobody", func(*tenant.Tenant) {}), tenant.ErrNotFound)
+}
+
+// testChangesAtOnce has several operators change limits of one tenant, each another one.
+func testChangesAtOnce(t *testing.T, open opener) {
+	f := open(t)
+	var wg sync.WaitGroup
+	for _, change := range []func(*tenant.Tenant){
+		func(now *tenant.Tenant) { now.Limits.Running++ },
+		func(now *tenant.Tenant) { now.Limits.Waiting++ },
+		func(now *tenant.Tenant) { now.Weight++ },
+	} {
+		wg.Go(func() {
+			for range 10 {
+				want(t, "a change", f.Change(t.Context(), "acme", change), nil)
+			}
+		})
+	}
+	wg.Wait()
+	got, err := f.Tenant(t.Context(), "acme")
+	if (got.Limits != tenant.Limits{Running: 10, Waiting: 10}) || got.Weight != 11 || err != nil {
+		t.Errorf("%+v with weight %d, %v", got.Limits, got.Weight, err)
+	}
 }
 
 func testTenantIDs(t *testing.T, open opener) {
