@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -24,12 +25,13 @@ type Run struct {
 	mu    sync.Mutex
 	used  Usage                      // guarded by mu
 	known map[string][]egress.Secret // guarded by mu; values that were read, by name
+	sent  map[string]bool            // guarded by mu; names that stand in requests of earlier sessions
 }
 
 // NewRun returns a Run that has used nothing. A policy that is nil is not asked;
 // without any, nothing is allowed. A store that is nil has no secrets.
 func NewRun(operator, tenant *Policy, store Secrets) *Run {
-	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}}
+	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}, sent: map[string]bool{}}
 }
 
 type runKey struct{}
@@ -88,7 +90,8 @@ func (r *Run) Narrow(l event.SandboxLimits) event.SandboxLimits {
 
 // Resume counts what the recorded events of the run have used: every exchange that
 // was allowed, by the rules that allowed it. Decisions of policies that have
-// changed since count for the rules of the same number.
+// changed since count for the rules of the same number. Secrets that were sent are
+// looked for in responses from then on, also if no policy names them any more.
 func (r *Run) Resume(events []event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,6 +116,7 @@ func (r *Run) resume(seen *copies, ev event.Event) error {
 	}
 	effect, err := ev.AsSideEffectRecorded()
 	var value event.Exchange
+	r.asked(effect.Request)
 	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
 		return err // no exchange
 	}
@@ -120,6 +124,22 @@ func (r *Run) resume(seen *copies, ev event.Event) error {
 		r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})
 	}
 	return nil
+}
+
+// asked takes note of the secrets for which a recorded request has placeholders. What is
+// no request has none. The caller holds mu.
+func (r *Run) asked(request []byte) {
+	q, err := egress.ParseRequest(request)
+	if err != nil {
+		return
+	}
+	access, err := q.Access()
+	if err != nil {
+		return
+	}
+	for _, p := range access.Secrets {
+		r.sent[p.Name] = true
+	}
 }
 
 // count adds to what the rules of a decision have been used. The caller holds mu.
@@ -164,6 +184,7 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	}
 	grant := x.decision.Grant
 	grant.Secrets = secrets
+	grant.Plain = grant.Plain || x.run.astray()
 	return grant, nil
 }
 
@@ -221,18 +242,16 @@ func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 
 // secrets returns the values that an exchange needs: those for its placeholders,
 // fresh from the store, and those that could come back in the response, which are
-// all that the policies name. Values that the run has read stay known after the
-// store has others.
+// all that the policies name and all that the run has sent. Values that the run has
+// read stay known after the store has others.
 func (r *Run) secrets(ctx context.Context, placeholders []egress.Placeholder) ([]egress.Secret, error) {
 	wanted := map[string]bool{}
 	for _, p := range placeholders {
 		wanted[p.Name] = true
 	}
-	for _, s := range sides(r.operator, r.tenant) {
-		for _, b := range s.policy.Secrets {
-			if err := r.read(ctx, b.Name, wanted[b.Name]); err != nil {
-				return nil, err
-			}
+	for _, name := range r.names() {
+		if err := r.read(ctx, name, wanted[name]); err != nil {
+			return nil, err
 		}
 	}
 	r.mu.Lock()
@@ -242,6 +261,33 @@ func (r *Run) secrets(ctx context.Context, placeholders []egress.Placeholder) ([
 		all = append(all, values...)
 	}
 	return all, nil
+}
+
+// names returns the secrets that the policies name, and those that were sent before.
+func (r *Run) names() []string {
+	r.mu.Lock()
+	names := slices.Collect(maps.Keys(r.sent))
+	r.mu.Unlock()
+	for _, s := range sides(r.operator, r.tenant) {
+		for _, b := range s.policy.Secrets {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// astray reports whether a secret was sent that no policy names any more: who has it is
+// not known, so that every response has to be one that can be searched.
+func (r *Run) astray() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.sent {
+		named := func(b Binding) bool { return b.Name == name }
+		if !slices.ContainsFunc(sides(r.operator, r.tenant), func(s side) bool { return slices.ContainsFunc(s.policy.Secrets, named) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // read makes a secret known to the run: if fresh is set, its value of now, which
