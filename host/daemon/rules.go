@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/starling-host/starling/eventlog"
@@ -133,6 +134,15 @@ func (s secrets) Secret(ctx context.Context, name string) ([]byte, bool, error) 
 		return nil, false, nil
 	}
 	return []byte(value.Reveal()), err == nil, err
+}
+
+// Same implements [policy.Keeper].
+func (s secrets) Same(ctx context.Context, name string, since time.Time) (bool, error) {
+	kept, _, err := s.store.Secret(ctx, s.tenant, name)
+	if errors.Is(err, tenant.ErrNotFound) {
+		return false, nil
+	}
+	return kept.Updated.Before(since), err
 }
 
 // MaySend implements [policy.Keeper].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/egress"
@@ -16,6 +17,8 @@ type kept struct{ err error }
 func (kept) Secret(context.Context, string) ([]byte, bool, error) {
 	return []byte("0123456789"), true, nil
 }
+
+func (k kept) Same(context.Context, string, time.Time) (bool, error) { return true, k.err }
 
 func (k kept) MaySend(context.Context, egress.Placeholder, egress.Access) (bool, error) {
 	return false, k.err
@@ -43,11 +46,18 @@ secrets: [{name: K, audience: [a.test], header: Authorization}]
 	}
 }
 
-// open has one secret, which may be sent everywhere.
-type open struct{ kept }
+// open has one secret, which may be sent everywhere and is from a time.
+type open struct {
+	kept
+	updated time.Time
+}
 
 func (open) MaySend(context.Context, egress.Placeholder, egress.Access) (bool, error) {
 	return true, nil
+}
+
+func (o open) Same(_ context.Context, _ string, since time.Time) (bool, error) {
+	return o.updated.Before(since), o.err
 }
 
 // TestWhatWasSentIsLookedForAfterAnotherPolicy has a run go on under a policy that names
@@ -57,11 +67,19 @@ func TestWhatWasSentIsLookedForAfterAnotherPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := NewRun(p, nil, open{})
-	if err := run.Resume([]event.Event{scheduled(t, "a", "", 1), exchanged(t, "a", "/?k=%7B%7Bsecret:K%7D%7D", "x")}); err != nil {
-		t.Fatal(err)
+	began := time.Unix(1e9, 0)
+	goesOn := func(updated time.Time) (egress.Grant, error) {
+		run, call := NewRun(p, nil, open{updated: updated}), scheduled(t, "a", "", 1)
+		call.Timestamp = began.UnixNano()
+		if err := run.Resume([]event.Event{call, exchanged(t, "a", "/?k=%7B%7Bsecret:K%7D%7D", "x")}); err != nil {
+			t.Fatal(err)
+		}
+		return run.Exchange("shop", 10).Authorize(t.Context(), egress.Access{Method: "GET", Scheme: "https", Host: "a.test", Port: 443, Path: "/"})
 	}
-	grant, err := run.Exchange("shop", 10).Authorize(t.Context(), egress.Access{Method: "GET", Scheme: "https", Host: "a.test", Port: 443, Path: "/"})
+	if _, err := goesOn(began.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "the secret K has changed since") {
+		t.Errorf("of the value that was sent nobody knows: %v", err)
+	}
+	grant, err := goesOn(began.Add(-time.Second))
 	if err != nil || len(grant.Secrets) != 1 || grant.Secrets[0].Name != "K" || string(grant.Secrets[0].Value) != "0123456789" || !grant.Plain {
 		t.Errorf("%+v, %v", grant, err)
 	}

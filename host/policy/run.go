@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -25,13 +26,13 @@ type Run struct {
 	mu    sync.Mutex
 	used  Usage                      // guarded by mu
 	known map[string][]egress.Secret // guarded by mu; values that were read, by name
-	sent  map[string]bool            // guarded by mu; names that stand in requests of earlier sessions
+	sent  map[string]time.Time       // guarded by mu; names that stand in requests of earlier sessions, and when the first of their calls began
 }
 
 // NewRun returns a Run that has used nothing. A policy that is nil is not asked;
 // without any, nothing is allowed. A store that is nil has no secrets.
 func NewRun(operator, tenant *Policy, store Secrets) *Run {
-	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}, sent: map[string]bool{}}
+	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}, sent: map[string]time.Time{}}
 }
 
 type runKey struct{}
@@ -95,20 +96,21 @@ func (r *Run) Narrow(l event.SandboxLimits) event.SandboxLimits {
 func (r *Run) Resume(events []event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := newCopies()
+	seen, began := newCopies(), map[string]time.Time{}
 	for _, ev := range events {
-		if err := r.resume(seen, ev); err != nil {
+		if err := r.resume(seen, began, ev); err != nil {
 			return fmt.Errorf("policy: event %d: %w", ev.Seq, err)
 		}
 	}
 	return nil
 }
 
-// resume counts one event. The caller holds mu.
-func (r *Run) resume(seen *copies, ev event.Event) error {
+// resume counts one event, after calls that began at these times. The caller holds mu.
+func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) error {
 	if ev.Kind == event.KindToolCallScheduled {
 		p, err := ev.AsToolCallScheduled()
 		seen.scheduled(p)
+		began[p.CallID] = time.Unix(0, ev.Timestamp)
 		return err
 	}
 	if ev.Kind != event.KindSideEffectRecorded {
@@ -116,7 +118,7 @@ func (r *Run) resume(seen *copies, ev event.Event) error {
 	}
 	effect, err := ev.AsSideEffectRecorded()
 	var value event.Exchange
-	r.asked(effect.Request)
+	r.asked(effect.Request, began[effect.CallID])
 	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
 		return err // no exchange
 	}
@@ -126,9 +128,9 @@ func (r *Run) resume(seen *copies, ev event.Event) error {
 	return nil
 }
 
-// asked takes note of the secrets for which a recorded request has placeholders. What is
-// no request has none. The caller holds mu.
-func (r *Run) asked(request []byte) {
+// asked takes note of the secrets for which a recorded request has placeholders, of a
+// call that began then. What is no request has none. The caller holds mu.
+func (r *Run) asked(request []byte, began time.Time) {
 	q, err := egress.ParseRequest(request)
 	if err != nil {
 		return
@@ -138,7 +140,9 @@ func (r *Run) asked(request []byte) {
 		return
 	}
 	for _, p := range access.Secrets {
-		r.sent[p.Name] = true
+		if _, before := r.sent[p.Name]; !before {
+			r.sent[p.Name] = began
+		}
 	}
 }
 
@@ -176,6 +180,9 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 		return egress.Grant{}, err
 	}
 	if err := x.run.maySend(ctx, a); err != nil {
+		return egress.Grant{}, err
+	}
+	if err := x.run.knows(ctx); err != nil {
 		return egress.Grant{}, err
 	}
 	secrets, err := x.run.secrets(ctx, a.Secrets)
@@ -235,6 +242,28 @@ func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 			return egress.Denied("the secret %s could not be read", at.Name)
 		case !allowed:
 			return egress.Denied("the secret %s is not kept for %s in %s", at.Name, a.Origin(), place(at))
+		}
+	}
+	return nil
+}
+
+// knows returns an error if the run has sent a value in an earlier session that can not
+// be had any more: a response could not be searched for it.
+func (r *Run) knows(ctx context.Context) error {
+	keeper, ok := r.store.(Keeper)
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	sent := maps.Clone(r.sent)
+	maps.DeleteFunc(sent, func(name string, _ time.Time) bool { return len(r.known[name]) > 0 })
+	r.mu.Unlock()
+	for name, at := range sent {
+		switch same, err := keeper.Same(ctx, name, at); {
+		case err != nil:
+			return egress.Denied("the secret %s could not be read", name)
+		case !same:
+			return egress.Denied("the secret %s has changed since the run sent it, and the response could not be searched for what it was", name)
 		}
 	}
 	return nil

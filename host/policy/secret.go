@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/yaml"
@@ -25,6 +26,9 @@ type Keeper interface {
 	// a request of that kind. One that does not exist may not. What an error says
 	// reaches neither the guest nor the log.
 	MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error)
+	// Same reports whether a secret still has the value that it had at a time. One that
+	// does not exist has not.
+	Same(ctx context.Context, name string, since time.Time) (bool, error)
 }
 
 // Binding lets a secret be sent to some hosts, in one place of a request: in the
