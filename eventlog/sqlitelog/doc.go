@@ -67,7 +67,9 @@
 //
 // The first transaction that fails stops the log for good, with
 // [eventlog.ErrLogStopped] for every waiter and every later call; reading goes
-// on. Opening the file again finds everything that was acknowledged.
+// on. Opening the file again finds everything that was acknowledged. A transaction
+// after which the file is not at its path has failed, too: a file that was removed,
+// moved or replaced takes what it is written and gives it to nobody.
 //
 // # Files from strangers
 //

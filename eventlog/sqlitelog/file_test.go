@@ -159,3 +159,29 @@ func TestAFileThatIsNoLongerThere(t *testing.T) {
 		t.Errorf("with the file back: %v", err)
 	}
 }
+
+// What is stored in a file that was taken away, or replaced, is acknowledged to nobody.
+func TestNothingIsAcknowledgedInAFileThatIsNoLongerThere(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows lets nobody take a file that is open")
+	}
+	for name, take := range map[string]func(path string) error{
+		"removed":  os.Remove,
+		"moved":    func(path string) error { return os.Rename(path, path+".aside") },
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := open(t)
+			storeAll(t, l, logtest.Finished("before", 1))
+			if err := take(l.path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the log has stopped
+				err := l.Transact(t.Context(), func(tx eventlog.Tx) error { return nil })
+				if !errors.Is(err, eventlog.ErrLogStopped) {
+					t.Errorf("acknowledged: %v", err)
+				}
+			}
+		})
+	}
+}

@@ -3,7 +3,9 @@ package sqlitelog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"os"
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog"
@@ -63,6 +65,19 @@ func (l *Log) refuse() error {
 		return eventlog.ErrReadOnly
 	case !l.running.Load():
 		return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
+	}
+	return nil
+}
+
+// inPlace reports that the file is not at its path any more: it was taken away, or
+// another one is there. Whoever opens the path then finds nothing of what is written.
+func (l *Log) inPlace() error {
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	if !os.SameFile(info, l.file) {
+		return fmt.Errorf("sqlitelog: %s: another file is there than the log that is open", l.path)
 	}
 	return nil
 }

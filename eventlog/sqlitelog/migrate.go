@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/starling-host/starling/eventlog"
 )
@@ -16,12 +15,8 @@ func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 	if err := l.runs.Failure(); err != nil {
 		return 0, 0, err
 	}
-	info, err := os.Stat(l.path)
-	if err != nil {
-		return 0, 0, fmt.Errorf("sqlitelog: %w", err)
-	}
-	if !os.SameFile(info, l.file) {
-		return 0, 0, fmt.Errorf("sqlitelog: %s: another file is there than the log that is open", l.path)
+	if err := l.inPlace(); err != nil {
+		return 0, 0, err
 	}
 	return int(l.layout.Load()), layoutVersion, nil
 }

@@ -132,7 +132,8 @@ func (l *Log) write() {
 type conflicts map[*run]error
 
 // commit writes the batch in one transaction, without the runs that turn out
-// to conflict.
+// to conflict. Where the file has gone from its path in the meantime, COMMIT succeeds
+// and nobody finds what it has stored, so the path is looked at afterwards.
 //
 // If the process dies before COMMIT has returned, the batch is in the file as a
 // whole or not at all, and nobody was told that it is.
@@ -148,6 +149,9 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 		again, err := l.writer.try(batch, bad)
 		if err == nil && again {
 			continue // each round takes out at least one run, or is the first that is careful
+		}
+		if err == nil {
+			err = l.inPlace()
 		}
 		if unlockErr := l.lock.Unlock(); err == nil {
 			err = unlockErr
