@@ -129,6 +129,37 @@ func TestFileInADirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Locks that are somebody else's would keep the owner of a file from writing to it.
+func TestNothingIsPutBesideWhatCannotBeWritten(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows keeps no such modes")
+	}
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, _ := os.ReadFile(l.path)
+	for name, put := range map[string]func(path string) error{
+		"a file of somebody else": func(path string) error { return os.WriteFile(path, data, 0o444) },
+		"a folder":                func(path string) error { return os.Mkdir(path, 0o777) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := errors.Join(put(dir+"/log.db"), os.Chmod(dir, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			asNobody(t, dir)
+			if _, err := Open(t.Context(), dir+"/log.db", Options{}); err == nil {
+				t.Error("it was opened")
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+				t.Errorf("beside it: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // A log whose file was taken away, or replaced, is not one to begin a run on: what
 // is appended goes where nobody finds it.
 func TestAFileThatIsNoLongerThere(t *testing.T) {

@@ -40,9 +40,9 @@ const (
 // Open opens the log at path, which is created unless ReadOnly is set. A file of
 // the seed runtime can be read as it is; to write to it takes
 // [eventlog.Migrate], and until then is [eventlog.ErrSchemaOutdated]. The file of
-// a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database is
-// refused, and nothing is put beside it. The directory has to be on this machine:
-// processes coordinate through memory that they share.
+// a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database, or that
+// may not be written to, is refused, and nothing is put beside it. The directory has
+// to be on this machine: processes coordinate through memory that they share.
 func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if o.Synchronous == "" {
 		o.Synchronous = "FULL"
@@ -53,7 +53,7 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if err := checkVersion(libraryVersion); err != nil {
 		return nil, err
 	}
-	if err := vetHeader(path); err != nil {
+	if err := vetFile(path, o.ReadOnly); err != nil {
 		return nil, err
 	}
 	keepLocks()
@@ -75,31 +75,46 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 // magic is what a database begins with (sqlite.org/fileformat2.html, section 1.3).
 const magic = "SQLite format 3\x00"
 
-// vetHeader refuses a file that SQLite did not write before anything is put beside
-// it. A file that is empty may become a log; one with a journal beside it is left to
-// SQLite, which puts it right when its maker died.
-func vetHeader(path string) error {
+// vetFile refuses what no log can be in before anything is put beside it: what is no
+// regular file, what may not be opened in this way, and a file that SQLite did not
+// write. Locks beside the file of somebody else would be in its owner's way.
+func vetFile(path string, readOnly bool) error {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+	switch {
+	case err != nil:
 		return nil // it is made, or who opens it says what is wrong
+	case !info.Mode().IsRegular():
+		return errors.New("sqlitelog: not a regular file")
 	}
-	if _, err := os.Stat(path + "-journal"); err == nil {
-		return nil
+	flag := os.O_RDWR
+	if readOnly {
+		flag = os.O_RDONLY
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, flag, 0)
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
 	defer f.Close()
+	return vetHeader(f)
+}
+
+// vetHeader refuses a file that SQLite did not write. A file that is empty may become
+// a log; one with a journal beside it is left to SQLite, which puts it right when its
+// maker died.
+func vetHeader(f *os.File) error {
 	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(f, head); err == nil && string(head) == magic {
+	_, err := io.ReadFull(f, head)
+	if err == io.EOF || err == nil && string(head) == magic {
+		return nil
+	}
+	if _, err := os.Stat(f.Name() + "-journal"); err == nil {
 		return nil
 	}
 	return errors.New("sqlitelog: not a database, by its first bytes")
 }
 
 // keepLocks has SQLite lock the file so that the locks are kept when somebody else in
-// this process opens and closes it, as [vetHeader] and [touch] do beside a log that is
+// this process opens and closes it, as [vetFile] and [touch] do beside a log that is
 // open. Only Linux can, and only before the first file is locked.
 func keepLocks() { _, _ = sqlite.OFDLocking(true) }
 
