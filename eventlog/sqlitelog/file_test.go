@@ -129,6 +129,28 @@ func TestFileInADirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// A database whose tables were dropped has pages of the size that they had. It is
+// refused each time, and not a log with other pages the second time.
+func TestADatabaseWithoutTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := connect(t.Context(), path, "mode=rw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.execAll(t.Context(), []string{"CREATE TABLE t (a)", "DROP TABLE t"}), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if l, err := Open(t.Context(), path, Options{}); err == nil {
+			l.Close()
+			t.Error("it became a log")
+		}
+	}
+}
+
 // Locks that are somebody else's would keep the owner of a file from writing to it.
 func TestNothingIsPutBesideWhatCannotBeWritten(t *testing.T) {
 	if runtime.GOOS == "windows" {

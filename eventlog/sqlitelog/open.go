@@ -196,7 +196,8 @@ func touch(path string) error {
 }
 
 // create lays out a file that has no tables. If the process dies in between,
-// the next one finds no tables again.
+// the next one finds no tables again. One of another program may have had some: its
+// pages keep their size, so it is refused before it is given ours.
 func create(ctx context.Context, c *conn) error {
 	n, err := c.queryInt(ctx, "SELECT count(*) FROM sqlite_schema")
 	if err != nil || n > 0 {
@@ -205,14 +206,14 @@ func create(ctx context.Context, c *conn) error {
 	if err := c.execAll(ctx, creation); err != nil {
 		return err
 	}
-	if err := c.execAll(ctx, schema()); err != nil {
+	got, err := c.queryInt(ctx, "PRAGMA page_size")
+	if err != nil {
 		return err
 	}
-	got, err := c.queryInt(ctx, "PRAGMA page_size")
-	if err == nil && got != pageSize {
-		err = fmt.Errorf("sqlitelog: asked for pages of %d bytes, got %d", pageSize, got)
+	if got != pageSize {
+		return fmt.Errorf("sqlitelog: a database without tables, but with pages of %d bytes: want %d", got, pageSize)
 	}
-	return err
+	return c.execAll(ctx, schema())
 }
 
 // examine vets the objects in the file and returns its layout version.
