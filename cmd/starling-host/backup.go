@@ -65,6 +65,9 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 	case ctx.Err() != nil, errors.Is(err, eventlog.ErrLogCorrupt):
 		return err
 	case errors.Is(err, fs.ErrExist):
+		if there, ok := errors.AsType[*fs.PathError](err); ok { // may be what an earlier copy has left beside dst
+			dst = there.Path
+		}
 		return notOver(dst, err)
 	}
 	return &failure{code: exitFailed, message: plainError(err)}

@@ -80,7 +80,9 @@ func copyTo(ctx context.Context, c *conn, path string) error {
 	if err := c.exec(context.WithoutCancel(ctx), "PRAGMA query_only=OFF"); err != nil {
 		return err
 	}
-	err = c.exec(ctx, "VACUUM INTO ?", abs)
+	if err = c.exec(ctx, "VACUUM INTO ?", abs); err != nil {
+		err = fmt.Errorf("sqlitelog: write %s: %w", path, err)
+	}
 	return errors.Join(err, c.execAll(context.WithoutCancel(ctx), reading))
 }
 
