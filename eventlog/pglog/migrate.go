@@ -52,6 +52,9 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 		return eventlog.ErrReadOnly
 	}
 	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		if err := lockTables(ctx, tx); err != nil { // or the server refuses one of two that grant at once
+			return err
+		}
 		if err := mustOwn(ctx, tx); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -22,9 +23,15 @@ func TestRoles(t *testing.T) {
 	for _, role := range []string{roles.Writer, roles.Retention, roles.Reader} {
 		execute(t, conn, "CREATE ROLE "+quote(role, `"`)+" LOGIN")
 	}
-	if err := owner.Grant(t.Context(), roles, counter); err != nil {
-		t.Fatal(err)
+	var granting sync.WaitGroup
+	for range 8 { // as several hosts do that are brought up to date together
+		granting.Go(func() {
+			if err := owner.Grant(t.Context(), roles, counter); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	granting.Wait()
 	if err := openAt(t, pgtest.As(dsn, roles.Reader), Options{}).Grant(t.Context(), roles); !Denied(err) {
 		t.Errorf("a role that owns nothing grants: %v", err)
 	}

@@ -53,21 +53,23 @@ const (
 // Grant gives roles what they need of River's tables, as the owner of these: host is the
 // role of a host, or empty, and lookers are those that see which version the tables have.
 func Grant(ctx context.Context, dsn, host string, lookers ...string) error {
-	return withPool(ctx, dsn, func(pool *pgxpool.Pool) error {
-		give := func(grant, role string) error {
-			if role == "" {
-				return nil
-			}
-			if _, err := pool.Exec(ctx, fmt.Sprintf(grant, pgx.Identifier{role}.Sanitize())); err != nil {
-				return fmt.Errorf("riverqueue: grant: %w", err)
-			}
+	give := func(c *pgxpool.Conn, grant, role string) error {
+		if role == "" {
 			return nil
 		}
-		err := give(grantHost, host)
-		for _, role := range append(lookers, host) {
-			err = errors.Join(err, give(grantLook, role))
+		if _, err := c.Exec(ctx, fmt.Sprintf(grant, pgx.Identifier{role}.Sanitize())); err != nil {
+			return fmt.Errorf("riverqueue: grant: %w", err)
 		}
-		return err
+		return nil
+	}
+	return withPool(ctx, dsn, func(pool *pgxpool.Pool) error {
+		return locked(ctx, pool, func(c *pgxpool.Conn) error {
+			err := give(c, grantHost, host)
+			for _, role := range append(lookers, host) {
+				err = errors.Join(err, give(c, grantLook, role))
+			}
+			return err
+		})
 	})
 }
 
@@ -80,9 +82,20 @@ func withPool(ctx context.Context, dsn string, do func(*pgxpool.Pool) error) err
 	return do(pool)
 }
 
-// migrationLock keeps hosts from making River's tables at the same time. It is a
-// number of this package's own among the database's advisory locks.
+// migrationLock keeps programs from changing River's tables, or the rights to them, at
+// the same time. It is a number of this package's own among the database's advisory locks.
 const migrationLock = 0x53544c48_7175
+
+// locked calls do with the connection that holds the lock.
+func locked(ctx context.Context, pool *pgxpool.Pool, do func(*pgxpool.Conn) error) error {
+	return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock))
+		return do(c)
+	})
+}
 
 // migrate brings River's tables to the version of this program. Some of its steps
 // cannot share a transaction, so one that dies in between leaves the rest to the
@@ -95,11 +108,7 @@ func migrate(ctx context.Context, driver *riverpgxv5.Driver, pool *pgxpool.Pool)
 	if current, err := isCurrent(ctx, m); err == nil && current {
 		return nil
 	}
-	return pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		if _, err := c.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
-			return err
-		}
-		defer c.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock))
+	return locked(ctx, pool, func(*pgxpool.Conn) error {
 		if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 			return fmt.Errorf("riverqueue: River's tables: %w", err)
 		}

@@ -354,3 +354,25 @@ func TestTheServersClockIsAskedAgain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRightsAreGrantedAtOnce, as by several hosts that are brought up to date together.
+func TestRightsAreGrantedAtOnce(t *testing.T) {
+	dsn := pgtest.Database(t)
+	if err := riverqueue.Migrate(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := config.ConnConfig.User
+	var granting sync.WaitGroup
+	for range 8 {
+		granting.Go(func() {
+			if err := riverqueue.Grant(t.Context(), dsn, role, role); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	granting.Wait()
+}
