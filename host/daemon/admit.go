@@ -66,7 +66,7 @@ func claimOf(t tenant.Tenant) turns.Claim {
 // WriteError answers a request with the problem that an error is.
 func WriteError(w http.ResponseWriter, err error) { problemOf(err).write(w) }
 
-func noKey() error {
+func noKey() *Problem {
 	p := unauthorized.plain().hint("send it as Authorization: Bearer KEY")
 	p.challenge = true
 	return p

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/tenant"
 )
 
 // TestWhatIsToldOfErrors: a client is to try again what may succeed later.
@@ -15,6 +16,7 @@ func TestWhatIsToldOfErrors(t *testing.T) {
 		eventlog.ErrUnavailable:       http.StatusServiceUnavailable,
 		eventlog.ErrLogStopped:        http.StatusServiceUnavailable,
 		eventlog.ErrRunNotFound:       http.StatusNotFound,
+		tenant.ErrErased:              http.StatusUnauthorized, // since the request was let in
 		errors.New("something broke"): http.StatusInternalServerError,
 	} {
 		p := problemOf(fmt.Errorf("tenant: look up an API key: %w", err))

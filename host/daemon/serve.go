@@ -153,6 +153,8 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
 		return notFound.plain()
+	case errors.Is(err, tenant.ErrErased): // after the request was let in
+		return noKey()
 	case errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return unavailable.plain().retry(retryElsewhere)
