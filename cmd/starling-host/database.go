@@ -117,15 +117,18 @@ func mustBeThere(path string) error {
 
 // unreadable makes a log that cannot be read one that is not valid: a byte that
 // was changed may have hit the structure of the file instead of an event. Of a disk that
-// failed it is not said, and the end of ctx and a database of a newer program stay what
-// they are.
+// failed, or cannot be written to, it is not said, and the end of ctx and a database of a
+// newer program stay what they are.
 func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return err
 	}
 	f := &failure{code: exitInvalid, message: "the log cannot be read: " + plainError(err)}
-	if sqlitelog.DiskFailed(err) {
+	switch {
+	case sqlitelog.DiskFailed(err):
 		f.code, f.hint = exitFailed, "its disk failed or is full: also to read takes a little room beside the log"
+	case errors.Is(err, sqlitelog.ErrWALNotReadable):
+		f.code, f.hint = exitFailed, "copy it, and the -wal beside it, to a folder that you can write to"
 	}
 	return f
 }

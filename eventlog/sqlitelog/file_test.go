@@ -129,6 +129,30 @@ func TestFileInADirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Without its WAL a log is not whole, so it is not read at all where the WAL cannot be.
+func TestAWALInADirectoryThatCannotBeWritten(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: a directory has no mode that forbids writing here")
+	}
+	l := open(t)
+	storeAll(t, l, logtest.Finished("run-1", 1))
+	dir := t.TempDir()
+	for _, suffix := range []string{"", "-wal"} {
+		data, err := os.ReadFile(l.path + suffix)
+		if err := errors.Join(err, os.WriteFile(dir+"/log.db"+suffix, data, 0o444)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	asNobody(t, dir)
+	if _, err := Open(t.Context(), dir+"/log.db", Options{ReadOnly: true}); !errors.Is(err, ErrWALNotReadable) {
+		t.Errorf("it was opened: %v", err)
+	}
+}
+
 // A database whose tables were dropped has pages of the size that they had. It is
 // refused each time, and not a log with other pages the second time.
 func TestADatabaseWithoutTables(t *testing.T) {

@@ -118,6 +118,10 @@ func vetHeader(f *os.File) error {
 // open. Only Linux can, and only before the first file is locked.
 func keepLocks() { _, _ = sqlite.OFDLocking(true) }
 
+// ErrWALNotReadable is the error of a log whose last events are in a WAL, where SQLite
+// cannot make the file that it needs to read one. It says nothing about the log.
+var ErrWALNotReadable = errors.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to")
+
 // openForReading tries the file as one that others may write to, then, when its
 // directory is not writable and no WAL lies beside it, as one that nobody
 // writes to.
@@ -131,7 +135,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 		return err
 	}
 	if _, walErr := os.Stat(l.path + "-wal"); !errors.Is(walErr, fs.ErrNotExist) {
-		return err
+		return fmt.Errorf("%w: %w", ErrWALNotReadable, err)
 	}
 	l.readers.close()
 	l.readers = newReaders(l.path, "mode=ro&immutable=1")
