@@ -103,7 +103,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 		Use:     "resume DB RUN [MESSAGE]",
 		Short:   "go on with a run that has no end",
 		Long:    agentResumeHelp,
-		Example: "  starling-host agent resume starling.db @last \"And customer 43?\"",
+		Example: "  starling-host agent resume starling.db @last\n  starling-host agent resume starling.db @last 'Go on, but roll once only.'",
 		Args:    arguments(2, "DB", "RUN", "MESSAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.database = args[0]

@@ -51,9 +51,10 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 
 // resumeHints say what can be done about a run that cannot be resumed.
 var resumeHints = map[error]string{
-	agent.ErrAgentChanged:    "name the agent that began it with --agent, as it was then",
-	agent.ErrPartialToolCall: "without --no-reissue they are made again",
-	agent.ErrNoModel:         "a direct call of a tool is made anew with: starling-host run",
+	agent.ErrRunAlreadyTerminal: "a copy in which it has not ended can be gone on with: starling-host fork DB RUN SEQ FILE",
+	agent.ErrAgentChanged:       "name the agent that began it with --agent, as it was then",
+	agent.ErrPartialToolCall:    "without --no-reissue they are made again",
+	agent.ErrNoModel:            "a direct call of a tool is made anew with: starling-host run",
 }
 
 // agentPrinter prints a run. What the model says is hostile, and so is what tools
