@@ -158,7 +158,7 @@ func (h *host) listen() error {
 	}
 	pair, err := tls.LoadX509KeyPair(h.file.TLS.Cert, h.file.TLS.Key)
 	if err != nil {
-		return &failure{code: exitUsage, message: "tls: " + plainError(err)}
+		return &failure{code: exitUsage, message: fmt.Sprintf("tls: cert %s, key %s: %s", h.file.TLS.Cert, h.file.TLS.Key, plainError(err))}
 	}
 	h.origin = "https://" + listener.Addr().String()
 	h.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}

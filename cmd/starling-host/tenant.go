@@ -275,7 +275,7 @@ func explainTenant(err error) *failure {
 		hint string
 	}{
 		{tenant.ErrNoMasterKey, "name its file with --key-file, or make one with: starling-host tenant keygen FILE"},
-		{tenant.ErrWrongMasterKey, "--key-file must name the key that the tenants were created with"},
+		{tenant.ErrWrongMasterKey, "name the key that those of the tenants are under: --key-file, or key_file in host.yaml"},
 		{tenant.ErrErased, ""},
 		{tenant.ErrExists, ""},
 		{tenant.ErrNotFound, whereToLook(err)},
