@@ -28,8 +28,8 @@ var (
 	// acknowledged is durable, what was not may or may not be; opening the log
 	// again shows which.
 	ErrLogStopped = errors.New("eventlog: log has stopped after a failed write; open it again")
-	// ErrUnavailable means that the database cannot be reached for the moment. Nothing
-	// was done, and the same may succeed later.
+	// ErrUnavailable means that the database cannot be reached for the moment, or has no
+	// time or room. Nothing was done, and the same may succeed later.
 	ErrUnavailable = errors.New("eventlog: the database cannot be reached")
 	// ErrRunNotFound means that the log holds no event of that run.
 	ErrRunNotFound = errors.New("eventlog: run not found")

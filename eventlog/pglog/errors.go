@@ -21,6 +21,7 @@ const (
 	readOnlyTransaction   = "25006"
 	tooManyConnections    = "53300"
 	lockNotAvailable      = "55P03"
+	idleInTransaction     = "25P03"
 	protocolViolation     = "08P01"
 	statementExists       = "42P05"
 	noSuchStatement       = "26000"
@@ -28,8 +29,8 @@ const (
 	relationExists        = "42P07"
 	noSuchColumn          = "42703"
 	connectionClass       = "08"
+	resourceClass         = "53" // connections, memory or the disk
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
-	shutdownCodes         = "57P"
 )
 
 // code returns what the server calls the error, or nothing when it did not come from
@@ -68,11 +69,13 @@ func isRefusal(err error) bool {
 	return c == serializationFailure || c == deadlockDetected
 }
 
-// isAway reports whether err is that there is no server to talk to, or not for the moment.
+// isAway reports whether err is that there is no server to talk to, or that it has no time
+// or no room for the moment.
 func isAway(err error) bool {
 	switch c := code(err); {
 	case c != "":
-		return c == tooManyConnections || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, shutdownCodes)
+		return c == lockNotAvailable || c == idleInTransaction || strings.HasPrefix(c, connectionClass) ||
+			strings.HasPrefix(c, resourceClass) || strings.HasPrefix(c, interventionClass)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // which is a net.Error
 		return false
 	}

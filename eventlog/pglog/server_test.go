@@ -76,3 +76,17 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 		t.Errorf("a caller that went away: %v", err)
 	}
 }
+
+// TestATableThatSomebodyHolds: what ends at a time limit of the server's may succeed later.
+func TestATableThatSomebodyHolds(t *testing.T) {
+	dsn := pgtest.Database(t)
+	openAt(t, dsn, Options{AutoMigrate: true})
+	l := openAt(t, dsn+"&lock_timeout=1", Options{})
+	execute(t, connectTo(t, dsn), "BEGIN; LOCK TABLE run")
+	err := l.View(t.Context(), func(q eventlog.Querier) error {
+		return q.Query("SELECT last_seq FROM run", nil, func(eventlog.Row) error { return nil })
+	})
+	if !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("a view of it: %v", err)
+	}
+}
