@@ -71,14 +71,17 @@ func gates(runIDs iter.Seq[string]) []int32 {
 // advisory lock that the statement which appends takes shared; runs have few of them in
 // common, so that a batch of a thousand runs holds no thousand locks.
 func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)", gates(slices.Values(runIDs))); err != nil {
-		return nil, fmt.Errorf("pglog: lock runs: %w", err)
-	}
-	return func() {
+	unlock = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
 			conn.Conn().Close(ctx) // which unlocks as well
 		}
-	}, nil
+	}
+	const lock = "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)"
+	if _, err := conn.Exec(ctx, lock, gates(slices.Values(runIDs))); err != nil {
+		unlock() // the session keeps those that it had got before the statement failed
+		return nil, fmt.Errorf("pglog: lock runs: %w", orUnavailable(err))
+	}
+	return unlock, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,5 +89,32 @@ func TestATableThatSomebodyHolds(t *testing.T) {
 	})
 	if !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a view of it: %v", err)
+	}
+}
+
+// TestGatesAreLeftOpenWhenOneCannotBeClosed: a session that kept those before it would
+// keep everybody from appending, for as long as the pool has it.
+func TestGatesAreLeftOpenWhenOneCannotBeClosed(t *testing.T) {
+	dsn := pgtest.Database(t)
+	l := openAt(t, dsn+"&lock_timeout=100", Options{AutoMigrate: true})
+	runs := []string{"a", "b"}
+	both := gates(slices.Values(runs))
+	if len(both) != 2 {
+		t.Fatalf("%q have the gates %v", runs, both)
+	}
+	other := connectTo(t, dsn)
+	execute(t, other, fmt.Sprintf("SELECT pg_advisory_lock(1398033480, %d)", both[1]))
+	conn, err := l.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := lockGates(t.Context(), conn, runs); !errors.Is(err, eventlog.ErrUnavailable) {
+		t.Errorf("a gate that is closed: %v", err)
+	}
+	var open bool
+	err = other.QueryRow(t.Context(), "SELECT pg_try_advisory_lock(1398033480, $1)", both[0]).Scan(&open)
+	if err != nil || !open {
+		t.Errorf("the gate before it is left closed (%v)", err)
 	}
 }
