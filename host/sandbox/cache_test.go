@@ -153,13 +153,6 @@ func alter(file string) error {
 	return os.WriteFile(file, b, 0o600)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestOneModuleLoadedManyTimesAtOnce: with one runtime for all modules, the engine would
 // hand a module that it finds in the cache folder to a second caller before it has
 // finished with it. Code that is spoiled is made again by one of them.

@@ -8,19 +8,28 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
 // Compile compiles a rewritten module into the empty folder dir, and nothing else: it
 // leaves the code under the name by which the engine looks for that of the module's
-// rewrite.Shell. It is what a process does that [Config].Compile starts. An error that
-// is no tool.ErrHost is why the engine does not accept the module.
+// rewrite.Shell. It is what a process does that [Config].Compile starts: functions are
+// compiled on all processors, and the process dies if the engine panics on one of them.
+// An error that is no tool.ErrHost is why the engine does not accept the module.
 func Compile(ctx context.Context, rewritten []byte, dir string) error {
+	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
+}
+
+// compileOn is Compile on so many processors. The code is the same on any number.
+func compileOn(ctx context.Context, processors int, rewritten []byte, dir string) error {
+	ctx = experimental.WithCompilationWorkers(ctx, processors)
 	shell, err := rewrite.Shell(rewritten)
 	if err != nil {
 		return err
@@ -76,9 +85,10 @@ func files(dir string) (all []string, err error) {
 	return all, err
 }
 
-// compileHere is Compile in this process.
+// compileHere compiles in this process, which is not to die of it: panics are recovered
+// in this goroutine alone.
 func compileHere(ctx context.Context, rewritten []byte, dir string) error {
-	return accepted(func() error { return Compile(ctx, rewritten, dir) })
+	return accepted(func() error { return compileOn(ctx, 1, rewritten, dir) })
 }
 
 // accepted has the engine take a module. What it does not accept is refused, also what

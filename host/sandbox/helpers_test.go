@@ -199,3 +199,10 @@ func looping(body *wasm.Asm) *wasm.Asm {
 	*a = append(*a, *body...)
 	return a.Index(wasm.OpBr, 0).Op(wasm.OpEnd).Op(wasm.OpUnreachable)
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -15,12 +15,12 @@ import (
 // engine's compiler cannot be interrupted, and what it takes is up to the
 // module: a process can be bounded and may die of it.
 type Compiler struct {
-	// CPU is how much processor time a compilation may take. Zero means 30 s:
-	// a 10 MB Go program with net/http takes 4 s.
+	// CPU is how much processor time a compilation may take, on all processors that it
+	// uses. Zero means 30 s: a 15 MB Go program with net/http takes 7 s.
 	CPU time.Duration
 
-	// Memory is how many bytes the process may have. Zero means 1 GiB: a 10 MB
-	// Go program with net/http compiles in 384 MiB and not in 256 MiB.
+	// Memory is how many bytes the process may have. Zero means 1 GiB: on four
+	// processors that program compiles in 448 MiB and not in 384 MiB.
 	Memory uint64
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/starling-host/starling/host/worker/internal/jail"
@@ -24,11 +25,21 @@ type settings struct {
 	CPU         time.Duration // see jail.Config
 }
 
-// Bounds on what no worker needs much of.
+// maxOpenFiles is more than a worker needs.
+const maxOpenFiles = 64
+
+// How many goroutines run at once.
 const (
-	maxOpenFiles = 64
-	processors   = 2 // goroutines that run at once: the guest's, and the one that reads
+	callProcessors    = 2 // the guest's, and the one that reads
+	compileProcessors = 4 // at most; each thread takes from the memory that a compiler may have
 )
+
+func (s settings) processors() int {
+	if s.Compile {
+		return min(runtime.GOMAXPROCS(0), compileProcessors)
+	}
+	return callProcessors
+}
 
 func (s settings) environment() ([]string, error) {
 	b, err := json.Marshal(s)
