@@ -206,7 +206,7 @@ func moduleExists(name string) error {
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
 	if len(all) >= d.config.MaxModules {
-		return moduleLimit.because("the tenant has %d modules", len(all))
+		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete one that is not called any more")
 	}
 	taken := map[string]string{}
 	for _, other := range all {
@@ -219,7 +219,7 @@ func (d *Daemon) room(all []owned, m owned) error {
 	}
 	for _, t := range m.tools {
 		if owner, is := taken[t.Name]; is {
-			return nameTaken.because("the module %q has a tool %q as well", owner, t.Name)
+			return nameTaken.because("the module %q has a tool %q as well", owner, t.Name).hint("delete that module first, or give this one's tool another name")
 		}
 	}
 	return nil
