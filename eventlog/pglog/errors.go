@@ -84,9 +84,10 @@ func isAway(err error) bool {
 	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well.
+// orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
+// once.
 func orUnavailable(err error) error {
-	if isAway(err) {
+	if isAway(err) && !errors.Is(err, eventlog.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 	}
 	return err

@@ -90,6 +90,13 @@ func TestATableThatSomebodyHolds(t *testing.T) {
 	if !errors.Is(err, eventlog.ErrUnavailable) {
 		t.Errorf("a view of it: %v", err)
 	}
+	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
+		_, err := tx.(*Tx).PGX().Exec(t.Context(), "LOCK TABLE run")
+		return err
+	})
+	if !errors.Is(err, eventlog.ErrUnavailable) || strings.Count(err.Error(), eventlog.ErrUnavailable.Error()) != 1 {
+		t.Errorf("a statement that is not the log's: %v", err)
+	}
 }
 
 // TestGatesAreLeftOpenWhenOneCannotBeClosed: a session that kept those before it would

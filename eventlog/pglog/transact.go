@@ -107,7 +107,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 	}
 	defer undo(ctx, tx)
 	if err := fn(tx); err != nil {
-		return err
+		return orUnavailable(err) // it may have sent statements that are not the log's, see Tx.PGX
 	}
 	return commit(ctx, tx)
 }
@@ -129,7 +129,7 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrTxCommitRollback), fromServer && e.SeverityUnlocalized == "ERROR":
-		return fmt.Errorf("pglog: commit: %w", err)
+		return fmt.Errorf("pglog: commit: %w", orUnavailable(err))
 	}
 	return &unanswered{err}
 }
