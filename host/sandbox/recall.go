@@ -8,11 +8,39 @@ import (
 	"path/filepath"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/rewrite"
 )
 
 // What was prepared is kept beside the code, so that a module is checked and rewritten
-// once by each version of this program. An entry is BLAKE3-256 of the rest, and a
-// [Prepared] with its shell. Whatever is wrong with one means that there is none.
+// once by each version of this program. Whatever is wrong with an entry means that there
+// is none.
+
+// entry is what is kept of a module, behind BLAKE3-256 of it.
+type entry struct {
+	Prepared          // with its shell, and without Data
+	Offsets  []uint32 // those of Data
+	Lengths  []uint32
+	Bytes    []byte // of all Data, since gob takes long to read thousands of pieces
+}
+
+func newEntry(p *Prepared) *entry {
+	e := &entry{Prepared: *p}
+	for _, d := range p.Data {
+		e.Offsets, e.Lengths = append(e.Offsets, d.Offset), append(e.Lengths, uint32(len(d.Bytes)))
+		e.Bytes = append(e.Bytes, d.Bytes...)
+	}
+	e.Data = nil
+	return e
+}
+
+func (e *entry) prepared() *Prepared {
+	e.Data = make([]rewrite.Segment, len(e.Offsets))
+	for i, n := range e.Lengths {
+		e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: e.Bytes[:n:n]}
+		e.Bytes = e.Bytes[n:]
+	}
+	return &e.Prepared
+}
 
 // key is under what this program keeps what it made of a module: all that decides about
 // it. It is empty if nothing is kept.
@@ -34,24 +62,25 @@ func (c *cache) recall(key string, digest chain.Hash, l Limits) *Prepared {
 	if key == "" || !c.use(key) {
 		return nil
 	}
-	entry, err := os.ReadFile(key)
-	if err != nil || len(entry) < len(chain.Hash{}) {
+	kept, err := os.ReadFile(key)
+	if err != nil || len(kept) < len(chain.Hash{}) {
 		return nil
 	}
-	sum, entry := chain.Hash(entry[:len(chain.Hash{})]), entry[len(chain.Hash{}):]
-	if chain.Sum(entry) != sum {
+	sum, kept := chain.Hash(kept[:len(chain.Hash{})]), kept[len(chain.Hash{}):]
+	if chain.Sum(kept) != sum {
 		return nil
 	}
-	var p Prepared
-	if err := gob.NewDecoder(bytes.NewReader(entry)).Decode(&p); err != nil || p.Digest != digest {
+	var e entry
+	if err := gob.NewDecoder(bytes.NewReader(kept)).Decode(&e); err != nil || e.Digest != digest {
 		return nil
 	}
+	p := e.prepared()
 	p.Limits = l
 	p.Folder = filepath.Join(c.root, p.Folder)
 	if !c.use(p.Folder) {
 		return nil
 	}
-	return &p
+	return p
 }
 
 // remember keeps what was prepared. A process that dies in here leaves what trim removes.
@@ -59,21 +88,21 @@ func (c *cache) remember(key string, p *Prepared) {
 	if key == "" {
 		return
 	}
-	kept := *p
+	e := newEntry(p)
 	var err error
-	if kept.Folder, err = filepath.Rel(c.root, p.Folder); err != nil {
+	if e.Folder, err = filepath.Rel(c.root, p.Folder); err != nil {
 		return
 	}
-	var entry bytes.Buffer
-	if err := gob.NewEncoder(&entry).Encode(kept); err != nil {
+	var encoded bytes.Buffer
+	if err := gob.NewEncoder(&encoded).Encode(e); err != nil {
 		return
 	}
-	sum := chain.Sum(entry.Bytes())
-	c.write(key, append(sum[:], entry.Bytes()...))
+	sum := chain.Sum(encoded.Bytes())
+	c.write(key, append(sum[:], encoded.Bytes()...))
 }
 
 // write puts an entry where it belongs, whole.
-func (c *cache) write(key string, entry []byte) {
+func (c *cache) write(key string, kept []byte) {
 	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 		return
 	}
@@ -81,7 +110,7 @@ func (c *cache) write(key string, entry []byte) {
 	if err != nil {
 		return
 	}
-	_, err = f.Write(entry)
+	_, err = f.Write(kept)
 	if f.Close() != nil || err != nil || os.Rename(f.Name(), key) != nil {
 		_ = os.Remove(f.Name())
 		return
