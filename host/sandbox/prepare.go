@@ -19,7 +19,7 @@ type Prepared struct {
 
 	Wasm    []byte            // as it was rewritten; its rewrite.Shell if there is a Folder
 	Size    int               // of the whole module, in bytes, as it was rewritten
-	Data    []rewrite.Segment // see rewrite.Result; of the memory that was given to Prepare, perhaps
+	Data    []rewrite.Segment // see rewrite.Result; it may be part of what was given to Prepare
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
 	Reserve uint64            // bytes of memory that an instance can have
