@@ -184,7 +184,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	if err := h.openQueue(ctx); err != nil {
 		return c, err
 	}
-	c.Queue = h.queue
+	c.Queue, c.Directory = h.queue, h.directory
 	observe.RegisterQueue(registry, h.queueState)
 	if err := h.openEngines(ctx, &c); err != nil {
 		return c, err

@@ -48,6 +48,10 @@ type Config struct {
 	Tenants *tenant.Store
 	Queue   queue.Queue
 
+	// Directory is what the queue asks about tenants. It is told of those that ask for
+	// something, so that their limits hold from then on. Nil is told nothing.
+	Directory *Directory
+
 	// Policy returns the operator's policy as it is now. What it does not allow, no
 	// policy of a tenant does. Nil, or returning nil, allows no request.
 	Policy func() *policy.Policy

@@ -12,7 +12,8 @@ import (
 )
 
 // Directory has what a queue asks about tenants in memory, where it must answer
-// from, and reads it anew every few seconds. Use [NewDirectory].
+// from, and reads it anew every few seconds. A daemon tells it of what it reads in
+// between. Use [NewDirectory].
 type Directory struct {
 	store    *tenant.Store
 	defaults tenant.Limits
@@ -64,6 +65,21 @@ func (d *Directory) read(ctx context.Context) error {
 	return nil
 }
 
+// saw takes note of a tenant whose row was read just now. No directory takes none.
+func (d *Directory) saw(t tenant.Tenant) {
+	if d == nil {
+		return
+	}
+	d.mu.RLock()
+	known := d.of[t.ID]
+	d.mu.RUnlock()
+	if l := d.limits(t); l != known {
+		d.mu.Lock()
+		d.of[t.ID] = l
+		d.mu.Unlock()
+	}
+}
+
 func (d *Directory) limits(t tenant.Tenant) queue.Limits {
 	l := t.Limits.Or(d.defaults)
 	return queue.Limits{Weight: float64(t.Weight), MaxRunning: max(l.Running, 0), MaxWaiting: max(l.Waiting, 0),
@@ -77,8 +93,8 @@ func (d *Directory) Len() int {
 	return len(d.of)
 }
 
-// Limits is the Limits of a queue.Config. A tenant that was created just now has
-// the defaults.
+// Limits is the Limits of a queue.Config. A tenant that was created just now, and has
+// asked for nothing here, has the defaults.
 func (d *Directory) Limits(id string) queue.Limits {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
