@@ -26,6 +26,7 @@ import (
 	"github.com/starling-host/starling/host/queue/embedded"
 	"github.com/starling-host/starling/host/queue/riverqueue"
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/worker"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
 )
@@ -241,7 +242,7 @@ func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
 		if h.file.Inline && isolation == isolationProcess {
 			continue
 		}
-		engine, err := newRunEngine(ctx, isolation, h.calls())
+		engine, err := newRunEngine(ctx, isolation, worker.Config{MaxCalls: h.calls()})
 		if err != nil {
 			return err
 		}

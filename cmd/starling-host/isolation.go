@@ -34,8 +34,8 @@ type runEngine struct {
 }
 
 // newRunEngine starts the best engine for a way to run tools that this machine
-// has. calls is worker.Config.MaxCalls.
-func newRunEngine(ctx context.Context, isolation string, calls int) (*runEngine, error) {
+// has. Workers are configured by c, but for how they execute modules.
+func newRunEngine(ctx context.Context, isolation string, c worker.Config) (*runEngine, error) {
 	if isolation != isolationProcess {
 		engine, err := newEngine(ctx, "")
 		if err != nil {
@@ -45,7 +45,8 @@ func newRunEngine(ctx context.Context, isolation string, calls int) (*runEngine,
 	}
 	var failed error
 	for _, config := range engineConfigs() {
-		engine, err := worker.New(ctx, worker.Config{Interpreter: config.Interpreter, CacheDir: config.CacheDir, MaxCalls: calls})
+		c.Interpreter, c.CacheDir = config.Interpreter, config.CacheDir
+		engine, err := worker.New(ctx, c)
 		if err == nil {
 			return &runEngine{engine, engine.Close}, nil
 		}
@@ -54,12 +55,15 @@ func newRunEngine(ctx context.Context, isolation string, calls int) (*runEngine,
 	return nil, failed
 }
 
+// inForeground is how modules are compiled for who waits in front of the machine.
+var inForeground = worker.Compiler{Foreground: true}
+
 // compileApart compiles a module in a process that may die of it. Where no
 // process can be started it compiles in this one and says so: what can happen
 // then is that the module takes this program's memory and time, and the user
 // has chosen to run it on a machine of their own.
 func compileApart(ctx context.Context, rewritten []byte, dir string) error {
-	err := worker.Compile(ctx, rewritten, dir)
+	err := inForeground.Compile(ctx, rewritten, dir)
 	if !errors.Is(err, worker.ErrNoProcess) {
 		return err
 	}

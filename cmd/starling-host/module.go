@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/worker"
 )
 
 // compileCacheDir returns the folder of the engine's compiled code, or empty
@@ -74,7 +75,7 @@ func load(ctx context.Context, ref, isolation string, o guest.Options) (*loaded,
 	if err != nil {
 		return nil, err
 	}
-	engine, err := newRunEngine(ctx, isolation, 0)
+	engine, err := newRunEngine(ctx, isolation, worker.Config{Compiler: inForeground})
 	if err != nil {
 		return nil, err
 	}

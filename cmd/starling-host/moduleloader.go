@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/worker"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -21,7 +22,7 @@ type moduleLoader struct {
 }
 
 func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation string) (*moduleLoader, error) {
-	engine, err := newRunEngine(ctx, isolation, 0)
+	engine, err := newRunEngine(ctx, isolation, worker.Config{Compiler: inForeground})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,10 @@ type Compiler struct {
 	// Memory is how many bytes the process may have. Zero means 1 GiB: on four
 	// processors that program compiles in 448 MiB and not in 384 MiB.
 	Memory uint64
+
+	// Foreground is for programs of one user, who waits. Otherwise the process computes
+	// when nobody else does.
+	Foreground bool
 }
 
 const (
@@ -33,16 +37,11 @@ const (
 	waiting = 8
 )
 
-// Compile compiles a rewritten module into dir, within the default bounds. It is
-// made to be the Compile of a sandbox.Config.
-func Compile(ctx context.Context, rewritten []byte, dir string) error {
-	return Compiler{}.Compile(ctx, rewritten, dir)
-}
-
 // Compile compiles a rewritten module into dir. A module whose compilation is
 // too much for its bounds, or that the compiler does not accept, is refused with
 // a *rewrite.Refusal. What is the host's own, such as a full disk, is a tool.ErrHost, and
-// a process that could not be started an [ErrNoProcess] besides.
+// a process that could not be started an [ErrNoProcess] besides. It is made to be the
+// Compile of a sandbox.Config.
 func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
 	if c.CPU == 0 {
 		c.CPU = defaultCompileCPU
@@ -50,7 +49,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	if c.Memory == 0 {
 		c.Memory = defaultCompileMemory
 	}
-	s := settings{Compile: true, Folder: dir, Memory: c.Memory, CPU: c.CPU}
+	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
 	p, err := start(s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		return hostFailed(notStarted{err})

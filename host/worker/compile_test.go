@@ -18,7 +18,7 @@ func TestACompilationLeavesCodeThatIsRunWithoutCompiling(t *testing.T) {
 	compiled := 0
 	config := sandbox.Config{CacheDir: dir, Compile: func(ctx context.Context, rewritten []byte, folder string) error {
 		compiled++
-		return Compile(ctx, rewritten, folder)
+		return Compiler{}.Compile(ctx, rewritten, folder)
 	}}
 	for range 2 {
 		e, err := sandbox.New(t.Context(), config)
@@ -58,7 +58,7 @@ func TestAModuleThatTakesTooMuchToCompileIsRefused(t *testing.T) {
 }
 
 func TestWhatTheCompilerDoesNotAcceptIsRefused(t *testing.T) {
-	err := Compile(t.Context(), []byte("\x00asm\x01\x00\x00\x00\x01"), t.TempDir())
+	err := Compiler{}.Compile(t.Context(), []byte("\x00asm\x01\x00\x00\x00\x01"), t.TempDir())
 	var refusal *rewrite.Refusal
 	if !errors.As(err, &refusal) {
 		t.Errorf("got %v", err)
@@ -68,7 +68,8 @@ func TestWhatTheCompilerDoesNotAcceptIsRefused(t *testing.T) {
 func TestACompilationEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Compile(ctx, tiny().Bytes(), t.TempDir()); !errors.Is(err, context.Canceled) {
+	err := Compiler{}.Compile(ctx, tiny().Bytes(), t.TempDir())
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if n := len(children(t)); n > 0 {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"syscall"
 	"testing"
 	"time"
@@ -130,5 +131,20 @@ func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
 		if p.watch.wasLong() != c.long || m.long.Load() != c.long {
 			t.Errorf("%s: long is %v, and of the module %v", name, p.watch.wasLong(), m.long.Load())
 		}
+	}
+}
+
+// TestCompilersStandBack, unless somebody waits in front of the machine.
+func TestCompilersStandBack(t *testing.T) {
+	own := priorityOf(t, syscall.Getpgrp())
+	for foreground, want := range map[bool]int{false: lowest, true: own} {
+		p, err := start(settings{Compile: true, Foreground: foreground}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := priorityOf(t, p.os.Pid); got != want {
+			t.Errorf("in the foreground is %v: priority %d, want %d", foreground, got, want)
+		}
+		p.end()
 	}
 }

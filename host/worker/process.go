@@ -109,8 +109,8 @@ func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, logger
 	defer reaped()
 	err := cmd.Start()
 	p.os = cmd.Process
-	if err == nil {
-		setNice(cmd.Process.Pid, s.nice()) // what a program does before its main is a fifth of a start
+	if nice := s.nice(); err == nil && nice > 0 {
+		setNice(cmd.Process.Pid, nice) // what a program does before its main is a fifth of a start
 	}
 	if err == nil && s.Behind {
 		p.standBack()

@@ -18,6 +18,7 @@ const mark = "STARLING_HOST_WORKER"
 // host's own words: nothing in them comes from a module.
 type settings struct {
 	Compile     bool          // compile one module into Folder and exit
+	Foreground  bool          // see Compiler
 	Interpreter bool          // see sandbox.Config
 	Folder      string        // where compiled code is, if any: read, or written to compile
 	Behind      bool          // stand back from the beginning
@@ -69,9 +70,13 @@ func (s settings) jail() jail.Config {
 	return c
 }
 
-// nice is how far the process stands back behind others from its beginning.
+// nice is how far the process stands back behind others from its beginning, zero for as
+// far as this one does.
 func (s settings) nice() int {
-	if s.Compile || s.Behind {
+	switch {
+	case s.Foreground:
+		return 0
+	case s.Compile, s.Behind:
 		return lowest
 	}
 	return niceness
