@@ -47,12 +47,17 @@ func (e *Engine) Hold(p *Prepared) (*Code, error) {
 	return c, nil
 }
 
-// Load calls load, which has the module loaded. If that is ErrSpoiled, the code is put
-// back and load called once more. The error is load's.
+// Load calls load, which has a process load the module, when the code is there. If it is
+// not, or load finds it spoiled, it is put back first. The error is load's.
 func (c *Code) Load(load func() error) error {
-	err := load()
-	if c.file == nil || !errors.Is(err, ErrSpoiled) {
-		return err
+	if c.file == nil {
+		return load()
+	}
+	if c.there() {
+		err := load()
+		if !errors.Is(err, ErrSpoiled) && (err == nil || c.there()) {
+			return err
+		}
 	}
 	c.turn.Lock()
 	defer c.turn.Unlock()
@@ -60,6 +65,12 @@ func (c *Code) Load(load func() error) error {
 		return err
 	}
 	return load()
+}
+
+// there reports whether the file is where it was.
+func (c *Code) there() bool {
+	_, err := os.Stat(filepath.Join(c.folder, c.name))
+	return err == nil
 }
 
 // putBack writes the code to where it was, in another folder.
