@@ -32,11 +32,11 @@ func TestHelpExamples(t *testing.T) {
 		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
-		if cmd.Name() == "resume" {
-			openRun(t, dir) // the newest run, whatever the other examples have recorded
-		}
 		for line := range strings.Lines(cmd.Example) {
 			seen++
+			if cmd.Name() == "resume" {
+				openRun(t, dir) // the newest run, whatever the other examples have recorded
+			}
 			if slices.Contains(servers, cmd.Name()) || strings.Contains(line, "postgres://") {
 				if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
 					t.Errorf("%s: %v", strings.TrimSpace(line), err)
