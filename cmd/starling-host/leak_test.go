@@ -36,6 +36,7 @@ type usage struct {
 	Goroutines  int
 	Threads     int // of which each process has one, and Go never ends the others
 	Descriptors int
+	Code        int // of the descriptors: one for each module that is loaded
 	Workers     int // processes
 	WorkerBytes int // of theirs in no file, together; it depends on whose modules they have
 }
@@ -73,6 +74,11 @@ func used() (u usage) {
 	u.Heap, u.Goroutines = int(m.HeapAlloc), runtime.NumGoroutine()
 	descriptors, _ := os.ReadDir("/proc/self/fd")
 	u.Descriptors = len(descriptors)
+	for _, d := range descriptors {
+		if file, _ := os.Readlink("/proc/self/fd/" + d.Name()); strings.Contains(file, "/starling-host/compiled/") {
+			u.Code++
+		}
+	}
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
@@ -315,10 +321,11 @@ func (u usage) compare(t *testing.T, before usage) {
 	}{
 		{"bytes", u.Memory, before.Memory * 6 / 5},
 		{"bytes of objects", u.Heap, before.Heap * 6 / 5},
-		{"threads", u.Threads - u.Workers, before.Threads - before.Workers + clients},       // each may be where a thread waits for a file
-		{"goroutines", u.Goroutines - 2*u.Workers, before.Goroutines - 2*before.Workers},    // of each: one that attends it, one that reads what it says last
-		{"descriptors", u.Descriptors - 4*u.Workers, before.Descriptors - 4*before.Workers}, // of each: three pipes, and the process
-		{"processes", u.Workers, 2 * runtime.GOMAXPROCS(0)},                                 // worker.Config.MaxIdle
+		{"threads", u.Threads - u.Workers, before.Threads - before.Workers + clients},                              // each may be where a thread waits for a file
+		{"goroutines", u.Goroutines - 2*u.Workers, before.Goroutines - 2*before.Workers},                           // of each: one that attends it, one that reads what it says last
+		{"descriptors", u.Descriptors - 4*u.Workers - u.Code, before.Descriptors - 4*before.Workers - before.Code}, // of each: three pipes, and the process
+		{"loaded modules", u.Code, 32},                                                                             // daemon.Config.MaxIdleModules
+		{"processes", u.Workers, 2 * runtime.GOMAXPROCS(0)},                                                        // worker.Config.MaxIdle
 	} {
 		if of.after > of.most {
 			t.Errorf("%d %s, and at most %d were to be left", of.after, of.what, of.most)
