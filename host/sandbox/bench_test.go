@@ -28,6 +28,11 @@ func BenchmarkLoadGo(b *testing.B) {
 			load(b, Config{})
 		}
 	})
+	b.Run("cold on all processors", func(b *testing.B) {
+		for b.Loop() {
+			load(b, Config{Compile: CompileAlone})
+		}
+	})
 	b.Run("cached", func(b *testing.B) {
 		cached := Config{CacheDir: b.TempDir() + "/cache"}
 		load(b, cached)

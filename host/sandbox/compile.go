@@ -20,14 +20,21 @@ import (
 
 // Compile compiles a rewritten module into the empty folder dir, and nothing else: it
 // leaves the code under the name by which the engine looks for that of the module's
-// rewrite.Shell. It is what a process does that [Config].Compile starts: functions are
-// compiled on all processors, and the process dies if the engine panics on one of them.
-// An error that is no tool.ErrHost is why the engine does not accept the module.
+// rewrite.Shell. What the engine does not accept is a *rewrite.Refusal, also what it
+// panics at: the process lives, because panics are recovered in this goroutine, and it
+// compiles in no other one.
 func Compile(ctx context.Context, rewritten []byte, dir string) error {
+	return accepted(func() error { return compileOn(ctx, 1, rewritten, dir) })
+}
+
+// CompileAlone is Compile on all processors, for a process that does nothing else: it
+// dies of what the engine panics at. An error that is no tool.ErrHost is why the engine
+// does not accept the module.
+func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
 	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
 }
 
-// compileOn is Compile on so many processors. The code is the same on any number.
+// compileOn compiles on so many processors. The code is the same on any number.
 func compileOn(ctx context.Context, processors int, rewritten []byte, dir string) error {
 	ctx = experimental.WithCompilationWorkers(ctx, processors)
 	shell, err := rewrite.Shell(rewritten)
@@ -83,12 +90,6 @@ func files(dir string) (all []string, err error) {
 		return err
 	})
 	return all, err
-}
-
-// compileHere compiles in this process, which is not to die of it: panics are recovered
-// in this goroutine alone.
-func compileHere(ctx context.Context, rewritten []byte, dir string) error {
-	return accepted(func() error { return compileOn(ctx, 1, rewritten, dir) })
 }
 
 // accepted has the engine take a module. What it does not accept is refused, also what

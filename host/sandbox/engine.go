@@ -43,10 +43,10 @@ type Config struct {
 	CacheDir string
 
 	// Compile, unless it is nil, compiles a module whose code is not in the
-	// cache, somewhere else: it must do what [Compile] does, in a process that
-	// may die of it. The interpreter does not use it. Nil: modules are compiled
-	// in this process, where nothing bounds the time and memory of it but the
-	// gate.
+	// cache, somewhere else: it must do what [Compile] does, such as with
+	// [CompileAlone] in a process that may die of it. The interpreter does not use
+	// it. Nil: modules are compiled in this process, where nothing bounds the time
+	// and memory of it but the gate.
 	Compile func(ctx context.Context, rewritten []byte, dir string) error
 
 	// Reset is how instances are made pristine between calls. Empty: the best
@@ -125,7 +125,7 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 			return nil, err
 		}
 		if e.compile = c.Compile; e.compile == nil {
-			e.compile = compileHere
+			e.compile = Compile
 		}
 	}
 	if e.store, err = image.Open(c.Reset); err != nil {

@@ -97,7 +97,7 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	err = sandbox.Compile(ctx, m.body, folder)
+	err = sandbox.CompileAlone(ctx, m.body, folder)
 	return w.send(done{failureOf(err)}.append(begin(w.frame, kindDone)))
 }
 
