@@ -3,6 +3,7 @@
 //
 // From the bytes of a module to a tool that an agent can call:
 //
+//   - host/cachefile keeps bytes in the files of caches.
 //   - host/registry finds modules: a file, or a folder that it builds.
 //   - host/wasm reads and writes modules. It knows no engine.
 //   - host/rewrite decides whether a module may run, and writes fuel, call

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/cachefile"
 )
 
 // maxEntries bounds the build cache. The entries that were used longest ago go
@@ -29,10 +30,9 @@ func CacheDir() (string, error) {
 	return filepath.Join(base, "starling-host", "build"), nil
 }
 
-// cache is the folder of built modules; empty for none. An entry is the digest
-// of a module, 32 bytes, followed by the module. All failures mean a build
-// instead of a hit and are not reported: a cache decides how fast a module is
-// there, never which one.
+// cache is the folder of built modules, each in a cachefile; empty for none. All
+// failures mean a build instead of a hit and are not reported: a cache decides
+// how fast a module is there, never which one.
 type cache string
 
 func openCache() cache {
@@ -53,16 +53,8 @@ func (c cache) get(key chain.Hash) ([]byte, bool) {
 		return nil, false
 	}
 	path := c.path(key)
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > MaxModuleBytes+int64(len(chain.Hash{})) {
-		return nil, false
-	}
-	entry, err := os.ReadFile(path)
-	if err != nil || len(entry) < len(chain.Hash{}) {
-		return nil, false
-	}
-	digest, wasm := chain.Hash(entry[:len(chain.Hash{})]), entry[len(chain.Hash{}):]
-	if chain.Sum(wasm) != digest {
+	wasm, ok := cachefile.Read(path, MaxModuleBytes)
+	if !ok {
 		return nil, false
 	}
 	now := time.Now()
@@ -76,17 +68,9 @@ func (c cache) put(key chain.Hash, wasm []byte) {
 	if c == "" {
 		return
 	}
-	f, err := os.CreateTemp(string(c), "new-*"+entrySuffix)
-	if err != nil {
-		return
+	if cachefile.Write(c.path(key), "new-*"+entrySuffix, wasm) == nil {
+		c.trim()
 	}
-	digest := chain.Sum(wasm)
-	_, err = f.Write(append(digest[:], wasm...))
-	if f.Close() != nil || err != nil || os.Rename(f.Name(), c.path(key)) != nil {
-		os.Remove(f.Name())
-		return
-	}
-	c.trim()
 }
 
 // trim removes the entries beyond maxEntries, least recently used first.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/rewrite"
 )
 
@@ -15,7 +16,7 @@ import (
 // once by each version of this program. Whatever is wrong with an entry means that there
 // is none.
 
-// entry is what is kept of a module, behind BLAKE3-256 of it.
+// entry is what is kept of a module, in a cachefile.
 type entry struct {
 	Prepared          // with its shell, and without Data
 	Offsets  []uint32 // those of Data
@@ -62,12 +63,8 @@ func (c *cache) recall(key string, digest chain.Hash, l Limits) *Prepared {
 	if key == "" || !c.use(key) {
 		return nil
 	}
-	kept, err := os.ReadFile(key)
-	if err != nil || len(kept) < len(chain.Hash{}) {
-		return nil
-	}
-	sum, kept := chain.Hash(kept[:len(chain.Hash{})]), kept[len(chain.Hash{}):]
-	if chain.Sum(kept) != sum {
+	kept, ok := cachefile.Read(key, c.most)
+	if !ok {
 		return nil
 	}
 	var e entry
@@ -97,23 +94,10 @@ func (c *cache) remember(key string, p *Prepared) {
 	if err := gob.NewEncoder(&encoded).Encode(e); err != nil {
 		return
 	}
-	sum := chain.Sum(encoded.Bytes())
-	c.write(key, append(sum[:], encoded.Bytes()...))
-}
-
-// write puts an entry where it belongs, whole.
-func (c *cache) write(key string, kept []byte) {
 	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 		return
 	}
-	f, err := os.CreateTemp(filepath.Dir(key), preparing)
-	if err != nil {
-		return
+	if cachefile.Write(key, preparing, encoded.Bytes()) == nil {
+		c.filled(key)
 	}
-	_, err = f.Write(kept)
-	if f.Close() != nil || err != nil || os.Rename(f.Name(), key) != nil {
-		_ = os.Remove(f.Name())
-		return
-	}
-	c.filled(key)
 }

@@ -1,0 +1,46 @@
+// Package cachefile keeps bytes in the files of caches, so that what is read again is what
+// was written, or nothing: a file is BLAKE3-256 of the rest, and is there as a whole or
+// not at all.
+package cachefile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/starling-host/starling/eventlog/chain"
+)
+
+// Read returns what Write has put at path, of at most so many bytes. A file that is not
+// there, was cut or altered, or is no regular one has nothing.
+func Read(path string, most int64) (content []byte, ok bool) {
+	const digest = int64(len(chain.Hash{}))
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size()-digest > most {
+		return nil, false
+	}
+	file, err := os.ReadFile(path)
+	if err != nil || int64(len(file)) < digest {
+		return nil, false
+	}
+	content = file[digest:]
+	return content, chain.Sum(content) == chain.Hash(file[:digest])
+}
+
+// Write puts a file at path. A process that dies in here leaves one beside it, with a name
+// after the pattern of [os.CreateTemp].
+func Write(path, pattern string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), pattern)
+	if err != nil {
+		return err
+	}
+	digest := chain.Sum(content)
+	_, err = f.Write(append(digest[:], content...))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
