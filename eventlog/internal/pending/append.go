@@ -134,6 +134,7 @@ func (s *Runs[W]) barrier(runID string, epoch uint64) (<-chan error, error) {
 	case r != nil && r.failed != nil:
 		return nil, r.failed
 	case r != nil && r.durable != r.queued:
+		r.queue.want()
 		return r.wait(), nil
 	case s.closing:
 		return nil, eventlog.ErrLogClosed

@@ -6,7 +6,8 @@
 //  1. [Runs.Append] compares it with where its run stands, which is looked up once
 //     and kept, and puts it into a [Queue]. If the process dies now, the event is gone,
 //     and nobody was told otherwise.
-//  2. The backend's writer takes the front of the queue ([Queue.Take]) and commits it,
+//  2. Once somebody waits for anything in the queue, or much or old events are in it, the
+//     backend's writer takes the front of the queue ([Queue.Take]) and commits it,
 //     while the next batch gathers; to those that it has just answered it may give a
 //     moment ([Queue.Gather]). A full queue makes Append wait.
 //  3. The backend tells what has become of it: [Runs.Durable], [Run.GiveUp] for a run

@@ -38,11 +38,19 @@ func (s *store) commit() (taken int) {
 	s.runs.Lock()
 	defer s.runs.Unlock()
 	for _, it := range batch {
+		if it.Task != nil {
+			continue
+		}
 		s.at[it.Run.ID] = Place{Cursor: eventlog.NewCursor(it.After), Epoch: it.Run.Epoch}
 		s.runs.Durable(it.Run, it.Event.Seq)
 	}
 	return len(batch)
 }
+
+// chore is a task.
+type chore struct{}
+
+func (chore) Size() int { return 0 }
 
 // fence gives a run away.
 func (s *store) fence(runID string) (epoch uint64) {
@@ -90,6 +98,58 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 		synctest.Wait()
 		if done[1] != nil || len(s.runs.AtWork()) != 0 {
 			t.Errorf("after the last event: %v, at work on %q", done[1], s.runs.AtWork())
+		}
+	})
+}
+
+// TestWhatNobodyWaitsForIsWrittenLater: one event is committed once somebody waits for
+// it, or with many others, or after a while.
+func TestWhatNobodyWaitsForIsWrittenLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		effects, size int
+		more          func(context.Context, *store)
+		after         time.Duration
+	}{
+		"nobody waits": {after: longestDelay},
+		"a barrier":    {more: func(ctx context.Context, s *store) { go s.runs.Sync(ctx, "r", 0) }},
+		"a reader":     {more: func(ctx context.Context, s *store) { go s.runs.Settle(ctx, "r") }},
+		"a task":       {more: func(ctx context.Context, s *store) { s.queue.Put(ctx, Item[int]{Task: chore{}}) }},
+		"the end":      {more: func(_ context.Context, s *store) { s.runs.Close() }},
+		"many events":  {effects: manyEvents - 1, size: 1},
+		"long events":  {effects: 1, size: manyBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, run := newStore(), logtest.Chain{RunID: "r"}
+				s.append(t, 0, run.Start("g"))
+				for range c.effects {
+					s.append(t, 0, run.Effect(c.size))
+				}
+				began := time.Now()
+				if c.more != nil {
+					c.more(t.Context(), s)
+				}
+				s.commit()
+				if took := time.Since(began); took != c.after {
+					t.Errorf("it is written after %s, want %s", took, c.after)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoeverIsWrittenNextWaitsAgain: what wanted one batch does not want the next.
+func TestWhoeverIsWrittenNextWaitsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newStore(), logtest.Chain{RunID: "r"}
+		s.append(t, 0, c.Start("g"))
+		go s.runs.Sync(t.Context(), "r", 0)
+		s.commit()
+		s.append(t, 0, c.Effect(1))
+		began := time.Now()
+		s.commit()
+		if took := time.Since(began); took != longestDelay {
+			t.Errorf("the second event is written after %s, want %s", took, longestDelay)
 		}
 	})
 }

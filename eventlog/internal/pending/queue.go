@@ -23,6 +23,14 @@ const (
 	maxBatchBytes = 4 << 20
 )
 
+// An event that nobody waits for is not worth a commit of its own. It is written with the
+// next that somebody waits for, or with so many others, or after a while.
+const (
+	manyEvents   = 64
+	manyBytes    = 256 << 10
+	longestDelay = 10 * time.Millisecond
+)
+
 // Item is one entry of a queue: an event with its run, or a task.
 type Item[W any] struct {
 	Run   *Run[W]
@@ -46,7 +54,8 @@ type Task interface {
 }
 
 // Queue is what waits for one writer. While one batch waits for the database, the next
-// one gathers, so that a lone event is committed at once and many runs share a commit.
+// one gathers, so that what somebody waits for is committed at once and many runs share a
+// commit.
 type Queue[W any] struct {
 	runs *Runs[W]
 
@@ -54,8 +63,11 @@ type Queue[W any] struct {
 	items   []Item[W]
 	bytes   int           // of items, by size
 	writing int           // items in the hand of the writer
+	wanted  bool          // the writer is to take what there is, until the queue is empty
+	delay   *time.Timer   // after which it is wanted in any case; stopped while nothing waits for that
+	delayed bool          // the timer runs
 	room    chan struct{} // closed, and made anew, when the queue gets shorter
-	work    chan struct{} // capacity 1: there is something in the queue, or the log ends
+	work    chan struct{} // capacity 1: the queue is wanted, or the log ends
 
 	length atomic.Int64 // of items, for those who do not hold the lock
 }
@@ -63,6 +75,8 @@ type Queue[W any] struct {
 // NewQueue adds a queue, for one writer.
 func (s *Runs[W]) NewQueue() *Queue[W] {
 	q := &Queue[W]{runs: s, room: make(chan struct{}), work: make(chan struct{}, 1)}
+	q.delay = time.AfterFunc(time.Hour, q.overdue)
+	q.delay.Stop()
 	s.Lock()
 	defer s.Unlock()
 	s.queues = append(s.queues, q)
@@ -112,8 +126,31 @@ func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	q.items = append(q.items, *it)
 	q.bytes += it.size()
 	q.length.Store(int64(len(q.items)))
-	q.signal()
+	switch {
+	case it.Task != nil, len(q.items) >= manyEvents, q.bytes >= manyBytes:
+		q.want()
+	case !q.wanted && !q.delayed:
+		q.delayed = true
+		q.delay.Reset(longestDelay)
+	}
 	return nil, nil
+}
+
+// want has the writer take what there is, because somebody waits for it. The caller holds
+// the lock of Runs.
+func (q *Queue[W]) want() {
+	if len(q.items) > 0 {
+		q.wanted = true
+		q.signal()
+	}
+}
+
+// overdue is called by the timer.
+func (q *Queue[W]) overdue() {
+	q.runs.Lock()
+	defer q.runs.Unlock()
+	q.delayed = false
+	q.want()
 }
 
 // GatherTime is the d of [Queue.Gather] for a writer whose last batch took so long.
@@ -153,7 +190,7 @@ func (q *Queue[W]) answered() {
 	q.writing = 0
 }
 
-// Take waits for work and returns the front of the queue, in the room of the batch
+// Take waits until the queue is wanted and returns its front, in the room of the batch
 // before, which is cleared. Events of runs that have failed are left out. Nothing is
 // returned once the log has stopped, or is closing and the queue is empty.
 func (q *Queue[W]) Take(batch []Item[W]) []Item[W] {
@@ -180,6 +217,10 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 	defer q.runs.Unlock()
 	n, size := 0, 0
 	q.writing = 0
+	ends = q.runs.closing || q.runs.failed != nil
+	if !q.wanted && !ends {
+		return batch, false, false
+	}
 	for n < len(q.items) && n < MaxBatch && (n == 0 || size < maxBatchBytes) {
 		it := &q.items[n]
 		size += it.size()
@@ -196,7 +237,8 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 		q.writing = len(batch)
 		q.widen()
 	}
-	return batch, len(q.items) > 0, q.runs.closing || q.runs.failed != nil
+	q.wanted = len(q.items) > 0
+	return batch, q.wanted, ends
 }
 
 // drop empties the queue of a log that has stopped, and returns what was in it. The
