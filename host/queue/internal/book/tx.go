@@ -158,6 +158,9 @@ func (b *Tx) move(name string, from, to int) error {
 	return nil
 }
 
+// Quiet reports whether no job waits, as far as the transaction has seen.
+func (b *Tx) Quiet() bool { return b.loaded && b.waiting == 0 }
+
 // waits is one for the states that Config.MaxWaiting bounds.
 func waits(state int) int64 {
 	if state == running || state == states {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -19,12 +20,16 @@ const (
 	// commitPatience bounds one transaction in time. Whether it was committed after that
 	// is not known.
 	commitPatience = 30 * time.Second
+	// linger is how long the end of a job waits for something to share a transaction
+	// with. If the process dies meanwhile, whoever gets the job finds that its run is over.
+	linger = 10 * time.Millisecond
 )
 
 // op is one change that a caller waits for.
 type op struct {
 	ctx    context.Context
 	tenant *string // whose row it will need, if that is known
+	later  bool    // it may wait, as long as no job does
 	// do returns a refusal, having changed nothing, or an error, which undoes the
 	// transaction. It may be called several times.
 	do   func(*book.Tx) (refusal, err error)
@@ -37,7 +42,7 @@ type op struct {
 // or nil.
 func (d *Desk) do(ctx context.Context, tenant *string, f func(*book.Tx) (refusal, err error)) error {
 	select {
-	case err := <-d.submit(ctx, tenant, f):
+	case err := <-d.submit(&op{ctx: ctx, tenant: tenant, do: f}):
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -45,13 +50,37 @@ func (d *Desk) do(ctx context.Context, tenant *string, f func(*book.Tx) (refusal
 }
 
 // submit asks for a change. The channel gets the result.
-func (d *Desk) submit(ctx context.Context, tenant *string, f func(*book.Tx) (refusal, err error)) <-chan error {
-	o := &op{ctx: ctx, tenant: tenant, do: f, done: make(chan error, 1)}
+func (d *Desk) submit(o *op) <-chan error {
+	o.done = make(chan error, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ops = append(d.ops, o)
-	d.wake()
+	switch {
+	case !o.later || !d.quiet:
+		d.wake()
+	case !d.lingers:
+		d.lingers = true
+		time.AfterFunc(linger, d.hurry)
+	}
 	return o.done
+}
+
+// hurry has what waits for company wait no longer.
+func (d *Desk) hurry() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lingers = false
+	for _, o := range d.ops {
+		o.later = false
+	}
+	if len(d.ops) > 0 {
+		d.wake()
+	}
+}
+
+// pressing reports whether there are changes that are not to wait. The caller holds mu.
+func (d *Desk) pressing() bool {
+	return !d.quiet && len(d.ops) > 0 || slices.ContainsFunc(d.ops, func(o *op) bool { return !o.later })
 }
 
 // wake sees to it that what there is to do is done. The caller holds mu.
@@ -75,6 +104,7 @@ type cycle struct {
 	owner    string
 	due      bool              // there may be jobs that have slept long enough
 	doubt    map[string]uint64 // the jobs that the shift has, when others may be written down as its own
+	quiet    bool              // no job waits, as far as the transaction has seen
 }
 
 // flush makes transactions until there is nothing to do.
@@ -91,7 +121,7 @@ func (d *Desk) flush() {
 func (d *Desk) more() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.flushing = len(d.ops) > 0 || d.handsOut() && d.hasTurns(d.shift)
+	d.flushing = d.pressing() || d.handsOut() && d.hasTurns(d.shift)
 	return d.flushing
 }
 
@@ -234,6 +264,7 @@ func (d *Desk) transact(c *cycle) (leases []queue.Lease, err error) {
 		if leases, err = d.claim(b, c); err != nil {
 			return err
 		}
+		c.quiet = b.Quiet()
 		opened, err := b.Flush(c.fresh(len(leases)))
 		if err == nil && opened > 0 && d.hooks.Opened != nil {
 			err = d.hooks.Opened(tx, opened)
@@ -311,6 +342,9 @@ func (d *Desk) claim(b *book.Tx, c *cycle) ([]queue.Lease, error) {
 
 // deliver tells everybody what became of the transaction.
 func (d *Desk) deliver(c *cycle, leases []queue.Lease, err error) {
+	d.mu.Lock()
+	d.quiet = c.quiet && err == nil
+	d.mu.Unlock()
 	for _, o := range c.ops {
 		switch {
 		case o.err != nil:

@@ -42,6 +42,8 @@ type Desk struct {
 	turns    []*turn // asked for from outside
 	parked   []*turn // of these, the ones that were kept and found only jobs that they are not for
 	flushing bool    // a goroutine makes transactions
+	quiet    bool    // no job waited when the last transaction was made
+	lingers  bool    // a timer runs for what may be done later
 	drain    drain
 	shift    *shift // nil while Work does not run
 }

@@ -22,7 +22,7 @@ func woken(t *testing.T, h queue.Handler) (d, other *Desk) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	cfg, err := queue.Config{Poll: time.Hour, Grace: -1}.Resolve()
+	cfg, err := queue.Config{Poll: time.Hour, Lease: time.Hour, Grace: -1}.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,4 +116,62 @@ func TestACancellationEndsTheRunThatItIsFor(t *testing.T) {
 	if cause := context.Cause(at["t/2"]); cause != queue.ErrCancelled || at["t/1"].Err() != nil {
 		t.Errorf("the one that was cancelled ended with %v, the other one with %v", cause, context.Cause(at["t/1"]))
 	}
+}
+
+// TestTheEndOfAJobSharesATransaction with the next job that is enqueued, or waits for
+// nothing after a while.
+func TestTheEndOfAJobSharesATransaction(t *testing.T) {
+	stop := make(chan context.CancelFunc, 1)
+	d, _ := woken(t, func(context.Context, queue.Lease) error {
+		(<-stop)()
+		return nil
+	})
+	until(d, func() bool { d.lingers = true; return true }) // so that no timer is started
+	work := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		stop <- cancel
+		if err := d.Turn(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		until(d, func() bool { return len(d.ops) == 1 && d.ops[0].later && !d.flushing })
+	}
+	count := func(want queue.Stats) {
+		t.Helper()
+		s, err := d.Stats(t.Context())
+		if s.Oldest = want.Oldest; err != nil || s != want {
+			t.Errorf("%+v, want %+v: %v", s, want, err)
+		}
+	}
+	for _, run := range []string{"t/1", "t/2"} {
+		if err := d.Enqueue(t.Context(), queue.Job{RunID: run}); err != nil {
+			t.Fatal(err)
+		}
+		count(queue.Stats{Ready: 1})
+		work()
+		count(queue.Stats{Running: 1})
+	}
+	d.hurry()
+	until(d, func() bool { return len(d.shift.tasks) == 0 })
+	count(queue.Stats{})
+}
+
+// TestTheEndOfAJobIsNotPutOffWhenJobsWait: it may be what they wait for.
+func TestTheEndOfAJobIsNotPutOffWhenJobsWait(t *testing.T) {
+	stop := make(chan context.CancelFunc, 1)
+	d, _ := woken(t, func(context.Context, queue.Lease) error {
+		(<-stop)()
+		return nil
+	})
+	until(d, func() bool { d.lingers = true; return true })
+	for _, run := range []string{"t/1", "t/2"} {
+		if err := d.Enqueue(t.Context(), queue.Job{RunID: run}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stop <- cancel
+	if err := d.Turn(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	until(d, func() bool { return len(d.shift.tasks) == 0 })
 }

@@ -199,7 +199,7 @@ func (d *Desk) renew(ctx context.Context, s *shift) bool {
 		return false
 	}
 	next := d.cfg.Clock.Now().Add(d.cfg.Lease)
-	renewed := d.submit(ctx, nil, func(b *book.Tx) (refusal, err error) {
+	renewed := d.submit(&op{ctx: ctx, do: func(b *book.Tx) (refusal, err error) {
 		alive, err := b.Renew(owner, next)
 		if err == nil && !alive {
 			return errReplaced, nil
@@ -208,7 +208,7 @@ func (d *Desk) renew(ctx context.Context, s *shift) bool {
 			err = b.Refresh()
 		}
 		return nil, err
-	})
+	}})
 	select {
 	case err := <-renewed:
 		if err == nil {

@@ -235,12 +235,13 @@ func (t *task) settle(err error) {
 	defer t.end(nil)
 	again := verdict(t.lease, err, errors.Is(context.Cause(t.ctx), queue.ErrStopping))
 	for t.held() {
-		err := t.d.do(context.WithoutCancel(t.ctx), &t.lease.Tenant, func(b *book.Tx) (refusal, err error) {
+		ctx := context.WithoutCancel(t.ctx)
+		err := <-t.d.submit(&op{ctx: ctx, tenant: &t.lease.Tenant, later: again == nil, do: func(b *book.Tx) (refusal, err error) {
 			if again == nil {
 				return nil, b.Finish(t.lease)
 			}
 			return nil, b.Return(t.lease, *again)
-		})
+		}})
 		if err == nil {
 			break
 		}
