@@ -79,12 +79,7 @@ func (c *Code) putBack(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return hostFailed(err)
 	}
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return hostFailed(err)
-	}
-	_, err = io.Copy(to, io.NewSectionReader(c.file, 0, 1<<62))
-	if err := errors.Join(err, to.Close()); err != nil {
+	if err := writePieces(path, io.NewSectionReader(c.file, 0, 1<<62)); err != nil {
 		return hostFailed(err)
 	}
 	return nil

@@ -49,10 +49,24 @@ func compileOn(ctx context.Context, processors int, rewritten []byte, dir string
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(code, wanted); err != nil {
+	if err := inPieces(code, wanted); err != nil {
 		return hostFailed(err)
 	}
 	return nil
+}
+
+// inPieces puts the file code in the place of the file wanted, in pieces.
+func inPieces(code, wanted string) error {
+	from, err := os.Open(code)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	pieces := code + ".pieces"
+	if err := writePieces(pieces, from); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(pieces, wanted), os.Remove(code))
 }
 
 // compileInto has the engine keep a module's code in dir and returns the file.
