@@ -55,18 +55,15 @@ func compileOn(ctx context.Context, processors int, rewritten []byte, dir string
 	return nil
 }
 
-// inPieces puts the file code in the place of the file wanted, in pieces.
+// inPieces puts the file code in the place of the file wanted, in pieces. Nothing is
+// removed that is open, which not every system allows.
 func inPieces(code, wanted string) error {
 	from, err := os.Open(code)
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	pieces := code + ".pieces"
-	if err := writePieces(pieces, from); err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(pieces, wanted), os.Remove(code))
+	err = errors.Join(os.Remove(wanted), writePieces(wanted, from), from.Close())
+	return errors.Join(err, os.Remove(code))
 }
 
 // compileInto has the engine keep a module's code in dir and returns the file.
