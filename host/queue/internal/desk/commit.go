@@ -56,7 +56,7 @@ func (d *Desk) submit(o *op) <-chan error {
 	defer d.mu.Unlock()
 	d.ops = append(d.ops, o)
 	switch {
-	case !o.later || !d.quiet:
+	case d.pressing():
 		d.wake()
 	case !d.lingers:
 		d.lingers = true
@@ -195,6 +195,7 @@ func (d *Desk) commit(c *cycle) ([]queue.Lease, error) {
 		for _, o := range c.ops {
 			_, o.err = d.transact(&cycle{gathered: true, ops: []*op{o}})
 		}
+		c.quiet = false // which was of the transaction that failed
 		d.lookAgain(c)
 		return nil, nil
 	case errors.Is(err, errReplaced):
