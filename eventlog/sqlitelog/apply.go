@@ -1,7 +1,6 @@
 package sqlitelog
 
 import (
-	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ func (c *conflict) Error() string { return c.err.Error() }
 // the order in which they were taken, then one row for each run. A [*conflict]
 // names the run that has to be left out.
 func (w *writer) apply(batch []item, bad conflicts) error {
-	if err := w.checkLayout(); err != nil {
+	if err := w.lookAround(); err != nil {
 		return err
 	}
 	defer w.forgetTouched()
@@ -70,15 +69,18 @@ func lost(r *run, err error) error {
 	return err
 }
 
-// checkLayout notices, inside the transaction, that a newer program has
-// migrated the file since it was opened.
-func (w *writer) checkLayout() error {
-	return w.version.query(context.Background(), nil, func(row []driver.Value) error {
-		if v, ok := row[0].(int64); ok {
-			return eventlog.CheckSchema(int(v), layoutVersion)
-		}
-		return fmt.Errorf("sqlitelog: user_version is %v", row[0])
-	})
+// lookAround notices, inside the transaction, that a newer program has migrated the
+// file since it was opened, and whether anybody else has committed since the last one.
+func (w *writer) lookAround() error {
+	layout, err := w.layout.queryInt()
+	if err != nil {
+		return err
+	}
+	if err := eventlog.CheckSchema(int(layout), layoutVersion); err != nil {
+		return err
+	}
+	w.seen, err = w.version.queryInt()
+	return err
 }
 
 func (w *writer) storeEvent(e event.Event) error {

@@ -95,11 +95,16 @@ func (c *conn) query(ctx context.Context, query string, args []driver.Value, row
 
 // value returns the one value that query yields.
 func (c *conn) value(ctx context.Context, query string) (v driver.Value, err error) {
-	err = c.query(ctx, query, nil, func(row []driver.Value) error {
-		v = row[0]
-		return nil
-	})
+	err = c.query(ctx, query, nil, only(&v))
 	return v, err
+}
+
+// only takes the first value of a row.
+func only(to *driver.Value) func([]driver.Value) error {
+	return func(row []driver.Value) error {
+		*to = row[0]
+		return nil
+	}
 }
 
 // queryInt returns the one integer that query yields.
@@ -108,6 +113,10 @@ func (c *conn) queryInt(ctx context.Context, query string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return integer(query, v)
+}
+
+func integer(query string, v driver.Value) (int64, error) {
 	n, ok := v.(int64)
 	if !ok {
 		return 0, fmt.Errorf("sqlitelog: %s: %v is not an integer", query, v)
@@ -121,11 +130,14 @@ func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitelog: prepare %.60s: %w", query, err)
 	}
-	return &stmt{s: s}, nil
+	return &stmt{s, query}, nil
 }
 
 // stmt is a prepared statement.
-type stmt struct{ s driver.Stmt }
+type stmt struct {
+	s    driver.Stmt
+	text string
+}
 
 // exec returns how many rows changed and the number of the row inserted last.
 // It cannot be interrupted.
@@ -145,6 +157,15 @@ func (s *stmt) query(ctx context.Context, args []driver.Value, row func([]driver
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
 	return each(ctx, rows, row)
+}
+
+// queryInt returns the one integer that the statement yields. It cannot be interrupted.
+func (s *stmt) queryInt() (int64, error) {
+	var v driver.Value
+	if err := s.query(context.Background(), nil, only(&v)); err != nil {
+		return 0, err
+	}
+	return integer(s.text, v)
 }
 
 func (s *stmt) Close() error { return s.s.Close() }

@@ -46,7 +46,9 @@
 // file lock is held around every transaction (see fileLock for why). When two
 // processes continue the same run, the unique key (run_id, seq) lets the first
 // one win; the other's run fails with [eventlog.ErrInvalidAppend] at its next
-// barrier or append, and its log goes on.
+// barrier or append, and its log goes on. What another process has committed has all
+// streams read the log: the writer notices it in its next transaction, and while there
+// is none, somebody looks ten times a second.
 //
 // # Transactions of the host
 //

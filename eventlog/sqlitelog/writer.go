@@ -13,14 +13,15 @@ import (
 type writer struct {
 	conn *conn
 
-	begin, commit, rollback, version  *stmt
-	insertEvent, insertRun, updateRun *stmt
-	insertModule, insertPiece, look   *stmt
-	savepoint, release, undo          *stmt
+	begin, commit, rollback, layout, version *stmt
+	insertEvent, insertRun, updateRun        *stmt
+	insertModule, insertPiece, look          *stmt
+	savepoint, release, undo                 *stmt
 
 	host    statements // of the host's transactions
 	touched []*run     // whose rows are behind their events
 	careful bool       // each function of the host has a savepoint
+	seen    int64      // data_version, which changes when another connection has committed
 }
 
 // The statements that write. insertRunSQL takes the run's id, the epoch that it must
@@ -56,7 +57,8 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.begin, "BEGIN IMMEDIATE"},
 		{&w.commit, "COMMIT"},
 		{&w.rollback, "ROLLBACK"},
-		{&w.version, "PRAGMA user_version"},
+		{&w.layout, "PRAGMA user_version"},
+		{&w.version, "PRAGMA data_version"},
 		{&w.insertEvent, insertEventSQL},
 		{&w.insertRun, insertRunSQL},
 		{&w.updateRun, updateRunSQL},
@@ -78,8 +80,8 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 
 func (w *writer) close() error {
 	w.host.close()
-	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.version, w.insertEvent, w.insertRun, w.updateRun, w.insertModule, w.insertPiece,
-		w.look, w.savepoint, w.release, w.undo} {
+	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.layout, w.version, w.insertEvent, w.insertRun, w.updateRun,
+		w.insertModule, w.insertPiece, w.look, w.savepoint, w.release, w.undo} {
 		if s != nil {
 			s.Close()
 		}
@@ -143,7 +145,7 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 	if err := l.lock.Lock(ctx); err != nil {
 		return nil, err
 	}
-	bad := make(conflicts)
+	bad, seen := make(conflicts), l.writer.seen
 	l.writer.careful = false
 	for {
 		again, err := l.writer.try(batch, bad)
@@ -152,6 +154,7 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 		}
 		if err == nil {
 			err = l.inPlace()
+			l.lookedAround(l.writer.seen != seen)
 		}
 		if unlockErr := l.lock.Unlock(); err == nil {
 			err = unlockErr

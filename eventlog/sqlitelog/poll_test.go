@@ -1,0 +1,75 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// TestOnlyStrangersWakeAllStreams: what this process commits is handed to the streams of
+// its run, and those of other runs do not read the log for it. What somebody else has
+// committed they read at the next transaction, before anybody has polled.
+func TestOnlyStrangersWakeAllStreams(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	l := openAt(t, path, Options{})
+	record(t, l, "before")
+	reads := make(chan uint64, 100)
+	_, err := l.hub.Stream(t.Context(), "quiet", func(_ context.Context, _ string, after uint64, _ int) ([]event.Event, error) {
+		reads <- after
+		return nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-reads // for the first time
+	record(t, l, "own")
+	l.hub.Wake("quiet") // so that what comes before it can be told from nothing
+	<-reads
+	select {
+	case <-reads:
+		t.Error("the stream of another run has read the log for a commit of this process")
+	default:
+	}
+	record(t, openAt(t, path, Options{}), "strange")
+	record(t, l, "after")
+	<-reads
+}
+
+// record appends a whole run, with a barrier after each event.
+func record(t *testing.T, l *Log, runID string) {
+	t.Helper()
+	for _, e := range logtest.Finished(runID, 1) {
+		if err := errors.Join(l.Append(t.Context(), runID, e), l.Sync(t.Context(), runID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestThePollerLeavesTheWriterToItself: while the writer goes on it looks itself; once
+// it rests, whatever has changed in the meantime is told, once.
+func TestThePollerLeavesTheWriterToItself(t *testing.T) {
+	seen := sighting{version: -1}
+	for i, look := range []struct {
+		version int64
+		looked  uint64
+		want    bool
+	}{
+		{1, 0, true},  // nobody knows what was before the first look
+		{1, 0, false}, // nothing has changed
+		{2, 0, true},  // a stranger, and no writer
+		{3, 5, false}, // one of them, which the writer knows if it was not itself
+		{4, 9, false}, // the same
+		{4, 9, true},  // the last may have been a stranger's
+		{4, 9, false},
+		{4, 12, false}, // transactions that changed nothing
+		{4, 12, false},
+	} {
+		if got := seen.foreign(look.version, look.looked); got != look.want {
+			t.Errorf("look %d: %v, want %v", i, got, look.want)
+		}
+	}
+}
