@@ -150,6 +150,9 @@ func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error
 			}
 		}
 	}
+	if p.min != nil && p.max != nil && p.min.Cmp(p.max) > 0 {
+		return n.Get("maximum").Errorf("exchange the two, or write forbidden: true", "this is less than the minimum, so no number would be allowed")
+	}
 	return nil
 }
 

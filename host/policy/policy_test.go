@@ -109,7 +109,7 @@ func good() map[string]string {
 		"an address in the net":   rules("{host: 192.168.0.7, private: true}"),
 		"paths":                   rules("{host: a.b, paths: [/, /**, /a/, /a/**, '/*/b', /a%2Ab, '/ü']}"),
 		"methods":                 rules("{host: a.b, methods: [GET, M-SEARCH]}"),
-		"pointers":                arguments("'': {required: true}, /: {const: null}, /a~1b/~0/0: {enum: [1, [a], {b: 2.5}, null]}, '/items/*/n': {minimum: -1.5, maximum: 18446744073709551615}"),
+		"pointers":                arguments("'': {required: true}, /: {const: null}, /a~1b/~0/0: {enum: [1, [a], {b: 2.5}, null]}, /one: {minimum: 1, maximum: 1.0}, '/items/*/n': {minimum: -1.5, maximum: 18446744073709551615}"),
 		"a large bound":           arguments("/a: {maximum: 9007199254740993}"),
 		"a limit":                 head + "resources: {limits: {memory: 4GiB}}",
 	}
@@ -164,6 +164,7 @@ var bad = map[string]struct {
 	"a tilde":                {arguments("/a~2: {maximum: 1}"), "~ is written ~0", false},
 	"an unknown predicate":   {arguments("/a: {maximun: 1}"), `did you mean "maximum"?`, false},
 	"a maximum of text":      {arguments("/a: {maximum: '1'}"), "this must be a number", false},
+	"nothing in between":     {arguments("/a: {minimum: 1, maximum: 0.5}"), "less than the minimum, so no number would be allowed; hint: exchange", true},
 	"a bad expression":       {arguments("/a: {pattern: '(['}"), "this must be a regular expression: error parsing regexp: missing closing ]: `[`", true},
 	"half an expression":     {arguments("/a: {pattern: 'a)|(?:b'}"), "this must be a regular expression: error parsing regexp: unexpected ): `a)|(?:b`", true},
 	"a pattern of nothing":   {arguments("/a: {pattern: ''}"), "this must not be empty", false},
