@@ -238,6 +238,9 @@ func (h *host) queueState(ctx context.Context) (observe.QueueState, error) {
 // openEngines starts what executes modules: processes for those that nobody
 // vouches for, unless the file says otherwise.
 func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
+	if err := h.probeWorkers(); err != nil {
+		return err
+	}
 	for isolation, to := range map[string]*guest.Engine{isolationInline: &c.Inline, isolationProcess: &c.Isolated} {
 		if h.file.Inline && isolation == isolationProcess {
 			continue
@@ -248,6 +251,24 @@ func (h *host) openEngines(ctx context.Context, c *daemon.Config) error {
 		}
 		h.onClose(func() { engine.close(context.Background()) })
 		*to = engine
+	}
+	return nil
+}
+
+// probeWorkers makes sure that there can be processes, before anybody asks for a call in
+// one, and says what does not lock them down here.
+func (h *host) probeWorkers() error {
+	if h.file.Inline {
+		return nil
+	}
+	report, err := worker.Probe()
+	if err != nil {
+		return &failure{code: exitFailed, message: "no worker processes: " + plainError(err), hint: "starling-host doctor"}
+	}
+	for _, layer := range report.Layers {
+		if !layer.On {
+			h.logger.Warn("worker processes are confined without "+layer.Name, "why", layer.Why)
+		}
 	}
 	return nil
 }
