@@ -1,29 +1,16 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/logview"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
-	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/step"
-	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // runRequest asks for a run: of an agent towards a goal, or of one call of a tool.
@@ -45,32 +32,8 @@ type callRequest struct {
 	Wait      *float64        `json:"wait"` // seconds; absent is as long as the host lets one wait
 }
 
-// order is what a worker needs to know of a run beside what its log has.
-type order struct {
-	Agent     string          `json:"agent,omitempty"`
-	Module    string          `json:"module,omitempty"` // name
-	Digest    string          `json:"digest,omitempty"`
-	Tool      string          `json:"tool,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	Variables json.RawMessage `json:"variables,omitempty"`
-	Trace     string          `json:"trace,omitempty"` // where the request was in its trace
-}
-
-// encode writes the order without what is only for HTML, by which each < takes six bytes
-// of those that a job may have.
-func (o order) encode() ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(o)
-	return b.Bytes(), err
-}
-
 // mostPriority bounds the priority of a run in either direction.
 const mostPriority = 100
-
-// answersLive is how long an idempotency key is remembered.
-const answersLive = 24 * time.Hour
 
 func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
 	var body runRequest
@@ -223,227 +186,4 @@ func (d *Daemon) inVain(ctx context.Context, view logview.View, id string) error
 		return err
 	}
 	return nil // or the database does not answer, which passes
-}
-
-// seenError ends the transaction of a request that was carried out before.
-type seenError struct{ id string }
-
-func (e *seenError) Error() string { return "daemon: the request was carried out as run " + e.id }
-
-// noted is written down in the transaction that makes sure of a run.
-type noted func(tx eventlog.Tx, id string) error
-
-// acceptOnce accepts a request once for each idempotency key. If the process dies before
-// the transaction, nothing has happened; after it, the same request has the same answer.
-func (d *Daemon) acceptOnce(ctx context.Context, a Account, q runRequest, key string, request chain.Hash) (string, error) {
-	if key == "" {
-		return d.accept(ctx, a, q, nil)
-	}
-	id, found, err := d.config.Tenants.Answered(ctx, a.ID, key, request)
-	if err != nil || found {
-		return string(id), keyError(err)
-	}
-	accepted, err := d.accept(ctx, a, q, func(tx eventlog.Tx, id string) error {
-		earlier, err := d.config.Tenants.Once(tx, a.ID, key, request, []byte(id), answersLive)
-		if err == nil && earlier != nil {
-			err = &seenError{string(earlier)}
-		}
-		return err
-	})
-	if seen, ok := errors.AsType[*seenError](err); ok {
-		return seen.id, nil
-	}
-	return accepted, keyError(err)
-}
-
-// accept makes sure that the run will be made, and returns its id. It may be there also
-// if the error is the database's.
-func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted) (string, error) {
-	if err := d.takesWork(); err != nil {
-		return "", err
-	}
-	if err := d.volume.check(ctx, a.Tenant); err != nil {
-		return "", err
-	}
-	id := event.NewID()
-	job, first, err := d.prepare(ctx, a, q, fullID(a.ID, id))
-	if err != nil {
-		return "", err
-	}
-	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
-		if also != nil {
-			if err := also(tx, id); err != nil {
-				return err
-			}
-		}
-		return tx.Append(job.RunID, first)
-	})
-	return id, full(err)
-}
-
-// full words that there is no room for a run.
-func full(err error) error {
-	e, ok := errors.AsType[*queue.FullError](err)
-	switch {
-	case !ok:
-		return err
-	case errors.Is(e, queue.ErrTenantFull):
-		return tenantFull.plain().retry(e.After)
-	}
-	return queueFull.plain().retry(e.After)
-}
-
-// keyError words what is wrong with an idempotency key.
-func keyError(err error) error {
-	switch {
-	case errors.Is(err, tenant.ErrKeyReused):
-		return otherRequest.plain().hint("take a new key for a new request")
-	case errors.Is(err, tenant.ErrInvalid):
-		return badRequest.because("the idempotency key is not 1 to 255 bytes of printable text").in("Idempotency-Key")
-	}
-	return err
-}
-
-// idempotency returns the key of a request, if it has one, and what tells the
-// request from others: its method, its path, and its body byte for byte.
-func idempotency(r *request, body []byte) (key string, request chain.Hash, err error) {
-	switch keys := r.Header.Values("Idempotency-Key"); {
-	case len(keys) == 0:
-		return "", request, nil
-	case len(keys) > 1 || keys[0] == "":
-		return "", request, badRequest.because("there is not one idempotency key").in("Idempotency-Key")
-	default:
-		text := slices.Concat([]byte(r.Method+" "+r.URL.Path+"\n"), body)
-		return keys[0], chain.Sum(text), nil
-	}
-}
-
-// prepare returns the job of a run, and the event that it begins with.
-func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (queue.Job, event.Event, error) {
-	o, first, err := d.opening(ctx, a, q, runID)
-	if err != nil {
-		return queue.Job{}, event.Event{}, err
-	}
-	o.Trace = d.config.Tracer.Traceparent(ctx)
-	payload, err := o.encode()
-	if err != nil {
-		return queue.Job{}, event.Event{}, fmt.Errorf("daemon: encode a job: %w", err)
-	}
-	job := queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
-	return a.sealJob(job, first)
-}
-
-func (d *Daemon) opening(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
-	if q.Tool != "" {
-		return d.openTool(ctx, a, q, runID)
-	}
-	return d.openAgent(ctx, q, runID)
-}
-
-// openTool opens a run of one call.
-func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
-	m, _, err := a.known.tool(q.Tool)
-	if err != nil {
-		return order{}, event.Event{}, err
-	}
-	module, release, err := d.take(ctx, a, m.Module)
-	if err != nil {
-		return order{}, event.Event{}, err
-	}
-	defer release()
-	found, ok := module.Tool(q.Tool)
-	if !ok {
-		return order{}, event.Event{}, notFound.plain()
-	}
-	if q.Input == nil {
-		q.Input = json.RawMessage("{}")
-	}
-	if err := checkInput(found, q.Input); err != nil {
-		return order{}, event.Event{}, err
-	}
-	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
-		return order{}, event.Event{}, err
-	}
-	run, err := d.rules(ctx, a, runID, nil)
-	if err != nil {
-		return order{}, event.Event{}, err
-	}
-	o := order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
-	first, err := agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
-	return o, first, err
-}
-
-func checkInput(t *guest.Tool, input json.RawMessage) error {
-	clean, err := step.CanonicalArgs(input)
-	if err != nil {
-		return badInput.because("%v", err).in("input")
-	}
-	if why := t.TooLarge(clean); why != "" {
-		return tooLarge.because("%s", why).in("input")
-	}
-	err = t.CheckInput(clean)
-	schema, ok := errors.AsType[*validate.Error](err)
-	if !ok {
-		return err
-	}
-	p := badInput.plain().in("input")
-	for _, problem := range schema.Problems {
-		p.Problems = append(p.Problems, problem.String())
-	}
-	return p
-}
-
-// openAgent opens a run of an agent. If there is one agent, it need not be named.
-func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (order, event.Event, error) {
-	if q.Agent == "" && len(d.config.Agents) == 1 {
-		q.Agent = d.config.Agents[0].Name
-	}
-	a := d.agents[q.Agent]
-	if a == nil {
-		return order{}, event.Event{}, d.noAgent(q.Agent)
-	}
-	variables, err := merge(a.Variables, q.Variables)
-	if err != nil {
-		return order{}, event.Event{}, err
-	}
-	if ctx, err = tool.WithVariablesJSON(ctx, variables); err != nil {
-		return order{}, event.Event{}, err
-	}
-	first, err := d.agent(a, d.config.Log).Opening(ctx, runID, q.Goal)
-	return order{Agent: a.Name, Variables: variables}, first, err
-}
-
-// noAgent is the answer to a goal for an agent that the host has not.
-func (d *Daemon) noAgent(name string) error {
-	switch {
-	case len(d.config.Agents) == 0:
-		return badField.because("the host has no agents").in("agent").hint("its operator names files of agents under the key agents of host.yaml")
-	case name == "":
-		return badField.because("the host has %d agents, and none is named", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
-	}
-	return badField.because("there is no agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
-}
-
-// agent returns an agent that records into a log.
-func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
-	it := a.Agent
-	it.Log, it.Metrics, it.Tracer, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Tracer, d.config.Version, d.logger
-	return &it
-}
-
-// merge returns the members of both objects, of which the second has the last
-// word. Either may be nil.
-func merge(a, b json.RawMessage) (json.RawMessage, error) {
-	if len(a) == 0 || len(b) == 0 {
-		return append(slices.Clone(a), b...), nil
-	}
-	all := map[string]json.RawMessage{}
-	if err := errors.Join(json.Unmarshal(a, &all), json.Unmarshal(b, &all)); err != nil {
-		return nil, fmt.Errorf("daemon: variables: %w", err)
-	}
-	doc, err := json.Marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("daemon: variables: %w", err)
-	}
-	return canon.JSON(doc)
 }
