@@ -206,6 +206,32 @@ func TestImportIntoALogThatHasSomeOfIt(t *testing.T) {
 	}
 }
 
+// TestImportOfTheBeginningOfARun has a log with more of a run than the archive, which the
+// head of the log says nothing about.
+func TestImportOfTheBeginningOfARun(t *testing.T) {
+	for what, tc := range map[string]struct {
+		clock int64
+		want  error
+	}{
+		"of the same run": {clock: 2e9},
+		"of another one":  {clock: 3e9, want: archive.ErrOtherRun},
+	} {
+		source := file(t)
+		if _, err := source.PutModule(t.Context(), module); err != nil {
+			t.Fatal(err)
+		}
+		store(t, source, withModule("d", tc.clock)[:2])
+		text, _ := write(t, source, eventlog.PruneOptions{IncludeOpen: true})
+		for backend, l := range map[string]log{"memory": memlog.New(), "file": file(t)} {
+			store(t, l, withModule("d", 2e9))
+			r, err := archive.Import(t.Context(), l, strings.NewReader(text))
+			if !errors.Is(err, tc.want) || err == nil && r.Known != 1 {
+				t.Errorf("the beginning %s, into %s: %+v, %v, want %v", what, backend, r, err, tc.want)
+			}
+		}
+	}
+}
+
 func TestRunsThatCannotBeArchived(t *testing.T) {
 	var b bytes.Buffer
 	l := memlog.New()

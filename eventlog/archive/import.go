@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -61,8 +62,7 @@ type importer struct {
 // compare is the first of the two times that an archive is read.
 type compare importer
 
-func (c *compare) module([]byte) error   { return nil }
-func (c *compare) end(event.Event) error { return nil }
+func (c *compare) module([]byte) error { return nil }
 
 func (c *compare) event(e event.Event) error {
 	if chooser, ok := c.log.(Chooser); ok && e.Seq == 1 {
@@ -80,8 +80,31 @@ func (c *compare) event(e event.Event) error {
 		}
 		c.have[e.RunID] = s
 	}
-	if s := c.have[e.RunID]; s.LastSeq == e.Seq && s.Head != e.Hash() {
-		return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, s.Head, e.Seq, e.Hash())
+	if s := c.have[e.RunID]; s.LastSeq == e.Seq {
+		return sameEvent(e, s.Head)
+	}
+	return nil
+}
+
+// end compares a run of which the log has more than the archive: the head of the log says
+// nothing about it, and the last event that both have stands for all before it.
+func (c *compare) end(last event.Event) error {
+	if last.Seq >= c.have[last.RunID].LastSeq {
+		return nil
+	}
+	for e, err := range eventlog.Events(c.ctx, c.log, last.RunID, last.Seq-1) {
+		if err != nil {
+			return err
+		}
+		return sameEvent(last, e.Hash())
+	}
+	return fmt.Errorf("%w: %q, which has no event %d", ErrOtherRun, last.RunID, last.Seq)
+}
+
+// sameEvent wants the event of the archive to be the one that has this hash in the log.
+func sameEvent(e event.Event, kept chain.Hash) error {
+	if hash := e.Hash(); hash != kept {
+		return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, kept, e.Seq, hash)
 	}
 	return nil
 }
