@@ -39,6 +39,9 @@ func (a *app) importCommand() *cobra.Command {
 }
 
 func (a *app) importArchive(ctx context.Context, where, path string) error {
+	if err := mustReadTwice(path); err != nil {
+		return err
+	}
 	f, err := openArchive(path)
 	if err != nil {
 		return err
@@ -70,6 +73,16 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
 	}
 	fmt.Fprintln(a.stdout)
+	return nil
+}
+
+// mustReadTwice refuses what gives its bytes only once, as a pipe does. It is asked before
+// the file is opened, which for a named pipe would wait for its other end.
+func mustReadTwice(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return usagef("an archive is checked before it is imported, so it is read twice: write what a pipe gives into a file first",
+			"%s: not a regular file", path)
+	}
 	return nil
 }
 
