@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
@@ -299,9 +300,20 @@ func (c *Checker) compareKept(e event.Event) error {
 		return corrupt(e, "head", "the hash is %v; the log keeps %v for it", got.Head, kept.Head)
 	}
 	if got != kept {
-		return corrupt(e, "head", "the log's summary of the run does not fit its events: %+v, computed %+v", kept, got)
+		return corrupt(e, "head", "the log's summary of the run does not fit its events: %s", firstMisfit(kept, got))
 	}
 	return nil
+}
+
+// firstMisfit says in what two summaries of a run differ first.
+func firstMisfit(kept, got RunSummary) string {
+	k, g := reflect.ValueOf(kept), reflect.ValueOf(got)
+	for i := range k.NumField() {
+		if !k.Field(i).Equal(g.Field(i)) {
+			return fmt.Sprintf("%s is %v, by the events it is %v", k.Type().Field(i).Name, k.Field(i), g.Field(i))
+		}
+	}
+	return "nothing differs"
 }
 
 // blameNow decides a broken link between the last event and the terminal event

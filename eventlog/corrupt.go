@@ -11,17 +11,20 @@ type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
 	Kind      event.Kind // as it is stored; zero when the event is missing
-	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]
+	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for what is none of them
 	Reason    string
 }
 
-// Error names the run, the event, the invariant and the reason.
+// Error names the run, the event, the invariant if there is one, and the reason.
 func (e *CorruptError) Error() string {
 	where := fmt.Sprintf("event %d", e.Seq)
 	if e.Kind != 0 {
 		where += fmt.Sprintf(" (%v)", e.Kind)
 	}
-	return fmt.Sprintf("%v: run %q, %s: %s: %s", ErrLogCorrupt, e.RunID, where, e.Invariant, e.Reason)
+	if e.Invariant != "" {
+		where += ": " + e.Invariant
+	}
+	return fmt.Sprintf("%v: run %q, %s: %s", ErrLogCorrupt, e.RunID, where, e.Reason)
 }
 
 // Unwrap returns [ErrLogCorrupt].

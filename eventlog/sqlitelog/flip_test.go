@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -143,6 +144,16 @@ func TestEveryByteOfASummaryIsCovered(t *testing.T) {
 			}
 			v.exec("UPDATE run SET "+columns[i]+" = ?", good)
 		}
+	}
+}
+
+func TestAWrongSummaryIsNamed(t *testing.T) {
+	l := open(t)
+	storeAll(t, l, agentRun("run-1"))
+	newVandal(t, l).exec("UPDATE run SET input_tokens = 12345")
+	_, err := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{})
+	if err == nil || !strings.Contains(err.Error(), "InputTokens is 12345, by the events it is ") {
+		t.Error(err)
 	}
 }
 
