@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/host/narrate"
@@ -43,25 +40,8 @@ func printableLines(s string) []string {
 }
 
 // printableJSON returns a JSON document with the same value in which every rune
-// that is not printable is an escape of JSON. Outside of strings JSON has none,
-// so the escapes can only fall into strings.
-func printableJSON(doc []byte) []byte {
-	var b bytes.Buffer
-	for len(doc) > 0 {
-		r, size := utf8.DecodeRune(doc)
-		switch {
-		case strconv.IsPrint(r):
-			b.Write(doc[:size])
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-		doc = doc[size:]
-	}
-	return b.Bytes()
-}
+// that is not printable is an escape of JSON.
+func printableJSON(doc []byte) []byte { return narrate.PrintableJSON(doc) }
 
 // shorten cuts a printable text to at most width characters.
 func shorten(s string, width int) string { return narrate.Shorten(s, width) }

@@ -26,7 +26,8 @@
 //
 // Everything that comes out of a log or a module may have been written to deceive
 // the model that reads it. It leaves as data: as members of a JSON document, with
-// the characters escaped that hide or reorder text, and bounded in length.
-// Descriptions of tools are cut at 1 KiB. That keeps text from being taken for
-// something else; it does not make it true.
+// the characters escaped that hide or reorder text, and bounded in length. A result of
+// a tenant's tool that is a single text is passed on as it is. Descriptions of tools are
+// cut at 1 KiB. That keeps text from being taken for something else; it does not make
+// it true.
 package mcpsrv

@@ -2,7 +2,6 @@ package mcpsrv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync"
@@ -71,9 +70,8 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 			} else if err != nil {
 				return failed(explain(ctx, log, t.Name(), err)), nil
 			}
-			return &mcp.CallToolResult{
-				Content: []mcp.Content{&mcp.TextContent{Text: string(output)}}, StructuredContent: json.RawMessage(output),
-			}, nil
+			output = narrate.PrintableJSON(output)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(output)}}, StructuredContent: output}, nil
 		})
 	}
 }

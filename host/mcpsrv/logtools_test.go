@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -252,6 +253,36 @@ func TestAnswersAreBounded(t *testing.T) {
 	call(t, s, "get_run", `{"run_id":"R","limit":1000}`, &run)
 	if run.Events[1].TooLong || !run.Events[0].TooLong || !run.Events[999].TooLong || len(run.Events) != 1000 {
 		t.Error("the payloads that are left out are not the ones that are too many")
+	}
+}
+
+// TestNothingHidesInAnAnswer looks at runs whose ids and payloads have characters that
+// nobody sees. They are escaped, and the values are what they were.
+func TestNothingHidesInAnAnswer(t *testing.T) {
+	const id = "R\u202e\u200b\U000E0041"
+	log := memlog.New()
+	add(t, log, id, event.KindRunStarted, event.RunStarted{Goal: id})
+	s := overLog(t, logview.View{Log: log})
+	of, err := json.Marshal(map[string]string{"run_id": id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tool, arguments := range map[string]string{"list_runs": `{}`, "get_run": string(of), "search_runs": `{"kind":"RunStarted"}`} {
+		result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
+		if err != nil || result.IsError {
+			t.Fatalf("%s: %v, %v", tool, err, result)
+		}
+		if text := result.Content[0].(*mcp.TextContent).Text; strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			t.Errorf("%s: %q", tool, text)
+		}
+	}
+	var run struct {
+		Run struct {
+			RunID string `json:"run_id"`
+		}
+	}
+	if call(t, s, "get_run", string(of), &run); run.Run.RunID != id {
+		t.Errorf("the run is %q", run.Run.RunID)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
@@ -94,9 +95,10 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 	case len(result.Output) > maxResult:
 		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
 	default:
-		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(result.Output)}}}
-		if structured && bytes.HasPrefix(bytes.TrimSpace(result.Output), []byte("{")) {
-			out.StructuredContent = result.Output
+		output := json.RawMessage(narrate.PrintableJSON(result.Output))
+		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}
+		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
+			out.StructuredContent = output
 		}
 	}
 	if result.RunID != "" {

@@ -63,6 +63,8 @@ func TestCallsOfATenantsTools(t *testing.T) {
 				return mcpsrv.Result{}, errors.New("connect to 10.0.0.7: refused")
 			case "much":
 				return mcpsrv.Result{RunID: "R3", Output: json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)}, nil
+			case "hide":
+				return mcpsrv.Result{RunID: "R5", Output: json.RawMessage("{\"a\":\"\u202e\U000E0041\"}")}, nil
 			case "text":
 				return mcpsrv.Result{RunID: "R4", Output: json.RawMessage(`"two\nlines"`)}, nil
 			}
@@ -75,6 +77,7 @@ func TestCallsOfATenantsTools(t *testing.T) {
 	}{
 		{"plain", "", `{"degrees":4}`, "R1", false},
 		{"structured", "", `{"degrees":4}`, "R1", false},
+		{"plain", "hide", `{"a":"\u202e\udb40\udc41"}`, "R5", false},
 		{"plain", "text", "two\nlines", "R4", false},
 		{"plain", "fail", "no[31m such city", "R2", true},
 		{"plain", "busy", "no further call is taken at the moment: 3 calls are running", "", true},

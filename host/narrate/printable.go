@@ -1,9 +1,11 @@
 package narrate
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -29,6 +31,27 @@ func EscapeRunes(s string, plain func(rune) bool) string {
 		i += size
 	}
 	return b.String()
+}
+
+// PrintableJSON returns a JSON document with the same value in which every rune
+// that is not printable is an escape of JSON. Outside of strings JSON has none,
+// so the escapes can only fall into strings.
+func PrintableJSON(doc []byte) []byte {
+	var b bytes.Buffer
+	for len(doc) > 0 {
+		r, size := utf8.DecodeRune(doc)
+		switch {
+		case strconv.IsPrint(r):
+			b.Write(doc[:size])
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		doc = doc[size:]
+	}
+	return b.Bytes()
 }
 
 // Shorten cuts a printable text to at most width characters, at least 3.
