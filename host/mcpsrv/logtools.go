@@ -9,11 +9,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // logTools are the tools over a log. What they look at comes with the context, so
@@ -79,10 +79,10 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 // explain is what the client is told of an error. What is absent and what belongs to
 // others reads the same.
 func explain(ctx context.Context, log *slog.Logger, name string, err error) string {
-	var mismatch *validate.Error
 	var mistake *mistake
+	kind, _ := tool.KindOf(err)
 	switch {
-	case errors.As(err, &mismatch), errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
+	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
 		return narrate.Printable(err.Error())
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "there is no such run"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,10 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"get_run", `{"run_id":"none"}`, "there is no such run"},
 		{"get_event", `{"run_id":"acme/1","seq":0}`, "1"},
 		{"get_event", `{"run_id":"acme/1","seq":99}`, "no event of that number"},
+		{"get_event", `{"run_id":"acme/1","seq":1e3}`, "1000.0"},
+		{"get_event", `{"run_id":"acme/1","seq":99999999999999999999}`, "99999999999999999999"},
+		{"get_event", `{"run_id":"acme/1","seq":18446744073709551615}`, "no event of that number"},
+		{"get_run", `{"run_id":"acme/1","run_id":"acme/2"}`, "appears twice"},
 		{"diff_runs", `{"a":"acme/1"}`, "b"},
 		{"diff_runs", `{"a":"acme/1","b":"none"}`, "there is no such run"},
 		{"search_runs", `{}`, "query or kind is required"},
@@ -283,6 +288,28 @@ func TestNothingHidesInAnAnswer(t *testing.T) {
 	}
 	if call(t, s, "get_run", string(of), &run); run.Run.RunID != id {
 		t.Errorf("the run is %q", run.Run.RunID)
+	}
+}
+
+// garbled is a log in which the payloads are no CBOR any more.
+type garbled struct{ *memlog.Log }
+
+func (g garbled) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for e, err := range g.Log.Events(ctx, id, after) {
+			e.Payload = canon.Raw{0xff}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestAPayloadThatCannotBeReadIsNotTooLong(t *testing.T) {
+	var run runAndEvents
+	call(t, overLog(t, logview.View{Log: garbled{newLog(t)}}), "get_run", `{"run_id":"acme/1"}`, &run)
+	if len(run.Events) != 4 || run.Events[1].TooLong || !strings.HasPrefix(run.Events[1].Facts, "cannot be read: ") {
+		t.Errorf("got %+v", run)
 	}
 }
 

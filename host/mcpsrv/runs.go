@@ -122,12 +122,12 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 	if most == 0 {
 		return info
 	}
-	info.TooLong = true
-	if len(ev.Payload) > most {
+	if info.TooLong = len(ev.Payload) > most; info.TooLong {
 		return info
 	}
-	if doc, err := canon.Render(ev.Payload); err == nil && len(doc) <= most {
-		info.Payload, info.TooLong = doc, false
+	doc, err := canon.Render(ev.Payload) // the facts say why, if it cannot be read
+	if info.TooLong = len(doc) > most; err == nil && !info.TooLong {
+		info.Payload = doc
 	}
 	return info
 }
