@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -236,7 +237,7 @@ func separateRuns(t *testing.T, log eventlog.EventLog) {
 func eventsAfter(t *testing.T, log eventlog.EventLog) {
 	evs := Finished("run-1", 2000)
 	store(t, log, evs...)
-	for _, after := range []uint64{0, 1, 1500, 2004} {
+	for _, after := range []uint64{0, 1, 1500, 2004, math.MaxInt64, math.MaxUint64 - 1} {
 		want := after
 		for e, err := range eventlog.Events(t.Context(), log, "run-1", after) {
 			if want++; err != nil || e.Seq != want {
