@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -194,7 +195,7 @@ func TestVerdicts(t *testing.T) {
 		"/runs/BAD/validate":  {"invalid</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
 		"/runs/GOOD/replay":   {"identical</span> The replay gave the same 5 events"},
 		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
-		"/runs/BAD/replay":    {"not replayed</span> its module is gone"},
+		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},
 	} {
 		code, body := b.post(path, form)
 		if code != http.StatusOK {
@@ -213,6 +214,17 @@ func TestVerdicts(t *testing.T) {
 	}
 	if code, _ := b.post("/runs/GOOD/replay", b.form("/runs/GOOD")); code != http.StatusNotFound {
 		t.Errorf("replay without a replayer: %d", code)
+	}
+}
+
+// TestATitleHidesNothing opens a run whose id has what a browser would obey in the name
+// of its window.
+func TestATitleHidesNothing(t *testing.T) {
+	log := memlog.New()
+	long(t, log, "a\u202eb\x1b", 1)
+	body := openView(t, viewOf(log, "")).wants("/runs/" + url.PathEscape("a\u202eb\x1b"))
+	if want := `<title>a\u202eb\x1b · starling</title>`; !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
 	}
 }
 

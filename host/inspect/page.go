@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/narrate"
 )
 
 //go:embed templates/*.html
@@ -110,7 +111,7 @@ type frame struct {
 func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
 	_, err := r.Cookie(sessionCookie)
 	f := frame{
-		Title: title, View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
+		Title: narrate.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
 		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
 		CSRF: s.csrf(w, r), SignedIn: err == nil, Body: body,
 	}

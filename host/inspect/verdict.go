@@ -35,6 +35,7 @@ type verdictPage struct {
 const (
 	aboutValidation = "The hash chain, the Merkle root, the numbering, the pairs of calls and outcomes and the canonical form of every payload were computed again from what is stored. Nothing was executed."
 	aboutReplay     = "The run was executed again with the log in place of the world, and every event was compared, byte for byte."
+	aboutNoReplay   = "The run was not executed again. That takes a log that is valid, and the tools that it names."
 )
 
 func (s *Server) validate(w http.ResponseWriter, r *http.Request, v logview.View) error {
@@ -139,6 +140,9 @@ func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdictPage) {
 // describeReplay says what a replay came to.
 func (s *Server) describeReplay(id string, verdict replay.Verdict, err error, p *verdictPage) {
 	p.Explanation = aboutReplay
+	if err != nil {
+		p.Explanation = aboutNoReplay
+	}
 	d := verdict.Divergence
 	switch {
 	case err != nil && errors.Is(err, eventlog.ErrLogCorrupt):
