@@ -37,7 +37,8 @@ func WithAPIVersion(version string) Option { return func(c *config) { c.info.API
 // "anthropic".
 func WithProviderID(id string) Option { return func(c *config) { c.info.ID = id } }
 
-// WithHTTPClient sets the client. The default is [http.DefaultClient].
+// WithHTTPClient sets the client. The default is [http.DefaultClient]. Redirections are
+// followed only by a client that has a CheckRedirect.
 func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.client = client } }
 
 // client implements [provider.Capabler].
@@ -114,7 +115,12 @@ func (c *client) send(ctx context.Context, params sdk.MessageNewParams, opts []o
 	if err := stream.Err(); err != nil {
 		return nil, err
 	}
-	// The SDK would look for events in a page, find none, and call it cut off.
+	// The SDK takes what is below 400 for a success. It would look for events in what is
+	// none, find none, and call it cut off.
+	if resp.StatusCode != http.StatusOK {
+		stream.Close()
+		return nil, converse.Malformed("its status is %d", resp.StatusCode)
+	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "" && media != "text/event-stream" {
 		stream.Close()
 		return nil, converse.Malformed("its type is %q", media)

@@ -42,7 +42,8 @@ func WithRegion(region string) Option { return func(s *settings) { s.region = re
 func WithBaseEndpoint(url string) Option { return func(s *settings) { s.endpoint = url } }
 
 // WithHTTPClient sets the client. The default is that of the configuration, else
-// that of the SDK.
+// that of the SDK. Neither that nor an [http.Client] without a CheckRedirect follows
+// redirections.
 func WithHTTPClient(client bedrockruntime.HTTPClient) Option {
 	return func(s *settings) { s.client = client }
 }
@@ -107,12 +108,21 @@ func (s *settings) check(o bedrockruntime.Options) error {
 	return nil
 }
 
-// through returns a client that sends with c. Redirects are left to c.
+// through returns a client that sends with c.
 func through(c bedrockruntime.HTTPClient) *http.Client {
-	return converse.Client(&http.Client{
-		Transport:     transport{c},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	})
+	return converse.Client(&http.Client{Transport: transport{stationary(c)}})
+}
+
+// stationary returns c, if it can be told, as a client that does not follow
+// redirections: that of the SDK follows some.
+func stationary(c bedrockruntime.HTTPClient) bedrockruntime.HTTPClient {
+	switch c := c.(type) {
+	case *http.Client:
+		return converse.Stationary(c)
+	case *awshttp.BuildableClient:
+		return converse.Stationary(&http.Client{Transport: c.GetTransport(), Timeout: c.GetTimeout()})
+	}
+	return c
 }
 
 type transport struct{ client bedrockruntime.HTTPClient }

@@ -329,3 +329,19 @@ func TestClient(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestTheClientOfTheSDKIsNotRedirected has no client of the caller's, which the suite
+// always has.
+func TestTheClientOfTheSDKIsNotRedirected(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirection was followed") }))
+	defer elsewhere.Close()
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer server.Close()
+	p, err := bedrock.New(bedrock.WithAWSConfig(configuration()), bedrock.WithBaseEndpoint(server.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Stream(t.Context(), question(nil)); err == nil || !strings.Contains(err.Error(), "status 307") {
+		t.Errorf("got %v", err)
+	}
+}

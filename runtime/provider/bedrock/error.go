@@ -29,6 +29,9 @@ var statuses = map[string]int{
 	"ValidationException":           http.StatusBadRequest,
 }
 
+// nameless is what the SDK calls an exception that the response does not name.
+const nameless = "UnknownError"
+
 // explain gives an error its class and its words.
 func explain(err error) error {
 	status, text := 0, "bedrock: "+err.Error()
@@ -37,7 +40,7 @@ func explain(err error) error {
 		status = response.HTTPStatusCode()
 		text = fmt.Sprintf("bedrock: status %d: %v", status, response.Err)
 	}
-	if exception, ok := errors.AsType[smithy.APIError](err); ok {
+	if exception, ok := errors.AsType[smithy.APIError](err); ok && exception.ErrorCode() != nameless {
 		code := upper(exception.ErrorCode())
 		text = fmt.Sprintf("bedrock: %s: %s", code, exception.ErrorMessage())
 		status = cmp.Or(statuses[code], status)

@@ -36,6 +36,7 @@ func WithAPIVersion(version string) Option { return func(c *config) { c.info.API
 func WithProviderID(id string) Option { return func(c *config) { c.info.ID = id } }
 
 // WithHTTPClient sets the client. The default, and nil, is [http.DefaultClient].
+// Redirections are followed only by a client that has a CheckRedirect.
 func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.client = client } }
 
 // client implements [provider.Capabler].

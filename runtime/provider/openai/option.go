@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
 const (
@@ -93,18 +94,8 @@ func New(opts ...Option) (provider.Provider, error) {
 	return &client{
 		info:     provider.Info{ID: s.id, APIVersion: version},
 		endpoint: d.locate(base, s.version), dialect: d.at(version),
-		key: s.key, organization: s.organization, http: provider.HashBodies(s.stationary()),
+		key: s.key, organization: s.organization, http: provider.HashBodies(converse.Stationary(s.client)),
 	}, nil
-}
-
-// stationary returns the client, which does not follow redirections unless it was
-// told how to: they would take the prompt and the key to another place.
-func (s *settings) stationary() *http.Client {
-	c := *cmp.Or(s.client, http.DefaultClient)
-	if c.CheckRedirect == nil {
-		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	return &c
 }
 
 // versionName is what the log calls the version.

@@ -53,6 +53,21 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 	}
 }
 
+// redirected has the server point to another one, which must get neither the prompt nor
+// the key.
+func (s *Suite) redirected(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirection was followed") }))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, status))
+		_, err := converse(t.Context(), s.New(t, server.URL, server.Client()), question("test-model"))
+		if expectClass(t, err, nil) && !strings.Contains(err.Error(), fmt.Sprint(status)) {
+			t.Errorf("status %d: got %q", status, err)
+		}
+		server.Close()
+	}
+}
+
 // broken checks that a body that makes no sense is an error that says so.
 func (s *Suite) broken(t *testing.T, b Broken) {
 	for _, size := range []int{0, 1} {

@@ -96,6 +96,7 @@ func Run(t *testing.T, s Suite) {
 		t.Run("broken/"+b.Name, func(t *testing.T) { s.broken(t, b) })
 	}
 	t.Run("statuses", s.statuses)
+	t.Run("redirected", s.redirected)
 	t.Run("no connection", s.refused)
 	t.Run("reset", func(t *testing.T) { s.reset(t, recordings[0]) })
 	t.Run("hanging", func(t *testing.T) { s.hanging(t, recordings[0]) })

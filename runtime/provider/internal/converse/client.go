@@ -1,6 +1,7 @@
 package converse
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,14 +9,26 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Client returns c through [provider.HashBodies], with bodies that say of what
-// ends them early that it is the network's. Behind an SDK nothing else tells that
-// from a body that makes no sense: many of these errors have no type of their own,
-// and some SDKs take a few of them for the end. Nil means [http.DefaultClient].
+// Client returns c, if it is [Stationary], through [provider.HashBodies], with bodies
+// that say of what ends them early that it is the network's. Behind an SDK nothing else
+// tells that from a body that makes no sense: many of these errors have no type of their
+// own, and some SDKs take a few of them for the end. Nil means [http.DefaultClient].
 func Client(c *http.Client) *http.Client {
-	c = provider.HashBodies(c)
+	c = provider.HashBodies(Stationary(c))
 	c.Transport = marking{c.Transport}
 	return c
+}
+
+// Stationary returns c as a client that does not follow redirections unless it was told
+// how to, with a CheckRedirect: they would take the prompt to another place, and the key
+// as well, since net/http keeps back no header but Authorization and those of cookies.
+// Nil means [http.DefaultClient].
+func Stationary(c *http.Client) *http.Client {
+	stays := *cmp.Or(c, http.DefaultClient)
+	if stays.CheckRedirect == nil {
+		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &stays
 }
 
 type marking struct{ inner http.RoundTripper }
