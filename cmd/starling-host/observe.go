@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -77,10 +79,31 @@ func (o *observers) prepare(ctx context.Context, r *replayer, runID string) erro
 	if o.names, err = wasm.Decode(module); err != nil {
 		return err
 	}
+	if holdsSomethingElse(o.flags.profile) {
+		return notOver(o.flags.profile, fs.ErrExist)
+	}
 	if o.file, err = os.Create(o.flags.profile); err != nil {
 		return &failure{code: exitUsage, message: err.Error()}
 	}
 	return nil
+}
+
+// holdsSomethingElse reports whether there is a file with something in it that is no
+// profile by its first bytes: an older profile is replaced, and the database is not.
+func holdsSomethingElse(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	compressed := [...]byte{0x1f, 0x8b} // as profiles are, with gzip
+	var head [len(compressed)]byte
+	_, err = io.ReadFull(f, head[:])
+	return err != nil || head != compressed
 }
 
 // recordedFuel returns what the calls of a run have spent. What cannot be read is for

@@ -94,7 +94,7 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
-	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof; an older profile is replaced")
 	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
