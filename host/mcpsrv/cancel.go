@@ -32,22 +32,23 @@ const (
 var errCancelled = errors.New("mcpsrv: cancelled by the client")
 
 // peeked returns the message that a request has, nil if it has none or several, and
-// leaves the body as it was, with the error at which it ends.
-func peeked(w http.ResponseWriter, r *http.Request) *jsonrpc.Request {
+// leaves the body as it was, with the error at which it ends. One that could not be
+// answered is refused.
+func peeked(w http.ResponseWriter, r *http.Request) (asked *jsonrpc.Request, refused json.RawMessage) {
 	if r.Method != http.MethodPost {
-		return nil
+		return nil, nil
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	msg, err := jsonrpc.DecodeMessage(body)
-	if err != nil {
-		return nil
+	msg, err := decode(body)
+	if errors.Is(err, errID) {
+		return nil, refusal(body, err.Error())
 	}
-	asked, _ := msg.(*jsonrpc.Request)
-	return asked
+	asked, _ = msg.(*jsonrpc.Request)
+	return asked, nil
 }
 
 // failing is the end of a body.

@@ -87,7 +87,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.options.Logger.ErrorContext(r.Context(), "mcpsrv: request failed", "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 	default:
-		asked := peeked(w, r)
+		asked, refused := peeked(w, r)
+		if refused != nil {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write(refused) // the client went away
+			return
+		}
 		h.serve(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)), v, asked)
 	}
 }

@@ -121,7 +121,7 @@ func (c *lineConn) take(line []byte) bool {
 // read returns the messages of a line, and answers what is none.
 func (c *lineConn) read(line []byte) []jsonrpc.Message {
 	if line[0] != '[' {
-		msg, err := jsonrpc.DecodeMessage(line)
+		msg, err := decode(line)
 		if err != nil {
 			c.refuse(line, err.Error())
 			return nil
@@ -137,7 +137,7 @@ func (c *lineConn) read(line []byte) []jsonrpc.Message {
 	var msgs []jsonrpc.Message
 	b := &batch{open: 1} // the line itself, until all of it is read
 	for _, part := range parts {
-		msg, err := jsonrpc.DecodeMessage(part)
+		msg, err := decode(part)
 		if err != nil {
 			b.responses = append(b.responses, refusal(part, err.Error()))
 			continue
@@ -175,26 +175,6 @@ func (c *lineConn) refuse(line []byte, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.write(refusal(line, why)) // as above
-}
-
-// refusal is the response to what is no message, with the id that it has nevertheless.
-func refusal(text []byte, why string) json.RawMessage {
-	code := jsonrpc.CodeInvalidRequest
-	if !json.Valid(text) {
-		code = jsonrpc.CodeParseError
-	}
-	var asked struct {
-		ID any `json:"id"`
-	}
-	if json.Unmarshal(text, &asked) != nil {
-		asked.ID = nil
-	} else if id, err := jsonrpc.MakeID(asked.ID); err != nil || !id.IsValid() {
-		asked.ID = nil
-	}
-	doc, _ := json.Marshal(map[string]any{ // texts and a number
-		"jsonrpc": "2.0", "id": asked.ID, "error": map[string]any{"code": code, "message": bounded(plain(why), maxError)},
-	})
-	return doc
 }
 
 // Read implements [mcp.Connection].

@@ -93,6 +93,28 @@ func TestTheLastAnswersOverStdio(t *testing.T) {
 	c.end()
 }
 
+// TestEveryAnswerHasItsID asks with numbers that the SDK would answer under other ones.
+func TestEveryAnswerHasItsID(t *testing.T) {
+	c := onLines(t, newWaiting(), stateful)
+	for _, id := range []string{"0", "-9007199254740991", "9007199254740991", "1152921504606846976", `"9007199254740993"`} {
+		c.say(ping(id))
+		if got := c.hear(); !strings.Contains(got, `"id":`+id+`,"result"`) {
+			t.Errorf("ping %s: %s", id, got)
+		}
+	}
+	for _, id := range []string{"9007199254740993", "1700000000000000001", "1.5", "1e300", "-12345678901234567890123"} {
+		c.say(ping(id))
+		if got := c.hear(); !strings.Contains(got, `"id":`+id+`,`) || !strings.Contains(got, `"code":-32600`) {
+			t.Errorf("ping %s: %s", id, got)
+		}
+	}
+	c.say(ping("2.0"))
+	if got := c.hear(); !strings.Contains(got, `"id":2,"result"`) {
+		t.Errorf("ping 2.0: %s", got)
+	}
+	c.end()
+}
+
 // TestBatchesOverStdio have the responses to what was not cancelled, in one line, or none.
 func TestBatchesOverStdio(t *testing.T) {
 	w := newWaiting()

@@ -162,6 +162,8 @@ func TestWhatAHandlerRefuses(t *testing.T) {
 		{"form", "POST", own, "tok", "a=b", map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, 415},
 		{"text", "POST", own, "tok", ping, map[string]string{"Content-Type": "text/plain"}, 415},
 		{"no JSON", "POST", own, "tok", "{", nil, 400},
+		{"an id that is no integer", "POST", own, "tok", strings.Replace(ping, "1,", "1.5,", 1), nil, 400},
+		{"an id that no double holds", "POST", own, "tok", strings.Replace(ping, "1,", "9007199254740993,", 1), nil, 400},
 		{"too much", "POST", own, "tok", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 5<<20) + `"}`, nil, 413},
 		{"a stream of events", "GET", own, "tok", "", nil, 405},
 		{"the end of a session", "DELETE", own, "tok", "", nil, 405},
