@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -118,8 +119,15 @@ func summarizeAnswer(p event.AssistantMessageCompleted) string {
 	for _, use := range p.ToolUses {
 		text += fmt.Sprintf("; calls %s %s", use.ToolName, rendered(use.Args))
 	}
+	if !slices.Contains(usualStops, p.StopReason) {
+		text += "; stopped by " + p.StopReason
+	}
 	return text + "; " + p.Text
 }
+
+// usualStops are the reasons of answers that are whole, in the words of all providers.
+// Any other, such as length or content_filter, says why there is less than was to be.
+var usualStops = []string{"", "end_turn", "stop", "STOP", "stop_sequence", "tool_use", "tool_calls", "function_call"}
 
 func summarizeScheduled(p event.ToolCallScheduled) string {
 	text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))

@@ -67,6 +67,8 @@ func TestEvents(t *testing.T) {
 	}{
 		{event.KindRunStarted, event.RunStarted{Goal: "find it", ModelID: "m", ProviderID: "p"}, "find it; p/m"},
 		{event.KindUserMessageAppended, event.UserMessageAppended{Content: "go on"}, "go on"},
+		{event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{OutputTokens: 3, StopReason: "end_turn", Text: "all of it"}, "0 tokens in, 3 out; all of it"},
+		{event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{OutputTokens: 3, StopReason: "length", Text: "half"}, "0 tokens in, 3 out; stopped by length; half"},
 		{event.KindToolCallScheduled, event.ToolCallScheduled{ToolName: "dice", Args: encode(map[string]int{"n": 2}), Attempt: 2}, `attempt 2: dice {"n":2}`},
 		{event.KindToolCallCompleted, event.ToolCallCompleted{Result: encode(7), Meter: event.Meter{Fuel: 1200, PeakMemory: 1 << 20}}, "fuel 1,200, memory 1MiB; 7"},
 		{event.KindToolCallFailed, event.ToolCallFailed{ErrorType: "tool", Error: "no"}, "tool: no"},
