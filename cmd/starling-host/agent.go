@@ -16,6 +16,8 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/yaml"
 )
@@ -197,7 +199,17 @@ func (a *app) openWork(ctx context.Context, f agentFlags) (*work, error) {
 		w.close()
 		return nil, err
 	}
+	if !dollarsCount(file) {
+		fmt.Fprintf(a.stderr, "warning: nobody knows the price of %s, so the budget in usd bounds nothing\n", printable(file.Model))
+	}
 	return w, nil
+}
+
+// dollarsCount reports whether a budget in dollars, if there is one, can be kept. A
+// script costs nothing.
+func dollarsCount(file *agentfile.File) bool {
+	_, known := budget.Cost(file.Model, provider.Usage{})
+	return known || file.Budget().MaxUSD == 0 || file.Endpoint.Script != ""
 }
 
 // open opens everything. What it has opened when it fails is to be closed.
