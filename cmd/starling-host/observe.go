@@ -1,6 +1,7 @@
 package main
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -88,8 +89,8 @@ func (o *observers) prepare(ctx context.Context, r *replayer, runID string) erro
 	return nil
 }
 
-// holdsSomethingElse reports whether there is a file with something in it that is no
-// profile by its first bytes: an older profile is replaced, and the database is not.
+// holdsSomethingElse reports whether there is a file with something in it that does not
+// begin as a profile: an older profile is replaced, and the database is not.
 func holdsSomethingElse(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -100,10 +101,14 @@ func holdsSomethingElse(path string) bool {
 		return true
 	}
 	defer f.Close()
-	compressed := [...]byte{0x1f, 0x8b} // as profiles are, with gzip
-	var head [len(compressed)]byte
-	_, err = io.ReadFull(f, head[:])
-	return err != nil || head != compressed
+	content, err := gzip.NewReader(f)
+	if err != nil {
+		return true
+	}
+	const sampleType = 0x0a // the tag of the field that stands first, in profile.proto
+	var head [1]byte
+	_, err = io.ReadFull(content, head[:])
+	return err != nil || head[0] != sampleType
 }
 
 // recordedFuel returns what the calls of a run have spent. What cannot be read is for
