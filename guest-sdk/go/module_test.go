@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
@@ -63,11 +64,12 @@ func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 
 // world is the outside of a module under test.
 type world struct {
+	later    time.Duration // than what the clock shows otherwise
 	requests []string
 	answer   func(request string) (string, abi.Status)
 }
 
-func (*world) Now(context.Context) int64     { return 1_767_323_045_000_000_007 }
+func (w *world) Now(context.Context) int64   { return 1_767_323_045_000_000_007 + int64(w.later) }
 func (*world) Random(context.Context) uint64 { return 1<<63 + 5 }
 func (*world) Seed(context.Context) [32]byte { return [32]byte{1} }
 func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
@@ -143,17 +145,34 @@ func TestModule(t *testing.T) {
 }
 
 // TestOrdinaryClientsRun runs an http.Client in the interpreter, which is ready
-// at once where the compiler needs ten seconds for ten megabytes.
+// at once where the compiler needs ten seconds for ten megabytes. The timeout of
+// that client is five seconds.
 func TestOrdinaryClientsRun(t *testing.T) {
 	m := load(t, "testdata/nethttp", sandbox.Config{Interpreter: true})
-	w := &world{answer: func(request string) (string, abi.Status) {
-		if strings.HasPrefix(request, "GET http://h/old ") {
-			return "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", 0
-		}
-		return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 0
-	}}
-	got, err := call(t, m, w, "get", `{"URL":"http://h/old"}`)
-	if err != nil || got != `{"output":"http://h/new hi"}` || len(w.requests) != 2 {
-		t.Errorf("got %s %v after %d requests", got, err, len(w.requests))
+	const late = `{"error":{"kind":"tool","message":"Get \"http://h/new\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}}`
+	for _, c := range []struct {
+		name  string
+		input string
+		took  time.Duration // the second exchange
+		want  string
+	}{
+		{"in time", `{"URL":"http://h/old"}`, 4 * time.Second, `{"output":"http://h/new hi"}`},
+		{"too late", `{"URL":"http://h/old"}`, 6 * time.Second, late},
+		{"too late, by a clock that is ahead", `{"URL":"http://h/old","WaitMs":60000}`, 6 * time.Second, late},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &world{}
+			w.answer = func(request string) (string, abi.Status) {
+				if strings.HasPrefix(request, "GET http://h/old ") {
+					return "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", 0
+				}
+				w.later += c.took
+				return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 0
+			}
+			got, err := call(t, m, w, "get", c.input)
+			if err != nil || got != c.want || len(w.requests) != 2 {
+				t.Errorf("got %s %v after %d requests", got, err, len(w.requests))
+			}
+		})
 	}
 }

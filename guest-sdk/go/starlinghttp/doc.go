@@ -19,8 +19,11 @@
 // An exchange is a single step. The request body is read to its end before, the
 // response is in memory afterwards, and nothing of the tool runs in between. A
 // context that ends meanwhile is noticed after the exchange. Time in a module
-// is virtual: the host moves it on by what an exchange took, and a timeout is
-// measured on that clock, live and on replay.
+// is virtual and stands still during an exchange. Where the context has a
+// deadline, as that of a client with a Timeout has, [Transport] asks the host
+// before and after what time it is, which is two effects more in the record, and
+// moves the module's clock on by the difference: a timeout is measured on that
+// clock, live and on replay.
 //
 // What the host refuses or cannot do is a *[starling.HTTPError] inside the
 // *url.Error that http.Client returns, so errors.Is finds [starling.ErrDenied]

@@ -1,4 +1,4 @@
-// Uses an ordinary http.Client, with a redirect and a timeout.
+// Uses an ordinary http.Client, with a redirect and a timeout, after a while.
 package main
 
 import (
@@ -15,7 +15,13 @@ func init() { starling.Register(typed.Tool("get", "Gets a URL.", get)) }
 
 func main() {}
 
-func get(_ *starling.Call, in struct{ URL string }) (string, error) {
+type input struct {
+	URL    string
+	WaitMs int `json:",omitempty"`
+}
+
+func get(_ *starling.Call, in input) (string, error) {
+	time.Sleep(time.Duration(in.WaitMs) * time.Millisecond)
 	client := http.Client{Transport: starlinghttp.Transport{}, Timeout: 5 * time.Second}
 	resp, err := client.Get(in.URL)
 	if err != nil {
