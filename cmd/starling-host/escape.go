@@ -39,6 +39,16 @@ func printableLines(s string) []string {
 	return lines
 }
 
+// indented is printableLines for what stands below an error: no line of it can be
+// taken for an error or a hint of this program.
+func indented(s string) []string {
+	lines := printableLines(s)
+	for i, line := range lines {
+		lines[i] = "  " + line
+	}
+	return lines
+}
+
 // printableJSON returns a JSON document with the same value in which every rune
 // that is not printable is an escape of JSON.
 func printableJSON(doc []byte) []byte { return narrate.PrintableJSON(doc) }

@@ -103,7 +103,7 @@ func explain(err error) *failure {
 	case errors.As(err, &refusal):
 		return &failure{code: exitRefused, message: "module refused: " + plainError(refusal), hint: refusal.Hint}
 	case errors.As(err, &description):
-		return &failure{code: exitRefused, message: "module refused: its description " + description.Err.Error()}
+		return explainDescription(description)
 	case errors.As(err, &schema):
 		return explainSchema(schema)
 	case errors.As(err, &syntax):
@@ -154,6 +154,13 @@ func explainRegistry(e *registry.Error) *failure {
 		f.code, f.details = exitRefused, printableLines(e.Output)
 	}
 	return f
+}
+
+// explainDescription is a module that could not say what it is. Below the reason
+// is what it wrote when it was asked, which is printed nowhere else.
+func explainDescription(e *guest.DescriptionError) *failure {
+	reason, wrote, _ := strings.Cut(e.Err.Error(), "\n")
+	return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote)}
 }
 
 func explainSyntax(e *canon.SyntaxError) *failure {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
@@ -53,7 +54,7 @@ func (a *app) reportRun(tool *guest.Tool, r *agent.Result, refused *denied, f ru
 	if err := a.printOutcome(tool, r, f); err != nil {
 		return err
 	}
-	return outcome(tool.Name(), r, refused, f)
+	return outcome(tool, r, refused, f)
 }
 
 func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error {
@@ -86,8 +87,8 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 }
 
 // outcome returns how the program ends after a run, nil if all is well.
-func outcome(name string, r *agent.Result, refused *denied, f runFlags) error {
-	out := &failure{code: exitFailed, message: name + " failed: " + summary(r.Error)}
+func outcome(t *guest.Tool, r *agent.Result, refused *denied, f runFlags) error {
+	out := failed(t, r)
 	switch {
 	case r.Terminal == event.KindRunCompleted:
 		return nil
@@ -105,21 +106,30 @@ func outcome(name string, r *agent.Result, refused *denied, f runFlags) error {
 	return out
 }
 
-// summary is the first line of an error, and of what the guest wrote before it
-// ended. The rest, often a stack trace, is in the tool's log.
-func summary(text string) string {
-	reason, log, _ := strings.Cut(strings.TrimPrefix(text, "tool: "), "\n")
-	first, _, _ := strings.Cut(strings.TrimLeft(log, "\n"), "\n")
-	if first == "" {
-		return reason
+// failed is the failure of a call: what the tool says of it, or why it was ended.
+// Then what the guest wrote, often a stack trace, is part of the error, and as its
+// log it has been printed, so of that the first line will do.
+func failed(t *guest.Tool, r *agent.Result) *failure {
+	reason, more := splitError(r.Error)
+	out := &failure{code: exitFailed, message: t.Name() + " failed: " + reason}
+	if r.ErrorType == event.ErrorTool && t.Sandbox().ABI == abi.Version {
+		out.details = indented(more)
+	} else if first, _, _ := strings.Cut(more, "\n"); first != "" {
+		out.message += ": " + first
 	}
-	return reason + ": " + first
+	return out
+}
+
+// splitError returns the first line of a call's error, and those below it.
+func splitError(text string) (reason, more string) {
+	reason, more, _ = strings.Cut(strings.TrimPrefix(text, "tool: "), "\n")
+	return reason, more
 }
 
 // limitHint names the flag that moves a limit, if there is one.
 func limitHint(text string, f runFlags) string {
 	hint := ""
-	switch reason := summary(text); {
+	switch reason, _ := splitError(text); {
 	case strings.Contains(reason, "MiB of memory"):
 		hint = "give it more memory with --memory"
 	case effectsReached.MatchString(reason):

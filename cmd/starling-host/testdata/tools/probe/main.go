@@ -46,6 +46,7 @@ func tool(name, schema string, fn func([]byte) ([]byte, error)) starling.Tool {
 type request struct {
 	URL   string `json:"url"`
 	Count int    `json:"count"`
+	Why   string `json:"why"`
 }
 
 func read(input []byte) (request, error) {
@@ -54,7 +55,13 @@ func read(input []byte) (request, error) {
 	return r, err
 }
 
-func fail([]byte) ([]byte, error) { return nil, errors.New("this tool fails\x1b[31m in red") }
+func fail(input []byte) ([]byte, error) {
+	r, err := read(input)
+	if err == nil {
+		err = errors.New("this tool fails\x1b[31m in red" + r.Why)
+	}
+	return nil, err
+}
 
 // spin makes one request if it is told to, so that a test can tell when it is
 // under way, and never returns.
