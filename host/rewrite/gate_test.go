@@ -185,14 +185,24 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestAssemblyScriptIsToldHowToBuild: its compiler has every module ask for env.abort.
+// TestAssemblyScriptIsToldHowToBuild: its compiler has every module ask for env.abort,
+// and one that draws random numbers for env.seed.
 func TestAssemblyScriptIsToldHowToBuild(t *testing.T) {
-	for name, told := range map[string]bool{"abort": true, "trace": false} {
-		im := wasmtest.Import{Module: "env", Name: name, Type: wasmtest.Type("iiii:")}
-		_, err := Check((&wasmtest.Module{Imports: []wasmtest.Import{im, im}}).Bytes(), DefaultLimits())
-		var r *Refusal
-		if !errors.As(err, &r) || strings.Count(r.Hint, "--use abort=") != map[bool]int{true: 1}[told] {
-			t.Errorf("env.%s: %+v", name, r)
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"abort", "abort"}, mayImport + "; build AssemblyScript with --use abort="},
+		{[]string{"abort", "trace", "seed"}, mayImport + "; build AssemblyScript with --use abort= --use seed=FILE/FUNCTION"},
+		{[]string{"trace"}, mayImport},
+	} {
+		m := wasmtest.Module{}
+		for _, name := range c.names {
+			m.Imports = append(m.Imports, wasmtest.Import{Module: "env", Name: name, Type: wasmtest.Type("iiii:")})
+		}
+		_, err := Check(m.Bytes(), DefaultLimits())
+		if r, ok := errors.AsType[*Refusal](err); !ok || r.Hint != c.want {
+			t.Errorf("%v: %v, %+v", c.names, err, r)
 		}
 	}
 }

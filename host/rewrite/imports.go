@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/abi"
@@ -121,6 +122,10 @@ type lookup func(module, name string) (wasm.FuncType, bool)
 
 const mayImport = "a tool may import " + abi.Version + " (now, random, http) and " + abi.WASIModule + " only"
 
+// assemblyScript has what modules of AssemblyScript ask "env" for, abort always and seed
+// for Math.random, and the arguments of its compiler with which they do not.
+var assemblyScript = map[string]string{"abort": "--use abort=", "seed": "--use seed=FILE/FUNCTION"}
+
 // maxListed bounds the text of a refusal, whose names are the module's.
 const maxListed = 32
 
@@ -128,8 +133,8 @@ const maxListed = 32
 // built for another host usually has many.
 func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	var foreign []string
+	var uses []string
 	at, more := -1, 0
-	hint := mayImport
 	for i := range m.Imports {
 		im := &m.Imports[i]
 		if err := atMost("bytes of an import name", im.Offset, uint64(max(len(im.Module), len(im.Name))), uint64(l.NameBytes)); err != nil {
@@ -147,8 +152,8 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 		if at < 0 {
 			at = im.Offset
 		}
-		if im.Module == "env" && im.Name == "abort" { // unless it is told otherwise, AssemblyScript asks for it
-			hint = mayImport + "; build AssemblyScript with --use abort="
+		if use := assemblyScript[im.Name]; im.Module == "env" && use != "" && !slices.Contains(uses, use) {
+			uses = append(uses, use)
 		}
 	}
 	if more > 0 {
@@ -156,6 +161,10 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	}
 	if len(foreign) == 0 {
 		return nil
+	}
+	hint := mayImport
+	if len(uses) > 0 {
+		hint += "; build AssemblyScript with " + strings.Join(uses, " ")
 	}
 	return refuse(at, hint, "it asks for what this host does not have: %s", strings.Join(foreign, ", "))
 }
