@@ -53,7 +53,8 @@ func checkExports(info rewrite.Info) (string, error) {
 	}
 	return "", refuse(
 		fmt.Sprintf("not a tool: it exports neither %s and %s nor %s", abi.ExportDescribe, abi.ExportExecute, abi.ExportStart),
-		"a tool is built as a library that uses an SDK (Go: -buildmode=c-shared), or as a program for wasip1")
+		"a tool is built as a library that uses an SDK (Go: -buildmode=c-shared), or as a program for wasip1; "+
+			"a folder is built as a library, so give a program as its .wasm file")
 }
 
 func checkAll(info rewrite.Info, wanted []export, what, hint string) error {
