@@ -65,7 +65,7 @@ func Compile(doc []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	const url = "schema.json"
+	const url = "schema:///" // a relative one would be taken for a file of the working directory
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	var all patterns
@@ -75,10 +75,21 @@ func Compile(doc []byte) (*Schema, error) {
 	}
 	compiled, err := c.Compile(url)
 	if err != nil {
-		return nil, err
+		return nil, noSchema(err)
 	}
 	all.closed = true
 	return &Schema{compiled, nodes + all.steps}, nil
+}
+
+// noSchema lists what keeps a document from being a schema, as [Error] does. Other
+// errors stay as they are.
+func noSchema(err error) error {
+	var mismatch *jsonschema.SchemaValidationError
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &mismatch) || !errors.As(mismatch.Err, &invalid) {
+		return err
+	}
+	return fmt.Errorf("is not valid: %v", &Error{Problems: problems(invalid)}) // no [Error], which is about an input
 }
 
 // patterns compiles the regular expressions of a schema. Those that come later, of

@@ -3,6 +3,7 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -26,6 +27,10 @@ func TestCompileRefuses(t *testing.T) {
 		doubling += fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
 	}
 	doubling += `"d30":{}}}`
+	folder, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct{ schema, want string }{
 		"a reference that leaves the document":        {`{"$ref":"https://example.com/s.json"}`, `refers to "https://example.com/s.json"`},
 		"a reference to a file":                       {`{"$ref":"file:///etc/passwd"}`, `refers to "file:///etc/passwd"`},
@@ -37,17 +42,23 @@ func TestCompileRefuses(t *testing.T) {
 		"references that double at each of 30 levels": {doubling, "more than 20000 nodes"},
 		"a nesting without end":                       {strings.Repeat(`{"not":`, 60) + `{}` + strings.Repeat(`}`, 60), "nested deeper than 48"},
 		"a schema of a megabyte":                      {`{"description":"` + strings.Repeat("x", 1<<20) + `"}`, "more than 65536"},
-		"a type that does not exist":                  {`{"type":"strnig"}`, "type"},
-		"a pattern that RE2 does not know":            {`{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`, "pattern"},
+		"a type that does not exist":                  {`{"type":"strnig"}`, "is not valid: /type: "},
+		"two mistakes":                                {`{"required":"a","minLength":-1}`, "is not valid: /minLength: got -1, want at least 0; /required: got string, want array"},
+		"a pattern that RE2 does not know":            {`{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`, "is not valid: /properties/a/pattern: '(?=x)' is not valid regex: "},
 		"a pattern that becomes large":                {`{"pattern":"^[\\pL]{900}$"}`, "too large"},
 		"patterns that become large together":         {`{"properties":{` + many(20, `"a%d":{"pattern":"^[ab]{998}$"},`) + `"b":{}}}`, "too large together"},
 		"a name's pattern that becomes large":         {`{"patternProperties":{"^[\\pL]{900}$":{}}}`, "too large"},
+		"a dialect of its own":                        {`{"$schema":"own"}`, "own"},
+		"one identifier for two":                      {`{"$defs":{"a":{"$id":"x"},"b":{"$id":"x"}}}`, "x"},
 		"a dialect from elsewhere":                    {`{"$schema":"https://example.com/dialect"}`, "example.com/dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Compile([]byte(c.schema))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that contains %q", err, c.want)
+			}
+			if strings.Contains(fmt.Sprint(err), folder) {
+				t.Errorf("the error names the working directory: %v", err)
 			}
 		})
 	}
