@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/host/inspect"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/mcpsrv"
+	"github.com/starling-host/starling/runtime/provider"
 )
 
 // InspectorPrefix is the path that the web view is mounted under.
@@ -75,7 +76,7 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	for _, d := range t.account.Tools() {
 		list = append(list, mcpsrv.Tool{
-			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema), OutputSchema: json.RawMessage(d.OutputSchema),
+			Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
 			Idempotent: d.Idempotent, Closed: len(d.Effects) == 0,
 		})
 	}

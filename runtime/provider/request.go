@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -83,6 +84,16 @@ type ToolDefinition struct {
 	Name        string
 	Description string
 	Schema      json.RawMessage // JSON Schema of the input
+}
+
+// ObjectSchema returns the schema of a tool's input for those who know inputs that are
+// objects and no others, as models and MCP clients do: a tool that takes any document,
+// whose schema is true, takes any object of theirs.
+func ObjectSchema(schema json.RawMessage) json.RawMessage {
+	if string(bytes.TrimSpace(schema)) == "true" {
+		return json.RawMessage(`{"type":"object"}`)
+	}
+	return schema
 }
 
 // Hash is the BLAKE3-256 of the request in canonical CBOR, with the names of Go

@@ -50,7 +50,7 @@ func translate(req *provider.Request) (sdk.MessageNewParams, []option.RequestOpt
 }
 
 func tool(t provider.ToolDefinition) sdk.ToolUnionParam {
-	schema := t.Schema
+	schema := provider.ObjectSchema(t.Schema)
 	if len(schema) == 0 {
 		schema = json.RawMessage(`{"type":"object"}`)
 	}

@@ -75,7 +75,7 @@ func tools(req *provider.Request) (*types.ToolConfiguration, error) {
 		if t.Description != "" {
 			spec.Description = aws.String(t.Description)
 		}
-		schema := t.Schema
+		schema := provider.ObjectSchema(t.Schema)
 		if len(schema) == 0 {
 			schema = json.RawMessage(`{"type":"object"}`)
 		}

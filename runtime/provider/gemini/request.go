@@ -85,7 +85,7 @@ func translateTools(tools []provider.ToolDefinition) ([]declaration, error) {
 		if len(t.Schema) > 0 && !json.Valid(t.Schema) {
 			return nil, fmt.Errorf("the schema of the tool %q is not JSON", t.Name)
 		}
-		declarations = append(declarations, declaration{t.Name, t.Description, t.Schema})
+		declarations = append(declarations, declaration{t.Name, t.Description, provider.ObjectSchema(t.Schema)})
 	}
 	return declarations, nil
 }

@@ -178,7 +178,7 @@ func tools(definitions []provider.ToolDefinition) ([]chatTool, error) {
 		if len(d.Schema) > 0 && !json.Valid(d.Schema) {
 			return nil, fmt.Errorf("the schema of the tool %q is not JSON", d.Name)
 		}
-		list = append(list, chatTool{Type: "function", Function: chatDefinition{d.Name, d.Description, d.Schema}})
+		list = append(list, chatTool{Type: "function", Function: chatDefinition{d.Name, d.Description, provider.ObjectSchema(d.Schema)}})
 	}
 	return list, nil
 }

@@ -42,6 +42,7 @@ func RichRequest(caps provider.Capabilities) *provider.Request {
 		req.Tools = []provider.ToolDefinition{
 			{Name: "weather", Description: "Current weather of a city.", Schema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"},"unit":{"enum":["C","F"]}},"required":["city"]}`)},
 			{Name: "ping", Description: "Takes nothing.", Schema: json.RawMessage(`{"type":"object","properties":{}}`)},
+			{Name: "wc", Description: "Takes any document.", Schema: json.RawMessage(`true`)},
 		}
 	}
 	return req
