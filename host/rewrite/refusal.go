@@ -54,6 +54,15 @@ func atMost(what string, offset int, value, limit uint64) error {
 	return &Refusal{What: "too many or too large: " + what, Func: -1, Offset: offset, Limit: limit, Value: value}
 }
 
+// hinted adds to a refusal what the module's author can do.
+func hinted(err error, hint string) error {
+	var r *Refusal
+	if errors.As(err, &r) {
+		r.Hint = hint
+	}
+	return err
+}
+
 // malformed turns the error of a decoder into a refusal.
 func malformed(err error) error {
 	var f *wasm.FormatError

@@ -82,7 +82,7 @@ func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error)
 		return nil, err
 	}
 	if err := atMost("pages of memory at start", g.offset(wasm.SectionMemory), uint64(g.info.Memory.Min), uint64(o.MemoryPages)); err != nil {
-		return nil, err
+		return nil, hinted(err, "a page has 64 KiB: let its calls have as much memory, or build it to begin with less")
 	}
 	w := newMeter(g.m, o)
 	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
