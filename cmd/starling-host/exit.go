@@ -160,7 +160,7 @@ func explainRegistry(e *registry.Error) *failure {
 // is what it wrote when it was asked, which is printed nowhere else.
 func explainDescription(e *guest.DescriptionError) *failure {
 	reason, wrote, _ := strings.Cut(e.Err.Error(), "\n")
-	return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote)}
+	return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: e.Hint()}
 }
 
 func explainSyntax(e *canon.SyntaxError) *failure {

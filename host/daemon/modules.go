@@ -257,7 +257,7 @@ func refused(err error) error {
 		return p
 	}
 	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
-		return moduleRefused.because("its description %v", r.Err)
+		return moduleRefused.because("its description %v", r.Err).hint(r.Hint())
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -119,6 +120,18 @@ func (e *DescriptionError) Error() string { return "guest: the module's descript
 
 // Unwrap returns the cause.
 func (e *DescriptionError) Unwrap() error { return e.Err }
+
+// Hint says what the module's author can do, if that is known.
+func (e *DescriptionError) Hint() string {
+	if strings.Contains(e.Err.Error(), notInitialized) {
+		return "build it as a library: go build -buildmode=c-shared"
+	}
+	return ""
+}
+
+// notInitialized is what Go's runtime (sys_wasm.go) writes when an export is called of
+// what was built as a program, which begins with main alone.
+const notInitialized = "wasmexport function called before runtime initialization"
 
 // Tools returns the module's tools in the order of its description.
 func (m *Module) Tools() []*Tool { return slices.Clone(m.tools) }
