@@ -31,7 +31,8 @@ func WithBodyHash(ctx context.Context) (context.Context, *BodyHash) {
 }
 
 // HashBodies returns a client that hashes the bodies of responses as they are
-// read, before any SDK has looked at them. Nil means [http.DefaultClient].
+// read, before any SDK has looked at them, and notes what [WithRetryAfter] asks for.
+// Nil means [http.DefaultClient].
 func HashBodies(c *http.Client) *http.Client {
 	if c == nil {
 		c = http.DefaultClient
@@ -49,6 +50,9 @@ type hashingTransport struct{ inner http.RoundTripper }
 // RoundTrip implements [http.RoundTripper].
 func (t hashingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.inner.RoundTrip(req)
+	if r, ok := req.Context().Value(retryAfterKey{}).(*RetryAfter); ok && err == nil {
+		r.note(resp)
+	}
 	if b, ok := req.Context().Value(bodyHashKey{}).(*BodyHash); ok && err == nil {
 		b.state = chain.New()
 		resp.Body = hashingBody{resp.Body, b.state}

@@ -105,6 +105,7 @@ func (t *turn) begin(ctx context.Context) error {
 func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 	for attempt := 1; ; attempt++ {
 		began := t.c.clock()
+		ctx, after := provider.WithRetryAfter(ctx)
 		a, err := t.stream(ctx, attempt)
 		t.measure(a, err, began)
 		var exceeded *budget.Exceeded
@@ -118,7 +119,7 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 			})
 		}
 		t.abandon()
-		failure := t.failure(ctx, attempt, a, err)
+		failure := t.failure(ctx, attempt, a, err, after.Wait())
 		if err := t.recordFailure(ctx, failure); err != nil {
 			return nil, err
 		}
@@ -292,14 +293,23 @@ func (t *turn) recall(ctx context.Context) (*provider.Response, error) {
 	}
 }
 
-// failure describes an attempt without an answer.
-func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error) event.ModelFailure {
+// mostAfter bounds how long a server is left alone because it asks for that, as it does
+// in the vendors' own SDKs. One that asks for more is asked again as one that says nothing.
+const mostAfter = time.Minute
+
+// failure describes an attempt without an answer. Another one comes no sooner than after,
+// which the server asked for.
+func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error, after time.Duration) event.ModelFailure {
 	f := event.ModelFailure{
 		TurnID: t.id, Attempt: uint32(attempt), Class: modelClass(ctx, err),
 		Error: recordable(err.Error()), PartialText: a.partial(), Final: true,
 	}
 	if attempt < t.c.cfg.ModelAttempts && ctx.Err() == nil && provider.Transient(err) {
-		f.Final, f.WaitMs = false, DefaultBackoff(attempt, rand.Uint64()).Milliseconds()
+		wait := DefaultBackoff(attempt, rand.Uint64())
+		if after <= mostAfter {
+			wait += after
+		}
+		f.Final, f.WaitMs = false, wait.Milliseconds()
 	}
 	return f
 }

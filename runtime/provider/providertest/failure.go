@@ -8,12 +8,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// statuses checks the class of statuses with a body of the vendor's, and that
-// bodies of somebody in between are survived.
+// statuses checks the class of statuses with a body of the vendor's, that what the
+// server asks for is heard, and that bodies of somebody in between are survived.
 func (s *Suite) statuses(t *testing.T) {
 	for _, tc := range []struct {
 		status int
@@ -33,7 +34,7 @@ func (s *Suite) statuses(t *testing.T) {
 
 func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 	t.Helper()
-	h := http.Header{"Content-Type": {"application/json"}}
+	h := http.Header{"Content-Type": {"application/json"}, "Retry-After": {"7"}}
 	for name, values := range f.Header {
 		h[http.CanonicalHeaderKey(name)] = values
 	}
@@ -41,9 +42,13 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 		h.Set("Content-Type", f.ContentType)
 	}
 	m := &memory{status: status, header: h, reply: &reply{body: []byte(f.Body)}}
-	chunks, err := converse(t.Context(), s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
+	ctx, after := provider.WithRetryAfter(t.Context())
+	chunks, err := converse(ctx, s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
 	if !expectClass(t, err, class) {
 		return
+	}
+	if after.Wait() != 7*time.Second {
+		t.Errorf("the server asked for 7s, and %v was heard", after.Wait())
 	}
 	if !strings.Contains(err.Error(), f.Want) || len(chunks) > 0 {
 		t.Errorf("got the error %q after %d chunks, want %q in it", err, len(chunks), f.Want)
