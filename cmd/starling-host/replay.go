@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
@@ -42,10 +44,14 @@ limit. Another provider or model is refused, unless --force is given, which
 relaxes nothing else.
 
 With --module another version of the tool takes the place of the recorded one,
-to see what it would have done with the same input and the same answers.`
+to see what it would have done with the same input and the same answers.
+
+A log says itself how much its calls may compute, and so how long a replay takes.
+With --timeout a run from somebody else that takes longer is given up, without a
+verdict, and with --all the next one follows.`
 
 const replayExample = `  starling-host replay starling.db @last
-  starling-host replay starling.db --all
+  starling-host replay starling.db --all --timeout 1m
   starling-host replay starling.db @last --engine interpreter
   starling-host replay starling.db @last --module dice.wasm
   starling-host replay starling.db @last --trace
@@ -57,6 +63,8 @@ type replayFlags struct {
 	engine string
 	agent  string
 	force  bool
+
+	timeout time.Duration // of each run; zero for none
 
 	trace   bool
 	profile string
@@ -82,6 +90,9 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
 				return usagef("", "replay: --agent and --module exclude each other, and --force belongs to --agent")
 			}
+			if f.timeout < 0 {
+				return usagef("", "replay: --timeout must be 0 or more")
+			}
 			if f.all && (f.trace || f.profile != "") {
 				return usagef("", "replay: --trace and --profile look at one RUN")
 			}
@@ -93,6 +104,7 @@ func (a *app) replayCommand() *cobra.Command {
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give a run up that takes longer than `DURATION`; 0 for none")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof; an older profile is replaced")
 	f.read.add(cmd)
@@ -140,7 +152,8 @@ type replayer struct {
 	checks  *moduleChecks
 	other   []byte // the module that takes the place of every recorded one; nil for none
 	options replay.Options
-	work    *work // the agent that replays; nil for what the log says
+	timeout time.Duration // of each run; zero for none
+	work    *work         // the agent that replays; nil for what the log says
 }
 
 // newReplayer prepares for replays: against the module that each run recorded,
@@ -165,6 +178,7 @@ func newReplayer(ctx context.Context, log database, f replayFlags, o *observers)
 		checks:  newModuleChecks(log),
 		other:   other,
 		options: replay.Options{OtherModule: other != nil, Force: f.force},
+		timeout: f.timeout,
 	}
 	if f.agent != "" {
 		if r.work, err = openReplayingAgent(ctx, f.agent, engine); err != nil {
@@ -215,13 +229,7 @@ func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 		v.corrupt = err
 		return v, ctx.Err()
 	}
-	lease := r.modules.Lease()
-	defer lease.Release()
-	if r.work != nil {
-		v.replay, err = replay.RunAgent(ctx, events, r.work.agent, r.options)
-	} else {
-		v.replay, err = replay.Run(ctx, events, lease.Resolve, r.options)
-	}
+	v.replay, err = r.execute(ctx, events)
 	switch {
 	case ctx.Err() != nil:
 		return v, ctx.Err()
@@ -231,6 +239,27 @@ func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 		v.refused = explain(err)
 	}
 	return v, nil
+}
+
+// execute executes a run again, for no longer than it may take.
+func (r *replayer) execute(ctx context.Context, events []event.Event) (v replay.Verdict, err error) {
+	if r.timeout > 0 {
+		var cancel context.CancelFunc
+		gaveUp := &failure{code: exitFailed, message: fmt.Sprintf("given up after %v, as --timeout says", r.timeout)}
+		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, gaveUp)
+		defer cancel()
+	}
+	lease := r.modules.Lease()
+	defer lease.Release()
+	if r.work != nil {
+		v, err = replay.RunAgent(ctx, events, r.work.agent, r.options)
+	} else {
+		v, err = replay.Run(ctx, events, lease.Resolve, r.options)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return v, err
 }
 
 // printVerdict prints what became of one replay.
