@@ -56,6 +56,13 @@ func (d *Daemon) rules(ctx context.Context, a Account, runID string, log eventlo
 	return run, run.Resume(events)
 }
 
+// Reaches reports whether there are requests that the policies allow a tool of the
+// tenant.
+func (d *Daemon) Reaches(a Account, tool string) bool {
+	operator, own, err := d.policies(a)
+	return err == nil && operator.Opens(tool) && own.Opens(tool)
+}
+
 // limits returns the bounds of each call of the tenant's tools.
 func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 	operator, own, err := d.policies(a)

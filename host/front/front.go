@@ -77,7 +77,7 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	for _, d := range t.account.Tools() {
 		list = append(list, mcpsrv.Tool{
 			Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
-			Idempotent: d.Idempotent, Closed: len(d.Effects) == 0,
+			Idempotent: d.Idempotent, Closed: !t.daemon.Reaches(t.account, d.Name),
 		})
 	}
 	return list, nil

@@ -136,7 +136,7 @@ func (r *Rule) misses(q Request, used Used) miss {
 	switch {
 	case !r.host.MatchesHost(q.Host):
 		return miss{0, "is about another host"}
-	case len(r.Tools) > 0 && !slices.Contains(r.Tools, q.Tool):
+	case !r.isFor(q.Tool):
 		return miss{1, fmt.Sprintf("is for %s, not for %s", strings.Join(r.Tools, ", "), q.Tool)}
 	case !slices.Contains(r.Schemes, q.Scheme):
 		return miss{2, fmt.Sprintf("allows %s, not %s", strings.Join(r.Schemes, " and "), q.Scheme)}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -68,6 +69,11 @@ func Parse(name string, data []byte) (*Policy, error) {
 		p.size = 16*len(data) + 350*steps // as measured
 	}
 	return p, err
+}
+
+// Opens reports whether there are requests that the policy allows a tool.
+func (p *Policy) Opens(tool string) bool {
+	return slices.ContainsFunc(p.Network, func(r Rule) bool { return r.isFor(tool) })
 }
 
 // Size returns about how many bytes the policy takes: at most 18 MB.

@@ -30,6 +30,9 @@ type Rule struct {
 	patterns []Pattern
 }
 
+// isFor reports whether the rule is for the requests of a tool.
+func (r *Rule) isFor(tool string) bool { return len(r.Tools) == 0 || slices.Contains(r.Tools, tool) }
+
 // DecodeYAML implements [yaml.Decoder].
 func (r *Rule) DecodeYAML(n *yaml.Node) error {
 	var f struct {
