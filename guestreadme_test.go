@@ -1,0 +1,58 @@
+package starling_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestGuestsInC builds the tools that guest-sdk/README.md shows in C by the commands that
+// it shows, runs them, and compares what is printed.
+func TestGuestsInC(t *testing.T) {
+	text, err := os.ReadFile("guest-sdk/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	compilesForWASI(t, dir)
+	sources := regexp.MustCompile("(?s)```c\n// ([a-z]+\\.c): .*?```").FindAllStringSubmatch(string(text), -1)
+	commands := readmeCommands(string(text))
+	if len(sources) == 0 || len(commands) == 0 {
+		t.Fatalf("%d tools and %d commands", len(sources), len(commands))
+	}
+	for _, s := range sources {
+		code := strings.TrimSuffix(strings.TrimPrefix(s[0], "```c\n"), "```")
+		if err := os.WriteFile(filepath.Join(dir, s[1]), []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "build", "-o", dir, "./cmd/starling-host").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for _, c := range commands {
+		cmd := exec.Command("sh", "-c", c.line)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		var said strings.Builder
+		cmd.Stderr = &said
+		printed, err := cmd.Output()
+		if got := mask(string(printed)); err != nil || got != mask(c.output) {
+			t.Errorf("%s: %v, prints\n%s\nand the README says\n%s\n%s", c.line, err, got, mask(c.output), said.String())
+		}
+	}
+}
+
+// compilesForWASI skips the test where clang, or what it needs for WASI, is missing.
+func compilesForWASI(t *testing.T, dir string) {
+	t.Helper()
+	probe := filepath.Join(dir, "probe.c")
+	if err := os.WriteFile(probe, []byte("#include <stdio.h>\nint main(void) { return puts(\"\"); }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("clang", "--target=wasm32-wasi", "-o", filepath.Join(dir, "probe.wasm"), probe).CombinedOutput()
+	if err != nil {
+		t.Skipf("SKIPPED: there is no clang for WASI (Debian: clang lld wasi-libc libclang-rt-dev-wasm32): %v\n%s", err, out)
+	}
+}
