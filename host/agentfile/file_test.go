@@ -209,7 +209,7 @@ hint: write the name alone, as in: api_key_env: OPENAI_API_KEY`, false},
 	"two system prompts": {minimal + "system: a\nsystem_file: b", `agent.yaml:4:14: an agent has "system" or "system_file", not both
   4 | system_file: b
     |              ^`, false},
-	"a system prompt that is not there": {minimal + "system_file: none.txt", `agent.yaml:3:14: stat none.txt: no such file or directory
+	"a system prompt that is not there": {minimal + "system_file: none.txt", `agent.yaml:3:14: none.txt: no such file or directory
   3 | system_file: none.txt
     |              ^`, true},
 	"params that are a list": {minimal + "params: [a]", `agent.yaml:3:9: this must be a map, not a list

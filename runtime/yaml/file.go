@@ -1,7 +1,9 @@
 package yaml
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -10,10 +12,12 @@ import (
 // a device can block.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch e, ok := errors.AsType[*fs.PathError](err); {
+	case ok: // a reader need not know by which call it was found out
+		return nil, fmt.Errorf("%s: %w", path, e.Err)
+	case err != nil:
 		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > MaxBytes {
+	case !info.Mode().IsRegular() || info.Size() > MaxBytes:
 		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, MaxBytes)
 	}
 	return os.ReadFile(path)
