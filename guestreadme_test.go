@@ -12,14 +12,11 @@ import (
 // TestGuestsInC builds the tools that guest-sdk/README.md shows in C by the commands that
 // it shows, runs them, and compares what is printed.
 func TestGuestsInC(t *testing.T) {
-	text, err := os.ReadFile("guest-sdk/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := document(t, "guest-sdk/README.md")
 	dir := t.TempDir()
 	compilesForWASI(t, dir)
-	sources := regexp.MustCompile("(?s)```c\n// ([a-z]+\\.c): .*?```").FindAllStringSubmatch(string(text), -1)
-	commands := readmeCommands(string(text))
+	sources := regexp.MustCompile("(?s)```c\n// ([a-z]+\\.c): .*?```").FindAllStringSubmatch(text, -1)
+	commands := readmeCommands(text)
 	if len(sources) == 0 || len(commands) == 0 {
 		t.Fatalf("%d tools and %d commands", len(sources), len(commands))
 	}
@@ -29,9 +26,7 @@ func TestGuestsInC(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("go", "build", "-o", dir, "./cmd/starling-host").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	buildHost(t, dir)
 	for _, c := range commands {
 		cmd := exec.Command("sh", "-c", c.line)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))

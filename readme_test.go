@@ -12,22 +12,28 @@ import (
 	"github.com/starling-host/starling/host/agentfile"
 )
 
-func readme(t *testing.T) string {
+func readme(t *testing.T) string { return document(t, "README.md") }
+
+func document(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
+// buildHost builds starling-host into a folder.
+func buildHost(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
 // TestReadmeTool checks that the tool in the README is one that compiles.
 func TestReadmeTool(t *testing.T) {
-	source, err := os.ReadFile("examples/greet/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(source), "\n") // the comment above the package clause
+	_, code, _ := strings.Cut(document(t, "examples/greet/main.go"), "\n") // the comment above the package clause
 	_, block, _ := strings.Cut(readme(t), "```go\n")
 	block, _, _ = strings.Cut(block, "```")
 	if block != code {
@@ -48,10 +54,9 @@ func TestReadmeAgent(t *testing.T) {
 // what they print with what the README says, but for what differs in every
 // run: ids, digests, times, numbers.
 func TestReadmeSession(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "starling-host")
-	if out, err := exec.Command("go", "build", "-o", bin, "./cmd/starling-host").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	dir := t.TempDir()
+	buildHost(t, dir)
+	bin := filepath.Join(dir, "starling-host")
 	db := filepath.Join(t.TempDir(), "starling.db")
 	commands := readmeCommands(readme(t))
 	if len(commands) == 0 {
@@ -143,11 +148,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	named := regexp.MustCompile(`\b(Test|Benchmark|Fuzz|Example)[A-Z][A-Za-z0-9_]+`)
 	for _, file := range []string{"SPEC.md", "docs/seed-defects.md"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range named.FindAllString(string(text), -1) {
+		for _, name := range named.FindAllString(document(t, file), -1) {
 			if !names[name] {
 				t.Errorf("%s names %s, which is not there", file, name)
 			}
