@@ -97,7 +97,7 @@ func TestCompileBombs(t *testing.T) {
 			}
 			return a.Op(repeat(n, wasm.OpEnd)...)
 		}, 0},
-		{"nested loops", 500, 4_000, func(n int) *wasm.Asm {
+		{"nested loops", 500, 10_000, func(n int) *wasm.Asm {
 			a := code()
 			for range n {
 				a.Block(wasm.OpLoop, wasm.BlockEmpty)
@@ -111,17 +111,17 @@ func TestCompileBombs(t *testing.T) {
 			}
 			return a
 		}, 0},
-		{"ifs times locals", 100, 800, func(n int) *wasm.Asm {
+		{"ifs times locals", 100, 2_000, func(n int) *wasm.Asm {
 			a := code()
 			for i := range uint32(n) {
-				a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i).Op(wasm.OpEnd)
+				a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i%1_900).Op(wasm.OpEnd)
 			}
 			return a
 		}, 1_900},
-		{"loops times locals", 100, 500, func(n int) *wasm.Asm {
+		{"loops times locals", 100, 2_000, func(n int) *wasm.Asm {
 			a := code()
 			for i := range uint32(n) {
-				a.Block(wasm.OpLoop, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, i).Index(wasm.OpLocalGet, i).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
+				a.Block(wasm.OpLoop, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, i%1_000).Index(wasm.OpLocalGet, i%1_000).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
 			}
 			return a
 		}, 1_000},
@@ -135,6 +135,34 @@ func TestCompileBombs(t *testing.T) {
 		{"labels", 4_000, 10_000, func(n int) *wasm.Asm {
 			return code().I32(0).BrTable(make([]uint32, n+1)...)
 		}, 0},
+		{"br_tables in a row", 50, 600, func(n int) *wasm.Asm {
+			a := code()
+			for range n {
+				a.Block(wasm.OpBlock, wasm.BlockEmpty).Index(wasm.OpLocalGet, 0).BrTable(make([]uint32, 501)...).Op(wasm.OpEnd)
+			}
+			return a
+		}, 0},
+		{"branches out of one block", 4_000, 17_000, func(n int) *wasm.Asm {
+			a := code().Block(wasm.OpBlock, wasm.BlockEmpty)
+			for range n {
+				a.Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0)
+			}
+			return a.Op(wasm.OpEnd)
+		}, 0},
+		{"indirect calls", 2_000, 20_000, func(n int) *wasm.Asm {
+			a := code()
+			for range n {
+				a.I32(0).I32(0).Index(wasm.OpCallIndirect, 0)
+			}
+			return a
+		}, 0},
+		{"calls", 10_000, 120_000, func(n int) *wasm.Asm {
+			a := code()
+			for range n {
+				a.I32(0).Index(wasm.OpCall, 0)
+			}
+			return a
+		}, 0},
 		{"bytes of straight code", 10_000, 200_000, func(n int) *wasm.Asm {
 			a := code()
 			for range n {
@@ -146,7 +174,7 @@ func TestCompileBombs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			build := func(n int) []byte {
-				m := wasmtest.Module{Memory: wasmtest.Pages(1), Funcs: []wasmtest.Func{{
+				m := wasmtest.Module{Memory: wasmtest.Pages(1), Table: wasmtest.Pages(1), Funcs: []wasmtest.Func{{
 					Type: wasmtest.Type("i:"), Locals: []wasm.LocalGroup{{Count: tt.locals, Type: wasm.I32}}, Code: tt.shape(n),
 				}}}
 				return m.Bytes()

@@ -87,7 +87,7 @@ func branches() []Load {
 func tables() []Load {
 	return []Load{
 		{"labels of one br_table", square, small, func(n int) []byte { return function(0, asm().I32(0).BrTable(make([]uint32, n+1)...)) }},
-		{"br_tables in a row", "edges", []int{10, 50, 200}, sequence(0, func(a *wasm.Asm, _ uint32) {
+		{"br_tables in a row", "a block for each label", []int{10, 50, 300, 600}, sequence(0, func(a *wasm.Asm, _ uint32) {
 			a.Block(wasm.OpBlock, wasm.BlockEmpty).Index(wasm.OpLocalGet, 0).BrTable(make([]uint32, 501)...).Op(wasm.OpEnd)
 		})},
 		{"br_table with many results", "labels times the values that they carry", []int{10, 1_000}, func(n int) []byte {
@@ -117,7 +117,7 @@ func tables() []Load {
 // rows are functions of one piece again and again.
 func rows() []Load {
 	return []Load{
-		{"indirect calls in a row", "checks of types", []int{1_000, 20_000}, func(n int) []byte {
+		{"indirect calls in a row", "checks of types, and the checks of fuel behind them", []int{1_000, 17_000, 40_000}, func(n int) []byte {
 			m := wasmtest.Module{Table: wasmtest.Pages(1), Funcs: []wasmtest.Func{{Type: wasmtest.Type("i:"), Code: times(n, func(a *wasm.Asm, _ uint32) {
 				a.I32(0).Index(wasm.OpLocalGet, 0).Index(wasm.OpCallIndirect, 0)
 			})}}}
