@@ -121,7 +121,7 @@ func signedIn(t *testing.T, s http.Handler) *http.Cookie {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
 	for _, c := range w.Result().Cookies() {
-		if c.Name == "starling_inspect" {
+		if c.Name == "starling_inspect_8300" {
 			if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
 				t.Errorf("the session's cookie is open: %v", c)
 			}

@@ -109,7 +109,7 @@ type frame struct {
 // render writes a page. The page is complete before its first byte leaves, so that
 // one that fails is never half a page.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
-	_, err := r.Cookie(sessionCookie)
+	_, err := r.Cookie(sessionName(r))
 	f := frame{
 		Title: narrate.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
 		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
@@ -192,7 +192,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.fail(w, r, err)
 	default:
-		s.setCookie(w, r, sessionCookie, s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+		s.setCookie(w, r, sessionName(r), s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
 }
@@ -211,7 +211,7 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
 		return
 	}
-	s.setCookie(w, r, sessionCookie, "", -1)
+	s.setCookie(w, r, sessionName(r), "", -1)
 	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
 }
 

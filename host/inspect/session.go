@@ -7,14 +7,17 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/host/logview"
 )
 
-// The names of the cookies, and how long signing in lasts.
+// The names of the cookies, that of a session without its port, and how long signing
+// in lasts.
 const (
 	sessionCookie = "starling_inspect"
 	csrfCookie    = "starling_csrf"
@@ -79,10 +82,24 @@ func (s *Server) openSession(value string, now time.Time) string {
 	return string(plain[8:])
 }
 
+// sessionName returns the name of the cookie of a session. A browser sends its cookies to
+// every port of a host: with one name for all, to sign in to one view would be to sign out
+// of the view of another process.
+func sessionName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return sessionCookie
+	}
+	return sessionCookie + "_" + port
+}
+
 // credited returns the request with the credential of its session, if it has one
 // and brings none of its own.
 func (s *Server) credited(r *http.Request) *http.Request {
-	cookie, err := r.Cookie(sessionCookie)
+	cookie, err := r.Cookie(sessionName(r))
 	if err != nil || r.Header.Get("Authorization") != "" {
 		return r
 	}

@@ -44,6 +44,26 @@ func TestSigningIn(t *testing.T) {
 	}
 }
 
+// TestTwoViewsOnOneHost signs in to two views that differ in the port only: one does not
+// sign the other out, though a browser has the same cookies for both.
+func TestTwoViewsOnOneHost(t *testing.T) {
+	view := viewOf(memlog.New(), "")
+	first, second := open(t, inspect.Config{Scope: inspect.Only(view, "1")}), open(t, inspect.Config{Scope: inspect.Only(view, "2")})
+	second.client = first.client
+	for token, b := range map[string]*browser{"1": first, "2": second} {
+		form := b.form("/sign-in")
+		form.Set("token", token)
+		if code, _ := b.post("/sign-in", form); code != http.StatusOK {
+			t.Fatalf("to sign in with %s: %d", token, code)
+		}
+	}
+	for _, b := range []*browser{first, second} {
+		if code, _ := b.get("/"); code != http.StatusOK {
+			t.Errorf("%s: %d", b.base, code)
+		}
+	}
+}
+
 func TestWhereSigningInLeads(t *testing.T) {
 	b := open(t, inspect.Config{Scope: inspect.Only(logview.View{Log: memlog.New()}, "t")})
 	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
