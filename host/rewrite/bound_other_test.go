@@ -1,6 +1,6 @@
-//go:build !unix
+//go:build !linux
 
 package rewrite
 
-// boundData does nothing: this system has no such bound.
+// boundData does nothing: this system has no such bound, or none that it keeps.
 func boundData(uint64) {}

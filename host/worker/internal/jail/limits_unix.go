@@ -31,6 +31,10 @@ func lower(resource int, value uint64) error {
 		return err
 	}
 	value = min(value, uint64(now.Max))
-	now.Cur, now.Max = value, value
+	set(&now.Cur, value)
+	set(&now.Max, value)
 	return syscall.Setrlimit(resource, &now)
 }
+
+// set assigns to what has a sign on FreeBSD.
+func set[T int64 | uint64](to *T, value uint64) { *to = T(value) }
