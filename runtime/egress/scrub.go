@@ -35,6 +35,7 @@ type pattern struct {
 	size        int // of the secret
 	placeholder []byte
 	forms       []form
+	folded      []form // the same in lower case, for names of headers
 }
 
 // form is one of the forms of a secret.
@@ -52,7 +53,8 @@ func newScrubber(secrets []Secret) scrubber {
 		if len(secret.Value) < MinSecretBytes {
 			continue
 		}
-		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), forms(secret.Value)})
+		all := forms(secret.Value)
+		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), all, folded(all)})
 	}
 	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(b.size, a.size) })
 	return s
@@ -111,6 +113,18 @@ func newForm(value []byte) form {
 	return f
 }
 
+// folded returns the forms as they are where case does not count.
+func folded(forms []form) []form {
+	lower := make([]form, len(forms))
+	for i, f := range forms {
+		lower[i] = newForm(bytes.ToLower(f.value))
+		for n, encoded := range f.encoded { // which is not the lower value encoded
+			lower[i].encoded[n] = bytes.ToLower(encoded)
+		}
+	}
+	return lower
+}
+
 // encodings returns the value in hexadecimal, and in both alphabets of base64
 // what does not depend on what stands before and behind it: once for each of the
 // three places where it may begin in a group of three bytes.
@@ -131,12 +145,32 @@ func encodings(value []byte) [][]byte {
 func (s scrubber) clean(b []byte) []byte {
 	for _, p := range s {
 		for _, f := range p.forms {
-			b = f.cleanEscaped(b, p.placeholder)
-			for _, encoded := range f.encoded {
-				if bytes.Contains(b, encoded) {
-					b = bytes.ReplaceAll(b, encoded, p.placeholder)
-				}
+			b = f.clean(b, p.placeholder)
+		}
+	}
+	return b
+}
+
+// names reports whether a secret stands in the name of a header. Case tells nothing
+// there: names arrive in the one in which HTTP libraries write them.
+func (s scrubber) names(header string) bool {
+	lower := bytes.ToLower([]byte(header))
+	for _, p := range s {
+		for _, f := range p.folded {
+			if !bytes.Equal(f.clean(lower, p.placeholder), lower) {
+				return true
 			}
+		}
+	}
+	return false
+}
+
+// clean replaces the value where it stands, escaped or encoded.
+func (f *form) clean(b, placeholder []byte) []byte {
+	b = f.cleanEscaped(b, placeholder)
+	for _, encoded := range f.encoded {
+		if bytes.Contains(b, encoded) {
+			b = bytes.ReplaceAll(b, encoded, placeholder)
 		}
 	}
 	return b
@@ -173,7 +207,7 @@ func (s scrubber) header(header http.Header) http.Header {
 	}
 	cleaned := make(http.Header, len(header))
 	for name, values := range header {
-		if string(s.clean([]byte(name))) != name || string(s.clean([]byte(strings.ToLower(name)))) != strings.ToLower(name) {
+		if s.names(name) {
 			continue
 		}
 		for _, v := range values {

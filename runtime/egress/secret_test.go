@@ -286,6 +286,24 @@ func TestScrubbingFindsAnySecret(t *testing.T) {
 	})
 }
 
+// A name arrives in whatever case the libraries on its way write it.
+func TestNoHeaderIsNamedLikeASecret(t *testing.T) {
+	for _, value := range []string{"AKIAIOSFODNN7EXAMPLE", "sk-live-abcdEFGH", "lowercase-secret"} {
+		for _, name := range []string{
+			value, "Before-" + value + "-behind", hex.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte("xy" + value)),
+		} {
+			host := answer(t, "HTTP/1.1 204 No Content\r\nX-"+name+": 1\r\nX-Other: 1\r\n\r\n")
+			got, err := New(Config{Authorize: granting{value: value}}).Do(context.Background(), get("http://"+host+"/"), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, _ := parseResponse(t, "GET", got); len(res.Header) != 1 || res.Header.Get("X-Other") != "1" {
+				t.Errorf("of %q came %q", name, res.Header)
+			}
+		}
+	}
+}
+
 func TestPlainResponses(t *testing.T) {
 	host, received := capture(t)
 	r := get("http://" + host + "/")
