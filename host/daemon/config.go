@@ -106,7 +106,8 @@ type Config struct {
 	// them. Zero means 100.
 	MaxStreams int
 
-	// MaxReplays bounds the replays at a time, of all tenants. Zero means 2.
+	// MaxReplays bounds the replays at a time, of all tenants. One tenant has half of
+	// them at most. Zero means 2.
 	MaxReplays int
 
 	// MaxIdleModules bounds the loaded modules that no call uses, and

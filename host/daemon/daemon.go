@@ -31,7 +31,7 @@ type Daemon struct {
 	rates    rates
 	streams  seats
 	compiles *compiling
-	replays  chan struct{} // has an element for each replay
+	replays  *replaying
 	volume   volumes
 	doors    doors
 	accounts *accounts
@@ -59,7 +59,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		rates:    rates{limiters: map[string]*rate.Limiter{}},
 		streams:  seats{taken: map[string]int{}},
 		compiles: newCompiling(),
-		replays:  make(chan struct{}, c.MaxReplays),
+		replays:  newReplaying(c.MaxReplays),
 		volume:   volumes{log: c.Log, of: map[string]*volume{}},
 		doors:    doors{of: map[string]door{}},
 		accounts: newAccounts(maxKnown, knownFor),

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/recorded"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -43,16 +43,15 @@ func notReplayed(err error) error {
 }
 
 // replay is the Replayer of a tenant's view.
-func (d *Daemon) replay(ctx context.Context, log eventlog.EventLog, runID string) (replay.Verdict, error) {
+func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string) (replay.Verdict, error) {
 	if err := d.takesWork(); err != nil {
 		return replay.Verdict{}, err
 	}
-	select {
-	case d.replays <- struct{}{}:
-	default:
-		return replay.Verdict{}, busy.because("%d runs are executed again at the moment", cap(d.replays)).retry(2 * time.Second)
+	leave, err := d.replays.enter(ctx, t)
+	if err != nil {
+		return replay.Verdict{}, err
 	}
-	defer func() { <-d.replays }()
+	defer leave()
 	if _, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
 		return replay.Verdict{}, err
 	}

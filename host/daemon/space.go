@@ -21,7 +21,9 @@ func (d *Daemon) View(a Account) (logview.View, error) {
 	log, err := a.open(d.config.Log)
 	return logview.View{
 		Log: log, Namespace: a.ID, Title: a.ID,
-		Replayer: func(ctx context.Context, runID string) (replay.Verdict, error) { return d.replay(ctx, log, runID) },
+		Replayer: func(ctx context.Context, runID string) (replay.Verdict, error) {
+			return d.replay(ctx, a.Tenant, log, runID)
+		},
 	}, err
 }
 
