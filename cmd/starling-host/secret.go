@@ -58,8 +58,23 @@ func (a *app) secretSetCommand() *cobra.Command {
 	f.addDatabase(cmd)
 	f.addKey(cmd)
 	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
-	cmd.Flags().Var(choiceFlag{&place, []string{string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody)}}, "in", "part of a request that it may stand in")
+	cmd.Flags().Var(&placeFlag{choiceFlag{&place, []string{string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody)}}, false}, "in", "the one part of a request that it may stand in")
 	return cmd
+}
+
+// placeFlag is a choice that is made once. A second one would replace the first without
+// a word, and whoever gives two means both.
+type placeFlag struct {
+	choiceFlag
+	given bool
+}
+
+func (f *placeFlag) Set(s string) error {
+	if f.given {
+		return errors.New("it is there twice, and a secret has one place; store it under another name for the other")
+	}
+	f.given = true
+	return f.choiceFlag.Set(s)
 }
 
 // noValue refuses a value on the command line, without repeating it.
