@@ -1,0 +1,120 @@
+// fetch, over the import http. The exchange is made at once; the promise that it
+// returns is settled already.
+
+import { http } from "./host.js";
+import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
+import { URL, URLSearchParams } from "./url.js";
+
+const reasons = { "-1": "denied", "-2": "network", "-3": "timeout", "-4": "too_large", "-5": "malformed" };
+const kinds = { denied: "cancel", network: "transient", timeout: "transient" };
+
+/** An exchange without a response. */
+export class HTTPError extends Error {
+  constructor(reason, text) {
+    super(`http: ${reason.replace("_", " ")}${text && ": "}${text}`);
+    this.name = "HTTPError";
+    this.reason = reason;
+    this.kind = kinds[reason] ?? "tool";
+  }
+}
+
+const token = /^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$/;
+
+export class Headers {
+  #fields = new Map(); // by name in small letters: all values
+
+  constructor(init = []) {
+    const fields = Symbol.iterator in init ? init : Object.entries(init);
+    for (const [name, value] of fields) this.append(name, value);
+  }
+
+  append(name, value) {
+    const key = String(name).toLowerCase();
+    const text = String(value).trim();
+    if (!token.test(key)) throw new TypeError(`${JSON.stringify(name)} is no name of a header`);
+    if (/[\0-\x08\x0a-\x1f\x7f]/.test(text)) throw new TypeError(`the header ${name} holds a control character`);
+    this.#fields.set(key, [...(this.#fields.get(key) ?? []), text]);
+  }
+
+  set(name, value) { this.delete(name); this.append(name, value); }
+  delete(name) { this.#fields.delete(String(name).toLowerCase()); }
+  has(name) { return this.#fields.has(String(name).toLowerCase()); }
+  get(name) { return this.#fields.get(String(name).toLowerCase())?.join(", ") ?? null; }
+  getSetCookie() { return this.#fields.get("set-cookie") ?? []; }
+  forEach(each) { for (const [name, value] of this) each(value, name, this); }
+  *keys() { for (const [name] of this) yield name; }
+  *values() { for (const [, value] of this) yield value; }
+  entries() { return this[Symbol.iterator](); }
+  *[Symbol.iterator]() {
+    for (const name of [...this.#fields.keys()].sort()) yield [name, this.get(name)];
+  }
+}
+
+export class Response {
+  #body;
+
+  constructor(body, { status = 200, statusText = "", headers = [], url = "" } = {}) {
+    this.#body = toBody(body ?? "").bytes;
+    this.status = status;
+    this.statusText = statusText;
+    this.headers = new Headers(headers);
+    this.url = url;
+    this.bodyUsed = false;
+  }
+
+  get ok() { return this.status >= 200 && this.status < 300; }
+  async arrayBuffer() { return this.#take(); }
+  async bytes() { return new Uint8Array(this.#take()); }
+  async text() { return new TextDecoder().decode(this.#take()); }
+  async json() { return JSON.parse(new TextDecoder().decode(this.#take())); }
+
+  #take() {
+    if (this.bodyUsed) throw new TypeError("the body has been read before");
+    this.bodyUsed = true;
+    return this.#body;
+  }
+}
+
+export async function fetch(resource, { method = "GET", headers = [], body } = {}) {
+  const url = new URL(resource);
+  url.hash = "";
+  const verb = String(method).toUpperCase();
+  if (!token.test(verb)) throw new TypeError(`${JSON.stringify(method)} is no method`);
+  const { status, bytes } = http(message(verb, url.href, new Headers(headers), body));
+  if (status < 0) throw new HTTPError(reasons[status] ?? "network", new TextDecoder().decode(bytes));
+  return parse(bytes, url.href);
+}
+
+// message returns a request in the form of RFC 9112 with an absolute target.
+function message(method, target, headers, body) {
+  const { type, bytes } = toBody(body ?? "");
+  if (type && !headers.has("content-type")) headers.set("content-type", type);
+  if (body != null || ["POST", "PUT", "PATCH"].includes(method)) headers.set("content-length", bytes.byteLength);
+  const fields = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  const head = new TextEncoder().encode(`${method} ${target} HTTP/1.1\r\n${fields}\r\n`);
+  const all = new Uint8Array(head.length + bytes.byteLength);
+  all.set(head);
+  all.set(new Uint8Array(bytes), head.length);
+  return all.buffer;
+}
+
+function toBody(body) {
+  if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return { bytes: toBuffer(body) };
+  const type = body instanceof URLSearchParams
+    ? "application/x-www-form-urlencoded;charset=UTF-8"
+    : body !== "" && "text/plain;charset=UTF-8";
+  return { type, bytes: new TextEncoder().encode(String(body)).buffer };
+}
+
+// parse reads the response, whose form the contract guarantees.
+function parse(buffer, url) {
+  const bytes = new Uint8Array(buffer);
+  const end = bytes.findIndex((byte, i) => byte === 10 && bytes[i - 1] === 13 && bytes[i - 2] === 10);
+  const [line, ...fields] = new TextDecoder().decode(bytes.subarray(0, end - 3)).split("\r\n");
+  const [, status, ...reason] = line.split(" ");
+  const headers = fields.map((field) => {
+    const colon = field.indexOf(":");
+    return [field.slice(0, colon), field.slice(colon + 1)];
+  });
+  return new Response(bytes.subarray(end + 1), { status: Number(status), statusText: reason.join(" "), headers, url });
+}

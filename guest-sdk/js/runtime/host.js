@@ -1,0 +1,46 @@
+// The doors of adapter.wat, and when they are open.
+
+const call = globalThis.host;
+delete globalThis.host;
+
+// What host() can be asked for: the numbers are those of adapter.wat.
+const NOW = 0, RANDOM = 1, HTTP = 2, PRINT = 3, ENTROPY = 4, SLEEP = 5, ENCODE = 6, DECODE = 7;
+
+const host = (what, a, b) => call(what, a, b);
+const nothing = new ArrayBuffer(0);
+
+// Start-up code runs once, and each call begins with a copy of what it left: a
+// clock or a random number would be the same in all of them.
+let started = false;
+export const start = () => { started = true; };
+export const guard = (what) => {
+  if (!started) throw new Error(`${what} is not there while a tool starts up: move it into execute`);
+};
+
+export const now = () => (guard("the clock"), host(NOW));
+export const random = () => (guard("randomness"), BigInt.asUintN(64, host(RANDOM)));
+export const entropy = (buffer) => (guard("randomness"), host(ENTROPY, buffer));
+export const sleep = (nanoseconds) => host(SLEEP, nanoseconds);
+export const print = (text) => host(PRINT, encode(text));
+
+// UTF-8. A surrogate without its other half becomes U+FFFD.
+export const encode = (text) => host(ENCODE, text.toWellFormed());
+export const decode = (buffer) => host(DECODE, buffer).toWellFormed();
+
+// firstBuffer is offered for an answer. A larger one costs a second call of the
+// import, but no second exchange.
+const firstBuffer = 32 << 10;
+
+// http makes one exchange. It returns the status of the import, and the bytes of
+// the response, or of the text that says what failed.
+export function http(request) {
+  guard("the network");
+  let buffer = new ArrayBuffer(firstBuffer);
+  const status = host(HTTP, request, buffer);
+  let length = status < 0 ? host(HTTP, nothing, buffer) : status;
+  if (length > firstBuffer) {
+    buffer = new ArrayBuffer(length);
+    length = host(HTTP, nothing, buffer);
+  }
+  return { status, bytes: buffer.slice(0, Math.max(length, 0)) };
+}

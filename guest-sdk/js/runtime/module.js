@@ -1,0 +1,124 @@
+// The module that a tool's source becomes: what it registers, and how one call
+// goes from the host's envelope to the answer.
+
+import { start } from "./host.js";
+import { nextTimer } from "./globals.js";
+
+const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
+const tools = new Map();
+let lines = []; // of the bundle, as [file, line] of the source
+let answer; // the document of this call, once there is one
+
+// load runs the start-up code of the tool and returns what adapter.wat calls:
+// 0 describes, 1 starts a call, 2 asks whether it has an answer.
+export function load(startUp, sourceLines) {
+  lines = sourceLines;
+  try {
+    const exported = startUp();
+    if (!("default" in exported)) throw new Error("the file exports no tool: write export default { name, execute, ... }");
+    for (const tool of [exported.default].flat()) register(tool);
+    if (tools.size === 0) throw new Error("the file exports no tool");
+  } catch (error) {
+    throw `${message(error)}${place(error)}`;
+  }
+  const description = JSON.stringify({ tools: [...tools.values()].map(describe) });
+  return (what, envelope) => {
+    if (what === 0) return description;
+    if (what === 2) return turn();
+    start();
+    execute(envelope).then((done) => { answer = done; });
+  };
+}
+
+function register(tool) {
+  const reason = invalid(tool);
+  if (reason) throw new Error(`tool ${JSON.stringify(tool?.name)}: ${reason}`);
+  if (tools.has(tool.name)) throw new Error(`tool ${JSON.stringify(tool.name)}: the name is taken`);
+  tools.set(tool.name, tool);
+}
+
+// invalid returns why a tool cannot be registered, or nothing.
+function invalid(tool) {
+  if (typeof tool !== "object" || tool === null) return "a tool is an object";
+  const unknown = Object.keys(tool).find((name) => !members.includes(name));
+  if (unknown) return `it has the member ${unknown}; those that there are: ${members.join(", ")}`;
+  if (!/^[a-z][a-z0-9_-]{0,63}$/.test(tool.name)) return "the name must match ^[a-z][a-z0-9_-]{0,63}$";
+  if (typeof (tool.description ?? "") !== "string") return "the description is not a string";
+  if (typeof tool.execute !== "function") return "execute is not a function";
+  for (const schema of ["inputSchema", "outputSchema"]) {
+    if (Object.prototype.toString.call(tool[schema] ?? {}) !== "[object Object]") return `${schema} is not an object`;
+  }
+}
+
+const describe = (tool) => ({
+  name: tool.name,
+  description: tool.description ?? "",
+  input_schema: tool.inputSchema ?? { type: "object" },
+  output_schema: tool.outputSchema,
+  effects: tool.effects,
+  idempotent: tool.idempotent,
+  limits: tool.limits && {
+    fuel: tool.limits.fuel,
+    memory_bytes: tool.limits.memoryBytes,
+    timeout_ms: tool.limits.timeoutMs,
+  },
+});
+
+// execute never rejects: what goes wrong is an answer too.
+async function execute(envelope) {
+  try {
+    const { tool: name, input, context } = JSON.parse(envelope);
+    const tool = tools.get(name);
+    const { run_id: runId, call_id: callId, attempt, variables } = context;
+    const output = await tool.execute(input, { runId, callId, attempt, variables });
+    return `{"output":${serialize(output)}}`;
+  } catch (error) {
+    return failure(error);
+  }
+}
+
+function serialize(output) {
+  try {
+    return JSON.stringify(output) ?? "null";
+  } catch (error) {
+    throw new Error(`the output is not JSON: ${error.message}`);
+  }
+}
+
+// turn returns the answer, if there is one. If not, the tool waits for a promise,
+// and all that can settle one now is a timer.
+function turn() {
+  if (answer === undefined && !nextTimer()) {
+    answer = failure(new Error("execute waits for a promise that nothing will ever settle"));
+  }
+  return answer;
+}
+
+function failure(error) {
+  if (error instanceof Error) console.error(error);
+  // A marked error, or one of class Error itself, is what the tool says. Any
+  // other is most likely a mistake in it, and says where.
+  const meant = error?.kind !== undefined || error?.constructor === Error;
+  return JSON.stringify({ error: {
+    kind: String(error?.kind ?? "tool"),
+    message: meant ? String(error.message) : message(error) + place(error),
+    retry_after_ms: error?.retryAfterMs > 0 ? Math.ceil(error.retryAfterMs) : undefined,
+  } });
+}
+
+function message(error) {
+  try {
+    return String(error);
+  } catch {
+    return "something was thrown that has no text";
+  }
+}
+
+// place returns the first line of the tool's own that a stack names.
+function place(error) {
+  for (const [, line] of String(error?.stack ?? "").matchAll(/:(\d+):\d+\)?$/gm)) {
+    const source = lines[line - 1];
+    if (source) return ` (${source[0]}:${source[1]})`;
+  }
+  return "";
+}

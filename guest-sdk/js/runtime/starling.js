@@ -1,0 +1,26 @@
+// What a tool imports from "starling": the terms of the Go SDK.
+
+import * as host from "./host.js";
+
+const mark = (kind, error, more) =>
+  Object.assign(error instanceof Error ? error : new Error(String(error)), { kind }, more);
+
+/** The host may try again, if the tool is idempotent. */
+export const transient = (error) => mark("transient", error);
+
+/** The host does not retry; the input is not at fault. */
+export const cancel = (error) => mark("cancel", error);
+
+/** The host does not retry; the input can never succeed. */
+export const discard = (error) => mark("discard", error);
+
+/** The host tries again after the delay in milliseconds, which costs no attempt. */
+export const snooze = (ms, error) => mark("snooze", error, { retryAfterMs: ms });
+
+/** The time of day in milliseconds, read and recorded at each use. */
+export const now = () => Number(host.now()) / 1e6;
+
+/** 64 random bits as a BigInt, drawn and recorded at each use. */
+export const random = () => host.random();
+
+export { HTTPError } from "./fetch.js";
