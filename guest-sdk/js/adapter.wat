@@ -10,7 +10,8 @@
 ;;      16  a list: the arguments of a call, or an area for fd_write
 ;;      32  "host"
 ;;      64  a subscription and an event, for poll_oneoff
-;;    1024  name and source of the tool, which build.mjs appends as data
+;;    1024  address and length of the source, and behind them its name: what
+;;          build/module.mjs adds as data
 (module
   (import "qjs" "memory" (memory 1))
   (import "qjs" "qjs_init" (func $qjs_init (result i32)))
@@ -62,7 +63,7 @@
     (drop (call $set_prop_string
       (call $get_global) (i32.const 32) (call $new_host_function (i32.const 32) (i32.const 4) (i32.const 3))))
     (global.set $tool (call $checked
-      (call $eval (global.get $source) (global.get $source_len) (i32.const 1024) (i32.const 0))))
+      (call $eval (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 1032) (i32.const 0))))
     (call $run_jobs))
 
   (func (export "starling_alloc") (param $n i32) (result i32) (call $malloc (local.get $n)))

@@ -1,7 +1,7 @@
 // fetch, over the import http. The exchange is made at once; the promise that it
 // returns is settled already.
 
-import { http } from "./host.js";
+import { guard, http } from "./host.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
 
@@ -75,7 +75,14 @@ export class Response {
   }
 }
 
-export async function fetch(resource, { method = "GET", headers = [], body } = {}) {
+// fetch says at once that there is no network yet: nobody would look at the
+// promise of a tool that starts up.
+export function fetch(resource, init) {
+  guard("the network");
+  return exchange(resource, init);
+}
+
+async function exchange(resource, { method = "GET", headers = [], body } = {}) {
   const url = new URL(resource);
   url.hash = "";
   const verb = String(method).toUpperCase();

@@ -3,6 +3,7 @@
 import * as host from "./host.js";
 import { Headers, Response, fetch } from "./fetch.js";
 import { TextDecoder, TextEncoder } from "./text.js";
+import { describe, trace } from "./trace.js";
 import { URL, URLSearchParams } from "./url.js";
 
 const define = (properties, target = globalThis) => {
@@ -82,12 +83,12 @@ const crypto = {
 const print = (...values) => host.print(values.map(text).join(" ") + "\n");
 
 function text(value) {
-  if (value instanceof Error) return `${value}\n${value.stack ?? ""}`.trimEnd();
+  if (value instanceof Error) return [describe(value), ...trace(value)].join("\n    ");
   if (typeof value !== "object" || value === null) return String(value);
   try {
     return JSON.stringify(value);
   } catch {
-    return String(value);
+    return describe(value);
   }
 }
 

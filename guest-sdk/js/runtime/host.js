@@ -34,7 +34,6 @@ const firstBuffer = 32 << 10;
 // http makes one exchange. It returns the status of the import, and the bytes of
 // the response, or of the text that says what failed.
 export function http(request) {
-  guard("the network");
   let buffer = new ArrayBuffer(firstBuffer);
   const status = host(HTTP, request, buffer);
   let length = status < 0 ? host(HTTP, nothing, buffer) : status;

@@ -1,25 +1,25 @@
 // The module that a tool's source becomes: what it registers, and how one call
 // goes from the host's envelope to the answer.
 
-import { start } from "./host.js";
 import { nextTimer } from "./globals.js";
+import { start } from "./host.js";
+import { describe as text, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
 const tools = new Map();
-let lines = []; // of the bundle, as [file, line] of the source
 let answer; // the document of this call, once there is one
 
 // load runs the start-up code of the tool and returns what adapter.wat calls:
 // 0 describes, 1 starts a call, 2 asks whether it has an answer.
-export function load(startUp, sourceLines) {
-  lines = sourceLines;
+export function load(startUp, lines) {
+  setLines(lines);
   try {
     const exported = startUp();
-    if (!("default" in exported)) throw new Error("the file exports no tool: write export default { name, execute, ... }");
+    if (!("default" in exported)) throw new Error("it exports no tool: write export default { name, execute, ... }");
     for (const tool of [exported.default].flat()) register(tool);
-    if (tools.size === 0) throw new Error("the file exports no tool");
+    if (tools.size === 0) throw new Error("it exports an empty list of tools");
   } catch (error) {
-    throw `${message(error)}${place(error)}`;
+    throw [text(error), ...trace(error)].join("\n    ");
   }
   const description = JSON.stringify({ tools: [...tools.values()].map(describe) });
   return (what, envelope) => {
@@ -45,9 +45,7 @@ function invalid(tool) {
   if (!/^[a-z][a-z0-9_-]{0,63}$/.test(tool.name)) return "the name must match ^[a-z][a-z0-9_-]{0,63}$";
   if (typeof (tool.description ?? "") !== "string") return "the description is not a string";
   if (typeof tool.execute !== "function") return "execute is not a function";
-  for (const schema of ["inputSchema", "outputSchema"]) {
-    if (Object.prototype.toString.call(tool[schema] ?? {}) !== "[object Object]") return `${schema} is not an object`;
-  }
+  if (tool.inputSchema && tool.inputSchema.type !== "object") return 'inputSchema does not describe an object: it must have the type "object"';
 }
 
 const describe = (tool) => ({
@@ -86,39 +84,26 @@ function serialize(output) {
 }
 
 // turn returns the answer, if there is one. If not, the tool waits for a promise,
-// and all that can settle one now is a timer.
+// and all that can settle one now is a timer. What a timer throws has nobody to
+// catch it.
 function turn() {
-  if (answer === undefined && !nextTimer()) {
-    answer = failure(new Error("execute waits for a promise that nothing will ever settle"));
+  try {
+    if (answer === undefined && !nextTimer()) throw new Error("execute waits for a promise that nothing will ever settle");
+  } catch (error) {
+    answer = failure(error);
   }
   return answer;
 }
 
 function failure(error) {
-  if (error instanceof Error) console.error(error);
+  console.error(error);
   // A marked error, or one of class Error itself, is what the tool says. Any
   // other is most likely a mistake in it, and says where.
   const meant = error?.kind !== undefined || error?.constructor === Error;
+  const message = meant ? String(error.message) : [text(error), ...trace(error).slice(0, 1)].join(" ");
   return JSON.stringify({ error: {
     kind: String(error?.kind ?? "tool"),
-    message: meant ? String(error.message) : message(error) + place(error),
+    message: message.toWellFormed(),
     retry_after_ms: error?.retryAfterMs > 0 ? Math.ceil(error.retryAfterMs) : undefined,
   } });
-}
-
-function message(error) {
-  try {
-    return String(error);
-  } catch {
-    return "something was thrown that has no text";
-  }
-}
-
-// place returns the first line of the tool's own that a stack names.
-function place(error) {
-  for (const [, line] of String(error?.stack ?? "").matchAll(/:(\d+):\d+\)?$/gm)) {
-    const source = lines[line - 1];
-    if (source) return ` (${source[0]}:${source[1]})`;
-  }
-  return "";
 }

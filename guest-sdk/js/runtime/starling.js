@@ -18,7 +18,7 @@ export const discard = (error) => mark("discard", error);
 export const snooze = (ms, error) => mark("snooze", error, { retryAfterMs: ms });
 
 /** The time of day in milliseconds, read and recorded at each use. */
-export const now = () => Number(host.now()) / 1e6;
+export const now = () => Number(host.now() / 1000n) / 1000;
 
 /** 64 random bits as a BigInt, drawn and recorded at each use. */
 export const random = () => host.random();

@@ -29,7 +29,7 @@ export class URL {
     if (authority === undefined) Object.assign(this, { username: from.username, password: from.password, host: from.host });
     else this.#readAuthority(authority, text);
     const inherits = authority === undefined && path === "";
-    const folder = from && authority === undefined && !path.startsWith("/") ? from.pathname.replace(/[^/]*$/, "") : "/";
+    const folder = from && authority === undefined && !path.startsWith("/") ? from.pathname.replace(/[^/]*$/, "") : "";
     this.pathname = inherits ? from.pathname : folder + path;
     this.search = search ?? (inherits ? from.search : "");
     this.hash = hash ?? "";

@@ -1,0 +1,76 @@
+// The one script that esbuild makes of a tool, what it imports, and runtime/.
+
+import { readFileSync } from "node:fs";
+import { isBuiltin } from "node:module";
+import { basename, dirname, join, resolve } from "node:path";
+import { Refusal, sdk } from "./refusal.mjs";
+
+// bundle returns the one script, whose value is the function that adapter.wat
+// calls. The tool is required, not imported, so that its start-up code runs
+// where runtime/module.js can catch what it throws. All names are relative to the
+// tool: where it lies on this machine is nobody's business, and not in the module.
+export async function bundle(esbuild, source) {
+  const entry = resolve(source);
+  const built = await esbuild.build({
+    stdin: { contents: `import { load } from "starling/module.js";
+      export default (lines) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines);`, resolveDir: dirname(entry) },
+    absWorkingDir: dirname(entry), plugins: [runtime],
+    bundle: true, write: false, outfile: "tool.js", sourcemap: "external",
+    format: "iife", globalName: "bundle", platform: "neutral", mainFields: ["module", "main"], target: "es2023",
+    logLevel: "silent",
+  }).catch((failed) => { throw new Refusal(explain(failed, source)); });
+  const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
+  const lines = JSON.stringify(originalLines(JSON.parse(map.text)));
+  return `(() => { ${code.text} return bundle.default(${lines}); })()`;
+}
+
+// runtime finds "starling" and what belongs to it.
+const runtime = {
+  name: "starling",
+  setup(build) {
+    const namespace = "starling";
+    build.onResolve({ filter: /^starling$/ }, () => ({ path: "starling.js", namespace }));
+    build.onResolve({ filter: /^starling\/module\.js$/ }, () => ({ path: "module.js", namespace }));
+    build.onResolve({ filter: /^\.\//, namespace }, ({ path }) => ({ path: basename(path), namespace }));
+    build.onLoad({ filter: /./, namespace }, ({ path }) => ({ contents: readFileSync(join(sdk, "runtime", path)) }));
+  },
+};
+
+function explain(failed, source) {
+  const lines = (failed.errors ?? []).map(({ text, location }) => {
+    const where = location ? `${location.file}:${location.line}:${location.column + 1}: ` : "";
+    const [, missing] = /^Could not resolve "([^"]*)"/.exec(text) ?? [];
+    const hint = missing && !/^[./]/.test(missing) && (isBuiltin(missing)
+      ? "\n  hint: a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
+      : `\n  hint: is it installed? npm install ${missing}`);
+    return where + text + (location ? `\n    ${location.lineText.trim()}` : "") + (hint || "");
+  });
+  return `${source} cannot be built\n${lines.join("\n") || failed.message}`;
+}
+
+// originalLines says for each line of the script which line of the tool it was:
+// [file, line], or 0 for what is not the author's.
+function originalLines({ mappings, sources }) {
+  const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  let source = 0, line = 0;
+  return mappings.split(";").map((group) => {
+    let origin = 0;
+    for (const segment of group.split(",").filter(Boolean)) {
+      const fields = [];
+      let value = 0, shift = 0;
+      for (const digit of segment) {
+        const bits = digits.indexOf(digit);
+        value |= (bits & 31) << shift;
+        shift += 5;
+        if (bits & 32) continue;
+        fields.push(value & 1 ? -(value >> 1) : value >> 1);
+        value = shift = 0;
+      }
+      source += fields[1] ?? 0;
+      line += fields[2] ?? 0;
+      const file = sources[source];
+      origin = /^starling:|<stdin>/.test(file) ? 0 : [basename(file), line + 1];
+    }
+    return origin;
+  });
+}

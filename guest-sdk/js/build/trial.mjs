@@ -1,0 +1,36 @@
+// What the host does when it loads a module, done here, so that an author learns
+// at once what is wrong with it.
+
+import { Refusal } from "./refusal.mjs";
+
+// startUp runs the module's start-up code as the host does, with its doors
+// shut, and returns the tools that it describes.
+export async function startUp(module, source) {
+  let memory, said = "";
+  const at = (pointer) => new DataView(memory.buffer, pointer);
+  const shut = () => { throw new Refusal("the doors are shut while a tool starts up"); };
+  const wasi = {
+    clock_time_get: (clock, precision, result) => (at(result).setBigUint64(0, 946684800000000000n, true), 0),
+    fd_write(fd, list, count, result) {
+      for (let i = 0; i < count; i++) {
+        said += Buffer.from(memory.buffer, at(list + 8 * i).getUint32(0, true), at(list + 8 * i).getUint32(4, true));
+      }
+      at(result).setUint32(0, 0, true);
+      return 0;
+    },
+  };
+  const { instance } = await WebAssembly.instantiate(module, {
+    "starling:v1": { now: shut, random: shut, http: shut },
+    wasi_snapshot_preview1: new Proxy(wasi, { get: (known, name) => known[name] ?? (() => 58) }),
+  });
+  ({ memory } = instance.exports);
+  try {
+    instance.exports._initialize();
+    instance.exports.starling_warmup();
+    const document = instance.exports.starling_describe();
+    const text = Buffer.from(memory.buffer, Number(document >> 32n), Number(document & 0xffffffffn)).toString();
+    return JSON.parse(text).tools;
+  } catch (error) {
+    throw new Refusal(`${source} fails while it starts up: ${said.trim() || error.message}`);
+  }
+}

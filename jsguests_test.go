@@ -1,0 +1,249 @@
+package starling_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+const jsSDK = "guest-sdk/js"
+
+// maxJS is what guest-sdk/js/README.md promises of a small tool.
+const maxJS = 650_000
+
+// buildsJS skips the test where Node, or what npm installs, is missing.
+func buildsJS(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
+	}
+	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi"} {
+		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
+			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
+		}
+	}
+}
+
+// buildJS builds a tool, or says why it cannot be built.
+func buildJS(t *testing.T, source string) (wasm []byte, said string) {
+	t.Helper()
+	target := filepath.Join(t.TempDir(), "tool.wasm")
+	out, err := exec.Command("node", filepath.Join(jsSDK, "build.mjs"), source, target).CombinedOutput()
+	if err != nil {
+		return nil, string(out)
+	}
+	wasm, err = os.ReadFile(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm, string(out)
+}
+
+// TestGuestsInJavaScript runs the commands of guest-sdk/js/README.md on the tools that it
+// shows, and compares what is printed.
+func TestGuestsInJavaScript(t *testing.T) {
+	buildsJS(t)
+	text := document(t, jsSDK+"/README.md")
+	for _, block := range regexp.MustCompile("(?s)```(?:js|ts)\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`name: "([a-z]+)"`).FindStringSubmatch(block[1])
+		files, _ := filepath.Glob(filepath.Join(jsSDK, "examples", name[1]+".*"))
+		if len(files) != 1 || document(t, files[0]) != block[1] {
+			t.Errorf("README.md shows another tool than %v:\n%s", files, block[1])
+		}
+	}
+	dir := t.TempDir()
+	buildHost(t, dir)
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"build.mjs", "examples"} {
+		if err := os.Symlink(filepath.Join(here, jsSDK, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(line string) string {
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		var said strings.Builder
+		cmd.Stderr = &said
+		printed, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", line, err, said.String())
+		}
+		return string(printed)
+	}
+	commands := readmeCommands(text)
+	if len(commands) == 0 {
+		t.Fatal("README.md shows no command")
+	}
+	for _, c := range commands {
+		if got := mask(run(c.line)); got != mask(c.output) {
+			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, mask(c.output))
+		}
+	}
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"name":"Ada of %s"}`, r.URL.Path)
+	}))
+	run("node build.mjs examples/customer.ts")
+	got := run(fmt.Sprintf(`starling-host run customer.wasm '{"id":"42","base_url":"%s"}' --allow-host %s --allow-private`,
+		server.URL, server.Listener.Addr()))
+	server.Close()
+	if want := `{"id":"42","name":"Ada of /customers/42"}`; strings.TrimSpace(got) != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, engine := range []string{"", " --engine interpreter"} {
+		if got := run("starling-host replay starling.db @last" + engine); !strings.HasPrefix(got, "identical: ") {
+			t.Errorf("replay%s: %s", engine, got)
+		}
+	}
+}
+
+// jsWorld is the outside of a tool.
+type jsWorld struct {
+	requests []string
+	answer   string
+	status   abi.Status
+}
+
+func (*jsWorld) Now(context.Context) int64     { return 1_767_323_045_678_000_000 }
+func (*jsWorld) Random(context.Context) uint64 { return 1<<63 + 5 }
+func (*jsWorld) Seed(context.Context) [32]byte { return [32]byte{1} }
+func (w *jsWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+	w.requests = append(w.requests, string(request))
+	return []byte(w.answer), w.status
+}
+
+// TestJavaScript checks what guest-sdk/js/README.md says that a tool can do, and that it
+// does the same, at the same price, on both engines.
+func TestJavaScript(t *testing.T) {
+	buildsJS(t)
+	wasm, said := buildJS(t, jsSDK+"/testdata/cases.js")
+	if wasm == nil || len(wasm) > maxJS {
+		t.Fatalf("%d bytes, the limit is %d: %s", len(wasm), maxJS, said)
+	}
+	modules := map[string]*sandbox.Module{}
+	for name, config := range map[string]sandbox.Config{"compiler": {}, "interpreter": {Interpreter: true}} {
+		engine, err := sandbox.New(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = engine.Close(context.Background()) })
+		if modules[name], err = engine.Load(t.Context(), wasm, sandbox.DefaultLimits()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok := "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Two: 1\r\nX-Two: 2\r\n\r\n" + `{"b":"` + "ö" + `"}`
+	large := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("\xff", 100_000)
+	for _, c := range []struct {
+		name, input, want string
+		world             jsWorld
+		request           string
+	}{
+		{name: "nothing", want: `{"output":null}`},
+		{name: "call", want: `{"output":{"runId":"r","callId":"c","attempt":3,"variables":{"team":"a"}}}`},
+		{name: "numbers", input: `"n":1.0`, want: `{"output":[1,true]}`},
+		{name: "text", input: `"text":"é\u0000😀"`, want: `{"output":["é\u0000😀",4,[195,169,0,240,159,152,128],"é\u0000😀"]}`},
+		{name: "doors", want: `{"output":[1767323045678,"9223372036854775813",1767323045678,"2026-01-02T03:04:05.678Z",true,36]}`},
+		{name: "virtual", want: `{"output":60}`},
+		{name: "fresh", want: `{"output":1}`},
+		{name: "error", want: `{"error":{"kind":"tool","message":"no such city"}}`},
+		{name: "mistake", want: `{"error":{"kind":"tool","message":"TypeError: cannot read property 'city' of undefined at mistake (cases.js:22)"}}`},
+		{name: "string", want: `{"error":{"kind":"tool","message":"a text"}}`},
+		{name: "transient", want: `{"error":{"kind":"transient","message":"busy"}}`},
+		{name: "cancel", want: `{"error":{"kind":"cancel","message":"not for you"}}`},
+		{name: "discard", want: `{"error":{"kind":"discard","message":"never"}}`},
+		{name: "snooze", want: `{"error":{"kind":"snooze","message":"later","retry_after_ms":1500}}`},
+		{name: "pending", want: `{"error":{"kind":"tool","message":"execute waits for a promise that nothing will ever settle"}}`},
+		{name: "timer", want: `{"error":{"kind":"tool","message":"in a timer"}}`},
+		{name: "circle", want: `{"error":{"kind":"tool","message":"the output is not JSON: circular reference"}}`},
+		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:31)"}}`},
+		{name: "get", world: jsWorld{answer: ok}, want: `{"output":[200,true,"1, 2","{\"b\":\"ö\"}"]}`,
+			request: "GET http://h/a%20b?q=%C3%A4 HTTP/1.1\r\naccept: text/plain\r\nstarling-effect: look\r\n\r\n"},
+		{name: "post", world: jsWorld{answer: ok}, want: `{"output":{"b":"ö"}}`,
+			request: "POST http://h/ HTTP/1.1\r\ncontent-length: 10\r\ncontent-type: text/plain;charset=UTF-8\r\n\r\n" + `{"a":"ä"}`},
+		{name: "form", world: jsWorld{answer: ok}, want: `{"output":200}`,
+			request: "PUT http://h/ HTTP/1.1\r\ncontent-length: 11\r\ncontent-type: application/x-www-form-urlencoded;charset=UTF-8\r\n\r\na=1+2&b=%26"},
+		{name: "large", world: jsWorld{answer: large}, want: `{"output":100000}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
+		{name: "caught", world: jsWorld{answer: "no rule", status: abi.StatusDenied},
+			want: `{"output":["HTTPError","denied","http: denied: no rule"]}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
+		{name: "uncaught", world: jsWorld{answer: "no rule", status: abi.StatusDenied},
+			want: `{"error":{"kind":"cancel","message":"http: denied: no rule"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
+		{name: "uncaught", world: jsWorld{answer: "gone", status: abi.StatusNetwork},
+			want: `{"error":{"kind":"transient","message":"http: network: gone"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
+		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:42)"}}`},
+		{name: "address", want: `{"output":["http://h/p/a%20b?q#h","http://o/y","http://h/p/q/r?x=1","https://u/"]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var fuel uint64
+			for _, engine := range []string{"compiler", "interpreter"} {
+				w := c.world
+				input := strings.TrimSuffix(`{"case":"`+c.name+`",`+c.input, ",") + "}"
+				got, err := modules[engine].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
+					`{"tool":"cases","input":` + input + `,"context":{"run_id":"r","call_id":"c","attempt":3,"variables":{"team":"a"}}}`)}, &w)
+				if err != nil || string(got.Output) != c.want {
+					t.Errorf("%s: got  %s (%v)\nwant %s", engine, got.Output, err, c.want)
+				}
+				if request := strings.Join(w.requests, "\n"); request != c.request {
+					t.Errorf("%s: got request %q, want %q", engine, request, c.request)
+				}
+				if fuel != 0 && got.Meter.Fuel != fuel {
+					t.Errorf("the compiler spent %d, the %s %d", fuel, engine, got.Meter.Fuel)
+				}
+				fuel = got.Meter.Fuel
+			}
+		})
+	}
+	got, err := modules["compiler"].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
+		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
+	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:19)\n    at execute (cases.js:46)\n"; err != nil || string(got.Meter.Log) != want {
+		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
+	}
+}
+
+// TestJavaScriptThatIsRefused checks what the build says of tools that cannot be.
+func TestJavaScriptThatIsRefused(t *testing.T) {
+	buildsJS(t)
+	const rest = ` export default { name: "x", execute() {} };`
+	for name, c := range map[string]struct{ source, want string }{
+		"a syntax error":            {"export default {\n  name: 1 +; }", `x.js:2:12: Unexpected ";"`},
+		"a module of Node":          {`import fs from "node:fs"; fs.x();` + rest, "a tool is not run by Node"},
+		"a package that is missing": {`import x from "nope"; x();` + rest, "hint: is it installed? npm install nope"},
+		"no tool":                   {"export const x = 1;", "it exports no tool: write export default {"},
+		"no execute":                {`export default { name: "x" };`, `tool "x": execute is not a function`},
+		"a misspelt member":         {`export default { name: "x", inputschema: {}, execute() {} };`, "it has the member inputschema"},
+		"an input that is no object": {`export default { name: "x", inputSchema: { type: "array" }, execute() {} };`,
+			"inputSchema does not describe an object"},
+		"a name twice":            {`const x = { name: "x", execute() {} }; export default [x, x];`, "the name is taken"},
+		"the clock at start-up":   {"\n\nconst x = Date.now(); console.log(x);" + rest, "the clock is not there while a tool starts up: move it into execute\n    at (x.js:3)"},
+		"a date at start-up":      {"const x = new Date(); console.log(x);" + rest, "the clock is not there"},
+		"randomness at start-up":  {"const x = Math.random(); console.log(x);" + rest, "randomness is not there"},
+		"the network at start-up": {`fetch("http://h/").then(() => {});` + rest, "the network is not there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source := filepath.Join(t.TempDir(), "x.js")
+			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			wasm, said := buildJS(t, source)
+			if wasm != nil || !strings.HasPrefix(said, "error: ") || !strings.Contains(said, c.want) {
+				t.Errorf("the build says %q, want it to contain %q", said, c.want)
+			}
+		})
+	}
+	if out, err := exec.Command("node", jsSDK+"/build.mjs", "nowhere.js").CombinedOutput(); err == nil || string(out) != "error: nowhere.js: no such file\n" {
+		t.Errorf("of a file that is not there: %s (%v)", out, err)
+	}
+}
