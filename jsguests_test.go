@@ -167,8 +167,9 @@ func TestJavaScript(t *testing.T) {
 		{name: "snooze", want: `{"error":{"kind":"snooze","message":"later","retry_after_ms":1500}}`},
 		{name: "pending", want: `{"error":{"kind":"tool","message":"execute waits for a promise that nothing will ever settle"}}`},
 		{name: "timer", want: `{"error":{"kind":"tool","message":"in a timer"}}`},
+		{name: "microtask", want: `{"error":{"kind":"tool","message":"in a microtask"}}`},
 		{name: "circle", want: `{"error":{"kind":"tool","message":"the output is not JSON: circular reference"}}`},
-		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:31)"}}`},
+		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:32)"}}`},
 		{name: "get", world: jsWorld{answer: ok}, want: `{"output":[200,true,"1, 2","{\"b\":\"ö\"}"]}`,
 			request: "GET http://h/a%20b?q=%C3%A4 HTTP/1.1\r\naccept: text/plain\r\nstarling-effect: look\r\n\r\n"},
 		{name: "post", world: jsWorld{answer: ok}, want: `{"output":{"b":"ö"}}`,
@@ -182,7 +183,7 @@ func TestJavaScript(t *testing.T) {
 			want: `{"error":{"kind":"cancel","message":"http: denied: no rule"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
 		{name: "uncaught", world: jsWorld{answer: "gone", status: abi.StatusNetwork},
 			want: `{"error":{"kind":"transient","message":"http: network: gone"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
-		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:42)"}}`},
+		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:43)"}}`},
 		{name: "address", want: `{"output":["http://h/p/a%20b?q#h","http://o/y","http://h/p/q/r?x=1","https://u/"]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,7 +208,7 @@ func TestJavaScript(t *testing.T) {
 	}
 	got, err := modules["compiler"].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
 		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
-	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:19)\n    at execute (cases.js:46)\n"; err != nil || string(got.Meter.Log) != want {
+	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:19)\n    at execute (cases.js:47)\n"; err != nil || string(got.Meter.Log) != want {
 		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
 	}
 }

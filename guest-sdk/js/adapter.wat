@@ -84,8 +84,14 @@
 
   ;; ---- calling JavaScript ----
 
+  ;; A job that throws, such as one of queueMicrotask, has nobody to catch it.
   (func $run_jobs
-    (loop $next (br_if $next (i32.gt_s (call $execute_pending_job) (i32.const 0)))))
+    (local $result i32)
+    (loop $next
+      (local.set $result (call $execute_pending_job))
+      (if (i32.lt_s (local.get $result) (i32.const 0)) (then
+        (call $free_value (call $call (i32.const 3) (call $get_exception)))))
+      (br_if $next (local.get $result))))
 
   ;; Calls the tool with a number, which says what for, and a value.
   (func $call (param $what i32) (param $value i32) (result i32)

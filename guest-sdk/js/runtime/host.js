@@ -11,10 +11,11 @@ const nothing = new ArrayBuffer(0);
 
 // Start-up code runs once, and each call begins with a copy of what it left: a
 // clock or a random number would be the same in all of them.
-let started = false;
-export const start = () => { started = true; };
+let calling = false;
+export const start = () => { calling = true; };
+export const started = () => calling;
 export const guard = (what) => {
-  if (!started) throw new Error(`${what} is not there while a tool starts up: move it into execute`);
+  if (!calling) throw new Error(`${what} is not there while a tool starts up: move it into execute`);
 };
 
 export const now = () => (guard("the clock"), host(NOW));

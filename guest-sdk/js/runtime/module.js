@@ -2,7 +2,7 @@
 // goes from the host's envelope to the answer.
 
 import { nextTimer } from "./globals.js";
-import { start } from "./host.js";
+import { start, started } from "./host.js";
 import { describe as text, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
@@ -10,7 +10,8 @@ const tools = new Map();
 let answer; // the document of this call, once there is one
 
 // load runs the start-up code of the tool and returns what adapter.wat calls:
-// 0 describes, 1 starts a call, 2 asks whether it has an answer.
+// 0 describes, 1 starts a call, 2 asks whether it has an answer, 3 ends it with
+// what nobody has caught.
 export function load(startUp, lines) {
   setLines(lines);
   try {
@@ -22,11 +23,12 @@ export function load(startUp, lines) {
     throw [text(error), ...trace(error)].join("\n    ");
   }
   const description = JSON.stringify({ tools: [...tools.values()].map(describe) });
-  return (what, envelope) => {
+  return (what, value) => {
     if (what === 0) return description;
     if (what === 2) return turn();
+    if (what === 3) return uncaught(value);
     start();
-    execute(envelope).then((done) => { answer = done; });
+    execute(value).then((done) => { answer ??= done; });
   };
 }
 
@@ -83,14 +85,18 @@ function serialize(output) {
   }
 }
 
+function uncaught(error) {
+  if (!started()) throw error;
+  answer ??= failure(error);
+}
+
 // turn returns the answer, if there is one. If not, the tool waits for a promise,
-// and all that can settle one now is a timer. What a timer throws has nobody to
-// catch it.
+// and all that can settle one now is a timer.
 function turn() {
   try {
     if (answer === undefined && !nextTimer()) throw new Error("execute waits for a promise that nothing will ever settle");
   } catch (error) {
-    answer = failure(error);
+    uncaught(error);
   }
   return answer;
 }

@@ -27,6 +27,7 @@ const cases = {
   snooze: () => { throw snooze(1500, "later"); },
   pending: () => new Promise(() => {}),
   timer: () => new Promise(() => setTimeout(() => { throw new Error("in a timer"); })),
+  microtask: () => new Promise(() => queueMicrotask(() => { throw new Error("in a microtask"); })),
   circle: () => { const a = {}; a.a = a; return a; },
   deep: () => { const f = () => f() + 1; return f(); },
 
