@@ -32,6 +32,13 @@ func buildsJS(t *testing.T) {
 			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
 		}
 	}
+	// Node reads these files, and go test must know that the result depends on them.
+	for _, pattern := range []string{"*", "*/*.js", "*/*.mjs", "*/*.ts"} {
+		files, _ := filepath.Glob(filepath.Join(jsSDK, pattern))
+		for _, file := range files {
+			_, _ = os.Stat(file)
+		}
+	}
 }
 
 // buildJS builds a tool, or says why it cannot be built.
