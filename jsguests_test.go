@@ -9,10 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -132,6 +134,20 @@ func (w *jsWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
 	return []byte(w.answer), w.status
 }
 
+func loadJS(t *testing.T, wasm []byte, config sandbox.Config) *sandbox.Module {
+	t.Helper()
+	engine, err := sandbox.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	m, err := engine.Load(t.Context(), wasm, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // TestJavaScript checks what guest-sdk/js/README.md says that a tool can do, and that it
 // does the same, at the same price, on both engines.
 func TestJavaScript(t *testing.T) {
@@ -142,14 +158,7 @@ func TestJavaScript(t *testing.T) {
 	}
 	modules := map[string]*sandbox.Module{}
 	for name, config := range map[string]sandbox.Config{"compiler": {}, "interpreter": {Interpreter: true}} {
-		engine, err := sandbox.New(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = engine.Close(context.Background()) })
-		if modules[name], err = engine.Load(t.Context(), wasm, sandbox.DefaultLimits()); err != nil {
-			t.Fatal(err)
-		}
+		modules[name] = loadJS(t, wasm, config)
 	}
 	ok := "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Two: 1\r\nX-Two: 2\r\n\r\n" + `{"b":"` + "ö" + `"}`
 	large := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("\xff", 100_000)
@@ -217,6 +226,50 @@ func TestJavaScript(t *testing.T) {
 		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
 	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:19)\n    at execute (cases.js:47)\n"; err != nil || string(got.Meter.Log) != want {
 		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
+	}
+}
+
+// TestJavaScriptImportsWhatItNames checks that the doors that a module imports are those
+// that its source names, and that there is no way to another.
+func TestJavaScriptImportsWhatItNames(t *testing.T) {
+	buildsJS(t)
+	const begin, end = `export default { name: "x", execute() { return `, ` } };`
+	for name, c := range map[string]struct {
+		source, want string
+		err          string
+	}{
+		"none":      {begin + `Date.now() + Math.random() + crypto.randomUUID()` + end, "", ""},
+		"the clock": {`import { now } from "starling"; ` + begin + `now()` + end, "now", ""},
+		"all":       {`import { now, random } from "starling"; ` + begin + `[now(), String(random()), fetch("http://h/").then(r => r.text())]` + end, "http now random", ""},
+		"secretly":  {begin + `globalThis["fet" + "ch"]("http://h/")` + end, "", "the module was built without http"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := filepath.Join(t.TempDir(), "x.js")
+			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			wasm, said := buildJS(t, source)
+			info, err := rewrite.Check(wasm, rewrite.DefaultLimits())
+			if err != nil {
+				t.Fatal(err, said)
+			}
+			var doors []string
+			for _, i := range info.Imports {
+				if i.Module == abi.Version {
+					doors = append(doors, i.Name)
+				}
+			}
+			slices.Sort(doors)
+			if got := strings.Join(doors, " "); got != c.want {
+				t.Errorf("imports %q, want %q", got, c.want)
+			}
+			m := loadJS(t, wasm, sandbox.Config{})
+			got, err := m.Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
+				`{"tool":"x","input":{},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{answer: "HTTP/1.1 200 OK\r\n\r\n"})
+			if err != nil || strings.Contains(string(got.Output), `{"error"`) != (c.err != "") || !strings.Contains(string(got.Output), c.err) {
+				t.Errorf("got %s (%v)", got.Output, err)
+			}
+		})
 	}
 }
 

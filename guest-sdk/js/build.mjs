@@ -27,8 +27,8 @@ async function main([source, target]) {
   if (!source) throw new Refusal("which tool? usage: node build.mjs tool.js [tool.wasm]");
   if (!existsSync(source)) throw new Refusal(`${source}: no such file`);
   target ??= `${basename(source, extname(source))}.wasm`;
-  const script = await bundle(await esbuild(), source);
-  const module = embed(engine(), basename(source), script);
+  const { script, doors } = await bundle(await esbuild(), source);
+  const module = embed(engine(doors), basename(source), script);
   const tools = await startUp(module, source);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);

@@ -11,13 +11,14 @@ const exported = ["memory", "_initialize", "starling_warmup", "starling_alloc", 
 // engine returns QuickJS with the exports and imports of the contract, without
 // what none of them needs. Linking takes seconds, so the result is kept among the
 // packages, under a name that what it is made of decides.
-export function engine() {
+export function engine(doors) {
   const parts = ["adapter.wat", "package-lock.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
-  const kept = join(packages, `.engine-${createHash("sha256").update(Buffer.concat(parts)).digest("hex").slice(0, 16)}.wasm`);
+  const hash = createHash("sha256").update(Buffer.concat([...parts, Buffer.from(doors.join())])).digest("hex");
+  const kept = join(packages, `.engine-${hash.slice(0, 16)}.wasm`);
   if (!existsSync(kept)) {
     const dir = mkdtempSync(join(packages, ".engine-"));
     try {
-      renameSync(linkEngine(dir), kept);
+      renameSync(link(dir, adapter(doors)), kept);
     } finally {
       rmSync(dir, { recursive: true });
     }
@@ -25,13 +26,26 @@ export function engine() {
   return readFileSync(kept);
 }
 
-function linkEngine(dir) {
+// adapter returns adapter.wat without the doors that a tool does not use: the
+// imports of a module are the list of what it can do.
+function adapter(doors) {
+  let shut = "";
+  const text = readFileSync(join(sdk, "adapter.wat"), "utf8").replace(/\(import "starling:v1" "(\w+)" (.*)\)\)/g, (whole, door, type) => {
+    if (doors.includes(door)) return whole;
+    shut += `${type} (unreachable))\n`;
+    return "";
+  });
+  return text.replace(/\)\s*$/, `${shut})`);
+}
+
+function link(dir, adapter) {
   const at = (file) => join(dir, file);
   const features = ["--enable-bulk-memory", "--enable-sign-ext", "--enable-nontrapping-float-to-int", "--enable-mutable-globals"];
   const run = (tool, ...args) => execFileSync(process.execPath,
     [join(packages, "binaryen", "bin", tool), ...args, ...features], { stdio: "pipe" });
+  writeFileSync(at("adapter.wat"), adapter);
   writeFileSync(at("exports.json"), JSON.stringify(exported.map((name) => ({ name, export: name, root: true }))));
-  run("wasm-merge", join(sdk, "adapter.wat"), "env", join(packages, "quickjs-wasi", "quickjs.wasm"), "qjs", "-o", at("merged.wasm"));
+  run("wasm-merge", at("adapter.wat"), "env", join(packages, "quickjs-wasi", "quickjs.wasm"), "qjs", "-o", at("merged.wasm"));
   run("wasm-metadce", at("merged.wasm"), "--graph-file", at("exports.json"), "-o", at("engine.wasm"));
   return at("engine.wasm");
 }

@@ -1,27 +1,42 @@
 // The one script that esbuild makes of a tool, what it imports, and runtime/.
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import { basename, dirname, join, resolve } from "node:path";
 import { Refusal, sdk } from "./refusal.mjs";
 
 // bundle returns the one script, whose value is the function that adapter.wat
-// calls. The tool is required, not imported, so that its start-up code runs
+// calls, and the doors that it uses. The tool is required, not imported, so that its start-up code runs
 // where runtime/module.js can catch what it throws. All names are relative to the
 // tool: where it lies on this machine is nobody's business, and not in the module.
 export async function bundle(esbuild, source) {
   const entry = resolve(source);
   const built = await esbuild.build({
     stdin: { contents: `import { load } from "starling/module.js";
-      export default (lines) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines);`, resolveDir: dirname(entry) },
+      export default (lines, doors) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines, doors);`, resolveDir: dirname(entry) },
     absWorkingDir: dirname(entry), plugins: [runtime],
-    bundle: true, write: false, outfile: "tool.js", sourcemap: "external",
+    bundle: true, write: false, metafile: true, outfile: "tool.js", sourcemap: "external",
     format: "iife", globalName: "bundle", platform: "neutral", mainFields: ["module", "main"], target: "es2023",
     logLevel: "silent",
   }).catch((failed) => { throw new Refusal(explain(failed, source)); });
   const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
   const lines = JSON.stringify(originalLines(JSON.parse(map.text)));
-  return `(() => { ${code.text} return bundle.default(${lines}); })()`;
+  const doors = doorsOf(built.metafile.inputs, dirname(entry));
+  return { script: `(() => { ${code.text} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
+}
+
+// doorsOf returns the imports of starling:v1 that the author's files name. What
+// gets at a door without naming it, by eval for instance, finds it shut.
+function doorsOf(inputs, folder) {
+  const doors = new Set();
+  for (const [file, { imports }] of Object.entries(inputs)) {
+    if (/^starling:|<stdin>/.test(file) || !existsSync(join(folder, file))) continue;
+    const text = readFileSync(join(folder, file), "utf8");
+    if (/\bfetch\b/.test(text)) doors.add("http");
+    if (!imports.some(({ path }) => path === "starling:starling.js")) continue;
+    for (const door of ["now", "random"]) if (new RegExp(`\\b${door}\\b`).test(text)) doors.add(door);
+  }
+  return [...doors].sort();
 }
 
 // runtime finds "starling" and what belongs to it.

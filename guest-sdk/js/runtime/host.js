@@ -18,8 +18,17 @@ export const guard = (what) => {
   if (!calling) throw new Error(`${what} is not there while a tool starts up: move it into execute`);
 };
 
-export const now = () => (guard("the clock"), host(NOW));
-export const random = () => (guard("randomness"), BigInt.asUintN(64, host(RANDOM)));
+// A module has only the doors that its source names, by their names in
+// starling:v1.
+let doors = [];
+export const setDoors = (list) => { doors = list; };
+const door = (name, what) => {
+  guard(what);
+  if (!doors.includes(name)) throw new Error(`the module was built without ${name}, as its source does not name it`);
+};
+
+export const now = () => (door("now", "the clock"), host(NOW));
+export const random = () => (door("random", "randomness"), BigInt.asUintN(64, host(RANDOM)));
 export const entropy = (buffer) => (guard("randomness"), host(ENTROPY, buffer));
 export const sleep = (nanoseconds) => host(SLEEP, nanoseconds);
 export const print = (text) => host(PRINT, encode(text));
@@ -35,6 +44,7 @@ const firstBuffer = 32 << 10;
 // http makes one exchange. It returns the status of the import, and the bytes of
 // the response, or of the text that says what failed.
 export function http(request) {
+  door("http", "the network");
   let buffer = new ArrayBuffer(firstBuffer);
   const status = host(HTTP, request, buffer);
   let length = status < 0 ? host(HTTP, nothing, buffer) : status;

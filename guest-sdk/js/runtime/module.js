@@ -2,7 +2,7 @@
 // goes from the host's envelope to the answer.
 
 import { nextTimer } from "./globals.js";
-import { start, started } from "./host.js";
+import { setDoors, start, started } from "./host.js";
 import { describe as text, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
@@ -12,8 +12,9 @@ let answer; // the document of this call, once there is one
 // load runs the start-up code of the tool and returns what adapter.wat calls:
 // 0 describes, 1 starts a call, 2 asks whether it has an answer, 3 ends it with
 // what nobody has caught.
-export function load(startUp, lines) {
+export function load(startUp, lines, doors) {
   setLines(lines);
+  setDoors(doors);
   try {
     const exported = startUp();
     if (!("default" in exported)) throw new Error("it exports no tool: write export default { name, execute, ... }");
