@@ -229,6 +229,14 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
+// TestJavaScriptURLs compares what tools have for URLs with what Node has.
+func TestJavaScriptURLs(t *testing.T) {
+	buildsJS(t)
+	if out, err := exec.Command("node", jsSDK+"/testdata/url.mjs").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestJavaScriptImportsWhatItNames checks that the doors that a module imports are those
 // that its source names, and that there is no way to another.
 func TestJavaScriptImportsWhatItNames(t *testing.T) {

@@ -23,7 +23,8 @@ const token = /^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$/;
 export class Headers {
   #fields = new Map(); // by name in small letters: all values
 
-  constructor(init = []) {
+  constructor(init) {
+    init ??= [];
     const fields = Symbol.iterator in init ? init : Object.entries(init);
     for (const [name, value] of fields) this.append(name, value);
   }

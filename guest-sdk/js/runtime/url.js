@@ -10,20 +10,22 @@ const encoder = (safe) => (text) => encodeURIComponent(String(text).toWellFormed
 // What encodeURIComponent escapes and the part of a URL leaves as it is. A
 // percent sign stays, so what is escaped already is not escaped twice.
 const escapePath = encoder("%/:@&=+$,;[]|^\\");
-const escapeQuery = encoder("%/:@&=+$,;[]|^\\?`{}");
+const escapeQuery = (text) => encoder("%/:@&=+$,;[]|^\\?`{}")(text).replaceAll("'", "%27");
 const escapeHash = encoder("%/:@&=+$,;[]|^\\?#{}");
 
 const ports = { "http:": "80", "https:": "443" };
 const form = /^(?:([A-Za-z][A-Za-z0-9+.-]*:))?(?:\/\/([^/?#\\]*))?([^?#]*)(\?[^#]*)?(#.*)?$/s;
 
 export class URL {
+  #path;
   #search;
+  #hash;
 
   constructor(url, base) {
     const text = String(url).replace(/[\t\n\r]/g, "").trim();
     const [, scheme, authority, path, search, hash] = form.exec(text);
-    const from = base !== undefined && !(scheme && authority !== undefined) && new URL(base);
-    if (!from && authority === undefined) throw new TypeError(`Invalid URL: ${JSON.stringify(text)}`);
+    const from = base !== undefined && !scheme && new URL(base);
+    if (!from && (!scheme || authority === undefined)) throw new TypeError(`Invalid URL: ${JSON.stringify(text)}`);
     this.protocol = scheme?.toLowerCase() ?? from.protocol;
     if (!(this.protocol in ports)) throw new TypeError(`Invalid URL: the scheme of ${JSON.stringify(text)} is not http or https`);
     if (authority === undefined) Object.assign(this, { username: from.username, password: from.password, host: from.host });
@@ -48,7 +50,7 @@ export class URL {
     const [, user = "", password = "", host] = /^(?:([^:@]*)(?::([^@]*))?@)?(.*)$/s.exec(authority);
     this.username = user;
     this.password = password;
-    if (!/^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(:\d{0,5})?$/.test(host)) {
+    if (!/^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(:\d*)?$/.test(host) || /:(\d+)$/.exec(host)?.[1] > 65535) {
       throw new TypeError(`Invalid URL: the host of ${JSON.stringify(text)}`);
     }
     this.host = host.toLowerCase();
@@ -61,7 +63,7 @@ export class URL {
     this.port = port === ports[this.protocol] ? "" : port;
   }
 
-  get pathname() { return this.path; }
+  get pathname() { return this.#path; }
   set pathname(path) {
     const kept = [];
     const segments = String(path).replaceAll("\\", "/").replace(/^\//, "").split("/");
@@ -71,7 +73,7 @@ export class URL {
       if (dots !== "." && dots !== "..") kept.push(segment);
       else if (i === segments.length - 1) kept.push("");
     });
-    Object.defineProperty(this, "path", { value: "/" + escapePath(kept.join("/")), configurable: true });
+    this.#path = "/" + escapePath(kept.join("/"));
   }
 
   // The parameters are the truth once somebody has asked for them.
@@ -85,10 +87,10 @@ export class URL {
     return this.#search;
   }
 
-  get hash() { return this.fragment; }
+  get hash() { return this.#hash; }
   set hash(text) {
     const bare = escapeHash(String(text).replace(/^#/, ""));
-    Object.defineProperty(this, "fragment", { value: bare && "#" + bare, configurable: true });
+    this.#hash = bare && "#" + bare;
   }
 
   get origin() { return `${this.protocol}//${this.host}`; }
