@@ -102,6 +102,15 @@ func TestGuestsInJavaScript(t *testing.T) {
 		}
 	}
 
+	_, block, _ := strings.Cut(text, "```mjs\n")
+	block, _, _ = strings.Cut(block, "```")
+	if err := os.WriteFile(filepath.Join(dir, "greet.test.mjs"), []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run("node --test --test-reporter=tap"); !strings.Contains(got, "# pass 1\n") {
+		t.Errorf("the test in README.md prints\n%s", got)
+	}
+
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"name":"Ada of %s"}`, r.URL.Path)
 	}))

@@ -1,19 +1,21 @@
 // The one script that esbuild makes of a tool, what it imports, and runtime/.
 
 import { existsSync, readFileSync } from "node:fs";
-import { isBuiltin } from "node:module";
+import { builtinModules } from "node:module";
 import { basename, dirname, join, resolve } from "node:path";
 import { Refusal, sdk } from "./refusal.mjs";
 
 // bundle returns the one script, whose value is the function that adapter.wat
-// calls, and the doors that it uses. The tool is required, not imported, so that its start-up code runs
-// where runtime/module.js can catch what it throws. All names are relative to the
-// tool: where it lies on this machine is nobody's business, and not in the module.
+// calls, and the doors that it uses. The tool is required, not imported, so that
+// its start-up code runs where runtime/module.js can catch what it throws. All
+// names are relative to the tool: where it lies on this machine is nobody's
+// business, and not in the module.
 export async function bundle(esbuild, source) {
   const entry = resolve(source);
+  const main = `import { load } from "starling/module.js";
+    export default (lines, doors) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines, doors);`;
   const built = await esbuild.build({
-    stdin: { contents: `import { load } from "starling/module.js";
-      export default (lines, doors) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines, doors);`, resolveDir: dirname(entry) },
+    stdin: { contents: main, resolveDir: dirname(entry) },
     absWorkingDir: dirname(entry), plugins: [runtime],
     bundle: true, write: false, metafile: true, outfile: "tool.js", sourcemap: "external",
     format: "iife", globalName: "bundle", platform: "neutral", mainFields: ["module", "main"], target: "es2023",
@@ -55,7 +57,7 @@ function explain(failed, source) {
   const lines = (failed.errors ?? []).map(({ text, location }) => {
     const where = location ? `${location.file}:${location.line}:${location.column + 1}: ` : "";
     const [, missing] = /^Could not resolve "([^"]*)"/.exec(text) ?? [];
-    const hint = missing && !/^[./]/.test(missing) && (isBuiltin(missing)
+    const hint = missing && !/^[./]/.test(missing) && (builtinModules.includes(missing.replace(/^node:/, ""))
       ? "\n  hint: a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
       : `\n  hint: is it installed? npm install ${missing}`);
     return where + text + (location ? `\n    ${location.lineText.trim()}` : "") + (hint || "");

@@ -45,7 +45,7 @@ function invalid(tool) {
   if (typeof tool !== "object" || tool === null) return "a tool is an object";
   const unknown = Object.keys(tool).find((name) => !members.includes(name));
   if (unknown) return `it has the member ${unknown}; those that there are: ${members.join(", ")}`;
-  if (!/^[a-z][a-z0-9_-]{0,63}$/.test(tool.name)) return "the name must match ^[a-z][a-z0-9_-]{0,63}$";
+  if (!/^[a-z][a-z0-9_-]{0,63}$/.test(tool.name ?? "")) return "the name must match ^[a-z][a-z0-9_-]{0,63}$";
   if (typeof (tool.description ?? "") !== "string") return "the description is not a string";
   if (typeof tool.execute !== "function") return "execute is not a function";
   if (tool.inputSchema && tool.inputSchema.type !== "object") return 'inputSchema does not describe an object: it must have the type "object"';
