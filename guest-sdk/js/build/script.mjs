@@ -21,6 +21,7 @@ export async function bundle(esbuild, source) {
     format: "iife", globalName: "bundle", platform: "neutral", mainFields: ["module", "main"], target: "es2023",
     logLevel: "silent",
   }).catch((failed) => { throw new Refusal(explain(failed, source)); });
+  for (const warning of built.warnings) console.error(`warning: ${complaint(warning)}`);
   const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
   const lines = JSON.stringify(originalLines(JSON.parse(map.text)));
   const doors = doorsOf(built.metafile.inputs, dirname(entry));
@@ -53,17 +54,18 @@ const runtime = {
   },
 };
 
-function explain(failed, source) {
-  const lines = (failed.errors ?? []).map(({ text, location }) => {
-    const where = location ? `${location.file}:${location.line}:${location.column + 1}: ` : "";
-    const [, missing] = /^Could not resolve "([^"]*)"/.exec(text) ?? [];
-    const hint = missing && !/^[./]/.test(missing) && (builtinModules.includes(missing.replace(/^node:/, ""))
-      ? "\n  hint: a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
-      : `\n  hint: is it installed? npm install ${missing}`);
-    return where + text + (location ? `\n    ${location.lineText.trim()}` : "") + (hint || "");
-  });
-  return `${source} cannot be built\n${lines.join("\n") || failed.message}`;
+const explain = (failed, source) => `${source} cannot be built\n${failed.errors?.map(complaint).join("\n") || failed.message}`;
+
+function complaint({ text, location }) {
+  const where = location ? `${location.file}:${location.line}:${location.column + 1}: ` : "";
+  const line = location ? `\n    ${location.lineText.trim()}` : "";
+  const [, missing] = /^Could not resolve "([^"./][^"]*)"/.exec(text) ?? [];
+  return where + text + line + (missing ? `\nhint: ${remedy(missing)}` : "");
 }
+
+const remedy = (missing) => (builtinModules.includes(missing.replace(/^node:/, ""))
+  ? "a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
+  : `is it installed? npm install ${missing}`);
 
 // originalLines says for each line of the script which line of the tool it was:
 // [file, line], or 0 for what is not the author's.

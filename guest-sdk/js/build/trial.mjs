@@ -12,10 +12,13 @@ export async function startUp(module, source) {
   const wasi = {
     clock_time_get: (clock, precision, result) => (at(result).setBigUint64(0, 946684800000000000n, true), 0),
     fd_write(fd, list, count, result) {
+      let written = 0;
       for (let i = 0; i < count; i++) {
-        said += Buffer.from(memory.buffer, at(list + 8 * i).getUint32(0, true), at(list + 8 * i).getUint32(4, true));
+        const length = at(list + 8 * i).getUint32(4, true);
+        said += Buffer.from(memory.buffer, at(list + 8 * i).getUint32(0, true), length);
+        written += length;
       }
-      at(result).setUint32(0, 0, true);
+      at(result).setUint32(0, written, true);
       return 0;
     },
   };
