@@ -270,15 +270,19 @@ func TestJavaScriptImportsWhatItNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err, said)
 			}
-			var doors []string
+			imports := map[string][]string{}
 			for _, i := range info.Imports {
-				if i.Module == abi.Version {
-					doors = append(doors, i.Name)
+				if !slices.Contains(imports[i.Module], i.Name) {
+					imports[i.Module] = append(imports[i.Module], i.Name)
 				}
 			}
-			slices.Sort(doors)
-			if got := strings.Join(doors, " "); got != c.want {
+			slices.Sort(imports[abi.Version])
+			slices.Sort(imports[abi.WASIModule])
+			if got := strings.Join(imports[abi.Version], " "); got != c.want {
 				t.Errorf("imports %q, want %q", got, c.want)
+			}
+			if got := strings.Join(imports[abi.WASIModule], " "); got != "clock_time_get fd_write poll_oneoff random_get" {
+				t.Errorf("of WASI it imports %s", got)
 			}
 			m := loadJS(t, wasm, sandbox.Config{})
 			got, err := m.Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
