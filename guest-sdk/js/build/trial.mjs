@@ -1,7 +1,10 @@
 // What the host does when it loads a module, done here, so that an author learns
 // at once what is wrong with it.
 
+import { runInNewContext } from "node:vm";
 import { Refusal } from "./refusal.mjs";
+
+const patience = 10_000; // in milliseconds; the host counts units instead, and allows less
 
 // startUp runs the module's start-up code as the host does, with its doors
 // shut, and returns the tools that it describes.
@@ -29,11 +32,12 @@ export async function startUp(module, source) {
   ({ memory } = instance.exports);
   try {
     instance.exports._initialize();
-    instance.exports.starling_warmup();
+    runInNewContext("warmup()", { warmup: instance.exports.starling_warmup }, { timeout: patience });
     const document = instance.exports.starling_describe();
     const text = Buffer.from(memory.buffer, Number(document >> 32n), Number(document & 0xffffffffn)).toString();
     return JSON.parse(text).tools;
   } catch (error) {
+    if (error.code === "ERR_SCRIPT_EXECUTION_TIMEOUT") throw new Refusal(`${source} has not ended its start-up code after ${patience / 1000} s`);
     throw new Refusal(`${source} fails while it starts up: ${said.trim() || error.message}`);
   }
 }
