@@ -99,6 +99,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	listening, closed := context.WithCancel(context.Background())
 	wg.Go(func() {
 		<-working.Done()
+		d.logger.Info("stopping", "why", context.Cause(working))
 		d.drain(listening)
 		d.shutdown(server)
 	})
@@ -109,6 +110,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	closed()
 	halt()
 	wg.Wait()
+	d.logger.Info("stopped")
 	return errors.Join(err, worked)
 }
 
