@@ -309,8 +309,9 @@ func (o *op) apply(b *book.Tx) error {
 	return o.err
 }
 
-// errReplaced means that this process was taken for dead.
-var errReplaced = errors.New("queue: this process has not renewed its lease in time, and its jobs were given to others")
+// errReplaced means that this process was taken for dead: for its lease, or because one that
+// calls itself the same has begun since.
+var errReplaced = errors.New("queue: this process has not renewed its lease in time, or another one has begun under its name (queue.host); its jobs were given to others")
 
 // claim hands out jobs for the turns of the cycle. A process does so only while it
 // is among the living, and renews its lease by doing it; so there is never a job
