@@ -208,13 +208,13 @@ type refusalDocument struct {
 	Seq     uint64 `json:"seq"`
 	Tool    string `json:"tool"`
 	Request string `json:"request,omitempty"`
-	Line    uint32 `json:"line,omitempty"`
+	Line    int    `json:"line"`
 	Reason  string `json:"reason"`
 }
 
 func newRefusal(runID string, r policy.Refusal) refusalDocument {
 	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
-	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: last.Line, Reason: last.Denied}
+	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
 	if q := r.Use.Request; q != nil {
 		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
 	}
@@ -294,10 +294,7 @@ func (a *app) printRefusal(file string, doc refusalDocument, f policyTestFlags) 
 	if doc.Request != "" {
 		what += ": " + doc.Request
 	}
-	if doc.Line > 0 {
-		file = fmt.Sprintf("%s:%d", file, doc.Line)
-	}
-	_, err := fmt.Fprintf(a.stdout, "%s seq %d  %s  %s: %s\n", printable(doc.RunID), doc.Seq, printable(what), printable(file), printable(doc.Reason))
+	_, err := fmt.Fprintf(a.stdout, "%s seq %d  %s  %s:%d: %s\n", printable(doc.RunID), doc.Seq, printable(what), printable(file), doc.Line, printable(doc.Reason))
 	return err
 }
 

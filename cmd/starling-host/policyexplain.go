@@ -14,8 +14,8 @@ import (
 
 const explainHelp = `Say whether a tool may make a request, and which rule says so.
 
-If none allows it, the rule that comes closest is named, and one that would allow
-it is printed. With --tenant a second policy is asked after the first, the
+If none allows it, the rule that comes closest is named, or the line of the file that
+has none, and a rule that would allow it is printed. With --tenant a second policy is asked after the first, the
 operator's, and both must allow it.
 
 The exit code is 0 if the request is allowed, and 4 if it is not.`
@@ -77,7 +77,7 @@ type verdictOnPolicy struct {
 	File    string `json:"file"`
 	Digest  string `json:"digest"`
 	Allowed bool   `json:"allowed"`
-	Line    uint32 `json:"line,omitempty"`
+	Line    int    `json:"line"`
 	Rule    uint32 `json:"rule,omitempty"`
 	Text    string `json:"text,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -90,13 +90,14 @@ func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanati
 	for _, v := range d.Verdicts {
 		p := map[string]*policy.Policy{policy.Operator: operator, policy.Tenant: tenant}[v.Side]
 		one := verdictOnPolicy{
-			Side: v.Side, File: p.File, Digest: hex.EncodeToString(v.Policy), Allowed: v.Denied == "", Line: v.Line, Rule: v.Rule, Reason: v.Denied,
+			Side: v.Side, File: p.File, Digest: hex.EncodeToString(v.Policy), Allowed: v.Denied == "", Line: int(v.Line), Rule: v.Rule, Reason: v.Denied,
 		}
 		if one.Allowed {
 			one.Text = p.Network[v.Rule-1].String()
 		}
 		doc.Verdicts = append(doc.Verdicts, one)
 	}
+	doc.Verdicts[len(doc.Verdicts)-1].Line = d.Line
 	if doc.Address = refusedAddress(r.Host, d); doc.Address != "" {
 		doc.Allowed = false
 		return doc
@@ -146,11 +147,7 @@ func (a *app) printExplanation(doc explanationDocument) {
 			fmt.Fprintf(a.stdout, "allowed  %s:%d  rule %d: %s\n", printable(v.File), v.Line, v.Rule, printable(v.Text))
 			continue
 		}
-		where := v.File
-		if v.Line > 0 {
-			where = fmt.Sprintf("%s:%d", v.File, v.Line)
-		}
-		fmt.Fprintf(a.stdout, "denied   %s  %s\n", printable(where), printable(v.Reason))
+		fmt.Fprintf(a.stdout, "denied   %s:%d  %s\n", printable(v.File), v.Line, printable(v.Reason))
 	}
 	if doc.Address != "" {
 		fmt.Fprintf(a.stdout, "denied   %s\n", printable(doc.Address))

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -52,6 +53,10 @@ type Decision struct {
 	// recorded.
 	File string
 
+	// Line is where in it stands what decided, or if nothing did, what lacks a rule
+	// that would have allowed it. It is not recorded: a verdict has only the former.
+	Line int
+
 	// Grant has the conditions of a request that is allowed. What it has of
 	// secrets are none but Plain; a [Run] adds the values.
 	Grant egress.Grant
@@ -84,10 +89,10 @@ func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 	var d Decision
 	d.Grant.Private = operator != nil
 	for _, s := range sides(operator, tenant) {
-		v, rule := s.request(r, used)
-		d.Verdicts, d.File = append(d.Verdicts, v), s.policy.File
+		v, rule, line := s.request(r, used)
+		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, line
 		if v.Denied != "" {
-			return Decision{Verdicts: d.Verdicts, File: d.File}
+			return Decision{Verdicts: d.Verdicts, File: d.File, Line: line}
 		}
 		d.Grant.Private = d.Grant.Private && rule.Private
 		if rule.MaxBytes > 0 {
@@ -100,10 +105,10 @@ func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 	return d.secrets(operator, tenant, r)
 }
 
-// request asks one side about a request.
-func (s side) request(r Request, used Usage) (event.Verdict, Rule) {
+// request asks one side about a request. The line is that of its [Decision].
+func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line int) {
 	if _, ok := s.policy.toolRules(r.Tool); !ok {
-		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}
+		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines.tools
 	}
 	best, bestLine := miss{}, 0
 	for i, rule := range s.policy.Network {
@@ -111,16 +116,16 @@ func (s side) request(r Request, used Usage) (event.Verdict, Rule) {
 		if m.why == "" {
 			v := s.verdict(rule.Line, "")
 			v.Rule = uint32(i + 1)
-			return v, rule
+			return v, rule, rule.Line
 		}
 		if m.rank > best.rank {
 			best, bestLine = miss{m.rank, fmt.Sprintf("rule %d %s", i+1, m.why)}, rule.Line
 		}
 	}
 	if best.why == "" {
-		best.why = fmt.Sprintf("no rule names %s", r.Host)
+		return s.verdict(0, fmt.Sprintf("no rule names %s", r.Host)), Rule{}, s.policy.lines.network
 	}
-	return s.verdict(bestLine, best.why), Rule{}
+	return s.verdict(bestLine, best.why), Rule{}, bestLine
 }
 
 // miss is why a rule does not allow a request. The higher the rank, the more of the
@@ -173,14 +178,11 @@ func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
 			case why == "":
 				bound = true
 			case binding != nil || len(s.policy.Secrets) > 0:
-				d.Verdicts[i] = s.verdict(lineOf(binding), why)
-				return Decision{Verdicts: d.Verdicts[:i+1], File: s.policy.File}
+				return d.withoutSecret(all, i, binding, why)
 			}
 		}
 		if !bound && len(all) > 0 {
-			last := len(all) - 1
-			d.Verdicts[last] = all[last].verdict(0, fmt.Sprintf("it has no secret %s", p.Name))
-			return Decision{Verdicts: d.Verdicts, File: d.File}
+			return d.withoutSecret(all, len(all)-1, nil, fmt.Sprintf("it has no secret %s", p.Name))
 		}
 	}
 	for _, s := range all {
@@ -189,11 +191,16 @@ func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
 	return d
 }
 
-func lineOf(b *Binding) int {
-	if b == nil {
-		return 0
+// withoutSecret returns the decision with the denial of one of the sides, by the binding
+// that comes closest if there is one.
+func (d Decision) withoutSecret(all []side, i int, closest *Binding, why string) Decision {
+	s := all[i]
+	recorded, line := 0, s.policy.lines.secrets
+	if closest != nil {
+		recorded, line = closest.Line, closest.Line
 	}
-	return b.Line
+	d.Verdicts[i] = s.verdict(recorded, why)
+	return Decision{Verdicts: d.Verdicts[:i+1], File: s.policy.File, Line: line}
 }
 
 // binding returns the binding that lets a secret be where its placeholder stands;
@@ -258,7 +265,7 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 			continue
 		}
 		v := s.call(tool, arguments)
-		d.Verdicts, d.File = append(d.Verdicts, v), s.policy.File
+		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, cmp.Or(int(v.Line), s.policy.lines.tools)
 		if v.Denied != "" {
 			break
 		}

@@ -356,3 +356,45 @@ func TestDecisionsAreFunctions(t *testing.T) {
 		}
 	}
 }
+
+// A denial has a line also where nothing in the file decides, but for the record, whose
+// verdicts have it of what decided alone.
+func TestDenialsHaveALine(t *testing.T) {
+	full := parse(t, head+`permissions:
+  network:
+    allow:
+      - {host: a.test}
+  tools:
+    t: {}
+secrets:
+  - {name: KEY, audience: [a.test], header: Authorization}
+`)
+	empty := parse(t, head+"permissions: {}\n")
+	none := parse(t, "\n"+head)
+	for _, c := range []struct {
+		name   string
+		policy *Policy
+		tool   string
+		url    string
+		line   int
+	}{
+		{"no such tool", full, "other", "https://a.test/", 6},
+		{"no such host", full, "t", "https://b.test/", 4},
+		{"no such secret", full, "t", "https://a.test/?k={{secret:OTHER}}", 8},
+		{"no rules", empty, "t", "https://a.test/", 2},
+		{"nothing", none, "t", "https://a.test/", 1},
+	} {
+		d := Decide(c.policy, nil, Request{Access: access(t, "GET", c.url), Tool: c.tool}, nil)
+		if last := d.Verdicts[len(d.Verdicts)-1]; d.Allowed() || d.Line != c.line || last.Line != 0 {
+			t.Errorf("%s: line %d, in the record %d, want %d: %s", c.name, d.Line, last.Line, c.line, d.Reason())
+		}
+	}
+	for tool, arguments := range map[string]string{"other": "{}", "t": "no JSON"} {
+		if d, _ := DecideCall(full, nil, tool, []byte(arguments)); d.Allowed() || d.Line != 6 {
+			t.Errorf("a call of %s with %s: line %d, want 6", tool, arguments, d.Line)
+		}
+	}
+	if d := Decide(full, nil, Request{Access: access(t, "GET", "https://a.test/"), Tool: "t"}, nil); d.Line != 5 {
+		t.Errorf("what is allowed: line %d, want 5", d.Line)
+	}
+}

@@ -172,24 +172,24 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 		return d, true
 	}
 	for _, s := range sides(r.operator, r.tenant) {
-		if why := exceeds(use, s.policy.Limits); why != "" {
-			d.Verdicts, d.File = append(d.Verdicts, s.verdict(0, why)), s.policy.File
-			return d, false
+		if limit, why := exceeds(use, s.policy.Limits); why != "" {
+			line := s.policy.lines.limits[limit]
+			return Decision{Verdicts: event.Verdicts{s.verdict(line, why)}, File: s.policy.File, Line: line}, false
 		}
 	}
 	return d, true
 }
 
-// exceeds says which limit a call was beyond.
-func exceeds(use Use, l event.SandboxLimits) string {
+// exceeds says which limit a call was beyond, by its key.
+func exceeds(use Use, l event.SandboxLimits) (key, why string) {
 	m := use.Meter
 	switch {
 	case l.InputBytes > 0 && use.Sandboxed && uint64(len(use.Arguments)) > l.InputBytes:
-		return fmt.Sprintf("the arguments have %d bytes, and the limit is %d", len(use.Arguments), l.InputBytes)
+		return "input", fmt.Sprintf("the arguments have %d bytes, and the limit is %d", len(use.Arguments), l.InputBytes)
 	case l.Fuel > 0 && m.Fuel > l.Fuel:
-		return fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
+		return "fuel", fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
 	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*pageBytes:
-		return fmt.Sprintf("the call used %d bytes of memory, and the limit is %d", m.PeakMemory, uint64(l.MemoryPages)*pageBytes)
+		return "memory", fmt.Sprintf("the call used %d bytes of memory, and the limit is %d", m.PeakMemory, uint64(l.MemoryPages)*pageBytes)
 	}
-	return ""
+	return "", ""
 }

@@ -35,6 +35,7 @@ type Policy struct {
 	// Secrets say where secrets may be sent.
 	Secrets []Binding
 
+	lines  lines
 	digest chain.Hash
 	size   int
 }
@@ -66,6 +67,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 	}
 	p, err := d.policy(name)
 	if err == nil {
+		p.lines = linesOf(root)
 		p.size = 16*len(data) + 350*steps // as measured
 	}
 	return p, err
