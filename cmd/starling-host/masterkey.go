@@ -117,7 +117,10 @@ func (a *app) keygenCommand() *cobra.Command {
 
 const rewrapHelp = `Put the data keys of all tenants, or of none, under another master key. What is
 encrypted stays as it is. Afterwards the old master key opens nothing but older
-copies of the database: destroying it makes what was erased unreadable there, too.`
+copies of the database: destroying it makes what was erased unreadable there, too.
+
+Hosts that are running have the old one, and nobody is served by them: end them
+before, and start them with the new key afterwards.`
 
 func (a *app) rewrapCommand() *cobra.Command {
 	var f hostFlags

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -66,6 +67,9 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 func (d *Daemon) know(ctx context.Context, id string, was *known) (k *known, err error) {
 	k = &known{policy: nothing}
 	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {
+		if errors.Is(err, tenant.ErrWrongMasterKey) { // which was the right one when the host began
+			err = fmt.Errorf("%w; it was changed, so start the host again with the new one", err)
+		}
 		return nil, err
 	}
 	k.parse(id, was)

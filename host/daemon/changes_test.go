@@ -3,10 +3,13 @@ package daemon_test
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -57,5 +60,27 @@ func TestWhatOthersChangeHoldsAtOnce(t *testing.T) {
 		if got, want := trusted(), change.what == "trust"; got != want {
 			t.Errorf("%s: the module is trusted: %v", change.what, got)
 		}
+	}
+}
+
+// TestAnotherMasterKey: a host whose master key was changed serves nobody. It says that it
+// is not ready, and to its operator why.
+func TestAnotherMasterKey(t *testing.T) {
+	logged := &syncBuffer{}
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Logger = logged.logger() })
+	if got := w.do("", "GET", "/api/v1/readyz", "", nil); got.Code != http.StatusOK {
+		t.Fatalf("before: %d %s", got.Code, got.Body)
+	}
+	if _, err := w.tenants.Rewrap(t.Context(), tenant.NewMasterKey()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.do("", "GET", "/api/v1/readyz", "", nil); got.Code != http.StatusServiceUnavailable || !bytes.Contains(got.Body.Bytes(), []byte(`"keys":"failed"`)) {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	if got := w.do("alice", "GET", "/api/v1/modules", "", nil); got.Code != http.StatusInternalServerError {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	if !strings.Contains(logged.String(), "start the host again with the new one") {
+		t.Errorf("logged:\n%s", logged)
 	}
 }

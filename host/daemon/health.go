@@ -24,8 +24,8 @@ type readiness struct {
 // checkTime bounds a look at what the daemon stands on.
 const checkTime = 5 * time.Second
 
-// readyz says whether the log and the queue can be used, and whether the daemon
-// means to.
+// readyz says whether the log and the queue can be used, whether the master key is that
+// of the tenants, and whether the daemon means to take work.
 func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
@@ -34,6 +34,7 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	doc := readiness{"ready", map[string]string{
 		"log":     stateOf(eventlog.Preflight(ctx, d.config.Log)),
 		"queue":   stateOf(queueErr),
+		"keys":    stateOf(d.config.Tenants.CheckMaster(ctx)),
 		"serving": stateOf(d.taking.Err()),
 	}}
 	status := http.StatusOK

@@ -107,8 +107,9 @@ func (s *Store) subkey(q eventlog.Querier, tenant, purpose string) ([]byte, erro
 	return key.Subkey(purpose)
 }
 
-// checkMaster opens one data key, if there is any.
-func (s *Store) checkMaster(ctx context.Context) error {
+// CheckMaster opens one data key, if there is any: [ErrWrongMasterKey] once another process
+// has put them under another master key.
+func (s *Store) CheckMaster(ctx context.Context) error {
 	return s.db.View(ctx, func(q eventlog.Querier) error {
 		var tenant string
 		found, err := one(q, "SELECT tenant FROM tenant_data_key ORDER BY tenant LIMIT 1", nil, &tenant)

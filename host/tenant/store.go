@@ -43,7 +43,7 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 	if !s.master.Valid() {
 		return s, nil
 	}
-	return s, s.checkMaster(ctx)
+	return s, s.CheckMaster(ctx)
 }
 
 // Create stores a new tenant and makes its data key. The id of a tenant is never
