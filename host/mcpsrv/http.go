@@ -71,7 +71,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if len(h.hosts) > 0 && !slices.Contains(h.hosts, strings.ToLower(r.Host)) {
-		http.Error(w, "this server does not answer to that name", http.StatusMisdirectedRequest)
+		http.Error(w, "this server does not answer to that name: its operator can add it to the origins in host.yaml", http.StatusMisdirectedRequest)
 		return
 	}
 	v, err := h.scope(r)

@@ -180,6 +180,9 @@ func TestWhatAHandlerRefuses(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("%s: %d, want %d: %s", c.name, w.Code, c.want, w.Body)
 		}
+		if c.want == http.StatusMisdirectedRequest && !strings.Contains(w.Body.String(), "origins") {
+			t.Errorf("%s: the answer does not say what to do: %s", c.name, w.Body)
+		}
 		if strings.Contains(w.Body.String(), "fire") || w.Header().Get("Access-Control-Allow-Origin") != "" || w.Header().Get("Mcp-Session-Id") != "" {
 			t.Errorf("%s: the answer tells too much: %v, %s", c.name, w.Header(), w.Body)
 		}
