@@ -71,7 +71,7 @@ var (
 	wrongMethod     = kind{"method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it"}
 	alreadyEnded    = kind{"already-ended", http.StatusConflict, "The run has ended"}
 	removed         = kind{"removed", http.StatusGone, "The run was removed"}
-	nameTaken       = kind{"name-taken", http.StatusConflict, "Another module has a tool of that name"}
+	nameTaken       = kind{"name-taken", http.StatusConflict, "The name is taken"}
 	otherVersion    = kind{"changed", http.StatusPreconditionFailed, "It is another one than the one that was to be changed"}
 	tooLarge        = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	wrongType       = kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body is of a type that is not taken"}
