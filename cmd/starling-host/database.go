@@ -184,7 +184,7 @@ func resolveRun(ctx context.Context, log eventlog.RunPageLister, name string) (s
 		}
 		return page.Runs[0].RunID, nil
 	}
-	var found []string
+	var found, ofTenants []string
 	for _, run := range page.Runs {
 		if run.RunID == name {
 			return name, nil
@@ -192,8 +192,13 @@ func resolveRun(ctx context.Context, log eventlog.RunPageLister, name string) (s
 		if hasPrefixFold(run.RunID, name) {
 			found = append(found, run.RunID)
 		}
+		if _, id, ok := strings.Cut(run.RunID, "/"); ok && hasPrefixFold(id, name) {
+			ofTenants = append(ofTenants, run.RunID)
+		}
 	}
 	switch {
+	case len(found) == 0 && len(ofTenants) > 0: // the API has ids without their tenant
+		return "", usagef("a run of a tenant is TENANT/ID, here: "+printable(ofTenants[0]), "no run %q", name)
 	case len(found) == 0:
 		return "", usagef("list the runs with: starling-host runs DB", "no run %q", name)
 	case len(found) > 1 || page.TotalMatching > len(page.Runs):
