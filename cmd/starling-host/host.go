@@ -89,7 +89,7 @@ func (h *host) openTenants(ctx context.Context) error {
 		return err
 	}
 	if h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Master: master}); err != nil {
-		return err
+		return h.otherKey(err)
 	}
 	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
 	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
@@ -113,7 +113,7 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 	h.onClose(func() { h.log.Close() })
 	h.setAside()
 	if missing {
-		return tenant.CreateMasterKey(h.file.KeyFile)
+		return h.newKey(ctx)
 	}
 	return key, nil
 }

@@ -3,13 +3,45 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/starling-host/starling/host/tenant"
 )
 
 // devTenant is the one tenant of --dev.
 const devTenant = "dev"
+
+// newKey makes the master key of --dev, unless there are tenants under one that was lost:
+// the new one would open nothing of theirs, and stand where the other belongs.
+func (h *host) newKey(ctx context.Context) (tenant.MasterKey, error) {
+	store, err := tenant.Open(ctx, h.log, tenant.Options{})
+	if err != nil {
+		return tenant.MasterKey{}, err
+	}
+	list, err := store.Tenants(ctx)
+	if err != nil {
+		return tenant.MasterKey{}, err
+	}
+	key := h.file.KeyFile
+	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
+		return tenant.MasterKey{}, &failure{code: exitUsage,
+			message: fmt.Sprintf("%s is not there, and %s has tenants whose keys it encrypts", key, named(h.file.Database)),
+			hint:    fmt.Sprintf("put %s back, or serve another database with --db FILE", key),
+		}
+	}
+	return tenant.CreateMasterKey(key)
+}
+
+// otherKey says of --dev what to do about another master key than that of the tenants.
+func (h *host) otherKey(err error) error {
+	if f := explainTenant(err); f != nil && h.dev && errors.Is(err, tenant.ErrWrongMasterKey) {
+		f.hint = fmt.Sprintf("put back the %s that was made with %s, or serve another database with --db FILE", h.file.KeyFile, named(h.file.Database))
+		return f
+	}
+	return err
+}
 
 // developer returns a new key of the tenant of --dev, which is made if it is not
 // there. Its policy is the operator's.
