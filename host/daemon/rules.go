@@ -18,13 +18,7 @@ import (
 )
 
 // nothing is the policy of whoever has none: no request is allowed.
-var nothing = func() *policy.Policy {
-	p, err := policy.Parse("no policy", []byte("version: \"1.0\"\n"))
-	if err != nil {
-		panic(err) // it is ours
-	}
-	return p
-}()
+var nothing = policy.None()
 
 // policies returns those that decide about what the runs of a tenant do: the
 // operator's and the tenant's.

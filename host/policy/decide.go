@@ -110,6 +110,9 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 	if _, ok := s.policy.toolRules(r.Tool); !ok {
 		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines.tools
 	}
+	if s.policy.none {
+		return s.verdict(0, "nobody has set one, so it allows no request"), Rule{}, 0
+	}
 	best, bestLine := miss{}, 0
 	for i, rule := range s.policy.Network {
 		m := rule.misses(r, used[Place{s.name, i + 1}])

@@ -35,6 +35,7 @@ type Policy struct {
 	// Secrets say where secrets may be sent.
 	Secrets []Binding
 
+	none   bool // see None
 	lines  lines
 	digest chain.Hash
 	size   int
@@ -71,6 +72,17 @@ func Parse(name string, data []byte) (*Policy, error) {
 		p.size = 16*len(data) + 350*steps // as measured
 	}
 	return p, err
+}
+
+// None returns the policy of whoever has none. It allows no request, and says of it that
+// it is not there.
+func None() *Policy {
+	p, err := Parse("no policy", []byte("version: \""+Version+"\"\n"))
+	if err != nil {
+		panic(err) // it is ours
+	}
+	p.none = true
+	return p
 }
 
 // Opens reports whether there are requests that the policy allows a tool.
