@@ -356,7 +356,7 @@ func TestLoad(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		minimal + "system_file: broken.md": "broken.md is not UTF-8 text",
-		minimal + "system_file: .":         "not a regular file",
+		minimal + "system_file: .":         "is a directory",
 	} {
 		if _, err := Load(write("other.yaml", text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

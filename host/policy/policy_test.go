@@ -158,6 +158,9 @@ var bad = map[string]struct {
 	"private names":          {rules("{host: .a.b, private: true}"), "only a rule for one host can open private addresses", false},
 	"anything private":       {rules("{host: '*', private: true}"), "only a rule for one host", false},
 	"no calls":               {rules("{host: a.b, max_calls: 0}"), "this must be 1 or more", false},
+	"calls below zero":       {rules("{host: a.b, max_calls: -1}"), "this must be 1 or more", false},
+	"half a call":            {rules("{host: a.b, max_calls: 1.5}"), "this must be a whole number, 1 or more, below 2^63", false},
+	"too many bytes":         {rules("{host: a.b, max_bytes: 99999999999999999999}"), "is too large; hint: write a smaller one", true},
 	"the name of a tool":     {head + "permissions: {tools: {'a b': {}}}", "this must be the name of a tool", false},
 	"a tool that is null":    {head + "permissions:\n  tools:\n    t:\n", "4:5: this must be a map, and there is nothing", false},
 	"a pointer":              {arguments("amount: {maximum: 1}"), `a JSON pointer begins with a slash: write "/amount"`, false},
@@ -326,7 +329,7 @@ func TestLoad(t *testing.T) {
 	if p, err := Load(path); err != nil || p.File != path {
 		t.Errorf("%v, %v", p, err)
 	}
-	if _, err := Load(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "regular file") {
+	if _, err := Load(filepath.Dir(path)); err == nil || !strings.HasSuffix(err.Error(), " is a directory") {
 		t.Errorf("a folder: %v", err)
 	}
 	if _, err := Load(path + "x"); !errors.Is(err, os.ErrNotExist) {

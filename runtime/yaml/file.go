@@ -17,8 +17,12 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, e.Err)
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular() || info.Size() > MaxBytes:
-		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, MaxBytes)
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a directory", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > MaxBytes:
+		return nil, fmt.Errorf("%s has %d bytes, which is more than %d", path, info.Size(), MaxBytes)
 	}
 	return os.ReadFile(path)
 }

@@ -68,7 +68,8 @@ func (d *document) characters() error {
 		at := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' })
 		if at >= 0 {
 			n := &Node{doc: d, line: i + 1, column: utf8.RuneCountInString(text[:at]) + 1}
-			return n.Errorf(`write it escaped, in double quotes: "\u001b"`, "this is a control character")
+			r, _ := utf8.DecodeRuneInString(text[at:])
+			return n.Errorf(fmt.Sprintf(`write it escaped, in double quotes: "\u%04x"`, r), "this is a control character")
 		}
 	}
 	return nil
@@ -213,7 +214,7 @@ func (n *Node) number(text string, value any) error {
 func (n *Node) unread(text string) error {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !strings.ContainsAny(text, ".eE") {
-		return n.Errorf("put text in quotes", "the number %s is too large", clip(text))
+		return n.Errorf("write a smaller one, or if it is text, put it in quotes", "the number %s is too large", clip(text))
 	}
 	n.kind, n.value = Number, value
 	return nil

@@ -74,10 +74,11 @@ func withUnit(n *Node, to *uint64, units map[string]uint64, hint string) error {
 			return n.Errorf("", "this must be below 2^63")
 		}
 		digits, factor = parsed, units[parts[2]]
-	} else if err := n.Decode(&digits); err != nil {
+	} else if err := n.Expect(Number); err != nil {
 		return err
-	}
-	if digits == 0 {
+	} else if digits, ok = n.value.(int64); !ok {
+		return n.Errorf("", "this must be a whole number, 1 or more, below 2^63")
+	} else if digits < 1 {
 		return n.Errorf("leave the key out for the default", "this must be 1 or more")
 	}
 	high, total := bits.Mul64(uint64(digits), factor)
