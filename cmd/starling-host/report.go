@@ -146,6 +146,8 @@ var effectsReached = regexp.MustCompile(`^limit reached: more than [0-9]+ effect
 // allowHint says which flag would have let a denied request pass.
 func allowHint(d denied, f runFlags) string {
 	switch {
+	case f.policy != "" && d.host == "" && strings.Contains(d.why, "it does not name the tool"):
+		return "name the tool under permissions.tools in " + shellWord(f.policy)
 	case f.policy != "" && d.host == "":
 		return "give it other arguments, or change " + shellWord(f.policy)
 	case f.policy != "":
