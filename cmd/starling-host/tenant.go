@@ -192,7 +192,11 @@ when one does. Nobody can read why. A run that is being made comes to its end.
 
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old
-one. A host that is running lets go of a data key with the tenant's last call.`
+one. A host that is running lets go of a data key with the tenant's last call.
+
+So has a PostgreSQL server, in its WAL, in that of its standbys and in archives of
+it, until these are gone, and in the file of the table tenant_data_key until that
+is written anew: by this command, if its role owns the table, or else by VACUUM FULL.`
 
 func (a *app) eraseCommand() *cobra.Command {
 	var f hostFlags
@@ -231,6 +235,7 @@ type erasureDocument struct {
 	Secrets int    `json:"secrets"`
 	Modules int    `json:"modules"`
 	Runs    int    `json:"runs"`
+	Wiped   *bool  `json:"wiped,omitempty"` // see wipe
 }
 
 func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, output string) error {
@@ -242,7 +247,7 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	if err != nil {
 		return err
 	}
-	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs}
+	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs, Wiped: a.wipe(ctx, t.log)}
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}

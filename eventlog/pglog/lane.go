@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
@@ -169,7 +170,13 @@ const durably = "SELECT set_config('synchronous_commit', 'on', %v) WHERE current
 
 // connect makes a connection outside of the pool, in the pool's way.
 func (l *Log) connect(ctx context.Context, settings map[string]string) (*pgx.Conn, error) {
+	return l.connectHearing(ctx, settings, l.pool.Config().ConnConfig.OnNotice)
+}
+
+// connectHearing is connect with somebody who is told what the server says by the way.
+func (l *Log) connectHearing(ctx context.Context, settings map[string]string, hear pgconn.NoticeHandler) (*pgx.Conn, error) {
 	config := l.pool.Config()
+	config.ConnConfig.OnNotice = hear
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	for name, value := range settings {
 		config.ConnConfig.RuntimeParams[name] = value

@@ -55,8 +55,8 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 		if err := lockTables(ctx, tx); err != nil { // or the server refuses one of two that grant at once
 			return err
 		}
-		if err := mustOwn(ctx, tx); err != nil {
-			return err
+		if err := mustOwn(ctx, tx, "eventlog_events"); err != nil {
+			return fmt.Errorf("pglog: grant: %w", err)
 		}
 		if _, err := tx.Exec(ctx, Grants(r, sets...)); err != nil {
 			return fmt.Errorf("pglog: grant: %w", err)
@@ -65,17 +65,17 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 	})
 }
 
-// mustOwn refuses a role that does not own the tables. The server only warns when one
-// grants what it has and may not hand on.
-func mustOwn(ctx context.Context, tx pgx.Tx) error {
-	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'eventlog_events'::regclass"
+// mustOwn refuses a role that does not own the tables, of which one is named. The server
+// only warns when one grants what it has and may not hand on.
+func mustOwn(ctx context.Context, q rowQuerier, table string) error {
+	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::text::regclass"
 	var owner string
 	var owns bool
-	if err := tx.QueryRow(ctx, query).Scan(&owner, &owns); err != nil {
-		return fmt.Errorf("pglog: look for the owner of the tables: %w", err)
+	if err := q.QueryRow(ctx, query, table).Scan(&owner, &owns); err != nil {
+		return fmt.Errorf("look for the owner of the tables: %w", err)
 	}
 	if !owns {
-		return fmt.Errorf("pglog: grant: %w %q", errNotOwner, owner)
+		return fmt.Errorf("%w %q", errNotOwner, owner)
 	}
 	return nil
 }

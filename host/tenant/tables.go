@@ -10,7 +10,11 @@ import (
 // its role may.
 func Tables() eventlog.TableSet { return tables }
 
-var tableNames = []string{"tenant", "tenant_data_key", "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
+// DataKeyTable is the table with the wrapped data keys, a row for each tenant that is not
+// erased.
+const DataKeyTable = "tenant_data_key"
+
+var tableNames = []string{"tenant", DataKeyTable, "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
 
 // tables are those of a Store. Points in time are nanoseconds since 1970, with
 // zero for never.

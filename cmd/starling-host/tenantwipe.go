@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// wipe has a server write the table of data keys anew, since the wrapped key of a tenant
+// that was erased is still in its pages, and says where that is left to others. It
+// reports whether it was done; nil for a file, in which the key was overwritten.
+func (a *app) wipe(ctx context.Context, log database) *bool {
+	server, ok := log.(*pglog.Log)
+	if !ok {
+		return nil
+	}
+	kept, err := server.Rewrite(ctx, tenant.DataKeyTable)
+	done := err == nil && kept == 0
+	switch {
+	case err != nil:
+		fmt.Fprintf(a.stderr, "warning: the wrapped data key is still in the file of its table: %s\n", printable(plainError(err)))
+	case !done:
+		fmt.Fprintln(a.stderr, "warning: the wrapped data key is still in the file of its table: a transaction is open that might read it")
+	}
+	if !done {
+		fmt.Fprintf(a.stderr, "hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
+	}
+	return &done
+}
