@@ -8,7 +8,7 @@ type lines struct {
 	network int // permissions.network.allow
 	tools   int // permissions.tools
 	secrets int
-	limits  map[string]int // by the keys of resources.limits that exceeds names
+	limits  map[string]int // by the keys of resources.limits
 }
 
 func linesOf(root *yaml.Node) lines {
@@ -16,7 +16,7 @@ func linesOf(root *yaml.Node) lines {
 		network: lineOf(root, "permissions", "network", "allow"), tools: lineOf(root, "permissions", "tools"),
 		secrets: lineOf(root, "secrets"), limits: map[string]int{},
 	}
-	for _, key := range []string{"fuel", "memory", "input"} {
+	for _, key := range []string{"fuel", "memory", "deadline", "input", "output", "log", "effects", "effect_bytes"} {
 		l.limits[key] = lineOf(root, "resources", "limits", key)
 	}
 	return l
