@@ -145,7 +145,7 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 	})
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hosting")
 	to := newCollector(t)
-	c.start("traces: {endpoint: "+to.URL+"}\n", nil)
+	c.start("metrics: {open: true}\ntraces: {endpoint: "+to.URL+"}\n", nil)
 	c.upload("alice", "bob")
 	seen := &evidence{c: c}
 	for who := range all {

@@ -176,6 +176,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		c.Metrics = observe.MetricsHandler(registry)
 	}
 	var err error
+	c.OpenMetrics = h.file.Metrics.Open
 	if c.OperatorKey, err = metricsKey(h.file.Metrics); err != nil {
 		return c, err
 	}

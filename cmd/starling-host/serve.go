@@ -114,7 +114,10 @@ func (f *serveFlags) development() (*hostfile.File, error) {
 	if onServer(f.database) {
 		key = "starling.key"
 	}
-	return &hostfile.File{Path: "the flags", Listen: at, Database: f.database, KeyFile: key, Policy: f.policy, Agents: f.agents}, nil
+	return &hostfile.File{
+		Path: "the flags", Listen: at, Database: f.database, KeyFile: key, Policy: f.policy, Agents: f.agents,
+		Metrics: hostfile.Metrics{Open: true}, // of the one tenant that there is
+	}, nil
 }
 
 func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
@@ -132,12 +135,23 @@ func (h *host) announce(key string) {
 	fmt.Fprintf(h.app.stdout, "API        %s/api/v1\n", h.origin)
 	fmt.Fprintf(h.app.stdout, "inspector  %s/inspect/\n", h.origin)
 	if !h.file.Metrics.Off {
-		fmt.Fprintf(h.app.stdout, "metrics    %s/metrics\n", h.origin)
+		fmt.Fprintf(h.app.stdout, "metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file.Metrics))
 	}
 	fmt.Fprintf(h.app.stdout, "MCP        %s/mcp\n", h.origin)
 	if key != "" {
 		fmt.Fprintf(h.app.stdout, "key        %s\n", key)
 	}
+}
+
+// metricsDoor says who may read /metrics, unless everybody may.
+func metricsDoor(m hostfile.Metrics) string {
+	switch {
+	case m.Open:
+		return ""
+	case m.KeyEnv == "":
+		return "  to nobody: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
+	}
+	return "  with the key in " + m.KeyEnv
 }
 
 // metricsKey returns the key that /metrics asks for.

@@ -41,7 +41,7 @@ const servedKey = "served"
 
 // hostCommand is the command "host" of scripts:
 //
-//	host start ARGS            start serving; what it prints becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY
+//	host start ARGS            start serving; what it prints is in the file serve.out, and becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY
 //	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
 //	host await URL PATTERN     ask for it until the answer matches
 //	host key FILE              take $KEY from a file
@@ -109,10 +109,14 @@ func (s *served) start(ts *testscript.TestScript, args []string) {
 		}
 	})
 	last := lastAnnounced[strings.Contains(strings.Join(args, " "), "--dev")]
-	lines := bufio.NewScanner(out)
+	said, err := os.Create(ts.MkAbs("serve.out"))
+	ts.Check(err)
+	defer said.Close()
+	lines := bufio.NewScanner(io.TeeReader(out, said))
 	for lines.Scan() {
 		word, value, _ := strings.Cut(lines.Text(), " ")
-		ts.Setenv(strings.ToUpper(word), strings.TrimSpace(value))
+		value, _, _ = strings.Cut(strings.TrimSpace(value), " ") // from who may ask for it
+		ts.Setenv(strings.ToUpper(word), value)
 		if word == last {
 			break
 		}

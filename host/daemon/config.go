@@ -64,9 +64,13 @@ type Config struct {
 	// their operator.
 	Inline, Isolated guest.Engine
 
-	// OperatorKey is what /metrics asks for; empty asks for nothing, which is for
-	// addresses that nobody else can reach.
+	// OperatorKey is what /metrics asks for. Empty lets nobody in: what is measured is
+	// of all tenants.
 	OperatorKey string
+
+	// OpenMetrics lets everybody read /metrics, whatever their key. It is for hosts that
+	// nobody but their operator can reach, not even through something in front of them.
+	OpenMetrics bool
 
 	// Metrics answers /metrics, Inspector everything below /inspect/, and MCP /mcp.
 	// Nil leaves the route out. Inspector lets its users in by itself, see

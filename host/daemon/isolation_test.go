@@ -55,7 +55,8 @@ var attacks = map[string]attack{
 }
 
 // TestTenantsAreKeptApart asks, as bob, for what alice has, and for 5,000 things
-// that nobody has. The answers are the same, byte for byte.
+// that nobody has. The answers are the same, byte for byte. Routes that are no tenant's
+// show nothing of hers, either.
 func TestTenantsAreKeptApart(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
 		c.MCP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,11 +66,8 @@ func TestTenantsAreKeptApart(t *testing.T) {
 	})
 	foreign := aliceHas(t, w)
 	for _, r := range daemon.Routes() {
-		if r.Access != daemon.ForTenants {
-			continue
-		}
 		how, known := attacks[r.Pattern()]
-		if !known {
+		if !known && r.Access == daemon.ForTenants {
 			t.Errorf("nobody has said how %s keeps tenants apart", r.Pattern())
 			continue
 		}
@@ -184,6 +182,24 @@ func (w *world) do(who, method, path, contentType string, body []byte) *httptest
 	return answer
 }
 
+// TestMetricsAreNotForTenants asks for them where the operator has a key, where nobody has
+// set one, and where they are open, which shows that there is something to be seen.
+func TestMetricsAreNotForTenants(t *testing.T) {
+	for _, c := range []struct {
+		key  string
+		open bool
+	}{{"operator", false}, {"", false}, {"", true}} {
+		w := newWorld(t, func(d *daemon.Config, _ *queue.Config) { d.OperatorKey, d.OpenMetrics = c.key, c.open })
+		aliceHas(t, w)
+		for _, who := range []string{"bob", "nobody"} { // who has an empty key
+			got := w.ask(who, routeOf("GET /metrics"), "", "")
+			if c.open != strings.Contains(got, secretWords) || c.open == strings.HasPrefix(got, "401\n") {
+				t.Errorf("%+v, as %s: %.200s", c, who, got)
+			}
+		}
+	}
+}
+
 // TestWithoutAValidKeyAllIsTheSame: nobody learns from an answer whether a key was
 // ever valid, or whether there is anything where they look.
 func TestWithoutAValidKeyAllIsTheSame(t *testing.T) {
@@ -228,10 +244,12 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatal(upload.Body)
 	}
 	var seen strings.Builder
-	for _, path := range []string{"/api/v1/runs", "/api/v1/modules", "/api/v1/tools", "/api/v1/agents", "/api/v1/readyz", "/metrics"} {
+	for _, path := range []string{"/api/v1/runs", "/api/v1/modules", "/api/v1/tools", "/api/v1/agents", "/api/v1/readyz"} {
 		seen.WriteString(w.do("alice", "GET", path, "", nil).Body.String())
 	}
 	seen.WriteString(w.do("alice", "POST", "/api/v1/tools/greet/call", "application/json", []byte(`{"input":{"name":"{{secret:TOKEN}}"}}`)).Body.String())
+	w.keys["operator"] = "operator"
+	seen.WriteString(w.do("operator", "GET", "/metrics", "", nil).Body.String())
 	seen.WriteString(logged.String())
 	if strings.Contains(seen.String(), "s3cr3t") {
 		t.Error("the secret is in what the daemon says")

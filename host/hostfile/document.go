@@ -79,6 +79,7 @@ type retention struct {
 
 type metrics struct {
 	KeyEnv variable `yaml:"key_env"`
+	Open   bool     `yaml:"open"`
 	Off    bool     `yaml:"off"`
 }
 
@@ -104,7 +105,7 @@ func (d *document) file(path string) *File {
 			Max: int(d.Connections.Max), Request: time.Duration(d.Connections.Request), Idle: time.Duration(d.Connections.Idle),
 		},
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
-		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Off},
+		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Open, d.Metrics.Off},
 		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
 	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(d.KeyFile.name), f.relative(d.Policy.name)

@@ -72,9 +72,10 @@ type Retention struct {
 	Every     time.Duration // how often that is looked at
 }
 
-// Metrics say who may see the measurements.
+// Metrics say who may see the measurements. The zero value lets nobody see them.
 type Metrics struct {
-	KeyEnv string // the variable that has the key; empty asks for none
+	KeyEnv string // the variable that has the key
+	Open   bool   // to whoever reaches the host; only where nobody else can
 	Off    bool
 }
 
@@ -129,6 +130,8 @@ func (f *File) idle(root *yaml.Node) error {
 		return root.Get("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
 	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
 		return root.Get("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
+	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):
+		return root.Get("metrics").Errorf("leave open out, or all else", "metrics that are open ask for no key, and are not off")
 	}
 	return nil
 }
@@ -144,7 +147,7 @@ func (f *File) exposed(root *yaml.Node) error {
 			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
 	case f.Metrics.KeyEnv == "" && !f.Metrics.Off:
 		return root.Get("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
-			"%s can be reached from elsewhere, and everybody there could read the metrics", f.Listen)
+			"%s can be reached from elsewhere, and its metrics are neither off nor asked for with a key", f.Listen)
 	}
 	return nil
 }
