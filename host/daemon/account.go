@@ -50,6 +50,7 @@ func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error) {
 	d.config.Directory.saw(t)
 	t.Limits = t.Limits.Or(d.config.Defaults)
+	d.doors.allow(t)
 	was := d.accounts.find(t)
 	if was != nil && was.Revision >= t.Revision {
 		return Account{t, was}, nil

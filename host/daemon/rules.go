@@ -71,35 +71,43 @@ type doors struct {
 	of map[string]door // by tenant; guarded by mu
 }
 
-type door struct {
-	most   int
-	client weak.Pointer[egress.Client]
+// door is shared by all modules of a tenant, and is wider or narrower when its limit is.
+type door = weak.Pointer[egress.Slots]
+
+// open returns a client that goes through the tenant's door.
+func (d *doors) open(t tenant.Tenant) *egress.Client {
+	return egress.New(egress.Config{Slots: d.slots(t)})
 }
 
-// open returns the door of a tenant. Less than zero connections are any number.
-func (d *doors) open(t tenant.Tenant) *egress.Client {
+// slots returns the tenant's. Less than zero are any number.
+func (d *doors) slots(t tenant.Tenant) *egress.Slots {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	most := t.Limits.Connections
-	at := d.of[t.ID]
-	if client := at.client.Value(); client != nil && at.most == most {
-		return client
+	if slots := d.of[t.ID].Value(); slots != nil {
+		return slots
 	}
-	var config egress.Config
-	if most >= 0 {
-		config.Slots = make(chan struct{}, most)
-	}
-	client := egress.New(config)
-	it := door{most, weak.Make(client)}
+	slots := egress.NewSlots(t.Limits.Connections)
+	it := weak.Make(slots)
 	d.of[t.ID] = it
-	runtime.AddCleanup(client, d.forget, named{t.ID, it})
-	return client
+	runtime.AddCleanup(slots, d.forget, named{t.ID, it})
+	return slots
+}
+
+// allow has the limit of a tenant whose row was read just now hold, also for modules
+// that were loaded before.
+func (d *doors) allow(t tenant.Tenant) {
+	d.mu.Lock()
+	slots := d.of[t.ID].Value()
+	d.mu.Unlock()
+	if slots != nil {
+		slots.Allow(t.Limits.Connections)
+	}
 }
 
 // named is a door, and whose it is.
 type named struct {
 	tenant string
-	door
+	door   door
 }
 
 // forget drops a door that nobody has any more, if it is still the tenant's.

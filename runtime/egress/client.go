@@ -38,10 +38,9 @@ type Config struct {
 	// that comes before the body of a response. Default: 64 KiB.
 	MaxHeaderBytes int64
 
-	// Slots bounds the connections that are open at once to its capacity: clients
-	// that share it share the bound. An exchange waits for room, and its time goes
-	// on meanwhile. Nil: no bound.
-	Slots chan struct{}
+	// Slots bound the connections that are open at once. An exchange waits for room,
+	// and its time goes on meanwhile. Nil: no bound.
+	Slots *Slots
 
 	// Resolve looks up the addresses of a name. It is asked once per exchange and
 	// must respect ctx. Default: the system's resolver, without its search list
@@ -119,19 +118,6 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-// enter waits for one of the slots, which leave gives back.
-func (c *Client) enter(ctx context.Context) (leave func(), err error) {
-	if c.config.Slots == nil {
-		return func() {}, nil
-	}
-	select {
-	case c.config.Slots <- struct{}{}:
-		return func() { <-c.config.Slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
 	t, err := r.check()
 	if err != nil {
@@ -152,11 +138,10 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	leave, err := c.enter(ctx)
-	if err != nil {
+	if err := c.config.Slots.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer c.config.Slots.leave()
 	conn, err := c.connect(ctx, t, grant.Private)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -20,7 +21,7 @@ func TestSlotsBoundConnections(t *testing.T) {
 	}
 	defer listener.Close()
 	host := listener.Addr().String()
-	config := Config{Authorize: Rules{rules(t, host), true}, Slots: make(chan struct{}, 1)}
+	config := Config{Authorize: Rules{rules(t, host), true}, Slots: NewSlots(1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	first, client := make(chan error, 1), New(config)
 	go func() {
@@ -46,7 +47,80 @@ func TestSlotsBoundConnections(t *testing.T) {
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("the first one: %v", err)
 	}
-	if len(config.Slots) != 0 {
+	if config.Slots.taken != 0 || len(config.Slots.waiting) != 0 {
 		t.Error("the slot was not given back")
+	}
+}
+
+// TestSlotsCanBeChanged while connections are open and others wait: what is open stays,
+// and what waits gets what was added, in its order.
+func TestSlotsCanBeChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, in := NewSlots(-1), make(chan int, 10)
+		enter := func(n int) {
+			go func() {
+				if s.enter(t.Context()) == nil {
+					in <- n
+				}
+			}()
+			synctest.Wait()
+		}
+		expect := func(what string, want ...int) {
+			t.Helper()
+			synctest.Wait()
+			for _, n := range want {
+				if len(in) == 0 {
+					t.Fatalf("%s: %d has no slot", what, n)
+				}
+				if got := <-in; got != n {
+					t.Fatalf("%s: %d has a slot, want %d", what, got, n)
+				}
+			}
+			if len(in) > 0 {
+				t.Fatalf("%s: %d has a slot", what, <-in)
+			}
+		}
+		enter(1)
+		enter(2)
+		expect("any number", 1, 2)
+		s.Allow(1)
+		for n := 3; n <= 6; n++ {
+			enter(n)
+		}
+		s.leave()
+		expect("one too many is open")
+		s.leave()
+		expect("none is open", 3)
+		s.Allow(2)
+		expect("one more", 4)
+		s.Allow(-1)
+		expect("any number again", 5, 6)
+		for range 4 {
+			s.leave()
+		}
+		if s.taken != 0 {
+			t.Errorf("%d slots are left over", s.taken)
+		}
+	})
+}
+
+// TestWhoGivesUpLeavesItsSlot also if that has come at the same moment.
+func TestWhoGivesUpLeavesItsSlot(t *testing.T) {
+	s := NewSlots(1)
+	for range 1000 {
+		if err := s.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waited := make(chan error)
+		go func() { waited <- s.enter(ctx) }()
+		go cancel()
+		s.leave()
+		if <-waited == nil {
+			s.leave()
+		}
+		if s.taken != 0 || len(s.waiting) != 0 {
+			t.Fatalf("%d slots are taken, %d wait", s.taken, len(s.waiting))
+		}
 	}
 }

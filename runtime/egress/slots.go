@@ -1,0 +1,78 @@
+package egress
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Slots bound the connections that are open at once: clients that share them share the
+// bound. A nil *Slots bounds nothing. They are safe for concurrent use.
+type Slots struct {
+	mu      sync.Mutex
+	most    int             // less than zero is any number; guarded by mu, and so is what follows
+	taken   int             // more than most, if that was lowered meanwhile
+	waiting []chan struct{} // who came first is first; closed when it has its slot
+}
+
+// NewSlots returns so many. Less than zero are any number.
+func NewSlots(most int) *Slots { return &Slots{most: most} }
+
+// Allow has there be so many from now on, or with less than zero any number. Connections
+// that are open stay open, also if they are more: the next one opens when there is room.
+func (s *Slots) Allow(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = most
+	s.admit()
+}
+
+// admit gives slots to those that wait, as far as there are any. The caller holds mu.
+func (s *Slots) admit() {
+	for len(s.waiting) > 0 && (s.most < 0 || s.taken < s.most) {
+		s.taken++
+		close(s.waiting[0])
+		s.waiting = slices.Delete(s.waiting, 0, 1)
+	}
+}
+
+// enter waits for a slot, which leave gives back.
+func (s *Slots) enter(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	turn := make(chan struct{})
+	s.mu.Lock()
+	s.waiting = append(s.waiting, turn)
+	s.admit()
+	s.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		s.giveUp(turn)
+		return ctx.Err()
+	}
+}
+
+// giveUp ends a wait. Its slot may have come at the same moment, and is for the next one.
+func (s *Slots) giveUp(turn chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, turn); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return
+	}
+	s.taken--
+	s.admit()
+}
+
+func (s *Slots) leave() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	s.admit()
+}
