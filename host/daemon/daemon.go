@@ -60,7 +60,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		streams:  seats{taken: map[string]int{}},
 		compiles: newCompiling(),
 		replays:  newReplaying(c.MaxReplays),
-		volume:   volumes{log: c.Log, of: map[string]*volume{}},
+		volume:   newVolumes(c.Log),
 		doors:    doors{of: map[string]door{}},
 		accounts: newAccounts(maxKnown, knownFor),
 	}

@@ -132,6 +132,7 @@ func recordBeyond(t *testing.T, limits tenant.Limits) (told []string) {
 		told = append(told, strconv.Itoa(answer.Code))
 		if strings.Contains(answer.Body.String(), "#recorded-limit") {
 			told[len(told)-1] += " #recorded-limit"
+			refusedForNow(t, answer, http.StatusTooManyRequests, "recorded-limit")
 		}
 	}
 	ask()
