@@ -99,6 +99,9 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 		}
 		return tx.Append(job.RunID, first)
 	})
+	if err == nil {
+		d.volume.add(a.ID, len(first.Payload)+envelopeBytes)
+	}
 	return id, full(err)
 }
 
