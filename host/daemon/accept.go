@@ -91,6 +91,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 	if err != nil {
 		return "", err
 	}
+	began := time.Now()
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
 		if also != nil {
 			if err := also(tx, id); err != nil {
@@ -99,6 +100,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 		}
 		return tx.Append(job.RunID, first)
 	})
+	d.countOpening(err, time.Since(began))
 	if err == nil {
 		d.volume.add(a.ID, len(first.Payload)+envelopeBytes)
 	}

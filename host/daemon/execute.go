@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/cipherlog"
@@ -29,7 +28,9 @@ func (g *gone) Error() string { return "daemon: " + g.reason }
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
 	if errors.Is(err, tenant.ErrErased) { // nobody can read the run
-		return cipherlog.End(context.WithoutCancel(ctx), d.config.Log.Fenced(l.RunID, l.Epoch), l.RunID)
+		return d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {
+			return cipherlog.End(context.WithoutCancel(ctx), log, l.RunID)
+		})
 	}
 	if err != nil {
 		return err
@@ -126,25 +127,20 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 	if err != nil {
 		return err
 	}
-	direct := agent.Direct{Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version, Logger: d.logger, Tracer: d.config.Tracer}
-	if d.config.Runs != nil {
-		direct.Metrics = d.config.Runs
+	direct := agent.Direct{
+		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
+		Logger: d.logger, Metrics: d.config.Runs, Tracer: d.config.Tracer,
 	}
-	d.config.Runs.RunStarted()
-	began := time.Now()
-	result, err := direct.Continue(ctx, runID, o.Input)
-	if result == nil {
-		d.config.Runs.RunEnded(0, "", 0)
-		return err
-	}
-	d.config.Runs.RunEnded(result.Terminal, result.ErrorType, time.Since(began))
+	_, err = direct.Continue(ctx, runID, o.Input)
 	return err
 }
 
 // abandon ends a run without making it: as failed for a reason, or as cancelled
 // without one. A run that has ended stays as it is.
 func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) error {
-	err := agent.Abandon(context.WithoutCancel(ctx), log, runID, reason)
+	err := d.counted(log, func(log eventlog.EventLog) error {
+		return agent.Abandon(context.WithoutCancel(ctx), log, runID, reason)
+	})
 	if errors.Is(err, agent.ErrRunAlreadyTerminal) {
 		return nil
 	}

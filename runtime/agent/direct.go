@@ -39,8 +39,8 @@ type Direct struct {
 	// concurrent use.
 	ClockFn func() time.Time
 
-	// Metrics is told about calls and appends. Nil disables it.
-	Metrics step.MetricsSink
+	// Metrics watch live runs. Nil for none.
+	Metrics *observe.Metrics
 
 	// Tracer makes the spans of live runs. Nil makes none.
 	Tracer *observe.Tracer
@@ -81,7 +81,7 @@ func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessa
 // live makes a part of a run, in a span of its own.
 func (d Direct) live(ctx context.Context, runID string, part directPart) (*Result, error) {
 	ctx, endSpan := d.Tracer.StartRun(ctx, observe.Run{RunID: runID})
-	result, err := d.durable(ctx, runID, part)
+	result, err := d.measured(ctx, runID, part)
 	end := observe.RunEnd{}
 	if result != nil {
 		end.Terminal, end.ErrorType = result.Terminal, result.ErrorType
@@ -90,12 +90,33 @@ func (d Direct) live(ctx context.Context, runID string, part directPart) (*Resul
 	return result, err
 }
 
+// measured makes a part of a run and counts it.
+func (d Direct) measured(ctx context.Context, runID string, part directPart) (*Result, error) {
+	if part.seam {
+		d.Metrics.RunResumed()
+	} else {
+		d.Metrics.RunStarted()
+	}
+	began := time.Now() // and not ClockFn, which has an effect on what is recorded
+	result, err := d.durable(ctx, runID, part)
+	if result == nil {
+		d.Metrics.RunEnded(0, "", 0)
+		return nil, err
+	}
+	d.Metrics.RunEnded(result.Terminal, result.ErrorType, time.Since(began))
+	return result, err
+}
+
 // durable makes a part of a run and sees to it that it is durable.
 func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Result, error) {
-	c, err := step.NewContext(step.Config{
+	config := step.Config{
 		Log: d.Log, RunID: runID, Tools: step.NewRegistry(tracedTools(d.Tracer, []tool.Tool{d.Tool})...),
-		ClockFn: d.ClockFn, Logger: d.Logger, Metrics: d.Metrics, Earlier: part.earlier,
-	})
+		ClockFn: d.ClockFn, Logger: d.Logger, Earlier: part.earlier,
+	}
+	if d.Metrics != nil {
+		config.Metrics = d.Metrics
+	}
+	c, err := step.NewContext(config)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

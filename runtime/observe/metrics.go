@@ -54,7 +54,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return nil
 	}
 	return &Metrics{
-		runsStarted:  counter(r, metricRunsStarted, "Runs that were started."),
+		runsStarted:  counter(r, metricRunsStarted, "Runs that were started, also those that ended before anybody could."),
 		runsInFlight: gauge(r, metricRunsInFlight, "Runs that are going on."),
 		runTerminal: counters(r, metricRunTerminal,
 			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", labelStatus, labelErrorType),
@@ -130,6 +130,20 @@ func (m *Metrics) RunEnded(terminal event.Kind, errorType string, d time.Duratio
 	status, errorType := runStatus(terminal, errorType)
 	m.runTerminal.WithLabelValues(status, errorType).Inc()
 	m.runDuration.WithLabelValues(status).Observe(d.Seconds())
+}
+
+// RunAbandoned counts a run that ends here without being made: as ended, and if nobody
+// had begun with it, as started, too. It has no duration. See [Metrics.RunEnded] for the
+// rest.
+func (m *Metrics) RunAbandoned(begun bool, terminal event.Kind, errorType string) {
+	if m == nil {
+		return
+	}
+	if !begun {
+		m.runsStarted.Inc()
+	}
+	status, errorType := runStatus(terminal, errorType)
+	m.runTerminal.WithLabelValues(status, errorType).Inc()
 }
 
 func runStatus(terminal event.Kind, errorType string) (status, label string) {

@@ -55,6 +55,8 @@ func everything(m *observe.Metrics) {
 	m.RunEnded(event.KindRunFailed, "max_turns", 2*time.Hour)
 	m.RunEnded(event.KindRunCancelled, "", 50*time.Millisecond)
 	m.RunEnded(0, "", time.Second)
+	m.RunAbandoned(false, event.KindRunCancelled, "")
+	m.RunAbandoned(true, event.KindRunFailed, "internal")
 	m.ObserveProviderCall("gpt-5", "ok", 4*time.Second, 1200, 34)
 	m.ObserveProviderCall("gpt-5", "cancelled", time.Second, 0, -1)
 	m.ObserveProviderCall("a model that nobody has", "error", time.Second, 0, 0)

@@ -1,0 +1,88 @@
+package daemon_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+// TestEveryRunIsCounted: those that are made, those that are cancelled before, those
+// whose module is removed before, those of a tenant that is erased before, and one that
+// another process has begun with.
+func TestEveryRunIsCounted(t *testing.T) {
+	var paused atomic.Bool
+	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
+		q.Grace, q.Lease = -1, 300*time.Millisecond // after a third of which limits are looked at
+		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: paused.Load(), MaxRunning: 4} }
+	})
+	w.addTenant("carol", tenant.Limits{})
+	must := func(answer int, want int) {
+		t.Helper()
+		if answer != want {
+			t.Fatalf("answered with %d", answer)
+		}
+	}
+	for _, name := range []string{"greet", "spin"} {
+		must(w.do("alice", "POST", "/api/v1/modules?name="+name, "application/wasm", testModules[name]()).Code, http.StatusCreated)
+	}
+	w.awaitEnd(w.accept(`{"tool":"greet"}`))
+	w.awaitEnd(w.accept(`{"goal":"Guess."}`))
+	paused.Store(true)
+	cancelled, moduleless := w.accept(`{"tool":"greet"}`), w.accept(`{"tool":"greet"}`)
+	must(w.do("carol", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Guess."}`)).Code, http.StatusAccepted)
+	must(w.do("alice", "POST", "/api/v1/runs/"+cancelled+"/cancel", "", nil).Code, http.StatusAccepted)
+	w.awaitEnd(cancelled)
+	must(w.do("alice", "DELETE", "/api/v1/modules/greet", "", nil).Code, http.StatusNoContent)
+	if _, err := w.tenants.Erase(t.Context(), "carol", nil); err != nil {
+		t.Fatal(err)
+	}
+	paused.Store(false)
+	w.awaitEnd(moduleless)
+	spins := w.accept(`{"tool":"spin"}`)
+	w.awaitEvents(spins, 2)
+	w.awaitMetrics(
+		`starling_eventlog_appends_total{kind="RunStarted",status="ok"} 6`,
+		`starling_eventlog_appends_total{kind="RunCancelled",status="ok"} 2`,
+		`starling_eventlog_appends_total{kind="RunFailed",status="ok"} 1`,
+		`starling_runs_started_total 6`,
+		`starling_runs_in_flight 1`,
+		`starling_run_terminal_total{error_type="none",status="ok"} 2`,
+		`starling_run_terminal_total{error_type="none",status="cancelled"} 2`,
+		`starling_run_terminal_total{error_type="internal",status="error"} 1`,
+		`starling_run_duration_seconds_count{status="ok"} 2`,
+	)
+	w.stop()
+	paused.Store(true)
+	w.start()
+	must(w.do("alice", "POST", "/api/v1/runs/"+spins+"/cancel", "", nil).Code, http.StatusAccepted)
+	w.awaitEnd(spins)
+	w.awaitMetrics(
+		`starling_eventlog_appends_total{kind="RunResumed",status="ok"} 1`,
+		`starling_runs_started_total 0`,
+		`starling_runs_in_flight 0`,
+		`starling_run_terminal_total{error_type="none",status="cancelled"} 1`,
+	)
+}
+
+// awaitMetrics waits for lines of /metrics: a run is counted after it has ended.
+func (w *world) awaitMetrics(lines ...string) {
+	w.t.Helper()
+	w.keys["operator"] = "operator"
+	var text string
+	missing := func(line string) bool { return !strings.Contains(text, "\n"+line+"\n") }
+	for range 1000 {
+		text = w.do("operator", "GET", "/metrics", "", nil).Body.String()
+		if !slices.ContainsFunc(lines, missing) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.t.Errorf("there is no %s in\n%s", strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !missing(l) }), "\n"), text)
+}
