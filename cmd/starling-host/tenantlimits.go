@@ -114,7 +114,8 @@ func (f limitFlag[T]) Set(s string) error {
 const limitsHelp = `Show what a tenant may use, or change it. A flag takes a number, "default" for the
 host's default, or "none" for no bound; limits that are not named stay. A running
 host sees the change at the next request, and of --running, --waiting and --weight
-within seconds.
+within seconds. Of --compiling, --connections and --requests-per-second each process
+of several on one database allows as many.
 
 What is marked as default is that of a host whose host.yaml has no limits. The command
 does not see host.yaml, and a limit there holds instead.`
