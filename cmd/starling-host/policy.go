@@ -21,13 +21,20 @@ spec/policy.md describes the format, and examples/policy/policy.yaml is one.`
 
 const suggestHelp = `Print the smallest policy under which a recorded run could have done what it did: the
 tools that it called, the requests that it made, as often as it made them, and what
-its calls used at most. What was denied when it was recorded is not in it.
+a call of a sandboxed tool used at most: fuel, memory, input, log, effects and their
+bytes. What was denied when it was recorded is not in it.
+
+The deadline and the bound on the output stay open, since the log does not tell how
+long a call would take on another machine, nor how its tool wrote the result; and so
+does that on the log, if what a tool wrote there was no text. A request that could not
+be read as one is not in the log, and counts as an effect all the same.
 
 It is a beginning. Paths that have ids in them want a *, and counts some room. In
 JSON, which is YAML as well, it is the same policy.`
 
 const policyTestHelp = `Say what of the recorded runs a policy would have refused: calls, requests, and calls
-that used more than its limits.
+that used more than its limits. The log does not tell whether a call would have met
+its deadline and its bound on the output.
 
 Each line has the run, the number of the event and the reason. SINCE is a date such
 as 2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d, for

@@ -23,7 +23,10 @@ import (
 )
 
 // oracle loads the tool of the tests, which may ask the server.
-func oracle(t *testing.T, server *httptest.Server) tool.Tool {
+func oracle(t *testing.T, server *httptest.Server) tool.Tool { return toolsOf(t, server)[0] }
+
+// toolsOf loads both tools of the module: the oracle and the messenger.
+func toolsOf(t *testing.T, server *httptest.Server) []tool.Tool {
 	t.Helper()
 	source, err := registry.Open(t.Context(), "testdata/oracle")
 	if err != nil {
@@ -39,8 +42,9 @@ func oracle(t *testing.T, server *httptest.Server) tool.Tool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, _ := module.Tool("oracle")
-	return found
+	oracle, _ := module.Tool("oracle")
+	messenger, _ := module.Tool("messenger")
+	return []tool.Tool{oracle, messenger}
 }
 
 // TestAThousandRunsOfEightToolsReplay has a model call a module eight times at once,

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -16,28 +18,31 @@ type Use struct {
 	Tool string // as the agent calls it
 
 	Arguments []byte      // of a call, as JSON; nil otherwise
-	Sandboxed bool        // limits bind the call that the arguments are of
+	Sandboxed bool        // limits bind the call
 	Request   *Request    // nil otherwise
 	Response  uint64      // bytes of the response to the request
 	Meter     event.Meter // of the outcome of a sandboxed call
+	Effects   Used        // of the same: how many it had, and their bytes
+
+	call string // by its id
 }
 
 // Uses returns what a run did, in the order of its log. Of a call that was made
 // again, the attempts have the same arguments, so the first stands for all.
 func Uses(events []event.Event) ([]Use, error) {
-	h := history{tools: map[string]string{}, sandboxed: map[string]bool{}, denied: map[string]bool{}, copies: newCopies()}
+	h := history{
+		tools: map[string]string{}, sandboxed: map[string]bool{}, denied: map[string]bool{}, open: map[string]Use{}, copies: newCopies(),
+	}
 	for _, ev := range events {
 		if err := h.note(ev); err != nil {
 			return nil, fmt.Errorf("policy: event %d: %w", ev.Seq, err)
 		}
 	}
-	kept := h.uses[:0]
-	for i, use := range h.uses {
-		if !h.denied[h.calls[i]] {
-			kept = append(kept, use)
-		}
+	for call, use := range h.open { // and has no outcome
+		h.add(call, use)
 	}
-	return kept, nil
+	slices.SortStableFunc(h.uses, func(a, b Use) int { return cmp.Compare(a.Seq, b.Seq) })
+	return slices.DeleteFunc(h.uses, func(use Use) bool { return h.denied[use.call] }), nil
 }
 
 // history goes through the events of a run.
@@ -45,14 +50,21 @@ type history struct {
 	tools     map[string]string // the tool of each call
 	sandboxed map[string]bool   // tools that are
 	denied    map[string]bool   // calls that were not allowed
+	open      map[string]Use    // what the attempt that goes on has had of effects, by call
 	uses      []Use
-	calls     []string // the call of each use
 	copies    *copies
 }
 
 func (h *history) add(call string, use Use) {
-	use.Tool = h.tools[call]
-	h.uses, h.calls = append(h.uses, use), append(h.calls, call)
+	use.call, use.Tool = call, h.tools[call]
+	use.Sandboxed = h.sandboxed[use.Tool]
+	h.uses = append(h.uses, use)
+}
+
+// outcome takes note of the end of an attempt.
+func (h *history) outcome(call string, seq uint64, m event.Meter) {
+	h.add(call, Use{Seq: seq, Meter: m, Effects: h.open[call].Effects})
+	delete(h.open, call)
 }
 
 func (h *history) note(ev event.Event) error {
@@ -71,15 +83,15 @@ func (h *history) note(ev event.Event) error {
 		}
 		h.tools[p.CallID] = p.ToolName
 		doc, err := canon.ToJSON(p.Args)
-		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc, Sandboxed: h.sandboxed[p.ToolName]})
+		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc})
 		return err
 	case event.KindToolCallCompleted:
 		p, err := ev.AsToolCallCompleted()
-		h.add(p.CallID, Use{Seq: ev.Seq, Meter: p.Meter})
+		h.outcome(p.CallID, ev.Seq, p.Meter)
 		return err
 	case event.KindToolCallFailed:
 		p, err := ev.AsToolCallFailed()
-		h.add(p.CallID, Use{Seq: ev.Seq, Meter: p.Meter})
+		h.outcome(p.CallID, ev.Seq, p.Meter)
 		return err
 	case event.KindSideEffectRecorded:
 		p, err := ev.AsSideEffectRecorded()
@@ -87,8 +99,31 @@ func (h *history) note(ev event.Event) error {
 			return err
 		}
 		h.effect(ev.Seq, p)
+		h.crossing(ev.Seq, p)
 	}
 	return nil
+}
+
+// crossing counts what an effect takes of the limits of its call, as the sandbox does
+// (spec/abi.md, section 6).
+func (h *history) crossing(seq uint64, p event.SideEffectRecorded) {
+	if !h.sandboxed[h.tools[p.CallID]] {
+		return
+	}
+	bytes := uint64(len(p.Request))
+	var x event.Exchange
+	switch {
+	case p.Name == event.EffectIntent || p.Name == event.EffectModel || p.Name == event.EffectPolicy:
+		return
+	case p.Name == event.EffectNow || p.Name == event.EffectRandom:
+		bytes = 8
+	case p.Name == event.EffectSeed:
+		bytes = 32
+	case p.Error == nil && canon.Unmarshal(p.Value, &x) == nil: // the guest was given one of the two
+		bytes += uint64(len(x.Response) + len(x.Text))
+	}
+	use := h.open[p.CallID]
+	h.open[p.CallID] = Use{Seq: seq, Effects: Used{use.Effects.Calls + 1, use.Effects.Bytes + bytes}}
 }
 
 // builtinFetch is the name of the effect of the built-in fetch, whose request is a
@@ -180,12 +215,18 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 	return d, true
 }
 
-// exceeds says which limit a call was beyond, by its key.
+// exceeds says which limit a call was beyond, by its key. What the log does not tell, how
+// long it took and what its document had around the result, is not looked at. Of what a
+// call writes a limit keeps less, and refuses nothing.
 func exceeds(use Use, l event.SandboxLimits) (key, why string) {
 	m := use.Meter
 	switch {
 	case l.InputBytes > 0 && use.Sandboxed && uint64(len(use.Arguments)) > l.InputBytes:
 		return "input", fmt.Sprintf("the arguments have %d bytes, and the limit is %d", len(use.Arguments), l.InputBytes)
+	case l.Effects > 0 && use.Effects.Calls > l.Effects:
+		return "effects", fmt.Sprintf("the call had %d effects, and the limit is %d", use.Effects.Calls, l.Effects)
+	case l.EffectBytes > 0 && use.Effects.Bytes > l.EffectBytes:
+		return "effect_bytes", fmt.Sprintf("the effects of the call had %d bytes, and the limit is %d", use.Effects.Bytes, l.EffectBytes)
 	case l.Fuel > 0 && m.Fuel > l.Fuel:
 		return "fuel", fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
 	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*pageBytes:

@@ -18,9 +18,14 @@ const SchemaURL = "https://raw.githubusercontent.com/starling-host/starling/main
 
 // Suggest returns the file of the smallest policy under which a recorded run could
 // have done what it did: the tools that were called, the requests that were made,
-// as often as they were and with as many bytes, and what calls used at most. What
-// was denied is not in it. It is a beginning: paths with ids in them, for instance,
-// want a *, and bytes and fuel some room for other days.
+// as often as they were and with as many bytes, and what a call of a sandboxed tool
+// used at most. What was denied is not in it. It is a beginning: paths with ids in
+// them, for instance, want a *, and bytes and fuel some room for other days.
+//
+// It leaves open what a log does not tell: the deadline, since how long a call takes
+// is another thing on another machine, and the bytes of the document that a guest
+// returned, of which the log has the result in canonical form. A limit of a policy is
+// 1 at least, and so is that of something which no call used.
 func Suggest(events []event.Event) ([]byte, error) {
 	uses, err := Uses(events)
 	if err != nil {
@@ -31,7 +36,7 @@ func Suggest(events []event.Event) ([]byte, error) {
 	fmt.Fprintf(&b, "# yaml-language-server: $schema=%s\nversion: %q\n", SchemaURL, Version)
 	fmt.Fprintf(&b, "permissions:\n  network:\n    allow:%s\n", s.rules())
 	fmt.Fprintf(&b, "  tools:%s\n", s.toolNames())
-	b.WriteString(s.limits())
+	b.WriteString(s.calls.limits())
 	b.WriteString(s.bindings())
 	return b.Bytes(), nil
 }
@@ -118,7 +123,7 @@ type suggestion struct {
 	bytes   map[string]uint64 // so far, as rulesOf
 	order   []string
 	tools   map[string]bool
-	meter   event.Meter
+	calls   used
 	secrets map[egress.Placeholder]map[string]bool // audiences
 }
 
@@ -133,7 +138,9 @@ func newSuggestion(uses []Use) *suggestion {
 		case use.Request != nil:
 			s.request(*use.Request, use.Response)
 		}
-		s.meter.Fuel, s.meter.PeakMemory = max(s.meter.Fuel, use.Meter.Fuel), max(s.meter.PeakMemory, use.Meter.PeakMemory)
+		if use.Sandboxed {
+			s.calls.add(use)
+		}
 	}
 	return s
 }
@@ -184,20 +191,6 @@ func (s *suggestion) toolNames() string {
 		b.WriteString("\n    " + quoted(name) + ": {}")
 	}
 	return b.String()
-}
-
-func (s *suggestion) limits() string {
-	var parts []string
-	if s.meter.Fuel > 0 {
-		parts = append(parts, fmt.Sprintf("fuel: %d", s.meter.Fuel))
-	}
-	if s.meter.PeakMemory > 0 {
-		parts = append(parts, fmt.Sprintf("memory: %dKiB", (s.meter.PeakMemory+pageBytes-1)/pageBytes*(pageBytes>>10)))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "resources:\n  limits: {" + strings.Join(parts, ", ") + "}\n"
 }
 
 func (s *suggestion) bindings() string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	starling "github.com/starling-host/starling/guest-sdk/go"
@@ -57,7 +58,8 @@ func ask(url string) (string, error) {
 	return string(response.Body), nil
 }
 
-// send makes requests that are written out, and returns the answers as they come.
+// send makes requests that are written out, and returns the answers as they come. What
+// begins with "log " it writes down.
 func send(_ *starling.Call, input []byte) ([]byte, error) {
 	var r struct{ Requests []string }
 	if err := json.Unmarshal(input, &r); err != nil {
@@ -65,6 +67,10 @@ func send(_ *starling.Call, input []byte) ([]byte, error) {
 	}
 	var answers []string
 	for _, request := range r.Requests {
+		if text, ok := strings.CutPrefix(request, "log "); ok {
+			print(text)
+			continue
+		}
 		response, err := starling.HTTP([]byte(request))
 		if err != nil {
 			answers = append(answers, "error: "+err.Error())
