@@ -25,15 +25,17 @@ const secretWords = "canary-of-alice"
 // attack is how somebody else's things are asked for by one route: by what stands
 // in its path, or, where nothing does, by what is in the request.
 type attack struct {
-	kind string // of what the path names: run, module or tool; empty for none
-	body string // $NAME is a thing of that kind
+	kind  string // of what is named: run, module or tool; empty for none
+	body  string // $NAME is a thing of that kind, where the path has none
+	query string // the same
+	finds bool   // what is absent is an empty answer and not 404
 }
 
 // attacks has every route that is a tenant's. A route that is not in it fails the
 // test: nobody has said how it is kept apart.
 var attacks = map[string]attack{
-	"POST /api/v1/runs":              {"", `{"tool":"greet"}`},
-	"GET /api/v1/runs":               {},
+	"POST /api/v1/runs":              {kind: "tool", body: `{"tool":$NAME}`},
+	"GET /api/v1/runs":               {kind: "run", query: "q=$NAME", finds: true},
 	"GET /api/v1/runs/{id}":          {kind: "run"},
 	"GET /api/v1/runs/{id}/events":   {kind: "run"},
 	"GET /api/v1/runs/{id}/stream":   {kind: "run"},
@@ -54,9 +56,9 @@ var attacks = map[string]attack{
 	"/mcp":                           {},
 }
 
-// TestTenantsAreKeptApart asks, as bob, for what alice has, and for 5,000 things
-// that nobody has. The answers are the same, byte for byte. Routes that are no tenant's
-// show nothing of hers, either.
+// TestTenantsAreKeptApart asks, as bob, each route for what alice has, and for 5,000
+// things that nobody has. The answers are the same, byte for byte. Routes that are no
+// tenant's show nothing of hers, either.
 func TestTenantsAreKeptApart(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
 		c.MCP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,23 +77,15 @@ func TestTenantsAreKeptApart(t *testing.T) {
 			showsNothing(t, w, r, how)
 			continue
 		}
-		absent := w.ask("bob", r, absentIDs[how.kind], how.body)
-		if !strings.HasPrefix(absent, "404\n") {
-			t.Errorf("%s: %s", r.Pattern(), absent)
-		}
-		for _, id := range slices.Concat(foreign[how.kind], guesses(how.kind)) {
-			if got := w.ask("bob", r, id, how.body); got != absent {
-				t.Errorf("%s with %q: got\n%s\nand for what is absent\n%s", r.Pattern(), id, got, absent)
-				break
-			}
-		}
+		showsNothing(t, w, r, how)
+		isAbsent(t, w, r, how, slices.Concat(foreign[how.kind], guesses(how.kind)))
 	}
 	for kind, route := range map[string]string{"run": "GET /api/v1/runs/{id}", "module": "GET /api/v1/modules/{name}", "tool": "GET /api/v1/tools/{name}"} {
-		if got := w.ask("alice", routeOf(route), foreign[kind][0], ""); !strings.HasPrefix(got, "200\n") {
+		if got := w.ask("alice", routeOf(route), foreign[kind][0], attack{}); !strings.HasPrefix(got, "200\n") {
 			t.Errorf("alice has lost her %s: %s", kind, got)
 		}
 	}
-	if got := w.ask("alice", routeOf("GET /api/v1/policy"), "", ""); !strings.HasSuffix(got, secretWords) {
+	if got := w.ask("alice", routeOf("GET /api/v1/policy"), "", attack{}); !strings.HasSuffix(got, secretWords) {
 		t.Errorf("alice has lost her policy: %s", got)
 	}
 }
@@ -124,12 +118,27 @@ func aliceHas(t *testing.T, w *world) map[string][]string {
 	return things
 }
 
-// guesses are things that nobody has.
+// isAbsent asks a route for things, of which it says what it says of an absent one.
+func isAbsent(t *testing.T, w *world, r daemon.Route, how attack, ids []string) {
+	t.Helper()
+	absent := w.ask("bob", r, absentIDs[how.kind], how)
+	if strings.HasPrefix(absent, "404\n") == how.finds {
+		t.Errorf("%s: %s", r.Pattern(), absent)
+	}
+	for _, id := range ids {
+		if got := w.ask("bob", r, id, how); got != absent {
+			t.Errorf("%s with %q: got\n%s\nand for what is absent\n%s", r.Pattern(), id, got, absent)
+			return
+		}
+	}
+}
+
+// guesses are 5,000 things that nobody has.
 func guesses(kind string) []string {
 	const letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	random := rand.New(rand.NewPCG(1, 2))
 	ids := []string{"0", "-", "*", "%", "'", "alice", "bob", "..%2f", "a b", "\u202e", "\x00", strings.Repeat("a", 4000), "null", "1 OR 1=1"}
-	for len(ids) < 5000/6 { // for each of the six routes with an id of a run
+	for len(ids) < 5000 {
 		id := []byte(event.NewID())
 		for i := 10 + random.IntN(15); i < len(id); i++ {
 			id[i] = letters[random.IntN(len(letters))]
@@ -146,7 +155,7 @@ func guesses(kind string) []string {
 // showsNothing asks for what has no name, and looks for anything of alice's.
 func showsNothing(t *testing.T, w *world, r daemon.Route, how attack) {
 	t.Helper()
-	got := w.ask("bob", r, "", how.body)
+	got := w.ask("bob", r, "", attack{})
 	if strings.Contains(got, secretWords) || strings.Contains(got, "alice") {
 		t.Errorf("%s shows what is alice's: %s", r.Pattern(), got)
 	}
@@ -157,12 +166,19 @@ func routeOf(pattern string) daemon.Route {
 	return daemon.Routes()[i]
 }
 
-// ask makes a request of a route, with an id in its path, and returns all of the
-// answer.
-func (w *world) ask(who string, r daemon.Route, id, body string) string {
+// ask makes a request of a route, with an id where the route or the attack has one, and
+// returns all of the answer.
+func (w *world) ask(who string, r daemon.Route, id string, how attack) string {
 	method := orElse(r.Method, "POST")
 	path := strings.NewReplacer("{id}", url.PathEscape(id), "{name}", url.PathEscape(id)).Replace(r.Path)
-	answer := w.do(who, method, path, "application/json", []byte(body))
+	if how.query != "" {
+		path += "?" + strings.ReplaceAll(how.query, "$NAME", url.QueryEscape(id))
+	}
+	quoted, err := json.Marshal(id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	answer := w.do(who, method, path, "application/json", []byte(strings.ReplaceAll(how.body, "$NAME", string(quoted))))
 	var headers bytes.Buffer
 	if err := answer.Header().Write(&headers); err != nil {
 		w.t.Fatal(err)
@@ -192,7 +208,7 @@ func TestMetricsAreNotForTenants(t *testing.T) {
 		w := newWorld(t, func(d *daemon.Config, _ *queue.Config) { d.OperatorKey, d.OpenMetrics = c.key, c.open })
 		aliceHas(t, w)
 		for _, who := range []string{"bob", "nobody"} { // who has an empty key
-			got := w.ask(who, routeOf("GET /metrics"), "", "")
+			got := w.ask(who, routeOf("GET /metrics"), "", attack{})
 			if c.open != strings.Contains(got, secretWords) || c.open == strings.HasPrefix(got, "401\n") {
 				t.Errorf("%+v, as %s: %.200s", c, who, got)
 			}
@@ -216,10 +232,10 @@ func TestWithoutAValidKeyAllIsTheSame(t *testing.T) {
 			continue
 		}
 		kind := orElse(attacks[r.Pattern()].kind, "run")
-		want := w.ask("nonsense", r, absentIDs[kind], "")
+		want := w.ask("nonsense", r, absentIDs[kind], attack{})
 		for _, who := range []string{"nonsense", "nobody", "carol", "nothing at all"} {
 			for _, id := range []string{foreign[kind][0], absentIDs[kind], "*"} {
-				if got := w.ask(who, r, id, ""); got != want || !strings.HasPrefix(got, "401\n") {
+				if got := w.ask(who, r, id, attack{}); got != want || !strings.HasPrefix(got, "401\n") {
 					t.Errorf("%s as %s with %s: %s", r.Pattern(), who, id, got)
 				}
 			}
