@@ -48,8 +48,8 @@ func (s *status) Error() string { return s.text }
 
 // scoped finds out what the request may see before it is answered, and answers
 // what cannot be.
-func (s *Server) scoped(p page) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *Server) scoped(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		r = s.credited(r)
 		v, err := s.config.Scope(r)
 		if errors.Is(err, ErrSignIn) {
@@ -62,7 +62,7 @@ func (s *Server) scoped(p page) http.Handler {
 		if err != nil {
 			s.fail(w, r, err)
 		}
-	})
+	}
 }
 
 // fail answers a request that went wrong. What is absent and what belongs to others

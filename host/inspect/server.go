@@ -82,7 +82,7 @@ func New(c Config) (*Server, error) {
 		s.origins = append(s.origins, origin{u.Scheme, u.Host})
 	}
 	s.work, s.tails = newSlots(defaultTo(c.Replays, 2), 2), newSlots(defaultTo(c.Tails, 64), 4)
-	s.handler = s.guard(s.routes())
+	s.handler = s.guard(s.mux())
 	return s, nil
 }
 
@@ -95,29 +95,6 @@ func defaultTo(n, standard int) int {
 
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
-
-// routes is the table of what there is.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, page := range map[string]page{
-		"GET /{$}":                     s.list,
-		"GET /runs/{run}":              s.timeline,
-		"GET /runs/{run}/events/{seq}": s.event,
-		"GET /runs/{run}/live":         s.live,
-		"GET /runs/{run}/raw/{seq}":    s.raw,
-		"GET /diff":                    s.diff,
-		"POST /runs/{run}/validate":    s.validate,
-		"POST /runs/{run}/replay":      s.replay,
-	} {
-		mux.Handle(s.pattern(pattern), s.scoped(page))
-	}
-	mux.HandleFunc(s.pattern("GET /assets/{name}"), s.asset)
-	mux.HandleFunc(s.pattern("GET /sign-in"), s.signInForm)
-	mux.HandleFunc(s.pattern("POST /sign-in"), s.signIn)
-	mux.HandleFunc(s.pattern("POST /sign-out"), s.signOut)
-	mux.HandleFunc("/", s.nowhere)
-	return mux
-}
 
 // pattern puts the prefix into a pattern of the mux.
 func (s *Server) pattern(p string) string {
