@@ -2,11 +2,9 @@ package daemon_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -269,36 +267,6 @@ func (w *world) awaitSealedEnd(runID string) eventlog.Report {
 	return eventlog.Report{}
 }
 
-// TestAStreamEndsThatNobodyMayFollow: no event tells a client that the run was removed,
-// or its key refused from now on.
-func TestAStreamEndsThatNobodyMayFollow(t *testing.T) {
-	for what, end := range map[string]func(*world, string) error{
-		"the run is removed": func(w *world, id string) error {
-			_, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{IncludeOpen: true})
-			return err
-		},
-		"the tenant is suspended": func(w *world, _ string) error { return w.tenants.Suspend(t.Context(), "alice") },
-	} {
-		t.Run(what, func(t *testing.T) {
-			w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-				c.Heartbeat = time.Millisecond
-				q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
-			})
-			id := w.accept(`{"goal":"Guess."}`)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			stream := w.follow(ctx, id)
-			if err := end(w, id); err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(stream)
-			if err != nil || bytes.Contains(text, []byte("event: done")) {
-				t.Errorf("the stream did not just end: %v\n%s", err, text)
-			}
-		})
-	}
-}
-
 // TestAPlaceInTheLine is among the tenant's own runs, and those of others do not show.
 func TestAPlaceInTheLine(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
@@ -374,20 +342,4 @@ func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 			}
 		})
 	}
-}
-
-// follow returns the stream of a run of alice's.
-func (w *world) follow(ctx context.Context, id string) io.Reader {
-	w.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/runs/"+id+"/stream", nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		w.t.Fatalf("%v %v", answer, err)
-	}
-	w.t.Cleanup(func() { answer.Body.Close() })
-	return answer.Body
 }

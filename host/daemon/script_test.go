@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,6 +41,8 @@ import (
 //	= body PATTERN          the body matches
 //	= let NAME PATH         $NAME is that part from now on
 //	= keep NAME HEADER      $NAME is that header from now on
+//	= meanwhile REQUEST     a request, without a body, that is made while the answer
+//	                        comes, before its body is read
 //
 // A line "hold TENANT" has the operator set an empty policy. A line "restart" stops the daemon and starts another one on the database. Every
 // exchange is held against spec/openapi.yaml.
@@ -166,6 +169,23 @@ func orElse(a, b string) string {
 	return a
 }
 
+// meanwhile makes the request of a line that has one.
+func (s *httpScript) meanwhile(line string) bool {
+	line, ok := strings.CutPrefix(line, "meanwhile ")
+	if !ok {
+		return false
+	}
+	s.t.Helper()
+	request := requestLine.FindStringSubmatch(line)
+	if request == nil {
+		s.t.Fatalf("%s:%d: %q is no request", s.file, s.at, line)
+	}
+	if answer := s.world.do(request[3], request[1], request[2], "", nil); answer.Code >= http.StatusBadRequest {
+		s.failf("%s: %d %s", line, answer.Code, answer.Body)
+	}
+	return true
+}
+
 // exchange makes the request that was read and compares the answer.
 func (s *httpScript) exchange() {
 	if s.method == "" {
@@ -185,6 +205,7 @@ func (s *httpScript) exchange() {
 		s.t.Fatalf("%s:%d: %v", s.file, s.at, err)
 	}
 	defer answer.Body.Close()
+	s.expect = slices.DeleteFunc(s.expect, s.meanwhile)
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		s.t.Fatalf("%s:%d: %v", s.file, s.at, err)
