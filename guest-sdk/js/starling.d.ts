@@ -24,13 +24,13 @@ export declare class HTTPError extends Error {
   readonly reason: "denied" | "network" | "timeout" | "too_large" | "malformed";
 }
 
-/** The host may try again, if the tool is idempotent. */
+/** Another call may help: an agent that repeats calls of the tool makes one. */
 export declare function transient(error: Error | string): Error;
-/** The host does not retry; the input is not at fault. */
+/** Nobody tries again; the input is not at fault. */
 export declare function cancel(error: Error | string): Error;
-/** The host does not retry; the input can never succeed. */
+/** Nobody tries again; the input can never succeed. */
 export declare function discard(error: Error | string): Error;
-/** The host tries again after the delay, which costs no attempt. */
+/** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */
 export declare function snooze(ms: number, error: Error | string): Error;
 
 /** The time of day in milliseconds, read and recorded at each use. */

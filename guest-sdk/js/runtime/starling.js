@@ -5,16 +5,16 @@ import * as host from "./host.js";
 const mark = (kind, error, more) =>
   Object.assign(error instanceof Error ? error : new Error(String(error)), { kind }, more);
 
-/** The host may try again, if the tool is idempotent. */
+/** Another call may help: an agent that repeats calls of the tool makes one. */
 export const transient = (error) => mark("transient", error);
 
-/** The host does not retry; the input is not at fault. */
+/** Nobody tries again; the input is not at fault. */
 export const cancel = (error) => mark("cancel", error);
 
-/** The host does not retry; the input can never succeed. */
+/** Nobody tries again; the input can never succeed. */
 export const discard = (error) => mark("discard", error);
 
-/** The host tries again after the delay in milliseconds, which costs no attempt. */
+/** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */
 export const snooze = (ms, error) => mark("snooze", error, { retryAfterMs: ms });
 
 /** The time of day in milliseconds, read and recorded at each use. */
