@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -265,6 +266,9 @@ func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine
 // flags say so.
 func openAgentFile(f agentFlags) (*agentfile.File, error) {
 	file, err := agentfile.Load(f.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &failure{code: exitUsage, message: plainError(err), hint: "name the agent's file; resume takes it with --agent FILE"}
+	}
 	if err != nil {
 		return nil, explainFile(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
 )
 
 const checkHelp = `Say whether a module would be accepted, and print its certificate: what makes
@@ -56,7 +57,7 @@ func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
 	if err != nil {
 		return err
 	}
-	c, err := certify(ctx, source.Wasm, sandbox.Limits{MemoryPages: pages(f.memory)})
+	c, err := certify(ctx, source.Wasm, sandbox.Limits{MemoryPages: uint32(wasm.Pages(f.memory))})
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (c certificate) print(w io.Writer) {
 	line("imports", "%s", listOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
 	line("", "%s", listOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
 	line("features", "%s", listOr(c.Features, "none beyond the first version of WebAssembly"))
-	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*pageBytes), formatSize(uint64(c.Memory.Max)*pageBytes))
+	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*wasm.PageSize), formatSize(uint64(c.Memory.Max)*wasm.PageSize))
 	line("cost table", "%d", c.CostTable)
 	line("rewritten", "%s", c.Rewritten.Digest)
 	line("", "%s, %d functions metered", formatSize(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
@@ -204,7 +205,7 @@ func (c certificate) print(w io.Writer) {
 		line("start", "fails, and so does every call: %s", printable(c.Start.Error))
 	} else {
 		line("start", "%s", c.Start.Digest)
-		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*pageBytes), formatFuel(c.Start.Fuel))
+		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*wasm.PageSize), formatFuel(c.Start.Fuel))
 	}
 	for i, h := range c.Limits {
 		name := ""

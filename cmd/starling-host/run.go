@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
@@ -21,7 +22,8 @@ import (
 
 const runHelp = `Run one tool and record the run.
 
-TOOL is a .wasm file, or a folder with a Go tool, which is built first. INPUT is
+TOOL is a .wasm file, or a folder with a tool, which is built first: Go files, or a
+tool.ts or tool.js, which the command starling-build of guest-sdk/js builds. INPUT is
 a JSON document, @FILE to read it from a file, or - to read it from standard
 input; without it the input is {}.
 
@@ -95,21 +97,12 @@ func (a *app) runCommand() *cobra.Command {
 	return cmd
 }
 
-// WebAssembly memory is counted in pages, of which 32 bits address 65536.
-const (
-	pageBytes = 64 << 10
-	maxMemory = 65536 * pageBytes
-)
-
 // memoryFlag adds --memory, in bytes.
 func memoryFlag(cmd *cobra.Command, value *uint64) {
-	standard := formatSize(uint64(sandbox.DefaultLimits().MemoryPages) * pageBytes)
-	cmd.Flags().Var(countFlag{value, sizeUnits, "SIZE", maxMemory}, "memory",
+	standard := formatSize(uint64(sandbox.DefaultLimits().MemoryPages) * wasm.PageSize)
+	cmd.Flags().Var(countFlag{value, sizeUnits, "SIZE", wasm.MaxPages * wasm.PageSize}, "memory",
 		"linear memory of a call, such as 64MiB (default "+standard+")")
 }
-
-// pages returns the pages that hold so many bytes.
-func pages(bytes uint64) uint32 { return uint32((bytes + pageBytes - 1) / pageBytes) }
 
 // limits returns what the flags ask for; zero fields are the host's defaults.
 func (f *runFlags) limits() (sandbox.Limits, error) {
@@ -118,7 +111,7 @@ func (f *runFlags) limits() (sandbox.Limits, error) {
 	}
 	return sandbox.Limits{
 		Fuel:        f.fuel,
-		MemoryPages: pages(f.memory),
+		MemoryPages: uint32(wasm.Pages(f.memory)),
 		TimeoutMs:   f.timeout.Milliseconds(),
 		Effects:     f.effects,
 	}, nil
@@ -141,8 +134,8 @@ func (f *runFlags) options() (guest.Options, error) {
 }
 
 // openEgress returns a client that reaches the hosts and no others; without any it
-// reaches what a policy allows, or nothing. The error
-// begins with the one that is no rule.
+// reaches what a policy allows, or nothing. The error begins with the one that is no
+// rule.
 func openEgress(hosts []string, private bool) (*egress.Client, error) {
 	if len(hosts) == 0 {
 		return egress.New(egress.Config{}), nil

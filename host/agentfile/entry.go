@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/yaml"
@@ -25,7 +26,7 @@ type Entry struct {
 
 // Module is a module, and the conditions under which its tools run.
 type Module struct {
-	Path         string              // of a .wasm file or of a folder with a Go tool
+	Path         string              // of a .wasm file or of a folder with a tool
 	Tool         string              // the only one of its tools that the agent has; empty for all
 	Rename       string              // what the agent calls it; empty for its own name
 	AllowHosts   []string            // rules of egress.ParseRule
@@ -98,8 +99,8 @@ func (e *Entry) module(n *yaml.Node) error {
 	if err := n.Decode(&m); err != nil {
 		return err
 	}
-	pages := (uint64(m.Memory) + pageBytes - 1) / pageBytes
-	if pages > maxPages {
+	pages := wasm.Pages(uint64(m.Memory))
+	if pages > wasm.MaxPages {
 		return n.Get("memory").Errorf("", "a module has at most 4GiB")
 	}
 	if n.Get("allow_private") != nil && len(m.AllowHosts) == 0 {
@@ -115,12 +116,6 @@ func (e *Entry) module(n *yaml.Node) error {
 	}
 	return nil
 }
-
-// WebAssembly memory is counted in pages, of which 32 bits address 65536.
-const (
-	pageBytes = 64 << 10
-	maxPages  = 65536
-)
 
 // builtin reads {builtin: NAME, ...}.
 func (e *Entry) builtin(n *yaml.Node) error {

@@ -148,6 +148,17 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+func TestPages(t *testing.T) {
+	for bytes, want := range map[uint64]uint64{
+		0: 0, 1: 1, wasm.PageSize - 1: 1, wasm.PageSize: 1, wasm.PageSize + 1: 2,
+		wasm.MaxPages * wasm.PageSize: wasm.MaxPages, math.MaxUint64: 1 << 48,
+	} {
+		if got := wasm.Pages(bytes); got != want {
+			t.Errorf("%d bytes have %d pages, want %d", bytes, got, want)
+		}
+	}
+}
+
 func TestSetBody(t *testing.T) {
 	ids := func(m *wasm.Module) (all []wasm.SectionID) {
 		for _, s := range m.Sections {
