@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"net/url"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
@@ -74,9 +73,8 @@ func (c *config) check() error {
 	if c.key == "" {
 		return errors.New("no API key, see WithAPIKey")
 	}
-	u, err := url.Parse(c.baseURL)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return errors.New("the base URL is not an http or https URL") // it may have a password in it
+	if !converse.IsURL(c.baseURL) {
+		return errors.New("the base URL is not an http or https URL")
 	}
 	if c.info.ID == "" || c.info.APIVersion == "" {
 		return errors.New("the provider id and the API version cannot be empty")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -96,11 +95,8 @@ func (s *settings) check(o bedrockruntime.Options) error {
 	if o.Region == "" {
 		return errors.New("no region, see WithRegion")
 	}
-	if o.BaseEndpoint != nil {
-		u, err := url.Parse(*o.BaseEndpoint)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return errors.New("the endpoint is not an http or https URL") // it may have a password in it
-		}
+	if o.BaseEndpoint != nil && !converse.IsURL(*o.BaseEndpoint) {
+		return errors.New("the endpoint is not an http or https URL")
 	}
 	if s.info.ID == "" || s.info.APIVersion == "" {
 		return errors.New("the provider id and the API version cannot be empty")

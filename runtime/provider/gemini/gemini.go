@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"google.golang.org/genai"
 
@@ -74,9 +73,8 @@ func (c *config) check() error {
 	if c.key == "" {
 		return errors.New("no API key, see WithAPIKey")
 	}
-	u, err := url.Parse(c.baseURL)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return fmt.Errorf("the base URL %q is not an http or https URL", c.baseURL)
+	if !converse.IsURL(c.baseURL) {
+		return errors.New("the base URL is not an http or https URL")
 	}
 	if c.info.ID == "" || c.info.APIVersion == "" {
 		return errors.New("the provider id and the API version cannot be empty")

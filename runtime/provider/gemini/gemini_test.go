@@ -76,7 +76,8 @@ func TestNew(t *testing.T) {
 		want string
 	}{
 		{"no key", nil, "gemini: no API key, see WithAPIKey"},
-		{"a base URL that is none", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("localhost:80")}, `gemini: the base URL "localhost:80" is not an http or https URL`},
+		{"a base URL that is none", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("localhost:80")}, "gemini: the base URL is not an http or https URL"},
+		{"a base URL that is none and has a password", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("ftp://u:geheim@h")}, "gemini: the base URL is not an http or https URL"},
 		{"no id", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithProviderID("")}, "gemini: the provider id and the API version cannot be empty"},
 		{"no version", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithAPIVersion("")}, "gemini: the provider id and the API version cannot be empty"},
 	} {

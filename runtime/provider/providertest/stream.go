@@ -104,13 +104,11 @@ func (r *recording) wanted(sent []byte) []provider.StreamChunk {
 }
 
 // expect compares chunks.
-func expect(t testing.TB, got, want []provider.StreamChunk) bool {
+func expect(t testing.TB, got, want []provider.StreamChunk) {
 	t.Helper()
-	diff := cmp.Diff(want, got)
-	if diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong chunks (-want +got):\n%s", diff)
 	}
-	return diff == ""
 }
 
 // expectClass checks that err is one of the class and of no other, and that it

@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
+
+// IsURL reports whether an API can be at text. An error that says that none can does not
+// repeat it: there may be a password in it.
+func IsURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
+}
 
 // Client returns c, if it is [Stationary], through [provider.HashBodies], with bodies
 // that say of what ends them early that it is the network's. Behind an SDK nothing else
