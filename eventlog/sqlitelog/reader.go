@@ -203,14 +203,15 @@ func summaryOf(row []driver.Value) (no int64, s eventlog.RunSummary, err error) 
 	var ints [8]int64
 	ok := true
 	for i, column := range []int{0, 2, 3, 5, 6, 7, 8, 9} {
-		n, isInt := row[column].(int64)
-		ints[i], ok = n, ok && isInt
+		n, okInt := row[column].(int64)
+		ints[i], ok = n, ok && okInt
 	}
 	duration, okDuration := row[11].(int64)
 	id, okID := row[1].(string)
 	head, okHead := row[4].([]byte)
 	cost, okCost := row[10].(float64)
-	if !ok || !okDuration || !okID || !okHead || !okCost || len(head) != len(chain.Hash{}) || ints[3] < 0 || ints[3] > 255 {
+	ok = ok && okDuration && okID && okHead && okCost && len(head) == len(chain.Hash{})
+	if !ok || ints[3] < 0 || ints[3] > 255 || !isInt(ints[4]) || !isInt(ints[5]) {
 		return 0, s, fmt.Errorf("%w: run %v: its row in the table run is malformed", eventlog.ErrLogCorrupt, row[1])
 	}
 	return ints[0], eventlog.RunSummary{
@@ -219,6 +220,9 @@ func summaryOf(row []driver.Value) (no int64, s eventlog.RunSummary, err error) 
 		CostUSD: cost, DurationMs: duration, Head: chain.Hash(head),
 	}, nil
 }
+
+// isInt reports whether a number is one that this processor counts with.
+func isInt(n int64) bool { return int64(int(n)) == n }
 
 // isCantOpen reports whether SQLite could not open one of its files, or would
 // have to write to it.

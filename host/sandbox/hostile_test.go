@@ -18,7 +18,7 @@ var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Effects: 50, Effect
 
 var attack, peace = Call{Tool: "hostile", Input: []byte(hostile.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
 
-// ending is how a call ended: what it gave, the class of its error, its meter.
+// endingOf says how a call ended: what it gave, the class of its error, its meter.
 func endingOf(t *testing.T, m *Module, c Call) string {
 	t.Helper()
 	got, err := m.Call(t.Context(), c, &world{})

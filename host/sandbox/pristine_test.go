@@ -99,7 +99,7 @@ func scribble(r *rand.Rand) []byte {
 	return append(input, scribbleLook, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// outcome is all that a call leaves, for comparison.
+// callOutcome is all that a call leaves, for comparison.
 func callOutcome(t *testing.T, m *Module, c Call) string {
 	got, err := m.Call(t.Context(), c, &world{})
 	class := "none"

@@ -9,6 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// tried is how many pages [Store.try] tries a method with, half of which it writes to: so
+// many that a method cannot seem to work by chance. In an emulator the page map is that of
+// the machine outside, whose entries say this or that of our pages.
+const tried = 128
+
 // try reports whether the store's method works here: whether it resets a memory
 // that has been read and written in every kind of place.
 func (s *Store) try() (err error) {
@@ -21,9 +26,11 @@ func (s *Store) try() (err error) {
 		}
 	}
 	page := os.Getpagesize()
-	contents := make([]byte, 8*page)
-	contents[page] = 1
-	i, err := s.Seal(contents, uint64(16*page))
+	contents := make([]byte, tried/2*page)
+	for at := page; at < len(contents); at += 4 * page {
+		contents[at] = 1
+	}
+	i, err := s.Seal(contents, uint64(tried*page))
 	if err != nil {
 		return err
 	}
@@ -33,8 +40,12 @@ func (s *Store) try() (err error) {
 		return err
 	}
 	defer m.Free()
-	b := m.Reallocate(uint64(16 * page))
-	b[page], b[3*page], b[12*page] = 7, 7, b[2*page]+b[9*page]+7 // the last term reads a hole and the pages behind the image
+	b := m.Reallocate(uint64(tried * page))
+	read := byte(7)
+	for at := 0; at < len(b); at += 2 * page {
+		read += b[at] // of a hole, or behind the image
+		b[at+page] = read
+	}
 	if err := m.Reset(0); err != nil {
 		return err
 	}

@@ -11,66 +11,55 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/host/qemutest"
 )
 
-// digestsFolder names the variable that makes this test binary, on whatever
-// processor it runs, write the digests of the guests in a folder into it.
-const digestsFolder = "STARLING_DIGESTS"
+// The variables with which this test binary writes, on whatever processor it runs, the
+// digests of guests into a file: its name, the folder with the programs in Go, and the
+// engine.
+const (
+	digestsFile   = "STARLING_DIGESTS"
+	digestsGuests = "STARLING_DIGESTS_GUESTS"
+	digestsEngine = "STARLING_DIGESTS_ENGINE"
+)
 
-// TestARM64 runs a selection of guests in wazero's compiler for arm64, in an
-// emulator, and compares: the metered bytes, results, memory and fuel are those
-// of both engines on this machine.
-func TestARM64(t *testing.T) {
-	emulator := lookAny("qemu-aarch64-static", "qemu-aarch64")
-	if emulator == "" {
-		t.Skip("SKIPPED: no emulator of an arm64 processor: install qemu-user-static")
-	}
-	if testing.Short() {
-		t.Skip("SKIPPED in short mode: builds the tests for another processor")
-	}
+// TestOtherProcessors runs a selection of guests on processors of other kinds, in an
+// emulator, and compares: the metered bytes, results, memory and fuel are those of
+// both engines on this machine.
+func TestOtherProcessors(t *testing.T) {
 	dir := t.TempDir()
 	for name, source := range map[string]string{"json": "./testdata/goguest", "dice": "../../tools-wasm/dice"} {
 		goCommand(t, []string{"GOOS=wasip1", "GOARCH=wasm"}, "build", "-buildmode=c-shared", "-o", filepath.Join(dir, name+".wasm"), source)
 	}
-	binary := filepath.Join(dir, "arm64.test")
-	goCommand(t, []string{"GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0"}, "test", "-c", "-o", binary, ".")
-	cmd := exec.Command(emulator, binary, "-test.run", "^TestWriteDigests$")
-	cmd.Env = append(os.Environ(), digestsFolder+"="+dir)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "digests"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	arm := strings.Split(string(b), "\n")
+	here := make(map[string][]string)
 	for engine := range engines {
-		if diff := cmp.Diff(digests(t, engine, dir), arm); diff != "" {
-			t.Errorf("(-%s here +compiler on arm64):\n%s", engine, diff)
-		}
+		here[engine] = digests(t, engine, dir)
 	}
-	t.Logf("%d digests agree", len(arm))
+	for _, p := range qemutest.Processors {
+		t.Run(p.GOARCH, func(t *testing.T) {
+			text := p.Output(t, "TestWriteDigests", digestsFile, digestsGuests+"="+dir, digestsEngine+"="+p.Engine())
+			there := strings.Split(string(text), "\n")
+			for engine, lines := range here {
+				if diff := cmp.Diff(lines, there); diff != "" {
+					t.Errorf("(-%s here +%s there, with %s):\n%s", engine, p.Engine(), p.What, diff)
+				}
+			}
+			t.Logf("%d digests agree", len(there))
+		})
+	}
 }
 
-// TestWriteDigests does nothing unless [TestARM64] asks for it.
+// TestWriteDigests does nothing unless [TestOtherProcessors] asks for it.
 func TestWriteDigests(t *testing.T) {
-	dir := os.Getenv(digestsFolder)
-	if dir == "" {
+	file := os.Getenv(digestsFile)
+	if file == "" {
 		return
 	}
-	lines := strings.Join(digests(t, "compiler", dir), "\n")
-	if err := os.WriteFile(filepath.Join(dir, "digests"), []byte(lines), 0o600); err != nil {
+	lines := digests(t, os.Getenv(digestsEngine), os.Getenv(digestsGuests))
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func lookAny(names ...string) string {
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	return ""
 }
 
 func goCommand(t *testing.T, env []string, args ...string) {

@@ -1,0 +1,73 @@
+package qemutest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Processor is one that QEMU emulates.
+type Processor struct {
+	GOARCH   string
+	Compiler bool   // wazero has a compiler for it, and not only its interpreter
+	What     string // in what it is unlike amd64
+	emulator string // QEMU's name of it
+}
+
+// Processors are those that tests run on.
+var Processors = []Processor{
+	{GOARCH: "arm64", Compiler: true, What: "other instructions", emulator: "aarch64"},
+	{GOARCH: "arm", What: "words of 32 bits", emulator: "arm"},
+	{GOARCH: "s390x", What: "the highest byte of a word comes first", emulator: "s390x"},
+}
+
+// Engine is the name of the engine that a guest runs on there, if it can be chosen.
+func (p Processor) Engine() string {
+	if p.Compiler {
+		return "compiler"
+	}
+	return "interpreter"
+}
+
+// Output runs one test of the package in whose folder it is called, and returns what that
+// wrote into the file that it finds named in the environment variable. On this
+// machine, where nobody sets the variable, that test has nothing to do.
+func (p Processor) Output(t testing.TB, test, variable string, env ...string) []byte {
+	t.Helper()
+	emulator := p.find()
+	if emulator == "" {
+		t.Skipf("SKIPPED: no emulator of a processor of the kind %s: install qemu-user-static", p.GOARCH)
+	}
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: builds the tests for another processor")
+	}
+	dir := t.TempDir()
+	binary, file := filepath.Join(dir, p.GOARCH+".test"), filepath.Join(dir, "output")
+	run(t, []string{"GOOS=linux", "GOARCH=" + p.GOARCH, "CGO_ENABLED=0"}, "go", "test", "-c", "-o", binary, ".")
+	run(t, append(env, variable+"="+file), emulator, binary, "-test.run", "^"+test+"$")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// find returns the path of the emulator, "" if there is none.
+func (p Processor) find() string {
+	for _, name := range []string{"qemu-" + p.emulator + "-static", "qemu-" + p.emulator} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+func run(t testing.TB, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, text)
+	}
+}

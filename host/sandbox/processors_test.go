@@ -1,0 +1,61 @@
+package sandbox
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/host/qemutest"
+	"github.com/starling-host/starling/host/rewrite/hostile"
+)
+
+// The variables with which this test binary writes, on whatever processor it runs, how
+// the hostile guests end into a file: its name, and the engine.
+const (
+	endingsFile   = "STARLING_ENDINGS"
+	endingsEngine = "STARLING_ENDINGS_ENGINE"
+)
+
+// TestOtherProcessors has the hostile guests attack on processors of other kinds, in an
+// emulator: each ends with the same outcome, at the same count of fuel, as on this one.
+func TestOtherProcessors(t *testing.T) {
+	for _, p := range qemutest.Processors {
+		t.Run(p.GOARCH, func(t *testing.T) {
+			there := strings.Split(string(p.Output(t, "TestWriteEndings", endingsFile, endingsEngine+"="+p.Engine())), "\n")
+			if diff := cmp.Diff(endings(t, keeping(t), p.Compiler), there); diff != "" {
+				t.Errorf("(-here +there, with %s):\n%s", p.What, diff)
+			}
+		})
+	}
+}
+
+// TestWriteEndings does nothing unless [TestOtherProcessors] asks for it.
+func TestWriteEndings(t *testing.T) {
+	file := os.Getenv(endingsFile)
+	if file == "" {
+		return
+	}
+	compiles := os.Getenv(endingsEngine) == "compiler"
+	engine := interpreter()
+	if compiles {
+		engine = keeping(t)
+	}
+	if err := os.WriteFile(file, []byte(strings.Join(endings(t, engine, compiles), "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endings is how every hostile guest ends. Those that attack as soon as they start are
+// for the compiler: an interpreter takes minutes for the budget of a start.
+func endings(t *testing.T, engine *Engine, starts bool) []string {
+	t.Helper()
+	var all []string
+	for _, run := range hostile.Runs() {
+		if starts || !run.Always {
+			all = append(all, run.Name+": "+endingOf(t, load(t, engine, run.Wasm, hostileLimits), attack))
+		}
+	}
+	return all
+}
