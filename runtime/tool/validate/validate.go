@@ -39,6 +39,8 @@ const (
 type Schema struct {
 	compiled *jsonschema.Schema
 	size     int
+	root     any            // the document
+	patterns map[string]int // the steps of each
 }
 
 // Size is what the schema takes: the number of its nodes, of up to a kilobyte each,
@@ -68,7 +70,7 @@ func Compile(doc []byte) (*Schema, error) {
 	const url = "schema:///" // a relative one would be taken for a file of the working directory
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
-	var all patterns
+	all := patterns{of: map[string]int{}}
 	c.UseRegexpEngine(all.compile)
 	if err := c.AddResource(url, value); err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func Compile(doc []byte) (*Schema, error) {
 		return nil, noSchema(err)
 	}
 	all.closed = true
-	return &Schema{compiled, nodes + all.steps}, nil
+	return &Schema{compiled, nodes + all.steps, value, all.of}, nil
 }
 
 // noSchema lists what keeps a document from being a schema, as [Error] does. Other
@@ -96,6 +98,7 @@ func noSchema(err error) error {
 // documents whose texts are to be expressions, are no part of it.
 type patterns struct {
 	steps  int
+	of     map[string]int // steps by expression
 	closed bool
 }
 
@@ -108,6 +111,7 @@ func (p *patterns) compile(expr string) (jsonschema.Regexp, error) {
 		if p.steps += steps; p.steps > maxPatterns {
 			return nil, errors.New("the patterns are too large together")
 		}
+		p.of[expr] = steps
 	}
 	return regexp.Compile(expr)
 }
@@ -122,11 +126,15 @@ func (noLoader) Load(url string) (any, error) {
 // Check returns what is wrong with doc as an [*Error], nil when nothing is. Every
 // problem is listed, in the order of the places that they name. Like a schema,
 // doc is canonical JSON: its numbers are of bounded size, where 1e999999999 would keep
-// exact arithmetic busy for ever.
+// exact arithmetic busy for ever. Of a document that is large for its schema it is only
+// said that something is wrong; one that would take long to look at is wrong as well.
 func (s *Schema) Check(doc []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
 	if err != nil {
 		return err
+	}
+	if !s.within(listed, value) {
+		return s.checkLarge(value)
 	}
 	err = s.compiled.Validate(value)
 	var invalid *jsonschema.ValidationError
@@ -134,6 +142,18 @@ func (s *Schema) Check(doc []byte) error {
 		return err
 	}
 	return &Error{Problems: problems(invalid)}
+}
+
+// checkLarge is Check of a document of which mismatches are not listed.
+func (s *Schema) checkLarge(doc any) error {
+	if !s.within(atAll, doc) {
+		return errTooMuch
+	}
+	wrong, err := s.mismatched(doc)
+	if wrong {
+		return errMismatch
+	}
+	return err
 }
 
 // Error lists everything in which a document does not match its schema.
