@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"regexp"
 	"slices"
@@ -44,9 +45,9 @@ type Predicate struct {
 	// Line is where the predicate begins in its file.
 	Line int `cbor:"-"`
 
-	pointer  []string // unescaped tokens
-	constant any
-	enum     []any
+	pointer  []string        // unescaped tokens
+	among    map[string]bool // the identities of what enum has
+	constant string          // that of const
 	pattern  *regexp.Regexp
 	min, max *big.Rat
 	steps    int // of the pattern, see maxPatterns
@@ -61,7 +62,7 @@ func (t *toolRules) DecodeYAML(n *yaml.Node) error {
 		return err
 	}
 	*t = toolRules{}
-	for _, key := range n.Keys() {
+	for key, value := range n.Pairs() {
 		name, _ := key.Text()
 		if name != AllTools && !namePattern.MatchString(name) {
 			return key.Errorf("", "this must be the name of a tool, 1 to 64 letters, digits, _ and -, or * for all tools")
@@ -69,7 +70,7 @@ func (t *toolRules) DecodeYAML(n *yaml.Node) error {
 		var f struct {
 			Arguments predicates `yaml:"arguments"`
 		}
-		if err := n.Get(name).Decode(&f); err != nil {
+		if err := value.Decode(&f); err != nil {
 			return err
 		}
 		(*t)[name] = ToolRule{Arguments: f.Arguments, Line: key.Line()}
@@ -86,14 +87,14 @@ func (p *predicates) DecodeYAML(n *yaml.Node) error {
 		return err
 	}
 	*p = predicates{}
-	for _, key := range n.Keys() {
+	for key, value := range n.Pairs() {
 		text, _ := key.Text()
 		pointer, err := parsePointer(text)
 		if err != nil {
 			return key.Errorf("", "%v", err)
 		}
 		var one Predicate
-		if err := n.Get(text).Decode(&one); err != nil {
+		if err := value.Decode(&one); err != nil {
 			return err
 		}
 		one.pointer, one.Line = pointer, key.Line()
@@ -124,11 +125,17 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 		return n.Get("forbidden").Errorf("", "what is forbidden is not there, so nothing else can hold of it")
 	}
 	*p = Predicate{
-		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw, constant: f.Const.value,
+		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw,
 		Pattern: string(f.Pattern), MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
 	}
+	unbounded := work(math.MaxInt) // by the size of the file
+	p.constant = identity(f.Const.value, &unbounded)
+	if len(f.Enum) > 0 {
+		p.among = map[string]bool{}
+	}
 	for _, v := range f.Enum {
-		p.Enum, p.enum = append(p.Enum, v.raw), append(p.enum, v.value)
+		p.Enum = append(p.Enum, v.raw)
+		p.among[identity(v.value, &unbounded)] = true
 	}
 	return p.compile(n, f.Minimum, f.Maximum)
 }
@@ -204,8 +211,11 @@ func parsePointer(s string) ([]string, error) {
 }
 
 // values returns what a pointer finds in a document: nothing, one value, or with a
-// * any number of them.
-func values(doc any, pointer []string) []any {
+// * any number of them. When no steps are left, it is not all of them.
+func values(doc any, pointer []string, left *work) []any {
+	if !left.spend(1) {
+		return nil
+	}
 	if len(pointer) == 0 {
 		return []any{doc}
 	}
@@ -214,27 +224,28 @@ func values(doc any, pointer []string) []any {
 	switch doc := doc.(type) {
 	case map[string]any:
 		if token == "*" {
+			left.spend(20 * len(doc))
 			for _, key := range slices.Sorted(maps.Keys(doc)) {
-				found = append(found, values(doc[key], rest)...)
+				found = append(found, values(doc[key], rest, left)...)
 			}
 		} else if member, ok := doc[token]; ok {
-			return values(member, rest)
+			return values(member, rest, left)
 		}
 	case []any:
 		if token == "*" {
 			for _, element := range doc {
-				found = append(found, values(element, rest)...)
+				found = append(found, values(element, rest, left)...)
 			}
 		} else if i, err := strconv.Atoi(token); err == nil && strconv.Itoa(i) == token && i >= 0 && i < len(doc) {
-			return values(doc[i], rest)
+			return values(doc[i], rest, left)
 		}
 	}
 	return found
 }
 
 // violated says what of the predicate does not hold of a document, or "".
-func (p *Predicate) violated(doc any) string {
-	found := values(doc, p.pointer)
+func (p *Predicate) violated(doc any, left *work) string {
+	found := values(doc, p.pointer, left)
 	switch {
 	case p.Forbidden && len(found) > 0:
 		return "must not be there"
@@ -242,27 +253,46 @@ func (p *Predicate) violated(doc any) string {
 		return "must be there"
 	}
 	for _, v := range found {
-		if why := p.fails(v); why != "" {
+		why := p.fails(v, left)
+		if *left < 0 {
+			break
+		}
+		if why != "" {
 			return why
 		}
+	}
+	if *left < 0 {
+		return "is too much to look at for what must hold of it"
 	}
 	return ""
 }
 
 // fails says what does not hold of a value, or "". The value itself is not said:
-// the words go to a log that others read.
-func (p *Predicate) fails(v any) string {
+// the words go to a log that others read. When no steps are left, nothing is said.
+func (p *Predicate) fails(v any, left *work) string {
 	text, isText := v.(string)
+	switch {
+	case p.Const != nil && identity(v, left) != p.constant:
+		return "must be the one value that is allowed"
+	case p.among != nil && !p.among[identity(v, left)]:
+		return "must be one of the values that are allowed"
+	case p.pattern != nil && !(isText && left.spend(p.steps*len(text)) && p.pattern.MatchString(text)):
+		return fmt.Sprintf("must be text that matches %q", p.Pattern)
+	case p.MaxLength > 0 && !(isText && left.spend(len(text)/16) && uint64(utf8.RuneCountInString(text)) <= p.MaxLength):
+		return fmt.Sprintf("must be text of at most %d characters", p.MaxLength)
+	}
+	return p.outside(v, left)
+}
+
+// outside says which bound of numbers a value does not keep, or "".
+func (p *Predicate) outside(v any, left *work) string {
+	if p.min == nil && p.max == nil {
+		return ""
+	}
+	n, _ := v.(json.Number)
+	left.spend(numberWork(n))
 	number := rational(v)
 	switch {
-	case p.Const != nil && !equal(v, p.constant):
-		return "must be the one value that is allowed"
-	case p.enum != nil && !slices.ContainsFunc(p.enum, func(e any) bool { return equal(v, e) }):
-		return "must be one of the values that are allowed"
-	case p.pattern != nil && (!isText || !p.pattern.MatchString(text)):
-		return fmt.Sprintf("must be text that matches %q", p.Pattern)
-	case p.MaxLength > 0 && (!isText || uint64(utf8.RuneCountInString(text)) > p.MaxLength):
-		return fmt.Sprintf("must be text of at most %d characters", p.MaxLength)
 	case p.min != nil && (number == nil || number.Cmp(p.min) < 0):
 		return "must be a number of at least " + show(p.Minimum)
 	case p.max != nil && (number == nil || number.Cmp(p.max) > 0):
@@ -303,25 +333,4 @@ func rational(v any) *big.Rat {
 		return nil
 	}
 	return new(big.Rat).SetFloat64(f)
-}
-
-// equal compares two values as JSON Schema does: numbers by their value, texts by
-// their characters, everything else by what is in it.
-func equal(a, b any) bool {
-	switch a := a.(type) {
-	case json.Number:
-		x, y := rational(a), rational(b)
-		return x != nil && y != nil && x.Cmp(y) == 0
-	case []any:
-		b, ok := b.([]any)
-		return ok && slices.EqualFunc(a, b, equal)
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		return ok && maps.EqualFunc(a, b, equal)
-	}
-	switch b.(type) {
-	case json.Number, []any, map[string]any:
-		return false
-	}
-	return a == b
 }

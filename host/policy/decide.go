@@ -114,8 +114,10 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 		return s.verdict(0, "nobody has set one, so it allows no request"), Rule{}, 0
 	}
 	best, bestLine := miss{}, 0
+	segments, readable := splitPath(r.Path)
+	path := func(p Pattern) bool { return readable && p.match(segments) }
 	for i, rule := range s.policy.Network {
-		m := rule.misses(r, used[Place{s.name, i + 1}])
+		m := rule.misses(r, path, used[Place{s.name, i + 1}])
 		if m.why == "" {
 			v := s.verdict(rule.Line, "")
 			v.Rule = uint32(i + 1)
@@ -139,8 +141,8 @@ type miss struct {
 }
 
 // misses returns the first thing in which the request is not what the rule allows.
-func (r *Rule) misses(q Request, used Used) miss {
-	path := func(p Pattern) bool { return p.Match(q.Path) }
+// Whether the path of the request is of a pattern, path says.
+func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
 	switch {
 	case !r.host.MatchesHost(q.Host):
 		return miss{0, "is about another host"}
@@ -286,10 +288,11 @@ func (s side) call(tool string, arguments []byte) event.Verdict {
 	if err != nil {
 		return s.verdict(0, "the arguments are not JSON")
 	}
+	left := work(maxWork)
 	for _, rule := range rules {
 		for _, pointer := range slices.Sorted(maps.Keys(rule.Arguments)) {
 			p := rule.Arguments[pointer]
-			if why := p.violated(doc); why != "" {
+			if why := p.violated(doc, &left); why != "" {
 				return s.verdict(p.Line, fmt.Sprintf("the argument %s %s", named(pointer), why))
 			}
 		}

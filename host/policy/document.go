@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/yaml"
 )
 
@@ -56,15 +57,9 @@ type limits struct {
 	EffectBytes yaml.Size   `yaml:"effect_bytes"`
 }
 
-// WebAssembly memory is counted in pages, of which 32 bits address 65536.
-const (
-	pageBytes = 64 << 10
-	maxPages  = 65536
-)
-
 // CheckYAML implements [yaml.Checker].
 func (l *limits) CheckYAML(n *yaml.Node) error {
-	if l.Memory > maxPages*pageBytes {
+	if l.Memory > wasm.MaxPages*wasm.PageSize {
 		return n.Get("memory").Errorf("", "a module has at most 4GiB")
 	}
 	return nil
@@ -72,7 +67,7 @@ func (l *limits) CheckYAML(n *yaml.Node) error {
 
 func (l limits) sandbox() event.SandboxLimits {
 	return event.SandboxLimits{
-		Fuel: uint64(l.Fuel), MemoryPages: uint32((uint64(l.Memory) + pageBytes - 1) / pageBytes),
+		Fuel: uint64(l.Fuel), MemoryPages: uint32(wasm.Pages(uint64(l.Memory))),
 		TimeoutMs:  time.Duration(l.Deadline).Milliseconds(),
 		InputBytes: uint64(l.Input), OutputBytes: uint64(l.Output), LogBytes: uint64(l.Log),
 		Effects: uint64(l.Effects), EffectBytes: uint64(l.EffectBytes),

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -113,7 +114,7 @@ func (h *history) crossing(seq uint64, p event.SideEffectRecorded) {
 	bytes := uint64(len(p.Request))
 	var x event.Exchange
 	switch {
-	case p.Name == event.EffectIntent || p.Name == event.EffectModel || p.Name == event.EffectPolicy:
+	case !p.Crossed():
 		return
 	case p.Name == event.EffectNow || p.Name == event.EffectRandom:
 		bytes = 8
@@ -130,6 +131,16 @@ func (h *history) crossing(seq uint64, p event.SideEffectRecorded) {
 // URL. Where redirects led is not in the log.
 const builtinFetch = "fetch"
 
+// requestOf returns the request that was made by an effect, also if it came to nothing,
+// and whether that is of the built-in fetch.
+func requestOf(p event.SideEffectRecorded) (r *egress.Request, fetched bool, err error) {
+	r, err = egress.ParseRequest(p.Request)
+	if err != nil && p.Name == builtinFetch {
+		return &egress.Request{Method: "GET", URL: string(p.Request)}, true, nil
+	}
+	return r, false, err
+}
+
 // effect takes note of an exchange, or of a call that was denied. Other effects are
 // nothing that a policy decides about.
 func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
@@ -141,11 +152,8 @@ func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
 	if len(p.Request) == 0 {
 		return
 	}
-	r, err := egress.ParseRequest(p.Request)
-	if err != nil && p.Name == builtinFetch && p.Error == nil {
-		r, err = &egress.Request{Method: "GET", URL: string(p.Request)}, nil
-	}
-	if err != nil {
+	r, fetched, err := requestOf(p)
+	if err != nil || fetched && p.Error != nil {
 		return
 	}
 	if h.copies.copied(p) {
@@ -229,8 +237,8 @@ func exceeds(use Use, l event.SandboxLimits) (key, why string) {
 		return "effect_bytes", fmt.Sprintf("the effects of the call had %d bytes, and the limit is %d", use.Effects.Bytes, l.EffectBytes)
 	case l.Fuel > 0 && m.Fuel > l.Fuel:
 		return "fuel", fmt.Sprintf("the call used fuel %d, and the limit is %d", m.Fuel, l.Fuel)
-	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*pageBytes:
-		return "memory", fmt.Sprintf("the call used %d bytes of memory, and the limit is %d", m.PeakMemory, uint64(l.MemoryPages)*pageBytes)
+	case l.MemoryPages > 0 && m.PeakMemory > uint64(l.MemoryPages)*wasm.PageSize:
+		return "memory", fmt.Sprintf("the call used %d bytes of memory, and the limit is %d", m.PeakMemory, uint64(l.MemoryPages)*wasm.PageSize)
 	}
 	return "", ""
 }

@@ -68,19 +68,27 @@ func TestWhatWasSentIsLookedForAfterAnotherPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Unix(1e9, 0)
-	goesOn := func(updated time.Time) (egress.Grant, error) {
+	goesOn := func(sent event.Event, updated time.Time) (egress.Grant, error) {
 		run, call := NewRun(p, nil, open{updated: updated}), scheduled(t, "a", "", 1)
 		call.Timestamp = began.UnixNano()
-		if err := run.Resume([]event.Event{call, exchanged(t, "a", "/?k=%7B%7Bsecret:K%7D%7D", "x")}); err != nil {
+		if err := run.Resume([]event.Event{call, sent}); err != nil {
 			t.Fatal(err)
 		}
 		return run.Exchange("shop", 10).Authorize(t.Context(), egress.Access{Method: "GET", Scheme: "https", Host: "a.test", Port: 443, Path: "/"})
 	}
-	if _, err := goesOn(began.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "the secret K has changed since") {
-		t.Errorf("of the value that was sent nobody knows: %v", err)
+	fetched := event.SideEffectRecorded{
+		Name: builtinFetch, CallID: "a", Request: []byte("https://a.test/?k={{secret:K}}"), Error: &event.EffectError{Type: event.ErrorTool, Message: "timeout"},
 	}
-	grant, err := goesOn(began.Add(-time.Second))
-	if err != nil || len(grant.Secrets) != 1 || grant.Secrets[0].Name != "K" || string(grant.Secrets[0].Value) != "0123456789" || !grant.Plain {
-		t.Errorf("%+v, %v", grant, err)
+	for name, sent := range map[string]event.Event{
+		"by a module": exchanged(t, "a", "/?k=%7B%7Bsecret:K%7D%7D", "x"),
+		"by fetch":    made(t, event.KindSideEffectRecorded, fetched),
+	} {
+		if _, err := goesOn(sent, began.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "the secret K has changed since") {
+			t.Errorf("%s: of the value that was sent nobody knows: %v", name, err)
+		}
+		grant, err := goesOn(sent, began.Add(-time.Second))
+		if err != nil || len(grant.Secrets) != 1 || grant.Secrets[0].Name != "K" || string(grant.Secrets[0].Value) != "0123456789" || !grant.Plain {
+			t.Errorf("%s: %+v, %v", name, grant, err)
+		}
 	}
 }

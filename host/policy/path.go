@@ -60,7 +60,12 @@ func (p Pattern) String() string { return p.text }
 // one way is of no pattern.
 func (p Pattern) Match(path string) bool {
 	segments, ok := splitPath(path)
-	if !ok || p.text == "" || len(segments) < len(p.segments) || len(segments) > len(p.segments) && !p.rest {
+	return ok && p.match(segments)
+}
+
+// match is Match of a path that is split.
+func (p Pattern) match(segments []string) bool {
+	if p.text == "" || len(segments) < len(p.segments) || len(segments) > len(p.segments) && !p.rest {
 		return false
 	}
 	for i, want := range p.segments {
@@ -88,10 +93,14 @@ func splitPath(path string) (segments []string, ok bool) {
 	return segments, strings.HasPrefix(path, "/")
 }
 
+// maxDecoded bounds how often a segment is decoded. No server decodes it so often, and
+// a path could be made to take thousands of times.
+const maxDecoded = 16
+
 // oneReading looks at a segment as servers may that decode it not at all, once,
 // or more often.
 func oneReading(s string) bool {
-	for {
+	for range maxDecoded {
 		name, _, _ := strings.Cut(s, ";") // what some servers drop
 		if name == "." || name == ".." || strings.ContainsFunc(s, separates) {
 			return false
@@ -102,6 +111,7 @@ func oneReading(s string) bool {
 		}
 		s = decoded
 	}
+	return false
 }
 
 func separates(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }

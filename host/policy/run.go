@@ -118,7 +118,7 @@ func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) e
 	}
 	effect, err := ev.AsSideEffectRecorded()
 	var value event.Exchange
-	r.asked(effect.Request, began[effect.CallID])
+	r.asked(effect, began[effect.CallID])
 	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
 		return err // no exchange
 	}
@@ -130,8 +130,8 @@ func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) e
 
 // asked takes note of the secrets for which a recorded request has placeholders, of a
 // call that began then. What is no request has none. The caller holds mu.
-func (r *Run) asked(request []byte, began time.Time) {
-	q, err := egress.ParseRequest(request)
+func (r *Run) asked(effect event.SideEffectRecorded, began time.Time) {
+	q, _, err := requestOf(effect)
 	if err != nil {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/host/wasm"
 )
 
 // used is the most that a call of a sandboxed tool used of each limit.
@@ -37,7 +39,7 @@ func (u *used) limits() string {
 		parts = append(parts, fmt.Sprintf("fuel: %d", u.fuel))
 	}
 	if u.memory > 0 {
-		parts = append(parts, fmt.Sprintf("memory: %dKiB", (u.memory+pageBytes-1)/pageBytes*(pageBytes>>10)))
+		parts = append(parts, fmt.Sprintf("memory: %dKiB", wasm.Pages(u.memory)*(wasm.PageSize>>10)))
 	}
 	parts = append(parts, fmt.Sprintf("input: %d", max(u.input, 1)))
 	if !u.unreadable {

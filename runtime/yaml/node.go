@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
@@ -81,6 +82,18 @@ func (n *Node) Get(key string) *Node {
 
 // Keys returns the keys of a map in their order, nil for what is no map.
 func (n *Node) Keys() []*Node { return n.keys }
+
+// Pairs goes through the keys of a map and their values in their order. To Get each
+// value would take long in a map of many.
+func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
+	return func(yield func(key, value *Node) bool) {
+		for i, key := range n.keys {
+			if !yield(key, n.items[i]) {
+				return
+			}
+		}
+	}
+}
 
 // Text returns the text of a node; ok is false for what is no text.
 func (n *Node) Text() (text string, ok bool) {
