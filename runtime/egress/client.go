@@ -42,6 +42,11 @@ type Config struct {
 	// and its time goes on meanwhile. Nil: no bound.
 	Slots *Slots
 
+	// Turn waits until what a response takes to be searched for secrets may be computed,
+	// and end says that it was; it is asked again every few milliseconds of that. Nil:
+	// nobody waits. Most responses are short, and searched without.
+	Turn func(context.Context) (end func(), err error)
+
 	// Resolve looks up the addresses of a name. It is asked once per exchange and
 	// must respect ctx. Default: the system's resolver, without its search list
 	// for names that have a dot.

@@ -14,7 +14,7 @@ import (
 
 // exchange sends a message and reads the response to it. It is done with conn
 // when it returns; closing conn is up to the caller. Its errors are of type
-// *Error.
+// *Error, or that of ctx.
 //
 // The message is written beside the reading, because a server may answer and
 // stop listening before it has read everything. Whether writing failed is then
@@ -27,7 +27,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 		defer close(written)
 		conn.Write(message)
 	}()
-	response, err := c.receive(conn, method, grant)
+	response, err := c.receive(ctx, conn, method, grant)
 	interrupt(conn)
 	<-written
 	return response, err
@@ -36,7 +36,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 // interrupt makes reads and writes on conn fail, those in progress too.
 func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
-func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, error) {
+func (c *Client) receive(ctx context.Context, conn net.Conn, method string, grant Grant) ([]byte, error) {
 	head := &headReader{r: conn, left: c.config.MaxHeaderBytes}
 	buffered := bufio.NewReader(head)
 	res, err := readHead(buffered, method)
@@ -56,15 +56,29 @@ func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	// The body is there as a whole, so no border of chunks or packets runs
-	// through a secret.
-	clean := newScrubber(grant.Secrets)
-	res.Header = clean.header(res.Header)
-	response := render(method, res, clean.clean(body))
+	if body, err = c.scrub(ctx, res, body, grant.Secrets); err != nil {
+		return nil, err
+	}
+	if len(grant.Secrets) > 0 {
+		res.Header.Del("Content-Length") // of a body that is not sent, which may have a secret in it
+	}
+	response := render(method, res, body)
 	if grant.MaxResponse > 0 && int64(len(response)) > grant.MaxResponse {
 		return nil, grantExceeded(grant.MaxResponse)
 	}
 	return response, nil
+}
+
+// scrub takes the secrets out of a response. The body is there as a whole, so no border
+// of chunks or packets runs through one.
+func (c *Client) scrub(ctx context.Context, res *http.Response, body []byte, secrets []Secret) (_ []byte, err error) {
+	search := &search{ctx: ctx, turn: c.config.Turn}
+	defer search.rest()
+	clean := newScrubber(secrets)
+	if res.Header, err = clean.header(search, res.Header); err != nil {
+		return nil, err
+	}
+	return clean.clean(search, body)
 }
 
 func grantExceeded(limit int64) error {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -62,10 +61,11 @@ func newScrubber(secrets []Secret) scrubber {
 
 // forms returns the value, and what it is after one step on its way through a
 // server: as a form, a JSON document and a page have it, and as it becomes when its
-// bytes are taken for ISO 8859-1, as many servers take those of a header. What a
-// server then does to these, it does to what it was sent: one that shows the body of
-// a request in a JSON document escapes what is escaped already. Most secrets are
-// the same in all forms.
+// bytes are taken for ISO 8859-1, as many servers take those of a header; and what
+// it is when a server decodes it that was not encoded, see read. What a server then
+// does to these, it does to what it was sent: one that shows the body of a request in
+// a JSON document escapes what is escaped already. Most secrets are the same in all
+// forms.
 func forms(value []byte) []form {
 	text := string(value)
 	percent := escapeQuery(text)
@@ -79,9 +79,10 @@ func forms(value []byte) []form {
 		latin = append(latin, rune(c))
 	}
 	all = append(all, string(latin))
+	all = append(all, read(text)...)
 	var forms []form
 	for i, text := range all {
-		if !slices.Contains(all[:i], text) {
+		if len(text) >= MinSecretBytes && !slices.Contains(all[:i], text) {
 			forms = append(forms, newForm([]byte(text)))
 		}
 	}
@@ -141,23 +142,27 @@ func encodings(value []byte) [][]byte {
 	return all
 }
 
-// clean returns b without the secrets: b itself if none is there.
-func (s scrubber) clean(b []byte) []byte {
+// clean returns b without the secrets: b itself if none is there, and nothing if the
+// search is given up before all is searched.
+func (s scrubber) clean(search *search, b []byte) ([]byte, error) {
 	for _, p := range s {
 		for _, f := range p.forms {
-			b = f.clean(b, p.placeholder)
+			b = f.clean(search, b, p.placeholder)
 		}
 	}
-	return b
+	if search.err != nil {
+		return nil, search.err
+	}
+	return b, nil
 }
 
 // names reports whether a secret stands in the name of a header. Case tells nothing
 // there: names arrive in the one in which HTTP libraries write them.
-func (s scrubber) names(header string) bool {
+func (s scrubber) names(search *search, header string) bool {
 	lower := bytes.ToLower([]byte(header))
 	for _, p := range s {
 		for _, f := range p.folded {
-			if !bytes.Equal(f.clean(lower, p.placeholder), lower) {
+			if !bytes.Equal(f.clean(search, lower, p.placeholder), lower) {
 				return true
 			}
 		}
@@ -165,11 +170,12 @@ func (s scrubber) names(header string) bool {
 	return false
 }
 
-// clean replaces the value where it stands, escaped or encoded.
-func (f *form) clean(b, placeholder []byte) []byte {
-	b = f.cleanEscaped(b, placeholder)
+// clean replaces the value where it stands, escaped or encoded, until the search is
+// given up.
+func (f *form) clean(search *search, b, placeholder []byte) []byte {
+	b = f.cleanEscaped(search, b, placeholder)
 	for _, encoded := range f.encoded {
-		if bytes.Contains(b, encoded) {
+		if search.goesOn(len(b)) && bytes.Contains(b, encoded) {
 			b = bytes.ReplaceAll(b, encoded, placeholder)
 		}
 	}
@@ -178,12 +184,15 @@ func (f *form) clean(b, placeholder []byte) []byte {
 
 // cleanEscaped replaces the value where it stands with any of its characters
 // escaped.
-func (f *form) cleanEscaped(b, placeholder []byte) []byte {
+func (f *form) cleanEscaped(search *search, b, placeholder []byte) []byte {
 	var out []byte
 	kept := 0
 	for i := 0; i < len(b); i++ {
 		if !f.first[b[i]] {
 			continue
+		}
+		if !search.goesOn(len(f.value)) {
+			break
 		}
 		n := spelled(b[i:], f.value, maxAmbiguous)
 		if n == 0 {
@@ -201,20 +210,24 @@ func (f *form) cleanEscaped(b, placeholder []byte) []byte {
 
 // header returns the headers without the secrets. One whose name has a secret in
 // it is left out.
-func (s scrubber) header(header http.Header) http.Header {
+func (s scrubber) header(search *search, header http.Header) (http.Header, error) {
 	if len(s) == 0 {
-		return header
+		return header, nil
 	}
 	cleaned := make(http.Header, len(header))
 	for name, values := range header {
-		if s.names(name) {
+		if s.names(search, name) {
 			continue
 		}
 		for _, v := range values {
-			cleaned[name] = append(cleaned[name], string(s.clean([]byte(v))))
+			clean, err := s.clean(search, []byte(v))
+			if err != nil {
+				return nil, err
+			}
+			cleaned[name] = append(cleaned[name], string(clean))
 		}
 	}
-	return cleaned
+	return cleaned, nil
 }
 
 // maxAmbiguous bounds how often both readings of a character are tried: as
@@ -265,9 +278,29 @@ func escaped(b, value []byte) (n, of int) {
 	return 0, 0
 }
 
-func isHex(digits []byte, want byte) bool {
-	v, err := strconv.ParseUint(string(digits), 16, 8)
-	return err == nil && byte(v) == want
+func isHex(digits []byte, want byte) bool { return number(digits, 16) == rune(want) }
+
+// number returns the number of a base up to 16, or -1 for what is none and for what is
+// beyond all characters. It is asked about each escape of a response, so that errors
+// would take more time than everything else.
+func number(digits []byte, base rune) rune {
+	if len(digits) == 0 {
+		return -1
+	}
+	n := rune(0)
+	for _, c := range digits {
+		digit := base
+		switch lower := c | 0x20; {
+		case '0' <= c && c <= '9':
+			digit = rune(c - '0')
+		case 'a' <= lower && lower <= 'f':
+			digit = rune(lower-'a') + 10
+		}
+		if n = n*base + digit; digit >= base || n > utf8.MaxRune {
+			return -1
+		}
+	}
+	return n
 }
 
 // backslashed reads the escapes of JSON, and those of JavaScript for single
@@ -296,8 +329,7 @@ func unicodeEscape(b, value []byte) (n, of int) {
 	want, size := utf8.DecodeRune(value)
 	if digits, found := bytes.CutPrefix(b, []byte(`\u{`)); found {
 		end := bytes.IndexByte(digits[:min(len(digits), 8)], '}')
-		v, err := strconv.ParseUint(string(digits[:max(end, 0)]), 16, 21)
-		if err != nil || rune(v) != want || want == utf8.RuneError {
+		if number(digits[:max(end, 0)], 16) != want || want == utf8.RuneError {
 			return 0, 0
 		}
 		return len(`\u{`) + end + 1, size
@@ -306,14 +338,10 @@ func unicodeEscape(b, value []byte) (n, of int) {
 		if len(b) < at+6 || b[at] != '\\' || b[at+1] != 'u' {
 			return utf8.RuneError
 		}
-		v, err := strconv.ParseUint(string(b[at+2:at+6]), 16, 16)
-		if err != nil {
-			return utf8.RuneError
-		}
-		return rune(v)
+		return number(b[at+2:at+6], 16)
 	}
 	switch r := unit(0); {
-	case r == utf8.RuneError:
+	case r < 0 || r == utf8.RuneError:
 		return 0, 0
 	case r == want:
 		return 6, size
@@ -332,18 +360,15 @@ func entity(b, value []byte) (n, of int) {
 	if end < 2 {
 		return 0, 0
 	}
-	name := string(b[1:end])
-	if c, ok := entities[name]; ok && c == value[0] {
+	if c, ok := entities[string(b[1:end])]; ok && c == value[0] {
 		return end + 1, 1
 	}
-	digits, number := strings.CutPrefix(name, "#")
-	base := 10
-	if rest, ok := strings.CutPrefix(strings.ToLower(digits), "x"); ok {
-		digits, base = rest, 16
+	digits, base := b[2:end], rune(10)
+	if len(digits) > 0 && digits[0]|0x20 == 'x' {
+		digits, base = digits[1:], 16
 	}
-	code, err := strconv.ParseUint(digits, base, 21)
 	want, size := utf8.DecodeRune(value)
-	if !number || err != nil || rune(code) != want || want == utf8.RuneError {
+	if b[1] != '#' || number(digits, base) != want || want == utf8.RuneError {
 		return 0, 0
 	}
 	return end + 1, size

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"pgregory.net/rapid"
@@ -199,6 +201,7 @@ var steps = map[string]func(s string) string{
 	"of a query":       escapeQuery,
 	"of a page":        html.EscapeString,
 	"of ISO 8859-1":    latin,
+	"read as a form":   func(s string) string { return strings.ReplaceAll(s, "+", " ") },
 }
 
 // twice returns the echoes, and those of what has gone through a step.
@@ -253,19 +256,27 @@ func TestResponsesAreScrubbed(t *testing.T) {
 	}
 }
 
+func cleaned(t interface{ Fatal(...any) }, s scrubber, text string) string {
+	b, err := s.clean(&search{ctx: context.Background()}, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 func TestScrubbingChangesNothingElse(t *testing.T) {
 	s := newScrubber([]Secret{{"K", []byte(canary)}, {"LONG", []byte("prefix" + canary)}, {"SHORT", []byte("short")}})
 	for _, text := range []string{"", "s", `s3cr/t+k&y "`, "short", "%73", `\u0073\u0033`, "&#115;", "%", `\`, "&", strings.Repeat("s3cr/", 100)} {
-		if got := s.clean([]byte(text)); string(got) != text {
+		if got := cleaned(t, s, text); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
 	}
-	if got := string(s.clean([]byte("prefix" + canary))); got != "{{secret:LONG}}" {
+	if got := cleaned(t, s, "prefix"+canary); got != "{{secret:LONG}}" {
 		t.Errorf("the longer secret became %q", got)
 	}
 	for _, value := range []string{"%25%25%25%25%25%25", `\\\\\\\\\\`, "&amp;&amp;&amp;", "++++++++", "aaaaaaaa"} {
 		s := newScrubber([]Secret{{"K", []byte(value)}})
-		if got := string(s.clean([]byte("<" + value + ">"))); got != "<{{secret:K}}>" {
+		if got := cleaned(t, s, "<"+value+">"); got != "<{{secret:K}}>" {
 			t.Errorf("%q: %q", value, got)
 		}
 	}
@@ -278,7 +289,7 @@ func TestScrubbingFindsAnySecret(t *testing.T) {
 		around := rapid.StringMatching(`[a-z ]{0,5}`).Draw(t, "around")
 		s := newScrubber([]Secret{{"K", []byte(value)}})
 		for name, encode := range echoes {
-			got := string(s.clean([]byte(around + encode(value) + around)))
+			got := cleaned(t, s, around+encode(value)+around)
 			if !strings.Contains(got, "{{secret:K}}") {
 				t.Fatalf("%s: %q stays %q", name, value, got)
 			}
@@ -301,6 +312,57 @@ func TestNoHeaderIsNamedLikeASecret(t *testing.T) {
 				t.Errorf("of %q came %q", name, res.Header)
 			}
 		}
+	}
+}
+
+// A server can make the search take long: here, 2^38 comparisons.
+func TestTheSearchEndsWithTheExchange(t *testing.T) {
+	host := serve(t, func(c net.Conn) {
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n%s", strings.Repeat("a", 4<<20))
+	})
+	client := New(Config{Authorize: granting{value: strings.Repeat("a", 64<<10) + "b"}, Timeout: time.Second})
+	_, err := client.Do(context.Background(), get("http://"+host), "")
+	wantFailure(t, err, abi.StatusTimeout, "no complete response within 1s")
+
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if b, err := newScrubber([]Secret{{"K", []byte(canary)}}).clean(&search{ctx: ended}, make([]byte, 2<<20)); b != nil || err == nil {
+		t.Errorf("what was not searched is handed on: %q, %v", b, err)
+	}
+}
+
+// TestALongSearchTakesTurns has one at a time, and many; a short one needs none. Who does
+// not get one gets no response.
+func TestALongSearchTakesTurns(t *testing.T) {
+	taken, open := 0, 0
+	search := func(size int, refusal error) (string, error) {
+		taken, open = 0, 0
+		host := serve(t, func(c net.Conn) { fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n%s", strings.Repeat("%", size)) })
+		turn := func(context.Context) (func(), error) {
+			if taken++; refusal != nil {
+				return nil, refusal
+			}
+			open++
+			if open > 1 {
+				t.Error("a second turn was taken before the first had ended")
+			}
+			return func() { open-- }, nil
+		}
+		got, err := New(Config{Authorize: granting{value: canary}, Turn: turn}).Do(context.Background(), get("http://"+host), "")
+		if open != 0 {
+			t.Errorf("%d turns have not ended", open)
+		}
+		return string(got), err
+	}
+	if _, err := search(100, nil); err != nil || taken != 0 {
+		t.Errorf("a short response: %d turns, %v", taken, err)
+	}
+	if got, err := search(1<<20, nil); err != nil || taken < 10 || !strings.HasSuffix(got, "%%") {
+		t.Errorf("a long response: %d turns, %v", taken, err)
+	}
+	refusal := errors.New("no turn")
+	if got, err := search(1<<20, refusal); !errors.Is(err, refusal) || got != "" {
+		t.Errorf("without a turn: %d bytes, %v", len(got), err)
 	}
 }
 
@@ -338,6 +400,11 @@ func TestTheLengthOfASecretCannotBeFoundOut(t *testing.T) {
 	r := &Request{Method: "POST", URL: "http://" + host, Body: []byte("{{secret:K}}"), Header: http.Header{"X": {"{{secret:K}}"}}}
 	if _, err := client.Do(context.Background(), r, ""); err != nil {
 		t.Error(err)
+	}
+	host = answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 1014\r\n\r\n") // of an echo, to HEAD
+	r = &Request{Method: "HEAD", URL: "http://" + host, Header: http.Header{"X": {"{{secret:K}}"}}}
+	if got, err := New(Config{Authorize: granting{value: "hunter2hunter2"}}).Do(context.Background(), r, ""); err != nil || bytes.Contains(got, []byte("Length")) {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 

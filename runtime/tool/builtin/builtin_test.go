@@ -65,6 +65,10 @@ func TestFetch(t *testing.T) {
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
 	})
+	mux.HandleFunc("/secret", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/pay?to=me&key=%7B%7Bsecret:K%7D%7D")
+		w.WriteHeader(http.StatusFound)
+	})
 	mux.HandleFunc("/binary", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte{0xff, 0xfe}) })
 	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, fetchBytes+1)) })
 	server := httptest.NewServer(mux)
@@ -76,6 +80,7 @@ func TestFetch(t *testing.T) {
 		"/none":   `"status":404`,
 		"/loop":   "more than 5 redirects",
 		"/away":   "not an allowed destination",
+		"/secret": "the placeholder of a secret is not followed",
 		"/binary": "not UTF-8 text",
 		"/large":  "more than 1048576 bytes",
 	} {

@@ -149,7 +149,12 @@ func resolve(base, location string) (string, error) {
 		return "", fmt.Errorf("fetch: redirect to %q: %w", location, err)
 	}
 	to.Fragment = ""
-	return to.String(), nil
+	next := egress.Request{Method: "GET", URL: to.String()}
+	if access, err := next.Access(); err == nil && len(access.Secrets) > 0 {
+		// whoever answers would have a secret sent where, and for what, it likes
+		return "", tool.ToolDiscard(errors.New("fetch: a redirect to an address with the placeholder of a secret is not followed"))
+	}
+	return next.URL, nil
 }
 
 func text(target string, r *egress.Response) (fetchOutput, error) {
