@@ -28,19 +28,29 @@ var buildEnv = []string{
 	"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath",
 }
 
-// maxOutput bounds what is kept of the messages of the Go command.
+// maxOutput bounds what is kept of the messages of a toolchain.
 const maxOutput = 64 << 10
 
-// build returns the module of the Go tool in the folder dir, which the user
-// calls ref, from the cache if it is there.
+// build returns the module of the tool in the folder dir, which the user calls
+// ref.
 func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.go"))
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	if len(files) == 0 {
-		return nil, &Error{Ref: ref, Reason: "the folder holds no Go files", Hint: hintReference}
+	if len(files) > 0 {
+		return buildGo(ctx, ref, dir)
 	}
+	for _, script := range scripts {
+		if _, err := os.Stat(filepath.Join(dir, script)); err == nil {
+			return buildScript(ctx, ref, dir, script)
+		}
+	}
+	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, " or "), Hint: hintReference}
+}
+
+// buildGo returns the module of a Go tool, from the cache if it is there.
+func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
 	t, err := findGo(ref, dir)
 	if err != nil {
 		return nil, err
@@ -53,7 +63,9 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	if wasm, ok := cache.get(key); ok {
 		return wasm, nil
 	}
-	wasm, err := t.build(ctx)
+	wasm, err := t.build(ctx, func(out string) []string {
+		return slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -69,11 +81,12 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// toolchain runs the Go command in the folder of a tool.
+// toolchain runs a command that builds in the folder of a tool.
 type toolchain struct {
-	path string // of the Go command
-	ref  string // the folder, as the user calls it
-	dir  string // the folder, absolute; empty for the working directory
+	path string   // of the command
+	ref  string   // the folder, as the user calls it
+	dir  string   // the folder, absolute; empty for the working directory
+	env  []string // what overrides the user's environment
 }
 
 func findGo(ref, dir string) (toolchain, error) {
@@ -82,24 +95,24 @@ func findGo(ref, dir string) (toolchain, error) {
 		return toolchain{}, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
 			Hint: "install Go, or give a .wasm file"}
 	}
-	return toolchain{path: path, ref: ref, dir: dir}, nil
+	return toolchain{path: path, ref: ref, dir: dir, env: buildEnv}, nil
 }
 
-// build compiles the tool into a temporary folder and returns the module.
-func (t toolchain) build(ctx context.Context) ([]byte, error) {
+// build compiles the tool into a temporary folder and returns the module. args
+// returns the arguments of the command that writes it to the file out.
+func (t toolchain) build(ctx context.Context, args func(out string) []string) ([]byte, error) {
 	tmp, err := os.MkdirTemp("", "starling-build-")
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, "tool.wasm")
-	args := slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})
-	if _, err := t.run(ctx, args...); err != nil {
+	if _, err := t.run(ctx, args(out)...); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(out)
 	if err != nil {
-		return nil, fmt.Errorf("registry: go build wrote no module: %w", err)
+		return nil, fmt.Errorf("registry: %s wrote no module: %w", filepath.Base(t.path), err)
 	}
 	if info.Size() > MaxModuleBytes {
 		return nil, tooLarge(t.ref, info.Size())
@@ -107,13 +120,13 @@ func (t toolchain) build(ctx context.Context) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-// run runs the Go command and returns what it wrote to standard output. When
+// run runs the command and returns what it wrote to standard output. When
 // ctx ends, the command is interrupted, which makes it remove its own temporary
 // files, and killed when it does not end soon after.
 func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, t.path, args...)
 	cmd.Dir = t.dir
-	cmd.Env = append(cmd.Environ(), buildEnv...) // Environ has PWD for Dir
+	cmd.Env = append(cmd.Environ(), t.env...) // Environ has PWD for Dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stdout bytes.Buffer
@@ -129,7 +142,7 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return nil, &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
 	}
-	return nil, fmt.Errorf("registry: go %s: %w", args[0], err)
+	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
 
 // limitedBuffer keeps the first maxOutput bytes and drops the rest.

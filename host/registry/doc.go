@@ -1,11 +1,11 @@
 // Package registry finds the bytes of a module.
 //
-// A reference is a path: a .wasm file, which is read, or a folder with a Go
-// tool, which is built with the local Go toolchain. Either way the result is a
-// byte slice, and from there on only the bytes count: their digest is the
-// module's identity, and nothing remembers where they came from.
+// A reference is a path: a .wasm file, which is read, or a folder with a tool in
+// Go, TypeScript or JavaScript, which is built with the local toolchain. Either
+// way the result is a byte slice, and from there on only the bytes count: their
+// digest is the module's identity, and nothing remembers where they came from.
 //
-// A build is a pure function of what the Go command would read, so its output
+// A build in Go is a pure function of what the Go command would read, so its output
 // is cached by content: the key is a digest over the toolchain's version, the
 // flags, and every source file outside the standard library that takes part
 // (see [Open]). A cached module is stored with its own digest and is built

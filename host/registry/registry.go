@@ -27,18 +27,19 @@ type Error struct {
 	Ref    string // the reference, as it was given
 	Reason string // what is wrong with it
 	Hint   string // what to do about it, or empty
-	Output string // what the Go command said, or empty: the tool was found but does not build
+	Output string // what the toolchain said, or empty: the tool was found but does not build
 }
 
 // Error returns the reason and the reference. It leaves out the hint and the
 // output, which have lines of their own.
 func (e *Error) Error() string { return fmt.Sprintf("registry: %s: %s", e.Ref, e.Reason) }
 
-const hintReference = "give a .wasm file or a folder with a Go tool"
+const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript"
 
 // Open returns the module that ref names: the path of a .wasm file, or of a
-// folder with a Go program, which is built for wasip1 as a reactor. A relative
-// path begins at the working directory.
+// folder with a Go program, which is built for wasip1 as a reactor, or with a
+// tool.ts or tool.js, which the starling-build of PATH builds. A relative path
+// begins at the working directory.
 //
 // A folder may be a module of its own or a package of a larger one. A Go
 // workspace is not looked at, so that the tool's own go.mod alone decides. The

@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a path that is not there", "no/such.wasm", "no such file or folder", ""},
 		{"an empty file", filepath.Join(write(t, files{"x.wasm": ""}), "x.wasm"), "the file is empty", ""},
 		{"a file above the limit", sparse, "the limit is 67108864", ""},
-		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder holds no Go files", ""},
+		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder holds no Go files, and no tool.ts or tool.js", ""},
 		{"a library", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package m\n"}), "a Go library, not a program", ""},
 		{"a program with a type error", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package main\n\nfunc main() { x := 1 }\n"}),
 			"the tool does not build", "m.go:3:15: declared and not used: x"},
@@ -150,6 +150,38 @@ func TestOpenWithoutGo(t *testing.T) {
 	var e *registry.Error
 	if !errors.As(err, &e) || !strings.Contains(e.Reason, "no go command") || !strings.Contains(e.Hint, "install Go") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestOpenScript builds with a command that only says how it was called.
+func TestOpenScript(t *testing.T) {
+	dir := write(t, files{"tool.js": "js", "package.json": "{}", "node_modules/.bin/starling-build": "#!/bin/sh\nexit 7\n"})
+	if err := os.Chmod(filepath.Join(dir, "node_modules", ".bin", "starling-build"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", t.TempDir())
+	_, err := registry.Open(t.Context(), ".")
+	var e *registry.Error
+	if !errors.As(err, &e) || e.Reason != "a folder with tool.js is built with starling-build, and there is no such command in PATH" || e.Hint == "" {
+		t.Errorf("without the command: %+v", err)
+	}
+
+	bin := write(t, files{"starling-build": "#!/bin/sh\ncat \"$1\" > \"$2\"\ngrep -q bad \"$1\" && echo \"error: $1 is bad\" >&2 && exit 1\nexit 0\n"})
+	if err := os.Chmod(filepath.Join(bin, "starling-build"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+path)
+	if m := open(t, "."); string(m.Wasm) != "js" || m.Name != filepath.Base(dir) || m.Source != dir {
+		t.Errorf("got %+v", m)
+	}
+	if m := open(t, write(t, files{"tool.js": "js", "tool.ts": "ts"})); string(m.Wasm) != "ts" {
+		t.Errorf("of a folder with both it built %s", m.Wasm)
+	}
+	_, err = registry.Open(t.Context(), write(t, files{"tool.ts": "bad"}))
+	if !errors.As(err, &e) || e.Reason != "the tool does not build" || e.Output != "error: tool.ts is bad\n" {
+		t.Errorf("of a tool that does not build: %+v", err)
 	}
 }
 
