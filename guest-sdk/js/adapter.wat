@@ -10,13 +10,14 @@
 ;;      16  a list: the arguments of a call, or an area for fd_write
 ;;      32  "host"
 ;;      64  a subscription and an event, for poll_oneoff
-;;    1024  address and length of the source, and behind them its name: what
-;;          build/module.mjs adds as data
+;;    1024  address and length of the compiled script, which build/module.mjs
+;;          adds as data, like the script itself
 (module
   (import "qjs" "memory" (memory 1))
   (import "qjs" "qjs_init" (func $qjs_init (result i32)))
   (import "qjs" "qjs_set_max_stack_size" (func $set_max_stack_size (param i32)))
-  (import "qjs" "qjs_eval" (func $eval (param i32 i32 i32 i32) (result i32)))
+  (import "qjs" "qjs_set_promise_rejection_handler" (func $set_promise_rejection_handler (param i32)))
+  (import "qjs" "qjs_eval_bytecode" (func $eval (param i32 i32) (result i32)))
   (import "qjs" "qjs_call" (func $qjs_call (param i32 i32 i32 i32) (result i32)))
   (import "qjs" "qjs_execute_pending_job" (func $execute_pending_job (result i32)))
   (import "qjs" "qjs_new_host_function" (func $new_host_function (param i32 i32 i32) (result i32)))
@@ -63,8 +64,10 @@
     (drop (call $set_prop_string
       (call $get_global) (i32.const 32) (call $new_host_function (i32.const 32) (i32.const 4) (i32.const 3))))
     (global.set $tool (call $checked
-      (call $eval (i32.load (i32.const 1024)) (i32.load (i32.const 1028)) (i32.const 1032) (i32.const 0))))
-    (call $run_jobs))
+      (call $eval (i32.load (i32.const 1024)) (i32.load (i32.const 1028)))))
+    (call $set_promise_rejection_handler (i32.const 1))
+    (call $run_jobs)
+    (drop (call $call (i32.const 2) (call $undefined))))
 
   (func (export "starling_alloc") (param $n i32) (result i32) (call $malloc (local.get $n)))
 
@@ -98,6 +101,16 @@
     (i32.store (i32.const 16) (call $new_number (f64.convert_i32_u (local.get $what))))
     (i32.store (i32.const 20) (local.get $value))
     (call $checked (call $qjs_call (global.get $tool) (call $undefined) (i32.const 2) (i32.const 16))))
+
+  ;; A promise was rejected, and nobody awaits it; or somebody does now.
+  (func (export "host_promise_rejection") (param $promise i32) (param $reason i32) (param $awaited i32)
+    (i32.store (i32.const 16) (call $new_number (f64.const 4)))
+    (i32.store (i32.const 20) (local.get $promise))
+    (i32.store (i32.const 24) (local.get $reason))
+    (i32.store (i32.const 28) (call $new_number (f64.convert_i32_u (local.get $awaited))))
+    (call $free_value (call $checked (call $qjs_call (global.get $tool) (call $undefined) (i32.const 4) (i32.const 16))))
+    (call $free_value (local.get $promise))
+    (call $free_value (local.get $reason)))
 
   ;; runtime/module.js catches what a tool throws. What comes here is start-up
   ;; code that throws, or a want of memory: the text goes to the log.
@@ -173,7 +186,6 @@
 
   (func (export "host_interrupt") (result i32) (i32.const 0)) ;; the meter stops a tool
   (func (export "host_get_timezone_offset") (param i32 i32) (result i32) (i32.const 0)) ;; UTC
-  (func (export "host_promise_rejection") (param i32 i32 i32)) ;; not asked for
   (func (export "host_module_normalize") (param i32 i32) (result i32) (i32.const 0)) ;; all is in one file
   (func (export "host_module_load") (param i32 i32) (result i32) (i32.const 0))
 )

@@ -7,7 +7,7 @@
 
 import { existsSync, writeFileSync } from "node:fs";
 import { basename, extname } from "node:path";
-import { embed, engine } from "./build/module.mjs";
+import { compile, embed, engine } from "./build/module.mjs";
 import { Refusal, sdk } from "./build/refusal.mjs";
 import { bundle } from "./build/script.mjs";
 import { startUp } from "./build/trial.mjs";
@@ -28,7 +28,8 @@ async function main([source, target]) {
   if (!existsSync(source)) throw new Refusal(`${source}: no such file`);
   target ??= `${basename(source, extname(source))}.wasm`;
   const { script, doors } = await bundle(await esbuild(), source);
-  const module = embed(engine(doors), basename(source), script);
+  const name = basename(source);
+  const module = embed(engine(doors), name, await compile(name, script));
   const tools = await startUp(module, source);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);

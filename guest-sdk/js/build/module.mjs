@@ -2,28 +2,41 @@
 
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { Refusal, packages, sdk } from "./refusal.mjs";
 
 const exported = ["memory", "_initialize", "starling_warmup", "starling_alloc", "starling_describe", "starling_execute"];
 
 // engine returns QuickJS with the exports and imports of the contract, without
 // what none of them needs. Linking takes seconds, so the result is kept among the
-// packages, under a name that what it is made of decides.
+// packages, if they are this user's, under a name that what it is made of decides.
 export function engine(doors) {
-  const parts = ["adapter.wat", "streams.wat", "package-lock.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
+  const parts = ["adapter.wat", "streams.wat", "package.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
   const hash = createHash("sha256").update(Buffer.concat([...parts, Buffer.from(doors.join())])).digest("hex");
   const kept = join(packages, `.engine-${hash.slice(0, 16)}.wasm`);
-  if (!existsSync(kept)) {
-    const dir = mkdtempSync(join(packages, ".engine-"));
-    try {
-      renameSync(link(dir, adapter(doors)), kept);
-    } finally {
-      rmSync(dir, { recursive: true });
-    }
+  if (existsSync(kept)) return readFileSync(kept);
+  const keeps = writable(packages);
+  const dir = mkdtempSync(join(keeps ? packages : tmpdir(), ".engine-"));
+  try {
+    const linked = link(dir, adapter(doors));
+    const wasm = readFileSync(linked);
+    if (keeps) renameSync(linked, kept);
+    return wasm;
+  } finally {
+    rmSync(dir, { recursive: true });
   }
-  return readFileSync(kept);
+}
+
+function writable(dir) {
+  try {
+    accessSync(dir, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 // adapter returns adapter.wat without the doors that a tool does not use: the
@@ -51,35 +64,62 @@ function link(dir, adapter) {
   return at("engine.wasm");
 }
 
-// The script lies at the bottom of QuickJS's stack of 1 MiB, of which start-up
-// needs the top: addresses of script and length, name, script.
-const sourceAt = 1024;
-const maxSource = 512 << 10;
-const DATA_COUNT = 12, DATA = 11;
+// compile returns the script in QuickJS's own form, which is read in a fraction of
+// what the text costs. The lines are in it, and the text is not.
+export async function compile(name, script) {
+  const { CompileFlags, QuickJS } = await import(pathToFileURL(join(packages, "quickjs-wasi", "dist", "index.js")));
+  const vm = await QuickJS.create({ wasm: readFileSync(join(packages, "quickjs-wasi", "quickjs.wasm")) });
+  try {
+    return Buffer.from(vm.compile(script, name, 0, CompileFlags.STRIP_SOURCE));
+  } catch (error) {
+    throw new Refusal(`${name} cannot be compiled: ${error.message}`);
+  } finally {
+    vm.dispose();
+  }
+}
 
-// embed returns the engine with the script as one more segment of data.
+// The script lies behind the memory that QuickJS has at its start, which is made
+// larger by it. QuickJS's heap ends before it, and goes on behind it. Its address
+// and length are at the bottom of QuickJS's stack.
+const headerAt = 1024;
+const maxScript = 4 << 20;
+const page = 64 << 10;
+const MEMORY = 5, DATA_COUNT = 12, DATA = 11;
+
+// embed returns the engine with the script as two more segments of data.
 export function embed(engine, name, script) {
-  const title = Buffer.from(`${name}\0`), text = Buffer.from(`${script}\0`);
-  if (text.length > maxSource) throw new Refusal(`${name} and what it imports are ${text.length} bytes; the limit is ${maxSource}`);
+  if (script.length > maxScript) throw new Refusal(`${name} and what it imports are ${script.length} bytes; the limit is ${maxScript}`);
+  const [pages] = readUnsigned(engine, sections(engine).find(({ id }) => id === MEMORY).start + 2);
   const header = Buffer.alloc(8);
-  header.writeUInt32LE(sourceAt + header.length + title.length, 0);
-  header.writeUInt32LE(text.length - 1, 4);
-  const bytes = Buffer.concat([header, title, text]);
-  const segment = [Buffer.from([0x00, 0x41, ...signed(sourceAt), 0x0b, ...unsigned(bytes.length)]), bytes];
+  header.writeUInt32LE(pages * page, 0);
+  header.writeUInt32LE(script.length, 4);
+  const segments = [segment(headerAt, header), segment(pages * page, script)];
 
   const out = [engine.subarray(0, 8)];
-  for (let at = 8; at < engine.length;) {
-    const id = engine[at];
-    const [size, start] = readUnsigned(engine, at + 1);
-    const content = engine.subarray(start, start + size);
-    at = start + size;
+  for (const { id, start, end } of sections(engine)) {
     if (id === DATA_COUNT) continue; // only passive segments need it, and there are none
-    const [count, rest] = id === DATA ? readUnsigned(content, 0) : [];
-    const parts = id === DATA ? [Buffer.from(unsigned(count + 1)), content.subarray(rest), ...segment] : [content];
+    let parts = [engine.subarray(start, end)];
+    if (id === MEMORY) parts = [Buffer.from([1, 0, ...unsigned(pages + Math.ceil(script.length / page))])];
+    if (id === DATA) {
+      const [count, rest] = readUnsigned(engine, start);
+      parts = [Buffer.from(unsigned(count + segments.length)), engine.subarray(rest, end), ...segments];
+    }
     const whole = Buffer.concat(parts);
     out.push(Buffer.from([id, ...unsigned(whole.length)]), whole);
   }
   return Buffer.concat(out);
+}
+
+const segment = (at, bytes) => Buffer.concat([Buffer.from([0x00, 0x41, ...signed(at), 0x0b, ...unsigned(bytes.length)]), bytes]);
+
+function sections(module) {
+  const list = [];
+  for (let at = 8; at < module.length;) {
+    const [size, start] = readUnsigned(module, at + 1);
+    list.push({ id: module[at], start, end: start + size });
+    at = start + size;
+  }
+  return list;
 }
 
 // Numbers in LEB128.

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -5,4 +6,6 @@ import { fileURLToPath } from "node:url";
 export class Refusal extends Error {}
 
 export const sdk = dirname(dirname(fileURLToPath(import.meta.url)));
-export const packages = join(sdk, "node_modules");
+
+// Where npm has put what this package needs: in it, or beside it.
+export const packages = [join(sdk, "node_modules"), dirname(sdk)].find((dir) => existsSync(join(dir, "quickjs-wasi"))) ?? sdk;

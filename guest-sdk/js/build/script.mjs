@@ -18,12 +18,13 @@ export async function bundle(esbuild, source) {
     stdin: { contents: main, resolveDir: dirname(entry) },
     absWorkingDir: dirname(entry), plugins: [runtime],
     bundle: true, write: false, metafile: true, outfile: "tool.js", sourcemap: "external",
-    format: "iife", globalName: "bundle", platform: "neutral", mainFields: ["module", "main"], target: "es2023",
-    logLevel: "silent",
+    format: "iife", globalName: "bundle", target: "es2023", logLevel: "silent",
+    platform: "browser", // of a package that has two forms, the one that needs no Node
+    define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
   }).catch((failed) => { throw new Refusal(explain(failed, source)); });
   for (const warning of built.warnings) console.error(`warning: ${complaint(warning)}`);
   const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
-  const lines = JSON.stringify(originalLines(JSON.parse(map.text)));
+  const lines = JSON.stringify(lineTable(JSON.parse(map.text)));
   const doors = doorsOf(built.metafile.inputs, dirname(entry));
   return { script: `(() => { ${code.text} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
 }
@@ -67,13 +68,40 @@ const remedy = (missing) => (builtinModules.includes(missing.replace(/^node:/, "
   ? "a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
   : `is it installed? npm install ${missing}`);
 
-// originalLines says for each line of the script which line of the tool it was:
-// [file, line], or 0 for what is not the author's.
-function originalLines({ mappings, sources }) {
+// lineTable says which lines of the script are the author's, or a package's, and
+// where they came from: a list of files, and runs of lines that follow each other
+// in both. A run is its first line in the script, the number of its file, or -1
+// for what is neither's, and its first line there.
+function lineTable({ mappings, sources }) {
+  const files = sources.map(known);
+  const runs = [];
+  let last = [0, -1, 0];
+  originalLines(mappings).forEach(([source, line], i) => {
+    const file = source < 0 || !files[source] ? -1 : source;
+    const [at, before, from] = last;
+    if (file === before && (file < 0 || line - from === i - at)) return;
+    last = [i, file, line];
+    runs.push(last.map((n) => n.toString(36)).join(" "));
+  });
+  return { files, runs: runs.join() };
+}
+
+// known returns the name by which an author knows a file, or nothing if it is of
+// runtime/. A file outside of the tool's folder is known by its last name.
+function known(file) {
+  if (/^starling:|<stdin>/.test(file)) return "";
+  const at = file.lastIndexOf("node_modules/");
+  if (at >= 0) return file.slice(at);
+  return file.startsWith("../") ? basename(file) : file;
+}
+
+// originalLines decodes a source map: for each line of the script, the number of
+// the source and the line in it, both from 0, or -1 for none.
+function originalLines(mappings) {
   const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   let source = 0, line = 0;
   return mappings.split(";").map((group) => {
-    let origin = 0;
+    let origin = [-1, 0];
     for (const segment of group.split(",").filter(Boolean)) {
       const fields = [];
       let value = 0, shift = 0;
@@ -87,8 +115,7 @@ function originalLines({ mappings, sources }) {
       }
       source += fields[1] ?? 0;
       line += fields[2] ?? 0;
-      const file = sources[source];
-      origin = /^starling:|<stdin>/.test(file) ? 0 : [basename(file), line + 1];
+      origin = [source, line];
     }
     return origin;
   });
