@@ -76,8 +76,8 @@ func TestGuestsInJavaScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"build.mjs", "examples"} {
-		if err := os.Symlink(filepath.Join(here, jsSDK, name), filepath.Join(dir, name)); err != nil {
+	for name, target := range map[string]string{"build.mjs": "build.mjs", "examples": "examples", "starling-build": "build.mjs"} {
+		if err := os.Symlink(filepath.Join(here, jsSDK, target), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,6 +100,11 @@ func TestGuestsInJavaScript(t *testing.T) {
 		if got := mask(run(c.line)); got != mask(c.output) {
 			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, mask(c.output))
 		}
+	}
+
+	writeFile(t, filepath.Join(dir, "folder", "tool.js"), document(t, jsSDK+"/examples/greet.js"))
+	if got := run(`starling-host run folder '{"name":"Ada"}'`); !strings.HasPrefix(got, `{"greeting":"Hello, Ada. `) {
+		t.Errorf("the tool in a folder prints %s", got)
 	}
 
 	_, block, _ := strings.Cut(text, "```mjs\n")
@@ -184,17 +189,25 @@ func TestJavaScript(t *testing.T) {
 		{name: "virtual", want: `{"output":60}`},
 		{name: "fresh", want: `{"output":1}`},
 		{name: "error", want: `{"error":{"kind":"tool","message":"no such city"}}`},
-		{name: "mistake", want: `{"error":{"kind":"tool","message":"TypeError: cannot read property 'city' of undefined at mistake (cases.js:22)"}}`},
+		{name: "mistake", want: `{"error":{"kind":"tool","message":"TypeError: cannot read property 'city' of undefined at mistake (cases.js:26)"}}`},
 		{name: "string", want: `{"error":{"kind":"tool","message":"a text"}}`},
 		{name: "transient", want: `{"error":{"kind":"transient","message":"busy"}}`},
 		{name: "cancel", want: `{"error":{"kind":"cancel","message":"not for you"}}`},
 		{name: "discard", want: `{"error":{"kind":"discard","message":"never"}}`},
 		{name: "snooze", want: `{"error":{"kind":"snooze","message":"later","retry_after_ms":1500}}`},
 		{name: "pending", want: `{"error":{"kind":"tool","message":"execute waits for a promise that nothing will ever settle"}}`},
+		{name: "timers", want: `{"output":[250,true,3]}`},
+		{name: "made", want: `{"error":{"kind":"tool","message":"TypeError: ours at made (cases.js:43)"}}`},
+		{name: "several", want: `{"error":{"kind":"tool","message":"AggregateError: Error: one; Error: two"}}`},
+		{name: "mute", want: `{"error":{"kind":"tool","message":"something was thrown that has no text"}}`},
 		{name: "timer", want: `{"error":{"kind":"tool","message":"in a timer"}}`},
 		{name: "microtask", want: `{"error":{"kind":"tool","message":"in a microtask"}}`},
+		{name: "forgotten", want: `{"error":{"kind":"tool","message":"TypeError: lost at lose (cases.js:7)"}}`},
+		{name: "beside", want: `{"error":{"kind":"transient","message":"not kept"}}`},
+		{name: "awaited", want: `{"output":["caught","first",["fulfilled","rejected"]]}`},
+		{name: "thrown", want: `{"error":{"kind":"tool","message":"{\"code\":7}"}}`},
 		{name: "circle", want: `{"error":{"kind":"tool","message":"the output is not JSON: circular reference"}}`},
-		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:32)"}}`},
+		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:57)"}}`},
 		{name: "get", world: jsWorld{answer: ok}, want: `{"output":[200,true,"1, 2","{\"b\":\"ö\"}"]}`,
 			request: "GET http://h/a%20b?q=%C3%A4 HTTP/1.1\r\naccept: text/plain\r\nstarling-effect: look\r\n\r\n"},
 		{name: "post", world: jsWorld{answer: ok}, want: `{"output":{"b":"ö"}}`,
@@ -208,7 +221,9 @@ func TestJavaScript(t *testing.T) {
 			want: `{"error":{"kind":"cancel","message":"http: denied: no rule"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
 		{name: "uncaught", world: jsWorld{answer: "gone", status: abi.StatusNetwork},
 			want: `{"error":{"kind":"transient","message":"http: network: gone"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
-		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:43)"}}`},
+		{name: "request", world: jsWorld{answer: ok}, want: `{"output":[200,"application/json",true,"AbortError"]}`,
+			request: "POST http://h/ HTTP/1.1\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"},
+		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:68)"}}`},
 		{name: "address", want: `{"output":["http://h/p/a%20b?q#h","http://o/y","http://h/p/q/r?x=1","https://u/"]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -233,16 +248,82 @@ func TestJavaScript(t *testing.T) {
 	}
 	got, err := modules["compiler"].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
 		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
-	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:19)\n    at execute (cases.js:47)\n"; err != nil || string(got.Meter.Log) != want {
+	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:22)\n    at execute (cases.js:78)\n\n" +
+		"d: 5% [[\"1n\",[null]]] {\"e\":\"Error: f\",\"g\":\"Symbol(h)\"} 1n Error: i\n    at log (cases.js:23)\n    at execute (cases.js:78)\n    caused by 1\n"; err != nil || string(got.Meter.Log) != want {
 		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
 	}
 }
 
-// TestJavaScriptURLs compares what tools have for URLs with what Node has.
-func TestJavaScriptURLs(t *testing.T) {
+// TestJavaScriptLikeNode compares what tools have of the Web's interfaces with what Node has.
+func TestJavaScriptLikeNode(t *testing.T) {
 	buildsJS(t)
-	if out, err := exec.Command("node", jsSDK+"/testdata/url.mjs").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, file := range []string{"url.mjs", "web.mjs"} {
+		if out, err := exec.Command("node", jsSDK+"/testdata/"+file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
+}
+
+// TestJavaScriptOfPackages builds tools with packages that are as those of npm are: with
+// a form for Node and another, with a look at the clock while they are loaded, or large.
+func TestJavaScriptOfPackages(t *testing.T) {
+	buildsJS(t)
+	packages := map[string]string{
+		"two/package.json":  `{"main": "node.js", "browser": {"./node.js": "./web.js", "fs": false}}`,
+		"two/node.js":       `module.exports = require("fs");`,
+		"two/web.js":        `require("fs"); exports.form = [process.env.NODE_ENV, typeof global, typeof self];`,
+		"late/package.json": `{"main": "late.js"}`,
+		"late/late.js": `const began = [Date.now(), new Date().getTime(), Math.random()];
+			exports.began = began; exports.now = () => Date.now(); exports.fail = () => null.x;`,
+		"seed/index.js":  `crypto.getRandomValues(new Uint8Array(8));`,
+		"large/index.js": `exports.text = "` + strings.Repeat("x", 700_000) + `";`,
+		"code/index.js":  strings.Repeat("exports.f = function (a) { return a.b ? [a.c, 1, 'x'] : { a }; };\n", 20_000),
+		"huge/index.js":  `exports.text = "` + strings.Repeat("x", 4<<20) + `";`,
+	}
+	for name, c := range map[string]struct{ source, want string }{
+		"two forms": {`import { form } from "two"; export default { name: "x", execute: () => form };`, `{"output":["production","object","object"]}`},
+		"the clock while it is loaded": {`import { began, now } from "late";
+			export default { name: "x", execute: () => [began[0] - began[1], began[2] < 1, now() > began[0]] };`, `{"output":[0,true,true]}`},
+		"a mistake in it": {`import { fail } from "late"; export default { name: "x", execute: fail };`,
+			`{"error":{"kind":"tool","message":"TypeError: cannot read property 'x' of null at <anonymous> (node_modules/late/late.js:2)"}}`},
+		"the clock by the tool's start-up code": {"import { now } from \"late\";\nconst x = now();\nexport default { name: \"x\", execute: () => x };",
+			"the clock is not there while a tool starts up: move it into execute"},
+		"a seed": {`import "seed"; export default { name: "x", execute() {} };`, "randomness is not there while a tool starts up"},
+		"much": {`import { text } from "large"; export default { name: "x", execute: () => [text.length, "y".repeat(3e6).length] };`,
+			`{"output":[700000,3000000]}`},
+		"much code": {`import { f } from "code"; export default { name: "x", execute: () => f({ b: 1, c: 2 }) };`, `{"output":[2,1,"x"]}`},
+		"too much":  {`import { text } from "huge"; export default { name: "x", execute: () => text.length };`, "the limit is 4194304"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, text := range packages {
+				writeFile(t, filepath.Join(dir, "node_modules", file), text)
+			}
+			writeFile(t, filepath.Join(dir, "x.js"), c.source)
+			wasm, said := buildJS(t, filepath.Join(dir, "x.js"))
+			if wasm != nil {
+				got, err := loadJS(t, wasm, sandbox.Config{}).Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
+					`{"tool":"x","input":{},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				said = string(got.Output)
+			}
+			if said != c.want && (wasm != nil || !strings.Contains(said, c.want)) {
+				t.Errorf("got  %s\nwant %s", said, c.want)
+			}
+		})
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

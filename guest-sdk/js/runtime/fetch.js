@@ -1,6 +1,7 @@
 // fetch, over the import http. The exchange is made at once; the promise that it
 // returns is settled already.
 
+import { AbortSignal } from "./events.js";
 import { guard, http } from "./host.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
@@ -51,29 +52,69 @@ export class Headers {
   }
 }
 
-export class Response {
+let copyBody; // of a message that has not been read
+
+// Message is what requests and responses have in common: a body, which is read
+// once.
+class Message {
   #body;
 
-  constructor(body, { status = 200, statusText = "", headers = [], url = "" } = {}) {
-    this.#body = toBody(body ?? "").bytes;
-    this.status = status;
-    this.statusText = statusText;
+  constructor(body, headers) {
+    const { type, bytes } = toBody(body ?? "");
+    this.#body = bytes;
     this.headers = new Headers(headers);
-    this.url = url;
+    if (type && !this.headers.has("content-type")) this.headers.set("content-type", type);
     this.bodyUsed = false;
   }
 
-  get ok() { return this.status >= 200 && this.status < 300; }
   async arrayBuffer() { return this.#take(); }
   async bytes() { return new Uint8Array(this.#take()); }
   async text() { return new TextDecoder().decode(this.#take()); }
   async json() { return JSON.parse(new TextDecoder().decode(this.#take())); }
 
   #take() {
-    if (this.bodyUsed) throw new TypeError("the body has been read before");
+    const body = copyBody(this);
     this.bodyUsed = true;
-    return this.#body;
+    return body;
   }
+
+  static {
+    copyBody = (message) => {
+      if (message.bodyUsed) throw new TypeError("the body has been read before");
+      return message.#body;
+    };
+  }
+}
+export class Response extends Message {
+  constructor(body, { status = 200, statusText = "", headers = [], url = "" } = {}) {
+    super(body, headers);
+    Object.assign(this, { status, statusText, url, redirected: false, type: "default" });
+  }
+
+  static json(value, init = {}) {
+    const headers = new Headers(init.headers);
+    if (!headers.has("content-type")) headers.set("content-type", "application/json");
+    return new Response(JSON.stringify(value), { ...init, headers });
+  }
+
+  get ok() { return this.status >= 200 && this.status < 300; }
+  clone() { return new Response(copyBody(this), this); }
+}
+
+export class Request extends Message {
+  constructor(resource, init = {}) {
+    const from = resource instanceof Request ? resource : {};
+    const filled = [init, from].find((message) => message.hasBody);
+    const body = init.body ?? (filled ? copyBody(filled) : null);
+    const method = String(init.method ?? from.method ?? "GET");
+    if (!token.test(method)) throw new TypeError(`${JSON.stringify(method)} is no method`);
+    const verb = /^(delete|get|head|options|patch|post|put)$/i.test(method) ? method.toUpperCase() : method;
+    super(body, init.headers ?? from.headers);
+    Object.assign(this, { method: verb, url: new URL(from.url ?? resource).href, hasBody: body != null,
+      signal: init.signal ?? from.signal ?? new AbortSignal() });
+  }
+
+  clone() { return new Request(this); }
 }
 
 // fetch says at once that there is no network yet: nobody would look at the
@@ -83,26 +124,26 @@ export function fetch(resource, init) {
   return exchange(resource, init);
 }
 
-async function exchange(resource, { method = "GET", headers = [], body } = {}) {
-  const url = new URL(resource);
-  url.hash = "";
-  const verb = String(method).toUpperCase();
-  if (!token.test(verb)) throw new TypeError(`${JSON.stringify(method)} is no method`);
-  const { status, bytes } = http(message(verb, url.href, new Headers(headers), body));
+async function exchange(resource, init) {
+  const request = new Request(resource, init);
+  request.signal.throwIfAborted();
+  const { status, bytes } = http(message(request));
   if (status < 0) throw new HTTPError(reasons[status] ?? "network", new TextDecoder().decode(bytes));
-  return parse(bytes, url.href);
+  return parse(bytes, request.url);
 }
 
 // message returns a request in the form of RFC 9112 with an absolute target.
-function message(method, target, headers, body) {
-  const { type, bytes } = toBody(body ?? "");
-  if (type && !headers.has("content-type")) headers.set("content-type", type);
-  if (body != null || ["POST", "PUT", "PATCH"].includes(method)) headers.set("content-length", bytes.byteLength);
+function message(request) {
+  const { method, headers, hasBody } = request;
+  const body = new Uint8Array(copyBody(request));
+  const url = new URL(request.url);
+  url.hash = "";
+  if (hasBody || ["POST", "PUT", "PATCH"].includes(method)) headers.set("content-length", body.length);
   const fields = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  const head = new TextEncoder().encode(`${method} ${target} HTTP/1.1\r\n${fields}\r\n`);
-  const all = new Uint8Array(head.length + bytes.byteLength);
+  const head = new TextEncoder().encode(`${method} ${url.href} HTTP/1.1\r\n${fields}\r\n`);
+  const all = new Uint8Array(head.length + body.length);
   all.set(head);
-  all.set(new Uint8Array(bytes), head.length);
+  all.set(body, head.length);
   return all.buffer;
 }
 

@@ -1,9 +1,11 @@
 // The globals that a tool may expect beside those of the language.
 
 import * as host from "./host.js";
-import { Headers, Response, fetch } from "./fetch.js";
+import { structuredClone } from "./clone.js";
+import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.js";
+import { Headers, Request, Response, fetch } from "./fetch.js";
 import { TextDecoder, TextEncoder } from "./text.js";
-import { describe, trace } from "./trace.js";
+import { describe, packageLoads, trace } from "./trace.js";
 import { URL, URLSearchParams } from "./url.js";
 
 const define = (properties, target = globalThis) => {
@@ -14,38 +16,71 @@ const define = (properties, target = globalThis) => {
 
 // ---- time: the clock of WASI, one recorded reading that the call moves on ----
 
+// A package may read the clock, or draw, while it is loaded: to see whether there
+// is one, or to tell its copies apart. It finds the year 2000, and always the same
+// numbers.
+const guard = (what) => host.started() || packageLoads() || host.guard(what);
+
 const clock = "the clock";
 const RealDate = Date;
 const guardedDate = new Proxy(RealDate, {
-  apply: (date) => (host.guard(clock), date()),
-  construct: (date, args, target) => (args.length || host.guard(clock), Reflect.construct(date, args, target)),
+  apply: (date) => (guard(clock), date()),
+  construct: (date, args, target) => (args.length || guard(clock), Reflect.construct(date, args, target)),
 });
 const readDate = RealDate.now;
-define({ now: () => (host.guard(clock), readDate()) }, RealDate);
+define({ now: () => (guard(clock), readDate()) }, RealDate);
 define({ constructor: guardedDate }, RealDate.prototype);
 
 // ---- timers: waiting moves the clock, and takes no time ----
 
-let timers = [];
+const timers = []; // a heap: each is due before those at twice its place and one or two more
+const waiting = new Map(); // the timers that nobody has cleared, by id
 let lastTimer = 0;
 
 const setTimer = (repeat) => (action, ms = 0, ...args) => {
   const every = Math.max(Number(ms) || 0, 1);
-  timers.push({ id: ++lastTimer, at: performance.now() + every, every: repeat && every, action, args });
-  return lastTimer;
+  const timer = { id: ++lastTimer, at: performance.now() + every, every: repeat && every, action, args };
+  waiting.set(timer.id, timer);
+  push(timer);
+  return timer.id;
 };
-const clearTimer = (id) => { timers = timers.filter((timer) => timer.id !== id); };
+const clearTimer = (id) => { waiting.delete(id); };
 
 // nextTimer waits for the timer that is due first and fires it. It returns
 // whether there was one.
 export function nextTimer() {
-  if (timers.length === 0) return false;
-  const timer = timers.reduce((first, other) => (other.at < first.at ? other : first));
-  host.sleep(Math.max(timer.at - performance.now(), 0) * 1e6);
-  if (timer.every) timer.at += timer.every;
-  else clearTimer(timer.id);
-  timer.action(...timer.args);
-  return true;
+  while (timers.length > 0) {
+    const timer = pop();
+    if (!waiting.has(timer.id)) continue;
+    host.sleep(Math.max(timer.at - performance.now(), 0) * 1e6);
+    if (timer.every) {
+      timer.at += timer.every;
+      push(timer);
+    } else clearTimer(timer.id);
+    timer.action(...timer.args);
+    return true;
+  }
+  return false;
+}
+
+const before = (a, b) => a.at < b.at || (a.at === b.at && a.id < b.id);
+
+function push(timer) {
+  let i = timers.push(timer) - 1;
+  for (let above; i > 0 && before(timer, timers[above = (i - 1) >> 1]); i = above) timers[i] = timers[above];
+  timers[i] = timer;
+}
+
+function pop() {
+  const first = timers[0], last = timers.pop();
+  let i = 0;
+  for (let below; (below = 2 * i + 1) < timers.length; i = below) {
+    if (below + 1 < timers.length && before(timers[below + 1], timers[below])) below++;
+    if (!before(timers[below], last)) break;
+    timers[i] = timers[below];
+  }
+  if (timers.length > 0) timers[i] = last;
+  return first;
 }
 
 // ---- randomness: the generator of WASI, from one recorded seed ----
@@ -61,7 +96,13 @@ function uint32() {
   return pool[drawn++];
 }
 
-define({ random: () => ((uint32() >>> 5) * 2 ** 26 + (uint32() >>> 6)) / 2 ** 53 }, Math);
+const draw = Math.random; // the same in each call
+define({
+  random() {
+    guard("randomness");
+    return host.started() ? ((uint32() >>> 5) * 2 ** 26 + (uint32() >>> 6)) / 2 ** 53 : draw();
+  },
+}, Math);
 
 const crypto = {
   getRandomValues(array) {
@@ -80,20 +121,67 @@ const crypto = {
 
 // ---- the log ----
 
-const print = (...values) => host.print(values.map(text).join(" ") + "\n");
+const print = (...values) => host.print(format(values).map(text).join(" ") + "\n");
+
+// format puts values where a text asks for them, as in console.log("%s: %d", name, n).
+function format(values) {
+  const [first, ...rest] = values;
+  if (typeof first !== "string" || rest.length === 0) return values;
+  const filled = first.replace(/%([sdifjoOc%])/g, (whole, form) => {
+    if (form === "%") return "%";
+    if (rest.length === 0) return whole;
+    const value = rest.shift();
+    if (form === "c") return ""; // a style
+    if ("di".includes(form) && typeof value !== "bigint") return String(form === "i" ? parseInt(value) : Number(value));
+    return form === "f" ? String(parseFloat(value)) : text(value);
+  });
+  return [filled, ...rest];
+}
 
 function text(value) {
-  if (value instanceof Error) return [describe(value), ...trace(value)].join("\n    ");
-  if (typeof value !== "object" || value === null) return String(value);
+  if (value instanceof Error) return [describe(value), ...trace(value), ...causes(value)].join("\n    ");
+  if (typeof value === "function") return plain("", value);
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value !== "object" || value === null) return Object.is(value, -0) ? "-0" : String(value);
+  const open = []; // the objects that hold the one that is looked at
   try {
-    return JSON.stringify(value);
+    return JSON.stringify(value, function (name, item) {
+      while (open.length > 0 && open.at(-1) !== this) open.pop();
+      if (open.includes(item)) return "[Circular]";
+      const shown = plain(name, item);
+      if (typeof shown === "object" && shown !== null) open.push(shown);
+      return shown;
+    });
   } catch {
     return describe(value);
   }
 }
 
+// plain returns what is shown of a value that JSON does not know.
+function plain(name, value) {
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "symbol") return String(value);
+  if (typeof value === "function") return `[Function: ${value.name || "(anonymous)"}]`;
+  if (value instanceof Error) return describe(value);
+  if (value instanceof RegExp) return String(value);
+  if (value instanceof Map || value instanceof Set || value instanceof Uint8Array) return [...value];
+  return value;
+}
+
+function causes({ cause, errors }) {
+  const all = [...(cause === undefined ? [] : [cause]), ...(Array.isArray(errors) ? errors : [])];
+  return all.map((error) => `caused by ${error instanceof Error ? [describe(error), ...trace(error)].join("\n    ") : text(error)}`);
+}
+
+const setTimeout = setTimer(false);
+const setImmediate = (action, ...args) => setTimeout(action, 0, ...args);
+
 define({
-  Date: guardedDate, setTimeout: setTimer(false), setInterval: setTimer(true), clearTimeout: clearTimer,
-  clearInterval: clearTimer, crypto, console: { log: print, info: print, warn: print, error: print, debug: print },
-  fetch, Headers, Response, TextDecoder, TextEncoder, URL, URLSearchParams,
+  Date: guardedDate, setTimeout, setInterval: setTimer(true), clearTimeout: clearTimer, clearInterval: clearTimer,
+  setImmediate, clearImmediate: clearTimer, crypto, console: {
+    log: print, info: print, warn: print, error: print, debug: print, trace: print, dir: (value) => print(value), table: (value) => print(value),
+    group: print, groupCollapsed: print, groupEnd() {}, assert: (held, ...values) => held || print("Assertion failed", ...values),
+  },
+  AbortController, AbortSignal, CustomEvent, Event, EventTarget, structuredClone,
+  fetch, Headers, Request, Response, TextDecoder, TextEncoder, URL, URLSearchParams, self: globalThis,
 });

@@ -3,15 +3,17 @@
 
 import { nextTimer } from "./globals.js";
 import { setDoors, start, started } from "./host.js";
-import { describe as text, setLines, trace } from "./trace.js";
+import { describe as text, messageOf, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
 const tools = new Map();
 let answer; // the document of this call, once there is one
+let failed = false; // whether it says what went wrong
+const rejected = new Map(); // the promises that were rejected and that nobody awaits yet, with the reasons
 
 // load runs the start-up code of the tool and returns what adapter.wat calls:
 // 0 describes, 1 starts a call, 2 asks whether it has an answer, 3 ends it with
-// what nobody has caught.
+// what nobody has caught, 4 says that a promise was rejected, or is awaited now.
 export function load(startUp, lines, doors) {
   setLines(lines);
   setDoors(doors);
@@ -24,10 +26,11 @@ export function load(startUp, lines, doors) {
     throw [text(error), ...trace(error)].join("\n    ");
   }
   const description = JSON.stringify({ tools: [...tools.values()].map(describe) });
-  return (what, value) => {
+  return (what, value, reason, awaited) => {
     if (what === 0) return description;
     if (what === 2) return turn();
     if (what === 3) return uncaught(value);
+    if (what === 4) return awaited ? rejected.delete(value) : rejected.set(value, reason);
     start();
     execute(value).then((done) => { answer ??= done; });
   };
@@ -86,16 +89,22 @@ function serialize(output) {
   }
 }
 
+// uncaught ends the call with what nobody has caught: that is its outcome, even if
+// execute has returned, but not if it has failed.
 function uncaught(error) {
   if (!started()) throw error;
-  answer ??= failure(error);
+  if (!failed) answer = failure(error);
 }
 
 // turn returns the answer, if there is one. If not, the tool waits for a promise,
 // and all that can settle one now is a timer.
 function turn() {
   try {
-    if (answer === undefined && !nextTimer()) throw new Error("execute waits for a promise that nothing will ever settle");
+    for (const reason of rejected.values()) {
+      if (!failed) console.error("a promise was rejected, and nobody awaits it:");
+      uncaught(reason);
+    }
+    if (started() && answer === undefined && !nextTimer()) throw new Error("execute waits for a promise that nothing will ever settle");
   } catch (error) {
     uncaught(error);
   }
@@ -103,11 +112,12 @@ function turn() {
 }
 
 function failure(error) {
+  failed = true;
   console.error(error);
   // A marked error, or one of class Error itself, is what the tool says. Any
   // other is most likely a mistake in it, and says where.
   const meant = error?.kind !== undefined || error?.constructor === Error;
-  const message = meant ? String(error.message) : [text(error), ...trace(error).slice(0, 1)].join(" ");
+  const message = meant ? messageOf(error) : [text(error), ...trace(error).slice(0, 1)].join(" ");
   return JSON.stringify({ error: {
     kind: String(error?.kind ?? "tool"),
     message: message.toWellFormed(),

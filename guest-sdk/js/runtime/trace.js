@@ -1,25 +1,62 @@
 // Where in the author's files a line of the one script came from.
 
-let lines = []; // for each line of the script: [file, line], or 0
-export const setLines = (table) => { lines = table; };
+let files = []; // the author's, and those of packages, which begin with node_modules/
+let runs = ""; // which lines of the script are whose: see lineTable in build/script.mjs
+export const setLines = (table) => { ({ files, runs } = table); };
 
-// trace returns those lines of an error's stack that are the author's, as the
-// author knows them.
+// trace returns those lines of an error's stack that are not of runtime/, as the
+// author knows them. It begins where the error was made, and not in the class of
+// the error, which is on QuickJS's stack as well.
 export function trace(error) {
-  const frames = [];
-  for (const [, name, line] of String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?[^\n]*?:(\d+):\d+\)?$/gm)) {
-    const source = lines[line - 1];
-    if (source) frames.push(`at ${name && !name.endsWith(source[0]) ? name + " " : ""}(${source.join(":")})`);
+  const all = frames(error);
+  const classes = new Set();
+  for (let made = error; made instanceof Error; made = Object.getPrototypeOf(made)) classes.add(made.constructor?.name);
+  while (all.length > 1 && classes.has(all[0].name)) all.shift();
+  return all.map(({ name, file, line }) => `at ${name && !name.endsWith(file) ? name + " " : ""}(${file}:${line})`);
+}
+
+// packageLoads returns whether what runs is the start-up code of a package. The
+// function that holds the start-up code of a file has the file's name.
+export function packageLoads() {
+  const limit = Error.stackTraceLimit;
+  Error.stackTraceLimit = Infinity;
+  const { stack } = new Error();
+  Error.stackTraceLimit = limit;
+  const authors = files.filter((file) => file && !file.startsWith("node_modules/"));
+  for (const [, name] of stack.matchAll(/^ *at (.*?) \(/gm)) {
+    if (name.includes("node_modules/")) return true;
+    if (authors.some((file) => name.endsWith(file))) return false;
   }
-  return frames;
+  return false;
+}
+
+function frames(error) {
+  const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?[^\n]*?:(\d+):\d+\)?$/gm)];
+  const table = found.length > 0 ? runs.split(",").map((run) => run.split(" ").map((n) => parseInt(n, 36))) : [];
+  return found.flatMap(([, name, digits]) => {
+    const at = digits - 1;
+    const [start, file, line] = table.findLast(([start]) => start <= at) ?? [0, -1];
+    return file < 0 ? [] : [{ name, file: files[file], line: line + at - start + 1 }];
+  });
 }
 
 // describe returns the text of whatever was thrown.
 export function describe(error) {
   if (error === null) return "null was thrown, as QuickJS does when there is no memory left";
   try {
-    return String(error);
+    if (error instanceof AggregateError && !error.message) return `${error.name}: ${error.errors.map(describe).join("; ")}`;
+    const text = String(error);
+    return text === "[object Object]" ? JSON.stringify(error) : text;
   } catch {
     return "something was thrown that has no text";
+  }
+}
+
+// messageOf returns what a tool says by an error.
+export function messageOf(error) {
+  try {
+    return String(error.message);
+  } catch {
+    return describe(error);
   }
 }

@@ -3,6 +3,9 @@ import { cancel, discard, now, random, snooze, transient } from "starling";
 
 const url = "http://h/a b?q=ä#part";
 
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const lose = async () => { await wait(5); throw new TypeError("lost"); };
+
 const cases = {
   nothing: () => {},
   call: (input, call) => call,
@@ -16,7 +19,8 @@ const cases = {
     return Math.round((Date.now() - began) / 1000);
   },
   fresh: () => { globalThis.calls = (globalThis.calls ?? 0) + 1; return globalThis.calls; },
-  log: () => { console.log("a", { b: 1 }); console.error(new Error("c")); },
+  log: () => { console.log("a", { b: 1 }); console.error(new Error("c")); console.log();
+    console.info("%s: %d%%", "d", 5, new Map([[1n, new Set([undefined])]]), { e: new Error("f"), g: Symbol("h") }, 1n, new Error("i", { cause: 1 })); },
 
   error: () => { throw new Error("no such city"); },
   mistake: () => undefined.city,
@@ -26,8 +30,29 @@ const cases = {
   discard: async () => { throw discard("never"); },
   snooze: () => { throw snooze(1500, "later"); },
   pending: () => new Promise(() => {}),
+  timers: async () => {
+    const fired = [];
+    const delays = Array.from({ length: 500 }, (_, i) => 20 * ((i * 7919) % 503));
+    const ids = delays.map((ms) => setTimeout(() => fired.push(ms), ms));
+    ids.forEach((id, i) => { if (i % 2) clearTimeout(id); });
+    let ticks = 0;
+    const interval = setInterval(() => { if (++ticks === 3) clearInterval(interval); }, 1000);
+    await wait(20_000);
+    return [fired.length, fired.every((ms, i) => i === 0 || fired[i - 1] <= ms), ticks];
+  },
+  made: () => { class Ours extends TypeError { constructor() { super("ours"); } } throw new Ours(); },
+  several: () => Promise.any([Promise.reject(new Error("one")), Promise.reject(new Error("two"))]),
+  mute: () => { throw Object.defineProperty(new Error("x"), "message", { get() { throw new Error("y"); } }); },
   timer: () => new Promise(() => setTimeout(() => { throw new Error("in a timer"); })),
   microtask: () => new Promise(() => queueMicrotask(() => { throw new Error("in a microtask"); })),
+  forgotten: async () => { lose(); await wait(50); return 1; },
+  beside: () => { Promise.reject(transient("not kept")); return 1; },
+  awaited: async () => {
+    const late = lose().catch(() => "caught");
+    const first = Promise.race([lose(), wait(1).then(() => "first")]);
+    return [await late, await first, (await Promise.allSettled([1, lose()])).map(({ status }) => status)];
+  },
+  thrown: () => { throw { code: 7 }; },
   circle: () => { const a = {}; a.a = a; return a; },
   deep: () => { const f = () => f() + 1; return f(); },
 
@@ -41,6 +66,12 @@ const cases = {
   caught: () => fetch("http://h/").catch((error) => [error.name, error.reason, error.message]),
   uncaught: () => fetch("http://h/"),
   inject: () => fetch("http://h/", { headers: { A: "b\r\nC: d" } }),
+  request: async () => {
+    const request = new Request(url, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
+    const { status } = await fetch(new Request("http://h/", request));
+    const called = await fetch(request, { signal: AbortSignal.abort() }).catch((error) => error.name);
+    return [status, request.headers.get("content-type"), structuredClone({ a: 1n }).a === 1n, called];
+  },
   address: () => ["../a b?q#h", "//o:80/x/../y", "?x=1", "HTTPS://U:443"].map((text) => new URL(text, "http://h/p/q/r").href),
 };
 
