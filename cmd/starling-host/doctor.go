@@ -53,7 +53,8 @@ const (
 )
 
 func (a *app) doctor(ctx context.Context, args []string) error {
-	findings := []finding{checkGo(ctx), checkEngine(ctx), checkReset(ctx), checkIsolation(), checkCompileCache(ctx), checkBuildCache()}
+	findings := append([]finding{checkGo(ctx)}, checkEngine(ctx)...)
+	findings = append(findings, checkReset(ctx), checkBuildCache())
 	if len(args) == 1 {
 		findings = append(findings, checkDatabase(ctx, args[0])...)
 	}
@@ -78,13 +79,16 @@ func checkGo(ctx context.Context) finding {
 	return finding{"go", stateOK, fmt.Sprintf("%s, %s", version, path), ""}
 }
 
-func checkEngine(ctx context.Context) finding {
+// checkEngine looks for the compiler, and for what there is with one alone.
+func checkEngine(ctx context.Context) []finding {
+	const check = "engine"
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
-		return finding{"engine", stateSlow, "interpreter: " + plainError(err), ""}
+		found := "interpreter, and so no worker processes: " + plainError(err)
+		return []finding{{check, stateLimited, found, "starling-host run TOOL --isolation inline"}}
 	}
 	engine.Close(ctx)
-	return finding{"engine", stateOK, "compiler", ""}
+	return []finding{{check, stateOK, "compiler", ""}, checkIsolation(), checkCompileCache(ctx)}
 }
 
 // checkReset names the rung on which pristine sandboxes stand, and why it is not
@@ -186,7 +190,9 @@ func checkDatabase(ctx context.Context, path string) []finding {
 		return findings
 	}
 	if onServer(path) {
-		findings = append(findings, checkHostTables(ctx, log, path))
+		if findings = append(findings, checkHostTables(ctx, log, path)); findings[len(findings)-1].state == stateOK {
+			findings = append(findings, checkRights(ctx, log))
+		}
 	}
 	runs, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
 	if err != nil {

@@ -33,7 +33,7 @@ type notifier struct {
 	work   chan struct{} // capacity 1
 	pid    atomic.Uint32 // of the connection, as the server's notifications name it
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards runs
 	runs map[string]struct{}
 }
 

@@ -16,8 +16,8 @@ import (
 // time. The number that the server gives a transaction is not enough. A server that has
 // crashed gives the numbers again that it had not written down.
 type marks struct {
-	mu   sync.Mutex
-	log  string // names this log's rows; empty before there is one
+	mu   sync.Mutex // guards what follows
+	log  string     // names this log's rows; empty before there is one
 	made int
 	free []*mark
 }

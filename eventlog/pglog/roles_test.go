@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -36,9 +37,32 @@ func TestRoles(t *testing.T) {
 		t.Errorf("a role that owns nothing grants: %v", err)
 	}
 
+	t.Run("what each lacks", func(t *testing.T) { lacks(t, dsn, roles) })
 	t.Run("the writer", func(t *testing.T) { asWriter(t, pgtest.As(dsn, roles.Writer)) })
 	t.Run("the reader", func(t *testing.T) { asReader(t, pgtest.As(dsn, roles.Reader)) })
 	t.Run("retention", func(t *testing.T) { asRetention(t, pgtest.As(dsn, roles.Retention)) })
+}
+
+// lacks asks for the rights of each role, and of the writer when one of them is gone.
+func lacks(t *testing.T, dsn string, roles Roles) {
+	needs := NeedsOf(counter)
+	check := func(role string, needs []Need, want ...string) {
+		t.Helper()
+		who, lacking, err := openAt(t, pgtest.As(dsn, role), Options{ReadOnly: true}).Lacking(t.Context(), needs...)
+		if err != nil || who != role || !slices.Equal(lacking, want) {
+			t.Errorf("%s: %v, %v", who, lacking, err)
+		}
+	}
+	check(roles.Writer, needs.Writer)
+	check(roles.Retention, needs.Retention)
+	check(roles.Reader, needs.Reader)
+	check(roles.Writer, needs.Retention, "DELETE on eventlog_events", "DELETE on run")
+	check(roles.Retention, needs.Reader, "SELECT on counter")
+	conn := connectTo(t, dsn)
+	execute(t, conn, "CREATE SEQUENCE numbers")
+	execute(t, conn, `REVOKE INSERT ON run FROM "the ""writer"""`)
+	check(roles.Writer, append(needs.Writer, Need{"USAGE", []string{"numbers"}}), "INSERT on run", "USAGE on numbers")
+	execute(t, conn, Grants(roles, counter))
 }
 
 // denied wants the server to refuse the statements to a role.

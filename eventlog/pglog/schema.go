@@ -94,48 +94,6 @@ func InstallSchema(sets ...eventlog.TableSet) string {
 	return b.String()
 }
 
-// Roles are the names of database roles, by what they may do. A role without a name
-// is left out.
-type Roles struct {
-	// Writer is the role of a host: it appends events and reads. It can neither change
-	// nor remove an event. On the tables of the host itself it may do everything.
-	Writer string
-	// Retention is the role of a program that prunes: it reads and removes.
-	Retention string
-	// Reader is the role of an inspector, which reads: also what the host keeps, where
-	// the wrapped keys are that open the runs of tenants.
-	Reader string
-}
-
-// Grants returns the SQL that gives each role what it needs, and no more, for the
-// owner of the tables to run. The sets are those of the host's own tables.
-func Grants(r Roles, sets ...eventlog.TableSet) string {
-	var b strings.Builder
-	grant := func(role, rights string, tables ...string) {
-		if role == "" || len(tables) == 0 {
-			return
-		}
-		names := make([]string, len(tables))
-		for i, table := range tables {
-			names[i] = quote(table, `"`)
-		}
-		fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", rights, strings.Join(names, ", "), quote(role, `"`))
-	}
-	var host []string
-	for _, set := range sets {
-		host = append(host, set.Tables...)
-	}
-	for _, role := range []string{r.Writer, r.Retention, r.Reader} {
-		grant(role, "SELECT", "eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set")
-	}
-	grant(r.Writer, "INSERT", "eventlog_events", "run", "module")
-	grant(r.Writer, "UPDATE", "run")
-	grant(r.Writer, "SELECT, INSERT, UPDATE, DELETE", append([]string{"commit_mark"}, host...)...)
-	grant(r.Retention, "DELETE", "eventlog_events", "run")
-	grant(r.Reader, "SELECT", host...)
-	return b.String()
-}
-
 // quote makes a text an SQL name or string.
 func quote(text, mark string) string {
 	return mark + strings.ReplaceAll(text, mark, mark+mark) + mark

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,6 +12,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/queue/internal/book"
 )
 
@@ -43,30 +45,42 @@ func isCurrent(ctx context.Context, m *rivermigrate.Migrator[pgx.Tx]) (bool, err
 	return v.OK, nil
 }
 
-// What a host needs of River's tables, and what somebody who looks.
-const (
-	grantHost = `GRANT SELECT, INSERT, UPDATE, DELETE ON river_job, river_leader, river_notification, river_queue TO %[1]s;
-		GRANT USAGE ON SEQUENCE river_job_id_seq, river_notification_id_seq TO %[1]s`
-	grantLook = "GRANT SELECT ON river_migration TO %s"
-)
+// seen is what says which version River's tables have.
+var seen = pglog.Need{Rights: "SELECT", Tables: []string{"river_migration"}}
+
+// Needs returns what the role of a host has to be allowed on River's tables.
+func Needs() []pglog.Need {
+	return []pglog.Need{
+		{Rights: "SELECT, INSERT, UPDATE, DELETE", Tables: []string{"river_job", "river_leader", "river_notification", "river_queue"}},
+		{Rights: "USAGE", Tables: []string{"river_job_id_seq", "river_notification_id_seq"}},
+		seen,
+	}
+}
 
 // Grant gives roles what they need of River's tables, as the owner of these: host is the
 // role of a host, or empty, and lookers are those that see which version the tables have.
 func Grant(ctx context.Context, dsn, host string, lookers ...string) error {
-	give := func(c *pgxpool.Conn, grant, role string) error {
+	give := func(c *pgxpool.Conn, n pglog.Need, role string) error {
 		if role == "" {
 			return nil
 		}
-		if _, err := c.Exec(ctx, fmt.Sprintf(grant, pgx.Identifier{role}.Sanitize())); err != nil {
+		kind := "TABLE"
+		if n.Rights == "USAGE" {
+			kind = "SEQUENCE"
+		}
+		sql := fmt.Sprintf("GRANT %s ON %s %s TO %s", n.Rights, kind, strings.Join(n.Tables, ", "), pgx.Identifier{role}.Sanitize())
+		if _, err := c.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("riverqueue: grant: %w", err)
 		}
 		return nil
 	}
 	return withPool(ctx, dsn, func(pool *pgxpool.Pool) error {
-		return locked(ctx, pool, func(c *pgxpool.Conn) error {
-			err := give(c, grantHost, host)
-			for _, role := range append(lookers, host) {
-				err = errors.Join(err, give(c, grantLook, role))
+		return locked(ctx, pool, func(c *pgxpool.Conn) (err error) {
+			for _, need := range Needs() {
+				err = errors.Join(err, give(c, need, host))
+			}
+			for _, role := range lookers {
+				err = errors.Join(err, give(c, seen, role))
 			}
 			return err
 		})
