@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
@@ -46,7 +46,7 @@ type host struct {
 	policy    atomic.Pointer[policy.Policy] // the operator's
 	daemon    *daemon.Daemon
 	listener  net.Listener
-	tls       *tls.Config // nil without
+	tls       *serverCertificate // nil without
 
 	closers []func() // in the order of opening
 }
@@ -75,11 +75,11 @@ func (h *host) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.daemon, err = daemon.New(ctx, config)
-	if err == nil {
-		h.onClose(h.daemon.Close)
+	if h.daemon, err = daemon.New(ctx, config); err != nil {
+		return err
 	}
-	return err
+	h.onClose(h.daemon.Close)
+	return h.checkRights(ctx) // once all tables are there
 }
 
 // openTenants opens the database and what is known of tenants.
@@ -157,20 +157,27 @@ func (h *host) listen() error {
 	if h.file.TLS == (hostfile.TLS{}) {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(h.file.TLS.Cert, h.file.TLS.Key)
-	if err != nil {
-		return &failure{code: exitUsage, message: fmt.Sprintf("tls: cert %s, key %s: %s", h.file.TLS.Cert, h.file.TLS.Key, plainError(err))}
+	h.tls = &serverCertificate{files: h.file.TLS}
+	if err := h.tls.load(); err != nil {
+		return err
 	}
+	h.warnExpired()
 	h.origin = "https://" + listener.Addr().String()
-	h.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	return nil
+}
+
+// warnExpired says that clients will not accept the certificate.
+func (h *host) warnExpired() {
+	if end := h.tls.expires(); time.Now().After(end) {
+		h.logger.Warn("the certificate has expired: clients refuse it", "cert", h.file.TLS.Cert, "expired", end)
+	}
 }
 
 // config returns what the daemon is made of.
 func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	registry := observe.NewRegistry()
 	c := settings(h.file)
-	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls, programVersion(), h.logger
+	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls.config(), programVersion(), h.logger
 	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)
@@ -333,22 +340,38 @@ func (h *host) serve(ctx context.Context) error {
 	return h.daemon.Serve(ctx, h.listener)
 }
 
-// reloadOnHangup has SIGHUP read the policy again. A file that is wrong changes
-// nothing.
+// reloadOnHangup has SIGHUP read the policy and the certificate again.
 func (h *host) reloadOnHangup() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	go func() {
 		for range signals {
-			if err := h.loadPolicy(); err != nil {
-				h.logger.Error("policy not read", "error", err.Error())
-				continue
-			}
-			h.logger.Info("policy read", "file", h.file.Policy)
+			h.reload()
 		}
 	}()
 	return func() {
 		signal.Stop(signals)
 		close(signals)
 	}
+}
+
+// reload reads what can change while the host serves. A file that is wrong changes
+// nothing.
+func (h *host) reload() {
+	if h.file.Policy != "" {
+		h.reread("policy", h.file.Policy, h.loadPolicy)
+	}
+	if h.tls != nil && h.reread("certificate", h.file.TLS.Cert, h.tls.load) {
+		h.warnExpired()
+	}
+}
+
+// reread reads one file again, and says so.
+func (h *host) reread(what, file string, load func() error) bool {
+	if err := load(); err != nil {
+		h.logger.Error(what+" not read; the one before stays", "error", err.Error())
+		return false
+	}
+	h.logger.Info(what+" read", "file", file)
+	return true
 }
