@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/tenant"
@@ -16,7 +17,7 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 	if !ok {
 		return nil
 	}
-	kept, err := server.Rewrite(ctx, tenant.DataKeyTable)
+	kept, err := rewriteDataKeys(ctx, server)
 	done := err == nil && kept == 0
 	switch {
 	case err != nil:
@@ -28,4 +29,26 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 		fmt.Fprintf(a.stderr, "hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
 	}
 	return &done
+}
+
+// On a server that is in use some transaction is open at any moment that began before the
+// key was removed. It is over soon, so the table is written anew a few times.
+const (
+	wipeTries = 5
+	wipePause = 200 * time.Millisecond
+)
+
+// rewriteDataKeys returns how many rows the server has kept that were deleted.
+func rewriteDataKeys(ctx context.Context, server *pglog.Log) (kept int, err error) {
+	for range wipeTries {
+		if kept, err = server.Rewrite(ctx, tenant.DataKeyTable); err != nil || kept == 0 {
+			return kept, err
+		}
+		select {
+		case <-time.After(wipePause):
+		case <-ctx.Done():
+			return kept, context.Cause(ctx)
+		}
+	}
+	return kept, nil
 }
