@@ -48,7 +48,10 @@ to see what it would have done with the same input and the same answers.
 
 A log says itself how much its calls may compute, and so how long a replay takes.
 With --timeout a run from somebody else that takes longer is given up, without a
-verdict, and with --all the next one follows.`
+verdict, and with --all the next one follows.
+
+Runs of tenants that were erased are never replayed. With --all and the master key
+they are counted, and do not change the exit code.`
 
 const replayExample = `  starling-host replay starling.db @last
   starling-host replay starling.db --all --timeout 1m
@@ -100,7 +103,7 @@ func (a *app) replayCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
-	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a Go tool")
+	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a tool")
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
@@ -204,6 +207,7 @@ type verdict struct {
 	replay  replay.Verdict
 	corrupt error    // the log is not valid; nothing was executed
 	refused *failure // the run cannot be executed
+	erased  bool     // since its tenant was erased
 }
 
 func (v verdict) code() int {
@@ -235,6 +239,8 @@ func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 		return v, ctx.Err()
 	case err != nil && errors.Is(err, eventlog.ErrLogCorrupt):
 		v.corrupt = err
+	case errors.Is(err, event.ErrSealed) && erasedIn(ctx, r.log, runID):
+		v.refused, v.erased = &failure{code: exitRefused, message: "its tenant was erased, and nobody can read it"}, true
 	case err != nil:
 		v.refused = explain(err)
 	}

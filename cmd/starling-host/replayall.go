@@ -26,7 +26,7 @@ func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
 	err = inOrder(ctx, ids, r.replay, func(v verdict) error {
 		_ = bar.Add(1)
 		total.add(v)
-		if f.output == outputText && v.code() == exitOK {
+		if f.output == outputText && (v.erased || v.code() == exitOK) {
 			return nil
 		}
 		return a.printVerdict(v, f)
@@ -124,12 +124,16 @@ func inOrder[T any](ctx context.Context, ids []string, work func(context.Context
 
 // tally counts verdicts.
 type tally struct {
-	runs, identical, open, diverged, invalid, refused int
-	code                                              int
+	runs, identical, open, diverged, invalid, refused, erased int
+	code                                                      int
 }
 
 func (t *tally) add(v verdict) {
 	t.runs++
+	if v.erased { // for good, and as somebody meant it: all later replays would fail by it
+		t.erased++
+		return
+	}
 	switch {
 	case v.corrupt != nil:
 		t.invalid++
@@ -161,7 +165,7 @@ func (t *tally) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{t.open, "open and identical so far"}, {t.diverged, "diverged"}, {t.invalid, "invalid"}, {t.refused, "not replayed"}} {
+	}{{t.open, "open and identical so far"}, {t.diverged, "diverged"}, {t.invalid, "invalid"}, {t.refused, "not replayed"}, {t.erased, "of tenants that were erased"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

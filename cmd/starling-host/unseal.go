@@ -56,7 +56,7 @@ type unsealed struct {
 	database
 	tenants *tenant.Store
 
-	mu   sync.Mutex
+	mu   sync.Mutex                   // guards logs
 	logs map[string]eventlog.EventLog // by tenant
 }
 
@@ -82,6 +82,18 @@ func (u *unsealed) of(ctx context.Context, runID string) (eventlog.EventLog, err
 	}
 	u.logs[id], err = cipherlog.New(u.database, key, id)
 	return u.logs[id], err
+}
+
+// erasedIn reports whether the tenant of a run was erased. Who reads without the master key
+// is not told: with it the run might be read.
+func erasedIn(ctx context.Context, log database, runID string) bool {
+	u, withKey := log.(*unsealed)
+	if !withKey {
+		return false
+	}
+	id, _, _ := strings.Cut(runID, "/")
+	_, err := u.tenants.DataKey(ctx, id)
+	return errors.Is(err, tenant.ErrErased)
 }
 
 // Read implements [eventlog.EventLog].
