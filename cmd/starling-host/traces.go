@@ -36,7 +36,8 @@ func (h *host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 	if err != nil {
 		return nil, &failure{code: exitUsage, message: "traces: " + err.Error()}
 	}
-	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", programVersion())...), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", programVersion(), h.file.Queue.Host)...),
+		resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, &failure{code: exitUsage, message: "traces: " + err.Error(), hint: "look at OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"}
 	}

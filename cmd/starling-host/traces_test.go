@@ -54,7 +54,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, of := range sent.ResourceSpans {
 		c.resource = map[string]string{}
 		for _, kv := range of.Resource.Attributes {
-			c.resource[kv.Key] = kv.Value.GetStringValue()
+			c.resource[kv.Key] = kv.Value.String()
 		}
 		for _, scope := range of.ScopeSpans {
 			for _, span := range scope.Spans {
@@ -88,7 +88,7 @@ func TestSpansReachACollector(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
 	to := newCollector(t)
 	c := newCrowd(t, "version: \"1.0\"\n", "alice-and-sons")
-	c.start("traces: {endpoint: "+to.URL+"}\n", nil)
+	c.start("traces: {endpoint: "+to.URL+"}\nqueue: {host: host-7}\n", nil)
 	c.upload("alice-and-sons")
 	c.client.Transport = within{c.client.Transport, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
 	status, text, err := c.call("alice-and-sons", "echo", map[string]string{"x": "what was said"})
@@ -106,7 +106,7 @@ func TestSpansReachACollector(t *testing.T) {
 	if diff := cmp.Diff([]string{"GET /api/v1/runs", "POST /api/v1/modules", "POST /api/v1/runs/{id}/replay", "POST /api/v1/tools/{name}/call", "agent.run", "step.tool"}, to.names()); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
-	for _, key := range []string{"service.name", "service.version", "deployment.environment.name"} {
+	for _, key := range []string{"service.name", "service.version", "service.instance.id", "host.name", "process.pid", "deployment.environment.name"} {
 		if to.resource[key] == "" {
 			t.Errorf("the resource has no %s: %v", key, to.resource)
 		}

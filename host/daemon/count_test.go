@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/provider"
 )
 
 // TestEveryRunIsCounted: those that are made, those that are cancelled before, those
@@ -71,6 +74,35 @@ func TestEveryRunIsCounted(t *testing.T) {
 	)
 }
 
+// refusing is a model whose key is wrong.
+type refusing struct{ provider.Provider }
+
+func (refusing) Stream(context.Context, *provider.Request) (provider.EventStream, error) {
+	return nil, provider.ErrAuth
+}
+
+// TestWhatFailsIsNamed: a tool and a model that have never succeeded, which is when
+// somebody looks for them, are counted under their own names.
+func TestWhatFailsIsNamed(t *testing.T) {
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		c.Agents[0].Agent.Provider = refusing{c.Agents[0].Agent.Provider}
+	})
+	if got := w.do("alice", "POST", "/api/v1/modules?name=spin", "application/wasm", testModules["spin"]()); got.Code != http.StatusCreated {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	spins := w.accept(`{"tool":"spin"}`)
+	w.awaitEvents(spins, 2)
+	if got := w.do("alice", "POST", "/api/v1/runs/"+spins+"/cancel", "", nil); got.Code != http.StatusAccepted {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	w.awaitEnd(spins)
+	w.awaitEnd(w.accept(`{"goal":"Guess."}`))
+	w.awaitMetrics(
+		`starling_tool_calls_total{error_type="cancelled",status="error",tool="spin"} 1`,
+		`starling_provider_calls_total{model="scripted",status="error"} 1`,
+	)
+}
+
 // awaitMetrics waits for lines of /metrics: a run is counted after it has ended.
 func (w *world) awaitMetrics(lines ...string) {
 	w.t.Helper()
@@ -85,4 +117,22 @@ func (w *world) awaitMetrics(lines ...string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	w.t.Errorf("there is no %s in\n%s", strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !missing(l) }), "\n"), text)
+}
+
+// TestWhatRequestsCountAs where it is not the status that a handler chose: a client that
+// has gone is no failure of the host, and a wrong method is another mistake than a path.
+func TestWhatRequestsCountAs(t *testing.T) {
+	w := newWorld(t, nil)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(gone, "GET", "/api/v1/runs", nil)
+	r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
+	w.daemon.ServeHTTP(httptest.NewRecorder(), r)
+	w.do("alice", "DELETE", "/api/v1/runs", "", nil)
+	w.do("alice", "GET", "/nothing", "", nil)
+	w.awaitMetrics(
+		`starling_http_requests_total{code="499",route="GET /api/v1/runs"} 1`,
+		`starling_http_requests_total{code="405",route="none"} 1`,
+		`starling_http_requests_total{code="404",route="none"} 1`,
+	)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/shelf"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 // Daemon is the host over HTTP. Use [New]. It answers requests and works on runs;
@@ -41,6 +42,7 @@ type Daemon struct {
 	taking  context.Context // ends when it takes no more work, which is no later
 	refuse  context.CancelFunc
 	probed  atomic.Bool // somebody has asked whether it is ready
+	failing failing     // of what it was asked then
 }
 
 // New returns a daemon, with its tables in the database of its log.
@@ -63,14 +65,25 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		volume:   newVolumes(c.Log),
 		doors:    doors{of: map[string]door{}},
 		accounts: newAccounts(maxKnown, knownFor),
+		failing:  failing{since: map[string]time.Time{}},
 	}
 	for i := range c.Agents {
 		d.agents[c.Agents[i].Name] = &c.Agents[i]
+		d.announce(&c.Agents[i].Agent)
 	}
 	d.serving, d.stop = context.WithCancel(context.Background())
 	d.taking, d.refuse = context.WithCancel(d.serving)
 	d.mux = d.newMux()
 	return d, nil
+}
+
+// announce has the model and the tools of an agent counted under their own names, also as
+// long as no call of them has succeeded.
+func (d *Daemon) announce(a *agent.Agent) {
+	d.config.Runs.KnowModels(a.Config.Model)
+	for _, t := range a.Tools {
+		d.config.Runs.KnowTools(t.Name())
+	}
 }
 
 // maxHeader bounds the headers of a request, in bytes, before anybody knows whose it

@@ -127,6 +127,7 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 	if err != nil {
 		return err
 	}
+	d.config.Runs.KnowTools(o.Tool) // no model has made it up
 	direct := agent.Direct{
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
 		Logger: d.logger, Metrics: d.config.Runs, Tracer: d.config.Tracer,

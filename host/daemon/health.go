@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -31,12 +33,17 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	defer cancel()
 	d.probed.Store(true)
 	_, queueErr := d.config.Queue.Stats(ctx)
-	doc := readiness{"ready", map[string]string{
-		"log":     stateOf(eventlog.Preflight(ctx, d.config.Log)),
-		"queue":   stateOf(queueErr),
-		"keys":    stateOf(d.config.Tenants.CheckMaster(ctx)),
-		"serving": stateOf(d.taking.Err()),
-	}}
+	doc := readiness{"ready", map[string]string{"serving": stateOf(d.taking.Err())}}
+	for check, err := range map[string]error{
+		"log":   eventlog.Preflight(ctx, d.config.Log),
+		"queue": queueErr,
+		"keys":  d.config.Tenants.CheckMaster(ctx),
+	} {
+		doc.Checks[check] = stateOf(err)
+		if r.Context().Err() == nil { // or it is the client that has failed
+			d.failing.note(d.logger, check, err)
+		}
+	}
 	status := http.StatusOK
 	for _, state := range doc.Checks {
 		if state != stateOf(nil) {
@@ -45,6 +52,29 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	}
 	writeJSON(w, status, doc)
 	return nil
+}
+
+// failing are the checks that failed when somebody last looked. Whoever asks is not told
+// why, so the log is, once: where no requests are sent to a host that is not ready, nothing
+// else says it.
+type failing struct {
+	mu    sync.Mutex
+	since map[string]time.Time
+}
+
+// note says when a check begins to fail, and when it has ended.
+func (f *failing) note(logger *slog.Logger, check string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since, failed := f.since[check]
+	switch {
+	case err != nil && !failed:
+		f.since[check] = time.Now()
+		logger.Error("not ready", "check", check, "error", err.Error())
+	case err == nil && failed:
+		delete(f.since, check)
+		logger.Info("ready again", "check", check, "after", time.Since(since).Round(time.Millisecond))
+	}
 }
 
 func stateOf(err error) string {

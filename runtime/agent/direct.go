@@ -121,7 +121,8 @@ func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Re
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	began := d.clock()
-	c.Logger().InfoContext(ctx, "run started", "run_id", runID, "tool", d.Tool.Name())
+	log := observe.NewRunLog(d.Logger, runID)
+	log.ToolRunStarted(ctx, d.Tool.Name())
 	result, err := d.drive(step.WithContext(ctx, c), c, part, began)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Re
 	if err := d.Log.Sync(context.WithoutCancel(ctx), runID); err != nil {
 		return nil, fmt.Errorf("agent: make run %s durable: %w", runID, err)
 	}
-	c.Logger().InfoContext(ctx, "run ended", "run_id", runID, "terminal", result.Terminal.String(), "error_type", result.ErrorType)
+	log.ToolRunEnded(ctx, result.Terminal, result.ErrorType, result.Duration)
 	return result, nil
 }
 

@@ -53,8 +53,7 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 }
 
 // as returns the agent for the replay of a run: with the recorded order of tools,
-// and with the identity of
-// the recorded provider if that is not to be compared.
+// and with the identity of the recorded provider if that is not to be compared.
 func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
 	a = a.inOrder(started.ToolSchemas)
 	info := a.Provider.Info()

@@ -25,7 +25,7 @@ func NewHTTPMetrics(r prometheus.Registerer) *HTTPMetrics {
 		return nil
 	}
 	return &HTTPMetrics{
-		requests: counters(r, metricHTTPRequests, "Requests that were answered, by route and status.", labelRoute, labelCode),
+		requests: counters(r, metricHTTPRequests, "Requests that were answered, by route and status; 499 if the client had gone.", labelRoute, labelCode),
 		duration: histogram(r, metricHTTPTime, "Time until requests were answered; of a stream, until it ended.", httpBuckets, labelRoute),
 	}
 }

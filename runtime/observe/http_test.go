@@ -67,6 +67,21 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 	}
 }
 
+// TestTheDashboardShowsThatNothingFailed: where no request has failed there is no series of
+// those that did, and a panel without data says as little as one that is broken. That a host
+// is not ready is no failed request.
+func TestTheDashboardShowsThatNothingFailed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, `code=~\"5..\"`) && (!strings.Contains(line, "or vector(0)") || !strings.Contains(line, `route!~\".*/readyz\"`)) {
+			t.Error(line)
+		}
+	}
+}
+
 func TestRequestsAndQueue(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := observe.NewHTTPMetrics(registry)

@@ -37,9 +37,14 @@ func (l RunLog) log(ctx context.Context, level slog.Level, msg string, attrs ...
 	}
 }
 
-// Started records the beginning of a run; a run of one tool has no model.
+// Started records the beginning of a run with a model.
 func (l RunLog) Started(ctx context.Context, model string) {
 	l.log(ctx, slog.LevelInfo, msgRunStarted, optionalString(keyModel, model))
+}
+
+// ToolRunStarted records the beginning of a run that is one call of a tool.
+func (l RunLog) ToolRunStarted(ctx context.Context, tool string) {
+	l.log(ctx, slog.LevelInfo, msgRunStarted, slog.String(keyTool, bounded(tool)))
 }
 
 // Resumed records that this process goes on with a run, after the event seq.
@@ -47,9 +52,19 @@ func (l RunLog) Resumed(ctx context.Context, seq uint64) {
 	l.log(ctx, slog.LevelInfo, msgRunResumed, slog.Uint64(keySeq, seq))
 }
 
-// Ended records the end of a run. A run that failed, or that stopped without a
-// terminal event, is at level Warn.
+// Ended records the end of a run with a model. A run that failed, or that stopped
+// without a terminal event, is at level Warn.
 func (l RunLog) Ended(ctx context.Context, terminal event.Kind, errorType string, d time.Duration, spent budget.Spent) {
+	l.ended(ctx, terminal, errorType, d,
+		slog.Int64(keyInput, spent.InputTokens), slog.Int64(keyOutput, spent.OutputTokens), slog.Float64(keyCost, spent.USD))
+}
+
+// ToolRunEnded is [RunLog.Ended] of a run that is one call of a tool.
+func (l RunLog) ToolRunEnded(ctx context.Context, terminal event.Kind, errorType string, d time.Duration) {
+	l.ended(ctx, terminal, errorType, d)
+}
+
+func (l RunLog) ended(ctx context.Context, terminal event.Kind, errorType string, d time.Duration, more ...slog.Attr) {
 	level, name := slog.LevelInfo, ""
 	if terminal != 0 {
 		name = terminal.String()
@@ -57,8 +72,8 @@ func (l RunLog) Ended(ctx context.Context, terminal event.Kind, errorType string
 	if terminal != event.KindRunCompleted && terminal != event.KindRunCancelled {
 		level = slog.LevelWarn
 	}
-	l.log(ctx, level, msgRunEnded, optionalString(keyTerminal, name), optionalString(keyErrorType, errorType), slog.Duration(keyDuration, d),
-		slog.Int64(keyInput, spent.InputTokens), slog.Int64(keyOutput, spent.OutputTokens), slog.Float64(keyCost, spent.USD))
+	attrs := []slog.Attr{optionalString(keyTerminal, name), optionalString(keyErrorType, errorType), slog.Duration(keyDuration, d)}
+	l.log(ctx, level, msgRunEnded, append(attrs, more...)...)
 }
 
 // TurnStarted records the beginning of a turn.

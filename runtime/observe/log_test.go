@@ -27,6 +27,8 @@ func aLife(ctx context.Context, l observe.RunLog) {
 	l.Ended(ctx, event.KindRunCompleted, "", time.Minute, budget.Spent{InputTokens: 3, OutputTokens: 4, USD: 0.5})
 	l.Ended(ctx, event.KindRunFailed, "budget", time.Minute, budget.Spent{})
 	l.Ended(ctx, 0, "", time.Minute, budget.Spent{})
+	l.ToolRunStarted(ctx, "search")
+	l.ToolRunEnded(ctx, event.KindRunFailed, "fuel", time.Second)
 	l.Logger().InfoContext(ctx, "the caller's own")
 }
 
@@ -52,6 +54,8 @@ level=WARN msg="budget exceeded" run_id=R1 limit=usd cap=1 actual=1.5 where=mid_
 level=INFO msg="run ended" run_id=R1 terminal=RunCompleted duration=1m0s input_tokens=3 output_tokens=4 cost_usd=0.5
 level=WARN msg="run ended" run_id=R1 terminal=RunFailed error_type=budget duration=1m0s input_tokens=0 output_tokens=0 cost_usd=0
 level=WARN msg="run ended" run_id=R1 duration=1m0s input_tokens=0 output_tokens=0 cost_usd=0
+level=INFO msg="run started" run_id=R1 tool=search
+level=WARN msg="run ended" run_id=R1 terminal=RunFailed error_type=fuel duration=1s
 level=INFO msg="the caller's own" run_id=R1
 `
 	if diff := cmp.Diff(want, text.String()); diff != "" {

@@ -85,8 +85,9 @@ const (
 // The attributes of spans. Those of OpenTelemetry are as in version 1.41 of its
 // semantic conventions, where those for GenAI are not stable yet.
 const (
-	attrService = "service.name" // of the source of all spans
-	attrVersion = "service.version"
+	attrService  = "service.name" // of the source of all spans
+	attrVersion  = "service.version"
+	attrInstance = "service.instance.id"
 
 	attrMethod = "http.request.method"
 	attrRoute  = "http.route"

@@ -214,7 +214,12 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxNameBytes)], "")
 }
 
-// Service returns what describes a program as the source of its spans.
-func Service(name, version string) []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(attrService, name), attribute.String(attrVersion, version)}
+// Service returns what describes a program as the source of its spans. The instance tells
+// it from others of its kind, and may be empty.
+func Service(name, version, instance string) []attribute.KeyValue {
+	who := []attribute.KeyValue{attribute.String(attrService, name), attribute.String(attrVersion, version)}
+	if instance != "" {
+		who = append(who, attribute.String(attrInstance, instance))
+	}
+	return who
 }
