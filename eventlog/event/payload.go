@@ -76,7 +76,7 @@ type Sandbox struct {
 	CostTable uint32        `cbor:"cost_table"` // version of spec/determinism.md's table
 	Limits    SandboxLimits `cbor:"limits"`
 	Allow     []string      `cbor:"allow,omitempty"`  // hosts that egress allowed; for the reader, not for replay
-	Policy    *PolicyRef    `cbor:"policy,omitempty"` // the policies that decided; for the reader, not for replay
+	Policy    *PolicyRef    `cbor:"policy,omitempty"` // the policies that held then; for the reader, not for replay
 }
 
 // SandboxLimits are the bounds of one call. Zero means unbounded, where the
@@ -245,6 +245,13 @@ func ReservedEffect(name string) bool {
 		return true
 	}
 	return false
+}
+
+// Crossed reports whether a tool crossed the boundary, to read the clock, to draw a
+// number or to reach somebody. What the runtime takes note of by itself is none: that an
+// effect is to come, a failure of the model, and what a policy says of a call.
+func (p SideEffectRecorded) Crossed() bool {
+	return p.Name != EffectIntent && p.Name != EffectModel && p.Name != EffectPolicy
 }
 
 // Exchange is the value of an effect that is an HTTP exchange.

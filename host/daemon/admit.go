@@ -63,9 +63,6 @@ func claimOf(t tenant.Tenant) turns.Claim {
 	return turns.Claim{Tenant: t.ID, Weight: float64(t.Weight)}
 }
 
-// WriteError answers a request with the problem that an error is.
-func WriteError(w http.ResponseWriter, err error) { problemOf(err).write(w) }
-
 func noKey() *Problem {
 	p := unauthorized.plain().hint("send it as Authorization: Bearer KEY")
 	p.challenge = true
@@ -98,7 +95,7 @@ func (d *Daemon) admitOperator(r *http.Request) error {
 
 // rates bound how often tenants ask.
 type rates struct {
-	mu       sync.Mutex
+	mu       sync.Mutex               // guards limiters
 	limiters map[string]*rate.Limiter // by tenant; as many as there are tenants
 }
 

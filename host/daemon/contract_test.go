@@ -134,3 +134,34 @@ func TestClientsCanBeGenerated(t *testing.T) {
 		}
 	}
 }
+
+// TestIntegersHaveAWidth: without a format some generators take 32 bits, which neither the
+// time of an event fits nor the fuel of a call.
+func TestIntegersHaveAWidth(t *testing.T) {
+	doc := loadContract(t).doc
+	for name, schema := range doc.Components.Schemas {
+		for _, bad := range unboundedIntegers(schema) {
+			t.Errorf("%s%s is an integer with neither a format nor a maximum", name, bad)
+		}
+	}
+}
+
+// unboundedIntegers returns the paths of those in a schema and what is written in it.
+func unboundedIntegers(ref *openapi3.SchemaRef) (paths []string) {
+	if ref == nil || ref.Value == nil {
+		return nil
+	}
+	s := ref.Value
+	if s.Type.Is("integer") && s.Format == "" && s.Max == nil {
+		return []string{""}
+	}
+	for name, p := range s.Properties {
+		for _, path := range unboundedIntegers(p) {
+			paths = append(paths, "."+name+path)
+		}
+	}
+	for _, part := range append(slices.Clone(s.AllOf), s.Items) {
+		paths = append(paths, unboundedIntegers(part)...)
+	}
+	return paths
+}

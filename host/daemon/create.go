@@ -103,6 +103,9 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	}
 	w.Header().Set("Location", base+"/runs/"+id)
 	doc, err := d.outcome(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second)))
+	if errors.Is(err, context.Canceled) { // who has said all and closed that side may still read
+		doc, err = describeRun(context.WithoutCancel(r.Context()), r.view, id)
+	}
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -48,6 +50,8 @@ type runDocument struct {
 	Meter      *meterDocument  `json:"meter,omitempty"`
 	Log        string          `json:"log,omitempty"`
 	MerkleRoot string          `json:"merkle_root,omitempty"`
+
+	passed string // the bound of the budget that ended the run, and by how much
 }
 
 type errorDocument struct {
@@ -90,7 +94,7 @@ func (doc *runDocument) add(ev event.Event) error {
 		return with(ev, doc.started)
 	case event.KindSideEffectRecorded:
 		return with(ev, func(p event.SideEffectRecorded) {
-			if p.Name != event.EffectIntent {
+			if p.Crossed() {
 				doc.meter().Effects++
 			}
 		})
@@ -100,10 +104,12 @@ func (doc *runDocument) add(ev event.Event) error {
 		return with(ev, func(p event.ToolCallFailed) { doc.used(p.Meter) })
 	case event.KindRunCompleted:
 		return with(ev, doc.completed)
-	case event.KindRunFailed:
-		return with(ev, func(p event.RunFailed) {
-			doc.Error, doc.MerkleRoot = &errorDocument{p.ErrorType, p.Error}, hex.EncodeToString(p.MerkleRoot)
+	case event.KindBudgetExceeded:
+		return with(ev, func(p event.BudgetExceeded) {
+			doc.passed = fmt.Sprintf(": %s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
 		})
+	case event.KindRunFailed:
+		return with(ev, doc.failed)
 	case event.KindRunCancelled:
 		return with(ev, func(p event.RunCancelled) {
 			doc.Error, doc.MerkleRoot = &errorDocument{event.ErrorCancelled, p.Reason}, hex.EncodeToString(p.MerkleRoot)
@@ -143,6 +149,18 @@ func (doc *runDocument) completed(p event.RunCompleted) {
 		doc.Output = clean
 	}
 }
+
+// failed takes an end that the run did not mean. Which bound of its budget it passed is
+// in an event before.
+func (doc *runDocument) failed(p event.RunFailed) {
+	doc.Error, doc.MerkleRoot = &errorDocument{p.ErrorType, p.Error}, hex.EncodeToString(p.MerkleRoot)
+	if p.ErrorType == event.ErrorBudget {
+		doc.Error.Message += doc.passed
+	}
+}
+
+// amount is a number of what a budget counts.
+func amount(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func (doc *runDocument) meter() *meterDocument {
 	if doc.Meter == nil {

@@ -47,3 +47,42 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 		}
 	}
 }
+
+// What the runtime notes for itself is no effect of a tool, as everywhere else.
+func TestADocumentCountsWhatToolsDid(t *testing.T) {
+	doc := documentOf(t,
+		event.SideEffectRecorded{Name: event.EffectModel},
+		event.SideEffectRecorded{Name: event.EffectPolicy, CallID: "c1"},
+		event.SideEffectRecorded{Name: event.EffectIntent, CallID: "c1"},
+	)
+	if doc.Meter != nil {
+		t.Errorf("%+v", *doc.Meter)
+	}
+	doc = documentOf(t, event.SideEffectRecorded{Name: event.EffectSeed, CallID: "c1"}, event.SideEffectRecorded{Name: "http", CallID: "c1"})
+	if doc.Meter == nil || doc.Meter.Effects != 2 {
+		t.Errorf("%+v", doc.Meter)
+	}
+}
+
+// Who has no other answer than the document learns which bound it was.
+func TestADocumentNamesTheBudget(t *testing.T) {
+	doc := documentOf(t,
+		event.BudgetExceeded{Limit: "usd", Cap: 0.0008, Actual: 0.0009, Where: "mid_stream"},
+		event.RunFailed{ErrorType: event.ErrorBudget, Error: "step: budget exceeded"},
+	)
+	if want := "step: budget exceeded: usd, 0.0009 of 0.0008"; doc.Error.Message != want {
+		t.Errorf("%q, want %q", doc.Error.Message, want)
+	}
+}
+
+// documentOf is the document of a run that has the events so far.
+func documentOf(t *testing.T, payloads ...event.Payload) *runDocument {
+	t.Helper()
+	chain, doc := logtest.Chain{RunID: "acme/01JGQ4T0000000000000000000"}, &runDocument{}
+	for _, p := range payloads {
+		if err := doc.add(chain.Next(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return doc
+}

@@ -44,7 +44,7 @@ func (s *syncBuffer) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// refused checks that an answer is a problem of a kind that is over after a time.
+// refusedForNow checks that an answer is a problem of a kind that is over after a time.
 func refusedForNow(t *testing.T, answer interface {
 	Result() *http.Response
 }, status int, kind string) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -106,7 +107,7 @@ func decodeJSON(body []byte, v any) error {
 	for name, value := range members {
 		i, known := fields[name]
 		if !known {
-			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(sortedKeys(fields), ", ")).in(clip(name))
+			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
 		}
 		field := reflect.ValueOf(v).Elem().Field(i)
 		if _, any := field.Interface().(json.RawMessage); !any && string(value) == "null" {
@@ -128,15 +129,6 @@ func fieldsOf(v any) map[string]int {
 		fields[name] = i
 	}
 	return fields
-}
-
-func sortedKeys(m map[string]int) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // wanted says what a value should have been.

@@ -61,8 +61,9 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Connection", "close")
 	}
 	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
-		d.noRoute(r).write(w)
-		d.config.Observe.ObserveRequest("none", http.StatusNotFound, 0)
+		p := d.noRoute(r)
+		p.write(w)
+		d.config.Observe.ObserveRequest("none", p.Status, 0)
 		return
 	}
 	d.mux.ServeHTTP(w, r)
@@ -136,7 +137,14 @@ func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 	if out.status == 0 {
 		p.write(out)
 	}
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() != nil {
+		out.status = clientGone
+	}
 }
+
+// clientGone is what a request is counted as that failed because its client has gone: no
+// failure of the host, and what proxies call it.
+const clientGone = 499
 
 func levelOf(p *Problem) slog.Level {
 	if p.Status == http.StatusInternalServerError {

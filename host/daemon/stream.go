@@ -246,7 +246,7 @@ func (s *sender) sendJSON(name string, doc any) {
 
 // seats bound the requests of each tenant that stay for long.
 type seats struct {
-	mu    sync.Mutex
+	mu    sync.Mutex     // guards taken
 	taken map[string]int // by tenant
 }
 

@@ -93,7 +93,7 @@ func (sel selection) options(now time.Time) eventlog.RunPageOptions {
 	return o
 }
 
-// path is the address of a selection.
+// listPath is the address of a selection.
 func (s *Server) listPath(sel selection) string {
 	q := url.Values{}
 	set := func(key, value string, standard bool) {

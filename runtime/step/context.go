@@ -233,7 +233,7 @@ func (c *Context) outcome(m Meter) {
 }
 
 func (t *Totals) addEffect(p *event.SideEffectRecorded) {
-	if p.Name == event.EffectIntent || p.Name == event.EffectModel || p.Name == event.EffectPolicy {
+	if !p.Crossed() {
 		return
 	}
 	t.Effects++
