@@ -3,6 +3,7 @@
 // itself.
 //
 //	pattern    how large a regular expression becomes
+//	yaml       strict YAML, with the place of every mistake
 //	tool       what a tool is: a function from JSON to JSON, and its classes of failure;
 //	           below it the check of documents against schemas, two native tools, and
 //	           the tools of MCP servers
@@ -16,11 +17,11 @@
 //	agent      what a run does, from its first event to its last
 //	replay     makes a recorded run again and says whether it is the same
 //	agenttest  for the tests of programs that use agents
-//	yaml       strict YAML, with the place of every mistake
 //
-// Read step first. But for yaml, a package imports those above it in this list, never those
+// Read step first. A package imports those above it in this list, never those
 // below: egress knows nothing of step, because the tools that use it record its
-// exchanges as their effects.
+// exchanges as their effects. A folder below one of them may import more: a native
+// tool needs the network, and a model that follows a script reads it as YAML.
 //
 // Nothing here knows WebAssembly. A sandboxed tool is a tool.Tool like any
 // other; the packages under host make them.

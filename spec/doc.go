@@ -1,5 +1,5 @@
-// Package spec has the vectors of this folder, for tests, and the schema of
-// agent.yaml, for whoever asks a program for it.
+// Package spec has the vectors of this folder, for tests, the schemas of the files
+// that people write, and the contract of the HTTP API, which a host serves.
 //
 // The folder holds the normative texts. Its folder vectors holds what the
 // texts mean in bytes: one JSON object on each line, ready for an

@@ -16,26 +16,14 @@ func AgentSchema() []byte { return embedded("agent.schema.json") }
 // PolicySchema returns the JSON Schema of policy.yaml.
 func PolicySchema() []byte { return embedded("policy.schema.json") }
 
-func embedded(name string) []byte {
-	b, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return b
-}
+// HostSchema returns the JSON Schema of host.yaml.
+func HostSchema() []byte { return embedded("host.schema.json") }
 
 // OpenAPI returns the contract of the HTTP API, openapi.yaml.
-func OpenAPI() []byte {
-	b, err := files.ReadFile("openapi.yaml")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return b
-}
+func OpenAPI() []byte { return embedded("openapi.yaml") }
 
-// HostSchema returns the JSON Schema of host.yaml.
-func HostSchema() []byte {
-	b, err := files.ReadFile("host.schema.json")
+func embedded(name string) []byte {
+	b, err := files.ReadFile(name)
 	if err != nil {
 		panic(err) // it is embedded
 	}

@@ -20,9 +20,8 @@ type denied struct {
 }
 
 // lastDenied returns the last request of a run, or its call, if the policy refused
-// it: a tool
-// that fails then has failed for that reason, as far as anyone can tell from
-// outside. A log that cannot be read has none.
+// it: a tool that fails then has failed for that reason, as far as anyone can tell
+// from outside. A log that cannot be read has none.
 func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *denied {
 	events, err := log.Read(ctx, runID)
 	if err != nil {

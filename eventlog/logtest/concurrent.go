@@ -144,7 +144,7 @@ func (m *modelState) appendJunk(t testing.TB, rt *rapid.T) {
 	c := r.chain
 	e := c.Effect(1)
 	if !r.ended {
-		e.Seq += uint64(rapid.SampledFrom([]int{-1, 1, 1 << 40}).Draw(rt, "off"))
+		e.Seq += uint64(rapid.SampledFrom([]int64{-1, 1, 1 << 40}).Draw(rt, "off"))
 	}
 	if err := m.log.Append(t.Context(), e.RunID, e); !errors.Is(err, eventlog.ErrInvalidAppend) {
 		rt.Fatalf("event %d after %d: %v", e.Seq, len(r.events), err)

@@ -2,6 +2,7 @@ package logtest
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,6 +18,7 @@ func RunPair(t *testing.T, open func(testing.TB) (a, b eventlog.EventLog)) {
 	}{
 		{"tables are made once, whoever is first", pairTables},
 		{"transactions are as if one came after the other", func(t *testing.T, a, b eventlog.EventLog) { countUp(t, a, b) }},
+		{"of two that continue a run at once, one is told", pairConflict},
 		{"a run goes from one to the other", pairHandOver},
 		{"what an earlier writer has on its way elsewhere ends at the fence", pairFence},
 	} {
@@ -42,6 +44,42 @@ func pairTables(t *testing.T, a, b eventlog.EventLog) {
 	}
 	both.Wait()
 	expectNumber(t, transactor(t, a), 1, "SELECT count(*) FROM logtest_counter")
+}
+
+// pairConflict has both append the same number to a run that neither was given. The
+// one that comes too late is told, and can write other runs.
+func pairConflict(t *testing.T, a, b eventlog.EventLog) {
+	c := Chain{RunID: "shared"}
+	store(t, a, c.Start("g"))
+	inA, inB := c, c
+	evA, evB := inA.Effect(1), inB.Effect(2)
+
+	// Both know the run at event 1, so both take event 2.
+	if err := b.Append(t.Context(), "shared", evB); err != nil {
+		t.Fatal(err)
+	}
+	errA := errors.Join(a.Append(t.Context(), "shared", evA), a.Sync(t.Context(), "shared"))
+	errB := b.Sync(t.Context(), "shared")
+	if (errA == nil) == (errB == nil) {
+		t.Fatalf("first: %v, second: %v; want exactly one to win", errA, errB)
+	}
+	loser, err, next := a, errA, inA.Effect(3)
+	if errA == nil {
+		loser, err, next = b, errB, inB.Effect(3)
+	}
+	for what, err := range map[string]error{
+		"the barrier":    err,
+		"the next event": loser.Append(t.Context(), "shared", next),
+		"the next sync":  loser.Sync(t.Context(), "shared"),
+	} {
+		if !errors.Is(err, eventlog.ErrInvalidAppend) || !strings.Contains(err.Error(), "concurrent append") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	store(t, loser, Finished("unharmed", 3)...)
+	if _, err := eventlog.CheckRun(t.Context(), a, "shared", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
+		t.Error(err)
+	}
 }
 
 // pairHandOver enqueues with one, claims and begins with the other, and takes over

@@ -12,7 +12,7 @@ import (
 // of the same envelopes, into a plain file that is synced and never read.
 type RawFile struct {
 	f     *os.File
-	mu    sync.Mutex
+	mu    sync.Mutex // guards buf, err and next
 	buf   []byte
 	err   error         // of the first write or sync that failed
 	next  chan struct{} // closed when what is in buf is durable

@@ -50,10 +50,19 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 	if mode != "wal" {
 		return fmt.Errorf("sqlitelog: asked for write-ahead logging, got journal mode %v", mode)
 	}
-	for _, p := range []struct {
-		to  **stmt
-		sql string
-	}{
+	for _, p := range w.prepared() {
+		s, err := w.conn.prepare(ctx, p.sql)
+		if err != nil {
+			return err
+		}
+		*p.to = s
+	}
+	return nil
+}
+
+// prepared are the writer's statements, from prepare to close.
+func (w *writer) prepared() []prepared {
+	return []prepared{
 		{&w.begin, "BEGIN IMMEDIATE"},
 		{&w.commit, "COMMIT"},
 		{&w.rollback, "ROLLBACK"},
@@ -68,22 +77,20 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 		{&w.savepoint, "SAVEPOINT host"},
 		{&w.release, "RELEASE host"},
 		{&w.undo, "ROLLBACK TO host"},
-	} {
-		s, err := w.conn.prepare(ctx, p.sql)
-		if err != nil {
-			return err
-		}
-		*p.to = s
 	}
-	return nil
+}
+
+// prepared is a statement, and where it is kept.
+type prepared struct {
+	to  **stmt
+	sql string
 }
 
 func (w *writer) close() error {
 	w.host.close()
-	for _, s := range []*stmt{w.begin, w.commit, w.rollback, w.layout, w.version, w.insertEvent, w.insertRun, w.updateRun,
-		w.insertModule, w.insertPiece, w.look, w.savepoint, w.release, w.undo} {
-		if s != nil {
-			s.Close()
+	for _, p := range w.prepared() {
+		if *p.to != nil {
+			(*p.to).Close()
 		}
 	}
 	return w.conn.Close()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,42 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
-
-func TestTwoProcessesContinueTheSameRun(t *testing.T) {
-	first := open(t)
-	second := openAt(t, first.path, Options{}) // to the file lock, another process
-	c := logtest.Chain{RunID: "shared"}
-	storeAll(t, first, []event.Event{c.Start("g")})
-	theirs, ours := c, c
-	won, lost := theirs.Effect(1), ours.Effect(2)
-
-	// Both know the run at event 1, so both take event 2.
-	if err := second.Append(t.Context(), "shared", lost); err != nil {
-		t.Fatal(err)
-	}
-	errFirst := errors.Join(first.Append(t.Context(), "shared", won), first.Sync(t.Context(), "shared"))
-	errSecond := second.Sync(t.Context(), "shared")
-	if (errFirst == nil) == (errSecond == nil) {
-		t.Fatalf("first: %v, second: %v; want exactly one to win", errFirst, errSecond)
-	}
-	loser, err, next := first, errFirst, theirs.Effect(3)
-	if errFirst == nil {
-		loser, err, next = second, errSecond, ours.Effect(3)
-	}
-	for what, err := range map[string]error{
-		"the barrier":    err,
-		"the next event": loser.Append(t.Context(), "shared", next),
-		"the next sync":  loser.Sync(t.Context(), "shared"),
-	} {
-		if !errors.Is(err, eventlog.ErrInvalidAppend) || !strings.Contains(err.Error(), "concurrent append") {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	storeAll(t, loser, logtest.Finished("unharmed", 3))
-	if _, err := eventlog.CheckRun(t.Context(), first, "shared", eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
-		t.Error(err)
-	}
-}
 
 // TestConflictInABatch commits a conflict together with events of other runs.
 func TestConflictInABatch(t *testing.T) {

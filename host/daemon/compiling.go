@@ -62,7 +62,7 @@ func (c *compiling) turn(ctx context.Context, t tenant.Tenant) (end func(), err 
 
 // lanes are for what a tenant does one by one, in the order of arrival.
 type lanes struct {
-	mu sync.Mutex
+	mu sync.Mutex               // guards of
 	of map[string]chan struct{} // by tenant, as many as there are; has an element while somebody is in it
 }
 

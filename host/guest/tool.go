@@ -43,8 +43,8 @@ func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity(t.imports) }
 
 // Under returns the tool for one run, whose policies decide about its requests. What
 // the client was made with, if it was, must allow them too. The policies are named
-// in RunStarted, which those of policy.With are not. Whether
-// the tool may be called at all is not asked here: see policy.Run.Guard.
+// in RunStarted, which those of policy.With are not. Whether the tool may be called
+// at all is not asked here: see policy.Run.Guard.
 func (t *Tool) Under(run *policy.Run) *Tool {
 	under := *t
 	under.imports.policy = run

@@ -106,7 +106,7 @@ type Engine struct {
 	// code of the shell and keeps it in its place.
 	compiling [256]sync.RWMutex
 
-	mu      sync.Mutex
+	mu      sync.Mutex       // guards modules
 	modules map[*Module]bool // that are not closed
 }
 
@@ -223,7 +223,7 @@ func (e *Engine) open() map[*Module]bool {
 // read-write lock it never blocks a user behind a waiting Close, so a call
 // that makes another call cannot deadlock with it.
 type lifetime struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards ended
 	ended bool
 	users sync.WaitGroup
 }

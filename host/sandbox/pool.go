@@ -13,12 +13,12 @@ const maxIdle = 1024
 
 // pool keeps a module's idle instances, all of them at the module's start.
 type pool struct {
-	mu     sync.Mutex
+	total *atomic.Int64 // idle instances of all modules of the engine
+
+	mu     sync.Mutex  // guards what follows
 	idle   []*instance // the last one used is the next, since it is in the caches
 	closed bool
-
-	total *atomic.Int64 // idle instances of all modules of the engine
-	used  uint64        // instances that were reset
+	used   uint64 // instances that were reset
 }
 
 // perModule bounds the idle instances of one module: more calls than this

@@ -15,7 +15,7 @@ import (
 type Shelf[K comparable] struct {
 	most Limits
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	entries map[K]*entry[K]
 	idle    []*entry[K] // those without users, longest idle first
 }

@@ -11,7 +11,7 @@ import (
 type Line struct {
 	now func() time.Time
 
-	mu       sync.Mutex
+	mu       sync.Mutex         // guards what follows, and the fields of tenants and turns
 	free     int                // turns that nobody has
 	virtual  float64            // seconds: the tag of the turn that was given last
 	expected float64            // seconds that a turn takes, as far as is known

@@ -93,12 +93,12 @@ type Engine struct {
 
 	starts, startsBehind *turns.Line // of processes that are being started
 
-	aside chan struct{} // holds one for each effect of a call that stands back
+	aside  chan struct{} // holds one for each effect of a call that stands back
+	linger time.Duration
 
-	mu      sync.Mutex
+	mu      sync.Mutex     // guards what follows
 	idle    []*idleProcess // the one that was used last is last
 	tidying *time.Timer    // calls tidy; set while there are more than MaxIdle
-	linger  time.Duration
 }
 
 var _ guest.Engine = (*Engine)(nil)

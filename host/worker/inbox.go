@@ -22,7 +22,7 @@ type inbox struct {
 	frames *frameReader
 	heard  chan message // what the listener has read
 
-	mu        sync.Mutex
+	mu        sync.Mutex  // guards what follows
 	timer     *time.Timer // calls listen
 	armed     bool        // it will
 	computing bool        // the guest runs

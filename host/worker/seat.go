@@ -14,7 +14,7 @@ import (
 type seat struct {
 	line *turns.Line
 
-	mu      sync.Mutex
+	mu      sync.Mutex  // guards what follows
 	process *process    // nil before there is one
 	turn    *turns.Turn // nil for none
 }

@@ -17,7 +17,7 @@ type watch struct {
 	process *process
 	grace   time.Duration
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
 	rings   time.Time     // when the timer does; zero when it does not
 	number  uint64        // of the call in progress; zero for none

@@ -167,10 +167,9 @@ func (m *Meter) Spent() Spent {
 	return all
 }
 
-// addEffect counts like the totals of package step: an announcement is no
-// effect, and neither is a failure of the model.
+// addEffect counts like the totals of package step: what a tool did.
 func (m *Meter) addEffect(p event.SideEffectRecorded) {
-	if p.Name == event.EffectIntent || p.Name == event.EffectModel || p.Name == event.EffectPolicy {
+	if !p.Crossed() {
 		return
 	}
 	m.tools.Effects++

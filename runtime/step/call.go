@@ -89,8 +89,9 @@ func NewCallID() string { return event.NewID() }
 //
 // Any other error means that there is no outcome: [ErrInvalidCall] and
 // [ErrEnded] when nothing was recorded, otherwise what [Context.Err] returns,
-// which may be the tool's own if that is a tool.ErrHost, or [ErrRecordingEnded]. None of them is ever recorded as a failure of the
-// tool, even if a tool passes it on as its own.
+// which may be the tool's own if that is a tool.ErrHost, or [ErrRecordingEnded].
+// None of them is ever recorded as a failure of the tool, even if a tool passes
+// it on as its own.
 //
 // CallTool panics outside of a run.
 func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {

@@ -7,8 +7,9 @@
 // A run has a [Context], and the functions of this package find it in a
 // context.Context: [Now], [Random] and [Seed] for time and randomness,
 // [SideEffect] and [Do] for everything else that touches the world, [CallTool]
-// and [CallTools] for tools, [LLMCall] for the model, [Emit] for the events of the loop that drives the
-// run. The same code runs live and in a replay; it cannot tell which.
+// and [CallTools] for tools, [LLMCall] for the model, [Emit] for the events of
+// the loop that drives the run. The same code runs live and in a replay; it
+// cannot tell which.
 //
 //	c, _ := step.NewContext(step.Config{Log: log, RunID: event.NewID(), Tools: step.NewRegistry(t)})
 //	ctx = step.WithContext(ctx, c)

@@ -61,10 +61,11 @@ func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (
 //
 // Before fn runs, everything recorded so far is made durable. fn does not run if the
 // call is made in the place of another one that has recorded this effect (see
-// [ToolCall].IdempKey). Do returns other
-// errors only when nothing was done or nothing can be recorded any more:
-// [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of the
-// log. It panics outside of a run.
+// [ToolCall].IdempKey).
+//
+// Do returns other errors only when nothing was done or nothing can be recorded any
+// more: [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of
+// the log. It panics outside of a run.
 func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key string) (T, error)) (T, error) {
 	s := mustScope(ctx, "Do")
 	var value T

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
+// strictLog gives up when its context has ended, as a log on a disk may.
 type strictLog struct{ eventlog.EventLog }
 
 func (l strictLog) Append(ctx context.Context, runID string, ev event.Event) error {
@@ -40,6 +41,7 @@ func TestTheEndOfACancelledRunIsRecorded(t *testing.T) {
 	}
 }
 
+// stuckLog never takes anything.
 type stuckLog struct{ eventlog.EventLog }
 
 func (stuckLog) Append(ctx context.Context, _ string, _ event.Event) error {
@@ -105,6 +107,7 @@ func TestWhateverDepthAnEffectReturnsTheLogCanBeRead(t *testing.T) {
 	}
 }
 
+// sink counts what it is told.
 type sink struct {
 	step.MetricsSink
 	calls, appends []string

@@ -177,9 +177,6 @@ func TestEffectsWhoseResultCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// strictLog gives up when its context has ended, as a log on a disk may.
-// stuckLog never takes anything.
-// sink counts what it is told.
 func TestMutatedArgumentsNeverReachTheLog(t *testing.T) {
 	cfg := oneTool("t", func(_ context.Context, in json.RawMessage) (json.RawMessage, error) {
 		copy(in, `{"a":9}`)

@@ -31,7 +31,7 @@ func more(page []event.Event, n int) bool {
 
 // Hub wakes the streams of a log. The zero value is ready.
 type Hub struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards closed and of
 	closed  bool
 	of      map[string]map[*stream]struct{} // by run
 	streams sync.WaitGroup

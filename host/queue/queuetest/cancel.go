@@ -16,7 +16,7 @@ func cancelWaiting(t *testing.T, db Database) {
 	enqueue(t, h, queue.Job{RunID: "sleeping"})
 	receive(t, x.told)
 	x.verdict <- tool.ToolSnooze(time.Hour, errors.New("busy"))
-	reaches(t, h, "sleeping", queue.Sleeping)
+	sleeps(t, h, "sleeping")
 	cancel(t, h, "sleeping")
 	if l := receive(t, x.told); !l.Cancelled || l.RunID != "sleeping" {
 		t.Errorf("%+v", l)

@@ -9,7 +9,7 @@ import (
 // Clock is a queue.Clock that moves when it is told to. The zero value stands at the
 // year 1.
 type Clock struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	now    time.Time
 	alarms []alarm
 }

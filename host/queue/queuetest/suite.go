@@ -192,12 +192,12 @@ func find(t testing.TB, h Host, runID string) queue.Status {
 	return s
 }
 
-// reaches wants a job to come into a state, and returns where it stands then.
-func reaches(t testing.TB, h Host, runID string, state queue.State) (s queue.Status) {
+// sleeps wants a job to fall asleep, and returns where it stands then.
+func sleeps(t testing.TB, h Host, runID string) (s queue.Status) {
 	t.Helper()
 	eventually(t, func() bool {
 		s = find(t, h, runID)
-		return s.State == state
+		return s.State == queue.Sleeping
 	})
 	return s
 }

@@ -50,7 +50,7 @@ func snoozes(t *testing.T, db Database) {
 		}
 		now := clock.Now()
 		x.verdict <- tool.ToolSnooze(time.Minute, errors.New("busy"))
-		if s := reaches(t, h, "t/1", queue.Sleeping); !s.Due.Equal(now.Add(time.Minute)) {
+		if s := sleeps(t, h, "t/1"); !s.Due.Equal(now.Add(time.Minute)) {
 			t.Errorf("due %v, %v after", s.Due, s.Due.Sub(now))
 		}
 	}
@@ -74,7 +74,7 @@ func retries(t *testing.T, db Database) {
 		}
 		now := clock.Now()
 		x.verdict <- errors.New("it failed")
-		s := reaches(t, h, "t/1", queue.Sleeping)
+		s := sleeps(t, h, "t/1")
 		if after := s.Due.Sub(now); after < delay*9/10 || after > delay*11/10 {
 			t.Errorf("attempt %d is followed by %v, want about %v", i+1, after, delay)
 		}
@@ -87,7 +87,7 @@ func panics(t *testing.T, db Database) {
 	h := db(t, quick())
 	enqueue(t, h, queue.Job{RunID: "t/1"})
 	work(t, h, func(context.Context, queue.Lease) error { panic("a mistake") })
-	if s := reaches(t, h, "t/1", queue.Sleeping); s.Failure != "queue: the handler panicked: a mistake" {
+	if s := sleeps(t, h, "t/1"); s.Failure != "queue: the handler panicked: a mistake" {
 		t.Errorf("%+v", s)
 	}
 }

@@ -17,7 +17,7 @@ var errClosed = errors.New("the client is closed")
 type line struct {
 	mcp.Transport
 
-	mu     sync.Mutex
+	mu     sync.Mutex     // guards what follows
 	conn   mcp.Connection // nil before Connect
 	closed bool
 }
