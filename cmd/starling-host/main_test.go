@@ -209,7 +209,7 @@ func writeModule(ts *testscript.TestScript, _ bool, args []string) {
 // change runs a statement on a database, with the freedoms that an attacker
 // with the file has.
 func change(ts *testscript.TestScript, path, statement string, args ...any) {
-	db, err := sql.Open("sqlite", ts.MkAbs(path))
+	db, err := sql.Open("sqlite", ts.MkAbs(path)+"?_pragma=busy_timeout(30000)")
 	ts.Check(err)
 	defer db.Close()
 	result, err := db.Exec(statement, args...)
@@ -229,7 +229,7 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	case "ts":
 		change(ts, path, "UPDATE eventlog_events SET ts = ts + 1"+where, seq)
 	case "payload", "prev_hash":
-		db, err := sql.Open("sqlite", ts.MkAbs(path))
+		db, err := sql.Open("sqlite", ts.MkAbs(path)+"?_pragma=busy_timeout(30000)")
 		ts.Check(err)
 		defer db.Close()
 		var value []byte
