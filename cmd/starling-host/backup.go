@@ -78,8 +78,8 @@ below SEQ, so that it can be continued from there; with SEQ 0 it has all. All ot
 runs are copied as they are, and the original is not changed.
 
 The copy also has the tables that a host keeps in the database, so do not serve it:
-what waits in its queue would be done twice. A run of a tenant can be cut and looked
-at (--key-file), and only a host goes on with one.`
+what waits in its queue would be done twice. A run of a tenant can be cut, and
+looked at with show and --key-file; only a host goes on with one.`
 
 func (a *app) forkCommand() *cobra.Command {
 	return &cobra.Command{

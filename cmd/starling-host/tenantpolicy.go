@@ -20,14 +20,15 @@ import (
 const tenantPolicyHelp = `Print a tenant's policy, or set it to what FILE says (- for standard input). The
 tools of a tenant may do what the operator's policy and the tenant's both allow; a
 tenant without one reaches no network. A run is under the policy that holds when
-it begins.
+somebody begins to make it.
 
 A tenant can set its own policy over HTTP, as long as the operator has not set one
 here: that is held, and the tenant can only read it. With --open the tenant may
 change it from then on; without FILE that is said of the policy as it is.
 
 The last hundred versions are kept. --history lists them, with the digests by which
-runs name the policy that they were under ("show" prints them); --version prints one.`
+runs name the policy that held when they were accepted, and each decision the one
+that made it ("show" prints them); --version prints one.`
 
 func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
