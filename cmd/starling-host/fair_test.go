@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +37,7 @@ type harm struct {
 // is for: eight tenants that make as many as they may ask for as much as it has, and
 // how much longer those of a ninth take then is not promised. It is measured once the
 // processes are there that such calls need.
-func harms(tar *httptest.Server, module []byte) []harm {
+func harms(tar, maze *httptest.Server, module []byte) []harm {
 	calling := func(name, tool, input string, bounded bool) harm {
 		call := request{"POST", "/api/v1/tools/" + tool + "/call", "application/json", []byte(input)}
 		return harm{name, []request{call}, []int{0, http.StatusOK, http.StatusTooManyRequests}, bounded, !bounded}
@@ -45,6 +48,7 @@ func harms(tar *httptest.Server, module []byte) []harm {
 		calling("effects", "flood", `{}`, true),
 		calling("log", "chatter", `{"input":{"Endless":true}}`, true),
 		calling("slow egress", "send", fmt.Sprintf(`{"input":{"URL":%q}}`, tar.URL), true),
+		calling("responses that are long to search", "send", fmt.Sprintf(`{"input":{"URL":%q,"Header":[["X",%q]]}}`, maze.URL, placeholders()), true),
 		calling("short calls with long logs", "chatter", `{}`, false),
 		{"compiler", []request{
 			{"DELETE", "/api/v1/modules/rogue", "", nil},
@@ -60,14 +64,17 @@ func TestNobodyWaitsForNeighbours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes two minutes")
 	}
-	tar := newTar(t)
-	c := newCrowd(t, policyFor(t, tar), append(crowdOf(neighbours), "good")...)
+	tar, maze := newTar(t), newMaze(t)
+	c := newCrowd(t, policyFor(t, tar, maze), append(crowdOf(neighbours), "good")...)
 	c.withStore(func(s *tenant.Store) {
 		c.must(s.Change(t.Context(), "good", askFreely)) // it is the one that measures
+		for _, who := range crowdOf(neighbours) {
+			c.must(hideInMaze(t.Context(), s, who, maze))
+		}
 	})
 	c.start("", nil)
 	c.upload(append(crowdOf(neighbours), "good")...)
-	for _, h := range harms(tar, c.module) {
+	for _, h := range harms(tar, maze, c.module) {
 		t.Run(h.name, func(t *testing.T) { h.compare(t, c) })
 	}
 }
@@ -148,11 +155,52 @@ func newTar(t *testing.T) *httptest.Server {
 	return s
 }
 
-// policyFor is a policy that lets tools ask the server, and bounds their calls.
-func policyFor(t *testing.T, s *httptest.Server) string {
-	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+// newMaze is a server whose responses take as long to search for the secrets of its
+// neighbours as such a search may.
+func newMaze(t *testing.T) *httptest.Server {
+	page := bytes.Repeat([]byte("%"), 1<<20)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(page) }))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// mazeSecrets is how many secrets a neighbour has for the maze.
+const mazeSecrets = 10
+
+// hideInMaze gives a neighbour the secrets, of which each place in the maze could be the
+// beginning.
+func hideInMaze(ctx context.Context, s *tenant.Store, who string, maze *httptest.Server) error {
+	for i := range mazeSecrets {
+		secret := tenant.Secret{Name: fmt.Sprintf("S%d", i), Audience: []string{maze.Listener.Addr().String()}, Place: tenant.PlaceHeader}
+		value := strings.Repeat("%", 1<<10) + strconv.Itoa(i)
+		if err := s.SetSecret(ctx, who, secret, tenant.NewValue(value)); err != nil {
+			return err
+		}
 	}
-	return fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: %q, ports: [%s], schemes: [http], private: true, methods: [GET, POST]}\nresources:\n  limits: {deadline: %s}\n", host, port, deadline)
+	return nil
+}
+
+// placeholders has a request send all of them.
+func placeholders() (all string) {
+	for i := range mazeSecrets {
+		all += fmt.Sprintf("{{secret:S%d}} ", i)
+	}
+	return strings.TrimSpace(all)
+}
+
+// policyFor is a policy that lets tools ask the servers, send the last of them the secrets
+// of the maze, and bounds their calls.
+func policyFor(t *testing.T, servers ...*httptest.Server) string {
+	var rules, secrets string
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules += fmt.Sprintf("      - {host: %q, ports: [%s], schemes: [http], private: true, methods: [GET, POST]}\n", host, port)
+	}
+	for i := range mazeSecrets {
+		secrets += fmt.Sprintf("  - {name: S%d, audience: [%q], header: X}\n", i, servers[len(servers)-1].Listener.Addr())
+	}
+	return fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n%ssecrets:\n%sresources:\n  limits: {deadline: %s}\n", rules, secrets, deadline)
 }

@@ -34,7 +34,7 @@ type Daemon struct {
 	compiles *compiling
 	replays  *replaying
 	volume   volumes
-	doors    doors
+	doors    *doors
 	accounts *accounts
 
 	serving context.Context // ends when the daemon shuts down
@@ -63,7 +63,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		compiles: newCompiling(),
 		replays:  newReplaying(c.MaxReplays),
 		volume:   newVolumes(c.Log),
-		doors:    doors{of: map[string]door{}},
+		doors:    newDoors(),
 		accounts: newAccounts(maxKnown, knownFor),
 		failing:  failing{since: map[string]time.Time{}},
 	}

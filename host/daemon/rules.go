@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/host/turns"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
 )
@@ -67,8 +68,15 @@ func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 // policies decide, and here is how many connections they have at once. A door is there
 // as long as a loaded module has it.
 type doors struct {
+	searches *turns.Line // of what computes in the host: the search for secrets in long responses
+
 	mu sync.Mutex
 	of map[string]door // by tenant; guarded by mu
+}
+
+// newDoors returns doors behind which few search at the same time.
+func newDoors() *doors {
+	return &doors{searches: turns.New(runtime.GOMAXPROCS(0) / 4), of: map[string]door{}}
 }
 
 // door is shared by all modules of a tenant, and is wider or narrower when its limit is.
@@ -76,7 +84,22 @@ type door = weak.Pointer[egress.Slots]
 
 // open returns a client that goes through the tenant's door.
 func (d *doors) open(t tenant.Tenant) *egress.Client {
-	return egress.New(egress.Config{Slots: d.slots(t)})
+	turn := func(ctx context.Context) (func(), error) { return d.search(turns.For(ctx, claimOf(t))) }
+	return egress.New(egress.Config{Slots: d.slots(t), Turn: turn})
+}
+
+// breather is how many times as long as a search has had its turn nobody has one, so that
+// calls of others do not notice that tools ask for what takes long to search.
+const breather = 3
+
+// search takes a turn of searching a response for secrets.
+func (d *doors) search(ctx context.Context) (end func(), err error) {
+	turn, err := d.searches.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	return func() { time.AfterFunc(breather*time.Since(began), turn.End) }, nil
 }
 
 // slots returns the tenant's. Less than zero are any number.

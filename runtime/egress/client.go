@@ -43,7 +43,7 @@ type Config struct {
 	Slots *Slots
 
 	// Turn waits until what a response takes to be searched for secrets may be computed,
-	// and end says that it was; it is asked again every few milliseconds of that. Nil:
+	// and end says that it was; it is asked again for every millisecond of that. Nil:
 	// nobody waits. Most responses are short, and searched without.
 	Turn func(context.Context) (end func(), err error)
 

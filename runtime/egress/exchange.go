@@ -72,9 +72,9 @@ func (c *Client) receive(ctx context.Context, conn net.Conn, method string, gran
 // scrub takes the secrets out of a response. The body is there as a whole, so no border
 // of chunks or packets runs through one.
 func (c *Client) scrub(ctx context.Context, res *http.Response, body []byte, secrets []Secret) (_ []byte, err error) {
-	search := &search{ctx: ctx, turn: c.config.Turn}
+	search := newSearch(ctx, c.config.Turn)
 	defer search.rest()
-	clean := newScrubber(secrets)
+	clean := newScrubber(search, secrets)
 	if res.Header, err = clean.header(search, res.Header); err != nil {
 		return nil, err
 	}

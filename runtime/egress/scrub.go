@@ -34,7 +34,6 @@ type pattern struct {
 	size        int // of the secret
 	placeholder []byte
 	forms       []form
-	folded      []form // the same in lower case, for names of headers
 }
 
 // form is one of the forms of a secret.
@@ -44,16 +43,15 @@ type form struct {
 	first   [256]bool // how the value may begin
 }
 
-// newScrubber prepares for the secrets that are long enough to be recognised.
-// Longer ones come first, since they may hold others.
-func newScrubber(secrets []Secret) scrubber {
+// newScrubber prepares for the secrets that are long enough to be recognised, until
+// the search is given up. Longer ones come first, since they may hold others.
+func newScrubber(search *search, secrets []Secret) scrubber {
 	var s scrubber
 	for _, secret := range secrets {
-		if len(secret.Value) < MinSecretBytes {
+		if len(secret.Value) < MinSecretBytes || !search.goesOn(preparing*len(secret.Value)) {
 			continue
 		}
-		all := forms(secret.Value)
-		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), all, folded(all)})
+		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), forms(secret.Value)})
 	}
 	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(b.size, a.size) })
 	return s
@@ -114,14 +112,11 @@ func newForm(value []byte) form {
 	return f
 }
 
-// folded returns the forms as they are where case does not count.
-func folded(forms []form) []form {
-	lower := make([]form, len(forms))
-	for i, f := range forms {
-		lower[i] = newForm(bytes.ToLower(f.value))
-		for n, encoded := range f.encoded { // which is not the lower value encoded
-			lower[i].encoded[n] = bytes.ToLower(encoded)
-		}
+// folded returns the form as it is where case does not count.
+func (f *form) folded() form {
+	lower := newForm(bytes.ToLower(f.value))
+	for n, encoded := range f.encoded { // which is not the lower value encoded
+		lower.encoded[n] = bytes.ToLower(encoded)
 	}
 	return lower
 }
@@ -161,7 +156,11 @@ func (s scrubber) clean(search *search, b []byte) ([]byte, error) {
 func (s scrubber) names(search *search, header string) bool {
 	lower := bytes.ToLower([]byte(header))
 	for _, p := range s {
-		for _, f := range p.folded {
+		for _, f := range p.forms {
+			if len(header) < len(f.value) { // in no form it is longer than the name
+				continue
+			}
+			f := f.folded()
 			if !bytes.Equal(f.clean(search, lower, p.placeholder), lower) {
 				return true
 			}
