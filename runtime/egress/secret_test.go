@@ -357,7 +357,7 @@ func TestALongSearchTakesTurns(t *testing.T) {
 		}
 		return string(got), err
 	}
-	if _, err := search(100, nil); err != nil || taken != 0 {
+	if _, err := search(10, nil); err != nil || taken != 0 {
 		t.Errorf("a short response: %d turns, %v", taken, err)
 	}
 	if got, err := search(1<<20, nil); err != nil || taken < 3 || !strings.HasSuffix(got, "%%") {
