@@ -175,13 +175,9 @@ func (h *host) warnExpired() {
 
 // config returns what the daemon is made of.
 func (h *host) config(ctx context.Context) (daemon.Config, error) {
-	registry := observe.NewRegistry()
 	c := settings(h.file)
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls.config(), programVersion(), h.logger
-	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
-	if !h.file.Metrics.Off {
-		c.Metrics = observe.MetricsHandler(registry)
-	}
+	h.measure(&c)
 	var err error
 	c.OpenMetrics = h.file.Metrics.Open
 	if c.OperatorKey, err = metricsKey(h.file.Metrics); err != nil {
@@ -194,7 +190,6 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		return c, err
 	}
 	c.Queue, c.Directory = h.queue, h.directory
-	observe.RegisterQueue(registry, h.queueState)
 	if err := h.openEngines(ctx, &c); err != nil {
 		return c, err
 	}
@@ -202,6 +197,24 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 		return c, err
 	}
 	return c, h.mount(&c)
+}
+
+// measure has requests and runs measured, the queue, and what there is to know of the
+// host beside its work.
+func (h *host) measure(c *daemon.Config) {
+	registry := observe.NewRegistry()
+	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
+	observe.RegisterQueue(registry, h.queueState)
+	observe.RegisterBuild(registry, c.Version)
+	if h.tls != nil {
+		observe.RegisterCertificate(registry, h.tls.expires)
+	}
+	if c.Retention > 0 {
+		c.Retained = observe.NewRetention(registry)
+	}
+	if !h.file.Metrics.Off {
+		c.Metrics = observe.MetricsHandler(registry)
+	}
 }
 
 // settings are the numbers and times of a daemon that its file has.

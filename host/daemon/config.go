@@ -89,8 +89,10 @@ type Config struct {
 	Defaults tenant.Limits
 
 	// Retention removes runs that have ended and began longer ago. Zero keeps all.
-	// RetentionEvery is how often that is looked at; zero means an hour.
+	// RetentionEvery is how often that is looked at; zero means an hour. Retained
+	// measures it; nil measures nothing.
 	Retention, RetentionEvery time.Duration
+	Retained                  *observe.Retention
 
 	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
 	// with net/http needs.

@@ -117,7 +117,10 @@ func (d *Daemon) retain(ctx context.Context) {
 		if report.Runs > 0 {
 			d.logger.Info("old runs removed", "runs", report.Runs, "events", report.Events)
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			d.config.Retained.Succeeded()
+		case ctx.Err() == nil:
 			d.logger.Warn("old runs not removed", "error", err.Error())
 		}
 		select {

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/runtime/observe"
 )
 
 // removals is a log from which runs are removed once that is due, and that tells with
@@ -37,8 +40,10 @@ func (r removals) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (event
 // soon, by a transaction that removes few at most; one without an end stays.
 func TestAHostRemovesOldRuns(t *testing.T) {
 	due, made := make(chan struct{}), make(chan eventlog.PruneOptions, 10)
+	measured := prometheus.NewRegistry()
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
 		c.Log, c.Retention, c.RetentionEvery = removals{c.Log, due, made}, time.Nanosecond, time.Millisecond
+		c.Retained = observe.NewRetention(measured)
 		q.Limits = func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "bob"} }
 	})
 	var waits struct {
@@ -61,4 +66,13 @@ func TestAHostRemovesOldRuns(t *testing.T) {
 			t.Errorf("%s's run: %d %s", run.who, answer.Code, answer.Body)
 		}
 	}
+	for range 10_000 {
+		if all, err := measured.Gather(); err != nil {
+			t.Fatal(err)
+		} else if all[0].Metric[0].Gauge.GetValue() > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("when they were removed was not measured")
 }

@@ -44,6 +44,9 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 	observe.NewMetrics(d)
 	observe.NewHTTPMetrics(d)
 	observe.RegisterQueue(d, nil)
+	observe.RegisterBuild(d, "v1")
+	observe.RegisterCertificate(d, nil)
+	observe.NewRetention(d)
 	known := map[string]bool{"process_resident_memory_bytes": true, "process_open_fds": true, "go_goroutines": true}
 	for _, m := range fqName.FindAllStringSubmatch(d.text.String(), -1) {
 		known[m[1]] = true
@@ -103,6 +106,32 @@ func TestRequestsAndQueue(t *testing.T) {
 		t.Errorf("without a queue:\n%s", got)
 	}
 	observe.NewHTTPMetrics(nil).ObserveRequest("", 0, 0) // measures nothing
+}
+
+func TestWhatThereIsToKnowOfAHost(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	expires := time.Unix(1e9, 0)
+	observe.RegisterBuild(registry, "v1.2.3")
+	observe.RegisterCertificate(registry, func() time.Time { return expires })
+	retention := observe.NewRetention(registry)
+	lines := func(want ...string) {
+		t.Helper()
+		got := scrapeLines(registry)
+		for _, line := range want {
+			if !slices.Contains(got, line) {
+				t.Errorf("no line %s in\n%s", line, strings.Join(got, "\n"))
+			}
+		}
+	}
+	lines(`starling_build_info{version="v1.2.3"} 1`, "starling_certificate_expiry_timestamp_seconds 1e+09", "starling_retention_last_success_timestamp_seconds 0")
+	expires = expires.AddDate(0, 0, 90) // it was renewed
+	lines("starling_certificate_expiry_timestamp_seconds 1.007776e+09")
+	retention.Succeeded()
+	if text := strings.Join(scrapeLines(registry), "\n"); strings.Contains(text, "last_success_timestamp_seconds 0\n") {
+		t.Error("what has succeeded was not measured")
+	}
+	var nobody *observe.Retention
+	nobody.Succeeded() // measures nothing
 }
 
 func scrapeLines(g prometheus.Gatherer) []string {

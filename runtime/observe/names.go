@@ -2,7 +2,7 @@ package observe
 
 import "github.com/starling-host/starling/eventlog/event"
 
-// The metrics. Durations are in seconds.
+// The metrics. Durations are in seconds, points in time in seconds since 1970.
 const (
 	metricRunsStarted     = "starling_runs_started_total"
 	metricRunsInFlight    = "starling_runs_in_flight"
@@ -20,6 +20,9 @@ const (
 	metricHTTPTime        = "starling_http_request_duration_seconds"
 	metricQueueJobs       = "starling_queue_jobs"
 	metricQueueOldest     = "starling_queue_oldest_seconds"
+	metricBuild           = "starling_build_info"
+	metricCertificate     = "starling_certificate_expiry_timestamp_seconds"
+	metricRetention       = "starling_retention_last_success_timestamp_seconds"
 )
 
 // The labels.
@@ -34,6 +37,7 @@ const (
 	labelRoute     = "route"
 	labelCode      = "code"
 	labelState     = "state"
+	labelVersion   = "version"
 )
 
 // The values of labels that are not the names of something.
