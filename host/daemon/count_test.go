@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -100,6 +101,23 @@ func TestWhatFailsIsNamed(t *testing.T) {
 	w.awaitMetrics(
 		`starling_tool_calls_total{error_type="cancelled",status="error",tool="spin"} 1`,
 		`starling_provider_calls_total{model="scripted",status="error"} 1`,
+	)
+}
+
+// TestLabelsAreShared: a tenant that has many tools leaves labels to the others.
+func TestLabelsAreShared(t *testing.T) {
+	w := newWorld(t, nil)
+	for i := range 12 {
+		name := fmt.Sprintf("tool%d", i)
+		module := answering(name, `{"type":"object"}`, `{"output":1}`)
+		if got := w.do("alice", "POST", "/api/v1/modules?name="+name, "application/wasm", module); got.Code != http.StatusCreated {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+		w.awaitEnd(w.accept(fmt.Sprintf(`{"tool":%q}`, name)))
+	}
+	w.awaitMetrics(
+		`starling_tool_calls_total{error_type="none",status="ok",tool="tool9"} 1`,
+		`starling_tool_calls_total{error_type="none",status="ok",tool="other"} 2`,
 	)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/turns"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -109,6 +110,10 @@ func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, a Account, l qu
 	return err
 }
 
+// maxToolLabels is how many of the labels that metrics have for tools one tenant can
+// take: it names its tools as it likes, and could take those of everybody else.
+const maxToolLabels = observe.MaxNames / 10
+
 func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) error {
 	m, err := a.known.module(o.Module)
 	if err != nil || m.Digest.String() != o.Digest {
@@ -127,10 +132,11 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 	if err != nil {
 		return err
 	}
-	d.config.Runs.KnowTools(o.Tool) // no model has made it up
+	runs := d.config.Runs.Share(a.ID, maxToolLabels)
+	runs.KnowTools(o.Tool) // no model has made it up
 	direct := agent.Direct{
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
-		Logger: d.logger, Metrics: d.config.Runs, Tracer: d.config.Tracer,
+		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer,
 	}
 	_, err = direct.Continue(ctx, runID, o.Input)
 	return err

@@ -15,49 +15,65 @@ const MaxNames = 100
 // maxNameBytes bounds one name, in a label and in an attribute.
 const maxNameBytes = 128
 
-// names are the values of one label that are the names of something. The zero
-// value has none.
+// names are the values of one label that are the names of something.
 type names struct {
 	mu    sync.RWMutex
-	known map[string]struct{} // guarded by mu
+	known map[string]string // who has taken each; guarded by mu
 }
 
+// share is what somebody may take of names.
+type share struct {
+	*names
+	owner string
+	most  int
+}
+
+func newNames() share { return share{&names{known: map[string]string{}}, "", MaxNames} }
+
 // know adds names as long as there is room.
-func (n *names) know(all []string) {
+func (s share) know(all []string) {
 	for _, name := range all {
-		n.label(name, true)
+		s.label(name, true)
 	}
 }
 
 // label returns the name if it has a label of its own, or if it is real and
 // there is room for it, and "other" if not.
-func (n *names) label(name string, real bool) string {
-	n.mu.RLock()
-	_, known := n.known[name]
-	n.mu.RUnlock()
-	if known || real && n.add(name) {
+func (s share) label(name string, real bool) string {
+	s.mu.RLock()
+	_, known := s.known[name]
+	s.mu.RUnlock()
+	if known || real && s.add(name) {
 		return name
 	}
 	return other
 }
 
-func (n *names) add(name string) bool {
+func (s share) add(name string) bool {
 	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) {
 		return false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, known := n.known[name]; known {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.known[name]; known {
 		return true
 	}
-	if len(n.known) >= MaxNames {
+	if len(s.known) >= MaxNames || s.taken() >= s.most {
 		return false
 	}
-	if n.known == nil {
-		n.known = make(map[string]struct{})
-	}
-	n.known[name] = struct{}{}
+	s.known[name] = s.owner
 	return true
+}
+
+// taken counts the names of the owner. The caller holds mu.
+func (s share) taken() int {
+	n := 0
+	for _, owner := range s.known {
+		if owner == s.owner {
+			n++
+		}
+	}
+	return n
 }
 
 // oneOf returns value if it is in the set, and "other" if not.

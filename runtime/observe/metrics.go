@@ -44,7 +44,7 @@ type Metrics struct {
 
 	budgetExceeded *prometheus.CounterVec
 
-	models, tools names
+	models, tools share
 }
 
 // NewMetrics registers the metrics with r. It panics if r has them already: one
@@ -71,7 +71,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		appendDuration: histogram(r, metricAppendTime, "Time until the event log took an event.", appendBuckets, labelKind),
 
 		budgetExceeded: counters(r, metricBudgetsExceeded, "Budgets that runs exceeded, by axis.", labelAxis),
+
+		models: newNames(), tools: newNames(),
 	}
+}
+
+// Share returns metrics that count where m does, and through which owner, one of
+// several who do not trust each other, gives at most most tools a label of their own.
+// A label that is there already costs nothing.
+func (m *Metrics) Share(owner string, most int) *Metrics {
+	if m == nil {
+		return nil
+	}
+	part := *m
+	part.tools = share{m.tools.names, owner, most}
+	return &part
 }
 
 // MetricsHandler serves what g has gathered, in the text format that Prometheus

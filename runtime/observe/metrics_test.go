@@ -174,6 +174,51 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestShare has one of three take all the labels for tools that it can, by naming them
+// and by calling them.
+func TestShare(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := observe.NewMetrics(r)
+	m.KnowTools("deploy")
+	greedy, modest := m.Share("greedy", 10), m.Share("modest", 10)
+	for i := range 200 {
+		greedy.KnowTools(fmt.Sprintf("named%d", i))
+		m.Share("greedy", 10).ObserveToolCall(fmt.Sprintf("called%d", i), "ok", "", 0)
+	}
+	greedy.ObserveToolCall("deploy", "ok", "", 0) // which costs nothing
+	modest.ObserveToolCall("named0", "ok", "", 0)
+	modest.KnowTools("search")
+	m.KnowTools("mine")
+	for _, name := range []string{"search", "mine", "named10"} {
+		m.ObserveToolCall(name, "error", "tool", 0)
+	}
+	got := labels(t, r, "starling_tool_call_duration_seconds", "tool")
+	if diff := cmp.Diff([]string{"called0", "called1", "called2", "called3", "called4", "deploy", "mine", "named0", "other", "search"}, got); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	var none *observe.Metrics
+	none.Share("anybody", 1).KnowTools("search")
+}
+
+func labels(t *testing.T, g prometheus.Gatherer, metric, label string) []string {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == metric && l.GetName() == label {
+					values = append(values, l.GetValue())
+				}
+			}
+		}
+	}
+	return values
+}
+
 func TestNamesThatCannotBeLabels(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := observe.NewMetrics(r)
