@@ -82,6 +82,14 @@ func (h *host) open(ctx context.Context) error {
 	return h.checkRights(ctx) // once all tables are there
 }
 
+// wrong is an error about what a key of the file says, where it stands there.
+func (h *host) wrong(err error, hint string, keys ...string) error {
+	if at := h.file.At(keys...); at != nil {
+		return explainFile(at.Errorf(hint, "%s", plainError(err)))
+	}
+	return &failure{code: exitUsage, message: plainError(err), hint: hint}
+}
+
 // openTenants opens the database and what is known of tenants.
 func (h *host) openTenants(ctx context.Context) error {
 	master, err := h.openLog(ctx)
@@ -105,9 +113,12 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 	key, err := tenant.ReadMasterKey(h.file.KeyFile)
 	missing := errors.Is(err, fs.ErrNotExist) && h.dev
 	if err != nil && !missing {
-		return key, &failure{code: exitUsage, message: plainError(err)}
+		return key, h.wrong(err, "", "key_file")
 	}
 	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
+		if f := explain(err); f.code == exitUsage { // not what a disk or a server does
+			err = h.wrong(f, f.hint, "database")
+		}
 		return key, err
 	}
 	h.onClose(func() { h.log.Close() })
@@ -146,7 +157,7 @@ func (h *host) listen() error {
 	at := h.file.Listen
 	listener, err := at.Listen()
 	if err != nil {
-		return &failure{code: exitUsage, message: plainError(err), hint: "name another address to listen at"}
+		return h.wrong(err, "name another address to listen at", "listen")
 	}
 	h.onClose(func() { listener.Close() })
 	h.listener, h.origin = listener, "http://"+listener.Addr().String()
@@ -159,7 +170,7 @@ func (h *host) listen() error {
 	}
 	h.tls = &serverCertificate{files: h.file.TLS}
 	if err := h.tls.load(); err != nil {
-		return err
+		return h.wrong(err, "", "tls")
 	}
 	h.warnExpired()
 	h.origin = "https://" + listener.Addr().String()
@@ -180,7 +191,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	h.measure(&c)
 	var err error
 	c.OpenMetrics = h.file.Metrics.Open
-	if c.OperatorKey, err = metricsKey(h.file.Metrics); err != nil {
+	if c.OperatorKey, err = h.metricsKey(); err != nil {
 		return c, err
 	}
 	if c.Tracer, err = h.openTraces(ctx); err != nil {

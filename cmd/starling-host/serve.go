@@ -155,13 +155,14 @@ func metricsDoor(m hostfile.Metrics) string {
 }
 
 // metricsKey returns the key that /metrics asks for.
-func metricsKey(m hostfile.Metrics) (string, error) {
-	if m.KeyEnv == "" {
+func (h *host) metricsKey() (string, error) {
+	name := h.file.Metrics.KeyEnv
+	if name == "" {
 		return "", nil
 	}
-	key := os.Getenv(m.KeyEnv)
+	key := os.Getenv(name)
 	if key == "" {
-		return "", &failure{code: exitUsage, message: fmt.Sprintf("the variable %s is empty, and metrics ask for the key in it", m.KeyEnv)}
+		return "", h.wrong(fmt.Errorf("the variable %s is empty, and metrics ask for the key in it", name), "", "metrics", "key_env")
 	}
 	return key, nil
 }

@@ -20,7 +20,7 @@ type serverCertificate struct {
 func (c *serverCertificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
 	if err != nil {
-		return &failure{code: exitUsage, message: fmt.Sprintf("tls: cert %s, key %s: %s", c.files.Cert, c.files.Key, plainError(err))}
+		return fmt.Errorf("cert %s, key %s: %s", c.files.Cert, c.files.Key, plainError(err))
 	}
 	c.current.Store(&pair)
 	return nil

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/starling-host/starling/host/rewrite"
@@ -18,7 +19,7 @@ type document struct {
 	InsecurePublic bool        `yaml:"insecure_public"`
 	TLS            *tls        `yaml:"tls"`
 	Origins        []origin    `yaml:"origins"`
-	Database       yaml.Word   `yaml:"database,required"`
+	Database       database    `yaml:"database,required"`
 	KeyFile        file        `yaml:"key_file,required"`
 	Agents         []file      `yaml:"agents"`
 	Policy         file        `yaml:"policy"`
@@ -134,16 +135,17 @@ func (l limits) tenant() tenant.Limits {
 // there refuses a file that cannot be read, where its name stands. What is wrong with
 // its content is for whoever reads it.
 func (d *document) there(f *File) error {
-	files := append([]file{d.KeyFile, d.Policy}, d.Agents...)
+	hint := "relative paths begin at the folder of " + filepath.Base(f.Path)
+	if err := d.KeyFile.there(f, "make a key with: starling-host tenant keygen FILE; "+hint); err != nil {
+		return err
+	}
+	files := append([]file{d.Policy}, d.Agents...)
 	if d.TLS != nil {
 		files = append(files, d.TLS.Cert, d.TLS.Key)
 	}
 	for _, named := range files {
-		if named.at == nil {
-			continue
-		}
-		if err := readable(f.relative(named.name)); err != nil {
-			return named.at.Errorf("relative paths begin at the folder of "+filepath.Base(f.Path), "%v", err)
+		if err := named.there(f, hint); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -173,6 +175,31 @@ type file struct {
 func (f *file) DecodeYAML(n *yaml.Node) error {
 	f.at = n
 	return n.Decode((*yaml.Word)(&f.name))
+}
+
+// there reports why the file cannot be read, if its key is there.
+func (f *file) there(of *File, hint string) error {
+	if f.at == nil {
+		return nil
+	}
+	if err := readable(of.relative(f.name)); err != nil {
+		return f.at.Errorf(hint, "%v", err)
+	}
+	return nil
+}
+
+// database is a path, or the address of a PostgreSQL server.
+type database yaml.Word
+
+// DecodeYAML implements [yaml.Decoder].
+func (d *database) DecodeYAML(n *yaml.Node) error {
+	if err := n.Decode((*yaml.Word)(d)); err != nil {
+		return err
+	}
+	if scheme, _, ok := strings.Cut(string(*d), "://"); ok && scheme != "postgres" && scheme != "postgresql" {
+		return n.Hidden().Errorf("the address of a server begins with postgres:// or postgresql://", "this must be a path or the address of a PostgreSQL server")
+	}
+	return nil
 }
 
 // workers is a number of runs at a time.

@@ -35,6 +35,20 @@ type File struct {
 	Retention   Retention
 	Metrics     Metrics
 	Traces      Traces
+
+	root *yaml.Node // nil if nobody has read it
+}
+
+// At returns what a file has for a key, such as "metrics", "key_env", for errors about
+// it. It is nil if the file has no such key, and for a File that was not read.
+func (f *File) At(keys ...string) *yaml.Node {
+	at := f.root
+	for _, key := range keys {
+		if at != nil {
+			at = at.Get(key)
+		}
+	}
+	return at
 }
 
 // TLS names the files of a certificate and its key; both are set or neither.
@@ -117,36 +131,37 @@ func parse(path string, data []byte) (*File, *document, error) {
 		return nil, nil, err
 	}
 	f := d.file(path)
-	if err := f.idle(root); err != nil {
+	f.root = root
+	if err := f.idle(); err != nil {
 		return nil, nil, err
 	}
-	return f, &d, f.exposed(root)
+	return f, &d, f.exposed()
 }
 
 // idle refuses what would do nothing: who writes it takes it to hold.
-func (f *File) idle(root *yaml.Node) error {
+func (f *File) idle() error {
 	switch {
 	case f.Listen.Network == "unix" && f.TLS != (TLS{}):
-		return root.Get("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
+		return f.At("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
 	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
-		return root.Get("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
+		return f.At("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
 	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):
-		return root.Get("metrics").Errorf("leave open out, or all else", "metrics that are open ask for no key, and are not off")
+		return f.At("metrics").Errorf("leave open out, or all else", "metrics that are open ask for no key, and are not off")
 	}
 	return nil
 }
 
 // exposed refuses a host that others can reach and that does not protect what it
 // tells them.
-func (f *File) exposed(root *yaml.Node) error {
+func (f *File) exposed() error {
 	switch {
 	case f.Listen.Local():
 		return nil
 	case f.TLS == (TLS{}) && !f.InsecurePublic:
-		return root.Get("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
+		return f.At("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
 			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
 	case f.Metrics.KeyEnv == "" && !f.Metrics.Off:
-		return root.Get("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
+		return f.At("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
 			"%s can be reached from elsewhere, and its metrics are neither off nor asked for with a key", f.Listen)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/tool/validate"
@@ -59,8 +60,14 @@ func TestEverything(t *testing.T) {
 		Metrics:     Metrics{KeyEnv: "METRICS_KEY"},
 		Traces:      Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 16 {
+		t.Error("the file does not know where metrics.key_env is")
+	}
+	if got.At("metrics", "off") != nil || new(File).At("metrics") != nil {
+		t.Error("a file knows where a key is that it does not have")
 	}
 }
 
@@ -92,6 +99,7 @@ var bad = map[string]struct {
 	"no collector":      {minimal + "traces: {endpoint: \"otel.example:4318\"}\n", "this must be the address of a collector", false},
 	"a query":           {minimal + "traces: {endpoint: \"http://otel.example/?x=1\"}\n", "this must be the address of a collector", false},
 	"a credential":      {minimal + "traces: {endpoint: \"http://me:0f3c-secret@otel.example\"}\n", "a credential does not belong into this file", false},
+	"another server":    {strings.Replace(minimal, "starling.db", "mysql://me:0f3c-secret@db/a", 1), "begins with postgres://", true},
 	"no traces":         {minimal + "traces: {sample: 0}\n", "this must be more than 0", false},
 	"too many traces":   {minimal + "traces: {sample: 10}\n", "this must be more than 0 and at most 1", false},
 	"nothing allowed":   {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
@@ -124,12 +132,14 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	write("host.yaml", minimal+"tls: {cert: cert.pem, key: key.pem}\npolicy: operator.yaml\nagents: [one.yaml, two.yaml]\n")
-	for _, c := range []struct{ name, place string }{
-		{"starling.key", "3:11"}, {"operator.yaml", "5:9"}, {"one.yaml", "6:10"}, {"two.yaml", "6:20"}, {"cert.pem", "4:13"}, {"key.pem", "4:28"},
+	const folder = "the folder of host.yaml"
+	for _, c := range []struct{ name, place, hint string }{
+		{"starling.key", "3:11", "starling-host tenant keygen FILE; relative paths begin at " + folder}, {"operator.yaml", "5:9", folder},
+		{"one.yaml", "6:10", folder}, {"two.yaml", "6:20", folder}, {"cert.pem", "4:13", folder}, {"key.pem", "4:28", folder},
 	} {
 		_, err := Load(filepath.Join(dir, "host.yaml"))
 		wrong, ok := errors.AsType[*yaml.Error](err)
-		if !ok || !strings.Contains(wrong.Msg, c.name) || fmt.Sprintf("%d:%d", wrong.Line, wrong.Column) != c.place || wrong.Hint == "" {
+		if !ok || !strings.Contains(wrong.Msg, c.name) || fmt.Sprintf("%d:%d", wrong.Line, wrong.Column) != c.place || !strings.Contains(wrong.Hint, c.hint) {
 			t.Errorf("without %s: %v", c.name, err)
 		}
 		write(c.name, "")
