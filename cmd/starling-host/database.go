@@ -97,6 +97,16 @@ func unreachable(where string, err error) error {
 	return f
 }
 
+// isNew reports whether to open a database for runs will make it. One on a server is
+// there.
+func isNew(where string) bool {
+	if onServer(where) {
+		return false
+	}
+	_, err := os.Stat(where)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // mustBeThere refuses what is no file that can be read.
 func mustBeThere(path string) error {
 	info, err := os.Stat(path)

@@ -115,6 +115,7 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 	if err != nil && !missing {
 		return key, h.wrong(err, "", "key_file")
 	}
+	made := isNew(h.file.Database) && !h.dev
 	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
 		if f := explain(err); f.code == exitUsage { // not what a disk or a server does
 			err = h.wrong(f, f.hint, "database")
@@ -122,6 +123,9 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 		return key, err
 	}
 	h.onClose(func() { h.log.Close() })
+	if made {
+		h.logger.Warn("the database was not there, so there is a new one now, without tenants and runs", "database", h.file.Database)
+	}
 	h.setAside()
 	if missing {
 		return h.newKey(ctx)

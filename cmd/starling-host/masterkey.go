@@ -69,7 +69,10 @@ func (f *hostFlags) openTenants(ctx context.Context, create bool) (t tenants, er
 	if err != nil {
 		return t, err
 	}
-	if !create && !onServer(f.database) {
+	switch {
+	case create && !key.Valid():
+		return t, tenant.ErrNoMasterKey // before there is a database of nobody
+	case !create && !onServer(f.database):
 		if err := mustBeThere(f.database); err != nil {
 			return t, err
 		}

@@ -83,11 +83,18 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 }
 
 func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) error {
+	if err := tenant.ValidID(one.ID); err != nil { // before there is a database of nobody
+		return err
+	}
+	made := isNew(f.database)
 	t, err := f.openTenants(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer t.log.Close()
+	if made {
+		fmt.Fprintf(a.stderr, "a new database: %s\n", printable(f.database))
+	}
 	if one, err = t.Create(ctx, one); err != nil {
 		return err
 	}
