@@ -1,6 +1,7 @@
 package hostfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 type Address struct {
 	Network string // tcp or unix
 	Address string
+	Mode    fs.FileMode // of a socket; zero for 0600
 }
 
 // String returns the address as the file has it.
@@ -44,13 +46,13 @@ func ParseAddress(text string) (Address, error) {
 		if path == "" {
 			return Address{}, fmt.Errorf("%q has no path", text)
 		}
-		return Address{"unix", path}, nil
+		return Address{Network: "unix", Address: path}, nil
 	}
 	if at, err := netip.ParseAddrPort(text); err == nil {
-		return Address{"tcp", at.String()}, nil
+		return Address{Network: "tcp", Address: at.String()}, nil
 	}
 	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
-		return Address{"tcp", text}, nil
+		return Address{Network: "tcp", Address: text}, nil
 	}
 	return Address{}, fmt.Errorf("%q is no address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
 }
@@ -60,9 +62,8 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// Listen takes the address. A socket has mode 0600, and one that a process left
-// behind is removed before, if nobody answers there; anything else that has its
-// name stays.
+// Listen takes the address. A socket that a process left behind is removed before, if
+// nobody answers there; anything else that has its name stays.
 func (a Address) Listen() (net.Listener, error) {
 	if a.Network != "unix" {
 		return net.Listen(a.family(), a.Address)
@@ -77,7 +78,7 @@ func (a Address) Listen() (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(a.Address, 0o600); err != nil {
+	if err := os.Chmod(a.Address, cmp.Or(a.Mode, 0o600)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

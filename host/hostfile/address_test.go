@@ -46,10 +46,10 @@ func TestListenWhereItSays(t *testing.T) {
 
 // TestSockets meets what can be in the place of a socket.
 func TestSockets(t *testing.T) {
-	if _, err := (Address{"unix", "/" + strings.Repeat("s", 200)}).Listen(); !strings.Contains(fmt.Sprint(err), "the path has 201 bytes") {
+	if _, err := (Address{Network: "unix", Address: "/" + strings.Repeat("s", 200)}).Listen(); !strings.Contains(fmt.Sprint(err), "the path has 201 bytes") {
 		t.Errorf("a long path: %v", err)
 	}
-	at := Address{"unix", filepath.Join(t.TempDir(), "s")}
+	at := Address{Network: "unix", Address: filepath.Join(t.TempDir(), "s")}
 	l, err := at.Listen()
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,12 @@
 package hostfile
 
 import (
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 // document is what stands in a file.
 type document struct {
 	Listen         address     `yaml:"listen,required"`
+	ListenMode     mode        `yaml:"listen_mode"`
 	InsecurePublic bool        `yaml:"insecure_public"`
 	TLS            *tls        `yaml:"tls"`
 	Origins        []origin    `yaml:"origins"`
@@ -109,6 +112,7 @@ func (d *document) file(path string) *File {
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Open, d.Metrics.Off},
 		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
+	f.Listen.Mode = fs.FileMode(d.ListenMode)
 	f.Database, f.KeyFile, f.Policy = f.relative(string(d.Database)), f.relative(d.KeyFile.name), f.relative(d.Policy.name)
 	if f.Listen.Network == "unix" {
 		f.Listen.Address = f.relative(f.Listen.Address)
@@ -266,6 +270,24 @@ func (a *address) DecodeYAML(n *yaml.Node) error {
 	}
 	*a = address(at)
 	return nil
+}
+
+// mode says who may connect to a socket. There is no other right to one: who may not
+// write to it may not connect.
+type mode fs.FileMode
+
+var modePattern = regexp.MustCompile(`^06[06][06]$`)
+
+// DecodeYAML implements [yaml.Decoder].
+func (m *mode) DecodeYAML(n *yaml.Node) error {
+	text, _ := n.Text()
+	if !modePattern.MatchString(text) {
+		return n.Errorf("0660 lets the group of the socket connect, 0666 everybody on this machine; the quotes are needed",
+			`this must be "0600", "0660", "0606" or "0666", in quotes`)
+	}
+	bits, err := strconv.ParseUint(text, 8, 32)
+	*m = mode(bits)
+	return err
 }
 
 // origin is a scheme and a host, as browsers send them.

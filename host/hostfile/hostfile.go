@@ -143,6 +143,8 @@ func (f *File) idle() error {
 	switch {
 	case f.Listen.Network == "unix" && f.TLS != (TLS{}):
 		return f.At("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
+	case f.Listen.Network != "unix" && f.Listen.Mode != 0:
+		return f.At("listen_mode").Errorf("leave it out: everybody on this machine can connect to "+f.Listen.String(), "only a Unix socket has a mode")
 	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
 		return f.At("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
 	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):

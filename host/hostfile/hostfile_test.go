@@ -47,7 +47,7 @@ func TestEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &File{
-		Path: "etc/host.yaml", Listen: Address{"tcp", "0.0.0.0:8443"}, TLS: TLS{filepath.Join("etc", "cert.pem"), "/etc/key.pem"},
+		Path: "etc/host.yaml", Listen: Address{Network: "tcp", Address: "0.0.0.0:8443"}, TLS: TLS{filepath.Join("etc", "cert.pem"), "/etc/key.pem"},
 		Origins: []string{"https://starling.example"}, Database: "postgres://host@db/starling", KeyFile: filepath.Join("etc", "starling.key"),
 		Agents: []string{filepath.Join("etc", "agents", "a.yaml"), "/b.yaml"}, Policy: filepath.Join("etc", "operator.yaml"),
 		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30},
@@ -71,6 +71,24 @@ func TestEverything(t *testing.T) {
 	}
 }
 
+const socket = "listen: unix:s\nlisten_mode: \"0660\"\ndatabase: starling.db\nkey_file: starling.key\n"
+
+// TestModeOfASocket has the group of a socket connect to it.
+func TestModeOfASocket(t *testing.T) {
+	f, err := Parse(filepath.Join(t.TempDir(), "host.yaml"), []byte(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := f.Listen.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if info, err := os.Stat(f.Listen.Address); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket is %v, %v", info, err)
+	}
+}
+
 // bad are files with what is wrong with them. Unseen is what the schema cannot say.
 var bad = map[string]struct {
 	text, want string
@@ -90,6 +108,11 @@ var bad = map[string]struct {
 	"a loud origin":     {minimal + "origins: [HTTPS://a.example]\n", "in lower case", false},
 	"only a port":       {minimal + "origins: [\"http://:80\"]\n", "this must be an origin", false},
 	"tls on a socket":   {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "tls: {cert: a, key: b}\n", "host.yaml:4:6: a Unix socket is not encrypted", false},
+	"a mode of TCP":     {minimal + "listen_mode: \"0660\"\n", "host.yaml:4:14: only a Unix socket has a mode", false},
+	"a number of mode":  {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: 432\n", "host.yaml:4:14: this must be \"0600\", \"0660\"", false},
+	"a decimal mode":    {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"432\"\n", "in quotes", false},
+	"a deaf mode":       {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0640\"\n", "in quotes", false},
+	"a mode for all":    {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0o666\"\n", "in quotes", false},
 	"nothing removed":   {minimal + "retention: {every: 1h}\n", "host.yaml:4:12: without older_than nothing is removed", false},
 	"a word to listen":  {strings.Replace(minimal, "127.0.0.1:8300", "here", 1), "is no address such as", false},
 	"no time":           {minimal + "queue: {lease: 0s}\n", "this must be 1ms or more", false},
@@ -166,7 +189,7 @@ func TestSchemaAgrees(t *testing.T) {
 		}
 		return schema.Check(doc)
 	}
-	for _, text := range []string{minimal, everything} {
+	for _, text := range []string{minimal, everything, socket} {
 		if err := judge(text); err != nil {
 			t.Errorf("the schema refuses what the parser accepts: %v", err)
 		}
