@@ -102,6 +102,9 @@ func TestGuestsInJavaScript(t *testing.T) {
 		}
 	}
 
+	if got := run("starling-host doctor"); !regexp.MustCompile(`(?m)^ok +starling-build +quickjs-wasi [0-9.]+, Node [0-9.]+, /`).MatchString(got) {
+		t.Errorf("the doctor says\n%s", got)
+	}
 	writeFile(t, filepath.Join(dir, "folder", "tool.js"), document(t, jsSDK+"/examples/greet.js"))
 	if got := run(`starling-host run folder '{"name":"Ada"}'`); !strings.HasPrefix(got, `{"greeting":"Hello, Ada. `) {
 		t.Errorf("the tool in a folder prints %s", got)

@@ -53,7 +53,7 @@ const (
 )
 
 func (a *app) doctor(ctx context.Context, args []string) error {
-	findings := append([]finding{checkGo(ctx)}, checkEngine(ctx)...)
+	findings := append([]finding{checkGo(ctx), checkScripts(ctx)}, checkEngine(ctx)...)
 	findings = append(findings, checkReset(ctx), checkBuildCache())
 	if len(args) == 1 {
 		findings = append(findings, checkDatabase(ctx, args[0])...)
@@ -74,9 +74,26 @@ func (a *app) doctor(ctx context.Context, args []string) error {
 func checkGo(ctx context.Context) finding {
 	version, path, err := registry.GoVersion(ctx)
 	if err != nil {
-		return finding{"go", stateLimited, "tools cannot be built from folders: " + plainError(err), "install Go from https://go.dev/dl"}
+		return finding{"go", stateLimited, "tools in Go cannot be built: " + reason(err), "install Go from https://go.dev/dl"}
 	}
 	return finding{"go", stateOK, fmt.Sprintf("%s, %s", version, path), ""}
+}
+
+func checkScripts(ctx context.Context) finding {
+	const check = "starling-build"
+	version, path, err := registry.ScriptBuilder(ctx)
+	if err != nil {
+		return finding{check, stateLimited, "tools in JavaScript cannot be built: " + reason(err), "with Node 20 or later, in the folder guest-sdk/js: npm ci && npm link"}
+	}
+	return finding{check, stateOK, fmt.Sprintf("%s, %s", version, path), ""}
+}
+
+// reason is why something is not there, without what it would be for.
+func reason(err error) string {
+	if missing, ok := errors.AsType[*registry.Error](err); ok {
+		return missing.Reason
+	}
+	return plainError(err)
 }
 
 // checkEngine looks for the compiler, and for what there is with one alone.

@@ -5,10 +5,10 @@
 // script is data of a module that is QuickJS and adapter.wat. The host runs it
 // once, when it loads the module; each call begins with what it left.
 
-import { existsSync, writeFileSync } from "node:fs";
-import { basename, extname } from "node:path";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, extname, join } from "node:path";
 import { compile, embed, engine } from "./build/module.mjs";
-import { Refusal, sdk } from "./build/refusal.mjs";
+import { Refusal, packages, sdk } from "./build/refusal.mjs";
 import { bundle } from "./build/script.mjs";
 import { startUp } from "./build/trial.mjs";
 
@@ -24,6 +24,7 @@ try {
 
 async function main([source, target]) {
   if (parseInt(process.versions.node) < needed) throw new Refusal(`this is Node ${process.versions.node}, and ${needed} is needed`);
+  if (source === "--version") return console.log(await version());
   if (!source) throw new Refusal("which tool? usage: node build.mjs tool.js [tool.wasm]");
   if (!existsSync(source)) throw new Refusal(`${source}: no such file`);
   target ??= `${basename(source, extname(source))}.wasm`;
@@ -33,6 +34,13 @@ async function main([source, target]) {
   const tools = await startUp(module, source);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);
+}
+
+// version says what decides the bytes of a module. What cannot build has none.
+async function version() {
+  await esbuild();
+  const { version } = JSON.parse(readFileSync(join(packages, "quickjs-wasi", "package.json")));
+  return `quickjs-wasi ${version}, Node ${process.versions.node}`;
 }
 
 async function esbuild() {

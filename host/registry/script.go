@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"os/exec"
+	"strings"
 )
 
 // scripts are the files that make a folder a tool in TypeScript or JavaScript.
@@ -15,11 +17,34 @@ const scriptBuilder = "starling-build"
 // buildScript returns the module of the tool in the file script. It is built
 // each time, which takes half a second: what a build reads is not known before.
 func buildScript(ctx context.Context, ref, dir, script string) ([]byte, error) {
+	t, err := findScriptBuilder(ref, dir, script)
+	if err != nil {
+		return nil, err
+	}
+	return t.build(ctx, func(out string) []string { return []string{script, out} })
+}
+
+func findScriptBuilder(ref, dir, script string) (toolchain, error) {
 	path, err := exec.LookPath(scriptBuilder)
 	if err != nil {
-		return nil, &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
+		return toolchain{}, &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
 			Hint: "run npm ci and npm link in guest-sdk/js, which need Node, or give a .wasm file"}
 	}
-	t := toolchain{path: path, ref: ref, dir: dir}
-	return t.build(ctx, func(out string) []string { return []string{script, out} })
+	return toolchain{path: path, ref: ref, dir: dir}, nil
+}
+
+// ScriptBuilder returns the version of the command that would build a tool in TypeScript
+// or JavaScript here, and its path. The error is an [*Error] when there is none, or when
+// it does not work.
+func ScriptBuilder(ctx context.Context) (version, path string, err error) {
+	t, err := findScriptBuilder("", "", strings.Join(scripts, " or "))
+	if err != nil {
+		return "", "", err
+	}
+	out, err := t.run(ctx, "--version")
+	if failed, ok := errors.AsType[*Error](err); ok {
+		said, _, _ := strings.Cut(failed.Output, "\n")
+		err = &Error{Reason: t.path + " does not work: " + said}
+	}
+	return strings.TrimSpace(string(out)), t.path, err
 }
