@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func (m *Module) describe(ctx context.Context, o Options) ([]*Tool, error) {
 	}
 	doc, err := m.sandbox.Describe(ctx)
 	if err != nil {
-		return nil, &DescriptionError{fmt.Errorf("could not be had: %w", err)}
+		return nil, &DescriptionError{fmt.Errorf(notHad+"%w", err)}
 	}
 	tools, err := parseDescription(doc, o.New)
 	if err != nil {
@@ -123,11 +124,20 @@ func (e *DescriptionError) Unwrap() error { return e.Err }
 
 // Hint says what the module's author can do, if that is known.
 func (e *DescriptionError) Hint() string {
-	if strings.Contains(e.Err.Error(), notInitialized) {
+	text := e.Err.Error()
+	switch {
+	case strings.Contains(text, notInitialized):
 		return "build it as a library: go build -buildmode=c-shared"
+	case errors.Is(e.Err, tool.ErrFuel) && strings.HasPrefix(text, notHad+"in "): // an export that runs before
+		return "start-up code has this much whatever the fuel of a call: import fewer packages, or do the work in the call"
+	case errors.Is(e.Err, tool.ErrFuel):
+		return "the description has the fuel of a call: allow more of it"
 	}
 	return ""
 }
+
+// notHad begins the error of a description that did not come about.
+const notHad = "could not be had: "
 
 // notInitialized is what Go's runtime (sys_wasm.go) writes when an export is called of
 // what was built as a program, which begins with main alone.
