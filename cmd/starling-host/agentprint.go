@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/budget"
 )
@@ -26,7 +26,7 @@ func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags)
 	if done.Result == nil {
 		return stayedOpen(runID, done.Err, f)
 	}
-	if err := p.end(done.Result); err != nil {
+	if err := p.end(done.Result, done.Err); err != nil {
 		return err
 	}
 	return agentOutcome(done.Result, done.Err)
@@ -151,13 +151,13 @@ type agentMeterDocument struct {
 }
 
 // end prints what came of the run.
-func (p *agentPrinter) end(r *agent.RunResult) error {
+func (p *agentPrinter) end(r *agent.RunResult, ended error) error {
 	fmt.Fprintf(p.stderr, "%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
 	fmt.Fprintf(p.stderr, "replay: starling-host replay %s %s\n", shellWord(named(p.flags.database)), r.RunID)
 	if p.flags.output == outputJSON {
-		return p.writeValue(p.document(r))
+		return p.writeValue(p.document(r, ended))
 	}
 	if p.stream || r.TerminalKind != event.KindRunCompleted {
 		return nil
@@ -175,7 +175,7 @@ func dollars(usd float64) string {
 	return text
 }
 
-func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
+func (p *agentPrinter) document(r *agent.RunResult, ended error) agentDocument {
 	doc := agentDocument{
 		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
 		Meter: agentMeterDocument{
@@ -186,7 +186,7 @@ func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
 		Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
 	if r.TerminalKind != event.KindRunCompleted {
-		doc.Error = &errorDocument{Type: r.ErrorType, Message: r.Error}
+		doc.Error = &errorDocument{Type: r.ErrorType, Message: whyFailed(r, ended)}
 	}
 	return doc
 }
@@ -194,7 +194,7 @@ func (p *agentPrinter) document(r *agent.RunResult) agentDocument {
 // agentOutcome returns how the program ends after a run that ended with err, nil if
 // all is well.
 func agentOutcome(r *agent.RunResult, err error) error {
-	out := &failure{code: exitFailed, message: "the run failed: " + plainError(errors.New(r.Error))}
+	out := &failure{code: exitFailed, message: "the run failed: " + plainError(errors.New(whyFailed(r, err)))}
 	switch {
 	case r.TerminalKind == event.KindRunCompleted:
 		return nil
@@ -202,14 +202,17 @@ func agentOutcome(r *agent.RunResult, err error) error {
 		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
 	case r.ErrorType == event.ErrorBudget:
 		out.code, out.hint = exitLimit, "raise the budget in the agent's file"
-		if e, ok := errors.AsType[*budget.Exceeded](err); ok {
-			out.message += fmt.Sprintf(": %s, %s of %s", e.Limit, amount(e.Actual), amount(e.Cap))
-		}
 	case r.ErrorType == event.ErrorMaxTurns:
 		out.code, out.hint = exitLimit, "raise max_turns in the agent's file"
 	}
 	return out
 }
 
-// amount is a number of what a budget counts.
-func amount(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+// whyFailed is the recorded reason, with the bound of the budget if the run passed one,
+// which is in an event before.
+func whyFailed(r *agent.RunResult, err error) string {
+	if e, ok := errors.AsType[*budget.Exceeded](err); ok && r.ErrorType == event.ErrorBudget {
+		return r.Error + ": " + narrate.Passed(e.Event())
+	}
+	return r.Error
+}

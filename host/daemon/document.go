@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/narrate"
 )
 
 // runLine is a run in a listing.
@@ -106,7 +105,7 @@ func (doc *runDocument) add(ev event.Event) error {
 		return with(ev, doc.completed)
 	case event.KindBudgetExceeded:
 		return with(ev, func(p event.BudgetExceeded) {
-			doc.passed = fmt.Sprintf(": %s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
+			doc.passed = ": " + narrate.Passed(p)
 		})
 	case event.KindRunFailed:
 		return with(ev, doc.failed)
@@ -158,9 +157,6 @@ func (doc *runDocument) failed(p event.RunFailed) {
 		doc.Error.Message += doc.passed
 	}
 }
-
-// amount is a number of what a budget counts.
-func amount(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func (doc *runDocument) meter() *meterDocument {
 	if doc.Meter == nil {

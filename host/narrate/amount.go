@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Unit is a suffix and what it multiplies by.
@@ -36,6 +38,13 @@ func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
 
 // Size writes a number of bytes, such as 1.5MiB.
 func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
+
+// Passed writes which bound of a run's budget was passed, and by how much, such as
+// "output_tokens, 12 of 10".
+func Passed(p event.BudgetExceeded) string {
+	amount := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	return fmt.Sprintf("%s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
+}
 
 // Duration rounds to what a reader can use: three digits or so.
 func Duration(d time.Duration) string {
