@@ -241,7 +241,7 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, sin
 	var of tested
 	for _, runID := range ids {
 		refused, err := refusals(ctx, log, p, runID)
-		if err = of.add(log, runID, refused, err); err != nil {
+		if err = of.add(ctx, log, runID, refused, err); err != nil {
 			return err
 		}
 		for _, r := range refused {
@@ -265,12 +265,13 @@ func refusals(ctx context.Context, log database, p *policy.Policy, runID string)
 type tested struct{ runs, refused, erased int }
 
 // add counts a run. One of a tenant that was erased nobody reads any more, not even with
-// the master key, and it does not keep the others from being tested. Without that key the
-// error is one of usage: what is refused elsewhere would look like a refusal by the policy.
-func (t *tested) add(log database, runID string, refused []policy.Refusal, err error) error {
+// the master key, and it does not keep the others from being tested. Without that key, or
+// where the tenant is not, the error is one of usage: what is refused elsewhere would look
+// like a refusal by the policy.
+func (t *tested) add(ctx context.Context, log database, runID string, refused []policy.Refusal, err error) error {
 	if errors.Is(err, event.ErrSealed) {
-		if _, withKey := log.(*unsealed); !withKey {
-			return usagef("the master key opens it: --key-file FILE", "policy test: run %s is encrypted", printable(runID))
+		if !erasedIn(ctx, log, runID) {
+			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", printable(runID))
 		}
 		t.erased++
 		return nil

@@ -77,7 +77,7 @@ func TestSealedRuns(t *testing.T) {
 		{[]string{"show", db, "@last"}, exitOK, "the payload is sealed; only the data key opens it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is sealed"},
 		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: the master key opens runs of tenants, but for those that were erased: --key-file FILE"},
-		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it: --key-file FILE"},
+		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it in the database that has its tenant: --key-file FILE"},
 		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 sealed and opened, root "},
 		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},
 		{[]string{"show", db, "@last", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
