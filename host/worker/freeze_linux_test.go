@@ -21,6 +21,16 @@ func freezeWorkers(t *testing.T) {
 	}
 }
 
+// thawWorkers lets go on whoever was frozen and is still there.
+func thawWorkers(t *testing.T) {
+	t.Helper()
+	for pid := range children(t) {
+		if err := unix.Kill(pid, unix.SIGCONT); err != nil && err != unix.ESRCH {
+			t.Error(err)
+		}
+	}
+}
+
 // waitStopped waits for the child to stop, and leaves its state to be read by others.
 func waitStopped(pid int) error {
 	for {

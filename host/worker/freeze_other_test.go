@@ -5,3 +5,5 @@ package worker
 import "testing"
 
 func freezeWorkers(t *testing.T) { t.Fatal("cannot stop a process here") }
+
+func thawWorkers(*testing.T) {}
