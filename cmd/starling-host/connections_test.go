@@ -77,7 +77,7 @@ func (c *crossing) ServeHTTP(http.ResponseWriter, *http.Request) {
 	select {
 	case <-all:
 		time.Sleep(100 * time.Millisecond) // for one too many to show itself
-	case <-time.After(10 * time.Second):
+	case <-time.After(awaitTime):
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,7 +50,7 @@ func TestARunThatItsHostsDieOfIsGivenUp(t *testing.T) {
 // before.
 func (s *serving) untilEnded(t *testing.T, id string, other <-chan string) map[string]any {
 	t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); {
 		select {
 		case <-other:
 			return nil

@@ -71,17 +71,16 @@ func hostCommand(ts *testscript.TestScript, _ bool, args []string) {
 
 func (s *served) stopTwice(ts *testscript.TestScript) {
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
-	for tries := 0; ; tries++ {
+	for deadline := time.Now().Add(awaitTime); ; time.Sleep(time.Millisecond) {
 		answer, err := http.Get(ts.Getenv("API") + "/readyz")
 		ts.Check(err)
 		answer.Body.Close()
 		if answer.StatusCode == http.StatusServiceUnavailable {
 			break
 		}
-		if tries == 1000 {
+		if time.Now().After(deadline) {
 			ts.Fatalf("it says that it is ready")
 		}
-		time.Sleep(time.Millisecond)
 	}
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 	if err := <-s.done; err == nil {

@@ -111,7 +111,7 @@ func (s *serving) order(key, url string, items int) (runID string, err error) {
 }
 
 // list returns a page of runs. A host that has too much to do, or has just got its
-// database back, is asked again.
+// database back, is asked again, also if it has left a request without an answer.
 func (s *serving) list(t *testing.T, query string) map[string]any {
 	t.Helper()
 	for deadline := time.Now().Add(awaitTime); ; time.Sleep(20 * time.Millisecond) {
@@ -119,8 +119,8 @@ func (s *serving) list(t *testing.T, query string) map[string]any {
 		if err == nil && status == http.StatusOK {
 			return doc
 		}
-		later := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-		if err != nil || !later || time.Now().After(deadline) {
+		later := err != nil && !gone(err) || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+		if !later || time.Now().After(deadline) {
 			t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
 		}
 	}

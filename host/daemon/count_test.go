@@ -127,12 +127,11 @@ func (w *world) awaitMetrics(lines ...string) {
 	w.keys["operator"] = "operator"
 	var text string
 	missing := func(line string) bool { return !strings.Contains(text, "\n"+line+"\n") }
-	for range 1000 {
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		text = w.do("operator", "GET", "/metrics", "", nil).Body.String()
 		if !slices.ContainsFunc(lines, missing) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	w.t.Errorf("there is no %s in\n%s", strings.Join(slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !missing(l) }), "\n"), text)
 }

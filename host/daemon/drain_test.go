@@ -84,11 +84,10 @@ func (w *world) fresh(method, path, body string) *http.Response {
 // untilNotReady waits for the daemon to hear that it is to end.
 func (w *world) untilNotReady() {
 	w.t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if w.fresh("GET", "/api/v1/readyz", "").StatusCode == http.StatusServiceUnavailable {
 			return
 		}
-		time.Sleep(time.Millisecond)
 	}
 	w.t.Fatal("it says that it is ready")
 }

@@ -253,7 +253,7 @@ func TestRunsOfAnErasedTenantEnd(t *testing.T) {
 // awaitSealedEnd waits until a run has ended, and looks at it as somebody without a key.
 func (w *world) awaitSealedEnd(runID string) eventlog.Report {
 	w.t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		r, err := eventlog.CheckRun(w.t.Context(), w.log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 		if err != nil {
 			w.t.Fatal(err)
@@ -261,7 +261,6 @@ func (w *world) awaitSealedEnd(runID string) eventlog.Report {
 		if r.Terminal != 0 {
 			return r
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	w.t.Fatalf("run %s does not end", runID)
 	return eventlog.Report{}

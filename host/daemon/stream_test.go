@@ -37,7 +37,7 @@ func TestAStreamSaysWhyItEnds(t *testing.T) {
 				q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
 			})
 			id := w.accept(`{"goal":"Guess."}`)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), awaitTime)
 			defer cancel()
 			stream := w.follow(ctx, id)
 			if err := test.end(w); err != nil {

@@ -47,6 +47,9 @@ type world struct {
 	keys    map[string]string // of tenants, by their ids
 }
 
+// awaitTime is how long a test waits for what has to come, on whatever machine.
+const awaitTime = 2 * time.Minute
+
 // newWorld starts a daemon with the tenants alice and bob, on a file.
 func newWorld(t *testing.T, adjust func(*daemon.Config, *queue.Config)) *world {
 	t.Helper()

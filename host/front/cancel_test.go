@@ -58,7 +58,7 @@ var aRun = regexp.MustCompile(`"run_id":"([0-9A-Z]{26})"`)
 // until asks alice's API again and again until the answer has a text.
 func (w *world) until(path, text string) string {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if _, got, _ := w.ask(w.t.Context(), "alice", "GET", path, "", ""); strings.Contains(got, text) {
 			return got
 		}

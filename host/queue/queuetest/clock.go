@@ -63,7 +63,7 @@ func (c *Clock) ring() {
 // forever is a lease that does not end while a test moves the clock about.
 const forever = 10_000 * time.Hour
 
-// AdvanceUntil moves the clock by steps until done, at most ten thousand of them.
+// AdvanceUntil moves the clock by steps until done, for as long as a test has patience.
 func (c *Clock) AdvanceUntil(t testing.TB, step time.Duration, done func() bool) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -78,7 +78,7 @@ func (c *Clock) AdvanceUntil(t testing.TB, step time.Duration, done func() bool)
 // eventually asks again and again until done.
 func eventually(t testing.TB, done func() bool) {
 	t.Helper()
-	for range 10_000 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if done() {
 			return
 		}

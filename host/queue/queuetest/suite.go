@@ -151,8 +151,9 @@ func work(t testing.TB, h Host, handler queue.Handler) (stop func()) {
 	return stop
 }
 
-// patience bounds the wait for something that ought to happen.
-const patience = 30 * time.Second
+// patience bounds the wait for something that ought to happen: a backlog may have to be
+// worked off on a disk that takes its time.
+const patience = 2 * time.Minute
 
 // receive waits for the next value.
 func receive[T any](t testing.TB, from <-chan T) (v T) {

@@ -52,6 +52,9 @@ func TestQueue(t *testing.T) { queuetest.Run(t, connect, pgtest.Database) }
 
 func TestKilledProcessesLoseNothing(t *testing.T) { queuetest.Kill(t, connect, pgtest.Database(t)) }
 
+// awaitTime is how long a test waits for what has to come, on whatever machine.
+const awaitTime = 2 * time.Minute
+
 // TestNoJobWaitsForThePoll enqueues jobs right after one another. River tells workers
 // of new ones no more often than it is told to, and what it keeps to itself waits for
 // the next poll, which here is too late.
@@ -75,7 +78,7 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 		}
 		select {
 		case <-worked:
-		case <-time.After(20 * time.Second):
+		case <-time.After(awaitTime):
 			t.Fatalf("job %d is not handed out", i)
 		}
 	}
@@ -123,7 +126,7 @@ func TestNoTurnIsLostThatWasKept(t *testing.T) {
 		}
 		select {
 		case <-began:
-		case <-time.After(20 * time.Second):
+		case <-time.After(awaitTime):
 			t.Fatalf("job %d is not handed out", i)
 		}
 	}
@@ -198,7 +201,7 @@ func TestNobodyWaitsForATurnThatIsGone(t *testing.T) {
 		}
 		lose()
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), awaitTime)
 	defer stop()
 	enqueue("a")
 	last := ""
@@ -333,7 +336,7 @@ func TestTheServersClockIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Log.Close()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), awaitTime)
 	defer stop()
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.Work(ctx, func(context.Context, queue.Lease) error { return nil }) }()
