@@ -204,15 +204,15 @@ func plain(sql string) string {
 // vet refuses a file whose objects are not what their names promise. A view in
 // the place of a table can compute for ever, a trigger can write, a generated
 // column or an index can call functions; a plain table of somebody else's can
-// do nothing. It reports whether the file has our layout or the seed
-// runtime's.
+// do nothing, if [vetColumns] finds nothing in it. It reports whether the file has
+// our layout or the seed runtime's.
 func vet(objects []object) (ours bool, err error) {
 	have := make(map[string]string, len(objects))
 	for _, o := range objects {
 		if err := vetObject(o); err != nil {
 			return false, err
 		}
-		have[o.name] = plain(o.sql)
+		have[eventlog.LowerASCII(o.name)] = plain(o.sql)
 	}
 	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
 		if _, ok := have[name]; !ok {
@@ -230,8 +230,9 @@ func vet(objects []object) (ours bool, err error) {
 	return true, nil
 }
 
+// vetObject looks names up as SQLite does, which knows no case in them.
 func vetObject(o object) error {
-	texts, ours := known[o.name]
+	texts, ours := known[eventlog.LowerASCII(o.name)]
 	if ours {
 		for _, text := range texts {
 			if plain(o.sql) == text {
@@ -240,7 +241,7 @@ func vetObject(o object) error {
 		}
 		return refuse(o)
 	}
-	_, onOurs := known[o.table]
+	_, onOurs := known[eventlog.LowerASCII(o.table)]
 	switch {
 	case o.kind == "index" && !onOurs, o.kind == "index" && o.sql == "":
 		return nil

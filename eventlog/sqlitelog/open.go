@@ -238,6 +238,9 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 		return 0, err
 	}
 	ours, err := vet(objects)
+	if err == nil {
+		err = vetColumns(ctx, c)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -268,6 +271,15 @@ func objects(ctx context.Context, c *conn) ([]object, error) {
 		return nil
 	})
 	return objects, err
+}
+
+// vetColumns refuses a column that is computed when it is read, in whatever table: the
+// tables of the host are in the same file. No object may be other than [vet] wants it.
+func vetColumns(ctx context.Context, c *conn) error {
+	const computed = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden > 1"
+	return c.query(ctx, computed, nil, func(row []driver.Value) error {
+		return fmt.Errorf("%w: the file computes the column %.200q of the table %.200q, which an event log does not", eventlog.ErrLogCorrupt, row[1], row[0])
+	})
 }
 
 // examineSeedVersion looks at the version that the seed runtime keeps.
