@@ -90,6 +90,7 @@ func TestColumnsOfAnotherTypeAreReported(t *testing.T) {
 	for column, value := range map[string]string{
 		"prev_hash": "'text'", "ts": "'noon'", "kind": "1000", "payload": "'text'",
 		"ts ": "1.5", "kind ": "-1", "payload ": "12", "payload  ": "zeroblob(16777217)",
+		"prev_hash ": "zeroblob(100000000)", "kind  ": "zeroblob(1000000)",
 	} {
 		l := open(t)
 		storeAll(t, l, logtest.Finished("run-1", 1))
@@ -99,6 +100,42 @@ func TestColumnsOfAnotherTypeAreReported(t *testing.T) {
 		if !errors.As(err, &corrupt) || corrupt.Invariant != "storage" || corrupt.Seq != 3 {
 			t.Errorf("%s = %s: %v", column, value, err)
 		}
+		if len(fmt.Sprint(err)) > 200 {
+			t.Errorf("%s = %s: a message of %d bytes", column, value, len(fmt.Sprint(err)))
+		}
+	}
+}
+
+func TestARowOfARunThatIsNoSummary(t *testing.T) {
+	for _, damage := range []string{
+		"run_id = hex(zeroblob(40000))", "run_id = zeroblob(1000000)", "head = zeroblob(1000000)", "last_seq = -1", "terminal = 256",
+	} {
+		l := open(t)
+		storeAll(t, l, logtest.Finished("run-1", 1))
+		newVandal(t, l).exec("UPDATE run SET " + damage)
+		_, err := l.ListRuns(t.Context())
+		if !errors.Is(err, eventlog.ErrLogCorrupt) || len(err.Error()) > 200 {
+			t.Errorf("%s: %.200v", damage, err)
+		}
+	}
+}
+
+func TestAnIDInAFileOfTheSeedRuntimeThatIsTooLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "seed.db")
+	c, err := connect(t.Context(), path, "mode=rwc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.execAll(t.Context(), []string{seedEventsTable, migrationsTable,
+		"INSERT INTO eventlog_schema_migrations VALUES (2, 0)",
+		"INSERT INTO eventlog_events VALUES (hex(zeroblob(40000)), 1, NULL, 1, 1, x'a0')"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openAt(t, path, Options{ReadOnly: true})
+	if _, err := l.ListRuns(t.Context()); !errors.Is(err, eventlog.ErrLogCorrupt) || len(err.Error()) > 200 {
+		t.Errorf("%.200v", err)
 	}
 }
 

@@ -164,10 +164,10 @@ func (r *reader) count(ctx context.Context, query string, args []driver.Value) (
 func (l *Log) listSeed(ctx context.Context) ([]eventlog.RunSummary, error) {
 	var ids []string
 	err := l.readers.with(ctx, func(r *reader) error {
-		return r.query(ctx, "SELECT DISTINCT run_id FROM eventlog_events", nil, func(row []driver.Value) error {
+		return r.query(ctx, "SELECT DISTINCT "+boundedID+" FROM eventlog_events", nil, func(row []driver.Value) error {
 			id, ok := row[0].(string)
 			if !ok {
-				return fmt.Errorf("%w: column run_id holds a %T", eventlog.ErrLogCorrupt, row[0])
+				return fmt.Errorf("%w: column run_id holds a %T, or an id that is too long", eventlog.ErrLogCorrupt, row[0])
 			}
 			ids = append(ids, id)
 			return nil

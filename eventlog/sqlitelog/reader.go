@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -109,9 +110,10 @@ func (r *reader) exec(query string) error {
 
 // pageQuery finds the rows by the index and then reads the rows themselves, so
 // that what is checked is the table and not the index's copy of two columns. A
-// payload beyond the limit is not read; its length comes in its place. A limit that is
-// nothing but a parameter would be looked at, and the statement prepared again each time.
-const pageQuery = `SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind,
+// payload beyond the limit is not read; its length comes in its place, and so does that
+// of what is too long for a hash. A limit that is nothing but a parameter would be looked
+// at, and the statement prepared again each time.
+const pageQuery = `SELECT e.run_id, e.seq, iif(octet_length(e.prev_hash) > 32, octet_length(e.prev_hash), e.prev_hash), e.ts, e.kind,
 	iif(length(e.payload) <= ?, e.payload, length(e.payload))
 FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ? + 0) AS i
 CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
@@ -161,17 +163,17 @@ func eventOf(runID string, row []driver.Value) (event.Event, error) {
 	e := event.Event{RunID: id, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
 	switch {
 	case !okID || id != runID:
-		return e, storage(runID, seq, "the row that the index finds is run %v", row[0])
+		return e, storage(runID, seq, "the row that the index finds is run %.255q", id)
 	case !okSeq || seq < 1:
-		return e, storage(runID, seq, "column seq holds %v", row[1])
+		return e, storage(runID, seq, "column seq holds %s", shown(row[1]))
 	case !okPrev && row[2] != nil:
 		return e, storage(runID, seq, "column prev_hash holds a %T", row[2])
 	case !okTS:
 		return e, storage(runID, seq, "column ts holds a %T", row[3])
 	case !okKind || kind < 0 || kind > 255:
-		return e, storage(runID, seq, "column kind holds %v", row[4])
+		return e, storage(runID, seq, "column kind holds %s", shown(row[4]))
 	case !okPayload:
-		return e, storage(runID, seq, "column payload holds a %T, or more than %d bytes: %v", row[5], eventlog.MaxPayloadBytes, row[5])
+		return e, storage(runID, seq, "column payload holds a %T, or more than %d bytes: %s", row[5], eventlog.MaxPayloadBytes, shown(row[5]))
 	}
 	return e, nil
 }
@@ -181,8 +183,20 @@ func storage(runID string, seq int64, format string, args ...any) error {
 	return &eventlog.CorruptError{RunID: runID, Seq: uint64(seq), Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
 }
 
+// shown is what a message says of a value, which may be as large as the file.
+func shown(v driver.Value) string {
+	if n, ok := v.(int64); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("a %T", v)
+}
+
+// boundedID yields a run's id unless it is so long that nobody can have meant one. A
+// file of the seed runtime may have ids beyond [eventlog.MaxRunIDBytes], so this is more.
+const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
+
 // runColumns are the columns of the table run that make a summary.
-const runColumns = "run_no, run_id, started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
+const runColumns = "run_no, " + boundedID + ", started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
 
 const runSQL = "SELECT " + runColumns + " FROM run WHERE run_id = ?"
 
@@ -211,8 +225,8 @@ func summaryOf(row []driver.Value) (no int64, s eventlog.RunSummary, err error) 
 	head, okHead := row[4].([]byte)
 	cost, okCost := row[10].(float64)
 	ok = ok && okDuration && okID && okHead && okCost && len(head) == len(chain.Hash{})
-	if !ok || ints[3] < 0 || ints[3] > 255 || !isInt(ints[4]) || !isInt(ints[5]) {
-		return 0, s, fmt.Errorf("%w: run %v: its row in the table run is malformed", eventlog.ErrLogCorrupt, row[1])
+	if !ok || ints[2] < 0 || ints[3] < 0 || ints[3] > 255 || !isInt(ints[4]) || !isInt(ints[5]) {
+		return 0, s, fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, id)
 	}
 	return ints[0], eventlog.RunSummary{
 		RunID: id, StartedAt: unixNano(ints[1]), LastSeq: uint64(ints[2]), TerminalKind: event.Kind(ints[3]),
