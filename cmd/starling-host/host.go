@@ -343,14 +343,16 @@ func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []da
 	return agents, nil
 }
 
-// mount adds the web view and the MCP server.
+// mount adds the web view, unless it is off, and the MCP server.
 func (h *host) mount(c *daemon.Config) (err error) {
 	before := front.Config{Daemon: func() *daemon.Daemon { return h.daemon }, Origins: h.file.Origins, Version: programVersion(), Logger: h.logger}
 	if len(before.Origins) == 0 && h.file.Listen.Network == "tcp" {
 		before.Origins = originsOf(h.origin, h.listener.Addr())
 	}
-	if c.Inspector, err = front.Inspector(before); err != nil {
-		return err
+	if !h.file.Inspector.Off {
+		if c.Inspector, err = front.Inspector(before); err != nil {
+			return err
+		}
 	}
 	c.MCP, err = front.MCP(before)
 	return err

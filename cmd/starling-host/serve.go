@@ -133,7 +133,9 @@ func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
 // announce prints where the host can be reached, and with which key.
 func (h *host) announce(key string) {
 	fmt.Fprintf(h.app.stdout, "API        %s/api/v1\n", h.origin)
-	fmt.Fprintf(h.app.stdout, "inspector  %s/inspect/\n", h.origin)
+	if !h.file.Inspector.Off {
+		fmt.Fprintf(h.app.stdout, "inspector  %s/inspect/\n", h.origin)
+	}
 	if !h.file.Metrics.Off {
 		fmt.Fprintf(h.app.stdout, "metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file.Metrics))
 	}

@@ -41,7 +41,7 @@ const servedKey = "served"
 
 // hostCommand is the command "host" of scripts:
 //
-//	host start ARGS            start serving; what it prints is in the file serve.out, and becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY
+//	host start ARGS            start serving; what it prints is in the file serve.out, and becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY; $ORIGIN is what all addresses begin with
 //	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
 //	host await URL PATTERN     ask for it until the answer matches
 //	host key FILE              take $KEY from a file
@@ -120,6 +120,7 @@ func (s *served) start(ts *testscript.TestScript, args []string) {
 			break
 		}
 	}
+	ts.Setenv("ORIGIN", strings.TrimSuffix(ts.Getenv("API"), "/api/v1"))
 	s.done = make(chan error, 1)
 	go func() {
 		_, _ = io.Copy(io.Discard, out)

@@ -34,6 +34,7 @@ type document struct {
 	Requests       requests    `yaml:"requests"`
 	Connections    connections `yaml:"connections"`
 	Retention      retention   `yaml:"retention"`
+	Inspector      inspector   `yaml:"inspector"`
 	Metrics        metrics     `yaml:"metrics"`
 	Traces         traces      `yaml:"traces"`
 }
@@ -81,6 +82,10 @@ type retention struct {
 	Every     yaml.Period `yaml:"every"`
 }
 
+type inspector struct {
+	Off bool `yaml:"off"`
+}
+
 type metrics struct {
 	KeyEnv variable `yaml:"key_env"`
 	Open   bool     `yaml:"open"`
@@ -109,6 +114,7 @@ func (d *document) file(path string) *File {
 			Max: int(d.Connections.Max), Request: time.Duration(d.Connections.Request), Idle: time.Duration(d.Connections.Idle),
 		},
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
+		Inspector: Inspector{d.Inspector.Off},
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Open, d.Metrics.Off},
 		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
@@ -266,7 +272,7 @@ func (a *address) DecodeYAML(n *yaml.Node) error {
 	}
 	at, err := ParseAddress(text)
 	if err != nil {
-		return n.Errorf("write HOST:PORT with a numeric host, as in 127.0.0.1:8300, or unix:PATH", "%v", err)
+		return n.Errorf("write HOST:PORT, where HOST is an address or localhost, as in 127.0.0.1:8300, or unix:PATH", "%v", err)
 	}
 	*a = address(at)
 	return nil

@@ -33,6 +33,7 @@ type File struct {
 	Requests    Requests
 	Connections Connections
 	Retention   Retention
+	Inspector   Inspector
 	Metrics     Metrics
 	Traces      Traces
 
@@ -85,6 +86,9 @@ type Retention struct {
 	OlderThan time.Duration
 	Every     time.Duration // how often that is looked at
 }
+
+// Inspector says whether there is a web view.
+type Inspector struct{ Off bool }
 
 // Metrics say who may see the measurements. The zero value lets nobody see them.
 type Metrics struct {

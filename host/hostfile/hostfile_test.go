@@ -36,6 +36,7 @@ drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 connections: {max: 1k, request: 5m, idle: 620s}
 retention: {older_than: 720h, every: 10m}
+inspector: {off: true}
 metrics: {key_env: METRICS_KEY}
 traces: {endpoint: "https://otel.example/tenant/", sample: 0.1, off: true}
 `
@@ -57,6 +58,7 @@ func TestEverything(t *testing.T) {
 		Requests:    Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
 		Connections: Connections{Max: 1000, Request: 5 * time.Minute, Idle: 620 * time.Second},
 		Retention:   Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
+		Inspector:   Inspector{Off: true},
 		Metrics:     Metrics{KeyEnv: "METRICS_KEY"},
 		Traces:      Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
