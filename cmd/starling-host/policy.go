@@ -261,8 +261,9 @@ func refusals(ctx context.Context, log database, p *policy.Policy, runID string)
 	return policy.Test(p, nil, events)
 }
 
-// tested counts what a policy was tested against.
-type tested struct{ runs, refused, erased int }
+// tested counts what a policy was tested against: runs, those in which it would have
+// refused something, how often it would have, and runs that nobody reads any more.
+type tested struct{ runs, met, refused, erased int }
 
 // add counts a run. One of a tenant that was erased nobody reads any more, not even with
 // the master key, and it does not keep the others from being tested. Without that key, or
@@ -278,12 +279,15 @@ func (t *tested) add(ctx context.Context, log database, runID string, refused []
 	}
 	t.runs++
 	t.refused += len(refused)
+	if len(refused) > 0 {
+		t.met++
+	}
 	return err
 }
 
 func (a *app) printTested(of tested, f policyTestFlags) error {
 	if f.output == outputText {
-		fmt.Fprintf(a.stdout, "%s: %d would have been refused\n", plural(of.runs, "run"), of.refused)
+		fmt.Fprintf(a.stdout, "%s in %d of %s\n", plural(of.refused, "refusal"), of.met, plural(of.runs, "run"))
 	}
 	if of.erased > 0 {
 		fmt.Fprintf(a.stderr, "not tested: %s of tenants that were erased\n", plural(of.erased, "run"))
