@@ -115,20 +115,21 @@ func TestResponsesInOtherCharacters(t *testing.T) {
 	}
 }
 
-// A body has room for tens of thousands of placeholders, none of which is another: with
+// A body has room for a hundred thousand placeholders, none of which is another: with
 // each looked for among the others before, a guest had the host compute for minutes.
 func TestManyPlaceholders(t *testing.T) {
+	const many = 120_000
 	var body strings.Builder
-	for i := range 60_000 {
+	for i := range many {
 		fmt.Fprintf(&body, "{{secret:A%X}}{{secret:A%X}}", i, i)
 	}
 	r := &Request{Method: "POST", URL: "http://h/", Body: []byte(body.String())}
 	began := time.Now()
 	access, err := r.Access()
-	if err != nil || len(access.Secrets) != 60_000 || access.Secrets[59_999].Name != fmt.Sprintf("A%X", 59_999) {
+	if err != nil || len(access.Secrets) != many || access.Secrets[many-1].Name != fmt.Sprintf("A%X", many-1) {
 		t.Errorf("%d placeholders, %v", len(access.Secrets), err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > time.Minute { // of a second or two
 		t.Errorf("they took %v", took)
 	}
 }
