@@ -281,6 +281,7 @@ func TestJavaScriptOfPackages(t *testing.T) {
 		"seed/index.js":  `crypto.getRandomValues(new Uint8Array(8));`,
 		"large/index.js": `exports.text = "` + strings.Repeat("x", 700_000) + `";`,
 		"code/index.js":  strings.Repeat("exports.f = function (a) { return a.b ? [a.c, 1, 'x'] : { a }; };\n", 20_000),
+		"hash/index.js":  `exports.hash = async (text) => new Uint8Array(await crypto.subtle.digest("SHA-1", new TextEncoder().encode(text))).toHex();`,
 		"huge/index.js":  `exports.text = "` + strings.Repeat("x", 4<<20) + `";`,
 	}
 	for name, c := range map[string]struct{ source, want string }{
@@ -295,7 +296,10 @@ func TestJavaScriptOfPackages(t *testing.T) {
 		"much": {`import { text } from "large"; export default { name: "x", execute: () => [text.length, "y".repeat(3e6).length] };`,
 			`{"output":[700000,3000000]}`},
 		"much code": {`import { f } from "code"; export default { name: "x", execute: () => f({ b: 1, c: 2 }) };`, `{"output":[2,1,"x"]}`},
-		"too much":  {`import { text } from "huge"; export default { name: "x", execute: () => text.length };`, "the limit is 4194304"},
+		"crypto.subtle, named by a package": {`import { hash } from "hash"; export default { name: "x", execute: () => hash("abc") };`,
+			`{"output":"a9993e364706816aba3e25717850c26c9cd0d89d"}`},
+		"crypto.subtle, named by nobody": {`export default { name: "x", execute: () => typeof crypto["sub" + "tle"] };`, `{"output":"undefined"}`},
+		"too much":                       {`import { text } from "huge"; export default { name: "x", execute: () => text.length };`, "the limit is 4194304"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

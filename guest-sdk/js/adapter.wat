@@ -12,6 +12,7 @@
 ;;      64  a subscription and an event, for poll_oneoff
 ;;    1024  address and length of the compiled script, which build/module.mjs
 ;;          adds as data, like the script itself
+;;    2048  what hash.wat has
 (module
   (import "qjs" "memory" (memory 1))
   (import "qjs" "qjs_init" (func $qjs_init (result i32)))
@@ -37,6 +38,8 @@
   (import "qjs" "qjs_get_array_buffer" (func $get_array_buffer (param i32 i32) (result i32)))
   (import "qjs" "qjs_free_value" (func $free_value (param i32)))
   (import "qjs" "wasm_malloc" (func $malloc (param i32) (result i32)))
+
+  (import "hash" "compress" (func $compress (param i32 i32 i32 i32)))
 
   (import "starling:v1" "now" (func $now (result i64)))
   (import "starling:v1" "random" (func $random (result i64)))
@@ -141,8 +144,8 @@
     (local $a i32) (local $b i32) (local $long i64)
     (local.set $a (i32.load offset=4 (local.get $argv)))
     (local.set $b (i32.load offset=8 (local.get $argv)))
-    (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
-      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode
+    (block $hash (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
+      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode $hash
         (i32.trunc_sat_f64_u (call $get_float64 (i32.load (local.get $argv))))))
       ;; now() -> BigInt
       (return (call $big (call $now))))
@@ -173,9 +176,15 @@
       (local.set $a (call $new_array_buffer (local.get $b) (i32.load (i32.const 8))))
       (call $free_string (local.get $b))
       (return (local.get $a)))
-    ;; decode(buffer) -> string
+      ;; decode(buffer) -> string
+      (local.set $a (call $get_array_buffer (local.get $a) (i32.const 8)))
+      (return (call $new_string (local.get $a) (i32.load (i32.const 8)))))
+    ;; compress(state, blocks)
     (local.set $a (call $get_array_buffer (local.get $a) (i32.const 8)))
-    (call $new_string (local.get $a) (i32.load (i32.const 8))))
+    (local.set $long (i64.load32_u (i32.const 8)))
+    (local.set $b (call $get_array_buffer (local.get $b) (i32.const 8)))
+    (call $compress (local.get $a) (i32.wrap_i64 (local.get $long)) (local.get $b) (i32.add (local.get $b) (i32.load (i32.const 8))))
+    (call $undefined))
 
   (func $big (param $n i64) (result i32)
     (call $new_big_int64

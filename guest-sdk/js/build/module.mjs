@@ -14,7 +14,7 @@ const exported = ["memory", "_initialize", "starling_warmup", "starling_alloc", 
 // what none of them needs. Linking takes seconds, so the result is kept among the
 // packages, if they are this user's, under a name that what it is made of decides.
 export function engine(doors) {
-  const parts = ["adapter.wat", "streams.wat", "package.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
+  const parts = ["adapter.wat", "hash.wat", "streams.wat", "package.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
   const hash = createHash("sha256").update(Buffer.concat([...parts, Buffer.from(doors.join())])).digest("hex");
   const kept = join(packages, `.engine-${hash.slice(0, 16)}.wasm`);
   if (existsSync(kept)) return readFileSync(kept);
@@ -59,7 +59,7 @@ function link(dir, adapter) {
   writeFileSync(at("adapter.wat"), adapter);
   writeFileSync(at("exports.json"), JSON.stringify(exported.map((name) => ({ name, export: name, root: true }))));
   run("wasm-merge", at("adapter.wat"), "env", join(packages, "quickjs-wasi", "quickjs.wasm"), "qjs",
-    join(sdk, "streams.wat"), "wasi_snapshot_preview1", "-o", at("merged.wasm"));
+    join(sdk, "hash.wat"), "hash", join(sdk, "streams.wat"), "wasi_snapshot_preview1", "-o", at("merged.wasm"));
   run("wasm-metadce", at("merged.wasm"), "--graph-file", at("exports.json"), "-o", at("engine.wasm"));
   return at("engine.wasm");
 }

@@ -6,15 +6,26 @@ import { basename, dirname, join, resolve } from "node:path";
 import { Refusal, sdk } from "./refusal.mjs";
 
 // bundle returns the one script, whose value is the function that adapter.wat
-// calls, and the doors that it uses. The tool is required, not imported, so that
-// its start-up code runs where runtime/module.js can catch what it throws. All
-// names are relative to the tool: where it lies on this machine is nobody's
-// business, and not in the module.
+// calls, and the doors that it uses. All names are relative to the tool: where it
+// lies on this machine is nobody's business, and not in the module.
 export async function bundle(esbuild, source) {
-  const entry = resolve(source);
-  const main = `import { load } from "starling/module.js";
+  const entry = resolve(source), folder = dirname(entry);
+  let built = await build(esbuild, entry, source);
+  const files = authors(built.metafile.inputs, folder);
+  if (names(files, "subtle")) built = await build(esbuild, entry, source, 'import "starling/subtle.js";');
+  for (const warning of built.warnings) console.error(`warning: ${complaint(warning)}`);
+  const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
+  const lines = JSON.stringify(lineTable(JSON.parse(map.text)));
+  const doors = doorsOf(files);
+  return { script: `(() => { ${code.text} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
+}
+
+// build makes the script. The tool is required, not imported, so that its start-up
+// code runs where runtime/module.js can catch what it throws.
+function build(esbuild, entry, source, more = "") {
+  const main = `import { load } from "starling/module.js"; ${more}
     export default (lines, doors) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines, doors);`;
-  const built = await esbuild.build({
+  return esbuild.build({
     stdin: { contents: main, resolveDir: dirname(entry) },
     absWorkingDir: dirname(entry), plugins: [runtime],
     bundle: true, write: false, metafile: true, outfile: "tool.js", sourcemap: "external",
@@ -22,25 +33,23 @@ export async function bundle(esbuild, source) {
     platform: "browser", // of a package that has two forms, the one that needs no Node
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
   }).catch((failed) => { throw new Refusal(explain(failed, source)); });
-  for (const warning of built.warnings) console.error(`warning: ${complaint(warning)}`);
-  const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
-  const lines = JSON.stringify(lineTable(JSON.parse(map.text)));
-  const doors = doorsOf(built.metafile.inputs, dirname(entry));
-  return { script: `(() => { ${code.text} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
 }
+
+// authors returns the text and the imports of each file that is not of runtime/.
+function authors(inputs, folder) {
+  return Object.entries(inputs)
+    .filter(([file]) => !/^starling:|<stdin>/.test(file) && existsSync(join(folder, file)))
+    .map(([file, { imports }]) => ({ text: readFileSync(join(folder, file), "utf8"), imports }));
+}
+
+const names = (files, word) => files.some(({ text }) => new RegExp(`\\b${word}\\b`).test(text));
 
 // doorsOf returns the imports of starling:v1 that the author's files name. What
 // gets at a door without naming it, by eval for instance, finds it shut.
-function doorsOf(inputs, folder) {
-  const doors = new Set();
-  for (const [file, { imports }] of Object.entries(inputs)) {
-    if (/^starling:|<stdin>/.test(file) || !existsSync(join(folder, file))) continue;
-    const text = readFileSync(join(folder, file), "utf8");
-    if (/\bfetch\b/.test(text)) doors.add("http");
-    if (!imports.some(({ path }) => path === "starling:starling.js")) continue;
-    for (const door of ["now", "random"]) if (new RegExp(`\\b${door}\\b`).test(text)) doors.add(door);
-  }
-  return [...doors].sort();
+function doorsOf(files) {
+  const importing = files.filter(({ imports }) => imports.some(({ path }) => path === "starling:starling.js"));
+  return [["http", "fetch", files], ["now", "now", importing], ["random", "random", importing]]
+    .filter(([, word, files]) => names(files, word)).map(([door]) => door);
 }
 
 // runtime finds "starling" and what belongs to it.
@@ -49,7 +58,7 @@ const runtime = {
   setup(build) {
     const namespace = "starling";
     build.onResolve({ filter: /^starling$/ }, () => ({ path: "starling.js", namespace }));
-    build.onResolve({ filter: /^starling\/module\.js$/ }, () => ({ path: "module.js", namespace }));
+    build.onResolve({ filter: /^starling\/\w+\.js$/ }, ({ path }) => ({ path: basename(path), namespace }));
     build.onResolve({ filter: /^\.\//, namespace }, ({ path }) => ({ path: basename(path), namespace }));
     build.onLoad({ filter: /./, namespace }, ({ path }) => ({ contents: readFileSync(join(sdk, "runtime", path)) }));
   },

@@ -40,7 +40,7 @@ export function structuredClone(value) {
     }
     if (value instanceof Error) return copyError(value);
     if (["Boolean", "Number", "String", "BigInt"].includes(kind)) return remember(value, Object(value.valueOf()));
-    if (["Promise", "WeakMap", "WeakSet", "WeakRef", "Generator"].includes(kind)) refuse(`#<${kind}>`);
+    if (["Promise", "WeakMap", "WeakSet", "WeakRef", "Generator", "CryptoKey"].includes(kind)) refuse(`#<${kind}>`);
     return fill(value, remember(value, {}));
   }
 

@@ -8,7 +8,7 @@ import { TextDecoder, TextEncoder } from "./text.js";
 import { describe, packageLoads, trace } from "./trace.js";
 import { URL, URLSearchParams } from "./url.js";
 
-const define = (properties, target = globalThis) => {
+export const define = (properties, target = globalThis) => {
   for (const [name, value] of Object.entries(properties)) {
     Object.defineProperty(target, name, { value, writable: true, configurable: true });
   }
@@ -104,7 +104,7 @@ define({
   },
 }, Math);
 
-const crypto = {
+export const crypto = {
   getRandomValues(array) {
     const bytes = new Uint8Array(array.byteLength);
     host.entropy(bytes.buffer);
