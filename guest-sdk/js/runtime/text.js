@@ -24,6 +24,8 @@ export class TextDecoder {
   #encoding;
   #fatal;
   #keepMark;
+  #held = []; // bytes of a stream
+  #begun = false; // whether there was text in it, so that there is no mark to come
 
   constructor(label = "utf-8", { fatal = false, ignoreBOM = false } = {}) {
     const known = Object.entries(labels).find(([, names]) => names.test(String(label).trim()));
@@ -37,19 +39,31 @@ export class TextDecoder {
   get fatal() { return this.#fatal; }
   get ignoreBOM() { return this.#keepMark; }
 
-  decode(source = new ArrayBuffer(0)) {
-    const buffer = toBuffer(source);
+  // With stream, what the bytes end in and is not whole is held for the next call.
+  decode(source = new ArrayBuffer(0), { stream = false } = {}) {
+    const begun = this.#begun, buffer = join(this.#held, toBuffer(source));
+    const end = buffer.byteLength - (stream ? unfinished[this.#encoding](new Uint8Array(buffer)) : 0);
+    this.#held = []; // and a stream ends with what throws
+    this.#begun = false;
+    const text = this.#decodeWhole(end < buffer.byteLength ? buffer.slice(0, end) : buffer);
+    this.#held = new Uint8Array(buffer.slice(end));
+    this.#begun = stream && (begun || text !== "");
+    return !begun && !this.#keepMark && text.startsWith("\uFEFF") ? text.slice(1) : text;
+  }
+
+  #decodeWhole(buffer) {
     if (this.#encoding === "windows-1252") return units(new Uint8Array(buffer), (byte) => upper[byte - 0x80] ?? byte);
     const text = this.#encoding === "utf-8" ? decode(buffer) : this.#decodeWide(buffer);
     if (this.#encoding === "utf-8" && this.#fatal && text.includes("\uFFFD") && !same(encode(text), buffer)) {
       throw new TypeError("the bytes are not UTF-8");
     }
-    return !this.#keepMark && text.startsWith("\uFEFF") ? text.slice(1) : text;
+    return text;
   }
 
   #decodeWide(buffer) {
     const whole = units(new Uint16Array(buffer.slice(0, buffer.byteLength & ~1)));
-    const text = whole.toWellFormed() + (buffer.byteLength % 2 ? "\uFFFD" : "");
+    const apart = buffer.byteLength % 2 && !/[\uD800-\uDBFF]$/.test(whole); // and not half of a pair's second half
+    const text = whole.toWellFormed() + (apart ? "\uFFFD" : "");
     if (this.#fatal && text !== whole) throw new TypeError("the bytes are not UTF-16");
     return text;
   }
@@ -60,6 +74,22 @@ const labels = {
   "utf-8": /^(unicode-1-1-)?utf-?8$/i,
   "utf-16le": /^(utf-16(le)?|ucs-2|unicode)$/i,
   "windows-1252": /^(windows-1252|cp1252|x-cp1252|latin1|l1|iso-?8859-?1|iso_8859-1|us-ascii|ascii)$/i,
+};
+
+// unfinished returns how many of the last bytes may be the beginning of a letter.
+const unfinished = {
+  "utf-8": (bytes) => {
+    const n = [1, 2, 3].find((n) => (bytes.at(-n) & 0xc0) !== 0x80) ?? 4, lead = bytes.at(-n);
+    if (!(lead >= 0xc2 && lead <= 0xf4) || n >= (lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4)) return 0;
+    const next = n > 1 ? bytes.at(1 - n) : undefined;
+    const low = { 0xe0: 0xa0, 0xf0: 0x90 }[lead] ?? 0x80, high = { 0xed: 0x9f, 0xf4: 0x8f }[lead] ?? 0xbf;
+    return next < low || next > high ? 0 : n;
+  },
+  "utf-16le": (bytes) => {
+    const odd = bytes.length % 2, last = bytes.at(-1 - odd);
+    return odd + (last >= 0xd8 && last < 0xdc ? 2 : 0);
+  },
+  "windows-1252": () => 0,
 };
 
 // upper is what the bytes 0x80 to 0x9f stand for in Windows-1252.
@@ -78,6 +108,15 @@ function units(list, unit = (n) => n) {
 export const toBuffer = (source) => ArrayBuffer.isView(source)
   ? source.buffer.slice(source.byteOffset, source.byteOffset + source.byteLength)
   : source;
+
+// join returns the buffer with bytes before it.
+function join(bytes, buffer) {
+  if (bytes.length === 0) return buffer;
+  const all = new Uint8Array(bytes.length + buffer.byteLength);
+  all.set(bytes);
+  all.set(new Uint8Array(buffer), bytes.length);
+  return all.buffer;
+}
 
 function same(a, b) {
   const x = new Uint8Array(a), y = new Uint8Array(b);

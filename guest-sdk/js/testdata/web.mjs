@@ -110,6 +110,20 @@ const scenes = {
         return [decoder.encoding, decoder.decode(new Uint8Array(bytes), { stream: decoder.encoding === "windows-1252" })];
       })).map(([name, text]) => [name, /^ERR/.test(text) ? undefined : text]))),
 
+  "decoder of a stream"({ TextDecoder }) {
+    const texts = [[0xef, 0xbb, 0xbf, 65], [0xef, 0xbb, 0xbf, 0xef, 0xbb, 0xbf], [0xc3, 0xa4, 65, 0xf0, 0x9f, 0x98, 0x80, 66], [0xe0, 0x80, 65], [0xed, 0xa0, 0x80],
+      [0xf4, 0x90, 65], [0xf0, 0x9f, 65], [0xc1, 0x80], [0xe2, 0x82], [0x80, 0x80, 0x80, 0xbf], [0xff, 0xfe, 65, 0], [0x3d, 0xd8, 0, 0xde, 66, 0], [0x3d, 0xd8, 65, 0],
+      [0x3d, 0xd8, 0x3d, 0xd8, 0, 0xde], [0, 0xd8, 65], [0, 0xdc, 65, 0]];
+    const decode = (label, options, bytes, size) => {
+      const decoder = new TextDecoder(label, options), whole = new Uint8Array(bytes);
+      const pieces = Array.from({ length: Math.ceil(bytes.length / size) }, (_, i) => whole.slice(i * size, (i + 1) * size));
+      const parts = pieces.map((piece) => [decoder.decode(piece.buffer, { stream: true }), piece.fill(0)][0]);
+      return [...parts, decoder.decode(), decoder.decode(whole)];
+    };
+    return ["utf-8", "utf-16le"].flatMap((label) => [{}, { ignoreBOM: true }, { fatal: true }].flatMap((options) => texts.flatMap((bytes) =>
+      [1, 2, 3, 9].map((size) => caught(() => decode(label, options, bytes, size))).map((made) => (made.length === 2 ? made[0] : made)))));
+  },
+
   encoder: ({ TextEncoder }) => ["aä😀", "", "\uD800x"].flatMap((text) => [0, 1, 2, 3, 6, 7, 9].map((room) => {
     const target = new Uint8Array(room);
     return [new TextEncoder().encodeInto(text, target), [...target]];
