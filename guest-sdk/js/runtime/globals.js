@@ -106,6 +106,9 @@ define({
 
 export const crypto = {
   getRandomValues(array) {
+    if (!ArrayBuffer.isView(array)) throw new TypeError("getRandomValues fills a typed array, and this is none");
+    if (!/^(Big)?(Ui|I)nt\d/.test(array[Symbol.toStringTag])) throw new DOMException("getRandomValues fills integers", "TypeMismatchError");
+    if (array.byteLength > 65536) throw new DOMException("getRandomValues fills 65536 bytes at most", "QuotaExceededError");
     const bytes = new Uint8Array(array.byteLength);
     host.entropy(bytes.buffer);
     new Uint8Array(array.buffer, array.byteOffset, array.byteLength).set(bytes);

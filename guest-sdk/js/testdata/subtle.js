@@ -166,6 +166,19 @@ const cases = {
     return [...held, await subtle.verify("HMAC", key, right, bytes("date"))];
   },
 
+  random() {
+    const views = [new Uint8Array(65536), new Uint8ClampedArray(9), new Int32Array(3), new BigUint64Array(2), new Uint8Array(0), new Uint8Array(65537),
+      new DataView(new ArrayBuffer(4)), new Float64Array(4)];
+    return Promise.all(views.map((view) => failure((async () => crypto.getRandomValues(view))())));
+  },
+
+  // Each byte of the view is drawn, and none beside it.
+  drawn() {
+    const bytes = fill(300), seen = fill(300);
+    for (let i = 0; i < 20; i++) crypto.getRandomValues(bytes.subarray(4, 284)).forEach((byte, at) => { seen[at + 4] |= byte; });
+    return [seen.indexOf(0, 4), bytes.slice(0, 4), bytes.slice(284)].map((value) => (typeof value === "number" ? value : hex(value)));
+  },
+
   // What is changed after the call has no effect.
   async copies() {
     const secret = bytes("secret"), data = bytes("data");
@@ -221,6 +234,7 @@ const cases = {
       () => subtle.encrypt(iv, key, fill(4)),
       () => subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]),
       async () => structuredClone(key),
+      async () => crypto.getRandomValues([1, 2]),
     ].map(async (attempt) => (await failure(attempt()))[0]);
     const odd = await subtle.importKey("raw", fill(2, 0xff), { ...algorithm, length: 11 }, true, ["sign"]);
     const messages = [subtle.decrypt(iv, key, fill(4)), subtle.digest("MD5", fill(0))].map((promise) => promise.catch(({ message }) => message));
