@@ -40,6 +40,7 @@
   (import "qjs" "wasm_malloc" (func $malloc (param i32) (result i32)))
 
   (import "hash" "compress" (func $compress (param i32 i32 i32 i32)))
+  (import "hash" "stretch" (func $stretch (param i32 i32)))
 
   (import "starling:v1" "now" (func $now (result i64)))
   (import "starling:v1" "random" (func $random (result i64)))
@@ -144,8 +145,8 @@
     (local $a i32) (local $b i32) (local $long i64)
     (local.set $a (i32.load offset=4 (local.get $argv)))
     (local.set $b (i32.load offset=8 (local.get $argv)))
-    (block $hash (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
-      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode $hash
+    (block $stretch (block $hash (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
+      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode $hash $stretch
         (i32.trunc_sat_f64_u (call $get_float64 (i32.load (local.get $argv))))))
       ;; now() -> BigInt
       (return (call $big (call $now))))
@@ -179,11 +180,15 @@
       ;; decode(buffer) -> string
       (local.set $a (call $get_array_buffer (local.get $a) (i32.const 8)))
       (return (call $new_string (local.get $a) (i32.load (i32.const 8)))))
-    ;; compress(state, blocks)
-    (local.set $a (call $get_array_buffer (local.get $a) (i32.const 8)))
-    (local.set $long (i64.load32_u (i32.const 8)))
-    (local.set $b (call $get_array_buffer (local.get $b) (i32.const 8)))
-    (call $compress (local.get $a) (i32.wrap_i64 (local.get $long)) (local.get $b) (i32.add (local.get $b) (i32.load (i32.const 8))))
+      ;; compress(state, blocks)
+      (local.set $a (call $get_array_buffer (local.get $a) (i32.const 8)))
+      (local.set $long (i64.load32_u (i32.const 8)))
+      (local.set $b (call $get_array_buffer (local.get $b) (i32.const 8)))
+      (call $compress
+        (local.get $a) (i32.wrap_i64 (local.get $long)) (local.get $b) (i32.add (local.get $b) (i32.load (i32.const 8))))
+      (return (call $undefined)))
+    ;; stretch(area, times)
+    (call $stretch (call $get_array_buffer (local.get $a) (i32.const 8)) (i32.trunc_sat_f64_u (call $get_float64 (local.get $b))))
     (call $undefined))
 
   (func $big (param $n i64) (result i32)

@@ -1,6 +1,6 @@
-;; The inner functions of SHA-1 and SHA-2 (FIPS 180-4), for runtime/subtle.js: in
-;; QuickJS they cost 150 times the fuel. What they use of the memory is at the
-;; bottom of QuickJS's stack, as in adapter.wat:
+;; The inner loops of SHA-1 and SHA-2 (FIPS 180-4) and of PBKDF2 (RFC 8018), for
+;; runtime/hashes.js: in QuickJS they cost ninety times the fuel. What they use of
+;; the memory is at the bottom of QuickJS's stack, as in adapter.wat:
 ;;
 ;;    2048  the constants of SHA-512. Their upper halves are those of SHA-256
 ;;    3072  the message schedule, of at most 80 words
@@ -29,9 +29,9 @@
     "\84\7d\04\23\f5\77\db\28\93\24\c7\40\7b\ab\ca\32\bc\be\c9\15\0a\be\9e\3c\4c\0d\10\9c\c4\67\1d\43"
     "\b6\42\3e\cb\be\d4\c5\4c\2a\7e\65\fc\9c\29\7f\59\ec\fa\d6\3a\ab\6f\cb\5f\17\58\47\4a\8c\19\44\6c")
 
-  ;; Takes the blocks up to $end into a state. It lies there as the bytes of the
+  ;; Takes the blocks up to $end, and one at least, into a state. It lies there as the bytes of the
   ;; hash, and its length says which function it is of.
-  (func (export "compress") (param $state i32) (param $length i32) (param $block i32) (param $end i32)
+  (func $compress (export "compress") (param $state i32) (param $length i32) (param $block i32) (param $end i32)
     (loop $next
       (if (i32.eq (local.get $length) (i32.const 20)) (then (call $sha1 (local.get $state) (local.get $block))))
       (if (i32.eq (local.get $length) (i32.const 32)) (then (call $sha256 (local.get $state) (local.get $block))))
@@ -40,6 +40,33 @@
         (local.set $block (i32.add (local.get $block) (i32.const 64)))))
       (local.set $block (i32.add (local.get $block) (i32.const 64)))
       (br_if $next (i32.lt_u (local.get $block) (local.get $end)))))
+
+  ;; The loop of PBKDF2, which signs what it has signed, so many times. It has an
+  ;; area of its own: the lengths of the state and of a signature, the states that
+  ;; HMAC begins with, the state, the sum, and the block with what is signed.
+  (func (export "stretch") (param $area i32) (param $times i32)
+    (local $length i32) (local $size i32) (local $state i32) (local $sum i32) (local $block i32) (local $i i32)
+    (local.set $length (i32.load (local.get $area)))
+    (local.set $size (i32.load offset=4 (local.get $area)))
+    (local.set $area (i32.add (local.get $area) (i32.const 8)))
+    (local.set $state (i32.add (local.get $area) (i32.shl (local.get $length) (i32.const 1))))
+    (local.set $sum (i32.add (local.get $state) (local.get $length)))
+    (local.set $block (i32.add (local.get $sum) (local.get $size)))
+    (loop $next
+      (memory.copy (local.get $state) (local.get $area) (local.get $length))
+      (call $compress (local.get $state) (local.get $length) (local.get $block) (local.get $block))
+      (memory.copy (local.get $block) (local.get $state) (local.get $size))
+      (memory.copy (local.get $state) (i32.add (local.get $area) (local.get $length)) (local.get $length))
+      (call $compress (local.get $state) (local.get $length) (local.get $block) (local.get $block))
+      (memory.copy (local.get $block) (local.get $state) (local.get $size))
+      (local.set $i (local.get $size))
+      (loop $words
+        (local.set $i (i32.sub (local.get $i) (i32.const 4)))
+        (i32.store (i32.add (local.get $sum) (local.get $i)) (i32.xor
+          (i32.load (i32.add (local.get $sum) (local.get $i)))
+          (i32.load (i32.add (local.get $state) (local.get $i)))))
+        (br_if $words (local.get $i)))
+      (br_if $next (local.tee $times (i32.sub (local.get $times) (i32.const 1))))))
 
   (func $sha1 (param $state i32) (param $block i32)
     (local $i i32) (local $t i32) (local $f i32) (local $k i32)

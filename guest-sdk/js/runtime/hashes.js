@@ -1,7 +1,7 @@
 // SHA-1 and SHA-2, and what is made of them: HMAC, HKDF and PBKDF2. Their inner
-// functions are in hash.wat.
+// loops are in hash.wat.
 
-import { compress } from "./host.js";
+import { compress, stretch } from "./host.js";
 
 // hashes has the lengths of block and hash in bytes, and the state to begin with.
 export const hashes = {
@@ -27,17 +27,23 @@ function finish(name, state, before, parts) {
 
 // pad returns the whole blocks that the parts end in.
 function pad(name, before, parts) {
-  const { block } = hashes[name];
-  const length = parts.reduce((sum, part) => sum + part.length, 0);
-  const blocks = new Uint8Array(Math.ceil((length + 1 + block / 8) / block) * block);
-  let at = 0;
-  for (const part of parts) {
-    blocks.set(part, at);
-    at += part.length;
-  }
+  const { block } = hashes[name], length = lengthOf(parts);
+  const blocks = join(parts, Math.ceil((length + 1 + block / 8) / block) * block);
   blocks[length] = 0x80;
   new DataView(blocks.buffer).setBigUint64(blocks.length - 8, BigInt(before + length) * 8n);
   return blocks;
+}
+
+const lengthOf = (parts) => parts.reduce((sum, part) => sum + part.length, 0);
+
+function join(parts, length = lengthOf(parts)) {
+  const bytes = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
 }
 
 // keyed returns the two states that HMAC begins with.
@@ -45,9 +51,9 @@ function keyed(name, key) {
   const { block } = hashes[name];
   const words = new Uint32Array(block / 4);
   new Uint8Array(words.buffer).set(key.length > block ? hash(name, key) : key);
-  return [0x36363636, 0x5c5c5c5c].map((pad) => {
+  return [0x36363636, 0x5c5c5c5c].map((mask) => {
     const state = start(name);
-    compress(state.buffer, words.map((word) => word ^ pad).buffer);
+    compress(state.buffer, words.map((word) => word ^ mask).buffer);
     return state;
   });
 }
@@ -65,24 +71,17 @@ export function hkdf({ hash: name, salt, info }, secret, length) {
   return fill(length, hashes[name].size, (i) => (last = sign(last, info, new Uint8Array([i]))));
 }
 
-// pbkdf2 is that of RFC 8018. Its inner loop signs what is as long as a signature,
-// and makes no objects.
+// pbkdf2 is that of RFC 8018.
 export function pbkdf2({ hash: name, salt, iterations }, secret, length) {
-  const { block: before, size } = hashes[name], sign = hmac(name, secret), [inner, outer] = keyed(name, secret);
+  const { block, size } = hashes[name], sign = hmac(name, secret), [inner, outer] = keyed(name, secret);
+  const lengths = new Uint8Array(new Uint32Array([inner.length, size]).buffer);
   return fill(length, size, (i) => {
     const first = sign(salt, new Uint8Array([i >>> 24, i >>> 16, i >>> 8, i]));
-    const sum = new Uint32Array(first.buffer), block = pad(name, before, [first]), state = new Uint8Array(inner.length);
-    const words = new Uint32Array(state.buffer, 0, size / 4), signed = new Uint8Array(state.buffer, 0, size);
-    for (let n = 1; n < iterations; n++) {
-      state.set(inner);
-      compress(state.buffer, block.buffer);
-      block.set(signed);
-      state.set(outer);
-      compress(state.buffer, block.buffer);
-      block.set(signed);
-      for (let j = 0; j < sum.length; j++) sum[j] ^= words[j];
-    }
-    return first;
+    if (iterations === 1) return first;
+    const before = [lengths, inner, outer, inner];
+    const area = join([...before, first, pad(name, block, [first])]);
+    stretch(area.buffer, iterations - 1);
+    return area.subarray(lengthOf(before)).subarray(0, size);
   });
 }
 

@@ -4,7 +4,7 @@ const call = globalThis.host;
 delete globalThis.host;
 
 // What host() can be asked for: the numbers are those of adapter.wat.
-const NOW = 0, RANDOM = 1, HTTP = 2, PRINT = 3, ENTROPY = 4, SLEEP = 5, ENCODE = 6, DECODE = 7, COMPRESS = 8;
+const NOW = 0, RANDOM = 1, HTTP = 2, PRINT = 3, ENTROPY = 4, SLEEP = 5, ENCODE = 6, DECODE = 7, COMPRESS = 8, STRETCH = 9;
 
 const host = (what, a, b) => call(what, a, b);
 const nothing = new ArrayBuffer(0);
@@ -39,6 +39,9 @@ export const decode = (buffer) => host(DECODE, buffer).toWellFormed();
 
 // compress takes whole blocks into the state of a hash, whose length says of which.
 export const compress = (state, blocks) => host(COMPRESS, state, blocks);
+
+// stretch is the loop of PBKDF2: hash.wat says what is in the area.
+export const stretch = (area, times) => host(STRETCH, area, times);
 
 // firstBuffer is offered for an answer. A larger one costs a second call of the
 // import, but no second exchange.
