@@ -136,7 +136,8 @@ type Config struct {
 	// 5 s.
 	Drain time.Duration
 
-	// MaxConnections bounds the connections of clients; more wait to be taken. Zero
+	// MaxConnections bounds the connections of clients. One more has the one closed on
+	// which nothing was asked for the longest time, and waits if all are in use. Zero
 	// means 4096.
 	MaxConnections int
 

@@ -95,8 +95,9 @@ const maxHeader = 16 << 10
 // periods, hands back the runs that do not, and returns. Nothing that was
 // acknowledged is lost.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	quiet := newQuiet()
 	server := &http.Server{
-		Handler: d, MaxHeaderBytes: maxHeader,
+		Handler: d, MaxHeaderBytes: maxHeader, ConnState: quiet.note,
 		ReadHeaderTimeout: d.config.HeaderTime, ReadTimeout: d.config.RequestTime, IdleTimeout: d.config.IdleTime,
 		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
 	}
@@ -116,7 +117,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		d.drain(listening)
 		d.shutdown(server)
 	})
-	err := server.Serve(d.secured(bound(l, d.config.MaxConnections)))
+	err := server.Serve(d.secured(bound(l, d.config.MaxConnections, quiet)))
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}

@@ -63,10 +63,11 @@ func readBody(w http.ResponseWriter, r *http.Request, contentType string, limit 
 }
 
 // trusted is how many bytes are set aside for a body because its sender says so.
-const trusted = 1 << 20
+// Those who only say so have the memory of the host for nothing.
+const trusted = 64 << 10
 
 // readAll is io.ReadAll of a body that has size bytes if its sender is right, and -1 if
-// the sender does not know. What comes after the first megabyte is copied once.
+// the sender does not know. What comes first is copied once if there is more.
 func readAll(body io.Reader, size int64) ([]byte, error) {
 	var b bytes.Buffer
 	if size > trusted {

@@ -60,13 +60,28 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// request. And who asks a host that is about to end shall find another one.
 		h.Set("Connection", "close")
 	}
+	bodyWithin(w, r, d.config.HeaderTime)
 	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
 		p := d.noRoute(r)
+		bodyWithin(w, r, leftover)
 		p.write(w)
 		d.config.Observe.ObserveRequest("none", p.Status, 0)
 		return
 	}
 	d.mux.ServeHTTP(w, r)
+}
+
+// leftover is how long the rest of a body may take whose request was refused. net/http
+// reads it, as long as it is short, to keep the connection.
+const leftover = time.Second
+
+// bodyWithin bounds the time in which the body of a request has to arrive. Who has not
+// said whose request it is gets no more for it than for the headers. Without a body
+// there is nothing to wait for, and a deadline would end the request itself.
+func bodyWithin(w http.ResponseWriter, r *http.Request, within time.Duration) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // which a test's writer has not
+	}
 }
 
 // handler is the way of every request of a route.
@@ -96,6 +111,9 @@ func (d *Daemon) handler(route Route) http.Handler {
 // ask serves a request. A tenant's has no parameters that the route does not take;
 // probes and scrapers may add to theirs what they like.
 func (d *Daemon) ask(route Route, out *answer, r *request) error {
+	if route.Access == ForTenants {
+		bodyWithin(out, r.Request, d.config.RequestTime)
+	}
 	if route.Method != "" && route.Access == ForTenants {
 		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
 			return r.query.err
@@ -135,6 +153,7 @@ func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 		d.logger.Log(r.Context(), levelOf(p), "request failed", "route", route.Pattern(), "error", err.Error())
 	}
 	if out.status == 0 {
+		bodyWithin(out, r, leftover)
 		p.write(out)
 	}
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() != nil {

@@ -104,6 +104,28 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			c.hungUp()
 		})
 	}
+	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.HeaderTime = 50 * time.Millisecond })
+	for name, c := range map[string]struct {
+		begins string
+		want   int
+	}{
+		"a body without a key":              {"POST /api/v1/runs HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{", http.StatusUnauthorized},
+		"a body of a type that is not read": {"POST /api/v1/runs HTTP/1.1\r\n" + "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\n{", http.StatusUnsupportedMediaType},
+		"a body for no route":               {"POST /nowhere HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{", http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asks := w.dial(t)
+			began := time.Now()
+			asks.says(c.begins)
+			if status, text := asks.hears(); status != c.want {
+				t.Errorf("%d %s, want %d", status, text, c.want)
+			}
+			asks.hungUp()
+			if took := time.Since(began); took > 20*time.Second { // a minute, if nobody hurries
+				t.Errorf("closed after %v", took)
+			}
+		})
+	}
 	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.IdleTime = 50 * time.Millisecond })
 	t.Run("nothing more", func(t *testing.T) {
 		c := w.dial(t)
