@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 )
 
 // ErrInvalidPrune means that the options of a pruning contradict each other.
@@ -24,6 +26,10 @@ type PruneOptions struct {
 	Status string    // one of the Status constants; empty selects all that have ended
 
 	Namespace string // only runs whose id begins with it and a slash; empty selects all
+
+	// RunIDs selects only these runs; empty selects all. One that is not there selects
+	// nothing. What they held is overwritten where the backend can, see package sqlitelog.
+	RunIDs []string
 
 	// IncludeOpen also selects runs without an end. Nobody may be at work on them:
 	// those that this log has appended to and that are open are left alone, of those
@@ -49,6 +55,8 @@ func (o PruneOptions) Valid() error {
 		return fmt.Errorf("%w: unknown status %q", ErrInvalidPrune, o.Status)
 	case o.Status == StatusOpen && !o.IncludeOpen:
 		return fmt.Errorf("%w: status %q without IncludeOpen", ErrInvalidPrune, o.Status)
+	case slices.ContainsFunc(o.RunIDs, func(id string) bool { return !utf8.ValidString(id) }):
+		return fmt.Errorf("%w: a run id is not UTF-8", ErrInvalidPrune) // it could become another one on its way
 	}
 	return nil
 }
@@ -56,6 +64,7 @@ func (o PruneOptions) Valid() error {
 // Match reports whether the options select a run.
 func (o PruneOptions) Match(s RunSummary) bool {
 	return InNamespace(s.RunID, o.Namespace) &&
+		(len(o.RunIDs) == 0 || slices.Contains(o.RunIDs, s.RunID)) &&
 		(o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&
 		(o.Status == "" || s.Status() == o.Status) &&
 		(o.IncludeOpen || s.TerminalKind != 0)

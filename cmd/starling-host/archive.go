@@ -80,6 +80,9 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 		return err
 	}
 	defer log.Close()
+	if err := s.named(ctx, log, &o); err != nil {
+		return err
+	}
 	if u, ok := log.(*unsealed); ok {
 		log = inTheClear{u}
 	}

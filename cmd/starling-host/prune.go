@@ -17,6 +17,9 @@ import (
 const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing is removed: it says
 what would be. Without other flags, all runs are selected that have ended.
 
+With --run those are selected that are named, and none if one of them is not there.
+What they held is overwritten in a file, in which other runs are only given up.
+
 Runs without an end are selected by --include-open alone. Nobody may be at work on
 them: what is removed under a program that writes it fails there.
 
@@ -32,7 +35,8 @@ To keep what is removed, archive it first with the same flags, of which --before
 names the same runs however much later it is.`
 
 const pruneExample = `  starling-host prune starling.db --older-than 30d
-  starling-host prune starling.db --older-than 30d --status failed --confirm`
+  starling-host prune starling.db --older-than 30d --status failed --confirm
+  starling-host prune starling.db --run 01M7YG7RTQA5YKFW6QG0MWB5SF --confirm`
 
 // selection is the flags that select runs to remove or to archive.
 type selection struct {
@@ -40,6 +44,7 @@ type selection struct {
 	before    string
 	status    string
 	namespace string
+	runs      []string
 	limit     int
 	open      bool
 }
@@ -50,6 +55,7 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
 	f.Var(choiceFlag{&s.status, statuses}, "status", "only runs in this state")
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
+	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which has to be there; may be repeated")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
 	f.BoolVar(&s.open, "include-open", false, "also runs that have no end, at which nobody may be at work")
 	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
@@ -63,6 +69,8 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	switch {
 	case s.limit < 0:
 		return o, usagef("", "--limit must be at least 0")
+	case len(s.runs) > 0 && s.bounded():
+		return o, usagef("", "--run says which runs, so the flags that select others have no place beside it")
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
 	case s.status == eventlog.StatusOpen && !s.open:
@@ -75,6 +83,32 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 		}
 	}
 	return o, nil
+}
+
+// bounded reports whether there are flags that select runs by what they are.
+func (s selection) bounded() bool {
+	return s.olderThan > 0 || s.before != "" || s.status != "" || s.namespace != "" || s.limit > 0
+}
+
+// named adds the runs that the flags name to the options. One that is not there, or that
+// the options would pass over, is an error: who names a run means it to be selected.
+func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOptions) error {
+	for _, name := range s.runs {
+		run, err := log.Run(ctx, name)
+		if errors.Is(err, eventlog.ErrRunNotFound) {
+			if name, err = resolveRun(ctx, log, name); err == nil {
+				run, err = log.Run(ctx, name)
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case run.TerminalKind == 0 && !s.open:
+			return usagef("add --include-open", "run %s has no end, and somebody may be at work on it", printable(run.RunID))
+		}
+		o.RunIDs = append(o.RunIDs, run.RunID)
+	}
+	return nil
 }
 
 // ageFlag is a flag that takes a positive duration, also in days.
@@ -154,6 +188,9 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 		return err
 	}
 	defer log.Close()
+	if err := f.named(ctx, log, &o); err != nil {
+		return err
+	}
 	o.DryRun = !f.confirm
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := newPruneDocument(o, report)

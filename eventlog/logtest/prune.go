@@ -38,13 +38,22 @@ func pruning(t *testing.T, log eventlog.EventLog) {
 	expect("nothing before all times", eventlog.PruneOptions{Before: time.Date(1026, 1, 1, 0, 0, 0, 0, time.UTC)}, 0, 7)
 	expect("nothing that old", eventlog.PruneOptions{Before: time.Unix(0, 0)}, 0, 7)
 	expect("nothing that failed", eventlog.PruneOptions{Status: eventlog.StatusFailed}, 0, 7)
+	named := []string{"run-3", "open", "run-9"}
+	expect("a dry run of those named", eventlog.PruneOptions{RunIDs: named, DryRun: true}, 1, 7)
+	expect("of those named none that is at work", eventlog.PruneOptions{RunIDs: []string{"open"}, IncludeOpen: true}, 0, 7)
+	expect("none of those named", eventlog.PruneOptions{RunIDs: []string{"run-9", "run-3\x00"}}, 0, 7)
+	expect("those named", eventlog.PruneOptions{RunIDs: named, IncludeOpen: true}, 1, 6)
+	if _, err := log.Read(ctx, "run-3"); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("a run that was named: %v", err)
+	}
+	store(t, log, Finished("run-3", 3)...)
 	expect("two of them", eventlog.PruneOptions{Limit: 2}, 2, 5)
 	expect("the rest, also what is open", eventlog.PruneOptions{IncludeOpen: true}, 4, 1)
 	if _, err := log.Read(ctx, "run-5"); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("a run that is gone: %v", err)
 	}
 	store(t, log, open.Complete()) // the run at work was left alone, and goes on
-	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusOpen}} {
+	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusOpen}, {RunIDs: []string{"run-\xff"}}} {
 		if _, err := p.PruneRuns(ctx, o); !errors.Is(err, eventlog.ErrInvalidPrune) {
 			t.Errorf("%+v: %v", o, err)
 		}

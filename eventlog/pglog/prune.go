@@ -3,6 +3,7 @@ package pglog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
@@ -50,7 +51,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 
 // everything reports whether the options select all there is in a namespace.
 func everything(o eventlog.PruneOptions) bool {
-	return o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0
+	return o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0 && len(o.RunIDs) == 0
 }
 
 // removeEmpty removes what is left of runs that were given to a writer and never begun.
@@ -83,6 +84,10 @@ func (l *Log) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	}
 	if !o.IncludeOpen {
 		c.add("terminal <> 0")
+	}
+	if len(o.RunIDs) > 0 { // one that the database cannot hold is not there
+		stored := slices.DeleteFunc(slices.Clone(o.RunIDs), func(id string) bool { return !isText(id) })
+		c.add("run_id = ANY (" + c.arg(stored) + "::text[])")
 	}
 	c.add("run_id <> ALL (" + c.arg(l.runs.AtWork()) + "::text[])")
 	with = "WITH doomed AS (SELECT run_id, last_seq FROM run" + c.where() + " ORDER BY started, run_id"

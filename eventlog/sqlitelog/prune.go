@@ -12,15 +12,21 @@ import (
 
 // pruning is a pruning on its way to the file.
 type pruning struct {
-	where  string
-	args   []driver.Value
-	report eventlog.PruneReport
-	done   chan error
+	where     string
+	args      []driver.Value
+	overwrite bool // what is removed shall not be found in the file
+	report    eventlog.PruneReport
+	done      chan error
 }
 
 // PruneRuns implements [eventlog.RunPruner]. However many runs match, they are named
 // by a condition and not one by one. The writer removes them between two batches,
 // in one transaction.
+//
+// What runs held that are removed by their ids is overwritten: who names them wants to
+// be rid of what is in them. It is in the file's WAL until that is written from its
+// beginning again, at the latest when the last log of the file is closed. The others
+// give room back, and overwriting them would write as much as was recorded.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report eventlog.PruneReport, err error) {
 	report.DryRun = o.DryRun
 	if err := o.Valid(); err != nil {
@@ -29,7 +35,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if l.layout.Load() < layoutVersion {
 		return report, eventlog.ErrSchemaOutdated
 	}
-	p := &pruning{report: report, done: make(chan error, 1)}
+	p := &pruning{overwrite: len(o.RunIDs) > 0, report: report, done: make(chan error, 1)}
 	if p.where, p.args, err = l.doomed(o); err != nil {
 		return report, err
 	}
@@ -58,6 +64,13 @@ func (l *Log) doomed(o eventlog.PruneOptions) (where string, args []driver.Value
 	}
 	if !o.IncludeOpen {
 		where += " AND terminal <> 0"
+	}
+	if len(o.RunIDs) > 0 {
+		named, err := json.Marshal(o.RunIDs)
+		if err != nil {
+			return "", nil, err
+		}
+		where, args = where+" AND run_id IN (SELECT value FROM json_each(?))", append(args, string(named))
 	}
 	open, err := json.Marshal(l.runs.AtWork())
 	if err != nil {
@@ -93,6 +106,12 @@ func (p *pruning) count(row []driver.Value) error {
 // run last, because it says which.
 func (p *pruning) do(w *writer) error {
 	ctx := context.Background()
+	if p.overwrite {
+		if err := w.conn.exec(ctx, "PRAGMA secure_delete=ON"); err != nil {
+			return fmt.Errorf("sqlitelog: prune: %w", err)
+		}
+		defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
+	}
 	err := w.conn.query(ctx, countDoomedSQL+p.where, p.args, p.count)
 	for _, statement := range []string{
 		"DELETE FROM eventlog_events WHERE run_id IN (SELECT run_id FROM run WHERE " + p.where + ")",

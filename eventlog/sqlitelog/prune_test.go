@@ -1,8 +1,12 @@
 package sqlitelog
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -52,4 +56,59 @@ func TestPruningManyRuns(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Errorf("%d runs are left, %v", len(all), err)
 	}
+}
+
+// TestNothingIsLeftOfRunsThatWereNamed looks for what a run held, beside other events on
+// a page and on pages of its own, in the files that remain.
+func TestNothingIsLeftOfRunsThatWereNamed(t *testing.T) {
+	const canary = "what she has said"
+	dir, ctx := t.TempDir(), t.Context()
+	l, err := Open(ctx, filepath.Join(dir, "log.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range []string{"", canary, "", strings.Repeat(canary, 20_000), ""} {
+		c := &logtest.Chain{RunID: fmt.Sprint("run-", i)}
+		if err := l.Append(ctx, c.RunID, c.Start(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(ctx, c.RunID, c.Complete()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Sync(ctx, c.RunID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !holds(t, dir, canary) {
+		t.Error("the test looks into the wrong files")
+	}
+	report, err := l.PruneRuns(ctx, eventlog.PruneOptions{RunIDs: []string{"run-1", "run-3"}})
+	if err != nil || report.Runs != 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if holds(t, dir, canary) {
+		t.Error("it is there after the run was removed")
+	}
+}
+
+// holds reports whether a text is in a file of the folder.
+func holds(t *testing.T, dir, text string) bool {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(data, []byte(text)) {
+			return true
+		}
+	}
+	return false
 }
