@@ -40,6 +40,7 @@ type Effect struct {
 // SideEffect is [Do] for an effect that needs neither a request nor the
 // idempotency key.
 func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (T, error) {
+	mustScope(ctx, "SideEffect") // Do would name itself, which the caller has not called
 	return Do(ctx, Effect{Name: name}, func(context.Context, string) (T, error) { return fn() })
 }
 

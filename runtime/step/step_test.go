@@ -225,13 +225,13 @@ func TestOutsideOfARunPanics(t *testing.T) {
 		"SideEffect": func(ctx context.Context) { _, _ = step.SideEffect(ctx, "x", func() (int, error) { return 0, nil }) },
 		"CallTool":   func(ctx context.Context) { _, _ = step.CallTool(ctx, step.ToolCall{}) },
 		"CallTools":  func(ctx context.Context) { _, _ = step.CallTools(ctx, nil) },
-		"an effect":  inside,
+		"Do":         inside,
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if recover() == nil {
-					t.Error("it did not panic")
+				if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "step: "+name+" outside of a run: ") {
+					t.Errorf("it panicked with %q", said)
 				}
 			}()
 			call(context.Background())
