@@ -1,4 +1,4 @@
-.PHONY: bench bench-hosting fuzz
+.PHONY: bench bench-hosting fuzz llms-full.txt
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
@@ -15,3 +15,9 @@ bench:
 # ten minutes and needs a PostgreSQL server to start.
 bench-hosting:
 	cd bench && go run ./hosting -out results/hosting.md
+
+# Writes all pages into one file, for assistants that are given one. It is not
+# committed: it would be a second copy of what every change of a page changes.
+llms-full.txt:
+	{ printf 'From README.md:\n\n'; cat README.md; \
+	git ls-files '*.md' ':!README.md' ':!bench' | while read -r page; do printf '\n\nFrom %s:\n\n' "$$page"; cat "$$page"; done; } >$@
