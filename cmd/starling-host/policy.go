@@ -160,8 +160,9 @@ func (a *app) printSuggestion(text []byte, output string) error {
 }
 
 type policyTestFlags struct {
-	since  string
-	output string
+	since     string
+	namespace string
+	output    string
 
 	read readFlags
 }
@@ -172,7 +173,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		Use:     "test FILE DB",
 		Short:   "say what recorded runs a policy would have refused",
 		Long:    policyTestHelp,
-		Example: "  starling-host policy test policy.yaml starling.db --against 720h",
+		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test acme.yaml starling.db --namespace acme --key-file host.key",
 		Args:    arguments(2, "FILE", "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
@@ -187,6 +188,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.since, "against", "", "look only at runs that began after `SINCE`")
+	cmd.Flags().StringVar(&f.namespace, "namespace", "", "look only at runs whose ids begin with `NAME` and a slash: those of one tenant")
 	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
@@ -234,7 +236,7 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, sin
 		return err
 	}
 	defer log.Close()
-	ids, err := runsSince(ctx, log, since)
+	ids, err := runsSince(ctx, log, since, f.namespace)
 	if err != nil {
 		return err
 	}
@@ -310,15 +312,15 @@ func (a *app) printRefusal(file string, doc refusalDocument, f policyTestFlags) 
 	return err
 }
 
-// runsSince returns the ids of the runs that began after a time, oldest first.
-func runsSince(ctx context.Context, log eventlog.RunLister, since time.Time) ([]string, error) {
+// runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
+func runsSince(ctx context.Context, log eventlog.RunLister, since time.Time, namespace string) ([]string, error) {
 	runs, err := log.ListRuns(ctx)
 	if err != nil {
 		return nil, unreadable(ctx, err)
 	}
 	var ids []string
 	for i := len(runs) - 1; i >= 0; i-- {
-		if runs[i].StartedAt.After(since) {
+		if runs[i].StartedAt.After(since) && eventlog.InNamespace(runs[i].RunID, namespace) {
 			ids = append(ids, runs[i].RunID)
 		}
 	}
