@@ -65,7 +65,7 @@ func TestEverything(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 16 {
+	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 17 {
 		t.Error("the file does not know where metrics.key_env is")
 	}
 	if got.At("metrics", "off") != nil || new(File).At("metrics") != nil {
