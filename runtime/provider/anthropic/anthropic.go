@@ -73,8 +73,8 @@ func (c *config) check() error {
 	if c.key == "" {
 		return errors.New("no API key, see WithAPIKey")
 	}
-	if !converse.IsURL(c.baseURL) {
-		return errors.New("the base URL is not an http or https URL")
+	if err := converse.CheckURL("the base URL", c.baseURL); err != nil {
+		return err
 	}
 	if c.info.ID == "" || c.info.APIVersion == "" {
 		return errors.New("the provider id and the API version cannot be empty")

@@ -32,12 +32,13 @@ func TestNew(t *testing.T) {
 		"no host":             {[]anthropic.Option{key, anthropic.WithBaseURL("https://")}, "base URL"},
 		"another scheme":      {[]anthropic.Option{key, anthropic.WithBaseURL("ftp://host")}, "base URL"},
 		"no URL":              {[]anthropic.Option{key, anthropic.WithBaseURL("a host\x7f")}, "base URL"},
+		"a password":          {[]anthropic.Option{key, anthropic.WithBaseURL("https://u:geheim@host")}, "anthropic: the base URL has a user or a password in it"},
 		"empty version":       {[]anthropic.Option{key, anthropic.WithAPIVersion("")}, "cannot be empty"},
 		"empty id":            {[]anthropic.Option{key, anthropic.WithProviderID("")}, "cannot be empty"},
 		"everything is right": {[]anthropic.Option{key}, ""},
 	} {
 		p, err := anthropic.New(tc.opts...)
-		if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || p != nil) {
+		if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "geheim") || p != nil) {
 			t.Errorf("%s: got %v, %v, want %q", name, p, err, tc.want)
 		}
 	}

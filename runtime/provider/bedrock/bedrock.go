@@ -95,8 +95,10 @@ func (s *settings) check(o bedrockruntime.Options) error {
 	if o.Region == "" {
 		return errors.New("no region, see WithRegion")
 	}
-	if o.BaseEndpoint != nil && !converse.IsURL(*o.BaseEndpoint) {
-		return errors.New("the endpoint is not an http or https URL")
+	if o.BaseEndpoint != nil {
+		if err := converse.CheckURL("the endpoint", *o.BaseEndpoint); err != nil {
+			return err
+		}
 	}
 	if s.info.ID == "" || s.info.APIVersion == "" {
 		return errors.New("the provider id and the API version cannot be empty")

@@ -34,6 +34,7 @@ func TestNew(t *testing.T) {
 		"no credentials":      {[]bedrock.Option{bedrock.WithAWSConfig(aws.Config{Region: "us-east-1"})}, "no credentials"},
 		"no region":           {[]bedrock.Option{bedrock.WithAWSConfig(nowhere)}, "no region"},
 		"no host":             {[]bedrock.Option{whole, bedrock.WithBaseEndpoint("https://")}, "endpoint"},
+		"a password":          {[]bedrock.Option{whole, bedrock.WithBaseEndpoint("https://u:geheim@host")}, "bedrock: the endpoint has a user or a password in it"},
 		"another scheme":      {[]bedrock.Option{whole, bedrock.WithBaseEndpoint("ftp://host")}, "endpoint"},
 		"empty id":            {[]bedrock.Option{whole, bedrock.WithProviderID("")}, "cannot be empty"},
 		"empty version":       {[]bedrock.Option{whole, bedrock.WithAPIVersion("")}, "cannot be empty"},

@@ -78,6 +78,8 @@ func TestNew(t *testing.T) {
 		{"no key", nil, "gemini: no API key, see WithAPIKey"},
 		{"a base URL that is none", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("localhost:80")}, "gemini: the base URL is not an http or https URL"},
 		{"a base URL that is none and has a password", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("ftp://u:geheim@h")}, "gemini: the base URL is not an http or https URL"},
+		{"a base URL with a password", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("https://u:geheim@h")}, "gemini: the base URL has a user or a password in it"},
+		{"a base URL with a user", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithBaseURL("https://geheim@h")}, "gemini: the base URL has a user or a password in it"},
 		{"no id", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithProviderID("")}, "gemini: the provider id and the API version cannot be empty"},
 		{"no version", []gemini.Option{gemini.WithAPIKey("k"), gemini.WithAPIVersion("")}, "gemini: the provider id and the API version cannot be empty"},
 	} {

@@ -2,6 +2,7 @@ package converse
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,11 +11,18 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// IsURL reports whether an API can be at text. An error that says that none can does not
-// repeat it: there may be a password in it.
-func IsURL(text string) bool {
+// CheckURL says why no API can be at text, which is what for the provider. It does not
+// repeat it: there may be a password in it. That is refused as well: net/http would send
+// it beside the key, and have the user in its errors, which are recorded.
+func CheckURL(what, text string) error {
 	u, err := url.Parse(text)
-	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "https" && u.Scheme != "http":
+		return errors.New(what + " is not an http or https URL")
+	case u.User != nil:
+		return errors.New(what + " has a user or a password in it")
+	}
+	return nil
 }
 
 // Client returns c, if it is [Stationary], through [provider.HashBodies], with bodies
