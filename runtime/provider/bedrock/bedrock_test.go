@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,7 +233,6 @@ func TestRefusedRequests(t *testing.T) {
 		"no tool choice of that name": {with(func(r *provider.Request) { r.ToolChoice = "pong" }), `no tool of the request is called "pong"`},
 		"none as a tool choice":       {with(func(r *provider.Request) { r.ToolChoice = "none" }), `Bedrock has no "none"`},
 		"any tool of none":            {with(func(r *provider.Request) { r.ToolChoice = "any" }), "without tools"},
-		"too many tokens":             {with(func(r *provider.Request) { r.MaxOutputTokens = 1 << 31 }), "2147483648 output tokens"},
 		"no model":                    {with(func(r *provider.Request) { r.Model = "" }), "no model"},
 		"a schema that is not JSON": {with(func(r *provider.Request) {
 			r.Tools = []provider.ToolDefinition{{Name: "a", Schema: json.RawMessage("{")}}
@@ -248,6 +249,17 @@ func TestRefusedRequests(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.want) || provider.Transient(err) || r != nil {
 			t.Errorf("%s: got %v, sent %v, want %q", name, err, r != nil, tc.want)
 		}
+	}
+}
+
+func TestMoreTokensThanTheAPICounts(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("SKIPPED: no request can ask for so many on 32 bits")
+	}
+	req, most := question(nil), int64(math.MaxInt32)
+	req.MaxOutputTokens = int(most + 1)
+	if r, _, err := sent(t, req); err == nil || !strings.Contains(err.Error(), "2147483648 output tokens") || r != nil {
+		t.Errorf("got %v, sent %v", err, r != nil)
 	}
 }
 

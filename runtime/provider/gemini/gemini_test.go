@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -227,7 +229,6 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"no model", func(r *provider.Request) { r.Model = "" }, "no model"},
 		{"a model that is a query", func(r *provider.Request) { r.Model = "m?key=x" }, "invalid model"},
 		{"a limit below zero", func(r *provider.Request) { r.MaxOutputTokens = -1 }, "-1"},
-		{"a limit that is too large", func(r *provider.Request) { r.MaxOutputTokens = 1 << 31 }, "MaxOutputTokens is 2147483648"},
 		{"a schema that is not JSON", func(r *provider.Request) { r.Tools = []provider.ToolDefinition{{Name: "f", Schema: []byte("{")}} }, `the schema of the tool "f" is not JSON`},
 		{"a tool that there is not", func(r *provider.Request) { r.ToolChoice = "f" }, "f"},
 		{"an unknown role", func(r *provider.Request) { r.Messages[0].Role = "system" }, `unknown role "system"`},
@@ -246,6 +247,17 @@ func TestRequestsThatAreRefused(t *testing.T) {
 				t.Errorf("got %v after a request to %q", err, path)
 			}
 		})
+	}
+}
+
+func TestMoreTokensThanTheAPICounts(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("SKIPPED: no request can ask for so many on 32 bits")
+	}
+	req, most := question(), int64(math.MaxInt32)
+	req.MaxOutputTokens = int(most + 1)
+	if path, _, _, err := exchange(t, req, finish); err == nil || !strings.Contains(err.Error(), "MaxOutputTokens is 2147483648") || path != "" {
+		t.Errorf("got %v after a request to %q", err, path)
 	}
 }
 
