@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,8 @@ or the database has another run of one of its ids, nothing is changed. Runs that
 are there already are left alone.
 
 Runs of a tenant that were archived in the clear are refused where that tenant is or
-was: there its runs are encrypted, and erased with its key.`
+was: there its runs are encrypted, and erased with its key. So are runs that were
+encrypted for a tenant of the same name on another host, whose key is another one.`
 
 func (a *app) importCommand() *cobra.Command {
 	return &cobra.Command{
@@ -57,11 +60,11 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		return err
 	}
 	defer log.Close()
-	names, err := tenantsOf(ctx, where)
+	keys, err := tenantsOf(ctx, where)
 	if err != nil {
 		return err
 	}
-	report, err := archive.Import(ctx, importTarget{log, names}, f)
+	report, err := archive.Import(ctx, importTarget{log, keys}, f)
 	if err != nil {
 		return inArchive(path, err)
 	}
@@ -95,24 +98,33 @@ func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
 	return err
 }
 
-// importTarget is a database that takes no run in the clear of the tenants that it has.
+// importTarget is a database that takes, of the tenants that it has, no run in the clear
+// and none that their keys do not open.
 type importTarget struct {
 	database
-	tenants map[string]bool
+	keys map[string]string // ids of data keys by those of tenants
 }
 
 // Takes implements [archive.Chooser].
 func (t importTarget) Takes(first event.Event) error {
 	id, _, _ := strings.Cut(first.RunID, "/")
-	if _, err := first.AsRunStarted(); !t.tenants[id] || errors.Is(err, event.ErrSealed) {
+	key, ours := t.keys[id]
+	sealed, ok := event.AsSealed(first.Payload)
+	why := "is encrypted for a tenant of another host"
+	switch {
+	case !ours:
+		return nil
+	case !ok:
+		why = "is in the clear, and the database encrypts what tenant " + strconv.Quote(id) + " does"
+	case key == "" || key == hex.EncodeToString(sealed.Key): // nobody reads what an erased one has
 		return nil
 	}
-	return &failure{code: exitRefused, message: fmt.Sprintf("run %q is in the clear, and the database encrypts what tenant %q does", first.RunID, id),
-		hint: "import it into a database of its own"}
+	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a database of its own"}
 }
 
-// tenantsOf returns the ids of the tenants of a database, also of those that were erased.
-func tenantsOf(ctx context.Context, where string) (map[string]bool, error) {
+// tenantsOf returns the ids of the data keys of a database's tenants, of which those that
+// were erased have none.
+func tenantsOf(ctx context.Context, where string) (map[string]string, error) {
 	log, err := openDatabase(ctx, where)
 	if err != nil {
 		return nil, err
@@ -125,10 +137,5 @@ func tenantsOf(ctx context.Context, where string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := store.Tenants(ctx)
-	ids := make(map[string]bool, len(list))
-	for _, t := range list {
-		ids[t.ID] = true
-	}
-	return ids, err
+	return store.DataKeyIDs(ctx)
 }

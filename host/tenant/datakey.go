@@ -98,6 +98,22 @@ func (s *Store) dataKey(q eventlog.Querier, tenant string) (cipherlog.Key, error
 	return w.unwrap(s.master)
 }
 
+// DataKeyIDs returns the id of each tenant's data key by that of the tenant; it is empty
+// of a tenant that was erased. It needs no master key.
+func (s *Store) DataKeyIDs(ctx context.Context) (ids map[string]string, err error) {
+	ids = map[string]string{}
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		const all = "SELECT tenant.id, coalesce(tenant_data_key.id, '') FROM tenant LEFT JOIN tenant_data_key ON tenant_data_key.tenant = tenant.id"
+		return q.Query(all, nil, func(r eventlog.Row) error {
+			var of, key string
+			err := r.Scan(&of, &key)
+			ids[of] = key
+			return err
+		})
+	})
+	return ids, err
+}
+
 // subkey returns the key for one of the things that are encrypted beside runs.
 func (s *Store) subkey(q eventlog.Querier, tenant, purpose string) ([]byte, error) {
 	key, err := s.dataKey(q, tenant)
