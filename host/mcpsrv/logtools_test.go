@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/logview"
@@ -191,6 +192,7 @@ type found struct {
 		Kind  string
 	}
 	RunsExamined      int  `json:"runs_examined"`
+	RunsUnreadable    int  `json:"runs_unreadable"`
 	EventsExamined    int  `json:"events_examined"`
 	TotalMatchingRuns int  `json:"total_matching_runs"`
 	RunsCapped        bool `json:"runs_capped"`
@@ -229,6 +231,43 @@ func TestSearchingHasCaps(t *testing.T) {
 		}
 		if wanted := map[bool]int{true: 10, false: matches}[want.Capped]; matches != wanted {
 			t.Errorf("%s: %d matches", arguments, matches)
+		}
+	}
+}
+
+// unreadable is a log in which a run cannot be read.
+type unreadable struct {
+	*memlog.Log
+	run string
+	err error
+}
+
+func (u unreadable) Read(ctx context.Context, id string) ([]event.Event, error) {
+	if id == u.run {
+		return nil, u.err
+	}
+	return u.Log.Read(ctx, id)
+}
+
+func (u unreadable) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	if id == u.run {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, u.err) }
+	}
+	return u.Log.Events(ctx, id, after)
+}
+
+func TestSearchingGoesOnBehindARunThatCannotBeRead(t *testing.T) {
+	for _, err := range []error{fmt.Errorf("%w: at event 1", eventlog.ErrLogCorrupt), cipherlog.ErrKey} {
+		log := unreadable{Log: memlog.New(), run: "B", err: err}
+		for _, id := range []string{"A", "B", "C"} {
+			add(t, log.Log, id, event.KindRunStarted, event.RunStarted{Goal: "goal"})
+		}
+		var got found
+		if failure := call(t, overLog(t, logview.View{Log: log}), "search_runs", `{"query":"goal"}`, &got); failure != "" {
+			t.Errorf("%v: %s", err, failure)
+		}
+		if len(got.Matches) != 2 || got.RunsExamined != 3 || got.RunsUnreadable != 1 {
+			t.Errorf("%v: %+v", err, got)
 		}
 	}
 }

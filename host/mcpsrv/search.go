@@ -2,10 +2,12 @@ package mcpsrv
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
@@ -79,10 +81,11 @@ type searchResult struct {
 	Matches           []match `json:"matches"`
 	RunsExamined      int     `json:"runs_examined"`
 	EventsExamined    int     `json:"events_examined"`
-	TotalMatchingRuns int     `json:"total_matching_runs"` // runs in that state, examined or not
-	RunsCapped        bool    `json:"runs_capped"`         // run_limit left out some of them
-	ScanCapped        bool    `json:"scan_capped"`         // max_examined_events left out events
-	Capped            bool    `json:"capped"`              // limit left out matches
+	RunsUnreadable    int     `json:"runs_unreadable,omitempty"` // of those examined; validate_run says why
+	TotalMatchingRuns int     `json:"total_matching_runs"`       // runs in that state, examined or not
+	RunsCapped        bool    `json:"runs_capped"`               // run_limit left out some of them
+	ScanCapped        bool    `json:"scan_capped"`               // max_examined_events left out events
+	Capped            bool    `json:"capped"`                    // limit left out matches
 }
 
 type match struct {
@@ -104,7 +107,11 @@ func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResul
 		if out.ScanCapped || out.Capped {
 			break
 		}
-		if err := out.search(ctx, v, run.RunID, in, wanted); err != nil {
+		err := out.search(ctx, v, run.RunID, in, wanted)
+		switch {
+		case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, cipherlog.ErrKey): // which says nothing of the others
+			out.RunsUnreadable++
+		case err != nil:
 			return searchResult{}, err
 		}
 	}
