@@ -28,7 +28,8 @@ type PruneOptions struct {
 	Namespace string // only runs whose id begins with it and a slash; empty selects all
 
 	// RunIDs selects only these runs; empty selects all. One that is not there selects
-	// nothing. What they held is overwritten where the backend can, see package sqlitelog.
+	// nothing. What they held is overwritten where the backend can: see PruneRuns of
+	// package sqlitelog.
 	RunIDs []string
 
 	// IncludeOpen also selects runs without an end. Nobody may be at work on them:

@@ -18,7 +18,8 @@ const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing
 what would be. Without other flags, all runs are selected that have ended.
 
 With --run those are selected that are named, and none if one of them is not there.
-What they held is overwritten in a file, in which other runs are only given up.
+What they held is overwritten in a file, where that of others stays legible until its
+room is used; with --compact, it is in no page of it any more.
 
 Runs without an end are selected by --include-open alone. Nobody may be at work on
 them: what is removed under a program that writes it fails there.
@@ -36,7 +37,7 @@ names the same runs however much later it is.`
 
 const pruneExample = `  starling-host prune starling.db --older-than 30d
   starling-host prune starling.db --older-than 30d --status failed --confirm
-  starling-host prune starling.db --run 01M7YG7RTQA5YKFW6QG0MWB5SF --confirm`
+  starling-host prune starling.db --run 01M7YG7RTQA5YKFW6QG0MWB5SF --confirm --compact`
 
 // selection is the flags that select runs to remove or to archive.
 type selection struct {

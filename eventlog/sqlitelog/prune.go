@@ -14,7 +14,7 @@ import (
 type pruning struct {
 	where     string
 	args      []driver.Value
-	overwrite bool // what is removed shall not be found in the file
+	overwrite string // how secure_delete is set meanwhile
 	report    eventlog.PruneReport
 	done      chan error
 }
@@ -23,10 +23,11 @@ type pruning struct {
 // by a condition and not one by one. The writer removes them between two batches,
 // in one transaction.
 //
-// What runs held that are removed by their ids is overwritten: who names them wants to
-// be rid of what is in them. It is in the file's WAL until that is written from its
-// beginning again, at the latest when the last log of the file is closed. The others
-// give room back, and overwriting them would write as much as was recorded.
+// What runs held that are removed by their ids is overwritten: who names them wants to be
+// rid of what is in them. After [Compact] it is in no page of the file, and in its WAL
+// until the last log of the file is closed at the latest. The others give room back, and
+// to overwrite all of it would write as much as was recorded; but where a removal moves
+// what stays, no copy is left behind that a later one would not find.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report eventlog.PruneReport, err error) {
 	report.DryRun = o.DryRun
 	if err := o.Valid(); err != nil {
@@ -35,7 +36,10 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if l.layout.Load() < layoutVersion {
 		return report, eventlog.ErrSchemaOutdated
 	}
-	p := &pruning{overwrite: len(o.RunIDs) > 0, report: report, done: make(chan error, 1)}
+	p := &pruning{overwrite: "FAST", report: report, done: make(chan error, 1)}
+	if len(o.RunIDs) > 0 {
+		p.overwrite = "ON"
+	}
 	if p.where, p.args, err = l.doomed(o); err != nil {
 		return report, err
 	}
@@ -106,12 +110,10 @@ func (p *pruning) count(row []driver.Value) error {
 // run last, because it says which.
 func (p *pruning) do(w *writer) error {
 	ctx := context.Background()
-	if p.overwrite {
-		if err := w.conn.exec(ctx, "PRAGMA secure_delete=ON"); err != nil {
-			return fmt.Errorf("sqlitelog: prune: %w", err)
-		}
-		defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
+	if err := w.conn.exec(ctx, "PRAGMA secure_delete="+p.overwrite); err != nil {
+		return fmt.Errorf("sqlitelog: prune: %w", err)
 	}
+	defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
 	err := w.conn.query(ctx, countDoomedSQL+p.where, p.args, p.count)
 	for _, statement := range []string{
 		"DELETE FROM eventlog_events WHERE run_id IN (SELECT run_id FROM run WHERE " + p.where + ")",

@@ -1,8 +1,8 @@
 package sqlitelog
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,57 +58,76 @@ func TestPruningManyRuns(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfRunsThatWereNamed looks for what a run held, beside other events on
-// a page and on pages of its own, in the files that remain.
+// TestNothingIsLeftOfRunsThatWereNamed looks for what runs held in the files that remain:
+// beside other events on a page, on pages of its own, and where removals of others have
+// moved it from.
 func TestNothingIsLeftOfRunsThatWereNamed(t *testing.T) {
-	const canary = "what she has said"
+	for _, size := range []int{5, 45, 300, 3_000, 30_000} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { nothingIsLeft(t, size) })
+	}
+}
+
+func nothingIsLeft(t *testing.T, size int) {
+	const runs, others = 300, 100
 	dir, ctx := t.TempDir(), t.Context()
 	l, err := Open(ctx, filepath.Join(dir, "log.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, text := range []string{"", canary, "", strings.Repeat(canary, 20_000), ""} {
-		c := &logtest.Chain{RunID: fmt.Sprint("run-", i)}
-		if err := l.Append(ctx, c.RunID, c.Start(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Append(ctx, c.RunID, c.Complete()); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Sync(ctx, c.RunID); err != nil {
+	canary := func(i int) string { return fmt.Sprintf("what %03d has said", i) }
+	name := func(i int) string { return fmt.Sprintf("run-%05d", i*7919%100_000) } // in no order
+	for i := range runs {
+		c := &logtest.Chain{RunID: name(i)}
+		if err := errors.Join(l.Append(ctx, c.RunID, c.Start(canary(i)+strings.Repeat("x", size))), l.Append(ctx, c.RunID, c.Complete())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !holds(t, dir, canary) {
-		t.Error("the test looks into the wrong files")
+	if err := l.Sync(ctx, name(runs-1)); err != nil {
+		t.Fatal(err)
 	}
-	report, err := l.PruneRuns(ctx, eventlog.PruneOptions{RunIDs: []string{"run-1", "run-3"}})
-	if err != nil || report.Runs != 2 {
-		t.Errorf("%+v, %v", report, err)
+	remove := func(want int, o eventlog.PruneOptions) {
+		t.Helper()
+		if report, err := l.PruneRuns(ctx, o); err != nil || report.Runs != want {
+			t.Fatalf("%+v, %v", report, err)
+		}
+	}
+	for range others / 10 {
+		remove(10, eventlog.PruneOptions{Limit: 10})
+	}
+	for i := runs - 1; i >= others; i -= 3 {
+		remove(1, eventlog.PruneOptions{RunIDs: []string{name(i)}})
+	}
+	if _, err := Compact(ctx, l); err != nil {
+		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if holds(t, dir, canary) {
-		t.Error("it is there after the run was removed")
+	held := contents(t, dir)
+	if !strings.Contains(held, canary(runs-2)) {
+		t.Error("the test looks into the wrong files")
+	}
+	for i := runs - 1; i >= others; i -= 3 {
+		if strings.Contains(held, canary(i)) {
+			t.Errorf("run %d is legible", i)
+		}
 	}
 }
 
-// holds reports whether a text is in a file of the folder.
-func holds(t *testing.T, dir, text string) bool {
+// contents returns all that the files of a folder hold.
+func contents(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var all strings.Builder
 	for _, f := range files {
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(data, []byte(text)) {
-			return true
-		}
+		all.Write(data)
 	}
-	return false
+	return all.String()
 }
