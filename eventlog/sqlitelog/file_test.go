@@ -262,3 +262,20 @@ func TestNothingIsAcknowledgedInAFileThatIsNoLongerThere(t *testing.T) {
 		})
 	}
 }
+
+func TestALinkInThePlaceOfALockIsNotFollowed(t *testing.T) {
+	for _, lock := range []string{".lock", ".turn"} {
+		dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "made")
+		path := filepath.Join(dir, "log.db")
+		if err := os.Symlink(elsewhere, path+lock); err != nil {
+			t.Skip(err)
+		}
+		if l, err := Open(t.Context(), path, Options{}); err == nil {
+			l.Close()
+			t.Errorf("%s: opened", lock)
+		}
+		if _, err := os.Lstat(elsewhere); err == nil {
+			t.Errorf("%s: a file was made where the link leads", lock)
+		}
+	}
+}

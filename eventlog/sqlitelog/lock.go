@@ -30,13 +30,15 @@ type fileLock struct {
 	dead       error // a wait was abandoned: the files' state is unknown
 }
 
-// openLock opens the lock files beside the database, readable by nobody else.
+// openLock opens the lock files beside the database, readable by nobody else. A link in
+// their place is not followed, as SQLite follows none in the place of a WAL: whoever
+// packed the folder would have a file created wherever they like.
 func openLock(dbPath string) (*fileLock, error) {
-	turn, err := os.OpenFile(dbPath+".turn", os.O_RDWR|os.O_CREATE, fileMode)
+	turn, err := os.OpenFile(dbPath+".turn", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitelog: lock file: %w", err)
 	}
-	hold, err := os.OpenFile(dbPath+".lock", os.O_RDWR|os.O_CREATE, fileMode)
+	hold, err := os.OpenFile(dbPath+".lock", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
 	if err != nil {
 		turn.Close()
 		return nil, fmt.Errorf("sqlitelog: lock file: %w", err)

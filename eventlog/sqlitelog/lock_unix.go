@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow has a link refused where a file is opened.
+const noFollow = unix.O_NOFOLLOW
+
 // The locks are those of flock(2): they belong to the open file, not to the
 // process, so two logs in one process exclude each other as well.
 

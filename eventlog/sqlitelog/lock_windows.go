@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// noFollow is nothing here, where links take a privilege to make.
+const noFollow = 0
+
 // The locks cover the first byte of their file and belong to its handle.
 
 func tryLockFile(f *os.File) (bool, error) {
