@@ -173,7 +173,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		Use:     "test FILE DB",
 		Short:   "say what recorded runs a policy would have refused",
 		Long:    policyTestHelp,
-		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test acme.yaml starling.db --namespace acme --key-file host.key",
+		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",
 		Args:    arguments(2, "FILE", "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])

@@ -37,7 +37,7 @@ names the same runs however much later it is.`
 
 const pruneExample = `  starling-host prune starling.db --older-than 30d
   starling-host prune starling.db --older-than 30d --status failed --confirm
-  starling-host prune starling.db --run 01M7YG7RTQA5YKFW6QG0MWB5SF --confirm --compact`
+  starling-host prune starling.db --run @last`
 
 // selection is the flags that select runs to remove or to archive.
 type selection struct {
