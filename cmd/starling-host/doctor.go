@@ -207,7 +207,9 @@ func checkDatabase(ctx context.Context, path string) []finding {
 		return findings
 	}
 	if onServer(path) {
-		if findings = append(findings, checkHostTables(ctx, log, path)); findings[len(findings)-1].state == stateOK {
+		tables := checkHostTables(ctx, log, path)
+		findings = append(findings, tables)
+		if tables.state == stateOK {
 			findings = append(findings, checkRights(ctx, log))
 		}
 	}

@@ -45,14 +45,13 @@ func checkRights(ctx context.Context, log database) finding {
 			may = append(may, use.name)
 		}
 	}
-	state, found := stateOK, r.role+" may "+strings.Join(may, ", ")
-	switch {
-	case len(r.serve) == 0:
-		return finding{check, state, found, ""}
-	case len(may) == 0:
+	found := r.role + " may " + strings.Join(may, ", ")
+	if len(r.serve) == 0 {
+		return finding{check, stateOK, found, ""}
+	}
+	state := stateLimited
+	if len(may) == 0 {
 		state, found = stateBad, r.role+" may not even read all tables"
-	default:
-		state = stateLimited
 	}
 	return finding{check, state, found + "; to serve it lacks " + someOf(r.serve), "for a host, as the owner of the tables: " + grantCommand(r.role, "host")}
 }
