@@ -141,13 +141,17 @@ func warm(t *testing.T, wasm []byte) {
 	}
 }
 
-// condition answers [seed]: is there a database of the seed runtime?
+// condition answers [seed], whether there is a database of the seed runtime, and
+// [nightly], whether tests may take minutes.
 func condition(name string) (bool, error) {
-	if name != "seed" {
-		return false, fmt.Errorf("unknown condition %s", name)
+	switch name {
+	case "seed":
+		_, err := os.Stat("../../../shared/vectors/starling/ref.db")
+		return err == nil, nil
+	case "nightly":
+		return os.Getenv("STARLING_NIGHTLY") != "", nil
 	}
-	_, err := os.Stat("../../../shared/vectors/starling/ref.db")
-	return err == nil, nil
+	return false, fmt.Errorf("unknown condition %s", name)
 }
 
 // handmadeModules are modules that no compiler writes, by what is wrong.
