@@ -50,28 +50,32 @@ func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event
 	return j, first, err
 }
 
-// leased is the log as a worker sees it that was given a run. It takes nothing more
-// once the run is to be taken from the worker, so that what the run does when its
-// context ends is not recorded as its own doing: it stays open, and the next
-// worker goes on with it.
+// leased is the log of a worker that holds the lease of a run. Once the run is to be taken
+// from the worker it refuses appends: what the run does when its context ends is not
+// recorded as the run's own doing. The run stays open, and the next worker goes on with it.
 type leased struct {
 	eventlog.EventLog
 	ctx   context.Context // of the lease
 	count func(bytes int)
 
 	mu     sync.Mutex
-	before []event.Event // the run until the worker goes on with it; guarded by mu
+	read   string        // the run that before is of; guarded by mu
+	before []event.Event // its events; guarded by mu
 }
 
-// Read implements [eventlog.EventLog]. Several ask where the run stands before the worker
-// goes on with it, and nobody else may go on with it, so it is read once.
+// Read implements [eventlog.EventLog]. It keeps the run that was read last, until
+// something is appended: before a worker goes on with a run, several parts of the host
+// ask where it stands, and no other worker can append to it meanwhile.
 func (l *leased) Read(ctx context.Context, runID string) (evs []event.Event, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.before == nil {
-		l.before, err = l.EventLog.Read(ctx, runID)
+	if l.before != nil && l.read == runID {
+		return l.before, nil
 	}
-	return l.before, err
+	if evs, err = l.EventLog.Read(ctx, runID); err == nil {
+		l.read, l.before = runID, evs
+	}
+	return evs, err
 }
 
 // errHandedBack ends a run that another worker goes on with.
