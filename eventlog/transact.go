@@ -23,6 +23,10 @@ var ErrConflict = errors.New("eventlog: the row exists")
 // keeps tables of its own, so that an event and what the host knows about it are
 // committed together or not at all.
 type Transactor interface {
+	// TableSteps returns how many steps of a set of tables the database has. More than
+	// the program knows is [ErrSchemaTooNew].
+	TableSteps(ctx context.Context, set TableSet) (int, error)
+
 	// CreateTables brings a set of tables to its last step. Steps that are there
 	// are left alone; a set that has more steps than the program knows is
 	// [ErrSchemaTooNew].

@@ -126,7 +126,7 @@ func writeTenants(t *testing.T, dir string) {
 		}
 	}
 	f := hostFlags{database: filepath.Join(dir, "starling.db")}
-	if err := f.withTenants(t.Context(), func(ts tenants) error {
+	if err := f.withTenants(t.Context(), toChange, func(ts tenants) error {
 		dice, err := os.ReadFile(filepath.Join(dir, "dice.wasm"))
 		if err != nil {
 			return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/archive"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/tenant"
@@ -130,8 +129,8 @@ func tenantsOf(ctx context.Context, where string) (map[string]string, error) {
 		return nil, err
 	}
 	defer log.Close()
-	store, err := tenant.Open(ctx, log, tenant.Options{})
-	if errors.Is(err, eventlog.ErrReadOnly) { // there are no tables, so there are no tenants
+	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true})
+	if errors.Is(err, tenant.ErrNoTables) {
 		return nil, nil
 	}
 	if err != nil {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -63,32 +65,48 @@ type tenants struct {
 	log database
 }
 
-// openTenants opens a database that must be there, unless it may be created.
-func (f *hostFlags) openTenants(ctx context.Context, create bool) (t tenants, err error) {
+// access is what a command does to a database with tenants.
+type access int
+
+const (
+	toRead   access = iota // changes nothing, and creates no table and no file
+	toChange               // changes what there is: the database has been used by a host
+	toCreate               // makes the database and its tables where they are missing
+)
+
+func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err error) {
 	key, err := f.masterKey()
 	if err != nil {
 		return t, err
 	}
 	switch {
-	case create && !key.Valid():
-		return t, tenant.ErrNoMasterKey // before there is a database of nobody
-	case !create && !onServer(f.database):
+	case do == toCreate && !key.Valid():
+		return t, tenant.ErrNoMasterKey // before there is a database without tenants
+	case do != toCreate && !onServer(f.database):
 		if err := mustBeThere(f.database); err != nil {
 			return t, err
 		}
 	}
-	if t.log, err = openForRuns(ctx, f.database); err != nil {
+	open := openForRuns
+	if do == toRead {
+		open = openDatabase
+	}
+	if t.log, err = open(ctx, f.database); err != nil {
 		return t, err
 	}
-	if t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Master: key}); err != nil {
+	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Master: key, Existing: do != toCreate})
+	if err != nil {
 		t.log.Close()
+	}
+	if do == toRead && errors.Is(err, eventlog.ErrReadOnly) { // the tables are those of an older program
+		return f.openTenants(ctx, toChange)
 	}
 	return t, err
 }
 
-// withTenants calls fn with the tenants of a database that must be there.
-func (f *hostFlags) withTenants(ctx context.Context, fn func(tenants) error) error {
-	t, err := f.openTenants(ctx, false)
+// withTenants calls fn with the tenants of a database that a host has used.
+func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants) error) error {
+	t, err := f.openTenants(ctx, do)
 	if err != nil {
 		return err
 	}
@@ -138,7 +156,7 @@ func (a *app) rewrapCommand() *cobra.Command {
 			if to == "" {
 				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")
 			}
-			return f.withTenants(cmd.Context(), func(t tenants) error { return a.rewrap(cmd.Context(), t, to) })
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.rewrap(cmd.Context(), t, to) })
 		},
 	}
 	f.addDatabase(cmd)

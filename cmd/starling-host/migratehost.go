@@ -23,12 +23,11 @@ func hostTables() []eventlog.TableSet {
 const riverSet = "river"
 
 // missingTables returns the sets of which the database lacks tables, or has older ones.
-// The log is open for reading only.
 func missingTables(ctx context.Context, log database, where string) (missing []string, err error) {
 	for _, set := range hostTables() {
-		err := log.CreateTables(ctx, set)
+		taken, err := log.TableSteps(ctx, set)
 		switch {
-		case errors.Is(err, eventlog.ErrReadOnly), errors.Is(err, eventlog.ErrSchemaOutdated):
+		case errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps):
 			missing = append(missing, set.Name)
 		case err != nil:
 			return nil, err

@@ -90,7 +90,7 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 	if len(sec.Audience) == 0 {
 		return usagef("name the hosts that it may be sent to: --host api.example.com", "secret set: --host is missing")
 	}
-	return f.withTenants(ctx, func(t tenants) error {
+	return f.withTenants(ctx, toChange, func(t tenants) error {
 		if _, err := t.DataKey(ctx, id); err != nil { // before anybody types a value in vain
 			return err
 		}
@@ -159,7 +159,7 @@ func (a *app) secretListCommand() *cobra.Command {
 		Example: "  starling-host secret list acme",
 		Args:    arguments(1, "TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error { return a.listSecrets(cmd.Context(), t, args[0], f.output) })
+			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listSecrets(cmd.Context(), t, args[0], f.output) })
 		},
 	}
 	f.addDatabase(cmd)
@@ -209,7 +209,7 @@ func (a *app) secretDeleteCommand() *cobra.Command {
 		Example: "  starling-host secret delete acme OLD_TOKEN",
 		Args:    arguments(2, "TENANT", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error { return t.DeleteSecret(cmd.Context(), args[0], args[1]) })
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return t.DeleteSecret(cmd.Context(), args[0], args[1]) })
 		},
 	}
 	f.addDatabase(cmd)

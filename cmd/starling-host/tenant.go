@@ -87,7 +87,7 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 		return err
 	}
 	made := isNew(f.database)
-	t, err := f.openTenants(ctx, true)
+	t, err := f.openTenants(ctx, toCreate)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (a *app) rotateKeyCommand() *cobra.Command {
 			if grace < 0 {
 				return usagef("", "--grace must not be negative")
 			}
-			return f.withTenants(cmd.Context(), func(t tenants) error {
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
 				k, key, err := t.RotateKey(cmd.Context(), args[0], label, grace)
 				if err != nil {
 					return err
@@ -150,7 +150,7 @@ func (a *app) revokeKeyCommand() *cobra.Command {
 		Example: "  starling-host tenant revoke-key acme \"$(cut -d _ -f 2 old-key.txt)\"",
 		Args:    arguments(2, "ID", "KEY-ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error {
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
 				return t.RevokeKey(cmd.Context(), args[0], args[1])
 			})
 		},
@@ -184,7 +184,7 @@ func (a *app) simpleTenantCommand(cmd *cobra.Command, do func(*tenant.Store, con
 	var f hostFlags
 	cmd.Args = arguments(1, "ID")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.withTenants(cmd.Context(), func(t tenants) error { return do(t.Store, cmd.Context(), args[0]) })
+		return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return do(t.Store, cmd.Context(), args[0]) })
 	}
 	f.addDatabase(cmd)
 	return cmd
@@ -225,7 +225,7 @@ func (a *app) eraseCommand() *cobra.Command {
 				}
 				defer setAside()
 			}
-			return f.withTenants(cmd.Context(), func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune, f.output) })
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune, f.output) })
 		},
 	}
 	f.addDatabase(cmd)
@@ -288,6 +288,7 @@ func explainTenant(err error) *failure {
 	}{
 		{tenant.ErrNoMasterKey, "name its file with --key-file, or make one with: starling-host tenant keygen FILE"},
 		{tenant.ErrWrongMasterKey, "name the key that those of the tenants are under: --key-file, or key_file in host.yaml"},
+		{tenant.ErrNoTables, "make its first tenant with: starling-host tenant create --help"},
 		{tenant.ErrErased, ""},
 		{tenant.ErrExists, ""},
 		{tenant.ErrNotFound, whereToLook(err)},

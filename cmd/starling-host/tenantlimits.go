@@ -130,12 +130,24 @@ func (a *app) limitsCommand() *cobra.Command {
 		Example: "  starling-host tenant limits acme\n  starling-host tenant limits acme --running 8 --recorded-per-day 100MiB --weight 2",
 		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error {
-				changed, err := changeLimits(cmd, t, args[0], &l)
+			do := toRead
+			if slices.ContainsFunc(limitNames, cmd.Flags().Changed) {
+				do = toChange
+			}
+			return f.withTenants(cmd.Context(), do, func(t tenants) (err error) {
+				var now tenant.Tenant
+				if do == toRead {
+					now, err = t.Tenant(cmd.Context(), args[0])
+				} else {
+					err = t.Change(cmd.Context(), args[0], func(changed *tenant.Tenant) {
+						l.apply(cmd, changed)
+						now = *changed
+					})
+				}
 				if err != nil {
 					return err
 				}
-				return a.printLimits(changed, f.output)
+				return a.printLimits(now, f.output)
 			})
 		},
 	}
@@ -143,17 +155,6 @@ func (a *app) limitsCommand() *cobra.Command {
 	outputFlag(cmd, &f.output)
 	l.add(cmd)
 	return cmd
-}
-
-func changeLimits(cmd *cobra.Command, t tenants, id string, l *limitFlags) (changed tenant.Tenant, err error) {
-	if !slices.ContainsFunc(limitNames, cmd.Flags().Changed) {
-		return t.Tenant(cmd.Context(), id)
-	}
-	err = t.Change(cmd.Context(), id, func(now *tenant.Tenant) {
-		l.apply(cmd, now)
-		changed = *now
-	})
-	return changed, err
 }
 
 // limitsDocument is what "tenant limits -o json" prints: the limits as they are

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,15 @@ func (a *app) tenantListCommand() *cobra.Command {
 		Example: "  starling-host tenant list\n  starling-host tenant list -o json",
 		Args:    arguments(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error { return a.listTenants(cmd.Context(), t, f.output) })
+			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t, f.output) })
+			if errors.Is(err, tenant.ErrNoTables) && f.output == outputJSON {
+				return a.writeValue(tenantsDocument{Tenants: []tenantDocument{}})
+			}
+			if errors.Is(err, tenant.ErrNoTables) {
+				fmt.Fprintf(a.stderr, "%s has no tenants: no host has used it\n", printable(named(f.database)))
+				return nil
+			}
+			return err
 		},
 	}
 	f.addDatabase(cmd)

@@ -41,10 +41,14 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 		Example: "  starling-host tenant policy acme policy.yaml",
 		Args:    arguments(1, "ID", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if set := open || len(args) == 2; set && (history || version != 0) || history && version != 0 {
+			set, do := open || len(args) == 2, toRead
+			if set {
+				do = toChange
+			}
+			if set && (history || version != 0) || history && version != 0 {
 				return usagef(cmd.CommandPath()+" --help", "tenant policy: set it, list its --history or print a --version, one at a time")
 			}
-			return f.withTenants(cmd.Context(), func(t tenants) error {
+			return f.withTenants(cmd.Context(), do, func(t tenants) error {
 				switch {
 				case len(args) == 2:
 					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1], open)
@@ -191,7 +195,7 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 		Example: "  starling-host tenant modules acme",
 		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), func(t tenants) error { return a.tenantModules(cmd.Context(), t, args[0]) })
+			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.tenantModules(cmd.Context(), t, args[0]) })
 		},
 	}
 	f.addDatabase(cmd)
@@ -235,7 +239,7 @@ func (a *app) trustCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.withTenants(cmd.Context(), func(t tenants) error {
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
 				return t.TrustModule(cmd.Context(), args[0], args[1], digest, !revoke)
 			})
 		},

@@ -34,8 +34,8 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if err != nil || !key.Valid() {
 		return whole(log, err)
 	}
-	store, err := tenant.Open(ctx, log, tenant.Options{Master: key})
-	if errors.Is(err, eventlog.ErrReadOnly) { // there are no tables, so there are no tenants
+	store, err := tenant.Open(ctx, log, tenant.Options{Master: key, Existing: true})
+	if errors.Is(err, tenant.ErrNoTables) {
 		return log, nil
 	}
 	return whole(&unsealed{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)

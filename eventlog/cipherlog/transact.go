@@ -36,6 +36,11 @@ func wrap(l *Log) eventlog.EventLog {
 	return indexed{l, below}
 }
 
+// TableSteps implements [eventlog.Transactor].
+func (l hosted) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {
+	return l.db.TableSteps(ctx, set)
+}
+
 // CreateTables implements [eventlog.Transactor].
 func (l hosted) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	return l.db.CreateTables(ctx, set)

@@ -157,10 +157,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if !setName.MatchString(set.Name) || set.Name == layoutSet {
 		return fmt.Errorf("pglog: a set of tables is called %q: want letters a to z and underscores, and not %s", set.Name, layoutSet)
 	}
-	if err := l.readable(); err != nil {
-		return err
-	}
-	if taken, err := stepsTaken(ctx, l.pool, set); err != nil || taken == len(set.Steps) {
+	if taken, err := l.TableSteps(ctx, set); err != nil || taken == len(set.Steps) {
 		return err
 	}
 	if err := l.runs.Writable(); err != nil {
@@ -168,6 +165,14 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	}
 	err := l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return createTables(ctx, tx, set) })
 	return l.explainForeign(err)
+}
+
+// TableSteps implements [eventlog.Transactor].
+func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {
+	if err := l.readable(); err != nil {
+		return 0, err
+	}
+	return stepsTaken(ctx, l.pool, set)
 }
 
 // stepsTaken returns how many steps of the set the database has.

@@ -140,26 +140,24 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if !setName.MatchString(set.Name) {
 		return fmt.Errorf("sqlitelog: a set of tables is called %q: want letters a to z and underscores", set.Name)
 	}
-	if done, err := l.hasTables(ctx, set); done || err != nil {
+	if taken, err := l.TableSteps(ctx, set); err != nil || taken == len(set.Steps) {
 		return err
 	}
 	whole := context.WithoutCancel(ctx) // a statement that is interrupted takes the transaction of others with it
 	return l.inTransaction(ctx, func(t *tx) error { return t.createTables(whole, set) })
 }
 
-// hasTables reports whether all steps of the set were taken.
-func (l *Log) hasTables(ctx context.Context, set eventlog.TableSet) (done bool, err error) {
+// TableSteps implements [eventlog.Transactor].
+func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int, err error) {
 	err = l.View(ctx, func(q eventlog.Querier) error {
 		known := int64(0)
 		err := q.Query("SELECT count(*) FROM sqlite_schema WHERE name = 'table_set'", nil, scanInt(&known))
-		if err != nil || known == 0 {
-			return err
+		if err == nil && known > 0 {
+			taken, err = stepsTaken(q, set)
 		}
-		taken, err := stepsTaken(q, set)
-		done = taken == len(set.Steps)
 		return err
 	})
-	return done, err
+	return taken, err
 }
 
 // stepsTaken returns how many steps of the set the file has.

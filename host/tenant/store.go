@@ -28,14 +28,24 @@ type Options struct {
 	Master MasterKey
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Existing makes no tables: a database without them is [ErrNoTables].
+	Existing bool
 }
 
-// Open creates the tables where they are missing. A master key that is not the one
+// Open creates the tables where they are missing, if it may. A master key that is not the one
 // of the database is [ErrWrongMasterKey].
 func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error) {
 	s := &Store{db: db, master: o.Master, now: o.Now}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if o.Existing {
+		switch taken, err := db.TableSteps(ctx, tables); {
+		case err != nil:
+			return nil, fmt.Errorf("tenant: look for the tables: %w", err)
+		case taken == 0:
+			return nil, ErrNoTables
+		}
 	}
 	if err := db.CreateTables(ctx, tables); err != nil {
 		return nil, fmt.Errorf("tenant: create tables: %w", err)

@@ -25,6 +25,8 @@ var (
 	// ErrWrongMasterKey means that the data key was wrapped with another master key
 	// than the store's.
 	ErrWrongMasterKey = errors.New("tenant: the master key is another one")
+	// ErrNoTables means that the database has no tables of a host, and so no tenants.
+	ErrNoTables = errors.New("tenant: the database has no tenants: no host has used it")
 	// ErrInvalid means that what was to be stored is not allowed.
 	ErrInvalid = errors.New("tenant: invalid")
 )
