@@ -111,30 +111,18 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 	return c.Finish()
 }
 
-// keptSummary returns what the log keeps of a run apart from its events: nil
-// when it keeps nothing of any run, an empty summary when it lost this one's.
+// keptSummary returns what the log keeps of a run apart from its events, nil when that is
+// nothing.
 func keptSummary(ctx context.Context, log EventLog, runID string) (*RunSummary, error) {
 	f, ok := log.(RunFinder)
 	if !ok {
 		return nil, nil
 	}
 	s, err := f.Run(ctx, runID)
-	if errors.Is(err, ErrRunNotFound) {
-		// Unless the run has begun just now, it has no events either.
-		for _, err := range Events(ctx, log, runID, 0) {
-			if err != nil {
-				return nil, err
-			}
-			break
-		}
-		if s, err = f.Run(ctx, runID); errors.Is(err, ErrRunNotFound) {
-			return &RunSummary{}, nil
-		}
+	if errors.Is(err, ErrRunNotFound) || err == nil && s.Head == (chain.Hash{}) {
+		return nil, nil
 	}
-	if err != nil || s.Head == (chain.Hash{}) {
-		return nil, err
-	}
-	return &s, nil
+	return &s, err
 }
 
 // Checker checks a run that is handed to it event by event. Its memory grows
@@ -357,8 +345,6 @@ func (c *Checker) Finish() (Report, error) {
 			Reason: fmt.Sprintf("the run ends after event %d; the log keeps the head of event %d", at.LastSeq, c.kept.LastSeq)}
 	case at.LastSeq == 0:
 		return Report{}, &CorruptError{RunID: c.runID, Invariant: "D1", Reason: "no events"}
-	case c.kept != nil && c.kept.LastSeq == 0:
-		return Report{}, c.corruptLast("head", "the log keeps no head of this run")
 	case at.TerminalKind == 0 && !c.opts.AllowOpen:
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}

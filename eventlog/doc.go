@@ -22,7 +22,8 @@
 // store those fields and rebuild the envelope, so there is no column outside of
 // the hash. Everything else a backend keeps (the listing of [RunLister], the
 // head of [RunFinder]) is an index: derived, checkable, and checked by
-// [CheckRun].
+// [CheckRun]. Other programs append to the same tables and do not keep the index, so
+// where it lacks events a backend goes by the events.
 //
 // [Check] proves that a sequence is a run: the eight invariants D1 to D8, and
 // in strict mode the rules S1 to S6 on top of them. [CheckRun] also compares the

@@ -71,6 +71,17 @@ func (o PruneOptions) Match(s RunSummary) bool {
 		(o.IncludeOpen || s.TerminalKind != 0)
 }
 
+// Select returns those of all runs, the newest first, that the options select, the oldest
+// first.
+func (o PruneOptions) Select(all []RunSummary) []RunSummary {
+	runs := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool { return !o.Match(s) })
+	slices.Reverse(runs)
+	if o.Limit > 0 && len(runs) > o.Limit {
+		runs = runs[:o.Limit]
+	}
+	return runs
+}
+
 // What one transaction of [PruneInSteps] removes at most, but for a single run that is
 // longer: on SQLite nobody else commits meanwhile.
 const (

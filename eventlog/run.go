@@ -192,10 +192,11 @@ type RunPage struct {
 	Limit, Offset int // as they were applied
 }
 
-// RunFinder looks up one run. All of it but the events themselves is an index
-// that the backend maintains: the head in it is what [CheckRun] holds the last
-// event against.
+// RunFinder looks up one run. The backend keeps a summary of each run that it writes,
+// apart from the events: the head in it is what [CheckRun] holds the last event against.
+// Where that summary lacks events, because another program appended them or because it
+// was lost, the backend computes one, which has no head.
 type RunFinder interface {
-	// Run returns the summary of a durable run, or [ErrRunNotFound].
+	// Run returns the summary of a durable run, or [ErrRunNotFound] if it has no events.
 	Run(ctx context.Context, runID string) (RunSummary, error)
 }

@@ -24,6 +24,10 @@ type MigrationReport struct {
 	Steps    []string // in order; empty when the layout was current
 }
 
+// StepCatchUp is the step of a migration that adds to the index of runs what another
+// program has appended, or what was restored without the index.
+const StepCatchUp = "bring the listing of runs up to date with their events"
+
 // MigrateOption changes how [Migrate] works.
 type MigrateOption func(*migrateOptions)
 

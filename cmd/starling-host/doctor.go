@@ -213,11 +213,38 @@ func checkDatabase(ctx context.Context, path string) []finding {
 			findings = append(findings, checkRights(ctx, log))
 		}
 	}
-	runs, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
+	return append(findings, checkRuns(ctx, log, path)...)
+}
+
+// newestRuns is how many runs the doctor validates.
+const newestRuns = 20
+
+// checkRuns counts the runs, validates the newest ones, and looks for those that another
+// program has written.
+func checkRuns(ctx context.Context, log database, where string) []finding {
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
-		return append(findings, finding{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(named(path))})
+		return []finding{{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(named(where))}}
 	}
-	return append(findings, finding{"runs", stateOK, plural(runs.TotalMatching, "run"), ""})
+	count := finding{"runs", stateOK, plural(page.TotalMatching, "run"), ""}
+	plan, err := log.MigrateSchema(ctx, true)
+	switch {
+	case err != nil:
+		return []finding{{"runs", stateBad, plainError(err), ""}}
+	case plan.From == plan.To && plan.Runs > 0:
+		count.state, count.fix = stateLimited, "starling-host migrate "+shellWord(named(where))
+		count.found += fmt.Sprintf("; the kept summaries of %d lack events: another program wrote these, or the summaries were lost", plan.Runs)
+	}
+	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
+	modules := newModuleChecks(log)
+	for _, run := range page.Runs {
+		if _, err := checkRun(ctx, log, run.RunID, modules); err != nil {
+			newest.state, newest.fix = stateBad, "starling-host validate "+shellWord(named(where))
+			newest.found = "not valid: " + corruption(err)
+			break
+		}
+	}
+	return []finding{count, newest}
 }
 
 func checkMode(path string, info fs.FileInfo) finding {

@@ -41,7 +41,7 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 //	server await PATH    wait until the server has been asked for PATH
 //	host start|ask|stop  a host that serves, see hostCommand
 //	flip DB SEQ COLUMN   change one byte of that event of the oldest run
-//	lose-module DB       remove all stored modules
+//	sql DB STATEMENT     change a database as another program does, or an attacker
 func TestScripts(t *testing.T) {
 	runScripts(t, "testdata/script", func(*testscript.Env) {})
 }
@@ -80,12 +80,12 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":       exits,
-			"module":      writeModule,
-			"server":      serverCommand,
-			"host":        hostCommand,
-			"flip":        flip,
-			"lose-module": loseModule,
+			"exits":  exits,
+			"module": writeModule,
+			"server": serverCommand,
+			"host":   hostCommand,
+			"flip":   flip,
+			"sql":    runSQL,
 		},
 	})
 }
@@ -245,6 +245,9 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-func loseModule(ts *testscript.TestScript, _ bool, args []string) {
-	change(ts, args[0], "DELETE FROM module")
+func runSQL(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: sql DB STATEMENT")
+	}
+	change(ts, args[0], args[1])
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/starling-host/starling/eventlog/pglog"
 )
 
-const migrateHelp = `Bring a database to the layout that this program writes. A database that is current
-is left alone. An older one can be read as it is; only "run" needs this.
+const migrateHelp = `Bring a database to the layout that this program writes. An older one can be read as it
+is; only commands that record need this. A file that another program writes to as well,
+such as the Starling runtime, can stay current: whatever that appends is read by every
+command, and this command adds it to the table of runs.
 
 On a PostgreSQL server the tables of a host are made as well, and roles can be given
 what they need, so that no host owns the tables: DB names their owner, and each flag a
@@ -97,9 +99,12 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 	for _, step := range report.Steps {
 		fmt.Fprintln(a.stdout, step)
 	}
-	if report.From == report.To {
+	switch {
+	case report.From == report.To && report.Runs > 0:
+		fmt.Fprintf(a.stdout, "current: layout %d; %s up to date: %s\n", report.To, would("brought", "would bring"), plural(uint64(report.Runs), "run"))
+	case report.From == report.To:
 		fmt.Fprintf(a.stdout, "current: layout %d\n", report.To)
-	} else {
+	default:
 		fmt.Fprintf(a.stdout, "%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
 	}
 	if roles := granted(f.roles); roles != "" {

@@ -21,7 +21,11 @@ That is said and is no error.
 Of a run that is encrypted, which is said as well, everything is checked that can
 be seen without its key: the chain and the root over what is stored, and the order
 of the events. With the master key (--key-file) it is checked as it was before it
-was encrypted as well, and so are its modules.`
+was encrypted as well, and so are its modules.
+
+Every run with events is checked, whichever program wrote them. The database keeps the
+hash of the last event of each run apart from the events, and a run that lacks it is
+named: "migrate" adds it.`
 
 const validateExample = `  starling-host validate starling.db
   starling-host validate starling.db @last`
@@ -62,7 +66,7 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 	} else if ids, err = allRuns(ctx, log); err != nil {
 		return err
 	}
-	code, invalid := exitOK, 0
+	code, invalid, headless := exitOK, 0, 0
 	modules := newModuleChecks(log)
 	check := func(ctx context.Context, id string) (checked, error) {
 		c := checked{runID: id}
@@ -76,6 +80,8 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		if c.err != nil {
 			code = exitInvalid
 			invalid++
+		} else if !c.report.HeadKept {
+			headless++
 		}
 		return a.printChecked(c, output)
 	})
@@ -84,6 +90,10 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 	}
 	if output == outputText && len(args) == 1 {
 		fmt.Fprintf(a.stdout, "%s: %d valid, %d invalid\n", plural(len(ids), "run"), len(ids)-invalid, invalid)
+	}
+	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
+		fmt.Fprintf(a.stderr, "%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n"+
+			"hint: starling-host migrate %s\n", plural(headless, "run"), shellWord(named(args[0])))
 	}
 	return silent(code)
 }

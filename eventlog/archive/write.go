@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"slices"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -32,14 +31,9 @@ func Write(ctx context.Context, w io.Writer, log Source, o eventlog.PruneOptions
 	if err != nil {
 		return Report{}, err
 	}
-	runs = slices.DeleteFunc(runs, func(s eventlog.RunSummary) bool { return !o.Match(s) })
-	slices.Reverse(runs) // the oldest first
-	if o.Limit > 0 && len(runs) > o.Limit {
-		runs = runs[:o.Limit]
-	}
 	out := &writer{log: log, out: bufio.NewWriterSize(w, 1<<20), hash: chain.New(), modules: make(map[chain.Hash]bool)}
 	out.line(firstLine())
-	for _, s := range runs {
+	for _, s := range o.Select(runs) {
 		if err := out.run(ctx, s); err != nil {
 			return out.report, err
 		}

@@ -93,7 +93,9 @@ func (c runCipher) summary(stored eventlog.RunSummary, last event.Event) (eventl
 	if err != nil {
 		return stored, err
 	}
-	stored.Head = plain.Hash()
+	if stored.Head != (chain.Hash{}) { // or the log below keeps none
+		stored.Head = plain.Hash()
+	}
 	stored.ToolCallCount, stored.CostUSD = int(t.Tools), t.CostUSD
 	stored.InputTokens, stored.OutputTokens = t.InputTokens, t.OutputTokens
 	return stored, nil

@@ -236,13 +236,8 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range slices.Backward(all) {
-		if o.Limit > 0 && report.Runs == o.Limit {
-			break
-		}
-		if s.TerminalKind == 0 || !o.Match(s) {
-			continue
-		}
+	o.IncludeOpen = false
+	for _, s := range o.Select(all) {
 		report.Runs++
 		report.Events += int64(s.LastSeq)
 		if !o.DryRun {

@@ -87,7 +87,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 		if stored {
 			continue
 		}
-		at, err := find(ctx, conn, r.ID)
+		at, _, err := find(ctx, conn, r.ID)
 		if err != nil {
 			return nil, err
 		}

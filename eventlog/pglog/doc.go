@@ -6,7 +6,8 @@
 // the Starling runtime gave them. The envelope that is hashed is not stored but rebuilt
 // from the columns: there is no column that a hash does not cover. The table run has a
 // row for each run: what a listing shows, the head, and the epoch of the writer that the
-// run was given to last. The table module holds modules by digest, and table_set says
+// run was given to last. Where another program has appended events, the events decide;
+// see index.go. The table module holds modules by digest, and table_set says
 // which tables of the host there are ([Log.CreateTables]) and which layout the log's own
 // have. Who creates them, and what a role must be allowed to, is in [Options],
 // [InstallSchema] and [Log.Grant].

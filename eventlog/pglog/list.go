@@ -2,7 +2,6 @@ package pglog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,33 +19,43 @@ const newestFirst = " ORDER BY started DESC, run_id DESC"
 // begun leaves out the runs that were given to a writer before they had an event.
 const begun = "last_seq > 0"
 
-// find returns where a run stands.
-func find(ctx context.Context, q rowQuerier, runID string) (at pending.Place, err error) {
-	epoch, s, err := scanRun(q.QueryRow(ctx, "SELECT epoch, "+runValues+" FROM run WHERE run_id = $1", runID))
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return at, nil
-	case err != nil:
-		return at, fmt.Errorf("pglog: look up run %q: %w", runID, err)
-	case s.LastSeq > 0:
+// find returns where a run stands by its row, and the number of its last event, which is
+// greater if another program has appended to the run.
+func find(ctx context.Context, q rowQuerier, runID string) (at pending.Place, last uint64, err error) {
+	const query = "SELECT coalesce(epoch, 0), coalesce(run_id, ''), coalesce(started, 0), coalesce(last_seq, 0), coalesce(head, decode(repeat('00', 32), 'hex')), " +
+		"coalesce(terminal, 0), coalesce(turns, 0), coalesce(tools, 0), coalesce(input_tokens, 0), coalesce(output_tokens, 0), coalesce(cost_usd, 0), " +
+		"coalesce(duration_ms, 0), (SELECT coalesce(max(seq), 0) FROM eventlog_events WHERE run_id = $1) FROM (SELECT 1) AS one LEFT JOIN run ON run_id = $1"
+	var seq int64
+	epoch, s, err := scanRun(q.QueryRow(ctx, query, runID), &seq)
+	if err != nil {
+		return at, 0, fmt.Errorf("pglog: look up run %q: %w", runID, err)
+	}
+	if s.LastSeq > 0 {
 		at.Cursor = eventlog.NewCursor(s)
 	}
 	at.Epoch = epoch
-	return at, nil
+	return at, uint64(max(seq, 0)), nil
 }
 
-// look is find, through the pool.
+// look returns where a run stands, whose row it brings up to date.
 func (l *Log) look(ctx context.Context, runID string) (pending.Place, error) {
-	return again(ctx, l, func() (pending.Place, error) { return find(ctx, l.pool, runID) })
+	at, kept, err := l.stands(ctx, runID)
+	if err == nil && !kept {
+		if err = l.reindex(ctx, runID); err == nil {
+			at, _, err = l.stands(ctx, runID)
+		}
+	}
+	return at, err
 }
 
-// scanRun builds a summary from a row of epoch and runValues.
-func scanRun(row pgx.Row) (epoch uint64, s eventlog.RunSummary, err error) {
+// scanRun builds a summary from a row of epoch and runValues, behind which there may be
+// more.
+func scanRun(row pgx.Row, more ...any) (epoch uint64, s eventlog.RunSummary, err error) {
 	var started, last int64
 	var head []byte
 	var terminal int16
-	err = row.Scan(&epoch, &s.RunID, &started, &last, &head, &terminal, &s.TurnCount, &s.ToolCallCount,
-		&s.InputTokens, &s.OutputTokens, &s.CostUSD, &s.DurationMs)
+	err = row.Scan(append([]any{&epoch, &s.RunID, &started, &last, &head, &terminal, &s.TurnCount, &s.ToolCallCount,
+		&s.InputTokens, &s.OutputTokens, &s.CostUSD, &s.DurationMs}, more...)...)
 	if err != nil {
 		return 0, s, err
 	}
@@ -64,18 +73,27 @@ func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err
 		return s, err
 	}
 	var at pending.Place
+	kept := true
 	if isText(runID) {
-		at, err = l.look(ctx, runID)
+		at, kept, err = l.stands(ctx, runID)
 	}
-	if err == nil && at.Run().LastSeq == 0 {
+	s = at.Run()
+	if err == nil && s.LastSeq == 0 {
 		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
 	}
-	return at.Run(), err
+	if !kept {
+		s.Head = chain.Hash{}
+	}
+	return s, err
 }
 
 // ListRuns implements [eventlog.RunLister].
 func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
-	return l.list(ctx, " WHERE "+begun+newestFirst)
+	behind, err := l.behind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.computed(ctx, behind)
 }
 
 func (l *Log) list(ctx context.Context, which string, args ...any) ([]eventlog.RunSummary, error) {
@@ -113,6 +131,17 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 	page = eventlog.RunPage{Limit: o.Limit, Offset: o.Offset}
 	if !isText(o.Query) || !isText(o.Namespace) {
 		return page, nil
+	}
+	behind, err := l.lazily(ctx)
+	if err != nil {
+		return page, err
+	}
+	if len(behind) > 0 {
+		all, err := l.computed(ctx, behind)
+		if err != nil {
+			return page, err
+		}
+		return o.Select(all)
 	}
 	c := pageConditions(o)
 	if page.TotalMatching, err = l.count(ctx, c.where(), c.args...); err != nil {

@@ -33,6 +33,7 @@ type Log struct {
 	notifier notifier
 	listener listener
 	marks    marks
+	compared compared
 	runs     *pending.Runs[none]
 }
 
@@ -61,6 +62,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	}
 	l.notifier.init(l)
 	l.listener.init(l)
+	l.compared.every = compareEvery
 	return l
 }
 
@@ -139,6 +141,7 @@ func (l *Log) Close() error {
 	}
 	l.hub.Close()
 	l.listener.close()
+	l.compared.work.Wait()
 	if l.ownsPool {
 		l.pool.Close()
 	}

@@ -56,3 +56,37 @@ func TestPair(t *testing.T) {
 		return first, openAt(t, dsn, Options{})
 	})
 }
+
+// TestShared has the seed runtime append to the tables that we make, and to its own after
+// they were migrated.
+func TestShared(t *testing.T) {
+	for name, tables := range map[string]string{"our tables": "", "its own tables": seedTables} {
+		t.Run(name, func(t *testing.T) {
+			logtest.RunShared(t, func(t testing.TB) logtest.Shared { return shared(t, tables) })
+		})
+	}
+}
+
+func shared(t testing.TB, tables string) logtest.Shared {
+	dsn := pgtest.Database(t)
+	conn := connectTo(t, dsn)
+	execute(t, conn, tables)
+	if err := openAt(t, dsn, Options{AutoMigrate: true}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return logtest.Shared{
+		Open: func(t testing.TB, readOnly bool) eventlog.EventLog {
+			l := openAt(t, dsn, Options{ReadOnly: readOnly})
+			l.compared.every = 0
+			return l
+		},
+		Insert: func(t testing.TB, e event.Event) {
+			t.Helper()
+			storeByHand(t, conn, e)
+		},
+		Exec: func(t testing.TB, sql string) {
+			t.Helper()
+			execute(t, conn, sql)
+		},
+	}
+}

@@ -26,6 +26,9 @@ func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	have, want, err := l.SchemaVersions(ctx)
 	report = eventlog.MigrationReport{From: have, To: want, DryRun: dryRun}
+	if err == nil && have == want {
+		err = l.catchUp(ctx, &report)
+	}
 	if err != nil || have == want {
 		return report, err
 	}
@@ -43,6 +46,24 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 		l.layout.Store(layoutVersion)
 	}
 	return report, nil
+}
+
+// catchUp is a migration of a database that has our layout: what another program has
+// appended, or what was restored without the table run, is added to that.
+func (l *Log) catchUp(ctx context.Context, report *eventlog.MigrationReport) error {
+	ids, err := l.unindexed(ctx)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	report.Runs, report.Steps = int64(len(ids)), []string{eventlog.StepCatchUp}
+	if report.DryRun {
+		return nil
+	}
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	_, err = l.behind(ctx)
+	return err
 }
 
 // Grant runs what [Grants] returns, in one transaction. The connection's role has to own

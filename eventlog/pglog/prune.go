@@ -26,6 +26,18 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if !isText(o.Namespace) {
 		return report, nil
 	}
+	behind, err := l.lately(ctx)
+	if err != nil {
+		return report, err
+	}
+	if o.DryRun && len(behind) > 0 {
+		all, err := l.computed(ctx, behind)
+		for _, s := range o.Select(all) {
+			report.Runs++
+			report.Events += int64(s.LastSeq)
+		}
+		return report, err
+	}
 	doomed, args := l.doomed(o)
 	count := func(q rowQuerier, sql string) error {
 		err := q.QueryRow(ctx, sql, args...).Scan(&report.Runs, &report.Events)

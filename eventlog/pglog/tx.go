@@ -227,7 +227,7 @@ func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err erro
 	if ev.Seq == 1 && t.fences[runID] == 0 {
 		return c, nil
 	}
-	at, err := find(t.ctx, t.tx, runID)
+	at, _, err := find(t.ctx, t.tx, runID)
 	if err == nil && at.Epoch != t.fences[runID] {
 		err = pending.StaleEpoch(runID, t.fences[runID], at.Epoch)
 	}

@@ -93,7 +93,7 @@ func TestABatchIsWrittenRunByRunIfNeedBe(t *testing.T) {
 	if err != nil || len(lost) != 1 || !errors.Is(lost[b.runs[1]], eventlog.ErrInvalidAppend) {
 		t.Errorf("%v, %v", lost, err)
 	}
-	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 2 {
+	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 3 {
 		t.Errorf("%v, %v", runs, err)
 	}
 }

@@ -84,9 +84,12 @@ func (w *writer) lookAround() error {
 }
 
 func (w *writer) storeEvent(e event.Event) error {
-	_, _, err := w.insertEvent.exec(eventValues(e)...)
+	_, pos, err := w.insertEvent.exec(eventValues(e)...)
 	if err != nil && !isConflict(err) {
 		return fmt.Errorf("sqlitelog: store event %d of run %q: %w", e.Seq, e.RunID, err)
+	}
+	if err == nil {
+		w.newest = position{pos, e.RunID, int64(e.Seq)}
 	}
 	return err
 }

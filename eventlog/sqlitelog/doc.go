@@ -10,7 +10,8 @@
 // run that is in progress dirty a page of its own in each transaction.
 //
 // The table run is an index over that: what a listing shows, and the head of
-// each run, written in the same transaction as the events. The table module
+// each run, written in the same transaction as the events. Where another program
+// has appended events, the events decide; see index.go. The table module
 // holds modules by digest; a large one has its bytes in module_piece, written in
 // several transactions.
 //

@@ -65,7 +65,7 @@ func TestAnEmptyFileBecomesTheOwnersAlone(t *testing.T) {
 func TestPragmas(t *testing.T) {
 	l := open(t)
 	storeAll(t, l, logtest.Finished("run-1", 1))
-	r, err := openReader(t.Context(), l.path, "mode=ro")
+	r, err := l.readers.open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,12 +139,28 @@ func TestEveryByteOfASummaryIsCovered(t *testing.T) {
 	for i, good := range append(summaryValues(s), "run-1") {
 		for _, bad := range flips(good) {
 			v.exec("UPDATE run SET "+columns[i]+" = ?", bad)
-			if _, err := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{}); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			if err := checkAll(t, l.path); !errors.Is(err, eventlog.ErrLogCorrupt) {
 				t.Errorf("%s = %v: %v", columns[i], bad, err)
 			}
 			v.exec("UPDATE run SET "+columns[i]+" = ?", good)
 		}
 	}
+}
+
+// checkAll checks every run of a log, as somebody who only reads it.
+func checkAll(t *testing.T, path string) error {
+	t.Helper()
+	l, err := Open(t.Context(), path, Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	runs, err := l.ListRuns(t.Context())
+	for _, r := range runs {
+		_, checkErr := eventlog.CheckRun(t.Context(), l, r.RunID, eventlog.CheckOptions{})
+		err = errors.Join(err, checkErr)
+	}
+	return err
 }
 
 func TestAWrongSummaryIsNamed(t *testing.T) {
@@ -166,7 +182,6 @@ func TestMissingRowsAreNoticed(t *testing.T) {
 		{"one in the middle", "DELETE FROM eventlog_events WHERE seq = 4", 4},
 		{"the last one", "DELETE FROM eventlog_events WHERE seq = 9", 9},
 		{"all of them", "DELETE FROM eventlog_events", 1},
-		{"the head", "DELETE FROM run", 9},
 	} {
 		l := open(t)
 		storeAll(t, l, agentRun("run-1"))

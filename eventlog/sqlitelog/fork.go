@@ -2,7 +2,6 @@ package sqlitelog
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -72,20 +71,10 @@ func truncateRow(ctx context.Context, c *conn, runID string) error {
 	if err := c.exec(ctx, "DELETE FROM run_fence WHERE run_id = ?", runID); err != nil {
 		return err
 	}
-	var at eventlog.Cursor
-	const events = "SELECT run_id, seq, prev_hash, ts, kind, payload FROM eventlog_events WHERE run_id = ? ORDER BY seq"
-	err := c.query(ctx, events, []driver.Value{runID}, func(row []driver.Value) error {
-		e, err := eventOf(runID, row)
-		at.Skip(e)
-		return err
-	})
-	if err != nil {
+	if err := c.exec(ctx, "DELETE FROM run WHERE run_id = ?", runID); err != nil {
 		return err
 	}
-	if at.Run().LastSeq == 0 {
-		return c.exec(ctx, "DELETE FROM run WHERE run_id = ?", runID)
-	}
-	const row = `UPDATE run SET started = ?, last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
-		WHERE run_id = ?`
-	return c.exec(ctx, row, append(summaryValues(at.Run()), runID)...)
+	r := &reader{conn: c}
+	defer r.stmts.close()
+	return reindex(ctx, r, runID)
 }

@@ -56,8 +56,8 @@ func TestHostileFilesAreRefused(t *testing.T) {
 			"PRAGMA user_version=2", eventlog.ErrSchemaTooNew, "layout 2"},
 		{"a newer seed runtime",
 			"INSERT INTO eventlog_schema_migrations VALUES (3, 0)", eventlog.ErrSchemaTooNew, "at 3"},
-		{"an older seed runtime",
-			"DELETE FROM eventlog_schema_migrations WHERE version = 2", nil, "at 1"},
+		{"an older seed runtime, in the middle of its migration",
+			"DELETE FROM eventlog_schema_migrations WHERE version = 2; CREATE TABLE events (run_id TEXT)", nil, "at 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := open(t)

@@ -3,6 +3,7 @@ package sqlitelog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -17,6 +18,11 @@ const (
 	// seedVersion is what eventlog_schema_migrations says in our files and in
 	// those of the seed runtime that we read.
 	seedVersion = 2
+
+	// The layouts of the seed runtime's files, before ours: the present one, and the
+	// first one, in which the table was called events.
+	seedLayout  = 0
+	firstLayout = -1
 )
 
 // The tables. Those named eventlog_ are the seed runtime's, so that its tools
@@ -94,6 +100,9 @@ const (
 	PRIMARY KEY (run_id, seq)
 )`
 )
+
+// firstView makes the first layout's table readable under its later name.
+const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
 
 // ownTables are what our layout has beside the tables of the seed runtime.
 var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
@@ -204,30 +213,39 @@ func plain(sql string) string {
 // vet refuses a file whose objects are not what their names promise. A view in
 // the place of a table can compute for ever, a trigger can write, a generated
 // column or an index can call functions; a plain table of somebody else's can
-// do nothing, if [vetColumns] finds nothing in it. It reports whether the file has
-// our layout or the seed runtime's.
-func vet(objects []object) (ours bool, err error) {
+// do nothing, if [vetColumns] finds nothing in it. It returns the layout of the file.
+func vet(objects []object) (layout int, err error) {
 	have := make(map[string]string, len(objects))
 	for _, o := range objects {
 		if err := vetObject(o); err != nil {
-			return false, err
+			return 0, err
 		}
 		have[eventlog.LowerASCII(o.name)] = plain(o.sql)
 	}
+	events, ok := have["eventlog_events"]
+	if !ok && slices.Contains(firstEventsTables, have["events"]) {
+		return firstLayout, nil
+	}
 	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
 		if _, ok := have[name]; !ok {
-			return false, fmt.Errorf("sqlitelog: not an event log: the file has no table %s", name)
+			return 0, fmt.Errorf("sqlitelog: not an event log: the file has no table %s", name)
 		}
 	}
-	if have["eventlog_events"] == plain(seedEventsTable) {
-		return false, nil
+	if events == plain(seedEventsTable) {
+		return seedLayout, nil
 	}
 	for _, name := range []string{"run", "run_by_start", "module"} {
 		if _, ok := have[name]; !ok {
-			return false, fmt.Errorf("%w: the file has no %s", eventlog.ErrLogCorrupt, name)
+			return 0, fmt.Errorf("%w: the file has no %s", eventlog.ErrLogCorrupt, name)
 		}
 	}
-	return true, nil
+	return layoutVersion, nil
+}
+
+// firstEventsTables are the texts that the table events of the first layout may have.
+var firstEventsTables = []string{
+	strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1),
+	strings.ReplaceAll(strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1), "notnull", ""),
 }
 
 // vetObject looks names up as SQLite does, which knows no case in them.

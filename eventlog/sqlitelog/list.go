@@ -5,57 +5,54 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
 // newestFirst is the order of listings.
 const newestFirst = " ORDER BY started DESC, run_no DESC"
 
-// Run implements [eventlog.RunFinder]. For a file of the seed runtime, which
-// keeps nothing about runs, the summary is computed and has no head.
-func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err error) {
+// Run implements [eventlog.RunFinder]. The summary of a run whose events the log does not
+// know from its own writer is computed, and has no head.
+func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
 	if err := l.runs.Settle(ctx, runID); err != nil {
-		return s, err
+		return eventlog.RunSummary{}, err
 	}
-	if l.layout.Load() < layoutVersion {
-		return l.summarize(ctx, runID)
+	_, s, kept, err := l.stands(ctx, runID)
+	if !kept {
+		s.Head = chain.Hash{}
 	}
-	err = l.readers.with(ctx, func(r *reader) error {
-		_, s, err = r.run(ctx, runID)
-		return err
-	})
 	return s, err
 }
 
-// summarize computes the summary of one run from its events.
-func (l *Log) summarize(ctx context.Context, runID string) (eventlog.RunSummary, error) {
-	var c eventlog.Cursor
-	for e, err := range l.Events(ctx, runID, 0) {
-		if err != nil {
-			return eventlog.RunSummary{}, err
-		}
-		c.Skip(e)
+// ListRuns implements [eventlog.RunLister].
+func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
+	behind, err := l.behind(ctx)
+	if err != nil {
+		return nil, err
 	}
-	s := c.Run()
-	s.Head = chain.Hash{}
-	return s, nil
+	return l.list(ctx, behind)
 }
 
-// ListRuns implements [eventlog.RunLister].
-func (l *Log) ListRuns(ctx context.Context) (runs []eventlog.RunSummary, err error) {
-	if l.layout.Load() < layoutVersion {
-		return l.listSeed(ctx)
+// list returns all runs, of which those that are named are summarised by their events.
+func (l *Log) list(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
+	if l.layout.Load() == layoutVersion {
+		err = l.readers.with(ctx, func(r *reader) error {
+			runs, err = r.list(ctx, "SELECT "+runColumns+" FROM run"+newestFirst)
+			return err
+		})
 	}
-	err = l.readers.with(ctx, func(r *reader) error {
-		runs, err = r.list(ctx, "SELECT "+runColumns+" FROM run"+newestFirst)
-		return err
+	if err != nil {
+		return nil, err
+	}
+	return tail.Merge(runs, behind, func(id string) (s eventlog.RunSummary, kept bool, err error) {
+		_, s, kept, err = l.stands(ctx, id)
+		return s, kept, err
 	})
-	return runs, err
 }
 
 // ListRunsPage implements [eventlog.RunPageLister].
@@ -63,8 +60,12 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 	if err := o.Valid(); err != nil {
 		return page, err
 	}
-	if l.layout.Load() < layoutVersion {
-		all, err := l.listSeed(ctx)
+	behind, err := l.behind(ctx)
+	if err != nil {
+		return page, err
+	}
+	if len(behind) > 0 || l.layout.Load() < layoutVersion {
+		all, err := l.list(ctx, behind)
 		if err != nil {
 			return page, err
 		}
@@ -158,31 +159,4 @@ func (r *reader) count(ctx context.Context, query string, args []driver.Value) (
 		return nil
 	})
 	return n, err
-}
-
-// listSeed lists a file of the seed runtime, by reading all of it.
-func (l *Log) listSeed(ctx context.Context) ([]eventlog.RunSummary, error) {
-	var ids []string
-	err := l.readers.with(ctx, func(r *reader) error {
-		return r.query(ctx, "SELECT DISTINCT "+boundedID+" FROM eventlog_events", nil, func(row []driver.Value) error {
-			id, ok := row[0].(string)
-			if !ok {
-				return fmt.Errorf("%w: column run_id holds a %T, or an id that is too long", eventlog.ErrLogCorrupt, row[0])
-			}
-			ids = append(ids, id)
-			return nil
-		})
-	})
-	runs := make([]eventlog.RunSummary, 0, len(ids))
-	for _, id := range ids {
-		s, sumErr := l.summarize(ctx, id)
-		if sumErr != nil {
-			return nil, sumErr
-		}
-		runs = append(runs, s)
-	}
-	slices.SortFunc(runs, func(a, b eventlog.RunSummary) int {
-		return cmp.Or(b.StartedAt.Compare(a.StartedAt), strings.Compare(b.RunID, a.RunID))
-	})
-	return runs, err
 }

@@ -25,6 +25,8 @@ type Log struct {
 	lock    *fileLock // the writer's, once it runs
 	layout  atomic.Int64
 
+	compared compared
+
 	writer  writer // its fields belong to the goroutine that runs it
 	runs    *pending.Runs[row]
 	queue   *pending.Queue[row] // what waits for the writer

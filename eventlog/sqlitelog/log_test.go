@@ -1,10 +1,14 @@
 package sqlitelog
 
 import (
+	"database/sql/driver"
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
@@ -34,4 +38,40 @@ func TestPairs(t *testing.T) {
 		first := open(t)
 		return first, openAt(t, first.path, Options{})
 	})
+}
+
+func TestShared(t *testing.T) {
+	logtest.RunShared(t, func(t testing.TB) logtest.Shared { return shared(t, filepath.Join(t.TempDir(), "log.db")) })
+}
+
+// shared is a file that the seed runtime writes to as well, with its own statement.
+func shared(t testing.TB, path string) logtest.Shared {
+	if _, err := os.Stat(path); err != nil {
+		if err := openAt(t, path, Options{}).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec := func(t testing.TB, query string, args ...driver.Value) {
+		t.Helper()
+		c, err := connect(t.Context(), path, "mode=rw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.exec(t.Context(), query, args...), c.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return logtest.Shared{
+		Open: func(t testing.TB, readOnly bool) eventlog.EventLog {
+			return openAt(t, path, Options{ReadOnly: readOnly})
+		},
+		Insert: func(t testing.TB, e event.Event) {
+			t.Helper()
+			exec(t, "INSERT INTO eventlog_events(run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)", eventValues(e)...)
+		},
+		Exec: func(t testing.TB, sql string) {
+			t.Helper()
+			exec(t, sql)
+		},
+	}
 }

@@ -2,7 +2,6 @@ package sqlitelog
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -18,29 +17,33 @@ func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 	if err := l.inPlace(); err != nil {
 		return 0, 0, err
 	}
-	return int(l.layout.Load()), layoutVersion, nil
+	return max(int(l.layout.Load()), seedLayout), layoutVersion, nil
 }
 
 // MigrateSchema implements [eventlog.SchemaKeeper]. All of it is one
 // transaction: if the process dies, the file is as it was. Page size and
 // auto-vacuum stay what they are, since changing them rewrites the whole file.
 // A log that was opened for writing can be written to afterwards; logs that
-// other processes have open keep reading.
+// other processes have open keep reading, unless the file has the seed runtime's
+// first layout. In a file of our layout it brings the table run up to date.
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
-	report = eventlog.MigrationReport{From: int(l.layout.Load()), To: layoutVersion, DryRun: dryRun}
-	if report.From == layoutVersion {
-		return report, nil
+	layout := int(l.layout.Load())
+	report = eventlog.MigrationReport{From: max(layout, seedLayout), To: layoutVersion, DryRun: dryRun}
+	if layout == layoutVersion {
+		return report, l.catchUp(ctx, &report)
 	}
 	report.Runs, report.Events, err = l.extent(ctx)
 	if err != nil {
 		return report, err
 	}
-	report.Steps = []string{
+	if layout == firstLayout {
+		report.Steps = []string{"take over the table events, from before it was called eventlog_events"}
+	}
+	report.Steps = append(report.Steps,
 		"rebuild eventlog_events in append order, with the column pos",
 		"add the table run, computed from the events",
 		"add the table module",
-		"switch to write-ahead logging",
-	}
+		"switch to write-ahead logging")
 	if dryRun {
 		return report, nil
 	}
@@ -62,6 +65,24 @@ func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
 	return runs, events, err
 }
 
+// catchUp is a migration of a file that has our layout: what another program has appended
+// is added to the table run.
+func (l *Log) catchUp(ctx context.Context, report *eventlog.MigrationReport) error {
+	var ids []string
+	err := l.readers.with(ctx, func(r *reader) (err error) {
+		ids, err = r.behind(ctx, true, position{}, position{})
+		return err
+	})
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	report.Runs, report.Steps = int64(len(ids)), []string{eventlog.StepCatchUp}
+	if report.DryRun {
+		return nil
+	}
+	return l.reindex(ctx, ids...)
+}
+
 // migrate holds the lock for the whole of it.
 func (l *Log) migrate(ctx context.Context) (err error) {
 	if err := l.lock.Lock(ctx); err != nil {
@@ -74,19 +95,31 @@ func (l *Log) migrate(ctx context.Context) (err error) {
 		return err
 	}
 	if layout < layoutVersion { // another process may have been faster
-		if err := rebuild(ctx, c); err != nil {
+		if err := rebuild(ctx, c, layout); err != nil {
 			return errors.Join(err, c.exec(context.Background(), "ROLLBACK"))
 		}
 	}
 	l.layout.Store(layoutVersion)
+	if layout == firstLayout { // whose readers know the table by its earlier name
+		if err := l.readers.close(); err != nil {
+			return err
+		}
+		l.readers = newReaders(l.path, l.readers.query, layoutVersion)
+	}
 	return l.startWriter(ctx)
 }
 
-func rebuild(ctx context.Context, c *conn) error {
+func rebuild(ctx context.Context, c *conn, layout int) error {
+	table := "eventlog_events"
+	if layout == firstLayout {
+		table = "events"
+	}
 	steps := append([]string{
 		"BEGIN IMMEDIATE",
-		"ALTER TABLE eventlog_events RENAME TO eventlog_events_seed",
-		eventsTable}, ownTables...)
+		"ALTER TABLE " + table + " RENAME TO eventlog_events_seed",
+		eventsTable,
+		unlessThere.Replace(migrationsTable),
+		"INSERT OR IGNORE INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)"}, ownTables...)
 	steps = append(steps,
 		`INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
 			SELECT run_id, seq, prev_hash, ts, kind, payload FROM eventlog_events_seed ORDER BY rowid`,
@@ -103,37 +136,16 @@ func rebuild(ctx context.Context, c *conn) error {
 		"COMMIT"})
 }
 
-// fillRuns computes the table run from the events, whatever state they are in:
-// to judge them is the business of a check.
+// fillRuns computes the table run from the events, whatever state they are in: to judge
+// them is the business of a check.
 func fillRuns(ctx context.Context, c *conn) error {
-	insert, err := c.prepare(ctx, insertRunSQL)
-	if err != nil {
-		return err
+	r := &reader{conn: c}
+	defer r.stmts.close()
+	ids, err := r.behind(ctx, true, position{}, position{})
+	for _, id := range ids {
+		if err == nil {
+			err = reindex(ctx, r, id)
+		}
 	}
-	defer insert.Close()
-	var at eventlog.Cursor
-	flush := func() error {
-		if at.Run().LastSeq == 0 {
-			return nil
-		}
-		_, _, err := insert.exec(rowValues(at.Run(), 0)...)
-		return err
-	}
-	const all = "SELECT run_id, seq, prev_hash, ts, kind, payload FROM eventlog_events ORDER BY run_id, seq"
-	err = c.query(ctx, all, nil, func(row []driver.Value) error {
-		id, _ := row[0].(string)
-		e, err := eventOf(id, row)
-		if err != nil {
-			return err
-		}
-		if id != at.Run().RunID {
-			if err := flush(); err != nil {
-				return err
-			}
-			at = eventlog.Cursor{}
-		}
-		at.Skip(e)
-		return nil
-	})
-	return errors.Join(err, flush())
+	return err
 }

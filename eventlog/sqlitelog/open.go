@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -129,7 +130,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 	if _, err := os.Stat(l.path); err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	l.readers = newReaders(l.path, "mode=ro")
+	l.readers = newReaders(l.path, "mode=ro", seedLayout)
 	err := l.examine(ctx)
 	if err == nil || !isCantOpen(err) {
 		return err
@@ -138,17 +139,23 @@ func (l *Log) openForReading(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrWALNotReadable, err)
 	}
 	l.readers.close()
-	l.readers = newReaders(l.path, "mode=ro&immutable=1")
+	l.readers = newReaders(l.path, "mode=ro&immutable=1", seedLayout)
 	return l.examine(ctx)
 }
 
 // examine vets the file through a reader.
 func (l *Log) examine(ctx context.Context) error {
-	return l.readers.with(ctx, func(r *reader) error {
-		layout, err := examine(ctx, r.conn)
-		l.layout.Store(int64(layout))
+	var layout int
+	err := l.readers.with(ctx, func(r *reader) (err error) {
+		layout, err = examine(ctx, r.conn)
 		return err
 	})
+	l.layout.Store(int64(layout))
+	if err == nil && layout == firstLayout {
+		err = l.readers.close()
+		l.readers = newReaders(l.path, l.readers.query, layout)
+	}
+	return err
 }
 
 // openForWriting creates or examines the file under the lock, so that no other
@@ -175,7 +182,7 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 		return err
 	}
 	l.layout.Store(int64(layout))
-	l.readers = newReaders(l.path, "mode=ro")
+	l.readers = newReaders(l.path, "mode=ro", layout)
 	if layout < layoutVersion {
 		return nil
 	}
@@ -237,23 +244,20 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ours, err := vet(objects)
-	if err == nil {
+	if layout, err = vet(objects); err == nil {
 		err = vetColumns(ctx, c)
 	}
-	if err != nil {
+	if err != nil || layout == firstLayout { // which has no versions
+		return layout, err
+	}
+	first := slices.ContainsFunc(objects, func(o object) bool { return eventlog.LowerASCII(o.name) == "events" })
+	if err := examineSeedVersion(ctx, c, first); err != nil {
 		return 0, err
 	}
-	if err := examineSeedVersion(ctx, c); err != nil {
-		return 0, err
-	}
-	if !ours {
-		return 0, nil
-	}
-	if version != layoutVersion {
+	if layout == layoutVersion && version != layoutVersion {
 		return 0, fmt.Errorf("%w: the tables have layout %d, the file's header says %d", eventlog.ErrLogCorrupt, layoutVersion, version)
 	}
-	return layoutVersion, nil
+	return layout, nil
 }
 
 func objects(ctx context.Context, c *conn) ([]object, error) {
@@ -282,16 +286,17 @@ func vetColumns(ctx context.Context, c *conn) error {
 	})
 }
 
-// examineSeedVersion looks at the version that the seed runtime keeps.
-func examineSeedVersion(ctx context.Context, c *conn) error {
+// examineSeedVersion looks at the version that the seed runtime keeps. Version 2 is version
+// 1 without the first layout's table, whose events it moves.
+func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
 	v, err := c.queryInt(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
 	switch {
 	case err != nil:
 		return err
 	case v > seedVersion:
 		return fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
-	case v < seedVersion:
-		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, before the table's name was settled: let the program that wrote the file bring it to %d", v, seedVersion)
+	case v < seedVersion && first:
+		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, and the tables events and eventlog_events are both there: let the program that wrote the file bring it to %d", v, seedVersion)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (p *poller) start(l *Log) {
 // another one has committed. A file that cannot be read ends the polling; the
 // streams will find out by themselves.
 func (p *poller) run(ctx context.Context, l *Log) {
-	r, err := openReader(ctx, l.readers.path, l.readers.query)
+	r, err := l.readers.open(ctx)
 	if err != nil {
 		return
 	}

@@ -33,8 +33,21 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (report ev
 	if err := o.Valid(); err != nil {
 		return report, err
 	}
-	if l.layout.Load() < layoutVersion {
+	indexed := l.layout.Load() == layoutVersion
+	if !indexed && !o.DryRun {
 		return report, eventlog.ErrSchemaOutdated
+	}
+	behind, err := l.behind(ctx)
+	if err != nil {
+		return report, err
+	}
+	if o.DryRun && (!indexed || len(behind) > 0) {
+		all, err := l.list(ctx, behind)
+		for _, s := range o.Select(all) {
+			report.Runs++
+			report.Events += int64(s.LastSeq)
+		}
+		return report, err
 	}
 	p := &pruning{overwrite: "FAST", report: report, done: make(chan error, 1)}
 	if len(o.RunIDs) > 0 {

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/starling-host/starling/eventlog"
@@ -21,11 +22,12 @@ const maxReaders = 4
 // is nil.
 type readers struct {
 	path, query string
+	layout      int // of the file
 	slots       chan *reader
 }
 
-func newReaders(path, query string) *readers {
-	p := &readers{path: path, query: query, slots: make(chan *reader, maxReaders)}
+func newReaders(path, query string, layout int) *readers {
+	p := &readers{path: path, query: query, layout: layout, slots: make(chan *reader, maxReaders)}
 	for range maxReaders {
 		p.slots <- nil
 	}
@@ -47,7 +49,7 @@ func (p *readers) with(ctx context.Context, fn func(*reader) error) (err error) 
 	}
 	defer func() { p.slots <- r }()
 	if r == nil {
-		if r, err = openReader(ctx, p.path, p.query); err != nil {
+		if r, err = p.open(ctx); err != nil {
 			return err
 		}
 	}
@@ -73,12 +75,16 @@ type reader struct {
 	stmts statements
 }
 
-func openReader(ctx context.Context, path, query string) (*reader, error) {
-	c, err := connect(ctx, path, query)
+func (p *readers) open(ctx context.Context) (*reader, error) {
+	c, err := connect(ctx, p.path, p.query)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.execAll(ctx, reading); err != nil {
+	setup := reading
+	if p.layout == firstLayout {
+		setup = append([]string{firstView}, reading...)
+	}
+	if err := c.execAll(ctx, setup); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return &reader{conn: c}, nil
@@ -98,14 +104,15 @@ func (r *reader) query(ctx context.Context, query string, args []driver.Value, r
 	return s.query(ctx, args, row)
 }
 
-// exec runs a statement without arguments, which stays prepared and is not interrupted.
-func (r *reader) exec(query string) error {
+// exec runs a statement, which stays prepared and is not interrupted, and returns how many
+// rows it changed.
+func (r *reader) exec(query string, args ...driver.Value) (changed int64, err error) {
 	s, err := r.stmts.get(context.Background(), r.conn, query)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, _, err = s.exec()
-	return err
+	changed, _, err = s.exec(args...)
+	return changed, err
 }
 
 // pageQuery finds the rows by the index and then reads the rows themselves, so
@@ -198,18 +205,27 @@ const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
 // runColumns are the columns of the table run that make a summary.
 const runColumns = "run_no, " + boundedID + ", started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
 
-const runSQL = "SELECT " + runColumns + " FROM run WHERE run_id = ?"
+// runSQL yields one row: that of the run, or NULLs, and the number of its last event.
+const runSQL = "SELECT " + runColumns + `, (SELECT max(seq) FROM eventlog_events WHERE run_id = ?1)
+FROM (SELECT 1) LEFT JOIN run ON run_id = ?1`
 
-// run returns the row of a run and its number.
-func (r *reader) run(ctx context.Context, runID string) (no int64, s eventlog.RunSummary, err error) {
+// run returns the row of a run and its number, zero if there is none, and the number of
+// the run's last event. The row knows of all events unless last is greater than LastSeq.
+func (r *reader) run(ctx context.Context, runID string) (no int64, s eventlog.RunSummary, last uint64, err error) {
 	err = r.query(ctx, runSQL, []driver.Value{runID}, func(row []driver.Value) (err error) {
-		no, s, err = summaryOf(row)
+		switch seq := row[len(row)-1].(type) {
+		case nil:
+		case int64:
+			last = uint64(max(seq, 0))
+		default: // whoever reads the events says what is wrong
+			last = math.MaxInt64
+		}
+		if row[0] != nil {
+			no, s, err = summaryOf(row[:len(row)-1])
+		}
 		return err
 	})
-	if err == nil && no == 0 {
-		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
-	}
-	return no, s, err
+	return no, s, last, err
 }
 
 // summaryOf builds a summary from a row of runColumns.

@@ -24,18 +24,23 @@ type row struct {
 // find looks into the file where a run stands.
 func (l *Log) find(ctx context.Context, runID string) (at pending.Place, err error) {
 	err = l.readers.with(ctx, func(rd *reader) error {
-		at = pending.Place{}
-		if at.Epoch, err = rd.epoch(ctx, runID); err != nil {
-			return err
-		}
-		no, s, err := rd.run(ctx, runID)
-		switch {
-		case errors.Is(err, eventlog.ErrRunNotFound):
-			return nil
-		case err == nil:
-			at.Row, at.Cursor = no, eventlog.NewCursor(s)
-		}
+		at.Epoch, err = rd.epoch(ctx, runID)
 		return err
 	})
+	if err != nil {
+		return at, err
+	}
+	no, s, kept, err := l.stands(ctx, runID)
+	if err == nil && !kept { // the writer has to find the row where the run stands
+		if err = l.reindex(ctx, runID); err == nil {
+			no, s, _, err = l.stands(ctx, runID)
+		}
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrRunNotFound):
+		return at, nil
+	case err == nil:
+		at.Row, at.Cursor = no, eventlog.NewCursor(s)
+	}
 	return at, err
 }

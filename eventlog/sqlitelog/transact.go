@@ -123,10 +123,13 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return l.readers.with(ctx, func(r *reader) (err error) {
 		// A statement whose context ends may have been carried out all the same, and a
 		// reader whose transaction nobody ends would show this moment for ever.
-		if err := r.exec("BEGIN"); err != nil {
+		if _, err := r.exec("BEGIN"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, r.exec("ROLLBACK")) }()
+		defer func() {
+			_, rollbackErr := r.exec("ROLLBACK")
+			err = errors.Join(err, rollbackErr)
+		}()
 		return fn(&view{ctx: ctx, conn: r.conn, stmts: &r.stmts})
 	})
 }

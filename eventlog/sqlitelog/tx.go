@@ -144,7 +144,7 @@ type tx struct {
 }
 
 func newTx(w *writer) *tx {
-	return &tx{view: view{ctx: context.Background(), conn: w.conn, stmts: &w.host}, writer: w}
+	return &tx{view: view{ctx: context.Background(), conn: w.conn, stmts: &w.reader.stmts}, writer: w}
 }
 
 // end returns the error with which the transaction ends. A statement that failed
@@ -274,30 +274,26 @@ func (t *tx) committed(l *Log) {
 
 // query runs a query of the writer, which stays prepared.
 func (w *writer) query(sql string, args []driver.Value, row func([]driver.Value) error) error {
-	s, err := w.host.get(context.Background(), w.conn, sql)
-	if err != nil {
-		return err
-	}
-	return s.query(context.Background(), args, row)
+	return w.reader.query(context.Background(), sql, args, row)
 }
 
 // exec runs a statement of the writer, which stays prepared.
 func (w *writer) exec(sql string, args ...driver.Value) (changed int64, err error) {
-	s, err := w.host.get(context.Background(), w.conn, sql)
-	if err != nil {
-		return 0, err
-	}
-	changed, _, err = s.exec(args...)
-	return changed, err
+	return w.reader.exec(sql, args...)
 }
 
-// cursor returns where the run stands in the file, and the number of its row.
+// cursor returns where the run stands in the file, and the number of its row, which it
+// brings up to date if another program has appended to the run.
 func (w *writer) cursor(runID string) (no int64, c eventlog.Cursor, err error) {
-	err = w.query(runSQL, []driver.Value{runID}, func(row []driver.Value) error {
-		var s eventlog.RunSummary
-		no, s, err = summaryOf(row)
+	ctx := context.Background()
+	no, s, last, err := w.reader.run(ctx, runID)
+	if err == nil && last > s.LastSeq {
+		if err = reindex(ctx, &w.reader, runID); err == nil {
+			no, s, _, err = w.reader.run(ctx, runID)
+		}
+	}
+	if err == nil && no != 0 {
 		c = eventlog.NewCursor(s)
-		return err
-	})
+	}
 	return no, c, err
 }

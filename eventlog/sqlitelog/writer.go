@@ -18,10 +18,11 @@ type writer struct {
 	insertModule, insertPiece, look          *stmt
 	savepoint, release, undo                 *stmt
 
-	host    statements // of the host's transactions
-	touched []*run     // whose rows are behind their events
-	careful bool       // each function of the host has a savepoint
-	seen    int64      // data_version, which changes when another connection has committed
+	reader  reader   // on the same connection, with the statements of the host's transactions
+	touched []*run   // whose rows are behind their events
+	careful bool     // each function of the host has a savepoint
+	seen    int64    // data_version, which changes when another connection has committed
+	newest  position // of the last event that was written
 }
 
 // The statements that write. insertRunSQL takes the run's id, the epoch that it must
@@ -40,6 +41,7 @@ const (
 
 // prepare makes the connection ready to write.
 func (w *writer) prepare(ctx context.Context, synchronous string) error {
+	w.reader.conn = w.conn
 	if err := w.conn.execAll(ctx, writing(synchronous)); err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ type prepared struct {
 }
 
 func (w *writer) close() error {
-	w.host.close()
+	w.reader.stmts.close()
 	for _, p := range w.prepared() {
 		if *p.to != nil {
 			(*p.to).Close()
@@ -152,7 +154,7 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 	if err := l.lock.Lock(ctx); err != nil {
 		return nil, err
 	}
-	bad, seen := make(conflicts), l.writer.seen
+	bad, seen, newest := make(conflicts), l.writer.seen, l.writer.newest
 	l.writer.careful = false
 	for {
 		again, err := l.writer.try(batch, bad)
@@ -162,6 +164,7 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 		if err == nil {
 			err = l.inPlace()
 			l.lookedAround(l.writer.seen != seen)
+			l.compared.wrote(newest, l.writer.newest, l.writer.seen != seen)
 		}
 		if unlockErr := l.lock.Unlock(); err == nil {
 			err = unlockErr
@@ -174,6 +177,12 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 // function failed that cannot be undone alone, the next attempt is careful. Either
 // way it leaves the file as it was, to be tried again.
 func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
+	newest := w.newest
+	defer func() {
+		if again || err != nil {
+			w.newest = newest
+		}
+	}()
 	if _, _, err := w.begin.exec(); err != nil {
 		return false, fmt.Errorf("sqlitelog: begin: %w", err)
 	}

@@ -32,11 +32,16 @@ func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev eve
 
 // appendTo makes one attempt. The caller holds r.appending.
 func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error {
+	known := r.loaded.Load()
 	if err := s.load(ctx, r); err != nil {
 		return err
 	}
 	next := r.cursor
 	if err := next.Append(r.ID, ev); err != nil {
+		if known && s.idle(r) { // another program may have continued the run since it was loaded
+			r.loaded.Store(false)
+			return errMoved
+		}
 		return err
 	}
 	it := Item[W]{Run: r, Row: r.row, Event: ev, After: next.Run()}
@@ -57,6 +62,13 @@ func (s *Runs[W]) queueOf(r *Run[W]) *Queue[W] {
 		r.queue = s.backend.Queue(r.ID)
 	}
 	return r.queue
+}
+
+// idle reports whether nothing of the run is on its way.
+func (s *Runs[W]) idle(r *Run[W]) bool {
+	s.Lock()
+	defer s.Unlock()
+	return r.queued == r.durable
 }
 
 // load finds where the run stands, unless that is known, and whether the epoch is still

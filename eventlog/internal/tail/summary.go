@@ -1,0 +1,74 @@
+package tail
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Summary computes the summary of a run from its events, for a backend whose own
+// summary, kept, lacks events: another program has appended them, or the tables were
+// restored one by one. kept is zero where the backend has none.
+//
+// The result is kept itself if the events up to kept.LastSeq do not add up to it. That
+// difference is the evidence that somebody has changed the run, and the caller must not
+// replace it. A run is summarised as far as it can be read.
+func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.RunSummary) (eventlog.RunSummary, error) {
+	var at eventlog.Cursor
+	fits := kept.LastSeq == 0
+	for e, err := range events {
+		if errors.Is(err, eventlog.ErrLogCorrupt) {
+			break
+		}
+		if err != nil {
+			return eventlog.RunSummary{}, err
+		}
+		at.Skip(e)
+		fits = fits || at.Run() == kept
+	}
+	if !fits {
+		return kept, nil
+	}
+	s := at.Run()
+	if s.LastSeq == 0 {
+		s.RunID, s.StartedAt = runID, time.Unix(0, 0).UTC()
+	}
+	return s, nil
+}
+
+// Merge replaces in a listing, the newest first, the summaries of the runs that are named
+// by those that look finds. One that was computed, and is not kept, has no head: that would
+// be evidence of nothing.
+func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) (s eventlog.RunSummary, kept bool, err error)) ([]eventlog.RunSummary, error) {
+	if len(behind) == 0 {
+		return runs, nil
+	}
+	behind = slices.Clone(behind)
+	slices.Sort(behind)
+	runs = slices.DeleteFunc(runs, func(s eventlog.RunSummary) bool {
+		_, found := slices.BinarySearch(behind, s.RunID)
+		return found
+	})
+	for _, id := range slices.Backward(behind) {
+		s, kept, err := look(id)
+		switch {
+		case errors.Is(err, eventlog.ErrRunNotFound):
+			continue // it was removed meanwhile
+		case errors.Is(err, eventlog.ErrLogCorrupt):
+			s = eventlog.RunSummary{RunID: id} // one damaged row does not hide the other runs
+		case err != nil:
+			return nil, err
+		}
+		if !kept {
+			s.Head = chain.Hash{}
+		}
+		runs = append(runs, s)
+	}
+	slices.SortStableFunc(runs, func(a, b eventlog.RunSummary) int { return b.StartedAt.Compare(a.StartedAt) })
+	return runs, nil
+}
