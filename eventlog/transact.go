@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
 )
@@ -100,6 +101,21 @@ type Tx interface {
 type Bulk interface {
 	// FenceAll is Tx.Fence of many runs, in one statement.
 	FenceAll(runIDs []string) (epochs map[string]uint64, err error)
+}
+
+// Shared is implemented by logs on a server, which processes on many machines use at
+// once.
+type Shared interface {
+	// Now returns what the server's clock says.
+	Now(ctx context.Context) (time.Time, error)
+
+	// Signal tells the other processes that use the database, soon and without waiting,
+	// that there is something to look at. A signal may be lost, so they poll as well.
+	Signal()
+
+	// OnSignal calls heard after each signal of another process, and whenever signals may
+	// have been lost, until stop is called. Signals that come together may be one call.
+	OnSignal(heard func()) (stop func())
 }
 
 // Fencer is implemented by logs that keep apart the successive writers of a run.

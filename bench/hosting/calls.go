@@ -36,7 +36,7 @@ func (b *bench) calls(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, of := []string{onSQLite, onPostgres, onRiver}, []queuetest.Host{h.sqlite, h.postgres, h.river}
+	names, of := []string{onSQLite, onPostgres}, []queuetest.Host{h.sqlite, h.postgres}
 	var all []contender
 	for i, name := range names {
 		all = append(all, flowing(name, of[i].Ending(workers)), flowing(callsEndToEnd(name), calling(of[i], t, workers)))
@@ -50,7 +50,7 @@ func (b *bench) calls(ctx context.Context) error {
 		b.report.note(load, rates, callsEndToEnd(name))
 		b.report.atLeast(0.5, load, callsEndToEnd(name)+" / runs of 2 events", rates.ratio(callsEndToEnd(name), name))
 	}
-	return h.release()
+	return h.close()
 }
 
 // loadTool loads a guest that answers with what it was told.

@@ -24,8 +24,8 @@ type rate struct {
 type goal struct {
 	load, what string
 	measured   float64
-	bound      float64
-	most       bool // the bound is an upper one
+	bound      float64 // zero is none
+	most       bool    // the bound is an upper one
 	unit       string
 }
 
@@ -57,8 +57,11 @@ func (r *report) text() string {
 		if g.most {
 			sign, met = "<=", g.measured <= g.bound
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s%s | %s %s%s | %s |\n",
-			g.load, g.what, short(g.measured), g.unit, sign, short(g.bound), g.unit, figures.Verdict(met))
+		bound, verdict := fmt.Sprintf("%s %s%s", sign, short(g.bound), g.unit), figures.Verdict(met)
+		if g.bound == 0 {
+			bound, verdict = "none", ""
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s%s | %s | %s |\n", g.load, g.what, short(g.measured), g.unit, bound, verdict)
 	}
 	fmt.Fprintf(&b, "\n| load | way | a second |\n|---|---|--:|\n")
 	for _, r := range r.rates {

@@ -275,7 +275,7 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 // checkHostTables looks for what only the owner of a server's tables can make.
 func checkHostTables(ctx context.Context, log database, where string) finding {
 	const check = "host tables"
-	missing, err := missingTables(ctx, log, where)
+	missing, err := missingTables(ctx, log)
 	switch {
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/daemon"
@@ -23,8 +22,6 @@ import (
 	"github.com/starling-host/starling/host/hostfile"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/queue/embedded"
-	"github.com/starling-host/starling/host/queue/riverqueue"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/worker"
 	"github.com/starling-host/starling/runtime/agent"
@@ -42,7 +39,7 @@ type host struct {
 	log       database
 	tenants   *tenant.Store
 	directory *daemon.Directory
-	queue     queue.Queue
+	queue     *queue.Queue
 	policy    atomic.Pointer[policy.Policy] // the operator's
 	daemon    *daemon.Daemon
 	listener  net.Listener
@@ -243,26 +240,18 @@ func settings(f *hostfile.File) daemon.Config {
 	}
 }
 
-// openQueue opens the queue in the database of the events. On a server River wakes
-// the workers of all hosts that share it.
+// openQueue opens the queue in the database of the events, which on a server all hosts
+// share.
 func (h *host) openQueue(ctx context.Context) (err error) {
 	q := h.file.Queue
 	c := queue.Config{
 		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
 		Limits: h.directory.Limits, Logger: h.logger,
 	}
-	log, ok := h.log.(*pglog.Log)
-	if !ok {
-		if c.Host == "" { // of all that share a file one alone can listen there, and its jobs need not wait for a lease to end
-			c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
-		}
-		h.queue, err = embedded.Open(ctx, h.log, c)
-		return err
+	if c.Host == "" && !onServer(h.file.Database) { // of all that share a file one alone can listen there, and its jobs need not wait for a lease to end
+		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
 	}
-	var release func()
-	if h.queue, release, err = riverqueue.Dial(ctx, log, h.file.Database, c); err == nil {
-		h.onClose(release)
-	}
+	h.queue, err = queue.Open(ctx, h.log, c)
 	return err
 }
 

@@ -78,7 +78,7 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		return err
 	}
 	if onServer(where) && !f.dryRun {
-		if err := a.migrateHost(ctx, log, where, f.roles); err != nil {
+		if err := a.migrateHost(ctx, log, f.roles); err != nil {
 			return err
 		}
 	}

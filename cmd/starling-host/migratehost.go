@@ -9,21 +9,18 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/daemon"
-	"github.com/starling-host/starling/host/queue/riverqueue"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
 
 // hostTables are those that a host keeps beside the log. In a file a host makes them;
 // on a server its role may not be one that makes tables.
 func hostTables() []eventlog.TableSet {
-	return []eventlog.TableSet{tenant.Tables(), daemon.Tables(), riverqueue.Tables()}
+	return []eventlog.TableSet{tenant.Tables(), daemon.Tables(), queue.Tables()}
 }
 
-// riverSet is what River's tables are called in messages.
-const riverSet = "river"
-
 // missingTables returns the sets of which the database lacks tables, or has older ones.
-func missingTables(ctx context.Context, log database, where string) (missing []string, err error) {
+func missingTables(ctx context.Context, log database) (missing []string, err error) {
 	for _, set := range hostTables() {
 		taken, err := log.TableSteps(ctx, set)
 		switch {
@@ -33,27 +30,17 @@ func missingTables(ctx context.Context, log database, where string) (missing []s
 			return nil, err
 		}
 	}
-	current, err := riverqueue.Current(ctx, where)
-	if err == nil && !current {
-		missing = append(missing, riverSet)
-	}
-	return missing, err
+	return missing, nil
 }
 
 // migrateHost makes the tables of a host on a server, and gives roles their rights.
-func (a *app) migrateHost(ctx context.Context, log database, where string, roles pglog.Roles) error {
+func (a *app) migrateHost(ctx context.Context, log database, roles pglog.Roles) error {
 	for _, set := range hostTables() {
 		if err := log.CreateTables(ctx, set); err != nil {
 			return err
 		}
 	}
-	if err := riverqueue.Migrate(ctx, where); err != nil {
-		return err
-	}
-	if err := log.(*pglog.Log).Grant(ctx, roles, hostTables()...); err != nil {
-		return err
-	}
-	return riverqueue.Grant(ctx, where, roles.Writer, roles.Retention, roles.Reader)
+	return log.(*pglog.Log).Grant(ctx, roles, hostTables()...)
 }
 
 // hostTablesToMake says what migrateHost is about to make, if anything.
@@ -63,7 +50,7 @@ func hostTablesToMake(ctx context.Context, where string) (step string, err error
 		return "", err
 	}
 	defer log.Close()
-	missing, err := missingTables(ctx, log, where)
+	missing, err := missingTables(ctx, log)
 	if err != nil || len(missing) == 0 {
 		return "", err
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/queue/riverqueue"
 )
 
 // rights is who somebody is to a server, and what that role lacks for each use.
@@ -21,7 +20,7 @@ func rightsOn(ctx context.Context, log database) (r rights, err error) {
 	for _, use := range []struct {
 		needs   []pglog.Need
 		lacking *[]string
-	}{{append(needs.Writer, riverqueue.Needs()...), &r.serve}, {needs.Retention, &r.prune}, {needs.Reader, &r.read}} {
+	}{{needs.Writer, &r.serve}, {needs.Retention, &r.prune}, {needs.Reader, &r.read}} {
 		if r.role, *use.lacking, err = log.(*pglog.Log).Lacking(ctx, use.needs...); err != nil {
 			return rights{}, err
 		}

@@ -40,9 +40,9 @@ func TestAStreamFollowsAnotherHost(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		first, dsn := open(t)
 		second := openAt(t, dsn, Options{ReadOnly: true})
-		second.listener.patience = time.Millisecond
+		second.listener.poll = time.Millisecond
 		if told {
-			second.listener.patience = time.Hour
+			second.listener.poll = time.Hour
 		}
 		evs := logtest.Finished("run-1", 10)
 		ch, err := second.Stream(t.Context(), "run-1")

@@ -48,6 +48,7 @@ var (
 	_ eventlog.SchemaKeeper  = (*Log)(nil)
 	_ eventlog.Transactor    = (*Log)(nil)
 	_ eventlog.Fencer        = (*Log)(nil)
+	_ eventlog.Shared        = (*Log)(nil)
 )
 
 func newLog(pool *pgxpool.Pool, o Options) *Log {

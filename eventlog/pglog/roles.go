@@ -74,11 +74,9 @@ func Grants(r Roles, sets ...eventlog.TableSet) string {
 }
 
 // Lacking returns who the role of the connection is, and what of the needs it may not do,
-// such as "INSERT on run". The tables are there; one may also be a sequence.
+// such as "INSERT on run". The tables are there.
 func (l *Log) Lacking(ctx context.Context, needs ...Need) (role string, lacking []string, err error) {
-	const query = `SELECT current_user, coalesce(array_agg(r || ' on ' || t ORDER BY n) FILTER (WHERE NOT CASE
-			WHEN (SELECT relkind = 'S' FROM pg_class WHERE oid = to_regclass(quote_ident(t))) THEN has_sequence_privilege(quote_ident(t), r)
-			ELSE has_table_privilege(quote_ident(t), r) END), '{}')
+	const query = `SELECT current_user, coalesce(array_agg(r || ' on ' || t ORDER BY n) FILTER (WHERE NOT has_table_privilege(quote_ident(t), r)), '{}')
 		FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS need (r, t, n)`
 	var rights, tables []string
 	for _, n := range needs {

@@ -10,7 +10,7 @@ import (
 )
 
 // minServer is the first version of PostgreSQL that has what we use. The tests of this
-// package, and those of host/queue/riverqueue, have passed on 13 to 18.
+// package, and those of host/queue, have passed on 13 to 18.
 const minServer = 110000
 
 // checkServer refuses a server that would not keep a log as it is.

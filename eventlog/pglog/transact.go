@@ -107,7 +107,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 	}
 	defer undo(ctx, tx)
 	if err := fn(tx); err != nil {
-		return orUnavailable(err) // it may have sent statements that are not the log's, see Tx.PGX
+		return orUnavailable(err)
 	}
 	return commit(ctx, tx)
 }

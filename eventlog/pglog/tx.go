@@ -151,10 +151,6 @@ type txRun struct {
 	cursor eventlog.Cursor
 }
 
-// PGX returns the transaction itself, for libraries that take one. Committing and
-// undoing it is not theirs.
-func (t *Tx) PGX() pgx.Tx { return t.tx }
-
 // run runs fn, and writes the events that it has appended. A statement that failed
 // fails the transaction, also when fn has said nothing about it; one that the server
 // refused because of another transaction is the reason whatever fn says.

@@ -46,7 +46,7 @@ type Agent struct {
 type Config struct {
 	Log     Log
 	Tenants *tenant.Store
-	Queue   queue.Queue
+	Queue   *queue.Queue
 
 	// Directory is what the queue asks about tenants. It is told of those that ask for
 	// something, so that their limits hold from then on. Nil is told nothing.

@@ -177,7 +177,7 @@ func (d *Daemon) shutdown(server *http.Server) {
 	}
 }
 
-// Work works on runs until ctx ends. See [queue.Queue].
+// Work works on runs until ctx ends. See [queue.Queue.Work].
 func (d *Daemon) Work(ctx context.Context) error { return d.config.Queue.Work(ctx, d.work) }
 
 // Close releases loaded modules. Serve and Work must have returned.

@@ -15,8 +15,6 @@ import (
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/queue/embedded"
-	"github.com/starling-host/starling/host/queue/riverqueue"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/wasm"
@@ -36,14 +34,13 @@ type world struct {
 
 	log     daemon.Log
 	tenants *tenant.Store
-	queue   queue.Queue
+	queue   *queue.Queue
 	daemon  *daemon.Daemon
 	url     string
 	halt    func()
 	end     context.CancelFunc // has the daemon end
 	served  chan error         // how it has ended
 	socket  net.Listener
-	release func()            // of the queue
 	keys    map[string]string // of tenants, by their ids
 }
 
@@ -112,7 +109,7 @@ func (w *world) start() {
 	if w.adjust != nil {
 		w.adjust(&c, &q)
 	}
-	w.queue, w.release, err = openQueue(ctx, w.log, w.path, q)
+	w.queue, err = queue.Open(ctx, w.log, q)
 	must(err)
 	c.Queue = w.queue
 	w.daemon, err = daemon.New(ctx, c)
@@ -127,14 +124,6 @@ func openLog(ctx context.Context, path string) (daemon.Log, error) {
 		return pglog.Open(ctx, path, pglog.Options{AutoMigrate: true})
 	}
 	return sqlitelog.Open(ctx, path, sqlitelog.Options{})
-}
-
-func openQueue(ctx context.Context, log daemon.Log, path string, c queue.Config) (queue.Queue, func(), error) {
-	if onServer(path) {
-		return riverqueue.Dial(ctx, log.(*pglog.Log), path, c)
-	}
-	q, err := embedded.Open(ctx, log, c)
-	return q, func() {}, err
 }
 
 // serve has the daemon listen until halt.
@@ -159,7 +148,6 @@ func (w *world) serve() {
 func (w *world) stop() {
 	w.halt()
 	w.daemon.Close()
-	w.release()
 	if err := w.log.Close(); err != nil {
 		w.t.Error(err)
 	}

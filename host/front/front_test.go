@@ -25,7 +25,6 @@ import (
 	"github.com/starling-host/starling/host/front"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/queue/embedded"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/wasm"
@@ -61,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	must(err)
 	t.Cleanup(func() { engine.Close(ctx) })
-	q, err := embedded.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second})
+	q, err := queue.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second})
 	must(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)

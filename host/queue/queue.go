@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -25,7 +24,7 @@ var (
 	// there never was one.
 	ErrNotFound = errors.New("queue: the run is not in the queue")
 	// ErrWorking means that Work runs already.
-	ErrWorking = errors.New("queue: at work already")
+	ErrWorking = errors.New("queue: Work runs already")
 
 	// ErrCancelled is the cause with which a handler's context ends when its job
 	// is cancelled. The handler is to end the run.
@@ -56,14 +55,14 @@ func (e *FullError) Unwrap() error { return e.Reason }
 // for good after about six minutes.
 const DefaultMaxAttempts = 5
 
-// A process that dies takes all jobs with it that it has, and most often none of them
-// is to blame. But one that is must not kill one process after the other for ever.
+// A process that dies takes all its jobs with it, and most often none of them is to
+// blame. But one that is must not kill one process after the other for ever.
 const (
-	// MaxDeaths is how many processes may die while the run of a job is being made. The
-	// first death is not among them: until then nobody writes down which runs begin.
+	// MaxDeaths is how many processes may die while a job's run is under way. The first
+	// death is not among them: until then it is not stored which runs begin.
 	MaxDeaths = 5
-	// MaxStranded is how many may die that have a job whose run has not begun. They die
-	// of something else, or while they prepare it.
+	// MaxStranded is how many processes may die that have a job whose run has not begun.
+	// They die of something else, or while they prepare it.
 	MaxStranded = 1000
 )
 
@@ -76,7 +75,7 @@ const (
 // Job is one run, to be worked once.
 type Job struct {
 	RunID       string // at most eventlog.MaxRunIDBytes
-	Tenant      string // whose turns it takes; may be empty
+	Tenant      string // whose share of the workers it takes; may be empty
 	Priority    int    // among the jobs of the tenant, greater goes first
 	MaxAttempts int    // zero means [DefaultMaxAttempts]
 	Payload     []byte // what the handler needs to know; not in the log
@@ -146,50 +145,12 @@ func (l Lease) Suspect() bool { return l.Deaths+l.Stranded > 0 }
 // an error like any other.
 type Handler func(ctx context.Context, l Lease) error
 
-// Queue is a durable queue. All methods may be called from any goroutine, and by
-// any number of processes on one database.
-//
-// It decouples the daemon from the two implementations of this repository, and
-// grows when they do.
-type Queue interface {
-	// Enqueue stores the job and the run's first events, if any, in one
-	// transaction. When it returns nil, both are durable. [ErrExists], [ErrFull] and
-	// [ErrTenantFull] change nothing. When ctx ends first, the job may be there
-	// nevertheless.
-	Enqueue(ctx context.Context, j Job, first ...event.Event) error
-
-	// EnqueueWith stores the job and what also stores, in one transaction. also
-	// keeps to the rules of eventlog.Transactor: it may be run several times and
-	// must be quick. Its error undoes all of it and is returned as it is.
-	EnqueueWith(ctx context.Context, j Job, also func(eventlog.Tx) error) error
-
-	// Work hands out jobs until ctx ends, up to Config.Workers at once. It then
-	// hands out no more, waits for the handlers, and returns nil. An error is one
-	// that the database does not get over.
-	Work(ctx context.Context, h Handler) error
-
-	// Cancel stops a job. One that is running, in whichever process, has its
-	// context ended; one that waits is handed out with Lease.Cancelled set. When
-	// Cancel returns nil, that is durable, but it may come too late for a handler
-	// that is about to be done. A job that is not there is [ErrNotFound].
-	Cancel(ctx context.Context, runID string) error
-
-	// Find says where a job stands, or [ErrNotFound].
-	Find(ctx context.Context, runID string) (Status, error)
-
-	// Stats counts the jobs of all tenants.
-	Stats(ctx context.Context) (Stats, error)
-
-	// TenantStats counts the jobs of one tenant.
-	TenantStats(ctx context.Context, tenant string) (Stats, error)
-}
-
 // State is where a job is in its life.
 type State int
 
 // The states of a job. The numbers are stored.
 const (
-	Ready    State = iota // to be handed out when it is the tenant's turn
+	Ready    State = iota // to be handed out when the tenant is next
 	Sleeping              // to be ready at a point in time
 	Running               // handed out
 )

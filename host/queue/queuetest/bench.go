@@ -41,7 +41,7 @@ func BenchBacklog(b *testing.B, open Opener, address string, workers int) {
 
 // Flow is runs that callers enqueue and workers work, both as fast as they can.
 type Flow struct {
-	Queue   queue.Queue
+	Queue   *queue.Queue
 	Callers int
 
 	// Opening returns the first event of a run, and what its job carries.

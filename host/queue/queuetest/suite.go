@@ -17,7 +17,7 @@ import (
 // Host is one process's view of a database: a log, which is an eventlog.Fencer,
 // and the queue in it.
 type Host struct {
-	queue.Queue
+	*queue.Queue
 	Log eventlog.EventLog
 }
 
@@ -73,7 +73,10 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"a worker that is made to stop gives back what it has", shutdownStuck},
 		{"a worker that is made to stop does not wait for ever", shutdownDeaf},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open.at(create(t))) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t, open.at(create(t)))
+		})
 	}
 }
 

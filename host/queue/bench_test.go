@@ -1,4 +1,4 @@
-package embedded_test
+package queue_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkQueue works runs to their end, on SQLite with FULL durability and on
-// Postgres.
+// PostgreSQL. What River's jobs cost is measured in bench/hosting.
 func BenchmarkQueue(b *testing.B) {
 	for _, workers := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("sqlite/workers=%d", workers), func(b *testing.B) { queuetest.Bench(b, connect, file(b), workers) })

@@ -1,0 +1,375 @@
+package queue
+
+import (
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// newJob is a job that is not in the table yet.
+type newJob struct {
+	numbered
+	owner string // empty until it is handed out
+}
+
+// enqueue adds a job. [ErrFull] and [ErrTenantFull] are a refusal, which has changed
+// nothing. That a job of the run exists may show only later, as the error [ErrExists] of
+// any other method, flush at the latest.
+func (s *storeTx) enqueue(j Job) (refusal, err error) {
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	waiting, err := s.waiting(j.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	switch most := s.cfg.Limits(j.Tenant).MaxWaiting; {
+	case s.state.waiting >= int64(s.cfg.MaxWaiting):
+		return ErrFull, nil
+	case most > 0 && waiting >= int64(most):
+		return ErrTenantFull, nil
+	case s.inserted[j.RunID] != nil:
+		return ErrExists, nil
+	}
+	if j.MaxAttempts == 0 {
+		j.MaxAttempts = DefaultMaxAttempts
+	}
+	s.state.number++
+	j.Payload = append([]byte{}, j.Payload...)
+	added := &newJob{numbered: numbered{Lease{Job: j}, s.state.number}}
+	if s.inserted == nil {
+		s.inserted = make(map[string]*newJob)
+	}
+	s.inserts, s.inserted[j.RunID] = append(s.inserts, added), added
+	return nil, s.move(j.Tenant, states, ready)
+}
+
+// waiting counts the jobs of a tenant that are not running.
+func (s *storeTx) waiting(name string) (int64, error) {
+	t, err := s.tenant(name)
+	if err != nil {
+		return 0, err
+	}
+	return t.n[ready] + t.n[sleeping] + t.n[ending], nil
+}
+
+const (
+	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
+	state, epoch, attempt, owner, turn, deaths, snoozes, cancelled, due, failure) `
+	unset = ", 0, 0, 0, 0, 0, ''"
+)
+
+var insertJobs = statement{
+	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11" + unset + ") ON CONFLICT DO NOTHING",
+	many: insertJob + "SELECT v.*" + unset + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS v
+	ON CONFLICT DO NOTHING`,
+}
+
+// push writes the jobs that were finished and added.
+func (s *storeTx) push() error {
+	if err := s.pushFinished(); err != nil {
+		return err
+	}
+	rows := make([][]any, len(s.inserts))
+	for i, j := range s.inserts {
+		state := ready
+		if j.owner != "" {
+			state = running
+		}
+		rows[i] = []any{j.RunID, j.Tenant, j.number, int64(-j.Priority), int64(j.MaxAttempts), s.now, j.Payload,
+			int64(state), int64(j.Epoch), int64(j.Attempt), j.owner}
+	}
+	s.inserts, s.inserted = nil, nil
+	n, err := s.execAll(&insertJobs, rows)
+	if err == nil && n < int64(len(rows)) {
+		err = ErrExists // of one of them
+	}
+	return err
+}
+
+// finish removes a job that was handed out in that epoch. It is no error when it was
+// handed out again since, or is gone. One that went back and was not handed out again is
+// done all the same: its run has ended.
+func (s *storeTx) finish(l Lease) { s.finished = append(s.finished, l) }
+
+// state + 0 keeps the server away from the index over all that runs: a serialisable
+// transaction that reads that conflicts with every other host.
+var deleteJobs = statement{
+	one: "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
+	many: `DELETE FROM queue_job USING unnest($1::text[], $2::bigint[]) AS v(run_id, epoch)
+	WHERE queue_job.run_id = v.run_id AND queue_job.epoch = v.epoch AND state + 0 = 2 RETURNING queue_job.run_id`,
+}
+
+// pushFinished removes the jobs that were finished, and looks closer at those that are
+// not running in that epoch.
+func (s *storeTx) pushFinished() error {
+	if len(s.finished) == 0 {
+		return nil
+	}
+	leases, gone := s.finished, make(map[string]bool, len(s.finished))
+	s.finished = nil
+	rows := make([][]any, len(leases))
+	for i, l := range leases {
+		rows[i] = []any{l.RunID, int64(l.Epoch)}
+	}
+	var err error
+	if s.bulk != nil {
+		err = s.queryAll(&deleteJobs, rows, func(r eventlog.Row) error {
+			var runID string
+			err := r.Scan(&runID)
+			gone[runID] = true
+			return err
+		})
+	} else { // one by one, and without RETURNING, which SQLite makes dear
+		for i, l := range leases {
+			n, err := s.tx.Exec(deleteJobs.one, rows[i]...)
+			if err != nil {
+				return err
+			}
+			gone[l.RunID] = gone[l.RunID] || n == 1
+		}
+	}
+	for _, l := range leases {
+		switch {
+		case err != nil:
+			return err
+		case gone[l.RunID]:
+			err = s.move(l.Tenant, running, states)
+		default:
+			r, ok, readErr := s.read(l.RunID)
+			if readErr != nil {
+				return readErr
+			}
+			if ok && r.epoch == int64(l.Epoch) {
+				if _, err = s.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err == nil {
+					err = s.move(r.tenant, int(r.state), states)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// jobRow is what the changes of a job look at.
+type jobRow struct {
+	tenant                                    string
+	state, epoch, cancelled, attempt, snoozes int64
+	owner                                     string
+}
+
+// find reads a job, as it is after all that this transaction was told.
+func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
+	if err := s.push(); err != nil {
+		return r, false, err
+	}
+	return s.read(runID)
+}
+
+// read reads a job as it is in the table.
+func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
+	const sql = "SELECT tenant, state, epoch, cancelled, attempt, snoozes, owner FROM queue_job WHERE run_id = $1"
+	err = s.tx.Query(sql, []any{runID}, func(q eventlog.Row) error {
+		ok = true
+		return q.Scan(&r.tenant, &r.state, &r.epoch, &r.cancelled, &r.attempt, &r.snoozes, &r.owner)
+	})
+	return r, ok, err
+}
+
+// verdict says how a job is to come back.
+type verdict struct {
+	after   time.Duration // zero or less means at once
+	free    bool          // the attempt is not spent
+	snooze  bool          // it is a snooze, which is free
+	failure string
+}
+
+// giveBack puts back a job that was handed out in that epoch. It is no error when it was
+// handed out again since, or is gone. One that was cancelled meanwhile comes back at
+// once.
+func (s *storeTx) giveBack(l Lease, v verdict) error {
+	r, ok, err := s.find(l.RunID)
+	if err != nil || !ok || r.epoch != int64(l.Epoch) || int(r.state) != running {
+		return err
+	}
+	to, due := sleeping, s.now+int64(v.after)
+	switch {
+	case r.cancelled != 0 && (v.after <= 0 || !l.Cancelled):
+		to = ending
+	case v.after <= 0:
+		to = ready
+	}
+	if v.free || v.snooze {
+		r.attempt--
+	}
+	if v.snooze {
+		r.snoozes++
+	}
+	const sql = "UPDATE queue_job SET state = $1, due = $2, attempt = $3, snoozes = $4, failure = $5, owner = '' WHERE run_id = $6"
+	if _, err := s.tx.Exec(sql, int64(to), due, r.attempt, r.snoozes, v.failure, l.RunID); err != nil {
+		return err
+	}
+	return s.move(r.tenant, running, to)
+}
+
+// cancel marks a job, and hands it out soon if it is not running. It returns the job as it
+// was. One that is not there is [ErrNotFound], a refusal.
+func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
+	r, ok, err := s.find(runID)
+	switch {
+	case err != nil:
+		return r, nil, err
+	case !ok:
+		return r, ErrNotFound, nil
+	case r.cancelled != 0:
+		return r, nil, nil
+	}
+	to := ending
+	if int(r.state) == running {
+		to, s.signal = running, true // its host ends it
+	}
+	if _, err = s.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err == nil && to == ending {
+		err = s.move(r.tenant, int(r.state), ending)
+	}
+	return r, nil, err
+}
+
+// maxWake bounds the jobs that one transaction wakes.
+const maxWake = 256
+
+// wake makes the jobs ready that have slept long enough; if there are very many, some of
+// them.
+func (s *storeTx) wake() error {
+	return s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))
+}
+
+// begin notes that a job's run begins which was handed out in that epoch. A job that was
+// handed out again since, or is gone, is [ErrLost], a refusal.
+func (s *storeTx) begin(l Lease) (refusal, err error) {
+	n, err := s.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
+	if err == nil && n == 0 {
+		refusal = ErrLost
+	}
+	return refusal, err
+}
+
+// resetJob takes the state, whether the process of the job has died, and the run.
+const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2 * begun,
+	stranded = stranded + $2 * (1 - begun), owner = '' WHERE run_id = $3`
+
+// reset makes the jobs ready that the query selects, all of which are in the state from.
+// From running they come because their process died. That spends no attempt; but a run
+// that had begun may be the reason, so its deaths are counted.
+func (s *storeTx) reset(query string, from int, args ...any) error {
+	type job struct {
+		runID, tenant string
+		cancelled     int64
+	}
+	var jobs []job
+	if err := s.push(); err != nil {
+		return err
+	}
+	err := s.tx.Query(query, args, func(r eventlog.Row) error {
+		var j job
+		err := r.Scan(&j.runID, &j.tenant, &j.cancelled)
+		jobs = append(jobs, j)
+		return err
+	})
+	died := int64(0)
+	if from == running {
+		died = 1
+	}
+	for _, j := range jobs {
+		to := ready
+		if j.cancelled != 0 {
+			to = ending
+		}
+		if err == nil {
+			_, err = s.tx.Exec(resetJob, int64(to), died, j.runID)
+		}
+		if err == nil {
+			err = s.move(j.tenant, from, to)
+		}
+	}
+	return err
+}
+
+// register adds a process that begins to work, in the place of the one that had its name
+// before, whose jobs become ready. An empty host replaces none.
+func (s *storeTx) register(owner, host string, until time.Time) error {
+	if host != "" {
+		if err := s.bury("SELECT owner FROM queue_host WHERE host = $1 AND owner <> $2", host, owner); err != nil {
+			return err
+		}
+	}
+	_, err := s.tx.Exec("INSERT INTO queue_host (owner, host, until) VALUES ($1, $2, $3)", owner, host, until.UnixNano())
+	return err
+}
+
+// errReplaced means that this process was taken for dead: for its lease, or because one
+// that has the same name has begun since.
+var errReplaced = errors.New("queue: this process has not renewed its lease in time, or another one has begun under its name (queue.host); its jobs were given to others")
+
+// renew keeps a process among the living. If it is not, that is [errReplaced].
+func (s *storeTx) renew(owner string, until time.Time) error {
+	n, err := s.tx.Exec("UPDATE queue_host SET until = $1 WHERE owner = $2", until.UnixNano(), owner)
+	if err == nil && n == 0 {
+		err = errReplaced
+	}
+	return err
+}
+
+// recover makes the jobs ready of the processes that have not renewed their lease.
+func (s *storeTx) recover() error {
+	return s.bury("SELECT owner FROM queue_host WHERE until < $1", s.now)
+}
+
+// leave removes a process. Its jobs, if it has any, become ready.
+func (s *storeTx) leave(owner string) error {
+	return s.bury("SELECT owner FROM queue_host WHERE owner = $1", owner)
+}
+
+// bury removes the processes that the query selects.
+func (s *storeTx) bury(query string, args ...any) error {
+	var owners []string
+	err := s.tx.Query(query, args, func(r eventlog.Row) error {
+		var owner string
+		err := r.Scan(&owner)
+		owners = append(owners, owner)
+		return err
+	})
+	for _, owner := range owners {
+		if err == nil {
+			err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, owner)
+		}
+		if err == nil {
+			_, err = s.tx.Exec("DELETE FROM queue_host WHERE owner = $1", owner)
+		}
+	}
+	return err
+}
+
+// disown gives back the owner's jobs that are not among those that it has: run ids and
+// epochs. Their attempt never began.
+func (s *storeTx) disown(owner string, has map[string]uint64) error {
+	var leases []Lease
+	if err := s.push(); err != nil {
+		return err
+	}
+	err := s.tx.Query("SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1", []any{owner}, func(r eventlog.Row) error {
+		var l Lease
+		var epoch int64
+		err := r.Scan(&l.RunID, &epoch)
+		if l.Epoch = uint64(epoch); has[l.RunID] != l.Epoch {
+			leases = append(leases, l)
+		}
+		return err
+	})
+	for _, l := range leases {
+		if err == nil {
+			err = s.giveBack(l, verdict{free: true})
+		}
+	}
+	return err
+}
