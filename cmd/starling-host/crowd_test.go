@@ -21,8 +21,8 @@ import (
 	"github.com/starling-host/starling/host/tenant"
 )
 
-// crowd is a host in a process of its own, and tenants with a policy and the module
-// testdata/tools/rogue each.
+// crowd is a host in a process of its own, and tenants with a policy and, once it is
+// uploaded, the module testdata/tools/rogue each.
 type crowd struct {
 	t      *testing.T
 	dir    string
@@ -68,10 +68,8 @@ func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 	c.client = &http.Client{Timeout: compileTime, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	must := c.must
 	t.Setenv("XDG_CACHE_HOME", c.path("cache"))
-	m, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "rogue"))
-	must(err)
-	c.module = m.Wasm
 	must(os.WriteFile(c.path("policy.yaml"), []byte(policy), 0o600))
+	var err error
 	c.master, err = tenant.CreateMasterKey(c.path("host.key"))
 	must(err)
 	c.withStore(func(s *tenant.Store) {
@@ -159,6 +157,11 @@ func (c *crowd) askWith(ctx context.Context, who, method, path, contentType stri
 // upload gives tenants the module.
 func (c *crowd) upload(tenants ...string) {
 	c.t.Helper()
+	if c.module == nil {
+		m, err := registry.Open(c.t.Context(), filepath.Join("testdata", "tools", "rogue"))
+		c.must(err)
+		c.module = m.Wasm
+	}
 	for _, who := range tenants {
 		if status, text, err := c.ask(who, "POST", "/api/v1/modules?name=rogue", "application/wasm", c.module); err != nil || status != http.StatusCreated {
 			c.t.Fatalf("%s: %d %s %v\n%s", who, status, text, err, c.stderr.String())

@@ -28,12 +28,15 @@ type request struct {
 }
 
 // crew is what the process of the neighbours is told: to make the requests one
-// after the other, again and again, with each key as many times at once.
+// after the other, again and again, with each key as many times at once; or to keep so
+// many hostile connections open.
 type crew struct {
 	URL      string
 	Keys     []string
 	Each     int
 	Requests []request
+	Hostile  int
+	Kinds    []int // of them, see siegeKinds
 }
 
 // refused is how long a neighbour waits that was told to ask less often.
@@ -47,8 +50,13 @@ const crewMark = "STARLING_TEST_NEIGHBOURS"
 // their own that gives way to every other: clients are elsewhere, and what is
 // measured is what the host makes of their requests.
 func (c *crowd) loose(t *testing.T, requests []request) (stop func() map[int]int) {
+	return c.let(t, crew{Each: tenant.DefaultLimits().Running, Requests: requests})
+}
+
+// let starts the process of the neighbours.
+func (c *crowd) let(t *testing.T, all crew) (stop func() map[int]int) {
 	t.Helper()
-	all := crew{URL: c.url, Each: tenant.DefaultLimits().Running, Requests: requests}
+	all.URL = c.url
 	for _, who := range crowdOf(neighbours) {
 		all.Keys = append(all.Keys, c.keys[who])
 	}
@@ -66,9 +74,11 @@ func (c *crowd) loose(t *testing.T, requests []request) (stop func() map[int]int
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	_, err = in.Write(append(told, '\n'))
 	c.must(err)
+	says := json.NewDecoder(out)
+	c.must(says.Decode(new(bool))) // they have begun
 	return func() (answers map[int]int) {
 		in.Close()
-		c.must(json.NewDecoder(out).Decode(&answers))
+		c.must(says.Decode(&answers))
 		c.must(cmd.Wait())
 		return answers
 	}
@@ -97,6 +107,10 @@ func beNeighbours() {
 // work makes requests until ctx ends, and returns how often there was an answer of
 // each status, zero for none.
 func (n crew) work(ctx context.Context) map[int]int {
+	if n.Hostile > 0 {
+		return n.besiege(ctx)
+	}
+	fmt.Println(true)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(n.Keys) * n.Each}}
 	var all sync.WaitGroup
 	var mu sync.Mutex

@@ -22,11 +22,18 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	req := &request{Request: r}
 	switch route.Access {
 	case ForOperator:
-		return req, d.admitOperator(r)
+		err := d.admitOperator(r)
+		if err == nil && !d.config.OpenMetrics {
+			connOf(r.Context()).claim(":operator") // no id of a tenant
+		}
+		return req, err
 	case ForTenants:
 		a, err := d.Authenticate(r)
 		if err != nil {
 			return nil, err
+		}
+		if most, more := connOf(r.Context()).crowded(); more {
+			return nil, rateLimited.because("%d requests of the tenant are in progress", most).retry(time.Second)
 		}
 		if wait := d.rates.wait(a.Tenant); wait > 0 {
 			return nil, rateLimited.plain().retry(wait)
@@ -54,6 +61,9 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	}
 	if errors.Is(err, tenant.ErrUnauthorized) || errors.Is(err, tenant.ErrErased) { // just now
 		return Account{}, noKey()
+	}
+	if err == nil {
+		connOf(r.Context()).claim(a.ID)
 	}
 	return a, err
 }

@@ -126,9 +126,11 @@ type Config struct {
 	// with. Zero means 5.
 	MaxAttempts int
 
-	// HeaderTime, RequestTime and IdleTime bound how long a connection may take for the
-	// headers of a request, for all of it, and until the next one. Zero means 5 s, 60 s
-	// and two minutes. The body of an upload has RequestTime from when its turn comes.
+	// HeaderTime bounds how long the headers of a request may take to arrive, and then
+	// again its body, and how long a client without a key may take to read the answer.
+	// RequestTime bounds the body of a module instead, from when the daemon begins to read
+	// it. IdleTime is how long a connection may be idle. Zero means 5 s, 60 s and two
+	// minutes.
 	HeaderTime, RequestTime, IdleTime time.Duration
 
 	// Drain is how long a daemon that ends goes on answering, if anybody has asked it
@@ -136,9 +138,9 @@ type Config struct {
 	// 5 s.
 	Drain time.Duration
 
-	// MaxConnections bounds the connections of clients. One more has the one closed on
-	// which nothing was asked for the longest time, and waits if all are in use. Zero
-	// means 4096.
+	// MaxConnections bounds the connections of clients. A further one replaces the oldest
+	// of those without a key, or one of the tenant that has the most. A tenant may have
+	// half as many requests in progress. Zero means 4096.
 	MaxConnections int
 
 	// TLS encrypts the connections of clients. Nil leaves them in the clear.

@@ -95,10 +95,10 @@ const maxHeader = 16 << 10
 // periods, hands back the runs that do not, and returns. Nothing that was
 // acknowledged is lost.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
-	quiet := newQuiet()
+	conns := newConnections(d.config.MaxConnections, d.logger)
 	server := &http.Server{
-		Handler: d, MaxHeaderBytes: maxHeader, ConnState: quiet.note,
-		ReadHeaderTimeout: d.config.HeaderTime, ReadTimeout: d.config.RequestTime, IdleTimeout: d.config.IdleTime,
+		Handler: d, MaxHeaderBytes: maxHeader, ConnContext: conns.context, ConnState: conns.state,
+		ReadHeaderTimeout: d.config.HeaderTime, IdleTimeout: d.config.IdleTime,
 		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
 	}
 	working, halt := context.WithCancel(ctx)
@@ -117,7 +117,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		d.drain(listening)
 		d.shutdown(server)
 	})
-	err := server.Serve(d.secured(bound(l, d.config.MaxConnections, quiet)))
+	err := server.Serve(d.secured(limitedListener{l, conns}))
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}

@@ -138,7 +138,7 @@ func (d *Daemon) readModule(w http.ResponseWriter, r *request) (wasm []byte, for
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.config.RequestTime)) // it was not the sender who kept us waiting
+	bodyWithin(w, r.Request, d.config.RequestTime) // from now, since the client has not made us wait
 	slow := time.AfterFunc(patience, forget)
 	defer slow.Stop()
 	wasm, err = readBody(w, r.Request, wasmType, d.config.MaxModule)

@@ -44,7 +44,8 @@ func AccountOf(ctx context.Context) (Account, bool) {
 	return a, ok
 }
 
-// writeTimeout is how long a client may take for an answer, once there is one.
+// writeTimeout is how long a client with a key may take to read what is written to it.
+// One without a key has [Config.HeaderTime].
 const writeTimeout = 30 * time.Second
 
 // ServeHTTP implements [http.Handler].
@@ -60,27 +61,35 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// request. And who asks a host that is about to end shall find another one.
 		h.Set("Connection", "close")
 	}
+	out := &answer{ResponseWriter: w, conn: connOf(r.Context()), openTime: d.config.HeaderTime}
+	out.conn.begin()
+	out.extend()
 	bodyWithin(w, r, d.config.HeaderTime)
 	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
 		p := d.noRoute(r)
 		bodyWithin(w, r, leftover)
-		p.write(w)
+		p.write(out)
 		d.config.Observe.ObserveRequest("none", p.Status, 0)
 		return
 	}
-	d.mux.ServeHTTP(w, r)
+	d.mux.ServeHTTP(out, r)
+	if out.status == 0 {
+		out.WriteHeader(http.StatusOK) // in its own time
+	}
 }
 
 // leftover is how long the rest of a body may take whose request was refused. net/http
 // reads it, as long as it is short, to keep the connection.
 const leftover = time.Second
 
-// bodyWithin bounds the time in which the body of a request has to arrive. Who has not
-// said whose request it is gets no more for it than for the headers. Without a body
-// there is nothing to wait for, and a deadline would end the request itself.
+// bodyWithin bounds the time in which the body of a request has to arrive: as long as the
+// headers, and [Config.RequestTime] for a module. Without a body there is nothing to wait
+// for, and a deadline would end the request itself.
 func bodyWithin(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)) // which a test's writer has not
+		until, c := time.Now().Add(within), http.NewResponseController(w)
+		_ = c.SetReadDeadline(until)  // which a test's writer has not
+		_ = c.SetWriteDeadline(until) // for "100 Continue"
 	}
 }
 
@@ -88,14 +97,13 @@ func bodyWithin(w http.ResponseWriter, r *http.Request, within time.Duration) {
 func (d *Daemon) handler(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		out := &answer{ResponseWriter: w}
+		out := w.(*answer)
 		defer func() {
 			if failed := recover(); failed != nil {
 				d.panicked(route, out, failed)
 			}
 			d.config.Observe.ObserveRequest(route.Pattern(), out.status, time.Since(began))
 		}()
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // extended by who writes
 		req, err := d.admit(route, r)
 		if err == nil {
 			end := d.traced(route, req, began)
@@ -111,9 +119,6 @@ func (d *Daemon) handler(route Route) http.Handler {
 // ask serves a request. A tenant's has no parameters that the route does not take;
 // probes and scrapers may add to theirs what they like.
 func (d *Daemon) ask(route Route, out *answer, r *request) error {
-	if route.Access == ForTenants {
-		bodyWithin(out, r.Request, d.config.RequestTime)
-	}
 	if route.Method != "" && route.Access == ForTenants {
 		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
 			return r.query.err
@@ -189,16 +194,23 @@ func problemOf(err error) *Problem {
 	return internalFailure.plain()
 }
 
-// answer remembers how a request was answered.
+// answer remembers how a request was answered, and bounds how long the client may take to
+// read that. After the answer to a request without a key the connection is closed: such a
+// client has to connect again, behind others that do.
 type answer struct {
 	http.ResponseWriter
-	status int
+	conn     *conn
+	openTime time.Duration // to read an answer to a request without a key
+	status   int
 }
 
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
 		a.extend()
+		if a.conn != nil && !a.conn.hasKey() {
+			a.Header().Set("Connection", "close")
+		}
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
@@ -212,7 +224,11 @@ func (a *answer) Write(p []byte) (int, error) {
 
 // extend gives the client time for what is written now.
 func (a *answer) extend() {
-	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout)) // which a test's writer has not
+	within := writeTimeout
+	if a.conn != nil && !a.conn.hasKey() {
+		within = a.openTime
+	}
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(within)) // which a test's writer has not
 }
 
 // Unwrap is for [http.ResponseController].

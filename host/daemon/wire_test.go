@@ -87,34 +87,28 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		}()
 		c.hungUp()
 	})
-	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.RequestTime = 100 * time.Millisecond })
-	key := "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\n"
+	hasty := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		c.HeaderTime, c.RequestTime = 500*time.Millisecond, 500*time.Millisecond // for the headers, a client on a busy machine needs some of it
+	})
+	key := "Host: h\r\nAuthorization: Bearer " + hasty.keys["alice"] + "\r\n"
 	run := "POST /api/v1/runs HTTP/1.1\r\n" + key + "Content-Type: application/json\r\n"
 	module := "POST /api/v1/modules?name=m HTTP/1.1\r\n" + key + "Content-Type: application/wasm\r\n"
-	for name, begins := range map[string]string{
-		"half a body": run + "Content-Length: 100\r\n\r\n{", "half a chunk": run + "Transfer-Encoding: chunked\r\n\r\n64\r\n{",
-		"half a module": module + "Content-Length: 100\r\n\r\n\x00asm",
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := w.dial(t)
-			c.says(begins)
-			if status, text := c.hears(); status != http.StatusBadRequest {
-				t.Errorf("%d %s", status, text)
-			}
-			c.hungUp()
-		})
-	}
-	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.HeaderTime = 50 * time.Millisecond })
+	const half = "Content-Length: 100\r\n\r\n{"
 	for name, c := range map[string]struct {
 		begins string
 		want   int
 	}{
-		"a body without a key":              {"POST /api/v1/runs HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{", http.StatusUnauthorized},
-		"a body of a type that is not read": {"POST /api/v1/runs HTTP/1.1\r\n" + "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\n{", http.StatusUnsupportedMediaType},
-		"a body for no route":               {"POST /nowhere HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{", http.StatusNotFound},
+		"half a body":                       {run + half, http.StatusBadRequest},
+		"half a chunk":                      {run + "Transfer-Encoding: chunked\r\n\r\n64\r\n{", http.StatusBadRequest},
+		"half a module":                     {module + half, http.StatusBadRequest},
+		"a body that nobody reads":          {"GET /api/v1/runs HTTP/1.1\r\n" + key + half, http.StatusOK},
+		"a body without a key":              {"POST /api/v1/runs HTTP/1.1\r\nHost: h\r\n" + half, http.StatusUnauthorized},
+		"a body of a type that is not read": {"POST /api/v1/runs HTTP/1.1\r\n" + key + "Content-Type: text/plain\r\n" + half, http.StatusUnsupportedMediaType},
+		"a body for no route":               {"POST /nowhere HTTP/1.1\r\nHost: h\r\n" + half, http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asks := w.dial(t)
+			t.Parallel()
+			asks := hasty.dial(t)
 			began := time.Now()
 			asks.says(c.begins)
 			if status, text := asks.hears(); status != c.want {
@@ -135,6 +129,58 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		}
 		c.hungUp()
 	})
+}
+
+// TestOneAnswerWithoutAKey: the connection is closed after an answer to a request without a
+// key, whatever is asked for. So nobody can send many such requests and read no answer.
+func TestOneAnswerWithoutAKey(t *testing.T) {
+	w := newWorld(t, nil)
+	key := "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\n\r\n"
+	for _, asks := range []string{
+		healthy, "GET /api/v1/readyz HTTP/1.1\r\nHost: h\r\n\r\n", "GET /api/v1/openapi.yaml HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n", "GET //api HTTP/1.1\r\nHost: h\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n",
+		"GET /api/v1/runs HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer sk_1\r\n\r\n",
+	} {
+		c := w.dial(t)
+		c.says("GET /api/v1/runs HTTP/1.1\r\n" + key + strings.Repeat(asks, 50))
+		if status, text := c.hears(); status != http.StatusOK {
+			t.Errorf("with the key: %d %s", status, text)
+		}
+		c.hears()
+		c.hungUp()
+	}
+	c := w.dial(t)
+	c.says(strings.Repeat("GET /api/v1/runs HTTP/1.1\r\n"+key, 50))
+	for range 50 {
+		if status, text := c.hears(); status != http.StatusOK {
+			t.Errorf("with the key: %d %s", status, text)
+		}
+	}
+}
+
+// TestATenantHasAShareOfTheHost: with half as many requests in progress as the host has
+// connections, it is refused further ones, and another tenant is not.
+func TestATenantHasAShareOfTheHost(t *testing.T) {
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.MaxConnections, c.HeaderTime = 8, time.Minute })
+	for range 4 {
+		w.dial(t).says("POST /api/v1/runs HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+	}
+	ask := func(who string) (int, string) {
+		c := w.dial(t)
+		defer c.Close()
+		c.says("GET /api/v1/runs HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + w.keys[who] + "\r\nConnection: close\r\n\r\n")
+		return c.hears()
+	}
+	status, text := ask("alice")
+	for tries := 0; status == http.StatusOK && tries < 10_000; tries++ { // until all four are in progress
+		status, text = ask("alice")
+	}
+	if status != http.StatusTooManyRequests || !strings.Contains(text, "#rate-limited") {
+		t.Errorf("a fifth request: %d %s", status, text)
+	}
+	if status, text := ask("bob"); status != http.StatusOK {
+		t.Errorf("another tenant: %d %s", status, text)
+	}
 }
 
 // TestRequestsThatAreTooMuch are refused, and nothing behind them is a request.
