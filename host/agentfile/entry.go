@@ -224,8 +224,10 @@ func (h *host) DecodeYAML(n *yaml.Node) error {
 
 // retry is a tool.RetryConfig in a file.
 type retry struct {
-	MaxAttempts positive `yaml:"max_attempts"`
-	Jitter      float64  `yaml:"jitter"`
+	MaxAttempts   positive      `yaml:"max_attempts"`
+	Jitter        float64       `yaml:"jitter"`
+	MaxSnoozes    positive      `yaml:"max_snoozes"`
+	MaxSnoozeTime time.Duration `yaml:"max_snooze_time"`
 }
 
 // CheckYAML implements [yaml.Checker].
@@ -240,7 +242,10 @@ func (r *retry) config() *tool.RetryConfig {
 	if r == nil {
 		return nil
 	}
-	return &tool.RetryConfig{MaxAttempts: int(r.MaxAttempts), Jitter: r.Jitter}
+	return &tool.RetryConfig{
+		MaxAttempts: int(r.MaxAttempts), Jitter: r.Jitter,
+		MaxSnoozes: int(r.MaxSnoozes), MaxSnoozeTime: r.MaxSnoozeTime,
+	}
 }
 
 // resolve makes paths begin where path says.

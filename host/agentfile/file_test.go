@@ -43,7 +43,7 @@ tools:
     fuel: 500M
     memory: 65537
     timeout: 10s
-    retry: {max_attempts: 3, jitter: 0.5}
+    retry: {max_attempts: 3, jitter: 0.5, max_snoozes: 7, max_snooze_time: 2h}
   - {builtin: fetch, rename: get}
   - {builtin: read_file, dir: notes, retry: {}}
   - mcp: {command: [./server, -v], env: {TOKEN: $GITHUB_TOKEN}, prefix: gh_, include: [a], exclude: [b], timeout: 1m, text_only: true}
@@ -72,7 +72,7 @@ func wantFull(t *testing.T) *File {
 		Tools: []Entry{
 			{Module: &Module{Path: filepath.Join("d", "lookup.wasm")}},
 			{Module: &Module{Path: "/abs/dice", Tool: "dice", Rename: "w6", AllowHosts: []string{"api.example.com", "localhost:8080"}, AllowPrivate: true,
-				Limits: event.SandboxLimits{Fuel: 500_000_000, MemoryPages: 2, TimeoutMs: 10_000}}, Retry: &tool.RetryConfig{MaxAttempts: 3, Jitter: 0.5}},
+				Limits: event.SandboxLimits{Fuel: 500_000_000, MemoryPages: 2, TimeoutMs: 10_000}}, Retry: &tool.RetryConfig{MaxAttempts: 3, Jitter: 0.5, MaxSnoozes: 7, MaxSnoozeTime: 2 * time.Hour}},
 			{Builtin: &Builtin{Name: "fetch", Rename: "get"}},
 			{Builtin: &Builtin{Name: "read_file", Dir: filepath.Join("d", "notes")}, Retry: &tool.RetryConfig{}},
 			{MCP: &MCP{Command: []string{filepath.Join("d", "server"), "-v"}, Env: map[string]string{"TOKEN": "$GITHUB_TOKEN"}, Prefix: "gh_",

@@ -80,7 +80,7 @@ func NewCallID() string { return event.NewID() }
 //	tool       any other error, an unknown tool (ErrToolNotFound), a result
 //	           that is not JSON or is too large
 //
-// Another attempt follows a failure of the type tool as ToolCall.Retry says, or
+// Another attempt follows a failure of the type tool as ToolCall.Retry allows, or
 // else as Idempotent and MaxAttempts do; never one of another type, that of a
 // tool that is not there, or an error that the tool marked with tool.ToolCancel
 // or tool.ToolDiscard.
@@ -109,8 +109,10 @@ type plan struct {
 	input    json.RawMessage // canonical; for one attempt to keep
 	tool     tool.Tool       // nil if there is none of that name; without its guards
 	guards   []tool.Guard
-	attempts int  // at most
-	spent    int  // attempts that failed and count
+	attempts int // at most
+	spent    int // attempts that failed and count
+	snoozes  int // attempts that failed and do not count
+	snoozed  time.Duration
 	minted   bool // the caller did not choose the CallID
 	ended    bool // the last outcome is recorded
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
@@ -126,11 +127,18 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 		WaitMs: wait.Milliseconds(), CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
 		DurationMs: took.Milliseconds(), Attempt: s.attempt.number, Final: !more, Meter: s.meter(),
 	}
-	failed, err := record(ctx, s, failed, s.c.takeFailure)
+	kind, _ := tool.KindOf(cause)
+	snoozed := errorType == event.ErrorTool && p.Retry != nil && p.tool != nil && kind == abi.ErrorSnooze
+	failed, err := record(ctx, s, failed, func(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
+		if snoozed {
+			now.Final = recorded.Final
+		}
+		return s.c.takeFailure(now, recorded)
+	})
 	if err != nil {
 		return err
 	}
-	p.ended = !more
+	p.ended = failed.Final
 	s.observe(p, errorType, took)
 	callErr := &CallError{Tool: p.Name, Failed: failed, Err: cause}
 	s.tell(p, nil, callErr)

@@ -48,15 +48,22 @@ func (call *ToolCall) allowed() (int, error) {
 
 // again decides whether another attempt follows one that failed, which it counts
 // unless the tool snoozes. It is a function of how the attempts failed, so that a
-// replay decides the same.
+// replay decides the same; but whether a snooze was one too many the replay takes
+// from the recording, because the bounds are those of the program that made the run.
 func (p *plan) again(errorType string, cause error) bool {
-	kind, _ := tool.KindOf(cause)
+	kind, after := tool.KindOf(cause)
 	switch {
 	case errorType != event.ErrorTool, p.tool == nil, kind == abi.ErrorCancel, kind == abi.ErrorDiscard:
 		return false
 	case p.Retry == nil && kind != abi.ErrorTransient:
 		return false
 	case kind == abi.ErrorSnooze:
+		after = max(after, minSnooze)
+		if !p.Retry.Snooze(p.snoozes, p.snoozed, after) {
+			return false
+		}
+		p.snoozes++
+		p.snoozed += after
 		return true
 	}
 	p.spent++

@@ -60,6 +60,9 @@ func TestRetryPolicy(t *testing.T) {
 		{"snoozes are no attempts", tool.RetryConfig{}, []error{snooze, snooze, plain, snooze, snooze}, []int{30, 30, 0, 30, 30}, nil},
 		{"a snooze within one attempt", tool.RetryConfig{MaxAttempts: 1}, []error{snooze, snooze, snooze}, []int{30, 30, 30}, nil},
 		{"snoozes do not lengthen delays", tool.RetryConfig{Jitter: 1e-6}, []error{snooze, snooze, plain}, []int{30, 30, 1}, nil},
+		{"as many snoozes as are allowed", tool.RetryConfig{MaxSnoozes: 2}, []error{snooze, snooze, snooze}, []int{30, 30}, plain},
+		{"as long a time as is allowed", tool.RetryConfig{MaxSnoozeTime: time.Minute}, []error{snooze, snooze, snooze}, []int{30, 30}, plain},
+		{"a snooze beyond the time", tool.RetryConfig{}, []error{tool.ToolSnooze(time.Hour+1, plain)}, nil, plain},
 		{"a snooze of no time", tool.RetryConfig{}, []error{tool.ToolSnooze(0, plain)}, []int{1}, nil},
 		{"a panic", tool.RetryConfig{}, []error{tool.ErrPanicked}, nil, tool.ErrPanicked},
 		{"a limit", tool.RetryConfig{}, []error{tool.ErrFuel}, nil, tool.ErrFuel},
@@ -138,6 +141,30 @@ func TestInvalidPolicyIsAnInvalidCall(t *testing.T) {
 	})
 }
 
+// TestSnoozesAreBounded has a tool that always snoozes. How often it may is up to the
+// program that makes the run: a replay with other bounds, or with the record of a
+// program without any, follows the recording.
+func TestSnoozesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := oneTool("t", func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			return nil, tool.ToolSnooze(0, io.EOF)
+		})
+		do := func(retry tool.RetryConfig) body {
+			return func(ctx context.Context) error {
+				_, err := step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "t", Args: json.RawMessage(`{}`), Retry: &retry})
+				return err
+			}
+		}
+		events := recordRun(t, cfg, do(tool.RetryConfig{}))
+		if got := outcome(t, events); got.Attempt != tool.DefaultMaxSnoozes+1 || !got.Final {
+			t.Errorf("recorded %+v", got)
+		}
+		mustReplay(t, events, cfg, do(tool.RetryConfig{}))
+		mustReplay(t, events, cfg, do(tool.RetryConfig{MaxSnoozes: 2}))
+		mustReplay(t, events, cfg, do(tool.RetryConfig{MaxSnoozes: 1000}))
+	})
+}
+
 func TestSnoozeEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		snooze := tool.ToolSnooze(time.Hour, io.EOF)
@@ -145,7 +172,7 @@ func TestSnoozeEndsWithTheRun(t *testing.T) {
 		do := func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 90*time.Minute)
 			defer cancel()
-			_, err := step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "t", Args: json.RawMessage(`{}`), Retry: &tool.RetryConfig{}})
+			_, err := step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "t", Args: json.RawMessage(`{}`), Retry: &tool.RetryConfig{MaxSnoozeTime: 24 * time.Hour}})
 			return err
 		}
 		events := recordRun(t, cfg, do)

@@ -35,8 +35,8 @@ func ToolCancel(err error) error { return mark(abi.ErrorCancel, 0, err) }
 func ToolDiscard(err error) error { return mark(abi.ErrorDiscard, 0, err) }
 
 // ToolSnooze marks err as over after some time, such as a rate limit. The call
-// is made again after that, as often as it takes, and no attempt is consumed.
-// Zero or less leaves the time to the host. Nil stays nil.
+// is made again after that, as long as its [RetryConfig] allows snoozes, and no
+// attempt is consumed. Zero or less leaves the time to the host. Nil stays nil.
 func ToolSnooze(after time.Duration, err error) error {
 	return mark(abi.ErrorSnooze, max(after, 0), err)
 }

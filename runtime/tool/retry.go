@@ -1,18 +1,23 @@
 package tool
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
 
-// DefaultMaxAttempts is what zero means in RetryConfig.MaxAttempts.
-const DefaultMaxAttempts = 2
+// What zero means in the fields of a [RetryConfig].
+const (
+	DefaultMaxAttempts   = 2
+	DefaultMaxSnoozes    = 100
+	DefaultMaxSnoozeTime = time.Hour
+)
 
 // RetryConfig is the policy for a tool whose failed calls may be made again. The
 // zero value makes two attempts, one right after the other.
 //
 // What the tool says of its error comes first, see [KindOf]: cancel and discard
-// end the call, a snooze is no attempt.
+// end the call, and a snooze does not count as an attempt.
 type RetryConfig struct {
 	// MaxAttempts bounds the attempts, the first one included. Zero means
 	// [DefaultMaxAttempts], one means that nothing is repeated.
@@ -22,6 +27,12 @@ type RetryConfig struct {
 	// random, so that calls that failed together do not come back together. Zero
 	// means no delay at all.
 	Jitter float64
+
+	// MaxSnoozes bounds how often a call may snooze, and MaxSnoozeTime how long in
+	// all. A snooze beyond either is the failure of the call. Zero means
+	// [DefaultMaxSnoozes] and [DefaultMaxSnoozeTime].
+	MaxSnoozes    int
+	MaxSnoozeTime time.Duration
 }
 
 // Check returns what is wrong with the policy, or nil.
@@ -31,16 +42,22 @@ func (r RetryConfig) Check() error {
 		return fmt.Errorf("tool: RetryConfig.MaxAttempts is %d, want 0 or more", r.MaxAttempts)
 	case !(r.Jitter >= 0 && r.Jitter <= 1): // which NaN is not
 		return fmt.Errorf("tool: RetryConfig.Jitter is %v, want 0 to 1", r.Jitter)
+	case r.MaxSnoozes < 0 || r.MaxSnoozeTime < 0:
+		return fmt.Errorf("tool: RetryConfig.MaxSnoozes is %d and MaxSnoozeTime %v, want 0 or more", r.MaxSnoozes, r.MaxSnoozeTime)
 	}
 	return nil
 }
 
 // Attempts returns how many attempts the policy allows.
 func (r RetryConfig) Attempts() int {
-	if r.MaxAttempts == 0 {
-		return DefaultMaxAttempts
-	}
-	return r.MaxAttempts
+	return cmp.Or(r.MaxAttempts, DefaultMaxAttempts)
+}
+
+// Snooze reports whether a call may snooze for the given time after so many snoozes
+// that took so long together.
+func (r RetryConfig) Snooze(snoozes int, waited, next time.Duration) bool {
+	most, longest := cmp.Or(r.MaxSnoozes, DefaultMaxSnoozes), cmp.Or(r.MaxSnoozeTime, DefaultMaxSnoozeTime)
+	return snoozes < most && next <= longest-waited
 }
 
 // maxPower is the attempt from which delays do not grow. Its own is 136 years,
