@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -9,7 +10,8 @@ import (
 
 // AggregateRun adds up a run: turns begun, tool calls scheduled (a call is
 // counted once however often it is attempted), tokens and cost of the model's
-// answers, and the nanoseconds from the first event to the last. It is the one
+// answers and of those that broke off, and the nanoseconds from the first event
+// to the last. It is the one
 // source of these figures for listings, servers and views. An event whose
 // payload does not decode is skipped, because one broken row must not blank a
 // whole page.
@@ -37,12 +39,28 @@ func (s *RunSummary) add(e event.Event) {
 	case event.KindAssistantMessageCompleted:
 		var p answerRef
 		if canon.Unmarshal(e.Payload, &p) == nil {
-			s.InputTokens += p.InputTokens
-			s.OutputTokens += p.OutputTokens
-			s.CostUSD += finite(p.CostUSD)
+			s.spend(p)
+		}
+	case event.KindSideEffectRecorded:
+		if !bytes.HasPrefix(e.Payload[min(1, len(e.Payload)):], modelEffect) {
+			return // every other effect, without decoding what may be large
+		}
+		p, err := e.AsSideEffectRecorded()
+		if f, ok := p.ModelFailure(); err == nil && ok {
+			s.spend(answerRef{f.InputTokens, f.OutputTokens, f.CostUSD})
 		}
 	}
 }
+
+func (s *RunSummary) spend(p answerRef) {
+	s.InputTokens += p.InputTokens
+	s.OutputTokens += p.OutputTokens
+	s.CostUSD += finite(p.CostUSD)
+}
+
+// modelEffect follows the map's header in the payload of an [event.EffectModel]
+// record: its first member in the canonical order.
+var modelEffect = canon.AppendText(canon.AppendText(nil, "name"), event.EffectModel)
 
 // finite keeps a NaN, which is unequal to itself, out of sums that are compared.
 func finite(x float64) float64 {

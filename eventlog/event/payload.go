@@ -313,6 +313,17 @@ type ModelFailure struct {
 	PartialText string `cbor:"partial_text,omitempty"` // what had come of the answer
 	WaitMs      int64  `cbor:"wait_ms,omitempty"`      // until the next attempt; a replay does not wait
 	Final       bool   `cbor:"final,omitempty"`        // no further attempt follows
+
+	// What the provider had counted when the answer broke off. It is spent.
+	InputTokens  int64   `cbor:"input_tokens,omitempty"`
+	OutputTokens int64   `cbor:"output_tokens,omitempty"`
+	CostUSD      float64 `cbor:"cost_usd,omitempty"`
+}
+
+// ModelFailure returns the value of an [EffectModel] record. It is false for any
+// other effect, and for a value that cannot be decoded.
+func (p SideEffectRecorded) ModelFailure() (f ModelFailure, ok bool) {
+	return f, p.Name == EffectModel && canon.Unmarshal(p.Value, &f) == nil
 }
 
 // BudgetExceeded records the trip of a spending cap.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -105,6 +109,7 @@ func mustReplay(t failer, a *agent.Agent, live *agent.RunResult, events []event.
 // TestEveryEnd records runs that end in every way, and replays them.
 func TestEveryEnd(t *testing.T) {
 	spin := agenttest.Turn{Blocks: true, Chunks: []provider.StreamChunk{{Kind: provider.ChunkText, Text: "let me"}}}
+	broken := agenttest.Turn{Chunks: []provider.StreamChunk{{Kind: provider.ChunkText, Text: "let me"}, agenttest.Tokens(900, 90)}, Breaks: provider.ErrNetwork}
 	down := fmt.Errorf("%w: 503", provider.ErrServer)
 	tests := []struct {
 		name    string
@@ -139,7 +144,13 @@ func TestEveryEnd(t *testing.T) {
 		{name: "effects", turns: []agenttest.Turn{agenttest.Call("c1", "clocked", `{"city":"Oslo"}`), agenttest.Say("never")}, adjust: func(a *agent.Agent) { a.Budget.MaxEffects = 2 },
 			kind: event.KindRunFailed, errType: event.ErrorBudget, err: step.ErrBudgetExceeded},
 		{name: "the wall clock", turns: []agenttest.Turn{spin}, adjust: func(a *agent.Agent) { a.Budget.MaxWallClock = time.Minute },
+			kind: event.KindRunFailed, errType: event.ErrorBudget, err: step.ErrBudgetExceeded, events: "TurnStarted BudgetExceeded"},
+		{name: "output tokens of answers that broke", turns: []agenttest.Turn{broken}, adjust: func(a *agent.Agent) { a.Budget.MaxOutputTokens = 100 },
 			kind: event.KindRunFailed, errType: event.ErrorBudget, err: step.ErrBudgetExceeded, events: "TurnStarted SideEffectRecorded BudgetExceeded"},
+		{name: "input tokens of answers that broke", turns: []agenttest.Turn{broken}, adjust: func(a *agent.Agent) { a.Budget.MaxInputTokens = 901 },
+			kind: event.KindRunFailed, errType: event.ErrorBudget, err: step.ErrBudgetExceeded, events: "TurnStarted SideEffectRecorded BudgetExceeded"},
+		{name: "dollars of answers that broke", turns: []agenttest.Turn{broken}, adjust: func(a *agent.Agent) { a.Budget.MaxUSD = 4e-4 },
+			kind: event.KindRunFailed, errType: event.ErrorBudget, err: step.ErrBudgetExceeded, events: "TurnStarted SideEffectRecorded SideEffectRecorded BudgetExceeded"},
 		{name: "no access", turns: []agenttest.Turn{{Refuse: provider.ErrAuth}}, kind: event.KindRunFailed, errType: event.ErrorProvider, err: provider.ErrAuth,
 			events: "TurnStarted SideEffectRecorded"},
 		{name: "a server that is down", turns: []agenttest.Turn{{Refuse: down}}, kind: event.KindRunFailed, errType: event.ErrorProvider, err: provider.ErrServer,
@@ -171,6 +182,98 @@ func TestEveryEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// retried is a model whose answers break off, but for the last that is allowed.
+type retried struct {
+	agenttest.ScriptedProvider
+	asked *int
+}
+
+func (r retried) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
+	*r.asked++
+	if *r.asked%3 == 0 {
+		return r.ScriptedProvider.Stream(ctx, req)
+	}
+	return (&agenttest.ScriptedProvider{Turns: []agenttest.Turn{{Chunks: []provider.StreamChunk{agenttest.Tokens(10, 7)}, Breaks: provider.ErrNetwork}}}).Stream(
+		ctx, &provider.Request{})
+}
+
+// TestBrokenAnswersAreSpent adds up a run whose answers break off: in the result, the
+// terminal event, the summary of the log, and in the run that another process goes
+// on with.
+func TestBrokenAnswersAreSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent([]agenttest.Turn{agenttest.Call("c1", "failing", `{}`), agenttest.Say("done")}, failing)
+		a.Provider = retried{a.Provider.(agenttest.ScriptedProvider), new(int)}
+		r, err := a.Run(context.Background(), "go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const input, output = 2 * (120 + 2*10), 2 * (45 + 2*7)
+		events := eventsOf(t, a, r.RunID, false)
+		mustReplay(t, a, r, events)
+		end, err := events[len(events)-1].AsRunCompleted()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, in, out, cost, _ := eventlog.AggregateRun(events)
+		meter, err := budget.Resume(budget.Limits{}, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spent := meter.Spent()
+		for what, got := range map[string]budget.Spent{
+			"result":  {InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, USD: r.TotalCostUSD},
+			"end":     {InputTokens: end.TotalInputTokens, OutputTokens: end.TotalOutputTokens, USD: end.TotalCostUSD},
+			"summary": {InputTokens: in, OutputTokens: out, USD: cost},
+			"resumed": {InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens, USD: spent.USD},
+		} {
+			if got.InputTokens != input || got.OutputTokens != output || math.Abs(got.USD-r.TotalCostUSD) > 1e-12 || got.USD == 0 {
+				t.Errorf("%s: %+v, want %d and %d tokens", what, got, input, output)
+			}
+		}
+	})
+}
+
+// TestTimeIsSpentDuringAnAnswer looks at what a trip of the wall clock leaves of the
+// answer that it cuts off, and replays it also as earlier versions recorded it: the
+// answer as a failure of the model, and a trip that names no turn.
+func TestTimeIsSpentDuringAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgent([]agenttest.Turn{{Blocks: true, Chunks: []provider.StreamChunk{{Kind: provider.ChunkText, Text: "let me"}, agenttest.Tokens(5, 3)}}})
+		a.Budget.MaxWallClock = time.Minute
+		r, err := a.Run(context.Background(), "go")
+		if !errors.Is(err, step.ErrBudgetExceeded) {
+			t.Fatal(err)
+		}
+		events := eventsOf(t, a, r.RunID, false)
+		turn, _ := events[1].AsTurnStarted()
+		trip, err := events[2].AsBudgetExceeded()
+		want := event.BudgetExceeded{Limit: "wall_clock", Cap: 60000, Actual: 60000, Where: "mid_stream", TurnID: turn.TurnID, PartialText: "let me", PartialTokens: 3}
+		if err != nil || trip != want || turn.TurnID == "" {
+			t.Errorf("recorded %+v, %v", trip, err)
+		}
+		failure, err := canon.Marshal(event.ModelFailure{TurnID: turn.TurnID, Attempt: 1, Class: "timeout", Error: "deadline", PartialText: "let me", Final: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trip.TurnID, trip.PartialText, trip.PartialTokens = "", "", 0
+		end, err := events[3].AsRunFailed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := logtest.Resume(events[:2])
+		old := append(events[:2:2], next.Next(event.SideEffectRecorded{Name: event.EffectModel, Value: failure}), next.Next(trip))
+		var leaves chain.Tree
+		for _, ev := range old {
+			leaves.Add(ev.Hash())
+		}
+		root := leaves.Root()
+		end.MerkleRoot = root[:]
+		old = append(old, next.Next(end))
+		mustReplay(t, a, nil, old)
+	})
 }
 
 // told is a turn in which the model has been told the outcome of a call.

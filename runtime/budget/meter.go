@@ -25,11 +25,12 @@ type Spent struct {
 // order, that of the events in the log, and whoever writes those holds a lock
 // already.
 //
-// A turn that ended without an answer, because the provider failed or the
-// process died, is not counted: the log does not have it.
+// An answer that broke off counts with what the provider had counted of it by
+// then. Only an answer during which the process died is missing: the log does not
+// have it.
 type Meter struct {
 	limits Limits
-	done   usage // of the turns that have their answer
+	done   usage // of the answers that ended, complete or not
 	turn   usage // of the response that is coming in
 	tools  Spent // fuel, effects and egress
 }
@@ -76,7 +77,7 @@ func (m *Meter) add(ev event.Event) error {
 	return nil
 }
 
-// BeforeCall begins a turn. It returns an [*Exceeded] if the estimate, see
+// BeforeCall begins a request. It returns an [*Exceeded] if the estimate, see
 // [EstimateInput], takes the run past its cap on input tokens.
 func (m *Meter) BeforeCall(estimate int64) error {
 	m.turn = usage{}
@@ -99,16 +100,20 @@ func (m *Meter) Usage(u provider.Usage, usd float64) error {
 	return nil
 }
 
-// Abandoned ends a turn that has no answer. Its counts are dropped, because the log
-// does not have them.
+// Abandoned ends an answer that broke off. What is recorded of it is counted by
+// [Meter.Effect].
 func (m *Meter) Abandoned() { m.turn = usage{} }
 
 // Answered ends a turn with what was recorded of it.
 func (m *Meter) Answered(p event.AssistantMessageCompleted) {
 	m.turn = usage{}
-	m.done.input = addTokens(m.done.input, p.InputTokens)
-	m.done.output = addTokens(m.done.output, p.OutputTokens)
-	m.done.cost = addCost(m.done.cost, toPicos(p.CostUSD))
+	m.spend(p.InputTokens, p.OutputTokens, p.CostUSD)
+}
+
+func (m *Meter) spend(input, output int64, usd float64) {
+	m.done.input = addTokens(m.done.input, input)
+	m.done.output = addTokens(m.done.output, output)
+	m.done.cost = addCost(m.done.cost, toPicos(usd))
 }
 
 // Outcome takes what an attempt of a tool consumed. It returns an [*Exceeded]
@@ -167,8 +172,12 @@ func (m *Meter) Spent() Spent {
 	return all
 }
 
-// addEffect counts like the totals of package step: what a tool did.
+// addEffect counts what a tool did, like the totals of package step, and what a
+// broken answer cost.
 func (m *Meter) addEffect(p event.SideEffectRecorded) {
+	if f, ok := p.ModelFailure(); ok {
+		m.spend(f.InputTokens, f.OutputTokens, f.CostUSD)
+	}
 	if !p.Crossed() {
 		return
 	}

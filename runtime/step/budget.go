@@ -33,15 +33,10 @@ func Checkpoint(ctx context.Context) error {
 	if s.c.replaying() {
 		return s.recordedEnd(ctx)
 	}
-	switch err := ctx.Err(); {
-	case err == nil:
-		return nil
-	case errors.Is(context.Cause(ctx), ErrWallClock):
-		limit := s.c.cfg.Budget.MaxWallClock
-		return s.trip(ctx, s.c.meter.Elapsed(max(s.c.elapsed(), limit)), event.BudgetExceeded{})
-	default:
-		return err
+	if exceeded := s.c.outOfTime(ctx); exceeded != nil {
+		return s.trip(ctx, exceeded, event.BudgetExceeded{})
 	}
+	return ctx.Err()
 }
 
 const reasonDeadline = "the deadline passed"
@@ -73,6 +68,16 @@ func (s *scope) recordedEnd(ctx context.Context) error {
 		return s.recallTrip(ctx, *ev, "")
 	}
 	return nil
+}
+
+// outOfTime returns the trip of a run whose context ended with [ErrWallClock], or
+// nil. A run without a cap on time may be part of one that has such a cap; for it,
+// that is the caller's deadline.
+func (c *Context) outOfTime(ctx context.Context) error {
+	if !errors.Is(context.Cause(ctx), ErrWallClock) {
+		return nil
+	}
+	return c.meter.Elapsed(max(c.elapsed(), c.cfg.Budget.MaxWallClock))
 }
 
 // trip records that a cap was passed; what names where is in more. It returns an

@@ -28,11 +28,11 @@ import (
 // would take back, are replaced.
 //
 // A request that brings no answer is recorded as well, as an effect with the name
-// "model", and is made again as Config.ModelAttempts allows; the last one is
-// returned as a [*ModelError]. A cap of Config.Budget that is passed, by the
-// prompt before the call or by the answer while it comes in, is recorded as
-// BudgetExceeded and returned as [ErrBudgetExceeded]; then what had come of the
-// answer is in the event.
+// "model" that says what it cost, and is made again as Config.ModelAttempts allows;
+// the last one is returned as a [*ModelError]. A cap of Config.Budget that is passed,
+// by the prompt before a request, by the answer while it comes in, or by the clock,
+// is recorded as BudgetExceeded and returned as [ErrBudgetExceeded]; then what had
+// come of the answer is in the event.
 //
 // In a replay nobody is asked. LLMCall panics outside of a run, and in a live run
 // without a Provider.
@@ -71,6 +71,7 @@ func WithTurnID(ctx context.Context, id string) context.Context {
 type turn struct {
 	*scope
 	req       *provider.Request
+	estimate  int64 // tokens of the request
 	id        string
 	reasoning []provider.Reasoning // recorded so far
 }
@@ -81,18 +82,15 @@ func (t *turn) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("step: the request cannot be hashed: %w", err)
 	}
-	estimate := budget.EstimateInput(t.req)
-	t.c.mu.Lock()
-	exceeded := t.c.meter.BeforeCall(estimate)
-	t.c.mu.Unlock()
-	if exceeded != nil {
-		return t.trip(ctx, exceeded, event.BudgetExceeded{})
+	t.estimate = budget.EstimateInput(t.req)
+	if err := t.afford(ctx); err != nil {
+		return err
 	}
 	id, chosen := ctx.Value(turnIDKey{}).(string)
 	if !chosen {
 		id = event.NewID()
 	}
-	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: estimate}
+	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: t.estimate}
 	started, err = record(ctx, t.scope, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
 		now.TurnID = recorded.TurnID
 		return nil
@@ -101,24 +99,44 @@ func (t *turn) begin(ctx context.Context) error {
 	return err
 }
 
+// afford ends the run if the request takes it past its cap on input tokens.
+func (t *turn) afford(ctx context.Context) error {
+	t.c.mu.Lock()
+	exceeded := t.c.meter.BeforeCall(t.estimate)
+	t.c.mu.Unlock()
+	if exceeded != nil {
+		return t.trip(ctx, exceeded, event.BudgetExceeded{TurnID: t.id})
+	}
+	return nil
+}
+
 // ask makes attempts until there is an answer, or no attempt is left.
 func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 	for attempt := 1; ; attempt++ {
+		if attempt > 1 { // the attempts before it may have cost something
+			if err := t.afford(ctx); err != nil {
+				return nil, err
+			}
+		}
 		began := t.c.clock()
 		ctx, after := provider.WithRetryAfter(ctx)
 		a, err := t.stream(ctx, attempt)
 		t.measure(a, err, began)
-		var exceeded *budget.Exceeded
-		switch {
-		case err == nil:
+		if err == nil {
 			return t.answered(ctx, a)
-		case errors.As(err, &exceeded):
-			t.abandon()
+		}
+		t.c.mu.Lock()
+		t.c.meter.Abandoned()
+		t.c.mu.Unlock()
+		exceeded := t.c.outOfTime(ctx)
+		if usage, ok := errors.AsType[*budget.Exceeded](err); ok {
+			exceeded = usage
+		}
+		if exceeded != nil {
 			return nil, t.trip(ctx, exceeded, event.BudgetExceeded{
 				TurnID: t.id, PartialText: a.partial(), PartialTokens: a.usage.OutputTokens,
 			})
 		}
-		t.abandon()
 		failure := t.failure(ctx, attempt, a, err, after.Wait())
 		if err := t.recordFailure(ctx, failure); err != nil {
 			return nil, err
@@ -128,13 +146,6 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 		}
 		t.wait(ctx, failure)
 	}
-}
-
-// abandon drops what the budget has counted of an answer that did not come.
-func (t *turn) abandon() {
-	t.c.mu.Lock()
-	defer t.c.mu.Unlock()
-	t.c.meter.Abandoned()
 }
 
 // stream makes one attempt. What has come of the answer is returned with an error
@@ -175,9 +186,10 @@ func (t *turn) take(a *answer, attempt int, chunk provider.StreamChunk) error {
 	if chunk.Kind != provider.ChunkUsage {
 		return nil
 	}
+	usd := t.c.cost(t.req.Model, a.usage)
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
-	return t.c.meter.Usage(a.usage, t.c.cost(t.req.Model, a.usage))
+	return t.c.meter.Usage(a.usage, usd)
 }
 
 // usable refuses an answer without the hash that the configuration asks for.
@@ -303,6 +315,7 @@ func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error, a
 	f := event.ModelFailure{
 		TurnID: t.id, Attempt: uint32(attempt), Class: modelClass(ctx, err),
 		Error: recordable(err.Error()), PartialText: a.partial(), Final: true,
+		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens, CostUSD: t.c.cost(t.req.Model, a.usage),
 	}
 	if attempt < t.c.cfg.ModelAttempts && ctx.Err() == nil && provider.Transient(err) {
 		wait := DefaultBackoff(attempt, rand.Uint64())
@@ -320,10 +333,8 @@ func modelFailure(ev *event.Event) (f event.ModelFailure, ok bool) {
 		return f, false
 	}
 	effect, err := ev.AsSideEffectRecorded()
-	if err != nil || effect.Name != event.EffectModel {
-		return f, false
-	}
-	return f, canon.Unmarshal(effect.Value, &f) == nil
+	f, ok = effect.ModelFailure()
+	return f, ok && err == nil
 }
 
 func (t *turn) recordFailure(ctx context.Context, f event.ModelFailure) error {
