@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/cipherlog"
@@ -44,10 +45,10 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 		return err
 	}
 	if l.Exhausted {
-		return d.abandon(ctx, log, l.RunID, exhausted(l))
+		return d.abandon(ctx, log, l, exhausted(l))
 	}
 	if l.Cancelled {
-		return d.abandon(ctx, log, l.RunID, "")
+		return d.abandon(ctx, log, l, "")
 	}
 	return d.ended(ctx, log, l, d.run(ctx, log, a, l))
 }
@@ -70,9 +71,9 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 	case errors.Is(err, agent.ErrRunAlreadyTerminal):
 		return nil // the process died after the end of the run, and before it could say so
 	case errors.Is(err, agent.ErrAgentChanged), errors.Is(err, agent.ErrSchemaVersionMismatch):
-		return d.abandon(ctx, log, l.RunID, "what the run was to be made with is another one now")
+		return d.abandon(ctx, log, l, "what the run was to be made with is another one now")
 	case ok:
-		return d.abandon(ctx, log, l.RunID, never.reason)
+		return d.abandon(ctx, log, l, never.reason)
 	}
 	return err
 }
@@ -143,14 +144,15 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 }
 
 // abandon ends a run without making it: as failed for a reason, or as cancelled
-// without one. A run that has ended stays as it is.
-func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) error {
+// without one. A run that has ended stays as it is. The host's log does not repeat
+// the error of the last attempt, which may quote what the tenant wrote.
+func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, l queue.Lease, reason string) error {
 	err := d.counted(log, func(log eventlog.EventLog) error {
-		return agent.Abandon(context.WithoutCancel(ctx), log, runID, reason)
+		return agent.Abandon(context.WithoutCancel(ctx), log, l.RunID, reason)
 	})
 	if errors.Is(err, agent.ErrRunAlreadyTerminal) {
 		return nil
 	}
-	d.logger.Warn("run abandoned", "run_id", runID, "reason", reason)
+	d.logger.Warn("run abandoned", "run_id", l.RunID, "reason", strings.TrimSuffix(reason, ": "+l.Failure))
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/policy"
@@ -269,5 +271,36 @@ func TestSecretsStayInside(t *testing.T) {
 	seen.WriteString(logged.String())
 	if strings.Contains(seen.String(), "s3cr3t") {
 		t.Error("the secret is in what the daemon says")
+	}
+}
+
+// TestTextOfTenantsIsNotLogged makes runs that succeed and fail, and looks in the
+// host's log for what went into them and came out.
+func TestTextOfTenantsIsNotLogged(t *testing.T) {
+	var logged syncBuffer
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Logger = logged.logger() })
+	for _, name := range []string{"greet", "fail"} {
+		if upload := w.do("alice", "POST", "/api/v1/modules?name="+name, "application/wasm", testModules[name]()); upload.Code != http.StatusCreated {
+			t.Fatal(upload.Body)
+		}
+		w.do("alice", "POST", "/api/v1/tools/"+name+"/call", "application/json", []byte(`{"input":{"name":"Ada Lovelace"}}`))
+	}
+	w.stop() // so that the workers have written their last records
+	w.start()
+	records := map[string]int{}
+	for line := range strings.Lines(logged.String()) {
+		for _, msg := range []string{"run started", "tool ended", "run ended"} {
+			if strings.Contains(line, `"`+msg+`" run_id=alice/`) {
+				records[msg]++
+			}
+		}
+		for _, text := range []string{"Lovelace", "hello", "it does not work"} {
+			if strings.Contains(line, text) {
+				t.Errorf("the log repeats %q: %s", text, line)
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"run started": 2, "tool ended": 2, "run ended": 2}, records); diff != "" {
+		t.Errorf("records of the runs (-want +got):\n%s\n%s", diff, logged.String())
 	}
 }

@@ -113,6 +113,7 @@ func (h *call) begun() ([]byte, error) {
 // deadlines: it is told when the time is over.
 func (h *call) run() ([]byte, error) {
 	p := h.process
+	p.run.Store(tool.GetRunID(h.ctx))
 	p.calls++
 	number, w := p.calls, p.watch
 	if !h.NoTimeout {
@@ -198,12 +199,17 @@ func (h *call) interruption() error {
 // died is the error of a call whose process has ended, or has to because it
 // broke the protocol.
 func (h *call) died() error {
+	first := !h.process.killed.Swap(true)
 	h.process.kill()
 	switch {
 	case h.ended != nil:
 		return h.ended
 	case h.process.watch.killed():
 		return h.interruption()
+	}
+	if first {
+		<-h.process.exited
+		h.process.logDeath()
 	}
 	return lost()
 }

@@ -30,7 +30,7 @@ var errorClasses = map[string]error{
 func observe(t *testing.T, m guest.Sandbox, c sandbox.Call, w *world) (observation, error) {
 	t.Helper()
 	c.Probe = func(meter func() event.Meter) { w.meter = meter }
-	r, err := m.Call(t.Context(), c, w)
+	r, err := m.Call(tool.WithRunID(t.Context(), "the run"), c, w)
 	o := observation{Output: string(r.Output), Meter: r.Meter, Effects: w.effects, Fuel: w.fuel, Probed: w.meter()}
 	if err != nil {
 		o.Error = err.Error()

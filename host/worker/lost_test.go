@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,7 +60,8 @@ func killWorkers(t *testing.T) {
 }
 
 func TestACallWhoseProcessDiesIsLostAndTheNextSucceeds(t *testing.T) {
-	e := workers(t, Config{})
+	var logged bytes.Buffer
+	e := workers(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	m := mustLoad(t, e, asksForEver().Bytes(), sandbox.Limits{})
 	w := &world{}
 	w.at = func(effect int) {
@@ -69,6 +72,9 @@ func TestACallWhoseProcessDiesIsLostAndTheNextSucceeds(t *testing.T) {
 	got, err := observe(t, m, sandbox.Call{Input: []byte("x")}, w)
 	if !errors.Is(err, tool.ErrLost) || got.Error != "tool: lost: its process ended" || len(got.Effects) != 7 {
 		t.Errorf("got %+v", got)
+	}
+	if !strings.Contains(logged.String(), `msg="a worker process died" run_id="the run"`) {
+		t.Errorf("the operator is not told of which run: %s", &logged)
 	}
 	if got.Meter.Fuel != got.Fuel[6] || got.Meter != got.Probed {
 		t.Errorf("the meter reads %+v, then %+v; the last effect was at %d", got.Meter, got.Probed, got.Fuel[6])

@@ -28,6 +28,8 @@ type process struct {
 	calls   uint64     // that were made
 
 	watch  *watch
+	logger *slog.Logger
+	run    atomic.Value // string: the id of the run whose call it has, or had last
 	killed atomic.Bool
 	behind atomic.Bool // it stands back behind other processes
 	os     *os.Process
@@ -64,11 +66,11 @@ func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, r
 		return nil, fmt.Errorf("worker: %w", errors.Join(err, theirIn.Close(), ourIn.Close()))
 	}
 	cmd.Stdin, cmd.Stdout = theirIn, theirOut
-	p := &process{in: ourIn, out: ourOut, frames: newFrameReader(ourOut, limit), exited: make(chan struct{})}
+	p := &process{in: ourIn, out: ourOut, frames: newFrameReader(ourOut, limit), logger: logger, exited: make(chan struct{})}
 	p.watch = newWatch(p, grace)
 	cmd.Stderr = &p.stderr
 	started := make(chan error)
-	go p.attend(cmd, s, started, logger, reaped)
+	go p.attend(cmd, s, started, reaped)
 	err = <-started
 	theirIn.Close()
 	theirOut.Close()
@@ -104,7 +106,7 @@ func rootFolder(path string) string { return filepath.VolumeName(path) + string(
 // thread ends that started it. The thread ends with the process: one that was given
 // back would be kept, and a host would have as many threads as it has ever had
 // processes at once.
-func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, logger *slog.Logger, reaped func()) {
+func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, reaped func()) {
 	runtime.LockOSThread() // for good
 	defer reaped()
 	err := cmd.Start()
@@ -122,10 +124,17 @@ func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, logger
 	// The error says no more than the state.
 	_ = cmd.Wait()
 	p.state = cmd.ProcessState.String()
-	if !p.killed.Load() {
-		logger.Warn("a worker process died", "state", p.state, "stderr", string(p.stderr.text))
+	if !p.killed.Swap(true) {
+		p.logDeath()
 	}
 	close(p.exited)
+}
+
+// logDeath tells the operator of a process that died by itself, which it has done
+// when it was reaped or when its pipe broke, whichever is noticed first.
+func (p *process) logDeath() {
+	run, _ := p.run.Load().(string)
+	p.logger.Warn("a worker process died", "run_id", run, "state", p.state, "stderr", string(p.stderr.text))
 }
 
 // greet waits for the worker's first frame. A worker that cannot lock itself

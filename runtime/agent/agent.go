@@ -101,7 +101,7 @@ type Config struct {
 	// SkipSchemaCheck leaves out the look at the layout of the log.
 	SkipSchemaCheck bool
 
-	// Logger is told when runs begin, end and retry. Nil discards.
+	// Logger is told what runs do, see [step.Config]. Nil discards.
 	Logger *slog.Logger
 
 	// ClockFn reads the wall clock; nil means time.Now. It must be safe for

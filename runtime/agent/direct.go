@@ -32,7 +32,7 @@ type Direct struct {
 	// recorded for the reader, and empty by default.
 	AppVersion string
 
-	// Logger is told when a run begins and ends. Nil discards.
+	// Logger is told what runs do, see [step.Config]. Nil discards.
 	Logger *slog.Logger
 
 	// ClockFn reads the wall clock; nil means time.Now. It must be safe for
@@ -121,16 +121,17 @@ func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Re
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	began := d.clock()
-	log := observe.NewRunLog(d.Logger, runID)
-	log.ToolRunStarted(ctx, d.Tool.Name())
 	result, err := d.drive(step.WithContext(ctx, c), c, part, began)
+	if err == nil {
+		if err = d.Log.Sync(context.WithoutCancel(ctx), runID); err != nil {
+			err = fmt.Errorf("agent: make run %s durable: %w", runID, err)
+		}
+	}
 	if err != nil {
+		c.LogEnded(ctx, 0, "", max(d.clock().Sub(began), 0))
 		return nil, err
 	}
-	if err := d.Log.Sync(context.WithoutCancel(ctx), runID); err != nil {
-		return nil, fmt.Errorf("agent: make run %s durable: %w", runID, err)
-	}
-	log.ToolRunEnded(ctx, result.Terminal, result.ErrorType, result.Duration)
+	c.LogEnded(ctx, result.Terminal, result.ErrorType, result.Duration)
 	return result, nil
 }
 

@@ -118,6 +118,7 @@ func (p *directPart) open(ctx context.Context, c *step.Context) error {
 		}
 		return step.Emit(ctx, c, event.KindRunResumed, resumed)
 	case len(p.earlier) > 0:
+		c.LogStarted(ctx, p.started)
 		return nil
 	}
 	return step.Emit(ctx, c, event.KindRunStarted, p.started)

@@ -206,7 +206,9 @@ func (r *resumption) conversation() (*conversation, error) {
 // open records the seam.
 func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversation) error {
 	if r.unbegun() {
-		return nil
+		started, err := r.earlier[0].AsRunStarted()
+		c.LogStarted(ctx, started)
+		return err
 	}
 	err := step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{
 		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(len(talk.pending())),

@@ -105,13 +105,11 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 
 // conduct makes a live run from its opening to its end.
 func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*RunResult, error) {
-	log := observe.NewRunLog(a.Config.Logger, c.RunID())
 	info := a.Provider.Info()
 	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
 	ctx, cancel := a.bounded(ctx, c)
 	defer cancel()
 	began := a.clock()
-	log.Started(ctx, a.Config.Model)
 	traced := func(ctx context.Context) (*conversation, error) {
 		talk, err := open(ctx)
 		if talk != nil {
@@ -125,7 +123,7 @@ func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.
 			result, err = nil, fmt.Errorf("starling: make run %s durable: %w", c.RunID(), lost)
 		}
 	}
-	a.report(ctx, log, c, result, err, endSpan, max(a.clock().Sub(began), 0))
+	a.report(ctx, c, result, endSpan, max(a.clock().Sub(began), 0))
 	return result, err
 }
 
@@ -139,7 +137,7 @@ func (a *Agent) bounded(ctx context.Context, c *step.Context) (context.Context, 
 }
 
 // report tells whoever watches how the run ended.
-func (a *Agent) report(ctx context.Context, log observe.RunLog, c *step.Context, r *RunResult, err error, endSpan func(observe.RunEnd), took time.Duration) {
+func (a *Agent) report(ctx context.Context, c *step.Context, r *RunResult, endSpan func(observe.RunEnd), took time.Duration) {
 	end := observe.RunEnd{}
 	if r != nil {
 		end = observe.RunEnd{
@@ -149,10 +147,7 @@ func (a *Agent) report(ctx context.Context, log observe.RunLog, c *step.Context,
 	}
 	endSpan(end)
 	a.Metrics.RunEnded(end.Terminal, end.ErrorType, took)
-	log.Ended(ctx, end.Terminal, end.ErrorType, took, c.Spent())
-	if r == nil && err != nil {
-		c.Logger().ErrorContext(ctx, "the run stays open", "run_id", c.RunID(), "error", err)
-	}
+	c.LogEnded(ctx, end.Terminal, end.ErrorType, took)
 }
 
 // drive is the run, live and in a replay: open it, let the model work, end it.

@@ -1,14 +1,13 @@
-// Package observe shows what runs do while they do it: numbers, spans and log
-// records. It owns every name by which they are known, in names.go, and is the
-// only package that knows Prometheus and OpenTelemetry.
+// Package observe shows what runs do while they do it, as metrics and spans. It owns
+// every name by which these are known, in names.go, and is the only package that
+// knows Prometheus and OpenTelemetry. Log records of runs come from package step,
+// which keeps the same rule about what is never shown.
 //
 //	Metrics  counters and histograms for Prometheus; a [step.MetricsSink]
 //	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry,
 //	         below the span of the request that asked for it
-//	RunLog   the records of one run's life, for slog
 //
-// All three are optional. A nil *Metrics, a nil *Tracer and a RunLog without
-// logger do nothing, so nobody has to ask before calling them.
+// Both are optional: a nil *Metrics and a nil *Tracer do nothing.
 //
 // None of it is evidence: the event log is. What is observed here may be
 // sampled, dropped or lost with the process, and a replay is not observed at
@@ -18,7 +17,7 @@
 //
 // Prompts, answers, arguments, results and the texts of errors hold what users
 // and tools said. They are in the event log and nowhere else: here an error is
-// its type, one of a closed set.
+// its type, one of a closed set. The names of tools and models are shown.
 //
 // # Cardinality
 //

@@ -140,33 +140,3 @@ const (
 // providerNames are the values of gen_ai.provider.name for providers whose id is
 // another one.
 var providerNames = map[string]string{"gemini": "gcp.gemini", "bedrock": "aws.bedrock"}
-
-// The messages and keys of log records.
-const (
-	msgRunStarted     = "run started"
-	msgRunResumed     = "run resumed"
-	msgRunEnded       = "run ended"
-	msgTurnStarted    = "turn started"
-	msgTurnEnded      = "turn ended"
-	msgToolEnded      = "tool ended"
-	msgBudgetExceeded = "budget exceeded"
-	msgNoPrice        = "model has no price: the dollar budget is not enforced"
-
-	keyRun       = "run_id"
-	keyTurn      = "turn_id"
-	keyCall      = "call_id"
-	keyModel     = "model"
-	keyTool      = "tool"
-	keyAttempt   = "attempt"
-	keyTerminal  = "terminal"
-	keyErrorType = "error_type"
-	keyDuration  = "duration"
-	keyInput     = "input_tokens"
-	keyOutput    = "output_tokens"
-	keyCost      = "cost_usd"
-	keySeq       = "seq"
-	keyLimit     = "limit"
-	keyCap       = "cap"
-	keyActual    = "actual"
-	keyWhere     = "where"
-)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
@@ -132,14 +133,14 @@ func (c *Context) usedByTools() error {
 
 // cost returns what tokens cost, zero if nobody knows. An unknown model is told
 // once.
-func (c *Context) cost(model string, u provider.Usage) float64 {
+func (c *Context) cost(ctx context.Context, model string, u provider.Usage) float64 {
 	if c.cfg.Prices != nil {
 		usd, _ := c.cfg.Prices.Cost(model, u)
 		return usd
 	}
 	usd, known := budget.Cost(model, u)
 	if !known && c.cfg.Budget.MaxUSD > 0 && budget.Shared().Missing(model) {
-		c.logger.Warn("the model has no known price: the cap in dollars does not hold for it", "model", model)
+		c.log(ctx, slog.LevelWarn, "model has no price: the dollar budget is not enforced", named("model", model))
 	}
 	return usd
 }

@@ -96,7 +96,8 @@ type Config struct {
 	// [DefaultToolTimeout], below zero no bound.
 	ToolTimeout time.Duration
 
-	// Logger is told about retries. Nil discards.
+	// Logger is told what a live run does; each record has the run_id, and none has
+	// text that a user, a model or a tool wrote. Nil discards.
 	Logger *slog.Logger
 
 	// Metrics is told about live calls and appends. Nil disables it.

@@ -55,9 +55,9 @@ type Totals struct {
 // NewContext returns a Context that stands before the first event. The error
 // is [ErrInvalidConfig].
 func NewContext(cfg Config) (*Context, error) {
-	c := &Context{cfg: cfg, logger: cfg.Logger, callIDs: make(map[string]struct{})}
-	if c.logger == nil {
-		c.logger = slog.New(slog.DiscardHandler)
+	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{})}
+	if cfg.Logger != nil {
+		c.logger = cfg.Logger.With("run_id", cfg.RunID)
 	}
 	if c.cfg.ClockFn == nil {
 		c.cfg.ClockFn = time.Now
@@ -104,7 +104,8 @@ func MustNewContext(cfg Config) *Context {
 // RunID returns the identity of the run.
 func (c *Context) RunID() string { return c.cfg.RunID }
 
-// Logger returns Config.Logger, or a logger that discards. It is never nil.
+// Logger returns Config.Logger with the run_id, or a logger that discards. It is
+// never nil.
 func (c *Context) Logger() *slog.Logger { return c.logger }
 
 // Metrics returns Config.Metrics, which may be nil.

@@ -113,7 +113,11 @@ func setRoot(payload any, leaves *chain.Tree) {
 // payload what only the recording knows; what it then differs in is a mismatch.
 func record[T event.Payload](ctx context.Context, s *scope, payload T, take func(p *T, recorded T) error) (T, error) {
 	matched, err := recordLocked(ctx, s, &payload, take)
-	if matched != nil && err == nil && s.c.cfg.Matched != nil {
+	switch {
+	case err != nil:
+	case matched == nil:
+		s.c.logEvent(ctx, &payload)
+	case s.c.cfg.Matched != nil:
 		s.c.cfg.Matched(*matched)
 	}
 	return payload, err

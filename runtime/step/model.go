@@ -167,7 +167,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 			return a, t.usable(a)
 		}
 		if err == nil {
-			err = t.take(a, attempt, chunk)
+			err = t.take(ctx, a, attempt, chunk)
 		}
 		if err != nil {
 			return a, err
@@ -176,7 +176,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 }
 
 // take adds a chunk to the answer, and holds the budget against it.
-func (t *turn) take(a *answer, attempt int, chunk provider.StreamChunk) error {
+func (t *turn) take(ctx context.Context, a *answer, attempt int, chunk provider.StreamChunk) error {
 	if err := a.add(chunk); err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (t *turn) take(a *answer, attempt int, chunk provider.StreamChunk) error {
 	if chunk.Kind != provider.ChunkUsage {
 		return nil
 	}
-	usd := t.c.cost(t.req.Model, a.usage)
+	usd := t.c.cost(ctx, t.req.Model, a.usage)
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	return t.c.meter.Usage(a.usage, usd)
@@ -215,7 +215,7 @@ func (t *turn) answered(ctx context.Context, a *answer) (*provider.Response, err
 		TurnID: t.id, Text: a.partial(), ToolUses: a.planned(t.c.freeCallID), StopReason: recordable(a.end.StopReason),
 		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens,
 		CacheReadTokens: a.usage.CacheReadTokens, CacheCreateTokens: a.usage.CacheCreateTokens,
-		CostUSD: t.c.cost(t.req.Model, a.usage), RawResponseHash: a.end.RawResponseHash,
+		CostUSD: t.c.cost(ctx, t.req.Model, a.usage), RawResponseHash: a.end.RawResponseHash,
 		ProviderRequestID: recordable(a.end.RequestID),
 	})
 }
@@ -243,7 +243,7 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 		*now = recorded
 		now.TurnID = id
 		if t.c.cfg.Prices != nil {
-			now.CostUSD = t.c.cost(t.req.Model, usageOf(recorded))
+			now.CostUSD = t.c.cost(ctx, t.req.Model, usageOf(recorded))
 		}
 		return nil
 	})
@@ -315,7 +315,7 @@ func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error, a
 	f := event.ModelFailure{
 		TurnID: t.id, Attempt: uint32(attempt), Class: modelClass(ctx, err),
 		Error: recordable(err.Error()), PartialText: a.partial(), Final: true,
-		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens, CostUSD: t.c.cost(t.req.Model, a.usage),
+		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens, CostUSD: t.c.cost(ctx, t.req.Model, a.usage),
 	}
 	if attempt < t.c.cfg.ModelAttempts && ctx.Err() == nil && provider.Transient(err) {
 		wait := DefaultBackoff(attempt, rand.Uint64())
@@ -354,7 +354,7 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 		o.Again(t.id)
 	}
 	wait := time.Duration(f.WaitMs) * time.Millisecond
-	t.c.logger.LogAttrs(ctx, slog.LevelWarn, "the model will be asked again",
+	t.c.log(ctx, slog.LevelWarn, "the model will be asked again",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))
 	pause(ctx, wait)
 }

@@ -3,6 +3,7 @@ package step
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -106,7 +107,7 @@ func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took ti
 		return err
 	}
 	p.ended = true
-	s.observe(p, "", took)
+	s.observe(ctx, p, "", took)
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 		return err
 	}
 	p.ended = failed.Final
-	s.observe(p, errorType, took)
+	s.observe(ctx, p, errorType, took)
 	callErr := &CallError{Tool: p.Name, Failed: failed, Err: cause}
 	s.tell(p, nil, callErr)
 	return callErr
@@ -165,9 +166,10 @@ func (c *Context) takeMeter(now *Meter, recorded Meter) {
 	}
 }
 
-// observe reports a live attempt to the metrics; errorType is empty for a
-// success.
-func (s *scope) observe(p *plan, errorType string, took time.Duration) {
+// observe reports a live attempt to the log and the metrics; errorType is empty for
+// a success.
+func (s *scope) observe(ctx context.Context, p *plan, errorType string, took time.Duration) {
+	s.c.logCall(ctx, slog.LevelDebug, "tool ended", p, s.attempt.number, named("error_type", errorType), slog.Duration("duration", took))
 	m := s.c.cfg.Metrics
 	if m == nil || s.c.replaying() {
 		return

@@ -2,7 +2,6 @@ package step
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -92,9 +91,7 @@ func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 		return
 	}
 	wait := time.Duration(failed.Failed.WaitMs) * time.Millisecond
-	s.c.logger.LogAttrs(ctx, slog.LevelWarn, "tool call will be retried",
-		slog.String("tool", p.Name), slog.String("call_id", p.CallID), slog.Int("attempt", int(failed.Failed.Attempt)),
-		slog.Duration("wait", wait), slog.String("error", failed.Error()))
+	s.c.logRetry(ctx, p, failed, wait)
 	pause(ctx, wait)
 }
 
