@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
@@ -19,6 +22,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/budget"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/yaml"
 )
@@ -240,6 +244,31 @@ func (w *work) open(ctx context.Context, file *agentfile.File, f agentFlags) err
 	return err
 }
 
+// replaying returns the agent for the replay of a run: with the recorded tools of
+// the servers that cannot be reached.
+func (w *work) replaying(ctx context.Context, events []event.Event, resolve replay.Resolver) (*agent.Agent, error) {
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return nil, err
+	}
+	a := *w.agent
+	a.Tools, a.Config.Retries = slices.Clone(a.Tools), maps.Clone(a.Config.Retries)
+	for _, ref := range started.ToolSchemas {
+		retry, misses := w.box.Misses(ref)
+		if !misses {
+			continue
+		}
+		t, err := resolve(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if a.Tools = append(a.Tools, t); retry != nil {
+			a.Config.Retries[ref.Name] = *retry
+		}
+	}
+	return &a, nil
+}
+
 // openReplayingAgent makes an agent of its file that replays: its model is never
 // asked, so it needs no key, and its modules are not recorded.
 func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine) (*work, error) {
@@ -253,7 +282,7 @@ func openReplayingAgent(ctx context.Context, path string, engine *sandbox.Engine
 		return nil, explainFile(err)
 	}
 	load := &moduleLoader{engine: &runEngine{guest.Inline(engine), func(context.Context) error { return nil }}}
-	box, err := file.OpenTools(ctx, load, os.Getenv)
+	box, err := file.OpenToolsForReplay(ctx, load, os.Getenv)
 	if err != nil {
 		return nil, err
 	}

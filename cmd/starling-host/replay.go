@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -127,6 +128,11 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 		return err
 	}
 	defer r.close(context.WithoutCancel(ctx))
+	if r.work != nil {
+		for _, absent := range r.work.box.Absent {
+			fmt.Fprintf(a.stderr, "warning: %s; the record of each run says which tools it has\n", printable(plainError(absent)))
+		}
+	}
 	if f.all {
 		return a.replayAll(ctx, r, f)
 	}
@@ -258,7 +264,10 @@ func (r *replayer) execute(ctx context.Context, events []event.Event) (v replay.
 	lease := r.modules.Lease()
 	defer lease.Release()
 	if r.work != nil {
-		v, err = replay.RunAgent(ctx, events, r.work.agent, r.options)
+		var recorded *agent.Agent
+		if recorded, err = r.work.replaying(ctx, events, lease.Resolve); err == nil {
+			v, err = replay.RunAgent(ctx, events, recorded, r.options)
+		}
 	} else {
 		v, err = replay.Run(ctx, events, lease.Resolve, r.options)
 	}

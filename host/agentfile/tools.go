@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/runtime/tool/builtin"
+	"github.com/starling-host/starling/runtime/tool/mcptool"
 	"github.com/starling-host/starling/runtime/yaml"
 )
 
@@ -31,8 +33,30 @@ type Toolbox struct {
 	Tools   []tool.Tool                 // in the order of the file
 	Retries map[string]tool.RetryConfig // by name, for agent.Config
 
+	// Absent says why servers could not be reached, if the box is for replays. Their
+	// tools are not in it; see [Toolbox.Misses].
+	Absent []error
+
+	absent  []*Entry
 	owners  map[string]*Entry // of the tools, by name
 	release []func() error
+}
+
+// Misses reports whether a tool that a run was recorded with belongs to a server that
+// could not be reached, as the file's prefix, include and exclude have it, and returns
+// the policy for its failed calls, nil for none.
+func (b *Toolbox) Misses(ref event.ToolSchemaRef) (retry *tool.RetryConfig, ok bool) {
+	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
+	if !ok || b.owners[ref.Name] != nil {
+		return nil, false
+	}
+	for _, e := range b.absent {
+		included := e.MCP.Include == nil || slices.Contains(e.MCP.Include, remote)
+		if ref.Name == e.MCP.Prefix+remote && included && !slices.Contains(e.MCP.Exclude, remote) {
+			return e.Retry, true
+		}
+	}
+	return nil, false
 }
 
 // Close releases modules and ends the servers that were started, the last one
@@ -51,10 +75,24 @@ func (b *Toolbox) Close() error {
 // for the variables that a server's env names. If anything fails, or if two tools
 // have the same name, what was opened is closed again. The box must be closed.
 func (f *File) OpenTools(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
+	return f.openTools(ctx, load, getenv, false)
+}
+
+// OpenToolsForReplay is [File.OpenTools] for replays, which call no server: one that
+// cannot be reached is no error.
+func (f *File) OpenToolsForReplay(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
+	return f.openTools(ctx, load, getenv, true)
+}
+
+func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) string, replay bool) (*Toolbox, error) {
 	b := &Toolbox{Retries: map[string]tool.RetryConfig{}, owners: map[string]*Entry{}}
 	for i := range f.Tools {
 		e := &f.Tools[i]
 		tools, err := b.open(ctx, f, e, load, getenv)
+		if err != nil && replay && e.MCP != nil && ctx.Err() == nil {
+			b.Absent, b.absent = append(b.Absent, err), append(b.absent, e)
+			continue
+		}
 		if err == nil {
 			err = b.add(e, tools)
 		}
