@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/yaml"
 )
 
 // SchemaURL is where editors find the schema.
@@ -26,6 +28,9 @@ const SchemaURL = "https://raw.githubusercontent.com/starling-host/starling/main
 // is another thing on another machine, and the bytes of the document that a guest
 // returned, of which the log has the result in canonical form. A limit of a policy is
 // 1 at least, and so is that of something which no call used.
+//
+// It fails if no policy can say what the run did, as when it called a tool of a name that
+// policies do not take.
 func Suggest(events []event.Event) ([]byte, error) {
 	uses, err := Uses(events)
 	if err != nil {
@@ -38,6 +43,12 @@ func Suggest(events []event.Event) ([]byte, error) {
 	fmt.Fprintf(&b, "  tools:%s\n", s.toolNames())
 	b.WriteString(s.calls.limits())
 	b.WriteString(s.bindings())
+	if _, err := Parse("the suggestion", b.Bytes()); err != nil {
+		if bad, ok := errors.AsType[*yaml.Error](err); ok {
+			err = errors.New(bad.Message())
+		}
+		return nil, fmt.Errorf("policy: no policy can say what the run did: %w", err)
+	}
 	return b.Bytes(), nil
 }
 
