@@ -3,6 +3,7 @@ package eventlog
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -64,6 +65,11 @@ func (c *Cursor) check(runID string, ev event.Event) error {
 	if err := c.checkChain(ev); err != nil {
 		return err
 	}
+	if ev.Seq == 1 {
+		if err := CheckRunID(runID); err != nil {
+			return err
+		}
+	}
 	if err := c.checkKind(ev); err != nil {
 		return err
 	}
@@ -82,6 +88,23 @@ func checkRunID(param, inEvent string) error {
 		return fmt.Errorf("run id has %d bytes; at most %d are allowed", len(param), MaxRunIDBytes)
 	case !utf8.ValidString(param):
 		return fmt.Errorf("run id %q is not valid UTF-8", param)
+	}
+	return nil
+}
+
+// CheckRunID returns why a new run cannot have an id. People type, complete and paste ids,
+// so an id is one word for a shell, no flag, and nothing that a terminal acts upon: 1 to
+// [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the first no hyphen.
+//
+// Runs of other programs may have any id. They are read and continued all the same.
+func CheckRunID(id string) error {
+	switch at := strings.IndexFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/_-.:", r))
+	}); {
+	case id == "" || len(id) > MaxRunIDBytes:
+		return fmt.Errorf("a run id has 1 to %d bytes, not %d", MaxRunIDBytes, len(id))
+	case at >= 0 || id[0] == '-':
+		return fmt.Errorf("run id %q has more in it than letters, digits and /_-.: or begins with a hyphen", id)
 	}
 	return nil
 }

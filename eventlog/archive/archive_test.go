@@ -206,6 +206,31 @@ func TestImportIntoALogThatHasSomeOfIt(t *testing.T) {
 	}
 }
 
+// A run whose id is more than a word comes from another program. It is archived, checked,
+// and known where it is; nothing of an archive with it is brought in elsewhere.
+func TestImportRefusesIDsThatAreCommands(t *testing.T) {
+	for _, id := range []string{"$(touch${IFS}PWNED)", "a b", "-rf", "a\x1b[2J", "a\nb", "a\u202eb", "Ä"} {
+		source := memlog.New()
+		for _, ev := range append(logtest.Finished("plain", 1), logtest.Finished(id, 1)...) {
+			memlog.Adopt(source, ev)
+		}
+		text, _ := write(t, source, eventlog.PruneOptions{})
+		if _, err := archive.Check(t.Context(), strings.NewReader(text)); err != nil {
+			t.Error(err)
+		}
+		target := memlog.New()
+		if _, err := archive.Import(t.Context(), target, strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", id)) {
+			t.Errorf("%q: %v", id, err)
+		}
+		if runs, err := target.ListRuns(t.Context()); err != nil || len(runs) != 0 {
+			t.Errorf("%q: %d runs after an import that was refused, %v", id, len(runs), err)
+		}
+		if r, err := archive.Import(t.Context(), source, strings.NewReader(text)); err != nil || r.Known != 2 {
+			t.Errorf("%q, where it is already: %+v, %v", id, r, err)
+		}
+	}
+}
+
 // TestImportOfTheBeginningOfARun has a log with more of a run than the archive, which the
 // head of the log says nothing about.
 func TestImportOfTheBeginningOfARun(t *testing.T) {

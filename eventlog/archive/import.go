@@ -73,6 +73,9 @@ func (c *compare) event(e event.Event) error {
 	if e.Seq == 1 {
 		s, err := c.log.Run(c.ctx, e.RunID)
 		if errors.Is(err, eventlog.ErrRunNotFound) {
+			if err := eventlog.CheckRunID(e.RunID); err != nil {
+				return fmt.Errorf("archive: %w", err)
+			}
 			return nil
 		}
 		if err != nil {

@@ -147,6 +147,10 @@ func refusals(t *testing.T, log eventlog.EventLog) {
 		change(&e)
 		return e
 	}
+	started := func(id string) event.Event {
+		c := Chain{RunID: id}
+		return c.Start("g")
+	}
 	store(t, log, start, second)
 	for _, tc := range []struct {
 		name  string
@@ -172,6 +176,11 @@ func refusals(t *testing.T, log eventlog.EventLog) {
 		{"a new run that begins with an effect", "run-3", with(func(e *event.Event) { e.RunID, e.Seq, e.PrevHash = "run-3", 1, nil })},
 		{"a first event with a predecessor", "run-3", with(func(e *event.Event) { e.RunID, e.Seq, e.Kind = "run-3", 1, event.KindRunStarted })},
 		{"a run id that is not UTF-8", "\xff", with(func(e *event.Event) { e.RunID = "\xff" })},
+		{"a new run whose id is a command", "$(id)", started("$(id)")},
+		{"a new run whose id is a flag", "--help", started("--help")},
+		{"a new run whose id has a control character", "a\x1b[2J", started("a\x1b[2J")},
+		{"a new run whose id has a line break", "a\nb", started("a\nb")},
+		{"a new run whose id has a character that reorders others", "a\u202eb", started("a\u202eb")},
 	} {
 		if err := log.Append(t.Context(), tc.run, tc.event); !errors.Is(err, eventlog.ErrInvalidAppend) {
 			t.Errorf("%s: %v", tc.name, err)

@@ -81,6 +81,21 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 	return nil
 }
 
+// Adopt adds the next event of a run as another program wrote it, whatever the run's id
+// is. Nothing is checked, and no stream is told.
+func Adopt(l *Log, ev event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.runs[ev.RunID]
+	if r == nil {
+		r = &run{order: l.begun}
+		l.runs[ev.RunID] = r
+		l.begun++
+	}
+	r.cursor.Skip(ev)
+	r.events = append(r.events, ev)
+}
+
 // Sync implements [eventlog.EventLog].
 func (l *Log) Sync(context.Context, string) error {
 	l.mu.RLock()

@@ -241,8 +241,8 @@ func TestLogsOfOneDatabaseAreKeptApartBySchemas(t *testing.T) {
 	for _, schema := range []string{"one", "two"} {
 		execute(t, conn, "CREATE SCHEMA "+schema)
 		l := openAt(t, dsn+"&search_path="+schema, Options{AutoMigrate: true})
-		storeAll(t, l, logtest.Finished("in "+schema, 1)...)
-		if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 1 || runs[0].RunID != "in "+schema {
+		storeAll(t, l, logtest.Finished("in-"+schema, 1)...)
+		if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 1 || runs[0].RunID != "in-"+schema {
 			t.Errorf("%+v, %v", runs, err)
 		}
 	}

@@ -224,7 +224,6 @@ func TestRunIDsThatTheServerCannotHold(t *testing.T) {
 			}
 		}
 	}
-	storeAll(t, l, logtest.Finished("line\nbreak", 1)...) // a line of a notification this is not
 }
 
 func TestTheServersTransactionIsAtHand(t *testing.T) {

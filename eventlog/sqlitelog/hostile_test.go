@@ -120,6 +120,34 @@ func TestARowOfARunThatIsNoSummary(t *testing.T) {
 	}
 }
 
+// The seed runtime takes any text for the id of a run. Such runs are read, migrated and
+// continued.
+func TestARunOfTheSeedRuntimeWithAnyIDGoesOn(t *testing.T) {
+	const id = "$(id) \x1b[2J\n\u202e"
+	path := filepath.Join(t.TempDir(), "seed.db")
+	c, err := connect(t.Context(), path, "mode=rwc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := logtest.Chain{RunID: id}
+	first := run.Start("g")
+	err = c.execAll(t.Context(), []string{seedEventsTable, migrationsTable, "INSERT INTO eventlog_schema_migrations VALUES (2, 0)",
+		fmt.Sprintf("INSERT INTO eventlog_events VALUES (CAST(x'%x' AS TEXT), 1, NULL, 0, 1, x'%x')", id, []byte(first.Payload))})
+	if err = errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l := openAt(t, path, Options{})
+	if _, err := eventlog.Migrate(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), id, run.Complete()); err != nil {
+		t.Error(err)
+	}
+	if events, err := l.Read(t.Context(), id); err != nil || len(events) != 2 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
 func TestAnIDInAFileOfTheSeedRuntimeThatIsTooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed.db")
 	c, err := connect(t.Context(), path, "mode=rwc")

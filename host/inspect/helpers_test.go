@@ -54,7 +54,9 @@ func appendEvent(t testing.TB, log *memlog.Log, id string, kind event.Kind, payl
 		ev.Seq, ev.PrevHash = run.LastSeq+1, run.Head[:]
 		ev.Timestamp += int64(ev.Seq) * 1e6
 	}
-	if err := log.Append(t.Context(), id, ev); err != nil {
+	if ev.Seq == 1 {
+		memlog.Adopt(log, ev) // the log may be another program's, and the id any text
+	} else if err := log.Append(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}
 }

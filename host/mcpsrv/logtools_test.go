@@ -38,7 +38,9 @@ func add(t *testing.T, log *memlog.Log, id string, kind event.Kind, payload any)
 	if run, err := log.Run(t.Context(), id); err == nil {
 		ev.Seq, ev.PrevHash = run.LastSeq+1, run.Head[:]
 	}
-	if err := log.Append(t.Context(), id, ev); err != nil {
+	if ev.Seq == 1 {
+		memlog.Adopt(log, ev) // the log may be another program's, and the id any text
+	} else if err := log.Append(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package narrate
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -34,14 +35,17 @@ func EscapeRunes(s string, plain func(rune) bool) string {
 }
 
 // PrintableJSON returns a JSON document with the same value in which every rune
-// that is not printable is an escape of JSON. Outside of strings JSON has none,
-// so the escapes can only fall into strings.
-func PrintableJSON(doc []byte) []byte {
+// that is not printable is an escape of JSON, but for those that the caller names.
+// Outside of strings a document on one line has none, so the escapes can only fall
+// into strings.
+func PrintableJSON(doc []byte, but ...rune) []byte {
 	var b bytes.Buffer
 	for len(doc) > 0 {
 		r, size := utf8.DecodeRune(doc)
 		switch {
-		case strconv.IsPrint(r):
+		case r == utf8.RuneError && size == 1: // JSON has no such byte
+			b.WriteString(`\ufffd`)
+		case strconv.IsPrint(r) || slices.Contains(but, r):
 			b.Write(doc[:size])
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
