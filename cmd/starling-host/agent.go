@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -148,7 +147,7 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "run %s\n", runID)
+	a.stderr.printf("run %s\n", runID)
 	return a.follow(runID, events, f)
 }
 
@@ -167,7 +166,7 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "run %s\n", runID)
+	a.stderr.printf("run %s\n", runID)
 	if w.load.policy != nil {
 		earlier, err := w.log.Read(ctx, runID)
 		if err == nil {
@@ -205,7 +204,7 @@ func (a *app) openWork(ctx context.Context, f agentFlags) (*work, error) {
 		return nil, err
 	}
 	if !dollarsCount(file) {
-		fmt.Fprintf(a.stderr, "warning: nobody knows the price of %s, so the budget in usd bounds nothing\n", printable(file.Model))
+		a.stderr.printf("warning: nobody knows the price of %s, so the budget in usd bounds nothing\n", file.Model)
 	}
 	return w, nil
 }
@@ -319,12 +318,7 @@ func explainFile(err error) error {
 	if !ok {
 		return &failure{code: exitUsage, message: plainError(err)}
 	}
-	lines := strings.Split(bad.Error(), "\n")
-	f := &failure{code: exitUsage, message: lines[0]}
-	for _, line := range lines[1:] {
-		f.details = append(f.details, printable(line))
-	}
-	return f
+	return &failure{code: exitUsage, message: bad.Message(), details: printableLines(bad.Excerpt()), hint: bad.Hint}
 }
 
 // close releases whatever was opened.

@@ -13,7 +13,7 @@ import (
 
 // follow prints what a run does while it does it, and then what came of it.
 func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags) error {
-	p := &agentPrinter{app: a, flags: f, stream: a.terminal && f.output == outputText}
+	p := &agentPrinter{app: a, flags: f, stream: a.stdout.terminal && f.output == outputText}
 	var done agent.Done
 	for ev := range events {
 		if d, ok := ev.(agent.Done); ok {
@@ -44,7 +44,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
-		out.hint = fmt.Sprintf("the run is open; go on with: starling-host agent resume %s %s --agent %s", shellWord(named(f.database)), runID, shellWord(f.file))
+		out.hint = "the run is open; go on with: " + pasteable("starling-host agent resume --agent "+shellWord(f.file), named(f.database), runID)
 	}
 	return &out
 }
@@ -75,16 +75,16 @@ func (p *agentPrinter) print(ev agent.AgentEvent) {
 		p.text(ev.Text)
 	case agent.Restarted:
 		p.line()
-		fmt.Fprintln(p.stderr, "the model will be asked again")
+		p.stderr.printf("the model will be asked again\n")
 	case agent.ToolCallStarted:
 		p.line()
-		fmt.Fprintf(p.stderr, "-> %s %s%s\n", printable(ev.Tool), shown(string(ev.Args)), attempt(ev.Attempt))
+		p.stderr.printf("-> %s %s%s\n", ev.Tool, shown(string(ev.Args)), attempt(ev.Attempt))
 	case agent.ToolCallEnded:
 		p.line()
 		if ev.Err != nil {
-			fmt.Fprintf(p.stderr, "<- %s failed: %s\n", printable(ev.Tool), shown(ev.Err.Error()))
+			p.stderr.printf("<- %s failed: %s\n", ev.Tool, shown(ev.Err.Error()))
 		} else {
-			fmt.Fprintf(p.stderr, "<- %s %s\n", printable(ev.Tool), shown(string(ev.Result)))
+			p.stderr.printf("<- %s %s\n", ev.Tool, shown(string(ev.Result)))
 		}
 	}
 }
@@ -94,18 +94,14 @@ func (p *agentPrinter) text(text string) {
 	if !p.stream || text == "" {
 		return
 	}
-	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
-	}
-	fmt.Fprint(p.stdout, strings.Join(lines, "\n"))
-	p.open = lines[len(lines)-1] != "" || p.open && len(lines) == 1
+	fmt.Fprint(p.stdout.lines(), strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(text))
+	p.open = !strings.HasSuffix(text, "\n")
 }
 
 // line ends a line of text that is open.
 func (p *agentPrinter) line() {
 	if p.open {
-		fmt.Fprintln(p.stdout)
+		p.stdout.printf("\n")
 	}
 	p.open = false
 }
@@ -120,9 +116,9 @@ func attempt(n int) string {
 // shown is a text on one line, shortened.
 func shown(text string) string {
 	if len(text) <= mostShown {
-		return printable(text)
+		return text
 	}
-	return printable(strings.ToValidUTF8(text[:mostShown], "")) + fmt.Sprintf("... (%s)", plural(len(text), "byte"))
+	return strings.ToValidUTF8(text[:mostShown], "") + fmt.Sprintf("... (%s)", plural(len(text), "byte"))
 }
 
 // agentDocument is what "agent run -o json" and "agent resume -o json" print.
@@ -152,17 +148,17 @@ type agentMeterDocument struct {
 
 // end prints what came of the run.
 func (p *agentPrinter) end(r *agent.RunResult, ended error) error {
-	fmt.Fprintf(p.stderr, "%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
+	p.stderr.printf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
-	fmt.Fprintf(p.stderr, "replay: starling-host replay %s %s\n", shellWord(named(p.flags.database)), r.RunID)
+	p.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(p.flags.database), r.RunID))
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r, ended))
 	}
 	if p.stream || r.TerminalKind != event.KindRunCompleted {
 		return nil
 	}
-	_, err := fmt.Fprintln(p.stdout, r.FinalText) // to a file or a pipe, as it is
+	_, err := fmt.Fprintln(p.stdout.exact(), r.FinalText)
 	return err
 }
 

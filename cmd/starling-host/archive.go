@@ -90,7 +90,7 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "archived %s in %s%s\n", contents(report), printable(path), encrypted(report))
+	a.stdout.printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (a *app) checkArchive(ctx context.Context, path string) error {
 	if err != nil {
 		return inArchive(path, err)
 	}
-	fmt.Fprintf(a.stdout, "valid: %s%s\n", contents(report), encrypted(report))
+	a.stdout.printf("valid: %s%s\n", contents(report), encrypted(report))
 	return nil
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strconv"
 
@@ -47,7 +46,7 @@ func (a *app) backup(ctx context.Context, src, dst string) error {
 	if err != nil {
 		return copyFailed(ctx, dst, err)
 	}
-	fmt.Fprintf(a.stdout, "copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), printable(dst))
+	a.stdout.printf("copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
 	return nil
 }
 
@@ -109,7 +108,7 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 		return err
 	}
 	if seq > summary.LastSeq+1 {
-		return usagef("0 keeps all of them", "%s has %s, so it cannot be cut at %d", printable(summary.RunID), plural(summary.LastSeq, "event"), seq)
+		return usagef("0 keeps all of them", "%s has %s, so it cannot be cut at %d", summary.RunID, plural(summary.LastSeq, "event"), seq)
 	}
 	if err := sqlitelog.ForkSQLite(ctx, src, dst, summary.RunID, seq); err != nil {
 		return copyFailed(ctx, dst, err)
@@ -118,7 +117,7 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	if seq > 0 {
 		kept = min(kept, seq-1)
 	}
-	fmt.Fprintf(a.stdout, "%s has %d of %s in %s\n", printable(summary.RunID), kept, plural(summary.LastSeq, "event"), printable(dst))
+	a.stdout.printf("%s has %d of %s in %s\n", summary.RunID, kept, plural(summary.LastSeq, "event"), dst)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +63,7 @@ func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
 	if f.output == outputJSON {
 		return a.writeValue(c)
 	}
-	fmt.Fprintf(a.stdout, "accepted     %s\n", printable(source.Source))
+	a.stdout.printf("accepted     %s\n", source.Source)
 	c.print(a.stdout)
 	return nil
 }
@@ -183,9 +182,9 @@ func startOf(module *sandbox.Module) startDocument {
 	return startDocument{Digest: start.Digest.String(), Pages: start.Pages, Fuel: start.Fuel}
 }
 
-func (c certificate) print(w io.Writer) {
+func (c certificate) print(w *printer) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-11s  %s\n", name, fmt.Sprintf(format, args...))
+		w.printf("%-11s  %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("digest", "%s", c.Digest)
 	line("size", "%s", formatSize(uint64(c.Size)))
@@ -202,7 +201,7 @@ func (c certificate) print(w io.Writer) {
 	line("", "%s, %d functions metered", formatSize(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
 	line("", "%d of %d float instructions made canonical", c.Rewritten.Canonicalized, c.Rewritten.Arithmetic)
 	if c.Start.Error != "" {
-		line("start", "fails, and so does every call: %s", printable(c.Start.Error))
+		line("start", "fails, and so does every call: %s", c.Start.Error)
 	} else {
 		line("start", "%s", c.Start.Digest)
 		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*wasm.PageSize), formatFuel(c.Start.Fuel))

@@ -152,7 +152,7 @@ func openForRuns(ctx context.Context, where string) (database, error) {
 	}
 	if err := eventlog.Preflight(ctx, log); err != nil {
 		log.Close()
-		return nil, &failure{code: exitFailed, message: plainError(err), hint: "starling-host migrate " + shellWord(named(where))}
+		return nil, &failure{code: exitFailed, message: plainError(err), hint: pasteable("starling-host migrate", named(where))}
 	}
 	return log, nil
 }
@@ -208,7 +208,7 @@ func resolveRun(ctx context.Context, log eventlog.RunPageLister, name string) (s
 	}
 	switch {
 	case len(found) == 0 && len(ofTenants) > 0: // the API has ids without their tenant
-		return "", usagef("a run of a tenant is TENANT/ID, here: "+printable(ofTenants[0]), "no run %q", name)
+		return "", usagef("a run of a tenant is TENANT/ID, here: "+ofTenants[0], "no run %q", name)
 	case len(found) == 0:
 		return "", usagef("list the runs with: starling-host runs DB", "no run %q", name)
 	case len(found) > 1 || page.TotalMatching > len(page.Runs):
@@ -250,8 +250,9 @@ func runCompletions(ctx context.Context, path, toComplete string) []string {
 		words = append(words, lastRun+"\tthe newest run")
 	}
 	for _, run := range page.Runs {
-		if toComplete == "" || hasPrefixFold(run.RunID, toComplete) {
-			words = append(words, fmt.Sprintf("%s\t%s, %s", printable(run.RunID), run.Status(), run.StartedAt.UTC().Format(time.DateTime)))
+		// A shell evaluates what it completes, so an id that is more than a word is not offered.
+		if eventlog.CheckRunID(run.RunID) == nil && (toComplete == "" || hasPrefixFold(run.RunID, toComplete)) {
+			words = append(words, fmt.Sprintf("%s\t%s, %s", run.RunID, run.Status(), run.StartedAt.UTC().Format(time.DateTime)))
 		}
 	}
 	return words

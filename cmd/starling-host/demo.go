@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -42,28 +41,28 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if f.file, err = findUpwards(demoAgent); err != nil {
 		return err
 	}
-	file, db := shellWord(f.file), shellWord(f.database)
-	fmt.Fprintf(a.stderr, "A script plays the model, and its tools are real. It is told: %s\n\n", demoGoal)
-	fmt.Fprintf(a.stderr, "$ starling-host agent run %s %q --db %s\n", file, demoGoal, db)
+	a.stderr.printf("A script plays the model, and its tools are real. It is told: %s\n\n", demoGoal)
+	a.stderr.printf("$ %s\n", pasteable("starling-host agent run --db "+shellWord(f.database), f.file, demoGoal))
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "\nNow the same again, from the record alone, and every byte is compared:\n\n$ starling-host replay %s @last\n", db)
+	a.stderr.printf("\nNow the same again, from the record alone, and every byte is compared:\n\n$ %s\n", pasteable("starling-host replay", f.database, lastRun))
 	if err := a.replay(ctx, []string{f.database, lastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, demoNext, db, db, db, file)
+	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, lastRun), pasteable("starling-host replay --engine interpreter", f.database, lastRun),
+		pasteable("starling-host validate", f.database), shellWord(f.file))
 	return nil
 }
 
 const demoNext = `
 What to try next:
 
-  starling-host show %s @last
+  %s
       what happened, event by event
-  starling-host replay %s @last --engine interpreter
+  %s
       the same on another engine, with the same fuel
-  starling-host validate %s
+  %s
       chain and Merkle root, without executing anything
   $EDITOR %s
       a real model: two lines, and a key in the environment

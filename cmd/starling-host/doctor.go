@@ -63,9 +63,9 @@ func (a *app) doctor(ctx context.Context, args []string) error {
 		if f.state == stateBad {
 			code = exitFailed
 		}
-		fmt.Fprintf(a.stdout, "%-7s  %-14s  %s\n", f.state, f.check, printable(f.found))
+		a.stdout.printf("%-7s  %-14s  %s\n", f.state, f.check, f.found)
 		if f.fix != "" {
-			fmt.Fprintf(a.stdout, "%-7s  %-14s  fix: %s\n", "", "", f.fix)
+			a.stdout.printf("%-7s  %-14s  fix: %s\n", "", "", f.fix)
 		}
 	}
 	return silent(code)
@@ -162,7 +162,7 @@ func checkCompileCache(ctx context.Context) finding {
 	}
 	engine, err := sandbox.New(ctx, sandbox.Config{CacheDir: dir})
 	if err != nil {
-		return finding{check, stateSlow, plainError(err), "chmod 700 " + shellWord(dir)}
+		return finding{check, stateSlow, plainError(err), pasteable("chmod 700", dir)}
 	}
 	engine.Close(ctx)
 	return finding{check, stateOK, dir, ""}
@@ -181,7 +181,7 @@ func checkBuildCache() finding {
 	case err != nil:
 		return finding{check, stateSlow, err.Error(), ""}
 	case info.Mode().Perm()&0o077 != 0:
-		return finding{check, stateBad, fmt.Sprintf("%s has mode %#o: others choose what is run", dir, info.Mode().Perm()), "chmod 700 " + shellWord(dir)}
+		return finding{check, stateBad, fmt.Sprintf("%s has mode %#o: others choose what is run", dir, info.Mode().Perm()), pasteable("chmod 700", dir)}
 	}
 	return finding{check, stateOK, dir, ""}
 }
@@ -224,7 +224,7 @@ const newestRuns = 20
 func checkRuns(ctx context.Context, log database, where string) []finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
-		return []finding{{"runs", stateBad, plainError(err), "starling-host validate " + shellWord(named(where))}}
+		return []finding{{"runs", stateBad, plainError(err), pasteable("starling-host validate", named(where))}}
 	}
 	count := finding{"runs", stateOK, plural(page.TotalMatching, "run"), ""}
 	plan, err := log.MigrateSchema(ctx, true)
@@ -232,14 +232,14 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 	case err != nil:
 		return []finding{{"runs", stateBad, plainError(err), ""}}
 	case plan.From == plan.To && plan.Runs > 0:
-		count.state, count.fix = stateLimited, "starling-host migrate "+shellWord(named(where))
+		count.state, count.fix = stateLimited, pasteable("starling-host migrate", named(where))
 		count.found += fmt.Sprintf("; the kept summaries of %d lack events: another program wrote these, or the summaries were lost", plan.Runs)
 	}
 	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
 	modules := newModuleChecks(log)
 	for _, run := range page.Runs {
 		if _, err := checkRun(ctx, log, run.RunID, modules); err != nil {
-			newest.state, newest.fix = stateBad, "starling-host validate "+shellWord(named(where))
+			newest.state, newest.fix = stateBad, pasteable("starling-host validate", named(where))
 			newest.found = "not valid: " + corruption(err)
 			break
 		}
@@ -250,7 +250,7 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 func checkMode(path string, info fs.FileInfo) finding {
 	const check = "file mode"
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return finding{check, stateBad, fmt.Sprintf("%#o: others can read what the tools saw", mode), "chmod 600 " + shellWord(path)}
+		return finding{check, stateBad, fmt.Sprintf("%#o: others can read what the tools saw", mode), pasteable("chmod 600", path)}
 	}
 	return finding{check, stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
 }
@@ -263,9 +263,9 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 	}
 	switch {
 	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the seed runtime's
-		return finding{check, stateBad, "there are no tables yet", "starling-host migrate " + shellWord(named(path))}
+		return finding{check, stateBad, "there are no tables yet", pasteable("starling-host migrate", named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), "starling-host migrate " + shellWord(named(path))}
+		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), pasteable("starling-host migrate", named(path))}
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}
 	}
@@ -280,7 +280,7 @@ func checkHostTables(ctx context.Context, log database, where string) finding {
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}
 	case len(missing) > 0:
-		return finding{check, stateLimited, "older or not there: " + strings.Join(missing, ", "), "starling-host migrate " + shellWord(named(where))}
+		return finding{check, stateLimited, "older or not there: " + strings.Join(missing, ", "), pasteable("starling-host migrate", named(where))}
 	}
 	return finding{check, stateOK, "as this program makes them", ""}
 }

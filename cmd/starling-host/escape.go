@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -8,14 +9,8 @@ import (
 	"github.com/starling-host/starling/host/narrate"
 )
 
-// What a tool returns, logs or asks for, and what a database holds, is hostile
-// text. A terminal obeys some of it: control characters move the cursor and
-// rewrite lines above, bidirectional overrides show words in another order than
-// they have, zero-width characters hide. Everything of that origin goes through
-// one of the functions of this file before it is printed.
-
-// printable returns s with every rune that is not printable replaced by its Go
-// escape. Line breaks and tabs are escaped as well, so the result is one line.
+// printable returns s as one line, with every rune that is not printable replaced by its
+// escape. What a printer is given as an argument needs no more of it.
 func printable(s string) string { return narrate.Printable(s) }
 
 // ascii is printable for text that is compared: what is not ASCII is escaped as
@@ -49,19 +44,27 @@ func indented(s string) []string {
 	return lines
 }
 
-// printableJSON returns a JSON document with the same value in which every rune
-// that is not printable is an escape of JSON.
-func printableJSON(doc []byte) []byte { return narrate.PrintableJSON(doc) }
-
 // shorten cuts a printable text to at most width characters.
 func shorten(s string, width int) string { return narrate.Shorten(s, width) }
 
-// shellWord returns s as one word for a POSIX shell, so that a command that is
-// printed can be pasted. What is not printable is shown, not made to work.
+// pasteable writes a command to be pasted into a POSIX shell: words of this program's, and
+// then arguments that may be anybody's. None of them is a flag, or more than one word.
+func pasteable(command string, args ...string) string {
+	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }) {
+		command += " --"
+	}
+	for _, arg := range args {
+		command += " " + shellWord(arg)
+	}
+	return command
+}
+
+// shellWord returns s as one word for a POSIX shell. What is not printable is shown, not
+// made to work.
 func shellWord(s string) string {
 	s = printable(s)
 	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./_-", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-", r)
 	}
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !safe(r) }) {
 		return s

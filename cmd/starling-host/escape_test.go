@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,11 +45,27 @@ func TestPrintableLines(t *testing.T) {
 	}
 }
 
-func TestPrintableJSON(t *testing.T) {
-	const doc = "{\"a\x7f\":\"\u202eb\u009b\U000e0041é\"}"
-	got := string(printableJSON([]byte(doc)))
-	if want := `{"a\u007f":"\u202eb\u009b\udb40\udc41é"}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
+// TestPrinterLetsNothingThrough is what each method of a printer makes of hostile text.
+func TestPrinterLetsNothingThrough(t *testing.T) {
+	type place string // a type of text that is not string
+	const hostile = "\x1b[2J\u202e\r\n\u009b\u2028é\U000e0041\x7f"
+	const line = `\x1b[2J\u202e\r\n\u009b\u2028é\U000e0041\x7f`
+	const json = "\\u001b[2J\\u202e\\u000d\n\\u009b\\u2028é\\udb40\\udc41\\u007f"
+	for _, terminal := range []bool{false, true} {
+		var out strings.Builder
+		p := &printer{to: &out, terminal: terminal}
+		p.printf("%s %s %v %3d\n", hostile, place(hostile), &url.URL{Opaque: "x"}, 7)
+		p.printf("%v\n", errors.Join(errors.New(hostile), errors.New("second")))
+		io.WriteString(p.lines(), hostile+"\xff\t\n")
+		want := line + " " + line + " x   7\n" + strings.Replace(line, `\r\n`, "; ", 1) + "; second\n" + json + "\\ufffd\t\n"
+		if d := cmp.Diff(want, out.String()); d != "" {
+			t.Error(d)
+		}
+		out.Reset()
+		io.WriteString(p.exact(), hostile)
+		if want := map[bool]string{false: hostile, true: json}[terminal]; out.String() != want {
+			t.Errorf("exact bytes to a terminal %t: %q", terminal, out.String())
+		}
 	}
 }
 
@@ -60,7 +79,9 @@ func FuzzPrintable(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		escaped["JSON"] = string(printableJSON(doc))
+		var out strings.Builder
+		(&printer{to: &out}).lines().Write(doc)
+		escaped["JSON"] = out.String()
 		for name, text := range escaped {
 			for _, r := range text {
 				if !strconv.IsPrint(r) || name == "ascii" && r >= utf8.RuneSelf {
@@ -79,6 +100,20 @@ func TestShorten(t *testing.T) {
 	for in, want := range map[string]string{"abcdef": "abcdef", "abcdefg": "abc...", "äöüäöü": "äöüäöü", "äöüäöüß": "äöü..."} {
 		if got := shorten(in, 6); got != want {
 			t.Errorf("shorten(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestPasteable(t *testing.T) {
+	for want, args := range map[string][]string{
+		"x":                              nil,
+		"x a.db @last":                   {"a.db", "@last"},
+		"x -- 'my runs.db' --confirm":    {"my runs.db", "--confirm"},
+		`x a.db '$(touch${IFS}PWNED)'`:   {"a.db", "$(touch${IFS}PWNED)"},
+		`x '\x1b[2J'\''\n;reboot' '=ls'`: {"\x1b[2J'\n;reboot", "=ls"},
+	} {
+		if got := pasteable("x", args...); got != want {
+			t.Errorf("%q is %s, want %s", args, got, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var servers = []string{"inspect", "serve"}
 // tool dice and a database that has a run.
 func TestHelpExamples(t *testing.T) {
 	dir := exampleFolder(t)
-	root := (&app{stdin: os.Stdin, stdout: t.Output(), stderr: t.Output()}).root()
+	root := (&app{stdin: os.Stdin, stdout: newPrinter(t.Output()), stderr: newPrinter(t.Output())}).root()
 	seen := 0
 	eachCommand(root, func(cmd *cobra.Command) {
 		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
@@ -66,7 +66,7 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 }
 
 // exampleFolder returns a folder with dice.wasm and starling.db, and puts the
-// program into PATH. The test binary is the program when it is called so.
+// program into PATH.
 func exampleFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,15 +83,7 @@ func exampleFolder(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "dice.wasm"), dice.Wasm, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(bin, "starling-host")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	programInPath(t)
 	run := exec.Command("starling-host", "run", "dice.wasm")
 	run.Dir = dir
 	if out, err := run.CombinedOutput(); err != nil {
@@ -104,6 +96,21 @@ func exampleFolder(t *testing.T) string {
 	}
 	writeTenants(t, dir)
 	return dir
+}
+
+// programInPath has shells find the program. The test binary is the program when it is
+// called so.
+func programInPath(t *testing.T) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	if err := os.Symlink(program, filepath.Join(bin, "starling-host")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 // writeTenants puts two tenants into the database, with what the examples need.
@@ -173,7 +180,7 @@ func writeAgent(t *testing.T, dir string) {
 // openRun leaves a run of the agent in the database that has begun and has no end.
 func openRun(t *testing.T, dir string) {
 	t.Helper()
-	a := &app{stdin: os.Stdin, stdout: io.Discard, stderr: io.Discard}
+	a := &app{stdin: os.Stdin, stdout: newPrinter(io.Discard), stderr: newPrinter(io.Discard)}
 	w, err := a.openWork(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
 	if err != nil {
 		t.Fatal(err)

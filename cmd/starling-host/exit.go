@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -167,7 +166,7 @@ func explainSyntax(e *canon.SyntaxError) *failure {
 	f := &failure{code: exitUsage, hint: e.Hint}
 	f.message = fmt.Sprintf("the input is not JSON: line %d, column %d: %s", e.Line, e.Column, e.Msg)
 	if e.Pointer != "" {
-		f.details = []string{"  at " + printable(e.Pointer)}
+		f.details = []string{"  at " + e.Pointer}
 	}
 	return f
 }
@@ -176,31 +175,42 @@ func explainSchema(e *validate.Error) *failure {
 	f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
 		hint: "show the schema with: starling-host tool describe TOOL"}
 	for _, p := range e.Problems {
-		f.details = append(f.details, "  "+printable(p.String()))
+		f.details = append(f.details, "  "+p.String())
 	}
 	return f
 }
 
-// plainError returns an error's text without the name of the package that it
-// comes from, which says nothing to a user.
+// plainError returns an error's text on one line, without the name of the package that
+// it comes from, which says nothing to a user.
 func plainError(err error) string {
-	text := err.Error()
+	text := oneLine(err.Error())
 	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
 		return rest
 	}
 	return text
 }
 
+// oneLine joins the lines of an error's text: errors that were joined have one each.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
 // report prints a failure and returns its exit code.
-func (f *failure) report(w io.Writer) int {
+func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		fmt.Fprintf(w, "error: %s\n", printable(f.message))
+		w.printf("error: %s\n", oneLine(f.message))
 	}
 	for _, line := range f.details {
-		fmt.Fprintln(w, line)
+		w.printf("%s\n", line)
 	}
 	if f.hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", printable(f.hint))
+		w.printf("hint: %s\n", f.hint)
 	}
 	return f.code
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -38,19 +37,16 @@ func (a *app) export(ctx context.Context, f readFlags, path, run string) error {
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(a.stdout)
 	for _, ev := range events {
 		line, err := event.ToJSON(ev)
 		if err != nil {
 			return err
 		}
-		if a.terminal {
-			line = printableJSON(line)
+		if err := a.writeDocument(line); err != nil {
+			return err
 		}
-		_, _ = out.Write(line)
-		_ = out.WriteByte('\n') // an error stays in the writer until Flush
 	}
-	return out.Flush()
+	return nil
 }
 
 // readRun returns the events of the run that a command's arguments name.

@@ -70,11 +70,11 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "imported %s%s", contents(report), encrypted(report))
+	a.stdout.printf("imported %s%s", contents(report), encrypted(report))
 	if report.Known > 0 {
-		fmt.Fprintf(a.stdout, "; there already: %s", plural(report.Known, "run"))
+		a.stdout.printf("; there already: %s", plural(report.Known, "run"))
 	}
-	fmt.Fprintln(a.stdout)
+	a.stdout.printf("\n")
 	return nil
 }
 

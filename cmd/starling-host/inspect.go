@@ -76,8 +76,8 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	fmt.Fprintf(a.stdout, "http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
-	fmt.Fprintf(a.stderr, "showing %s, for reading only; Ctrl-C ends it\n", printable(named(path)))
+	a.stdout.printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
+	a.stderr.printf("showing %s, for reading only; Ctrl-C ends it\n", named(path))
 	return server.Serve(ctx, listener)
 }
 

@@ -54,7 +54,7 @@ func inspected(t *testing.T, f readFlags, db string) *url.URL {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	out, in := io.Pipe()
 	done := make(chan error, 1)
-	a := &app{stdout: in, stderr: io.Discard}
+	a := &app{stdout: newPrinter(in), stderr: newPrinter(io.Discard)}
 	go func() { done <- a.inspect(ctx, f, db, "127.0.0.1:0") }()
 	t.Cleanup(func() {
 		stop()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -67,6 +66,6 @@ func compileApart(ctx context.Context, rewritten []byte, dir string) error {
 	if !errors.Is(err, worker.ErrNoProcess) {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "warning: the module is compiled without bounds on time and memory: %s\n", printable(plainError(err)))
+	newPrinter(os.Stderr).printf("warning: the module is compiled without bounds on time and memory: %s\n", plainError(err))
 	return sandbox.Compile(ctx, rewritten, dir)
 }

@@ -7,8 +7,8 @@
 //
 //   - Standard output has results and nothing else; everything else, from the
 //     run's id to errors and hints, is on standard error.
-//   - Text that comes from a tool or a database is hostile and goes through
-//     escape.go before a terminal sees it.
+//   - Text that comes from a tool or a database is hostile. Whatever is printed goes
+//     through a printer (output.go), which lets nothing through that a terminal obeys.
 //   - The exit code says how it ended (exit.go), and documents printed with
 //     "-o json" are a contract (docs/cli-json.md).
 package main
@@ -42,42 +42,29 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	out := &resultWriter{w: stdout}
-	a := &app{stdin: stdin, stdout: out, stderr: stderr, terminal: isTerminal(stdout), progress: isTerminal(stderr)}
+	return (&app{stdin: stdin, stdout: newPrinter(stdout), stderr: newPrinter(stderr)}).execute(ctx, args)
+}
+
+// execute runs the command with these arguments until it ends or ctx does, and returns
+// its exit code.
+func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if out.err != nil {
-		err = &failure{code: exitFailed, message: "standard output: " + out.err.Error()}
+	if a.stdout.err != nil {
+		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}
 	}
 	if err != nil {
-		return explain(err).report(stderr)
+		return explain(err).report(a.stderr)
 	}
 	return exitOK
 }
 
 // app is what the subcommands share.
 type app struct {
-	stdin    io.Reader
-	stdout   io.Writer
-	stderr   io.Writer
-	terminal bool // stdout is one
-	progress bool // stderr is a terminal
-}
-
-// resultWriter remembers the first error, so that a result that was lost, on a
-// full disk for example, is never taken for a success.
-type resultWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (r *resultWriter) Write(p []byte) (int, error) {
-	n, err := r.w.Write(p)
-	if r.err == nil {
-		r.err = err
-	}
-	return n, err
+	stdin  io.Reader
+	stdout *printer
+	stderr *printer
 }
 
 func isTerminal(v any) bool {
@@ -112,8 +99,8 @@ func (a *app) root() *cobra.Command {
 		RunE:              showHelp,
 	}
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
+	root.SetOut(a.stdout.lines())
+	root.SetErr(a.stderr.lines())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef(cmd.CommandPath()+" --help", "%v", err)
 	})

@@ -130,7 +130,7 @@ func (a *app) keygenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "%s: %s\n", printable(args[0]), key)
+			a.stderr.printf("%s: %s\n", args[0], key)
 			return nil
 		},
 	}
@@ -175,6 +175,6 @@ func (a *app) rewrap(ctx context.Context, t tenants, file string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "%s under %s\n", plural(n, "data key"), key)
+	a.stderr.printf("%s under %s\n", plural(n, "data key"), key)
 	return nil
 }

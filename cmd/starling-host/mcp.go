@@ -43,5 +43,5 @@ func (a *app) mcp(ctx context.Context, f readFlags, path string) error {
 	}
 	defer log.Close()
 	view := logViewOf(path, log)
-	return mcpsrv.ServeStdio(ctx, mcpsrv.View{Log: &view}, mcpsrv.Options{Version: programVersion()}, a.stdin, a.stdout)
+	return mcpsrv.ServeStdio(ctx, mcpsrv.View{Log: &view}, mcpsrv.Options{Version: programVersion()}, a.stdin, a.stdout.exact())
 }

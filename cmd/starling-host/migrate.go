@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
@@ -97,18 +96,18 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 		return did
 	}
 	for _, step := range report.Steps {
-		fmt.Fprintln(a.stdout, step)
+		a.stdout.printf("%s\n", step)
 	}
 	switch {
 	case report.From == report.To && report.Runs > 0:
-		fmt.Fprintf(a.stdout, "current: layout %d; %s up to date: %s\n", report.To, would("brought", "would bring"), plural(uint64(report.Runs), "run"))
+		a.stdout.printf("current: layout %d; %s up to date: %s\n", report.To, would("brought", "would bring"), plural(uint64(report.Runs), "run"))
 	case report.From == report.To:
-		fmt.Fprintf(a.stdout, "current: layout %d\n", report.To)
+		a.stdout.printf("current: layout %d\n", report.To)
 	default:
-		fmt.Fprintf(a.stdout, "%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
+		a.stdout.printf("%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
 	}
 	if roles := granted(f.roles); roles != "" {
-		fmt.Fprintf(a.stdout, "%s: %s\n", would("granted", "would grant"), roles)
+		a.stdout.printf("%s: %s\n", would("granted", "would grant"), roles)
 	}
 }
 

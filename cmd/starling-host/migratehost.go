@@ -62,7 +62,7 @@ func granted(r pglog.Roles) string {
 	var parts []string
 	for _, role := range []struct{ may, name string }{{"serve", r.Writer}, {"prune", r.Retention}, {"read", r.Reader}} {
 		if role.name != "" {
-			parts = append(parts, fmt.Sprintf("%s may %s", printable(role.name), role.may))
+			parts = append(parts, fmt.Sprintf("%s may %s", role.name, role.may))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -52,7 +52,7 @@ func (o *observers) attach(c *sandbox.Config) {
 	if o.flags.profile != "" {
 		c.Profile = o.call
 	}
-	if o.app.progress && !o.flags.trace { // which is on the same terminal
+	if o.app.stderr.terminal && !o.flags.trace { // which is on the same terminal
 		c.Progress = o.spent
 	}
 }
@@ -67,7 +67,7 @@ func (o *observers) spent(fuel uint64) {
 // prepare opens the file of the profile and the module's names of functions, and
 // begins to show how far the run is.
 func (o *observers) prepare(ctx context.Context, r *replayer, runID string) error {
-	if o.app.progress {
+	if o.app.stderr.terminal {
 		o.bar = o.app.progressBar(int(recordedFuel(ctx, r.log, runID)))
 	}
 	if o.flags.profile == "" {
@@ -181,7 +181,7 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 		o.failed = o.app.writeValue(newTraceDocument(ev))
 		return
 	}
-	_, o.failed = fmt.Fprintf(o.app.stdout, "%15d  %s\n", ev.Fuel, traceLine(ev))
+	o.failed = o.app.stdout.printf("%15d  %s\n", ev.Fuel, traceLine(ev))
 }
 
 // traceDocument is what "replay --trace -o json" prints for each call of an

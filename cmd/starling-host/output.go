@@ -4,9 +4,94 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"sync"
 
 	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/host/narrate"
 )
+
+// printer is standard output or standard error: everything that the command prints
+// passes one of its methods. What a tool returns, logs or asks for, and what a database
+// holds, is hostile text. A terminal obeys some of it: control characters move the cursor
+// and rewrite lines above, bidirectional overrides show words in another order than they
+// have, zero-width characters hide. So no method lets such characters through.
+//
+// The one exception is [printer.exact]: the bytes of a result for a file or a pipe.
+type printer struct {
+	to       io.Writer
+	terminal bool // it is one
+
+	mu  sync.Mutex
+	err error // the first error of to
+}
+
+func newPrinter(to io.Writer) *printer { return &printer{to: to, terminal: isTerminal(to)} }
+
+// printf prints one or more lines of this program's words. Each argument that is text
+// becomes one line ([printable]), so that it forges no line of its own.
+func (p *printer) printf(format string, args ...any) error {
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case error:
+			args[i] = printable(oneLine(v.Error()))
+		case fmt.Stringer:
+			args[i] = printable(v.String())
+		default:
+			if text := reflect.ValueOf(arg); text.Kind() == reflect.String {
+				args[i] = printable(text.String())
+			}
+		}
+	}
+	_, err := fmt.Fprintf(p.lines(), format, args...)
+	return err
+}
+
+// lines returns where text goes that has lines of its own, such as help, a log record or a
+// JSON document. Characters that a terminal might obey are escaped, as in JSON, but for
+// line breaks and tabs.
+func (p *printer) lines() io.Writer { return (*linePrinter)(p) }
+
+type linePrinter printer
+
+func (p *linePrinter) Write(text []byte) (int, error) {
+	obeyed := func(c byte) bool { return c != '\n' && c != '\t' && (c < ' ' || c > '~') }
+	clean := text
+	if slices.ContainsFunc(text, obeyed) {
+		clean = narrate.PrintableJSON(text, '\n', '\t')
+	}
+	_, err := (*rawPrinter)(p).Write(clean)
+	return len(text), err
+}
+
+// exact returns where the bytes of a result go: to a file or a pipe as they are. To a
+// terminal they go as lines, which changes no value of a JSON document.
+func (p *printer) exact() io.Writer {
+	if p.terminal {
+		return p.lines()
+	}
+	return p.raw()
+}
+
+// raw returns the writer below, for control characters of this program's own. The first
+// error is remembered, so that a result that was lost, on a full disk for example, is
+// never taken for a success.
+func (p *printer) raw() io.Writer { return (*rawPrinter)(p) }
+
+type rawPrinter printer
+
+func (p *rawPrinter) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, err := p.to.Write(text)
+	if p.err == nil {
+		p.err = err
+	}
+	return n, err
+}
 
 // The values of -o.
 const (
@@ -22,23 +107,15 @@ func outputFlag(cmd *cobra.Command, value *string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// writeDocument prints a JSON document and a line break: its exact bytes to a
-// file or a pipe, the same value without unprintable characters to a terminal.
+// writeDocument prints a JSON document and a line break.
 func (a *app) writeDocument(doc []byte) error {
-	if a.terminal {
-		doc = printableJSON(doc)
-	}
-	_, err := fmt.Fprintf(a.stdout, "%s\n", doc)
+	_, err := a.stdout.exact().Write(append(bytes.Clone(doc), '\n'))
 	return err
 }
 
 // writeValue prints v as a JSON document on one line.
 func (a *app) writeValue(v any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	enc := json.NewEncoder(a.stdout.exact())
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	return a.writeDocument(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	return enc.Encode(v)
 }

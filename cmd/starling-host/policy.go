@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,8 +112,8 @@ func (a *app) printAccepted(doc acceptedDocument) error {
 	if doc.Tools != nil {
 		tools = plural(*doc.Tools, "rule") + " for tools"
 	}
-	_, err := fmt.Fprintf(a.stdout, "accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-		printable(doc.File), doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
+	err := a.stdout.printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+		doc.File, doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
 	return err
 }
 
@@ -153,10 +152,8 @@ func (a *app) printSuggestion(text []byte, output string) error {
 		}
 		return a.writeValue(n.Value())
 	}
-	for _, line := range printableLines(string(text)) {
-		fmt.Fprintln(a.stdout, line)
-	}
-	return nil
+	_, err := a.stdout.lines().Write(text)
+	return err
 }
 
 type policyTestFlags struct {
@@ -274,7 +271,7 @@ type tested struct{ runs, met, refused, erased int }
 func (t *tested) add(ctx context.Context, log database, runID string, refused []policy.Refusal, err error) error {
 	if errors.Is(err, event.ErrSealed) {
 		if !erasedIn(ctx, log, runID) {
-			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", printable(runID))
+			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
 		}
 		t.erased++
 		return nil
@@ -289,10 +286,10 @@ func (t *tested) add(ctx context.Context, log database, runID string, refused []
 
 func (a *app) printTested(of tested, f policyTestFlags) error {
 	if f.output == outputText {
-		fmt.Fprintf(a.stdout, "%s in %d of %s\n", plural(of.refused, "refusal"), of.met, plural(of.runs, "run"))
+		a.stdout.printf("%s in %d of %s\n", plural(of.refused, "refusal"), of.met, plural(of.runs, "run"))
 	}
 	if of.erased > 0 {
-		fmt.Fprintf(a.stderr, "not tested: %s of tenants that were erased\n", plural(of.erased, "run"))
+		a.stderr.printf("not tested: %s of tenants that were erased\n", plural(of.erased, "run"))
 	}
 	if of.refused > 0 {
 		return silent(exitRefused)
@@ -308,7 +305,7 @@ func (a *app) printRefusal(file string, doc refusalDocument, f policyTestFlags) 
 	if doc.Request != "" {
 		what += ": " + doc.Request
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s seq %d  %s  %s:%d: %s\n", printable(doc.RunID), doc.Seq, printable(what), printable(file), doc.Line, printable(doc.Reason))
+	err := a.stdout.printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
 	return err
 }
 

@@ -141,21 +141,21 @@ func (a *app) policyExplain(operator, tenant *policy.Policy, r policy.Request, o
 }
 
 func (a *app) printExplanation(doc explanationDocument) {
-	fmt.Fprintf(a.stdout, "%s by %s\n", printable(doc.Request), printable(doc.Tool))
+	a.stdout.printf("%s by %s\n", doc.Request, doc.Tool)
 	for _, v := range doc.Verdicts {
 		if v.Allowed {
-			fmt.Fprintf(a.stdout, "allowed  %s:%d  rule %d: %s\n", printable(v.File), v.Line, v.Rule, printable(v.Text))
+			a.stdout.printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
 			continue
 		}
-		fmt.Fprintf(a.stdout, "denied   %s:%d  %s\n", printable(v.File), v.Line, printable(v.Reason))
+		a.stdout.printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
 	}
 	if doc.Address != "" {
-		fmt.Fprintf(a.stdout, "denied   %s\n", printable(doc.Address))
+		a.stdout.printf("denied   %s\n", doc.Address)
 	}
 	if doc.Suggest != "" {
-		fmt.Fprintf(a.stdout, "\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", printable(doc.Suggest))
+		a.stdout.printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
 	}
 	if doc.Caution != "" {
-		fmt.Fprintf(a.stdout, "\n%s\n", doc.Caution)
+		a.stdout.printf("\n%s\n", doc.Caution)
 	}
 }

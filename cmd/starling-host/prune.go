@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -105,7 +104,7 @@ func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOpt
 		case err != nil:
 			return err
 		case run.TerminalKind == 0 && !s.open:
-			return usagef("add --include-open", "run %s has no end, and somebody may be at work on it", printable(run.RunID))
+			return usagef("add --include-open", "run %s has no end, and somebody may be at work on it", run.RunID)
 		}
 		o.RunIDs = append(o.RunIDs, run.RunID)
 	}
@@ -217,7 +216,7 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 	}
 	return func() {
 		if err := sqlitelog.SetAside(path); err != nil {
-			fmt.Fprintf(a.stderr, "the room for the next time could not be set aside: %s\n", printable(plainError(err)))
+			a.stderr.printf("the room for the next time could not be set aside: %s\n", plainError(err))
 		}
 	}, nil
 }
@@ -277,12 +276,12 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 	if doc.Before != "" {
 		before = " that began before " + doc.Before
 	}
-	fmt.Fprintf(a.stdout, "%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
+	a.stdout.printf("%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
 	if doc.FreedBytes != nil {
-		fmt.Fprintf(a.stdout, "gave back %s\n", formatSize(uint64(*doc.FreedBytes)))
+		a.stdout.printf("gave back %s\n", formatSize(uint64(*doc.FreedBytes)))
 	}
 	if doc.DryRun && doc.Runs > 0 {
-		fmt.Fprintln(a.stderr, "nothing was removed; to remove them: --confirm")
+		a.stderr.printf("nothing was removed; to remove them: --confirm\n")
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 	defer r.close(context.WithoutCancel(ctx))
 	if r.work != nil {
 		for _, absent := range r.work.box.Absent {
-			fmt.Fprintf(a.stderr, "warning: %s; the record of each run says which tools it has\n", printable(plainError(absent)))
+			a.stderr.printf("warning: %s; the record of each run says which tools it has\n", printable(plainError(absent)))
 		}
 	}
 	if f.all {
@@ -284,15 +284,15 @@ func (a *app) printVerdict(v verdict, f replayFlags) error {
 	}
 	switch {
 	case v.corrupt != nil:
-		fmt.Fprintf(a.stdout, "invalid: %s\n", printable(corruption(v.corrupt)))
+		a.stdout.printf("invalid: %s\n", corruption(v.corrupt))
 	case v.refused != nil:
-		fmt.Fprintf(a.stdout, "not replayed: run %s: %s\n", printable(v.runID), printable(v.refused.message))
+		a.stdout.printf("not replayed: run %s: %s\n", v.runID, v.refused.message)
 	case v.replay.Divergence != nil:
 		writeDivergence(a.stdout, v.replay.Divergence, v.replay.Events)
 	case v.replay.Open:
-		fmt.Fprintf(a.stdout, "identical: %s of an open run\n", plural(v.replay.Events, "event"))
+		a.stdout.printf("identical: %s of an open run\n", plural(v.replay.Events, "event"))
 	default:
-		fmt.Fprintf(a.stdout, "identical: %s\n", plural(v.replay.Events, "event"))
+		a.stdout.printf("identical: %s\n", plural(v.replay.Events, "event"))
 	}
 	return nil
 }

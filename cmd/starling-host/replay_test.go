@@ -50,7 +50,7 @@ func TestWriteDivergence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b strings.Builder
-			writeDivergence(&b, &c.d, 7)
+			writeDivergence(&printer{to: &b}, &c.d, 7)
 			if d := cmp.Diff(c.want, b.String()); d != "" {
 				t.Error(d)
 			}
@@ -143,7 +143,7 @@ func TestALongReplayShowsHowFarItIs(t *testing.T) {
 	}
 	for _, terminal := range []bool{true, false} {
 		var out, log strings.Builder
-		a := &app{stdout: &out, stderr: &log, progress: terminal}
+		a := &app{stdout: &printer{to: &out}, stderr: &printer{to: &log, terminal: terminal}}
 		if err := a.replay(t.Context(), []string{db, lastRun}, replayFlags{engine: engineInterpreter}); err != nil {
 			t.Fatal(err)
 		}

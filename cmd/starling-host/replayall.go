@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
 		return err
 	}
 	if f.output == outputText {
-		fmt.Fprintln(a.stdout, total.String())
+		a.stdout.printf("%s\n", total.String())
 	}
 	return silent(total.code)
 }
@@ -44,14 +43,10 @@ func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
 // progressBar returns a bar on standard error if that is a terminal, and one
 // that shows nothing if it is not. It is drawn ten times a second at most.
 func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.ProgressBar {
-	to := a.stderr
-	if !a.progress {
-		to = io.Discard
-	}
 	return progressbar.NewOptions(n, append(more,
-		progressbar.OptionSetWriter(to),
+		progressbar.OptionSetWriter(a.stderr.raw()),
 		progressbar.OptionSetDescription("replay"),
-		progressbar.OptionSetVisibility(a.progress),
+		progressbar.OptionSetVisibility(a.stderr.terminal),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)...)

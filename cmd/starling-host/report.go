@@ -45,12 +45,12 @@ type meterDocument struct {
 // reportRun prints a run's outcome and returns the failure that it ends with.
 func (a *app) reportRun(tool *guest.Tool, r *agent.Result, refused *denied, f runFlags) error {
 	for _, line := range printableLines(r.Meter.Log) {
-		fmt.Fprintf(a.stderr, "%s: %s\n", tool.Name(), line)
+		a.stderr.printf("%s: %s\n", tool.Name(), line)
 	}
-	fmt.Fprintf(a.stderr, "fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
+	a.stderr.printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
 		grouped(r.Meter.Fuel), formatDuration(r.Duration), formatSize(r.Meter.PeakMemory),
 		plural(r.Effects, "effect"), formatSize(uint64(r.BytesIn)), formatSize(uint64(r.BytesOut)))
-	fmt.Fprintf(a.stderr, "replay: starling-host replay %s %s\n", shellWord(named(f.database)), r.RunID)
+	a.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(f.database), r.RunID))
 	if err := a.printOutcome(tool, r, f); err != nil {
 		return err
 	}

@@ -208,7 +208,7 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, rule
 		return err
 	}
 	runID := event.NewID()
-	fmt.Fprintf(a.stderr, "run %s\n", runID)
+	a.stderr.printf("run %s\n", runID)
 	direct := agent.Direct{Log: log, Tool: tool, AppVersion: programVersion()}
 	if rules != nil {
 		direct.Tool = rules.Guard(tool.Under(rules))

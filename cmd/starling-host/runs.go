@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -70,15 +69,15 @@ func (a *app) printRuns(page eventlog.RunPage, f runsFlags) {
 		width = max(width, utf8.RuneCountInString(printable(run.RunID))) // those of tenants are longer
 	}
 	if len(page.Runs) > 0 {
-		fmt.Fprintf(a.stdout, "%-*s  %-24s  %-9s  %6s  %5s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "DURATION")
+		a.stdout.printf("%-*s  %-24s  %-9s  %6s  %5s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "DURATION")
 	}
 	for _, run := range page.Runs {
-		fmt.Fprintf(a.stdout, "%-*s  %-24s  %-9s  %6d  %5d  %s\n", width, printable(run.RunID), formatTime(run.StartedAt.UnixNano()),
+		a.stdout.printf("%-*s  %-24s  %-9s  %6d  %5d  %s\n", width, run.RunID, formatTime(run.StartedAt.UnixNano()),
 			run.Status(), run.LastSeq, run.ToolCallCount, runDuration(run))
 	}
 	shown := f.offset + len(page.Runs)
 	if shown < page.TotalMatching {
-		fmt.Fprintf(a.stderr, "%d of %s; the next: --offset %d\n", len(page.Runs), plural(page.TotalMatching, "run"), shown)
+		a.stderr.printf("%d of %s; the next: --offset %d\n", len(page.Runs), plural(page.TotalMatching, "run"), shown)
 	}
 }
 

@@ -105,9 +105,9 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 // readSecret asks for a value at a terminal, and reads it from anything else.
 func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error) {
 	if f, ok := a.stdin.(*os.File); ok && isTerminal(f) {
-		fmt.Fprintf(a.stderr, "value of %s: ", printable(name))
+		a.stderr.printf("value of %s: ", name)
 		b, err := askHidden(ctx, f)
-		fmt.Fprintln(a.stderr)
+		a.stderr.printf("\n")
 		return tenant.NewValue(string(b)), err
 	}
 	b, err := io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1))
@@ -195,7 +195,7 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) err
 		return a.writeValue(doc)
 	}
 	for _, s := range doc.Secrets {
-		fmt.Fprintf(a.stdout, "%-24s  %-6s  %-24s  %s\n", printable(s.Name), s.Place, s.UpdatedAt, printable(strings.Join(s.Audience, " ")))
+		a.stdout.printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (f *serveFlags) development() (*hostfile.File, error) {
 
 func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
 	defer relaxCollector()()
-	h := &host{app: a, file: file, dev: dev, logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
+	h := &host{app: a, file: file, dev: dev, logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
 	defer h.close()
 	if err := h.open(ctx); err != nil {
 		return err
@@ -132,16 +132,16 @@ func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
 
 // announce prints where the host can be reached, and with which key.
 func (h *host) announce(key string) {
-	fmt.Fprintf(h.app.stdout, "API        %s/api/v1\n", h.origin)
+	h.app.stdout.printf("API        %s/api/v1\n", h.origin)
 	if !h.file.Inspector.Off {
-		fmt.Fprintf(h.app.stdout, "inspector  %s/inspect/\n", h.origin)
+		h.app.stdout.printf("inspector  %s/inspect/\n", h.origin)
 	}
 	if !h.file.Metrics.Off {
-		fmt.Fprintf(h.app.stdout, "metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file.Metrics))
+		h.app.stdout.printf("metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file.Metrics))
 	}
-	fmt.Fprintf(h.app.stdout, "MCP        %s/mcp\n", h.origin)
+	h.app.stdout.printf("MCP        %s/mcp\n", h.origin)
 	if key != "" {
-		fmt.Fprintf(h.app.stdout, "key        %s\n", key)
+		h.app.stdout.printf("key        %s\n", key)
 	}
 }
 

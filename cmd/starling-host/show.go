@@ -38,14 +38,14 @@ func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
 		return err
 	}
 	first, last := events[0], events[len(events)-1]
-	fmt.Fprintf(a.stdout, "run      %s\nstarted  %s\nstatus   %s, %s\n\n", printable(first.RunID),
+	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n\n", first.RunID,
 		formatTime(first.Timestamp), terminalStatus(last.Kind), plural(len(events), "event"))
 	for _, ev := range events {
 		facts, err := narrate.Event(ev)
 		if err != nil {
 			facts = "cannot be read: " + plainError(err)
 		}
-		fmt.Fprintf(a.stdout, "%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), narrate.Kind(ev.Kind), shorten(printable(facts), showWidth))
+		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), narrate.Kind(ev.Kind), shorten(printable(facts), showWidth))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -49,8 +48,8 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 	if output == outputJSON {
 		return a.writeValue(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()})
 	}
-	fmt.Fprintf(a.stderr, "API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
-	_, err := fmt.Fprintln(a.stdout, key.Reveal())
+	a.stderr.printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
+	err := a.stdout.printf("%s\n", key.Reveal())
 	return err
 }
 
@@ -93,7 +92,7 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 	}
 	defer t.log.Close()
 	if made {
-		fmt.Fprintf(a.stderr, "a new database: %s\n", printable(f.database))
+		a.stderr.printf("a new database: %s\n", f.database)
 	}
 	if one, err = t.Create(ctx, one); err != nil {
 		return err
@@ -258,7 +257,7 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	fmt.Fprintf(a.stdout, "erased %s: its data key, %s, %s, %s; removed %s\n", id,
+	a.stdout.printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
 		plural(e.Keys, "API key"), plural(e.Secrets, "secret"), plural(e.Modules, "module"), plural(e.Pruned.Runs, "run"))
 	return nil
 }

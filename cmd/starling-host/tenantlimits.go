@@ -181,7 +181,7 @@ func (a *app) printLimits(t tenant.Tenant, output string) error {
 		{int64(set.RequestsPerSecond), int64(doc.RequestsPerSecond)},
 		{set.RecordedPerDay, doc.RecordedPerDay}, {set.Recorded, doc.Recorded}, {int64(t.Weight), int64(t.Weight)},
 	} {
-		fmt.Fprintf(a.stdout, "%-20s  %s\n", limitNames[i], limitText(limitNames[i], v.set, v.value))
+		a.stdout.printf("%-20s  %s\n", limitNames[i], limitText(limitNames[i], v.set, v.value))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,7 @@ func (a *app) tenantListCommand() *cobra.Command {
 				return a.writeValue(tenantsDocument{Tenants: []tenantDocument{}})
 			}
 			if errors.Is(err, tenant.ErrNoTables) {
-				fmt.Fprintf(a.stderr, "%s has no tenants: no host has used it\n", printable(named(f.database)))
+				a.stderr.printf("%s has no tenants: no host has used it\n", named(f.database))
 				return nil
 			}
 			return err
@@ -114,7 +113,7 @@ func newTenantDocument(t tenant.Tenant, keys []tenant.APIKey, now time.Time) ten
 
 func (a *app) printTenants(doc tenantsDocument) {
 	if len(doc.Tenants) > 0 {
-		fmt.Fprintf(a.stdout, "%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
+		a.stdout.printf("%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
 	}
 	for _, t := range doc.Tenants {
 		valid := 0
@@ -123,6 +122,6 @@ func (a *app) printTenants(doc tenantsDocument) {
 				valid++
 			}
 		}
-		fmt.Fprintf(a.stdout, "%-32s  %-9s  %6d  %5d  %-24s  %s\n", printable(t.ID), t.State, t.Weight, valid, t.CreatedAt, printable(t.Name))
+		a.stdout.printf("%-32s  %-9s  %6d  %5d  %-24s  %s\n", t.ID, t.State, t.Weight, valid, t.CreatedAt, t.Name)
 	}
 }

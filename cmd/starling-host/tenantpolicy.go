@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +73,7 @@ func tenantPolicy(ctx context.Context, t tenants, id string) (tenant.Policy, err
 	}
 	p, err := t.Policy(ctx, id)
 	if errors.Is(err, tenant.ErrNotFound) {
-		return p, usagef("starling-host tenant policy "+shellWord(id)+" FILE", "tenant %s has no policy, and its tools reach no network", id)
+		return p, usagef(pasteable("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
 	}
 	return p, err
 }
@@ -89,7 +87,7 @@ func (a *app) openTenantPolicy(ctx context.Context, t tenants, id string) error 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
+	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
 	return nil
 }
 
@@ -107,9 +105,9 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
+	a.stdout.printf("%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
 	for _, p := range list {
-		fmt.Fprintf(a.stdout, "%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p), nameInLogs(p))
+		a.stdout.printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p), nameInLogs(p))
 	}
 	return nil
 }
@@ -146,7 +144,7 @@ func policyVersion(ctx context.Context, t tenants, id string, version int) (tena
 	}
 	i := slices.IndexFunc(list, func(p tenant.Policy) bool { return p.Version == version })
 	if i < 0 {
-		return tenant.Policy{}, usagef("starling-host tenant policy "+shellWord(id)+" --history",
+		return tenant.Policy{}, usagef(pasteable("starling-host tenant policy --history", id),
 			"tenant %s: version %d of the policy is not kept", id, version)
 	}
 	return list[i], nil
@@ -157,12 +155,8 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, versio
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p))
-	text := p.Text
-	if a.terminal {
-		text = strings.Join(printableLines(text), "\n") + "\n"
-	}
-	_, err = io.WriteString(a.stdout, text)
+	a.stderr.printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p))
+	_, err = io.WriteString(a.stdout.exact(), p.Text)
 	return err
 }
 
@@ -182,7 +176,7 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string, o
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
+	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
 	return nil
 }
 
@@ -211,10 +205,10 @@ func (a *app) tenantModules(ctx context.Context, t tenants, id string) error {
 		return err
 	}
 	if len(list) > 0 {
-		fmt.Fprintf(a.stdout, "%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
+		a.stdout.printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
 	}
 	for _, m := range list {
-		fmt.Fprintf(a.stdout, "%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, formatSize(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
+		a.stdout.printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, formatSize(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/pglog"
@@ -21,12 +20,12 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 	done := err == nil && kept == 0
 	switch {
 	case err != nil:
-		fmt.Fprintf(a.stderr, "warning: the wrapped data key is still in the file of its table: %s\n", printable(plainError(err)))
+		a.stderr.printf("warning: the wrapped data key is still in the file of its table: %s\n", plainError(err))
 	case !done:
-		fmt.Fprintln(a.stderr, "warning: the wrapped data key is still in the file of its table: a transaction is open that might read it")
+		a.stderr.printf("warning: the wrapped data key is still in the file of its table: a transaction is open that might read it\n")
 	}
 	if !done {
-		fmt.Fprintf(a.stderr, "hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
+		a.stderr.printf("hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
 	}
 	return &done
 }

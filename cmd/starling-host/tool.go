@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/narrate"
 )
 
 const describeHelp = `Print what a module says of its tools, and what it is: its digest, its ABI and
@@ -96,28 +96,28 @@ func newModuleDocument(m *loaded) moduleDocument {
 func (a *app) printModule(doc moduleDocument) {
 	for _, t := range doc.Tools {
 		a.printTool(t)
-		fmt.Fprintln(a.stdout)
+		a.stdout.printf("\n")
 	}
-	fmt.Fprintf(a.stdout, "module   %s\n", printable(doc.Source))
-	fmt.Fprintf(a.stdout, "digest   %s\n", doc.Digest)
-	fmt.Fprintf(a.stdout, "size     %s\n", formatSize(uint64(doc.Size)))
-	fmt.Fprintf(a.stdout, "abi      %s\n", doc.ABI)
-	fmt.Fprintf(a.stdout, "imports  %s\n", listOr(doc.Imports, "none"))
+	a.stdout.printf("module   %s\n", doc.Source)
+	a.stdout.printf("digest   %s\n", doc.Digest)
+	a.stdout.printf("size     %s\n", formatSize(uint64(doc.Size)))
+	a.stdout.printf("abi      %s\n", doc.ABI)
+	a.stdout.printf("imports  %s\n", listOr(doc.Imports, "none"))
 }
 
 func (a *app) printTool(t toolDocument) {
-	fmt.Fprintf(a.stdout, "tool     %s\n", printable(t.Name))
+	a.stdout.printf("tool     %s\n", t.Name)
 	for _, line := range printableLines(t.Description) {
-		fmt.Fprintf(a.stdout, "         %s\n", line)
+		a.stdout.printf("         %s\n", line)
 	}
-	fmt.Fprintf(a.stdout, "input    %s\n", printableJSON(t.InputSchema))
+	a.stdout.printf("input    %s\n", narrate.PrintableJSON(t.InputSchema))
 	if len(t.OutputSchema) > 0 {
-		fmt.Fprintf(a.stdout, "output   %s\n", printableJSON(t.OutputSchema))
+		a.stdout.printf("output   %s\n", narrate.PrintableJSON(t.OutputSchema))
 	}
-	fmt.Fprintf(a.stdout, "hosts    %s\n", listOr(t.Effects, "none"))
-	fmt.Fprintf(a.stdout, "repeat   %s\n", map[bool]string{true: "harmless", false: "not said to be harmless"}[t.Idempotent])
+	a.stdout.printf("hosts    %s\n", listOr(t.Effects, "none"))
+	a.stdout.printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not said to be harmless"}[t.Idempotent])
 	if l := t.Limits; l != (abi.Limits{}) {
-		fmt.Fprintf(a.stdout, "wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, formatSize(l.MemoryBytes), l.TimeoutMs)
+		a.stdout.printf("wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, formatSize(l.MemoryBytes), l.TimeoutMs)
 	}
 }
 
@@ -126,5 +126,5 @@ func listOr(list []string, word string) string {
 	if len(list) == 0 {
 		return word
 	}
-	return printable(strings.Join(list, ", "))
+	return strings.Join(list, ", ")
 }

@@ -89,10 +89,10 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		return err
 	}
 	if output == outputText && len(args) == 1 {
-		fmt.Fprintf(a.stdout, "%s: %d valid, %d invalid\n", plural(len(ids), "run"), len(ids)-invalid, invalid)
+		a.stdout.printf("%s: %d valid, %d invalid\n", plural(len(ids), "run"), len(ids)-invalid, invalid)
 	}
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
-		fmt.Fprintf(a.stderr, "%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n"+
+		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n"+
 			"hint: starling-host migrate %s\n", plural(headless, "run"), shellWord(named(args[0])))
 	}
 	return silent(code)
@@ -146,14 +146,14 @@ func (a *app) printChecked(c checked, output string) error {
 	if output == outputJSON {
 		return a.writeValue(c.document())
 	}
-	id := printable(c.runID)
+	id := c.runID
 	switch {
 	case c.err != nil:
-		fmt.Fprintf(a.stdout, "invalid  %s  %s\n", id, printable(corruption(c.err)))
+		a.stdout.printf("invalid  %s  %s\n", id, corruption(c.err))
 	case c.report.Open:
-		fmt.Fprintf(a.stdout, "open     %s  %s, head %s\n", id, c.eventCount(), c.report.Head)
+		a.stdout.printf("open     %s  %s, head %s\n", id, c.eventCount(), c.report.Head)
 	default:
-		fmt.Fprintf(a.stdout, "valid    %s  %s, root %s\n", id, c.eventCount(), c.report.Root)
+		a.stdout.printf("valid    %s  %s, root %s\n", id, c.eventCount(), c.report.Root)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -35,7 +34,7 @@ func (a *app) printVersion() {
 		{"cost table", rewrite.CostTableVersion},
 		{"event schema", event.SchemaVersion},
 	} {
-		fmt.Fprintf(a.stdout, "%-15s  %v\n", line[0], line[1])
+		a.stdout.printf("%-15s  %v\n", line[0], line[1])
 	}
 }
 
