@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // TestADescriptionThatFailsSaysWhy: what a module wrote before it ended is in no log
@@ -19,5 +20,36 @@ func TestADescriptionThatFailsSaysWhy(t *testing.T) {
 		"  panic: at start\n  \n      main.go:7\n  hint: \\x1b[0m\n"
 	if got.String() != want || code != exitRefused {
 		t.Errorf("code %d\n%q, want\n%q", code, got.String(), want)
+	}
+}
+
+// A hint follows from the class of an error, never from its words, which may be a tool's.
+func TestHintsDoNotFollowFromWords(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w: whatever it says", tool.ErrMemory), "give it more memory with --memory"},
+		{fmt.Errorf("%w: whatever it says", tool.ErrEffects), "let it have more effects with --effects"},
+		{fmt.Errorf("%w: more than 64 MiB of memory", tool.ErrLimit), ""},
+		{errors.New("tool: limit reached: more than 7 effects"), ""},
+	} {
+		if got := limitHint(tc.err, runFlags{}); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.err, got, tc.want)
+		}
+		if tc.want != "" && !errors.Is(tc.err, tool.ErrLimit) {
+			t.Errorf("%v is no limit", tc.err)
+		}
+	}
+	if errors.Is(tool.ErrMemory, tool.ErrEffects) {
+		t.Error("one limit is the other")
+	}
+	call := ending{denied: &denied{why: "the operator's policy does not allow it: it does not name the tool x"}}
+	if got := allowHint(call, runFlags{policy: "p.yaml"}); got != "give it other arguments, or change p.yaml" {
+		t.Error(got)
+	}
+	call.unnamed = true
+	if got := allowHint(call, runFlags{policy: "p.yaml"}); got != "name the tool under permissions.tools in p.yaml" {
+		t.Error(got)
 	}
 }

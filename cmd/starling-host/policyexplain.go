@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +101,7 @@ func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanati
 		doc.Allowed = false
 		return doc
 	}
-	if !doc.Allowed && len(r.Access.Secrets) == 0 && !strings.HasPrefix(d.Verdicts[len(d.Verdicts)-1].Denied, "it does not name the tool") {
+	if !doc.Allowed && len(r.Access.Secrets) == 0 && policy.NamesTool(operator, tenant, r.Tool) {
 		rule := policy.RuleFor(r)
 		doc.Suggest = rule.YAML()
 		if len(rule.Paths) == 0 {

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // runDocument is what "run -o json" prints.
@@ -43,21 +45,21 @@ type meterDocument struct {
 }
 
 // reportRun prints a run's outcome and returns the failure that it ends with.
-func (a *app) reportRun(tool *guest.Tool, r *agent.Result, refused *denied, f runFlags) error {
+func (a *app) reportRun(t *guest.Tool, r *agent.Result, ended ending, f runFlags) error {
 	for _, line := range printableLines(r.Meter.Log) {
-		a.stderr.printf("%s: %s\n", tool.Name(), line)
+		a.stderr.printf("%s: %s\n", t.Name(), line)
 	}
 	a.stderr.printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
 		grouped(r.Meter.Fuel), formatDuration(r.Duration), formatSize(r.Meter.PeakMemory),
 		plural(r.Effects, "effect"), formatSize(uint64(r.BytesIn)), formatSize(uint64(r.BytesOut)))
 	a.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(f.database), r.RunID))
-	if err := a.printOutcome(tool, r, f); err != nil {
+	if err := a.printOutcome(t, r, f); err != nil {
 		return err
 	}
-	return outcome(tool, r, refused, f)
+	return outcome(t, r, ended, f)
 }
 
-func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error {
+func (a *app) printOutcome(t *guest.Tool, r *agent.Result, f runFlags) error {
 	if f.output == outputText {
 		if r.Terminal != event.KindRunCompleted {
 			return nil
@@ -67,8 +69,8 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 	doc := runDocument{
 		RunID:    r.RunID,
 		Database: named(f.database),
-		Tool:     tool.Name(),
-		Module:   fmt.Sprintf("%x", tool.Sandbox().Module),
+		Tool:     t.Name(),
+		Module:   fmt.Sprintf("%x", t.Sandbox().Module),
 		Status:   terminalStatus(r.Terminal),
 		Meter: meterDocument{
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(),
@@ -86,8 +88,26 @@ func (a *app) printOutcome(tool *guest.Tool, r *agent.Result, f runFlags) error 
 	return a.writeValue(doc)
 }
 
+// ending is what is known of the end of a call beside what is recorded.
+type ending struct {
+	err     error   // of the tool
+	denied  *denied // what the policy refused last, if it was the last thing that the tool asked for
+	unnamed bool    // the policy has no rules for the tool
+}
+
+// of returns a tool that leaves its error in e.
+func (e *ending) of(t tool.Tool) tool.Tool {
+	return tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return func(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
+			output, err = inner(ctx, input)
+			e.err = err
+			return output, err
+		}
+	})
+}
+
 // outcome returns how the program ends after a run, nil if all is well.
-func outcome(t *guest.Tool, r *agent.Result, refused *denied, f runFlags) error {
+func outcome(t *guest.Tool, r *agent.Result, ended ending, f runFlags) error {
 	out := failed(t, r)
 	switch {
 	case r.Terminal == event.KindRunCompleted:
@@ -99,9 +119,9 @@ func outcome(t *guest.Tool, r *agent.Result, refused *denied, f runFlags) error 
 	case r.ErrorType == event.ErrorTimeout:
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case r.ErrorType == event.ErrorLimit:
-		out.code, out.hint = exitLimit, limitHint(r.Error, f)
-	case refused != nil:
-		out.code, out.hint = exitRefused, allowHint(*refused, f)
+		out.code, out.hint = exitLimit, limitHint(ended.err, f)
+	case ended.denied != nil:
+		out.code, out.hint = exitRefused, allowHint(ended, f)
 	}
 	return out
 }
@@ -127,12 +147,12 @@ func splitError(text string) (reason, more string) {
 }
 
 // limitHint names the flag that moves a limit, if there is one.
-func limitHint(text string, f runFlags) string {
+func limitHint(err error, f runFlags) string {
 	hint := ""
-	switch reason, _ := splitError(text); {
-	case strings.Contains(reason, "MiB of memory"):
+	switch {
+	case errors.Is(err, tool.ErrMemory):
 		hint = "give it more memory with --memory"
-	case effectsReached.MatchString(reason):
+	case errors.Is(err, tool.ErrEffects):
 		hint = "let it have more effects with --effects"
 	}
 	if hint != "" && f.policy != "" {
@@ -141,12 +161,11 @@ func limitHint(text string, f runFlags) string {
 	return hint
 }
 
-var effectsReached = regexp.MustCompile(`^limit reached: more than [0-9]+ effects$`)
-
 // allowHint says which flag would have let a denied request pass.
-func allowHint(d denied, f runFlags) string {
+func allowHint(e ending, f runFlags) string {
+	d := e.denied
 	switch {
-	case f.policy != "" && d.host == "" && strings.Contains(d.why, "it does not name the tool"):
+	case f.policy != "" && d.host == "" && e.unnamed:
 		return "name the tool under permissions.tools in " + shellWord(f.policy)
 	case f.policy != "" && d.host == "":
 		return "give it other arguments, or change " + shellWord(f.policy)

@@ -209,16 +209,19 @@ func (a *app) record(ctx context.Context, module *loaded, tool *guest.Tool, rule
 	}
 	runID := event.NewID()
 	a.stderr.printf("run %s\n", runID)
-	direct := agent.Direct{Log: log, Tool: tool, AppVersion: programVersion()}
+	var ended ending
+	direct := agent.Direct{Log: log, Tool: ended.of(tool), AppVersion: programVersion()}
 	if rules != nil {
-		direct.Tool = rules.Guard(tool.Under(rules))
+		direct.Tool = rules.Guard(ended.of(tool.Under(rules)))
 	}
 	result, err := direct.RunWithID(ctx, runID, input)
 	if err != nil {
 		return err
 	}
 	// The run is over, also for a context that was cancelled to end it.
-	return a.reportRun(tool, result, lastDenied(context.WithoutCancel(ctx), log, runID), f)
+	ended.denied = lastDenied(context.WithoutCancel(ctx), log, runID)
+	ended.unnamed = rules != nil && !rules.NamesTool(tool.Name())
+	return a.reportRun(tool, result, ended, f)
 }
 
 // readInput returns the document that an INPUT argument stands for, of at most so many

@@ -260,6 +260,12 @@ func (p *Policy) toolRules(tool string) (rules []ToolRule, ok bool) {
 	return rules, len(rules) > 0
 }
 
+// NamesTool reports whether the policies, of which either may be nil, have rules for a tool
+// or say nothing of tools.
+func NamesTool(operator, tenant *Policy, tool string) bool {
+	return !slices.ContainsFunc(sides(operator, tenant), func(s side) bool { _, ok := s.policy.toolRules(tool); return !ok })
+}
+
 // DecideCall decides about a call by its arguments, any JSON document. A policy
 // that is nil is not asked, nor is one that says nothing about tools; if there is
 // no other, there is nothing to decide, and the decision has no verdicts and ok is

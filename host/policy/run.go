@@ -351,6 +351,9 @@ func (r *Run) read(ctx context.Context, name string, fresh bool) error {
 	return nil
 }
 
+// NamesTool is the function of that name, for the policies of r.
+func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenant, tool) }
+
 // Guard returns the tool, whose calls the policies have to allow by the name that
 // it has and the arguments that it gets.
 func (r *Run) Guard(t tool.Tool) tool.Tool {

@@ -52,7 +52,7 @@ func (s *session) trapped(reason string) error {
 	case s.overflowed():
 		return s.failure(tool.ErrLimit, fmt.Sprintf("call stack deeper than %d slots", s.limits.Depth))
 	case slices.Contains(traps, reason) && uint32(s.instance.refused.Get()) != 0:
-		return s.failure(tool.ErrLimit, fmt.Sprintf("more than %g MiB of memory, then a trap: %s", float64(s.limits.MemoryPages)/16, reason))
+		return s.failure(tool.ErrMemory, fmt.Sprintf("more than %g MiB of memory, then a trap: %s", float64(s.limits.MemoryPages)/16, reason))
 	case slices.Contains(traps, reason):
 		return s.failure(tool.ErrPanicked, "trap: "+reason)
 	case reason == engineOverflow:

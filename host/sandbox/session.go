@@ -132,7 +132,7 @@ func (s *session) effect(name string, bytes uint64) {
 		s.end(s.failure(tool.ErrPanicked, name+" was called during "+s.phase+", which may have no effects"))
 	}
 	if s.effects++; s.effects > s.limits.Effects {
-		s.end(fmt.Errorf("%w: more than %d effects", tool.ErrLimit, s.limits.Effects))
+		s.end(fmt.Errorf("%w: more than %d effects", tool.ErrEffects, s.limits.Effects))
 	}
 	s.recorded(bytes)
 }

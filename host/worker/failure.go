@@ -22,7 +22,9 @@ const (
 	classOwn                   // of no class: the tool's own
 	classPanicked              // tool.ErrPanicked
 	classFuel
-	classLimit
+	classMemory
+	classEffects
+	classLimit // any other
 	classTimeout
 	classCancelled
 	classSpoiled // sandbox.ErrSpoiled, of which tool.ErrHost is true as well
@@ -35,6 +37,8 @@ const (
 var sentinels = [classes]error{
 	classPanicked:  tool.ErrPanicked,
 	classFuel:      tool.ErrFuel,
+	classMemory:    tool.ErrMemory,
+	classEffects:   tool.ErrEffects,
 	classLimit:     tool.ErrLimit,
 	classTimeout:   tool.ErrTimeout,
 	classCancelled: tool.ErrCancelled,

@@ -84,6 +84,10 @@ var (
 	// ErrLimit: the call ran into another of its limits.
 	ErrLimit = errors.New("tool: limit reached")
 
+	// ErrMemory and ErrEffects are [ErrLimit] of the two limits that callers raise most:
+	// linear memory, and the number of effects.
+	ErrMemory, ErrEffects error = &limitError{}, &limitError{}
+
 	// ErrLost: the call was being made in another process, and that process
 	// died or had to be ended.
 	ErrLost = errors.New("tool: lost")
@@ -93,6 +97,12 @@ var (
 	// that is never recorded: the run stops where it is.
 	ErrHost = errors.New("tool: host failure")
 )
+
+// limitError matches ErrLimit, and reads the same.
+type limitError struct{ _ byte } // of a size, so that two of them are not equal
+
+func (*limitError) Error() string        { return ErrLimit.Error() }
+func (*limitError) Is(target error) bool { return target == ErrLimit }
 
 // Recover turns a panic into an error that wraps [ErrPanicked], and the
 // panic's value when that is an error. The text has no stack, so that the same
