@@ -157,7 +157,7 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 	switch {
 	case p.Error != nil:
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
-	case len(p.Request) > 0 && p.Name == Request(p.Request):
+	case isHTTP(p.Request):
 		return summarizeHTTP(p)
 	case len(p.Request) > 0:
 		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
@@ -169,7 +169,10 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 }
 
 func summarizeHTTP(p event.SideEffectRecorded) string {
-	text := p.Name
+	text := Request(p.Request)
+	if p.Name != text { // the tool gave the request a name
+		text = p.Name + ": " + text
+	}
 	var v event.Exchange
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)

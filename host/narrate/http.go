@@ -14,6 +14,12 @@ func Request(request []byte) string {
 	return strings.TrimSuffix(line, " HTTP/1.1")
 }
 
+// isHTTP reports whether the request of an effect is one over HTTP.
+func isHTTP(request []byte) bool {
+	line, _, ok := strings.Cut(string(request), "\r\n")
+	return ok && strings.HasSuffix(line, " HTTP/1.1")
+}
+
 // Exchange says what came back: the status line and the size, or the failure.
 func Exchange(v event.Exchange) string {
 	if v.Status != 0 {

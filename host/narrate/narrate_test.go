@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/narrate"
@@ -60,6 +61,8 @@ func TestEvents(t *testing.T) {
 		}
 		return raw
 	}
+	const get = "GET http://h/ HTTP/1.1\r\nAccept: */*\r\n\r\n"
+	answered := event.Exchange{Response: []byte("HTTP/1.1 503 Service Unavailable\r\n\r\nlater")}
 	for _, c := range []struct {
 		kind    event.Kind
 		payload any
@@ -73,6 +76,11 @@ func TestEvents(t *testing.T) {
 		{event.KindToolCallCompleted, event.ToolCallCompleted{Result: encode(7), Meter: event.Meter{Fuel: 1200, PeakMemory: 1 << 20}}, "fuel 1,200, memory 1MiB; 7"},
 		{event.KindToolCallFailed, event.ToolCallFailed{ErrorType: "tool", Error: "no"}, "tool: no"},
 		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: event.EffectNow, Value: encode(int64(1e18))}, "now = 2001-09-09T01:46:40Z"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "GET http://h/", Request: []byte(get), Value: encode(answered)}, "GET http://h/ -> 503 Service Unavailable, 41B"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "rate/EUR/USD", Request: []byte(get), Value: encode(answered)}, "rate/EUR/USD: GET http://h/ -> 503 Service Unavailable, 41B"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "rate", Request: []byte(get), Value: encode(event.Exchange{Status: abi.StatusDenied, Text: "no"})}, "rate: GET http://h/ -> denied: no"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "rate", Request: []byte(get), Value: encode(7)}, "rate: GET http://h/ -> 7"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "mcp/search", Request: []byte(`{"q":1}`), Value: encode(7)}, `mcp/search "{\"q\":1}" = 7`},
 		{event.KindRunFailed, event.RunFailed{ErrorType: "fuel", Error: "spent"}, "fuel: spent"},
 		{event.KindRunResumed, event.RunResumed{AtSeq: 4}, "after event 4"},
 	} {
