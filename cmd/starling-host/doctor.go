@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/worker"
@@ -174,14 +175,8 @@ func checkBuildCache() finding {
 	if err != nil {
 		return finding{check, stateSlow, "tools are built each time: " + err.Error(), "export HOME=..."}
 	}
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return finding{check, stateOK, dir + " (not there yet)", ""}
-	case err != nil:
-		return finding{check, stateSlow, err.Error(), ""}
-	case info.Mode().Perm()&0o077 != 0:
-		return finding{check, stateBad, fmt.Sprintf("%s has mode %#o: others choose what is run", dir, info.Mode().Perm()), pasteable("chmod 700", dir)}
+	if err := cachefile.Folder(dir); err != nil {
+		return finding{check, stateSlow, "tools are built each time: " + plainError(err), pasteable("chmod 700", dir)}
 	}
 	return finding{check, stateOK, dir, ""}
 }

@@ -5,11 +5,28 @@ package cachefile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/starling-host/starling/eventlog/chain"
 )
+
+// Folder makes the folder of a cache unless it is there. It refuses one that is a link,
+// belongs to another user, or that others may enter: they would choose what is executed.
+func Folder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := checkPrivate(info); err != nil {
+		return fmt.Errorf("%s %w", dir, err)
+	}
+	return nil
+}
 
 // Read returns what Write has put at path, of at most so many bytes. A file that is not
 // there, was cut or altered, or is no regular one has nothing.

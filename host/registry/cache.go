@@ -32,12 +32,13 @@ func CacheDir() (string, error) {
 
 // cache is the folder of built modules, each in a cachefile; empty for none. All
 // failures mean a build instead of a hit and are not reported: a cache decides
-// how fast a module is there, never which one.
+// how fast a module is there, never which one. So it is not used where another user
+// could put modules.
 type cache string
 
 func openCache() cache {
 	dir, err := CacheDir()
-	if err != nil || os.MkdirAll(dir, 0o700) != nil {
+	if err != nil || cachefile.Folder(dir) != nil {
 		return ""
 	}
 	return cache(dir)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/program"
 	"github.com/starling-host/starling/host/rewrite"
 )
@@ -39,15 +40,8 @@ func openCache(dir string, needed bool) (*cache, error) {
 	case dir == "":
 		return &cache{}, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w", err)
-	}
-	if err := checkPrivate(info); err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache %s: %w: machine code is run from it, so nobody else may be able to write there", dir, err)
+	if err := cachefile.Folder(dir); err != nil {
+		return nil, fmt.Errorf("sandbox: compilation cache: %w: machine code is run from it, so nobody else may be able to write there", err)
 	}
 	return newCache(dir, false), nil
 }
