@@ -418,3 +418,51 @@ func TestJavaScriptThatIsRefused(t *testing.T) {
 		t.Errorf("of a file that is not there: %s (%v)", out, err)
 	}
 }
+
+// TestTheBuilderOfJavaScriptIsACommand checks what its command line does, by each of its names.
+func TestTheBuilderOfJavaScriptIsACommand(t *testing.T) {
+	buildsJS(t)
+	here, err := filepath.Abs(jsSDK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files{
+		"starling-build": "->" + here + "/build.mjs", "build.mjs": "->" + here + "/build.mjs",
+		"victim": "victim", "tool.wasm": "->victim", "other.js": "other", "lib/x.js": "export default 1;",
+		"src/tool.js":   `import x from "../lib/x.js"; export default { name: "x", execute: () => x };`,
+		"src/escape.js": "export default {\n  name: 1 +; /* \x1b]0;title\a \u202e */ }",
+	}.write(t, dir, strings.NewReplacer())
+	for _, c := range []struct{ line, want string }{
+		{"./starling-build --help", "usage: starling-build [--root DIR] TOOL.js|TOOL.ts [FILE.wasm]\n"},
+		{"./starling-build src/tool.js -h", "usage: starling-build "},
+		{"node build.mjs -h", "usage: node build.mjs "},
+		{"./starling-build", "error: no tool is named\nhint: starling-build --help\n"},
+		{"node build.mjs --target x.wasm", "error: Unknown option '--target'\nhint: node build.mjs --help\n"},
+		{"./starling-build src/tool.js other.js", "error: the module goes to one file that ends in .wasm, not to other.js\nhint: "},
+		{"./starling-build src/tool.js a.wasm b.wasm", "not to b.wasm\nhint: "},
+		{"./starling-build src", "error: src: no such file\n"},
+		{"./starling-build --root nowhere src/tool.js", "error: --root nowhere: no such folder\n"},
+		{"./starling-build --root lib src/tool.js", "which is outside of the folder "},
+		{"./starling-build src/escape.js", "/* \ufffd]0;title\ufffd \ufffd */ }\n"},
+		{"./starling-build src/tool.js", "tool.js:1:15: "},
+		{"./starling-build --root . src/tool.js", "tool.wasm: x; "},
+	} {
+		cmd := exec.Command("sh", "-c", c.line)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if refused := strings.HasPrefix(string(out), "error: "); !strings.Contains(string(out), c.want) || refused != (err != nil) {
+			t.Errorf("%s: %v, says\n%s\nand is to say\n%s", c.line, err, out, c.want)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 7 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
+	if info, err := os.Lstat(filepath.Join(dir, "tool.wasm")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the module is %v, %v", info, err)
+	}
+	if document(t, filepath.Join(dir, "victim")) != "victim" || document(t, filepath.Join(dir, "other.js")) != "other" {
+		t.Error("the builder has written over another file")
+	}
+}

@@ -1,39 +1,64 @@
 #!/usr/bin/env node
-// Builds a tool from JavaScript or TypeScript: node build.mjs tool.js [tool.wasm]
+// Builds a tool from JavaScript or TypeScript: starling-build --help
 //
 // esbuild makes one script of the tool, what it imports, and runtime/. That
 // script is data of a module that is QuickJS and adapter.wat. The host runs it
 // once, when it loads the module; each call begins with what it left.
 
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, extname, join } from "node:path";
+import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { basename, extname, join, relative } from "node:path";
+import { parseArgs } from "node:util";
 import { compile, embed, engine } from "./build/module.mjs";
-import { Refusal, packages, sdk } from "./build/refusal.mjs";
+import { Refusal, complain, packages, sdk } from "./build/refusal.mjs";
 import { bundle } from "./build/script.mjs";
 import { startUp } from "./build/trial.mjs";
 
 const needed = 20; // of Node
 
+const command = basename(process.argv[1]) === "build.mjs" ? `node ${relative("", process.argv[1])}` : "starling-build";
+const usage = `usage: ${command} [--root DIR] TOOL.js|TOOL.ts [FILE.wasm]
+
+Builds a module for starling-host from a tool in JavaScript or TypeScript and writes
+it to FILE.wasm. Without FILE, weather.ts becomes weather.wasm in the working folder.
+
+  --root DIR   the folder whose files may become part of the module: imports that
+               lead out of it are refused. Without it, the folder of the tool
+  --version    print the versions that decide the module's bytes
+  -h, --help   print this`;
+
 try {
-  await main(process.argv.slice(2));
+  await main();
 } catch (error) {
   if (!(error instanceof Refusal)) throw error;
-  console.error(`error: ${error.message}`);
+  complain("error", error.message);
   process.exitCode = 1;
 }
 
-async function main([source, target]) {
+async function main() {
   if (parseInt(process.versions.node) < needed) throw new Refusal(`this is Node ${process.versions.node}, and ${needed} is needed`);
-  if (source === "--version") return console.log(await version());
-  if (!source) throw new Refusal("which tool? usage: node build.mjs tool.js [tool.wasm]");
-  if (!existsSync(source)) throw new Refusal(`${source}: no such file`);
-  target ??= `${basename(source, extname(source))}.wasm`;
-  const { script, doors } = await bundle(await esbuild(), source);
+  const { values, positionals } = read();
+  if (values.help) return console.log(usage);
+  if (values.version) return console.log(await version());
+  const [source, target = `${basename(source ?? "", extname(source ?? ""))}.wasm`, surplus] = positionals;
+  const hint = `\nhint: ${command} --help`;
+  if (!source) throw new Refusal(`no tool is named${hint}`);
+  if (surplus || extname(target) !== ".wasm") throw new Refusal(`the module goes to one file that ends in .wasm, not to ${surplus ?? target}${hint}`);
+  if (!statSync(source, { throwIfNoEntry: false })?.isFile()) throw new Refusal(`${source}: no such file`);
+  if (values.root !== undefined && !statSync(values.root, { throwIfNoEntry: false })?.isDirectory()) throw new Refusal(`--root ${values.root}: no such folder`);
+  const { script, doors } = await bundle(await esbuild(), source, values.root);
   const name = basename(source);
   const module = embed(engine(doors), name, await compile(name, script));
   const tools = await startUp(module, source);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);
+}
+
+function read() {
+  try {
+    return parseArgs({ allowPositionals: true, options: { help: { type: "boolean", short: "h" }, version: { type: "boolean" }, root: { type: "string" } } });
+  } catch (error) {
+    throw new Refusal(`${error.message.split(". ")[0]}\nhint: ${command} --help`);
+  }
 }
 
 // version says what decides the bytes of a module. What cannot build has none.
@@ -51,10 +76,15 @@ async function esbuild() {
   }
 }
 
+// write puts a new file in the place of the target, which may be a link that the
+// folder of the tool brought along.
 function write(target, module) {
+  const temporary = `${target}.${process.pid}`;
   try {
-    writeFileSync(target, module);
+    writeFileSync(temporary, module, { flag: "wx" });
+    renameSync(temporary, target);
   } catch (error) {
+    if (error.code !== "EEXIST") rmSync(temporary, { force: true });
     throw new Refusal(error.message);
   }
 }

@@ -1,38 +1,43 @@
 // The one script that esbuild makes of a tool, what it imports, and runtime/.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { builtinModules } from "node:module";
 import { basename, dirname, join, resolve } from "node:path";
-import { Refusal, sdk } from "./refusal.mjs";
+import { guard, holds, packageOf, remedy, settings } from "./folder.mjs";
+import { Refusal, complain, sdk } from "./refusal.mjs";
 
 // bundle returns the one script, whose value is the function that adapter.wat
-// calls, and the doors that it uses. All names are relative to the tool: where it
-// lies on this machine is nobody's business, and not in the module.
-export async function bundle(esbuild, source) {
-  const entry = resolve(source), folder = dirname(entry);
-  let built = await build(esbuild, entry, source);
-  const files = authors(built.metafile.inputs, folder);
-  if (names(files, "subtle")) built = await build(esbuild, entry, source, 'import "starling/subtle.js";');
-  for (const warning of built.warnings) console.error(`warning: ${complaint(warning)}`);
-  const [map, code] = built.outputFiles.sort((a, b) => b.path.length - a.path.length);
-  const lines = JSON.stringify(lineTable(JSON.parse(map.text)));
+// calls, and the doors that it uses. The script has files of the folder root, or
+// else of the tool's own folder, and of no other. All names are relative to that
+// folder, so the module does not say where it was built.
+export async function bundle(esbuild, source, root = dirname(source)) {
+  const from = realpathSync(dirname(resolve(source))), entry = join(from, basename(source));
+  root = realpathSync(root);
+  if (!holds(root, realpathSync(entry))) throw new Refusal(`${source} is ${realpathSync(entry)}, which is outside of the folder ${root}`);
+  let built = await build(esbuild, entry, source, root);
+  const files = authors(built.metafile.inputs, root);
+  if (names(files, "subtle")) built = await build(esbuild, entry, source, root, 'import "starling/subtle.js";');
+  for (const warning of built.warnings) complain("warning", complaint(warning, root));
+  const output = (name) => built.outputFiles.find(({ path }) => basename(path) === name).text;
+  const lines = JSON.stringify(lineTable(JSON.parse(output("tool.js.map"))));
   const doors = doorsOf(files);
-  return { script: `(() => { ${code.text} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
+  return { script: `(() => { ${output("tool.js")} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
 }
 
 // build makes the script. The tool is required, not imported, so that its start-up
 // code runs where runtime/module.js can catch what it throws.
-function build(esbuild, entry, source, more = "") {
+function build(esbuild, entry, source, root, more = "") {
   const main = `import { load } from "starling/module.js"; ${more}
     export default (lines, doors) => load(() => require(${JSON.stringify(`./${basename(entry)}`)}), lines, doors);`;
   return esbuild.build({
     stdin: { contents: main, resolveDir: dirname(entry) },
-    absWorkingDir: dirname(entry), plugins: [runtime],
+    absWorkingDir: root, plugins: [runtime, guard(root)],
+    tsconfigRaw: { compilerOptions: settings(root, dirname(entry)) },
     bundle: true, write: false, metafile: true, outfile: "tool.js", sourcemap: "external",
     format: "iife", globalName: "bundle", target: "es2023", logLevel: "silent",
     platform: "browser", // of a package that has two forms, the one that needs no Node
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
-  }).catch((failed) => { throw new Refusal(explain(failed, source)); });
+  }).catch((failed) => { throw new Refusal(explain(failed, source, root)); });
 }
 
 // authors returns the text and the imports of each file that is not of runtime/.
@@ -64,18 +69,27 @@ const runtime = {
   },
 };
 
-const explain = (failed, source) => `${source} cannot be built\n${failed.errors?.map(complaint).join("\n") || failed.message}`;
+const explain = (failed, source, root) => `${source} cannot be built\n${failed.errors?.map((e) => complaint(e, root)).join("\n") || failed.message}`;
 
-function complaint({ text, location }) {
+function complaint({ text, location, detail }, root) {
   const where = location ? `${location.file}:${location.line}:${location.column + 1}: ` : "";
   const line = location ? `\n    ${location.lineText.trim()}` : "";
-  const [, missing] = /^Could not resolve "([^"./][^"]*)"/.exec(text) ?? [];
-  return where + text + line + (missing ? `\nhint: ${remedy(missing)}` : "");
+  return where + text + line + hint(text, location, detail, root);
 }
 
-const remedy = (missing) => (builtinModules.includes(missing.replace(/^node:/, ""))
-  ? "a tool is not run by Node and has no files, processes or sockets: README.md lists what there is"
-  : `is it installed? npm install ${missing}`);
+// hint is for an import of a file that is outside of the folder, or of a package
+// that is missing.
+function hint(text, location, outside, root) {
+  if (typeof outside === "string") {
+    const { lineText = "", column = 0, length = 0 } = location ?? {}; // in bytes
+    const name = Buffer.from(lineText).subarray(column + 1, column + length - 1).toString();
+    return `\nhint: ${remedy(root, name, outside)}`;
+  }
+  const [, missing] = /^Could not resolve "([^"./][^"]*)"/.exec(text) ?? [];
+  if (builtinModules.includes(missing?.replace(/^node:/, ""))) return "\nhint: a tool is not run by Node and has no files, processes or sockets: README.md lists what there is";
+  const pack = missing && packageOf(missing);
+  return pack ? `\nhint: is it installed? npm install ${pack}` : "";
+}
 
 // lineTable says which lines of the script are the author's, or a package's, and
 // where they came from: a list of files, and runs of lines that follow each other
@@ -96,12 +110,11 @@ function lineTable({ mappings, sources }) {
 }
 
 // known returns the name by which an author knows a file, or nothing if it is of
-// runtime/. A file outside of the tool's folder is known by its last name.
+// runtime/.
 function known(file) {
   if (/^starling:|<stdin>/.test(file)) return "";
   const at = file.lastIndexOf("node_modules/");
-  if (at >= 0) return file.slice(at);
-  return file.startsWith("../") ? basename(file) : file;
+  return at >= 0 ? file.slice(at) : file;
 }
 
 // originalLines decodes a source map: for each line of the script, the number of
