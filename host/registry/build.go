@@ -21,11 +21,11 @@ var buildFlags = []string{
 	"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-pgo=off", "-ldflags=-w -buildid=",
 }
 
-// buildEnv overrides what the user's shell or "go env -w" may have set. GOFLAGS
-// repeats a flag of buildFlags because the Go command takes an empty variable
-// for an unset one.
+// buildEnv overrides what the user's shell or "go env -w" may have set, and keeps
+// the Go command from executing what the folder chooses: another toolchain, or git
+// with a configuration of the folder's.
 var buildEnv = []string{
-	"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-trimpath",
+	"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GO111MODULE=on", "GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=-trimpath -buildvcs=false",
 }
 
 // maxOutput bounds what is kept of the messages of a toolchain.
@@ -70,8 +70,12 @@ func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
 		return nil, err
 	}
 	// A source that changed during the build would be cached under the key of
-	// its earlier text.
-	if again, err := t.key(ctx); err == nil && again == key {
+	// its earlier text, and may have been outside of the folder meanwhile.
+	again, err := t.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if again == key {
 		cache.put(key, wasm)
 	}
 	return wasm, nil
@@ -81,12 +85,12 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// toolchain runs a command that builds in the folder of a tool.
+// toolchain runs a command that builds a tool.
 type toolchain struct {
-	path string   // of the command
-	ref  string   // the folder, as the user calls it
-	dir  string   // the folder, absolute; empty for the working directory
-	env  []string // what overrides the user's environment
+	path  string   // of the command
+	ref   string   // the folder, as the user calls it
+	flags []string // before all other arguments
+	env   []string // what overrides the user's environment
 }
 
 func findGo(ref, dir string) (toolchain, error) {
@@ -95,7 +99,7 @@ func findGo(ref, dir string) (toolchain, error) {
 		return toolchain{}, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
 			Hint: "install Go, or give a .wasm file"}
 	}
-	return toolchain{path: path, ref: ref, dir: dir, env: buildEnv}, nil
+	return toolchain{path: path, ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
 }
 
 // build compiles the tool into a temporary folder and returns the module. args
@@ -123,9 +127,13 @@ func (t toolchain) build(ctx context.Context, args func(out string) []string) ([
 // run runs the command and returns what it wrote to standard output. When
 // ctx ends, the command is interrupted, which makes it remove its own temporary
 // files, and killed when it does not end soon after.
+//
+// The command is started in the root of the file system. In the folder of the tool,
+// a relative path of the environment, or a version manager that stands in for the
+// command, would find programs of the tool's author.
 func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, t.path, args...)
-	cmd.Dir = t.dir
+	cmd := exec.CommandContext(ctx, t.path, slices.Concat(t.flags, args)...)
+	cmd.Dir = filepath.VolumeName(t.path) + string(filepath.Separator)
 	cmd.Env = append(cmd.Environ(), t.env...) // Environ has PWD for Dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
@@ -140,7 +148,11 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, ctx.Err())
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return nil, &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
+		e := &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
+		if strings.Contains(e.Output, "GOTOOLCHAIN=local") {
+			e.Hint = "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"
+		}
+		return nil, e
 	}
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
@@ -156,7 +168,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 // GoVersion returns the version of the Go command that would build a tool here
 // and its path. The error is an [*Error] when there is none.
 func GoVersion(ctx context.Context) (version, path string, err error) {
-	t, err := findGo("", "")
+	t, err := findGo("", ".")
 	if err != nil {
 		return "", "", err
 	}

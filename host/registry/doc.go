@@ -13,6 +13,12 @@
 // entry appears by rename, so two that build the same tool at once write the
 // same bytes twice.
 //
+// A folder is built by anybody who runs it, and its author is not trusted. So a module
+// has the files of the folder and none of the machine's: a tool in JavaScript is built
+// from its folder alone, a tool in Go from the Go module that holds the folder and from
+// modules that go.sum vouches for. Links are followed first. And a build executes
+// nothing that the folder brings or chooses.
+//
 // The package refuses what cannot be a module before it reads it: what is not a
 // regular file, is empty, or is larger than [MaxModuleBytes]. It does not look
 // into the bytes; that is the duty of host/rewrite. Nothing is ever written

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/registry"
 )
 
@@ -164,11 +165,16 @@ func TestOpenScript(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := registry.Open(t.Context(), ".")
 	var e *registry.Error
-	if !errors.As(err, &e) || e.Reason != "a folder with tool.js is built with starling-build, and there is no such command in PATH" || e.Hint == "" {
+	const missing = "a folder with tool.js is built with starling-build, and there is no such command in PATH"
+	if !errors.As(err, &e) || !strings.HasPrefix(e.Reason, missing+"; the one in node_modules/.bin is a program of the folder") || !strings.Contains(e.Hint, "npx starling-build tool.js tool.wasm") {
+		t.Errorf("without the command, but in the folder: %+v", err)
+	}
+	_, err = registry.Open(t.Context(), write(t, files{"tool.js": "js"}))
+	if !errors.As(err, &e) || e.Reason != missing || e.Hint == "" {
 		t.Errorf("without the command: %+v", err)
 	}
 
-	bin := write(t, files{"starling-build": "#!/bin/sh\ncat \"$1\" > \"$2\"\ngrep -q bad \"$1\" && echo \"error: $1 is bad\" >&2 && exit 1\nexit 0\n"})
+	bin := write(t, files{"starling-build": "#!/bin/sh\n[ $(pwd) = / ] || exit 9\ncat \"$1\" > \"$2\"\ngrep -q bad \"$1\" && echo \"error: $1 is bad\" >&2 && exit 1\nexit 0\n"})
 	if err := os.Chmod(filepath.Join(bin, "starling-build"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +185,9 @@ func TestOpenScript(t *testing.T) {
 	if m := open(t, write(t, files{"tool.js": "js", "tool.ts": "ts"})); string(m.Wasm) != "ts" {
 		t.Errorf("of a folder with both it built %s", m.Wasm)
 	}
-	_, err = registry.Open(t.Context(), write(t, files{"tool.ts": "bad"}))
-	if !errors.As(err, &e) || e.Reason != "the tool does not build" || e.Output != "error: tool.ts is bad\n" {
+	bad := write(t, files{"tool.ts": "bad"})
+	_, err = registry.Open(t.Context(), bad)
+	if !errors.As(err, &e) || e.Reason != "the tool does not build" || e.Output != "error: "+filepath.Join(bad, "tool.ts")+" is bad\n" {
 		t.Errorf("of a tool that does not build: %+v", err)
 	}
 }
@@ -260,6 +267,36 @@ func TestBuild(t *testing.T) {
 		open(t, write(t, changed))
 		if after := len(read(t, cache)); after != before {
 			t.Errorf("the cache grew from %d to %d entries", before, after)
+		}
+	})
+	t.Run("a cache that others may enter is not used", func(t *testing.T) {
+		for name := range read(t, cache) {
+			if err := cachefile.Write(filepath.Join(cache, name), "new-*", []byte("another module")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(open(t, dir).Wasm) != "another module" {
+			t.Fatal("the module is not from the cache")
+		}
+		if err := os.Chmod(cache, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		before := read(t, cache)
+		if !bytes.Equal(open(t, dir).Wasm, first.Wasm) {
+			t.Error("the modules differ")
+		}
+		if d := cmp.Diff(before, read(t, cache)); d != "" {
+			t.Error(d)
+		}
+		if err := errors.Join(os.RemoveAll(cache), os.Symlink(t.TempDir(), cache)); err != nil {
+			t.Fatal(err)
+		}
+		open(t, dir)
+		if n := len(read(t, cache+string(filepath.Separator))); n != 0 {
+			t.Error("a module was put where a link leads")
+		}
+		if err := os.Remove(cache); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

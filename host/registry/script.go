@@ -3,7 +3,9 @@ package registry
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -21,16 +23,21 @@ func buildScript(ctx context.Context, ref, dir, script string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.build(ctx, func(out string) []string { return []string{script, out} })
+	return t.build(ctx, func(out string) []string { return []string{filepath.Join(dir, script), out} })
 }
 
 func findScriptBuilder(ref, dir, script string) (toolchain, error) {
 	path, err := exec.LookPath(scriptBuilder)
-	if err != nil {
-		return toolchain{}, &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
-			Hint: "run npm ci and npm link in guest-sdk/js, which need Node, or give a .wasm file"}
+	if err == nil {
+		return toolchain{path: path, ref: ref}, nil
 	}
-	return toolchain{path: path, ref: ref, dir: dir}, nil
+	failed := &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
+		Hint: "run npm ci and npm link in guest-sdk/js, which need Node, or give a .wasm file"}
+	if _, err := os.Lstat(filepath.Join(dir, "node_modules", ".bin", scriptBuilder)); dir != "" && err == nil {
+		failed.Reason += "; the one in node_modules/.bin is a program of the folder, which could do anything here, so it is not run"
+		failed.Hint = "if you trust the folder, build it yourself and run the module, in the folder: npx " + scriptBuilder + " " + script + " tool.wasm && starling-host run tool.wasm"
+	}
+	return toolchain{}, failed
 }
 
 // ScriptBuilder returns the version of the command that would build a tool in TypeScript
