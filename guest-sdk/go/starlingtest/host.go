@@ -15,15 +15,18 @@ import (
 	"github.com/starling-host/starling/guest-sdk/go/internal/door"
 )
 
-// Host is the world that a tool sees in a test. The zero value is a fixed
+// Host answers the imports of the tools under test. The zero value is a fixed
 // clock, a fixed sequence of random numbers, and no network.
+//
+// It does not reach the standard library: time.Now, time.Sleep and crypto/rand are
+// those of the machine. In the bubble of [testing/synctest.Test] the former stand
+// still until the tool sleeps, and sleeping takes no time.
 type Host struct {
-	// Now is the first reading of the clock in each call; every further one is
-	// a microsecond later. Zero: midnight UTC on 1 January 2026.
+	// Now is what starling.Now returns first in each call; every further reading
+	// is a microsecond later. Zero: midnight UTC on 1 January 2026.
 	Now time.Time
 
-	// Random draws random numbers. Nil: a sequence that begins anew in each
-	// call.
+	// Random is starling.Random. Nil: a sequence that begins anew in each call.
 	Random func() uint64
 
 	// HTTP answers requests. A handler that calls [Fail] makes the exchange

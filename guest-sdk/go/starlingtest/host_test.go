@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,6 +63,30 @@ func TestAHostThatIsSetUp(t *testing.T) {
 	if want := `[5000000000,7,"{\"tenant\":\"t1\"}",2,302]`; got.Output != want {
 		t.Errorf("got %s %v", got.Output, got.Failure)
 	}
+}
+
+// TestTimeIsTheMachinesUnlessTheTestIsASynctest holds what README.md says of package time.
+func TestTimeIsTheMachinesUnlessTheTestIsASynctest(t *testing.T) {
+	during = func(*starling.Call) (any, error) {
+		begin := time.Now()
+		time.Sleep(time.Millisecond)
+		return []any{begin, time.Since(begin)}, nil
+	}
+	call := func(t *testing.T) (begin time.Time, slept time.Duration) {
+		host := starlingtest.Host{Now: time.Unix(5, 0)}
+		if err := json.Unmarshal([]byte(host.Call(t, "during", "{}").Output), &[]any{&begin, &slept}); err != nil {
+			t.Error(err)
+		}
+		return begin, slept
+	}
+	if begin, slept := call(t); begin.Year() < 2026 || slept < time.Millisecond {
+		t.Errorf("slept %s from %s on", slept, begin)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if begin, slept := call(t); begin.UTC().Year() != 2000 || slept != time.Millisecond {
+			t.Errorf("in a synctest, slept %s from %s on", slept, begin)
+		}
+	})
 }
 
 func TestFailuresComeBackWhole(t *testing.T) {
