@@ -164,6 +164,17 @@ var handmadeModules = map[string]func() []byte{
 		m.Imports = []wasmtest.Import{{Module: "env", Name: "system", Type: wasmtest.Type("i:i")}}
 		return m.Bytes()
 	},
+	"prints-text": func() []byte { // a WASI command
+		m := &wasmtest.Module{
+			Imports: []wasmtest.Import{{Module: "wasi_snapshot_preview1", Name: "fd_write", Type: wasmtest.Type("iiii:i")}},
+			Memory:  wasmtest.Pages(1),
+			Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+			Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm).
+				I32(1).I32(0).I32(1).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop)}},
+			Data: []wasmtest.Data{{Bytes: "\x08\x00\x00\x00\x05\x00\x00\x00hello"}},
+		}
+		return m.Bytes()
+	},
 	"four-gib": func() []byte { return guestModule(65536).Bytes() },
 	"trapping-start": func() []byte {
 		m := guestModule(1)

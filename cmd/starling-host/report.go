@@ -132,6 +132,10 @@ func outcome(t *guest.Tool, r *agent.Result, ended ending, f runFlags) error {
 func failed(t *guest.Tool, r *agent.Result) *failure {
 	reason, more := splitError(r.Error)
 	out := &failure{code: exitFailed, message: t.Name() + " failed: " + reason}
+	if wrong, ok := strings.CutPrefix(reason, guest.NotJSON); ok && t.Sandbox().ABI != abi.Version {
+		out.message = t.Name() + " failed: what it printed to standard output is not JSON: " + strings.TrimPrefix(wrong, "canon: JSON ")
+		out.hint = `a WASI command prints its result as one JSON document, a text in double quotes, and all else to standard error`
+	}
 	if r.ErrorType == event.ErrorTool && t.Sandbox().ABI == abi.Version {
 		out.details = indented(more)
 	} else if first, _, _ := strings.Cut(more, "\n"); first != "" {

@@ -110,15 +110,23 @@ func (a *app) printTool(t toolDocument) {
 	for _, line := range printableLines(t.Description) {
 		a.stdout.printf("         %s\n", line)
 	}
-	a.stdout.printf("input    %s\n", narrate.PrintableJSON(t.InputSchema))
+	a.stdout.printf("input    %s\n", readableSchema(t.InputSchema))
 	if len(t.OutputSchema) > 0 {
-		a.stdout.printf("output   %s\n", narrate.PrintableJSON(t.OutputSchema))
+		a.stdout.printf("output   %s\n", readableSchema(t.OutputSchema))
 	}
 	a.stdout.printf("hosts    %s\n", listOr(t.Effects, "none"))
 	a.stdout.printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not said to be harmless"}[t.Idempotent])
 	if l := t.Limits; l != (abi.Limits{}) {
 		a.stdout.printf("wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, formatSize(l.MemoryBytes), l.TimeoutMs)
 	}
+}
+
+// readableSchema is a schema for reading: the one of a WASI command, which has no other, in words.
+func readableSchema(schema json.RawMessage) string {
+	if string(schema) == "true" {
+		return "any JSON document"
+	}
+	return string(narrate.PrintableJSON(schema))
 }
 
 // listOr joins a list for reading; an empty one is the word instead.

@@ -65,12 +65,16 @@ func openOutput(doc []byte) ([]byte, error) {
 	return nil, reported(failure)
 }
 
+// NotJSON begins the error of a command that printed something else than JSON. It is in
+// logs, and a replay compares it, so it stays as it is.
+const NotJSON = "guest: the command wrote no JSON document to its standard output: "
+
 // printed reads what a command wrote to its standard output, which has no
 // envelope.
 func printed(doc []byte) ([]byte, error) {
 	clean, err := canon.JSON(doc)
 	if err != nil {
-		return nil, fmt.Errorf("guest: the command wrote no JSON document to its standard output: %w", err)
+		return nil, fmt.Errorf(NotJSON+"%w", err)
 	}
 	return clean, nil
 }
