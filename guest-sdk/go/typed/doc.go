@@ -27,11 +27,12 @@
 //
 // # Input types
 //
-// Fields have the names that encoding/json gives them. A field is required
-// unless its tag says omitempty or omitzero. Strings, booleans, numbers, slices,
-// arrays, pointers, structs in structs and embedded structs are described as
-// what they are; a slice of bytes is a base64 string, a time.Time an RFC 3339
-// string, a type with UnmarshalText a string, and a json.RawMessage any value.
+// Exported fields have the names that encoding/json gives them: the one of the tag
+// json or, without a tag, that of the field. The tag json:"-" leaves a field out. A
+// field is required unless its tag says omitempty or omitzero. Strings, booleans,
+// numbers, slices, arrays, pointers, structs in structs and embedded structs are
+// described as what they are; a slice of bytes is a base64 string, a time.Time an RFC
+// 3339 string, a type with UnmarshalText a string, and a json.RawMessage any value.
 //
 // An integer that is written as 1.0 is one for JSON Schema, and encoding/json does not
 // decode it into one: such a call fails, with the place and what is wanted there. Take
