@@ -1,6 +1,3 @@
-// Package cachefile keeps bytes in the files of caches, so that what is read again is what
-// was written, or nothing: a file is BLAKE3-256 of the rest, and is there as a whole or
-// not at all.
 package cachefile
 
 import (
