@@ -35,7 +35,7 @@ func Main() {
 // no more. The engine starts first: it has to try out what the machine can do,
 // and it sees nothing of a module.
 func (s settings) serve() error {
-	runtime.GOMAXPROCS(s.processors())
+	runtime.GOMAXPROCS(s.Processors)
 	debug.SetMemoryLimit(int64(s.Memory / 2))
 	ctx := context.Background()
 	w := &worker{out: os.Stdout, inbox: newInbox(os.Stdin)}

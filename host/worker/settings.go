@@ -11,7 +11,7 @@ import (
 )
 
 // mark is the variable that makes a process a worker. Its value is the
-// settings; the environment has nothing else.
+// settings; the environment has nothing else but what package jail needs.
 const mark = "STARLING_HOST_WORKER"
 
 // settings are what a worker is told before it is locked down. They are the
@@ -24,6 +24,7 @@ type settings struct {
 	Behind      bool          // stand back from the beginning
 	Memory      uint64        // bytes of writable memory, see jail.Config
 	CPU         time.Duration // see jail.Config
+	Processors  int           // how many goroutines run at once
 }
 
 // maxOpenFiles is more than a worker needs.
@@ -43,11 +44,13 @@ func (s settings) processors() int {
 }
 
 func (s settings) environment() ([]string, error) {
+	s.Processors = s.processors() // a worker cannot read how many its control group has
 	b, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("worker: settings: %w", err)
 	}
-	return []string{mark + "=" + string(b)}, nil
+	env, err := s.jail().Environment()
+	return append(env, mark+"="+string(b)), err
 }
 
 // ownSettings returns what this process was told, and whether it is a worker.

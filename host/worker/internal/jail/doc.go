@@ -22,8 +22,12 @@
 // not have is left out and named in the [Report]; one that the system has and
 // that fails is an error, and then the worker must not go on.
 //
-// On Linux all layers can be had; Landlock only in programs that are linked
-// without cgo, since it is a matter of each thread and Go reaches all of them in
-// such programs alone. On other Unix systems there are the limits, on Windows
-// nothing.
+// Landlock and no_new_privs apply to the thread that asks for them, and to every
+// program that this thread executes. A worker has several threads before its main
+// function runs, and with cgo Go does not know all of them. So a worker starts
+// twice (start_linux.go): as soon as this package is initialized, its first thread
+// confines itself and executes the program again.
+//
+// On Linux all layers can be had. On other Unix systems there are the limits, on
+// Windows nothing.
 package jail

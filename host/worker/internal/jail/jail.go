@@ -33,7 +33,12 @@ const (
 	layerSeccomp    = "seccomp"
 )
 
-// Enter confines this process. There is no way back.
+// Environment returns the variables that a program which imports this package has to
+// be started with, for [Enter] to succeed.
+func (c Config) Environment() ([]string, error) { return environment(c) }
+
+// Enter confines this process, which was started with [Config.Environment]. There is no
+// way back.
 func Enter(c Config) (Report, error) {
 	if err := limit(c); err != nil {
 		return Report{}, fmt.Errorf("jail: resource limits: %w", err)

@@ -50,8 +50,8 @@ var attempts = map[string]func() error{
 	"signal a thread of the parent": func() error { return unix.Tgkill(os.Getppid(), os.Getppid(), unix.SIGUSR1) },
 	"trace the parent":              func() error { return unix.PtraceAttach(os.Getppid()) },
 	"read the parent's memory": func() error {
-		_, err := unix.ProcessVMReadv(os.Getppid(), []unix.Iovec{{}}, []unix.RemoteIovec{{}}, 0)
-		return err
+		_, err := unix.ProcessVMReadv(os.Getppid(), []unix.Iovec{{Base: new(byte), Len: 1}}, []unix.RemoteIovec{{Base: 1, Len: 1}}, 0)
+		return unexpectedly(err, unix.EFAULT)
 	},
 	"a namespace":     func() error { return unix.Unshare(unix.CLONE_NEWUSER) },
 	"io_uring":        func() error { _, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0); return errnoOf(e) },
@@ -79,8 +79,8 @@ func unexpectedly(err error, beyond error) error {
 	return err
 }
 
-// inmate is the life of the process that is confined.
-func inmate(name string) {
+// configOf is how an inmate is confined. JAIL_READ and JAIL_WRITE are its folders.
+func configOf(name string) Config {
 	c := Config{Memory: 1 << 30, CPU: time.Minute, FileSize: 1 << 30, Files: 64}
 	switch name {
 	case "folders":
@@ -90,8 +90,21 @@ func inmate(name string) {
 	case "cpu":
 		c.CPU = time.Second
 	}
-	pagemap, _ := os.Open("/proc/self/pagemap")
-	report, err := Enter(c)
+	return c
+}
+
+// inmate is the life of the process that is confined.
+func inmate(name string) {
+	pagemap, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		fmt.Println(err)
+	}
+	if name == "started" { // and not entered: without the filter of system calls
+		onThreads(tryLandlock)
+		fmt.Println("end")
+		return
+	}
+	report, err := Enter(configOf(name))
 	if err != nil {
 		fmt.Println("enter:", err)
 		os.Exit(1)
@@ -124,6 +137,25 @@ func onThreads(f func()) {
 		})
 	}
 	group.Wait()
+}
+
+// tryLandlock tries what Landlock forbids by itself, as far as this kernel's can.
+func tryLandlock() {
+	version, err := landlockVersion()
+	report("landlock", err)
+	for name, since := range map[string]int{
+		"open a file": 1, "make a file": 1, "list a folder": 1, "execute": 1, "trace the parent": 1, "read the parent's memory": 1,
+		"connect": 4, "kill the parent": 6, "signal a thread of the parent": 6,
+	} {
+		if version >= since && attempts[name]() == nil {
+			fmt.Printf("escaped: %s\n", name)
+		}
+	}
+	for _, path := range []string{"/proc/self/environ", "/proc/self/mountinfo", "/proc/1/cmdline", "/proc/self/exe/..", "/etc/ld.so.conf"} {
+		if _, err := os.ReadFile(path); err == nil {
+			fmt.Printf("escaped: read %s\n", path)
+		}
+	}
 }
 
 func tryAll() {
@@ -236,8 +268,16 @@ func jailed(t *testing.T, name string, env ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	for _, v := range env {
+		key, value, _ := strings.Cut(v, "=")
+		t.Setenv(key, value)
+	}
+	start, err := configOf(name).Environment()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), append(env, inmateVariable+"="+name)...)
+	cmd.Env = append(os.Environ(), append(start, inmateVariable+"="+name)...)
 	out, err := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "missing ") {
@@ -269,6 +309,26 @@ func TestNothingGetsOut(t *testing.T) {
 	out, err := jailed(t, "attempts")
 	if err != nil || !strings.HasSuffix(out, "end\n") || strings.Contains(out, "escaped") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestLandlockHoldsForAllThreads, whether the program is linked with cgo or not, and also
+// where the filter of system calls lets something through.
+func TestLandlockHoldsForAllThreads(t *testing.T) {
+	if !has(layerLandlock) {
+		t.Skipf("SKIPPED: no Landlock here: %+v", Probe())
+	}
+	out, err := jailed(t, "started")
+	if err != nil || out != "end\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestWhoWasNotStartedForItIsNotConfined: a process that has threads already which nothing
+// confines must not go on.
+func TestWhoWasNotStartedForItIsNotConfined(t *testing.T) {
+	if err := checkFiles(Config{}); !errors.Is(err, errNotStarted) {
+		t.Errorf("without Landlock: %v", err)
 	}
 }
 

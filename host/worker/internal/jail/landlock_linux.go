@@ -3,7 +3,9 @@ package jail
 import (
 	"errors"
 	"fmt"
-	"syscall"
+	"io/fs"
+	"os"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +22,9 @@ var accesses = []struct{ files, net, scope uint64 }{
 	{scope: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL},
 }
 
-// What a folder that is given allows.
+// What a folder or a file that is given allows.
 const (
+	loading = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	reading = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	writing = reading | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_REFER |
@@ -30,13 +33,8 @@ const (
 
 // probeLandlock returns why there is no Landlock.
 func probeLandlock() error {
-	if _, err := landlockVersion(); err != nil {
-		return err
-	}
-	if !reachesAllThreads() {
-		return errCgo
-	}
-	return nil
+	_, err := landlockVersion()
+	return err
 }
 
 func landlockVersion() (int, error) {
@@ -50,8 +48,8 @@ func landlockVersion() (int, error) {
 	return 0, errno
 }
 
-// confineFiles forbids everything that this kernel's Landlock can forbid, but
-// what the folders need.
+// confineFiles forbids the calling thread everything that this kernel's Landlock can
+// forbid, but what the folders need, and the program to be executed again.
 func confineFiles(c Config) error {
 	version, err := landlockVersion()
 	if err != nil {
@@ -68,18 +66,67 @@ func confineFiles(c Config) error {
 		return err
 	}
 	defer unix.Close(rules)
-	for _, folders := range []struct {
-		paths  []string
-		rights uint64
-	}{{c.Read, reading}, {c.Write, writing}} {
-		for _, path := range folders.paths {
-			if err := allowFolder(rules, path, folders.rights&forbidden.Handled_access_fs); err != nil {
+	program, err := programFiles()
+	if err != nil {
+		return err
+	}
+	for _, given := range []struct {
+		paths    []string
+		rights   uint64
+		optional bool
+	}{{c.Read, reading, false}, {c.Write, writing, false}, {program, loading, true}, {startFiles, reading, true}} {
+		for _, path := range given.paths {
+			err := allow(rules, path, given.rights&forbidden.Handled_access_fs)
+			if err != nil && !(given.optional && errors.Is(err, fs.ErrNotExist)) {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		}
 	}
-	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return errno
+	}
+	return nil
+}
+
+// startFiles are read by a program that starts, before its main function: by the dynamic
+// linker, Go's runtime and C's library.
+var startFiles = append([]string{
+	"/etc/ld.so.cache", "/etc/ld.so.preload", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+}, ownFiles...)
+
+// ownFiles are of the process itself. The sandbox reads its page map.
+var ownFiles = []string{"/proc/self/maps", "/proc/self/pagemap"}
+
+// programFiles returns the files that this process executes: the program, and if that is
+// dynamically linked the linker and its libraries.
+func programFiles() ([]string, error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	files := []string{"/proc/self/exe"}             // which has another name, or none, if it was replaced
+	for line := range strings.Lines(string(maps)) { // proc_pid_maps(5): address, permissions, offset, device, inode, path
+		before, path, ok := strings.Cut(line, "/")
+		if permissions := strings.Fields(before); ok && len(permissions) > 1 && strings.Contains(permissions[1], "x") {
+			files = append(files, "/"+strings.TrimSuffix(path, "\n"))
+		}
+	}
+	return files, nil
+}
+
+// checkFiles reports an error unless the process was started without the right to read
+// folders that it was not given.
+func checkFiles(Config) error {
+	fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+		return errNotStarted
+	}
+	if err != unix.EACCES {
+		return fmt.Errorf("opening /: %w", err)
+	}
+	for i := range ownFiles {
+		unix.Close(firstPin + i)
 	}
 	return nil
 }
@@ -92,12 +139,21 @@ func createRuleset(forbidden *unix.LandlockRulesetAttr) (int, error) {
 	return int(fd), nil
 }
 
-func allowFolder(rules int, path string, rights uint64) error {
+// allow gives the rights to a folder and all that is in it, or to a file as far as they are
+// for files.
+func allow(rules int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return err
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
+	}
 	beneath := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,
 		uintptr(unsafe.Pointer(&beneath)), 0, 0, 0)

@@ -1,0 +1,101 @@
+package jail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// variable tells a process to confine itself when it starts. Its value is the [Config].
+const variable = "STARLING_HOST_JAIL"
+
+func environment(c Config) ([]string, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("jail: %w", err)
+	}
+	return []string{variable + "=" + string(text)}, nil
+}
+
+// init confines the first thread and executes the program again, with the same arguments
+// and without the variable. It runs before most other packages are initialized, so it
+// costs some milliseconds of a start.
+func init() {
+	text, is := os.LookupEnv(variable)
+	if !is {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "jail:", startAgain(text))
+	os.Exit(1)
+}
+
+// startAgain returns why it fails.
+func startAgain(text string) error {
+	runtime.LockOSThread() // the first thread: Go initializes packages on it
+	var c Config
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if probeLandlock() == nil {
+		if err := pin(); err != nil {
+			return err
+		}
+		if err := confineFiles(c); err != nil {
+			return fmt.Errorf("landlock: %w", err)
+		}
+	}
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, variable+"=") {
+			env = append(env, v)
+		}
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, env)
+}
+
+// firstPin is the descriptor of the first of ownFiles.
+const firstPin = 3
+
+// pin keeps the files of /proc open that the program reads when it starts again. Landlock's
+// rules are for a file as the kernel has it in memory, and without this it could forget the
+// file and make another one.
+func pin() error {
+	for i, path := range ownFiles {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err == unix.ENOENT {
+			fd, err = unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0) // for there is something to close
+		}
+		if err == nil && fd == firstPin+i {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+		} else if err == nil {
+			err = unix.Dup3(fd, firstPin+i, 0) // what was there closes at the next start in any case
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+var errNotStarted = errors.New("the process was not started for it")
+
+// checkPrivileges has nobody attach to this process, and reports an error unless it was
+// started without new privileges.
+func checkPrivileges(Config) error {
+	if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || on != 1 {
+		return errors.Join(err, errNotStarted)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("dumpable: %w", err)
+	}
+	return nil
+}
