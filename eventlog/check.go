@@ -46,7 +46,8 @@ func Validate(events []event.Event) error {
 //	D2  all events name the same run
 //	D3  every event carries the hash of the one before it, the first none
 //	D4  there is exactly one terminal event, and it is the last
-//	D5  the first event is RunStarted, of a schema version that is known
+//	D5  the first event is RunStarted, of a schema version that is known; of a run of
+//	    a later version nothing else is checked, and its error is [ErrSchemaTooNew]
 //	D6  a turn is closed by its answer or by its budget before the next begins;
 //	    only a failed or cancelled run may end inside one
 //	D7  every scheduled attempt of a call has exactly one outcome, and no
@@ -209,15 +210,20 @@ func (c *Checker) meaning(e event.Event) error {
 	if sealed {
 		return c.sealedMeaning(e, s)
 	}
+	first := c.at.run.LastSeq == 0
+	var start error
+	if first {
+		if start = checkStart(e); errors.Is(start, ErrSchemaTooNew) { // which may have other payloads
+			return start
+		}
+	}
 	if c.opts.Strict {
-		if err := strictEvent(e, c.at.run.LastSeq == 0); err != nil {
+		if err := strictEvent(e, first); err != nil {
 			return err
 		}
 	}
-	if c.at.run.LastSeq == 0 {
-		if err := checkStart(e); err != nil {
-			return err
-		}
+	if start != nil {
+		return start
 	}
 	if err := c.pairs.add(e); err != nil {
 		return err
@@ -242,8 +248,12 @@ func checkStart(e event.Event) error {
 	if err := decodePart(e, "D5", &p); err != nil {
 		return err
 	}
-	if p.SchemaVersion < 1 || p.SchemaVersion > event.SchemaVersion {
-		return corrupt(e, "D5", "schema version %d is not between 1 and %d", p.SchemaVersion, event.SchemaVersion)
+	switch {
+	case p.SchemaVersion > event.SchemaVersion:
+		return &CorruptError{RunID: e.RunID, Seq: e.Seq, Kind: e.Kind, Invariant: "D5", Newer: true,
+			Reason: fmt.Sprintf("schema version %d, where this program knows %d", p.SchemaVersion, event.SchemaVersion)}
+	case p.SchemaVersion < 1:
+		return corrupt(e, "D5", "schema version 0")
 	}
 	return nil
 }

@@ -13,6 +13,11 @@ type CorruptError struct {
 	Kind      event.Kind // as it is stored; zero when the event is missing
 	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for what is none of them
 	Reason    string
+
+	// Newer says that a later version of this format begins here, of which this program
+	// knows nothing. Nothing says that the run is wrong, and the error is
+	// [ErrSchemaTooNew] instead of [ErrLogCorrupt].
+	Newer bool
 }
 
 // Error names the run, the event, the invariant if there is one, and the reason.
@@ -24,8 +29,13 @@ func (e *CorruptError) Error() string {
 	if e.Invariant != "" {
 		where += ": " + e.Invariant
 	}
-	return fmt.Sprintf("%v: run %q, %s: %s", ErrLogCorrupt, e.RunID, where, e.Reason)
+	return fmt.Sprintf("%v: run %q, %s: %s", e.Unwrap(), e.RunID, where, e.Reason)
 }
 
-// Unwrap returns [ErrLogCorrupt].
-func (e *CorruptError) Unwrap() error { return ErrLogCorrupt }
+// Unwrap returns [ErrLogCorrupt], or [ErrSchemaTooNew].
+func (e *CorruptError) Unwrap() error {
+	if e.Newer {
+		return ErrSchemaTooNew
+	}
+	return ErrLogCorrupt
+}

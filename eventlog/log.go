@@ -13,7 +13,7 @@ import (
 var (
 	// ErrLogClosed is returned by every method after Close.
 	ErrLogClosed = errors.New("eventlog: log is closed")
-	// ErrLogCorrupt is wrapped by every [CorruptError].
+	// ErrLogCorrupt is wrapped by every [CorruptError] that is not Newer.
 	ErrLogCorrupt = errors.New("eventlog: log is corrupt")
 	// ErrInvalidAppend means that an event does not continue its run. The log
 	// itself is fine.
@@ -22,7 +22,7 @@ var (
 	ErrReadOnly = errors.New("eventlog: log is read-only")
 	// ErrSchemaOutdated means that the file has an older layout; see [Migrate].
 	ErrSchemaOutdated = errors.New("eventlog: schema outdated; run migrate")
-	// ErrSchemaTooNew means that a newer program wrote the file.
+	// ErrSchemaTooNew means that a newer program wrote the file, or the run.
 	ErrSchemaTooNew = errors.New("eventlog: schema too new for this binary")
 	// ErrLogStopped wraps the failure that stopped the log. What was
 	// acknowledged is durable, what was not may or may not be; opening the log

@@ -233,7 +233,12 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
 	modules := newModuleChecks(log)
 	for _, run := range page.Runs {
-		if _, err := checkRun(ctx, log, run.RunID, modules); err != nil {
+		_, err := checkRun(ctx, log, run.RunID, modules)
+		if errors.Is(err, eventlog.ErrSchemaTooNew) {
+			newest.state, newest.found = stateLimited, "update this program: "+corruption(err)
+			continue
+		}
+		if err != nil {
 			newest.state, newest.fix = stateBad, pasteable("starling-host validate", named(where))
 			newest.found = "not valid: " + corruption(err)
 			break

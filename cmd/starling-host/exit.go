@@ -119,6 +119,8 @@ func explain(err error) *failure {
 		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: plainError(err)}
+	case errors.Is(err, eventlog.ErrSchemaTooNew):
+		return &failure{code: exitFailed, message: plainError(err), hint: "a newer starling-host wrote it, and reads it; this one is: starling-host version"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):

@@ -230,7 +230,11 @@ func (v verdict) code() int {
 // wrong with the run is in the verdict.
 func (r *replayer) replay(ctx context.Context, runID string) (verdict, error) {
 	v := verdict{runID: runID}
-	if _, err := checkRun(ctx, r.log, runID, r.checks); err != nil {
+	switch _, err := checkRun(ctx, r.log, runID, r.checks); {
+	case errors.Is(err, eventlog.ErrSchemaTooNew):
+		v.refused = &failure{code: exitRefused, message: corruption(err)}
+		return v, ctx.Err()
+	case err != nil:
 		v.corrupt = err
 		return v, ctx.Err()
 	}

@@ -23,6 +23,9 @@ be seen without its key: the chain and the root over what is stored, and the ord
 of the events. With the master key (--key-file) it is checked as it was before it
 was encrypted as well, and so are its modules.
 
+A run that a newer version of this program recorded, with events that this one does not
+know, is named and not checked; then the exit code is 4.
+
 Every run with events is checked, whichever program wrote them. The database keeps the
 hash of the last event of each run apart from the events, and a run that lacks it is
 named: "migrate" adds it.`
@@ -66,7 +69,7 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 	} else if ids, err = allRuns(ctx, log); err != nil {
 		return err
 	}
-	code, invalid, headless := exitOK, 0, 0
+	code, invalid, newer, headless := exitOK, 0, 0, 0
 	modules := newModuleChecks(log)
 	check := func(ctx context.Context, id string) (checked, error) {
 		c := checked{runID: id}
@@ -77,10 +80,14 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		return c, ctx.Err()
 	}
 	err = inOrder(ctx, ids, check, func(c checked) error {
-		if c.err != nil {
+		switch {
+		case errors.Is(c.err, eventlog.ErrSchemaTooNew):
+			code = worse(code, exitRefused)
+			newer++
+		case c.err != nil:
 			code = exitInvalid
 			invalid++
-		} else if !c.report.HeadKept {
+		case !c.report.HeadKept:
 			headless++
 		}
 		return a.printChecked(c, output)
@@ -89,7 +96,11 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		return err
 	}
 	if output == outputText && len(args) == 1 {
-		a.stdout.printf("%s: %d valid, %d invalid\n", plural(len(ids), "run"), len(ids)-invalid, invalid)
+		unknown := ""
+		if newer > 0 {
+			unknown = fmt.Sprintf(", %d of a newer program", newer)
+		}
+		a.stdout.printf("%s: %d valid, %d invalid%s\n", plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 	}
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
 		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n"+
@@ -139,7 +150,8 @@ func corruption(err error) string {
 	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
 		err = corrupt
 	}
-	return strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
+	text := strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
+	return strings.TrimPrefix(text, eventlog.ErrSchemaTooNew.Error()+": ")
 }
 
 func (a *app) printChecked(c checked, output string) error {
@@ -148,6 +160,8 @@ func (a *app) printChecked(c checked, output string) error {
 	}
 	id := c.runID
 	switch {
+	case errors.Is(c.err, eventlog.ErrSchemaTooNew):
+		a.stdout.printf("newer    %s  %s\n", id, corruption(c.err))
 	case c.err != nil:
 		a.stdout.printf("invalid  %s  %s\n", id, corruption(c.err))
 	case c.report.Open:

@@ -70,7 +70,7 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 	switch {
 	case errors.Is(err, agent.ErrRunAlreadyTerminal):
 		return nil // the process died after the end of the run, and before it could say so
-	case errors.Is(err, agent.ErrAgentChanged), errors.Is(err, agent.ErrSchemaVersionMismatch):
+	case errors.Is(err, agent.ErrAgentChanged): // a newer schema is for a newer host to go on with
 		return d.abandon(ctx, log, l, "what the run was to be made with is another one now")
 	case ok:
 		return d.abandon(ctx, log, l, never.reason)

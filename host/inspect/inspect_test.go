@@ -210,7 +210,7 @@ func TestVerdicts(t *testing.T) {
 	for path, words := range map[string][]string{
 		"/runs/GOOD/validate": {"valid</span> All 5 events", "Merkle root"},
 		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
-		"/runs/BAD/validate":  {"invalid</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
+		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
 		"/runs/GOOD/replay":   {"identical</span> The replay gave the same 5 events"},
 		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
 		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},

@@ -118,6 +118,9 @@ func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
 		p.Sentence = narrate.Printable(err.Error())
 		return
 	}
+	if corrupt.Newer {
+		p.Status = state{"newer", "warn"}
+	}
 	p.Sentence = narrate.Printable(corrupt.Reason)
 	if corrupt.Invariant != "" {
 		p.Facts = append(p.Facts, fact{"rule", corrupt.Invariant})
@@ -145,7 +148,7 @@ func (s *Server) describeReplay(id string, verdict replay.Verdict, err error, p 
 	}
 	d := verdict.Divergence
 	switch {
-	case err != nil && errors.Is(err, eventlog.ErrLogCorrupt):
+	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
 		s.describeCorruption(id, err, p)
 	case err != nil:
 		p.Status, p.Sentence = state{"not replayed", "warn"}, narrate.Printable(err.Error())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -244,6 +245,45 @@ func TestWhatCannotBeContinued(t *testing.T) {
 	r, err := d.Continue(cancelled, "run", json.RawMessage(`{}`))
 	if err != nil || r.Terminal != event.KindRunCancelled {
 		t.Errorf("a run that was cancelled before it began: %+v, %v", r, err)
+	}
+}
+
+// TestARunOfANewerProgramIsLeftToIt: whoever is asked to go on with the run, or to end it,
+// says why not, and records nothing.
+func TestARunOfANewerProgramIsLeftToIt(t *testing.T) {
+	ctx := context.Background()
+	for name, goOn := range map[string]func(log eventlog.EventLog) error{
+		"resume an agent": func(log eventlog.EventLog) error {
+			a := newAgent(eventful(), clocked)
+			a.Log = log
+			_, err := a.Resume(ctx, "newer", "")
+			return err
+		},
+		"continue an agent": func(log eventlog.EventLog) error {
+			a := newAgent(eventful(), clocked)
+			a.Log = log
+			_, err := a.Continue(ctx, "newer")
+			return err
+		},
+		"continue a direct run": func(log eventlog.EventLog) error {
+			_, err := agent.Direct{Log: log, Tool: native(asking)}.Continue(ctx, "newer", json.RawMessage(`{}`))
+			return err
+		},
+		"abandon": func(log eventlog.EventLog) error { return agent.Abandon(ctx, log, "newer", "nobody goes on with it") },
+	} {
+		log := memlog.New()
+		c := logtest.Chain{RunID: "newer"}
+		first := c.Next(event.RunStarted{SchemaVersion: event.SchemaVersion + 1, ToolSchemas: []event.ToolSchemaRef{}})
+		if err := log.Append(ctx, "newer", first); err != nil {
+			t.Fatal(err)
+		}
+		err := goOn(log)
+		if !errors.Is(err, agent.ErrSchemaVersionMismatch) || !errors.Is(err, eventlog.ErrSchemaTooNew) || errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if events, err := log.Read(ctx, "newer"); err != nil || len(events) != 1 {
+			t.Errorf("%s: %d events, %v", name, len(events), err)
+		}
 	}
 }
 

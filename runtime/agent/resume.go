@@ -26,8 +26,8 @@ var (
 	// ErrRunInUse: somebody else has written to the run.
 	ErrRunInUse = errors.New("starling: run in use")
 
-	// ErrSchemaVersionMismatch: the run was recorded with another version of the
-	// events.
+	// ErrSchemaVersionMismatch: a newer program has begun the run, with events that
+	// this one does not know. It wraps [eventlog.ErrSchemaTooNew].
 	ErrSchemaVersionMismatch = errors.New("starling: schema version mismatch")
 
 	// ErrAgentChanged: the run was begun by an agent of another configuration. The
@@ -160,13 +160,14 @@ func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.
 	if last := events[len(events)-1].Kind; last.Terminal() {
 		return nil, event.RunStarted{}, fmt.Errorf("%w: %q ended with %s", ErrRunAlreadyTerminal, runID, last)
 	}
-	if _, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true}); err != nil {
+	_, err = eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
+	if errors.Is(err, eventlog.ErrSchemaTooNew) {
+		err = fmt.Errorf("%w: %w", ErrSchemaVersionMismatch, err)
+	}
+	if err != nil {
 		return nil, event.RunStarted{}, err
 	}
 	started, err := events[0].AsRunStarted()
-	if err == nil && started.SchemaVersion != event.SchemaVersion {
-		err = fmt.Errorf("%w: the run has version %d, this program writes %d", ErrSchemaVersionMismatch, started.SchemaVersion, event.SchemaVersion)
-	}
 	return events, started, err
 }
 
