@@ -122,7 +122,7 @@ type TurnStarted struct {
 type ReasoningEmitted struct {
 	TurnID    string `cbor:"turn_id"`
 	Content   string `cbor:"content"`
-	Sensitive bool   `cbor:"sensitive"`
+	Sensitive bool   `cbor:"sensitive"` // not for everybody who may read the answer: true in all blocks but those of earlier programs
 	Signature []byte `cbor:"signature,omitempty"`
 	Redacted  bool   `cbor:"redacted,omitempty"` // Content is opaque to everyone but the provider
 }

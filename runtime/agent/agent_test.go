@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -298,6 +299,55 @@ func thoughtful() agenttest.Turn {
 		{Kind: provider.ChunkReasoning, Text: "again"},
 	}, turn.Chunks...)
 	return turn
+}
+
+// TestReasoningIsSensitive: a reader that hides what is sensitive hides all reasoning, as
+// the seed runtime has it. Runs from before then have blocks that are not, and replay as
+// they are.
+func TestReasoningIsSensitive(t *testing.T) {
+	a := newAgent([]agenttest.Turn{thoughtful()})
+	r, err := a.Run(context.Background(), "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := eventsOf(t, a, r.RunID, false)
+	older, blocks := slices.Clone(events), 0
+	var tree chain.Tree
+	for i := range older {
+		ev := &older[i]
+		if i > 0 {
+			head := older[i-1].Hash()
+			ev.PrevHash = head[:]
+		}
+		switch ev.Kind {
+		case event.KindReasoningEmitted:
+			p, err := ev.AsReasoningEmitted()
+			if err != nil || !p.Sensitive {
+				t.Errorf("event %d: %+v, %v", ev.Seq, p, err)
+			}
+			p.Sensitive = p.Redacted
+			ev.Payload, err = event.EncodePayload(p)
+			if blocks++; err != nil {
+				t.Fatal(err)
+			}
+		case event.KindRunCompleted:
+			p, err := ev.AsRunCompleted()
+			root := tree.Root()
+			p.MerkleRoot = root[:]
+			if err == nil {
+				ev.Payload, err = event.EncodePayload(p)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		tree.Add(ev.Hash())
+	}
+	if blocks != 3 {
+		t.Errorf("%d blocks", blocks)
+	}
+	mustReplay(t, a, r, events)
+	mustReplay(t, a, nil, older)
 }
 
 // TestCancellation cancels runs in the middle of an answer and of a tool.

@@ -79,7 +79,7 @@ func (a *answer) grow(n int) error {
 func (a *answer) think(chunk provider.StreamChunk) error {
 	redacted := chunk.Kind == provider.ChunkRedactedThinking
 	if !a.open || redacted {
-		a.reasoning = append(a.reasoning, event.ReasoningEmitted{Sensitive: redacted, Redacted: redacted})
+		a.reasoning = append(a.reasoning, event.ReasoningEmitted{Sensitive: true, Redacted: redacted})
 	}
 	last := &a.reasoning[len(a.reasoning)-1]
 	last.Content += chunk.Text
