@@ -50,7 +50,7 @@ var (
 )
 
 func newLog(path string, o Options) *Log {
-	l := &Log{path: path, opts: o, stopped: make(chan struct{})}
+	l := &Log{path: path, opts: o, stopped: make(chan struct{}), poll: poller{version: dataVersion}}
 	l.runs = pending.New(pending.Backend[row]{
 		Name: "sqlitelog", Sink: "disk",
 		Find: l.find, Refuse: l.refuse,

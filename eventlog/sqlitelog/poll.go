@@ -14,9 +14,10 @@ const pollEvery = 100 * time.Millisecond
 // poller wakes all streams when another process has committed. That has each of them
 // read the log, so what this process commits itself must not do it.
 type poller struct {
-	once   sync.Once
-	cancel context.CancelFunc
-	done   chan struct{}
+	once    sync.Once
+	cancel  context.CancelFunc
+	done    chan struct{}
+	version func(ctx context.Context, r *reader) (int64, error)
 
 	looked atomic.Uint64 // transactions in which the writer has looked, see [Log.lookedAround]
 }
@@ -34,33 +35,47 @@ func (p *poller) start(l *Log) {
 }
 
 // run compares SQLite's data_version, which changes on a connection when
-// another one has committed. A file that cannot be read ends the polling; the
-// streams will find out by themselves.
+// another one has committed. When it cannot be read, the streams look by themselves,
+// and the next tick tries a new connection.
 func (p *poller) run(ctx context.Context, l *Log) {
-	r, err := l.readers.open(ctx)
-	if err != nil {
-		return
-	}
-	defer r.close()
+	var r *reader
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for seen := (sighting{version: -1}); ; {
 		select {
 		case <-ctx.Done():
+			if r != nil {
+				r.close()
+			}
 			return
 		case <-tick.C:
 		}
 		if l.hub.Idle() {
 			continue
 		}
-		version, err := r.conn.queryInt(ctx, "PRAGMA data_version")
-		if err != nil {
-			return
+		var version int64
+		var err error
+		if r == nil {
+			r, err = l.readers.open(ctx)
 		}
-		if seen.foreign(version, p.looked.Load()) {
+		if err == nil {
+			version, err = p.version(ctx, r)
+		}
+		switch {
+		case err != nil:
+			if r != nil {
+				r.close()
+			}
+			r, seen = nil, sighting{version: -1}
+			l.hub.WakeAll()
+		case seen.foreign(version, p.looked.Load()):
 			l.hub.WakeAll()
 		}
 	}
+}
+
+func dataVersion(ctx context.Context, r *reader) (int64, error) {
+	return r.conn.queryInt(ctx, "PRAGMA data_version")
 }
 
 // close ends the polling, and keeps it from starting.

@@ -39,6 +39,40 @@ func TestOnlyStrangersWakeAllStreams(t *testing.T) {
 	<-reads
 }
 
+// TestAPollThatFailsIsNotTheLast: what another process commits after a look that failed is
+// seen by a log that writes nothing itself.
+func TestAPollThatFailsIsNotTheLast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writer := openAt(t, path, Options{})
+	record(t, writer, "before")
+	l := openAt(t, path, Options{ReadOnly: true})
+	failed, again := make(chan struct{}), make(chan struct{})
+	looks := 0
+	l.poll.version = func(ctx context.Context, r *reader) (int64, error) {
+		switch looks++; looks {
+		case 2:
+			close(failed)
+			return 0, errors.New("the disk hesitates")
+		case 3:
+			close(again)
+		}
+		return dataVersion(ctx, r)
+	}
+	events, err := l.Stream(t.Context(), "late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-failed
+	<-again
+	record(t, writer, "late")
+	for e := range events {
+		if e.Kind.Terminal() {
+			return
+		}
+	}
+	t.Error("the stream ended before the run")
+}
+
 // record appends a whole run, with a barrier after each event.
 func record(t *testing.T, l *Log, runID string) {
 	t.Helper()
