@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -83,33 +82,33 @@ func (c *compare) event(e event.Event) error {
 		}
 		c.have[e.RunID] = s
 	}
-	if s := c.have[e.RunID]; s.LastSeq == e.Seq {
-		return sameEvent(e, s.Head)
+	if c.have[e.RunID].LastSeq == e.Seq {
+		return c.same(e)
 	}
 	return nil
 }
 
-// end compares a run of which the log has more than the archive: the head of the log says
-// nothing about it, and the last event that both have stands for all before it.
+// end compares a run of which the log has more than the archive.
 func (c *compare) end(last event.Event) error {
 	if last.Seq >= c.have[last.RunID].LastSeq {
 		return nil
 	}
-	for e, err := range eventlog.Events(c.ctx, c.log, last.RunID, last.Seq-1) {
+	return c.same(last)
+}
+
+// same wants an event of the archive to be the one that the log has, which stands for all
+// before it.
+func (c *compare) same(e event.Event) error {
+	for kept, err := range eventlog.Events(c.ctx, c.log, e.RunID, e.Seq-1) {
 		if err != nil {
 			return err
 		}
-		return sameEvent(last, e.Hash())
+		if kept.Hash() != e.Hash() {
+			return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, kept.Hash(), e.Seq, e.Hash())
+		}
+		return nil
 	}
-	return fmt.Errorf("%w: %q, which has no event %d", ErrOtherRun, last.RunID, last.Seq)
-}
-
-// sameEvent wants the event of the archive to be the one that has this hash in the log.
-func sameEvent(e event.Event, kept chain.Hash) error {
-	if hash := e.Hash(); hash != kept {
-		return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, kept, e.Seq, hash)
-	}
-	return nil
+	return fmt.Errorf("%w: %q, which has no event %d", ErrOtherRun, e.RunID, e.Seq)
 }
 
 func (i *importer) module(wasm []byte) error {

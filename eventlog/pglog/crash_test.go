@@ -161,7 +161,7 @@ func TestABatchThatIsThereAlreadyIsNotAConflict(t *testing.T) {
 	l, _ := open(t)
 	stored := func(c *logtest.Chain) item {
 		e := c.Effect(1)
-		at, err := l.look(t.Context(), c.RunID)
+		at, _, err := l.look(t.Context(), c.RunID)
 		if err = errors.Join(err, at.Append(c.RunID, e)); err != nil {
 			t.Fatal(err)
 		}

@@ -129,6 +129,15 @@ func (l *Log) stands(ctx context.Context, runID string) (at pending.Place, kept 
 	return at, false, nil
 }
 
+// look is stands, for a row that a log which writes brings up to date.
+func (l *Log) look(ctx context.Context, runID string) (at pending.Place, kept bool, err error) {
+	at, kept, err = l.stands(ctx, runID)
+	if err == nil && !kept && l.runs.Writable() == nil && l.reindex(ctx, runID) == nil {
+		return l.stands(ctx, runID)
+	}
+	return at, kept, err
+}
+
 // reindex writes the row of a run by its events, if the run has more of them than the row
 // says, and otherwise fits it.
 func (l *Log) reindex(ctx context.Context, runID string) error {

@@ -37,17 +37,6 @@ func find(ctx context.Context, q rowQuerier, runID string) (at pending.Place, la
 	return at, uint64(max(seq, 0)), nil
 }
 
-// look returns where a run stands, whose row it brings up to date.
-func (l *Log) look(ctx context.Context, runID string) (pending.Place, error) {
-	at, kept, err := l.stands(ctx, runID)
-	if err == nil && !kept {
-		if err = l.reindex(ctx, runID); err == nil {
-			at, _, err = l.stands(ctx, runID)
-		}
-	}
-	return at, err
-}
-
 // scanRun builds a summary from a row of epoch and runValues, behind which there may be
 // more.
 func scanRun(row pgx.Row, more ...any) (epoch uint64, s eventlog.RunSummary, err error) {
@@ -75,7 +64,7 @@ func (l *Log) Run(ctx context.Context, runID string) (s eventlog.RunSummary, err
 	var at pending.Place
 	kept := true
 	if isText(runID) {
-		at, kept, err = l.stands(ctx, runID)
+		at, kept, err = l.look(ctx, runID)
 	}
 	s = at.Run()
 	if err == nil && s.LastSeq == 0 {

@@ -25,7 +25,8 @@ func (l *Log) findRun(ctx context.Context, runID string) (pending.Place, error) 
 	if err := storable(runID); err != nil {
 		return pending.Place{}, err
 	}
-	return l.look(ctx, runID)
+	at, _, err := l.look(ctx, runID)
+	return at, err
 }
 
 // isText reports whether the database can hold the text.

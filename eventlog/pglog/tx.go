@@ -244,7 +244,7 @@ func (t *Tx) wasBehind(ctx context.Context) bool {
 	if t.doubt == nil || t.log.runs.Settle(ctx, t.doubt.runID) != nil {
 		return false
 	}
-	at, err := t.log.look(ctx, t.doubt.runID)
+	at, _, err := t.log.look(ctx, t.doubt.runID)
 	return err == nil && at.Run().LastSeq > t.doubt.seq
 }
 

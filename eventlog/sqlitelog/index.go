@@ -155,6 +155,15 @@ func (l *Log) stands(ctx context.Context, runID string) (no int64, s eventlog.Ru
 	return no, s, no != 0 && s == row, err
 }
 
+// look is stands, for a row that a log which writes brings up to date.
+func (l *Log) look(ctx context.Context, runID string) (no int64, s eventlog.RunSummary, kept bool, err error) {
+	no, s, kept, err = l.stands(ctx, runID)
+	if err == nil && !kept && l.running.Load() && l.reindex(ctx, runID) == nil {
+		return l.stands(ctx, runID)
+	}
+	return no, s, kept, err
+}
+
 // reindexing brings the rows of runs up to date with their events.
 type reindexing struct {
 	ids  []string

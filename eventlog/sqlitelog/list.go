@@ -16,13 +16,13 @@ import (
 // newestFirst is the order of listings.
 const newestFirst = " ORDER BY started DESC, run_no DESC"
 
-// Run implements [eventlog.RunFinder]. The summary of a run whose events the log does not
-// know from its own writer is computed, and has no head.
+// Run implements [eventlog.RunFinder]. A summary that the log computes and does not keep
+// has no head.
 func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
 	if err := l.runs.Settle(ctx, runID); err != nil {
 		return eventlog.RunSummary{}, err
 	}
-	_, s, kept, err := l.stands(ctx, runID)
+	_, s, kept, err := l.look(ctx, runID)
 	if !kept {
 		s.Head = chain.Hash{}
 	}

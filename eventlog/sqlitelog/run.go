@@ -30,12 +30,7 @@ func (l *Log) find(ctx context.Context, runID string) (at pending.Place, err err
 	if err != nil {
 		return at, err
 	}
-	no, s, kept, err := l.stands(ctx, runID)
-	if err == nil && !kept { // the writer has to find the row where the run stands
-		if err = l.reindex(ctx, runID); err == nil {
-			no, s, _, err = l.stands(ctx, runID)
-		}
-	}
+	no, s, _, err := l.look(ctx, runID)
 	switch {
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return at, nil
