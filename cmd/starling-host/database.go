@@ -179,46 +179,48 @@ func noDatabase(path string) error {
 
 // resolveRun returns the id of the run that name stands for: @last, a whole id,
 // or the beginning of one that no other run shares. Letters may be lower case.
-func resolveRun(ctx context.Context, log eventlog.RunPageLister, name string) (string, error) {
-	query := name
+func resolveRun(ctx context.Context, log database, name string) (string, error) {
+	log = asStored(log) // a run that is encrypted has its id in the clear
 	if name == lastRun {
-		query = ""
-	}
-	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Query: query, Limit: candidates})
-	if err != nil {
-		return "", err
-	}
-	if name == lastRun {
-		if len(page.Runs) == 0 {
-			return "", usagef("", "the database holds no runs")
+		page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
+		if err == nil && len(page.Runs) == 0 {
+			err = usagef("", "the database holds no runs")
+		}
+		if err != nil {
+			return "", err
 		}
 		return page.Runs[0].RunID, nil
 	}
+	if _, err := log.Run(ctx, name); !errors.Is(err, eventlog.ErrRunNotFound) {
+		return name, err // a whole id, however many others begin with it
+	}
 	var found, ofTenants []string
-	for _, run := range page.Runs {
-		if run.RunID == name {
-			return name, nil
+	for seen, more := 0, true; more && len(found) < 2; {
+		page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Query: name, Limit: eventlog.MaxPageLimit, Offset: seen})
+		if err != nil {
+			return "", err
 		}
-		if hasPrefixFold(run.RunID, name) {
-			found = append(found, run.RunID)
+		for _, run := range page.Runs {
+			if hasPrefixFold(run.RunID, name) {
+				found = append(found, run.RunID)
+			}
+			if _, id, ok := strings.Cut(run.RunID, "/"); ok && hasPrefixFold(id, name) {
+				ofTenants = append(ofTenants, run.RunID)
+			}
 		}
-		if _, id, ok := strings.Cut(run.RunID, "/"); ok && hasPrefixFold(id, name) {
-			ofTenants = append(ofTenants, run.RunID)
-		}
+		seen += len(page.Runs)
+		more = len(page.Runs) > 0 && seen < page.TotalMatching
 	}
 	switch {
 	case len(found) == 0 && len(ofTenants) > 0: // the API has ids without their tenant
 		return "", usagef("a run of a tenant is TENANT/ID, here: "+ofTenants[0], "no run %q", name)
 	case len(found) == 0:
 		return "", usagef("list the runs with: starling-host runs DB", "no run %q", name)
-	case len(found) > 1 || page.TotalMatching > len(page.Runs):
-		return "", usagef("give more of the id", "%q is the beginning of %s", name, plural(len(found), "run"))
+	case len(found) > 1:
+		return "", usagef("give more of the id", "%q is the beginning of several runs, such as %s and %s", name, printable(found[0]), printable(found[1]))
 	}
 	return found[0], nil
 }
-
-// candidates is how many runs are looked at to find the one that is meant.
-const candidates = 200
 
 func hasPrefixFold(s, prefix string) bool {
 	return prefix != "" && len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)

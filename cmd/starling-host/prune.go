@@ -53,7 +53,7 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(ageFlag{&s.olderThan}, "older-than", "only runs that began longer ago, such as 36h or 30d")
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
-	f.Var(choiceFlag{&s.status, statuses}, "status", "only runs in this state")
+	f.Var(statusFlag{choiceFlag{&s.status, statuses}}, "status", "only runs in this state")
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which has to be there; may be repeated")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
@@ -94,19 +94,17 @@ func (s selection) bounded() bool {
 // the options would pass over, is an error: who names a run means it to be selected.
 func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOptions) error {
 	for _, name := range s.runs {
-		run, err := log.Run(ctx, name)
-		if errors.Is(err, eventlog.ErrRunNotFound) {
-			if name, err = resolveRun(ctx, log, name); err == nil {
-				run, err = log.Run(ctx, name)
-			}
+		id, err := resolveRun(ctx, log, name)
+		if err != nil {
+			return err
 		}
-		switch {
+		switch run, err := log.Run(ctx, id); {
 		case err != nil:
 			return err
 		case run.TerminalKind == 0 && !s.open:
 			return usagef("add --include-open", "run %s has no end, and somebody may be at work on it", run.RunID)
 		}
-		o.RunIDs = append(o.RunIDs, run.RunID)
+		o.RunIDs = append(o.RunIDs, id)
 	}
 	return nil
 }
