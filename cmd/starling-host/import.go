@@ -70,11 +70,11 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	a.stdout.printf("imported %s%s", contents(report), encrypted(report))
 	if report.Known > 0 {
-		a.stdout.printf("; there already: %s", plural(report.Known, "run"))
+		a.stdout.printf("imported %d of %s; %d were there already%s\n", report.Runs-report.Known, plural(report.Runs, "run"), report.Known, encrypted(report))
+	} else {
+		a.stdout.printf("imported %s%s\n", contents(report), encrypted(report))
 	}
-	a.stdout.printf("\n")
 	return nil
 }
 

@@ -18,6 +18,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -49,7 +51,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // its exit code.
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(doubleDashes(root, args))
 	err := root.ExecuteContext(ctx)
 	if a.stdout.err != nil {
 		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}
@@ -58,6 +60,30 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		return explain(err).report(a.stderr)
 	}
 	return exitOK
+}
+
+// doubleDashes writes out flags that have one dash before their whole name, as in
+// -dry-run: the programs of the Starling runtime take them in that form.
+func doubleDashes(root *cobra.Command, args []string) []string {
+	names := make(map[string]bool)
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names[f.Name] = len(f.Name) > 1 })
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "="); strings.HasPrefix(arg, "-") && names[name] {
+			args[i] = "-" + arg
+		}
+	}
+	return args
 }
 
 // app is what the subcommands share.

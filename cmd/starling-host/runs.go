@@ -37,7 +37,7 @@ func (a *app) runsCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
-	cmd.Flags().Var(choiceFlag{&f.status, statuses}, "status", "list only runs in this state")
+	cmd.Flags().Var(statusFlag{choiceFlag{&f.status, statuses}}, "status", "list only runs in this state")
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd, &f.output)
 	return cmd
