@@ -217,7 +217,7 @@ func resolveRun(ctx context.Context, log database, name string) (string, error) 
 	case len(found) == 0:
 		return "", usagef("list the runs with: starling-host runs DB", "no run %q", name)
 	case len(found) > 1:
-		return "", usagef("give more of the id", "%q is the beginning of several runs, such as %s and %s", name, printable(found[0]), printable(found[1]))
+		return "", usagef("give more of the id", "%q is the beginning of several runs, such as %s and %s", name, found[0], found[1])
 	}
 	return found[0], nil
 }
