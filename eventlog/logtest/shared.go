@@ -247,7 +247,8 @@ func sharedMigration(t *testing.T, db Shared) {
 }
 
 // sharedEvidence changes the last event of a run, of which nothing but the head that the
-// log keeps tells, and appends one that fits the changed one.
+// log keeps tells, and appends one that fits the changed one; and it moves an event behind
+// the end of a run. Neither becomes what the log keeps.
 func sharedEvidence(t *testing.T, db Shared) {
 	log := db.Open(t, false)
 	defer log.Close()
@@ -259,6 +260,8 @@ func sharedEvidence(t *testing.T, db Shared) {
 	db.Exec(t, "DELETE FROM eventlog_events WHERE seq = 2")
 	db.Insert(t, changed)
 	db.Insert(t, forged.Effect(3))
+	store(t, log, Finished("run-2", 4)...)
+	db.Exec(t, "UPDATE eventlog_events SET seq = 50 WHERE seq = 5")
 	for _, what := range []string{"at once", "after it was listed", "after a migration"} {
 		for _, readOnly := range []bool{false, true} {
 			look := db.Open(t, readOnly)
@@ -266,11 +269,14 @@ func sharedEvidence(t *testing.T, db Shared) {
 			if _, err := eventlog.CheckRun(t.Context(), look, "run-1", eventlog.CheckOptions{AllowOpen: true}); !errors.As(err, &corrupt) || corrupt.Seq != 2 {
 				t.Errorf("%s: %v", what, err)
 			}
+			if _, err := eventlog.CheckRun(t.Context(), look, "run-2", eventlog.CheckOptions{}); !errors.As(err, &corrupt) || corrupt.Seq != 5 {
+				t.Errorf("%s: %v", what, err)
+			}
 			look.Close()
 		}
 		switch what {
 		case "at once":
-			if all, err := log.(eventlog.RunLister).ListRuns(t.Context()); err != nil || len(all) != 1 {
+			if all, err := log.(eventlog.RunLister).ListRuns(t.Context()); err != nil || len(all) != 2 {
 				t.Errorf("%+v, %v", all, err)
 			}
 		default:

@@ -1,6 +1,7 @@
 package tail
 
 import (
+	"bytes"
 	"errors"
 	"iter"
 	"slices"
@@ -15,23 +16,27 @@ import (
 // summary, kept, lacks events: another program has appended them, or the tables were
 // restored one by one. kept is zero where the backend has none.
 //
-// The result is kept itself if the events up to kept.LastSeq do not add up to it. That
-// difference is the evidence that somebody has changed the run, and the caller must not
-// replace it. A run is summarised as far as it can be read.
+// The result is kept itself if the events up to kept.LastSeq do not add up to it, or if
+// the events do not continue each other. That difference is the evidence that somebody
+// has changed the run, and the caller must not replace it. A run of which nothing is kept
+// is summarised as it is, as far as it can be read.
 func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.RunSummary) (eventlog.RunSummary, error) {
 	var at eventlog.Cursor
-	fits := kept.LastSeq == 0
+	fits, linked := false, true
 	for e, err := range events {
 		if errors.Is(err, eventlog.ErrLogCorrupt) {
+			linked = false
 			break
 		}
 		if err != nil {
 			return eventlog.RunSummary{}, err
 		}
+		last := at.Run()
+		linked = linked && e.Seq == last.LastSeq+1 && (last.LastSeq == 0 || bytes.Equal(e.PrevHash, last.Head[:]))
 		at.Skip(e)
 		fits = fits || at.Run() == kept
 	}
-	if !fits {
+	if kept.LastSeq > 0 && !(fits && linked) {
 		return kept, nil
 	}
 	s := at.Run()
