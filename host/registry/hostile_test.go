@@ -43,16 +43,31 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 		"outside/main/code.go":             "package main\n\nfunc init() { println(\"" + canary + "\") }\n",
 		"outside/guest-sdk/go/lib/code.go": "package lib\n\nconst Text = \"" + canary + "\"\n",
 		"sdk/go.mod":                       "module github.com/starling-host/starling\n\ngo 1.24\n", "sdk/guest-sdk/go/sdk.go": "package sdk\n\nconst Text = \"sdk\"\n",
-		"sdk/lib/code.go":        "package lib\n\nconst Text = \"" + canary + "\"\n",
-		"outside/include.h":      "#define SECRET \"" + canary + "\"\n",
-		"gopath/src/old/code.go": "package old\n\nconst Text = \"" + canary + "\"\n",
-		"gopath/pkg/mod/example.com/private@v1.0.0/go.mod":  "module example.com/private\n\ngo 1.24\n",
-		"gopath/pkg/mod/example.com/private@v1.0.0/code.go": "package private\n\nconst Text = \"" + canary + "\"\n",
-		"bin/go1.99.9":   runs,
-		"tool/.git/HEAD": "ref: refs/heads/main\n", "tool/.git/objects/x": "", "tool/.git/refs/x": "",
+		"sdk/lib/code.go":   "package lib\n\nconst Text = \"" + canary + "\"\n",
+		"outside/include.h": "#define SECRET \"" + canary + "\"\n",
+		"tool/.git/HEAD":    "ref: refs/heads/main\n", "tool/.git/objects/x": "", "tool/.git/refs/x": "",
 		"tool/.git/config": "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = \"echo > EXECUTED;\"\n\thooksPath = OUTSIDE\n",
 	}
 	const data = "DATA ·secret<>+0(SB)/8, $"
+	machine := realDir(t)
+	executed := filepath.Join(machine, "EXECUTED")
+	writeHostile(t, machine, files{
+		"bin/go1.99.9": runs,
+		"gopath/pkg/mod/example.com/private@v1.0.0/go.mod":  "module example.com/private\n\ngo 1.24\n",
+		"gopath/pkg/mod/example.com/private@v1.0.0/code.go": "package private\n\nconst Text = \"" + canary + "\"\n",
+	}, strings.NewReplacer("EXECUTED", executed))
+	emptyCache(t)
+	for name, value := range map[string]string{
+		"PATH": ".:./bin:" + filepath.Join(machine, "bin") + ":" + os.Getenv("PATH"), "GOPATH": filepath.Join(machine, "gopath"),
+		"GO111MODULE": "off", "GOTOOLCHAIN": "auto", "GOPROXY": "off", "GOFLAGS": "-mod=mod",
+	} {
+		t.Setenv(name, value)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(executed); err == nil {
+			t.Error("a build has executed something of a folder")
+		}
+	})
 	for name, c := range map[string]struct {
 		files files
 		want  string // part of the reason or of what Go says; empty where there is a module
@@ -60,7 +75,7 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 		"replace by a path from the root": {files{"go.mod": mod + "require example.com/outside v0.0.0\nreplace example.com/outside => OUTSIDE\n", "main.go": prints(`"example.com/outside"`, "outside.Text")}, "outside/go.mod, which is outside of the Go module in FOLDER"},
 		"replace by a path with ..":       {files{"go.mod": mod + "require example.com/outside v0.0.0\nreplace example.com/outside => ../outside\n", "main.go": prints(`"example.com/outside"`, "outside.Text")}, "outside of the Go module"},
 		"replace by a link":               {files{"go.mod": mod + "require example.com/outside v0.0.0\nreplace example.com/outside => ./lib\n", "main.go": prints(`"example.com/outside"`, "outside.Text"), "lib": "->OUTSIDE"}, "outside of the Go module"},
-		"replace by the module cache":     {files{"go.mod": mod + "require example.com/private v1.0.0\nreplace example.com/private => BASE/gopath/pkg/mod/example.com/private@v1.0.0\n", "main.go": prints(`"example.com/private"`, "private.Text")}, "outside of the Go module"},
+		"replace by the module cache":     {files{"go.mod": mod + "require example.com/private v1.0.0\nreplace example.com/private => GOPATH/pkg/mod/example.com/private@v1.0.0\n", "main.go": prints(`"example.com/private"`, "private.Text")}, "outside of the Go module"},
 		"replace of the SDK": {files{"go.mod": mod + "require github.com/starling-host/starling v0.0.0\nreplace github.com/starling-host/starling => ../outside\n",
 			"main.go": prints("lib \"github.com/starling-host/starling/guest-sdk/go/lib\"", "lib.Text")}, "outside of the Go module"},
 		"what is beside the SDK": {files{"go.mod": mod + "require github.com/starling-host/starling v0.0.0\nreplace github.com/starling-host/starling => ../sdk\n",
@@ -77,7 +92,7 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 		"vendor is a link": {files{"go.mod": mod + "require example.com/outside v0.0.0\n", "main.go": prints(`"example.com/outside"`, "outside.Text"), "vendor/example.com/outside": "->OUTSIDE",
 			"vendor/modules.txt": "# example.com/outside v0.0.0\n## explicit; go 1.24\nexample.com/outside\n"}, "outside of the Go module"},
 		"vendor is a link to the module cache": {files{"go.mod": mod + "require example.com/private v1.0.0\n", "main.go": prints(`"example.com/private"`, "private.Text"),
-			"vendor/example.com/private": "->BASE/gopath/pkg/mod/example.com/private@v1.0.0",
+			"vendor/example.com/private": "->GOPATH/pkg/mod/example.com/private@v1.0.0",
 			"vendor/modules.txt":         "# example.com/private v1.0.0\n## explicit; go 1.24\nexample.com/private\n"}, "outside of the Go module"},
 		"a source is a link":              {files{"go.mod": mod, "main.go": plain, "code.go": "->OUTSIDE/main/code.go"}, "code.go, which is outside of the Go module"},
 		"a package is a link":             {files{"go.mod": mod, "main.go": prints(`"m/lib"`, "outside.Text"), "lib": "->../outside/lib"}, "lib/code.go, which is outside of the Go module"},
@@ -104,20 +119,11 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 			".tool-versions": "golang path:.\n", "bin/go": runs, "go": runs, "git": runs, "Makefile": "all:\n\techo > EXECUTED\n"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, err := filepath.EvalSymlinks(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := strings.NewReplacer("OUTSIDE", filepath.Join(base, "outside"), "FOLDER", filepath.Join(base, "tool"), "BASE", base, "EXECUTED", filepath.Join(base, "EXECUTED"))
+			t.Parallel()
+			base := realDir(t)
+			r := strings.NewReplacer("OUTSIDE", filepath.Join(base, "outside"), "FOLDER", filepath.Join(base, "tool"), "GOPATH", filepath.Join(machine, "gopath"), "EXECUTED", executed)
 			writeHostile(t, base, around, r)
 			writeHostile(t, filepath.Join(base, "tool"), c.files, r)
-			emptyCache(t)
-			t.Setenv("PATH", ".:./bin:"+filepath.Join(base, "bin")+":"+os.Getenv("PATH"))
-			t.Setenv("GOPATH", filepath.Join(base, "gopath"))
-			t.Setenv("GO111MODULE", "off")
-			t.Setenv("GOTOOLCHAIN", "auto")
-			t.Setenv("GOPROXY", "off")
-			t.Setenv("GOFLAGS", "-mod=mod")
 			m, err := registry.Open(t.Context(), filepath.Join(base, "tool"))
 			var e *registry.Error
 			if errors.As(err, &e) {
@@ -133,11 +139,17 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 			if bytes.Contains(m.Wasm, []byte(canary)) {
 				t.Error("the module has a file of the host")
 			}
-			if _, err := os.Stat(filepath.Join(base, "EXECUTED")); err == nil {
-				t.Error("the build has executed something of the folder")
-			}
 		})
 	}
+}
+
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func writeHostile(t *testing.T, dir string, all files, r *strings.Replacer) {
