@@ -28,6 +28,19 @@ type RunSummary struct {
 	Head          chain.Hash // of the last event; zero where the backend keeps none
 }
 
+// Together adds up the events, turns, calls, tokens and costs of runs.
+func Together(runs []RunSummary) (sum RunSummary) {
+	for _, s := range runs {
+		sum.LastSeq += s.LastSeq
+		sum.TurnCount += s.TurnCount
+		sum.ToolCallCount += s.ToolCallCount
+		sum.InputTokens += s.InputTokens
+		sum.OutputTokens += s.OutputTokens
+		sum.CostUSD += s.CostUSD
+	}
+	return sum
+}
+
 // Status returns the word for the state of the run that listings filter by:
 // "completed", "failed", "cancelled" or "open".
 func (s RunSummary) Status() string {

@@ -83,12 +83,12 @@ func (c *chromium) shows(address string, words ...string) string {
 	return dom
 }
 
-// photograph writes a picture of an address, if pictures are wanted.
+// photograph writes a picture of an address, for people, if pictures are wanted.
 func (c *chromium) photograph(name, address string, flags ...string) {
 	c.t.Helper()
 	dir := os.Getenv(screenshots)
 	if dir == "" {
-		dir = c.t.TempDir()
+		return
 	}
 	file := filepath.Join(dir, name+".png")
 	c.run(address, append([]string{"--window-size=1280,900", "--screenshot=" + file}, flags...)...)
@@ -123,6 +123,8 @@ func gallery(t *testing.T) *memlog.Log {
 	t.Helper()
 	log := memlog.New()
 	long(t, log, "01M7YVXB018EN80T6T0GRJB4D9", 4312)
+	appendEvent(t, log, "01M7YVXB018EN80T6T0GRJB4D9", event.KindTurnStarted, event.TurnStarted{TurnID: "t"})
+	appendEvent(t, log, "01M7YVXB018EN80T6T0GRJB4D9", event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{TurnID: "t", InputTokens: 12_345, OutputTokens: 678, CostUSD: 0.42})
 	record(t, log, "01M7YVXBKAPRA01FTH0YHGNV7T", `{"city":"Oslo"}`)
 	record(t, log, "01M7YVXBTWAQ18W89FYG35WEMQ", `{"city":"Bergen"}`)
 	record(t, log, "01M7YVXC31FJQDHHQ422T2TSBM", `{}`)
@@ -132,14 +134,10 @@ func gallery(t *testing.T) *memlog.Log {
 	return log
 }
 
-// TestInABrowser loads the pages in a real browser and looks at what it made of them
-// after their scripts have run under the policy.
-func TestInABrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED in short mode: a browser takes its time")
-	}
-	log := gallery(t)
-	view := viewOf(log, "")
+// galleryView shows the gallery. A replay of one run diverges.
+func galleryView(t *testing.T) logview.View {
+	t.Helper()
+	view := viewOf(gallery(t), "")
 	replays := view.Replayer
 	view.Replayer = func(ctx context.Context, id string) (replay.Verdict, error) {
 		if id == "01M7YVXC31FJQDHHQ422T2TSBM" {
@@ -150,10 +148,26 @@ func TestInABrowser(t *testing.T) {
 		}
 		return replays(ctx, id)
 	}
-	c := newChromium(t, withForms(t, view))
+	return view
+}
+
+// galleryPages are the pages of the gallery, by name.
+var galleryPages = map[string]string{
+	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
+	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+}
+
+// TestInABrowser loads the pages in a real browser and looks at what it made of them
+// after their scripts have run under the policy.
+func TestInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	c := newChromium(t, withForms(t, galleryView(t)))
 	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
 
-	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", `id="keys-button">`) // the script has run: the button is there
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button is there
 	c.shows(oslo, "RunStarted", "mild in Oslo")
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")
@@ -164,11 +178,7 @@ func TestInABrowser(t *testing.T) {
 			t.Errorf("%s: a text became an element", path)
 		}
 	}
-	for name, path := range map[string]string{
-		"runs": "/", "timeline": oslo + "?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": oslo + "/events/1",
-		"valid": "/press" + oslo + "/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-		"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
-	} {
+	for name, path := range galleryPages {
 		c.photograph(name, path)
 	}
 	c.photograph("timeline-dark", oslo+"?at=2#e2", "--force-dark-mode", "--enable-features=WebContentsForceDark:classifier_policy/none", "--blink-settings=preferredColorScheme=0")

@@ -26,6 +26,7 @@ type listPage struct {
 	Query              string
 	Hidden             []field // of the search form
 	Runs               []runLine
+	Totals             []fact // of the runs of this page
 	From, To           int
 	Total              string
 	Previous, Next     string // paths, or empty
@@ -133,6 +134,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 		p.Runs = append(p.Runs, s.runLine(r.Context(), v, run, now))
 	}
 	if len(p.Runs) > 0 {
+		p.Totals = append([]fact{{"together", narrate.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)
 		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
 	}
 	if found.Offset > 0 {

@@ -41,6 +41,9 @@ type runHead struct {
 // fact is a figure with its name.
 type fact struct{ Name, Value string }
 
+// Hash reports whether the figure is one that people copy.
+func (f fact) Hash() bool { return len(f.Value) == hex.EncodedLen(event.HashSize) }
+
 // timelinePage is a page of events.
 type timelinePage struct {
 	Run                         runHead
@@ -139,19 +142,25 @@ func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummar
 	if v.CanReplay() {
 		h.Replay = s.path("runs", run.RunID, "replay")
 	}
-	add := func(name, value string) {
-		if value != "" && value != "0" {
-			h.Facts = append(h.Facts, fact{name, value})
+	if duration := took(run); duration != "" {
+		h.Facts = append(h.Facts, fact{"duration", duration})
+	}
+	h.Facts = append(h.Facts, used(run)...)
+	return h, began
+}
+
+// used is what a run has come to, or several, without what they have none of.
+func used(run eventlog.RunSummary) (facts []fact) {
+	count := func(n int64) string { return narrate.Grouped(uint64(max(n, 0))) }
+	for _, f := range []fact{
+		{"events", narrate.Grouped(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
+		{"tokens in", count(run.InputTokens)}, {"tokens out", count(run.OutputTokens)}, {"cost", cost(run.CostUSD)},
+	} {
+		if f.Value != "" && f.Value != "0" {
+			facts = append(facts, f)
 		}
 	}
-	add("duration", took(run))
-	add("events", narrate.Grouped(run.LastSeq))
-	add("turns", narrate.Grouped(uint64(run.TurnCount)))
-	add("tool calls", narrate.Grouped(uint64(run.ToolCallCount)))
-	add("tokens in", narrate.Grouped(uint64(max(run.InputTokens, 0))))
-	add("tokens out", narrate.Grouped(uint64(max(run.OutputTokens, 0))))
-	add("cost", cost(run.CostUSD))
-	return h, began
+	return facts
 }
 
 // rows describes events, with their payloads as long as those are short.

@@ -32,6 +32,33 @@ document.addEventListener("toggle", (event) => {
 }, true);
 $$("pre.json.whole").forEach(colour);
 
+// Ids and hashes have a button behind them that copies them.
+function copies(root) {
+  for (const e of $$("[data-copy]", root)) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy plain";
+    button.textContent = "copy";
+    button.title = "Copy the " + e.dataset.copy;
+    e.after(button);
+  }
+}
+copies(document);
+if ($("#row")) copies($("#row").content);
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button.copy");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    button.textContent = "copied";
+  } catch { // over HTTP the clipboard is closed to pages
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = document.execCommand("copy") ? "copied" : "selected";
+  }
+  setTimeout(() => { button.textContent = "copy"; }, 1500);
+});
+
 // Forms that take a while say so.
 for (const form of document.forms) {
   form.addEventListener("submit", () => {
