@@ -49,6 +49,10 @@ func fieldsOf(prefix string, t reflect.Type) []field {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		kind, inner, inside := jsonType(f.Type)
+		if f.Anonymous { // its keys are those of the struct around it
+			all = append(all, fieldsOf(prefix, f.Type)...)
+			continue
+		}
 		all = append(all, field{prefix + name, kind, strings.Contains(options, "omit")})
 		if inner != nil {
 			all = append(all, fieldsOf(prefix+name+inside+".", inner)...)

@@ -2,15 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/logview"
 )
 
-const runsHelp = `List the runs of a database, the newest first.
+const runsHelp = `List the runs of a database, the newest first, and what they come to together. GOAL is
+what an agent was told, or the name of the tool that was run. With the master key
+(--key-file) it is also shown of the runs of tenants.
 
 A run is open when it has no terminal event: it is in progress, or its process
 died.`
@@ -20,6 +26,8 @@ type runsFlags struct {
 	offset int
 	status string
 	output string
+
+	read readFlags
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -39,6 +47,7 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
 	cmd.Flags().Var(statusFlag{choiceFlag{&f.status, statuses}}, "status", "list only runs in this state")
 	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
+	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -47,7 +56,7 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 	if f.limit < 1 || f.offset < 0 {
 		return usagef("", "--limit must be at least 1 and --offset at least 0")
 	}
-	log, err := openDatabase(ctx, path)
+	log, err := f.read.open(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -56,24 +65,42 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.output == outputJSON {
-		return a.writeValue(newRunsDocument(page))
+	doc := newRunsDocument(page)
+	for i := range doc.Runs {
+		doc.Runs[i].begin(ctx, logview.View{Log: log})
 	}
-	a.printRuns(page, f)
+	if f.output == outputJSON {
+		return a.writeValue(doc)
+	}
+	a.printRuns(page, doc, f)
 	return nil
 }
 
-func (a *app) printRuns(page eventlog.RunPage, f runsFlags) {
+// What is shown of a goal, in characters: on a line, and in a document.
+const (
+	maxGoalOnLine = 48
+	maxGoalOfARun = 2000
+)
+
+func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 	width := 26 // a ULID
-	for _, run := range page.Runs {
+	for _, run := range doc.Runs {
 		width = max(width, utf8.RuneCountInString(printable(run.RunID))) // those of tenants are longer
 	}
-	if len(page.Runs) > 0 {
-		a.stdout.printf("%-*s  %-24s  %-9s  %6s  %5s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "DURATION")
+	if len(doc.Runs) > 0 {
+		a.stdout.printf("%-*s  %-24s  %-9s  %6s  %5s  %8s  %8s  %8s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "TOKENS", "COST", "DURATION", "GOAL")
 	}
-	for _, run := range page.Runs {
-		a.stdout.printf("%-*s  %-24s  %-9s  %6d  %5d  %s\n", width, run.RunID, formatTime(run.StartedAt.UnixNano()),
-			run.Status(), run.LastSeq, run.ToolCallCount, runDuration(run))
+	for i, run := range doc.Runs {
+		goal := run.Goal
+		if run.Sealed {
+			goal = "(encrypted)"
+		}
+		a.stdout.printf("%-*s  %-24s  %-9s  %6d  %5d  %8s  %8s  %8s  %s\n", width, run.RunID, run.StartedAt, run.Status, run.Events, run.ToolCalls,
+			grouped(run.tokens()), "$"+dollars(run.CostUSD), runDuration(page.Runs[i]), shorten(printable(goal), maxGoalOnLine))
+	}
+	if t := doc.Totals; len(doc.Runs) > 0 {
+		a.stdout.printf("%s: %s, %s, %s tokens in, %s out, $%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"),
+			grouped(t.InputTokens), grouped(t.OutputTokens), dollars(t.CostUSD))
 	}
 	shown := f.offset + len(page.Runs)
 	if shown < page.TotalMatching {
@@ -91,6 +118,7 @@ func runDuration(run eventlog.RunSummary) string {
 // runsDocument is what "runs -o json" prints.
 type runsDocument struct {
 	Runs   []runDocumentLine `json:"runs"`
+	Totals usedDocument      `json:"totals"`
 	Total  int               `json:"total"`
 	Limit  int               `json:"limit"`
 	Offset int               `json:"offset"`
@@ -100,18 +128,43 @@ type runDocumentLine struct {
 	RunID      string `json:"run_id"`
 	StartedAt  string `json:"started_at"`
 	Status     string `json:"status"`
-	Events     uint64 `json:"events"`
-	ToolCalls  int    `json:"tool_calls"`
+	Goal       string `json:"goal,omitempty"`
+	Model      string `json:"model,omitempty"`
+	Sealed     bool   `json:"sealed,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
+	usedDocument
 }
 
+// usedDocument is what a run has come to, or several.
+type usedDocument struct {
+	Events       uint64  `json:"events"`
+	ToolCalls    uint64  `json:"tool_calls"`
+	InputTokens  uint64  `json:"input_tokens"`
+	OutputTokens uint64  `json:"output_tokens"`
+	CostUSD      float64 `json:"cost_usd"`
+}
+
+func newUsed(run eventlog.RunSummary) usedDocument {
+	count := func(n int64) uint64 { return uint64(max(n, 0)) } // a log may claim anything
+	return usedDocument{run.LastSeq, count(int64(run.ToolCallCount)), count(run.InputTokens), count(run.OutputTokens), run.CostUSD}
+}
+
+func (u usedDocument) tokens() uint64 { return u.InputTokens + u.OutputTokens }
+
 func newRunsDocument(page eventlog.RunPage) runsDocument {
-	doc := runsDocument{Runs: []runDocumentLine{}, Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
+	doc := runsDocument{Runs: []runDocumentLine{}, Totals: newUsed(eventlog.Together(page.Runs)), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
 	for _, run := range page.Runs {
 		doc.Runs = append(doc.Runs, runDocumentLine{
-			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(),
-			Events: run.LastSeq, ToolCalls: run.ToolCallCount, DurationMs: run.DurationMs,
+			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs, usedDocument: newUsed(run),
 		})
 	}
 	return doc
+}
+
+// begin fills in what the first event of the run says. Of one that cannot be read validate
+// says why.
+func (d *runDocumentLine) begin(ctx context.Context, v logview.View) {
+	started, err := v.Started(ctx, d.RunID)
+	d.Sealed = errors.Is(err, event.ErrSealed)
+	d.Goal, d.Model = shorten(started.Goal, maxGoalOfARun), strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/")
 }
