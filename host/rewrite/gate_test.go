@@ -123,6 +123,53 @@ func module2(id wasm.SectionID, body string) []byte {
 	return raw(section(wasm.SectionMemory, "\x01\x00\x01"), section(id, body))
 }
 
+// TestFeaturesAreNamed: a module of a proposal that is not accepted is not called malformed,
+// wherever the proposal shows first. What belongs to none is malformed.
+func TestFeaturesAreNamed(t *testing.T) {
+	types := func(body string) []byte { return raw(section(wasm.SectionType, body)) }
+	memory := func(body string) []byte { return raw(section(wasm.SectionMemory, body)) }
+	global := func(body string) []byte { return raw(section(wasm.SectionGlobal, "\x01"+body)) }
+	imports := func(body string) []byte { return raw(section(wasm.SectionImport, "\x01\x01m\x01n"+body)) }
+	exports := func(kind string) []byte { return raw(section(wasm.SectionExport, "\x01\x01n"+kind+"\x00")) }
+	for feature, modules := range map[string][][]byte{
+		"typed function references": {
+			types("\x01\x60\x01\x64\x70\x00"), types("\x01\x60\x00\x01\x63\x00"), global("\x63\x70\x00\xd0\x70\x0b"),
+			global("\x70\x00\xd0\x00\x0b"), raw(section(wasm.SectionTable, "\x01\x40\x00\x70\x00\x01\xd0\x70\x0b")),
+			raw(section(wasm.SectionTable, "\x01\x64\x70\x00\x01")), withCode(asm(0x14, 0)), withCode(asm(0xd4)), withCode(asm(0x02, 0x64, 0x70, 0x0b)),
+			withCode(asm(0xd0, 0)), module2(wasm.SectionElement, "\x01\x05\x64\x70\x00"), imports("\x03\x64\x70\x00"),
+		},
+		"garbage collection": {
+			types("\x01\x5f\x00"), types("\x01\x5e\x7f\x00"), types("\x01\x50\x00\x60\x00\x00"), types("\x01\x4e\x00"),
+			types("\x01\x60\x01\x6e\x00"), global("\x6d\x00\xd0\x71\x0b"), global("\x7f\x00\xfb\x1c\x0b"), global("\x7f\x00\x41\x00\xfb\x1c\x0b"),
+			withCode(asm(0xfb, 0)), withCode(asm(0xd3)), withCode(asm(0xd0, 0x6e)),
+		},
+		"exception handling": {
+			raw(section(13, "\x01\x00\x00")), imports("\x04\x00\x00"), exports("\x04"), types("\x01\x60\x01\x69\x00"), withCode(asm(0x1f, 0x40, 0)), withCode(asm(0x08, 0)),
+		},
+		"stack switching":               {types("\x01\x5d\x00"), withCode(asm(0xe0, 0)), types("\x01\x60\x01\x68\x00")},
+		"memory64":                      {memory("\x01\x04\x01"), memory("\x01\x05\x01\x02"), imports("\x02\x04\x01"), raw(section(wasm.SectionTable, "\x01\x70\x04\x01"))},
+		"custom page sizes":             {memory("\x01\x08\x01\x00"), memory("\x01\x0d\x01\x02\x00"), imports("\x02\x08\x01\x00")},
+		"threads":                       {memory("\x01\x03\x01\x02"), withCode(asm(0xfe, 3, 0)), raw(section(wasm.SectionTable, "\x01\x70\x03\x01\x01"))},
+		"SIMD":                          {types("\x01\x60\x01\x7b\x00"), global("\x7b\x00\xfd\x0c" + strings.Repeat("\x00", 16) + "\x0b"), withCode(asm(0xfd, 12)), withCode(asm(0xfd, 0x80, 0x02))},
+		"tail calls":                    {withCode(asm(0x12, 0)), withCode(asm(0x13, 0, 0))},
+		"wide arithmetic":               {withCode(asm(0xfc, 0x13)), withCode(asm(0xfc, 0x16))},
+		"multiple memories":             {withCode(asm(0x41, 0, 0x28, 0x42, 1, 0, 0x1a)), withCode(asm(0x3f, 1, 0x1a))},
+		"extended constant expressions": {global("\x7f\x00\x41\x00\x41\x00\x6a\x0b")},
+		"compact import section":        {imports("\x7f\x00"), imports("\x7e\x00")},
+		"malformed module: ":            {types("\x01\x00"), types("\x01\x60\x01\x40\x00"), types("\x01\x60\x01\x00\x00"), imports("\x05"), exports("\x05"), memory("\x01\x10\x01")},
+	} {
+		for _, module := range modules {
+			_, err := Check(module, DefaultLimits())
+			var r *Refusal
+			if !errors.As(err, &r) || !strings.Contains(r.What, feature) || strings.Contains(r.What, "malformed") != strings.Contains(feature, "malformed") {
+				t.Errorf("%x: %v, want it to name %s", module[8:], err, feature)
+			} else if named := featureHints[feature]; r.Hint != named {
+				t.Errorf("%x: %v: hint %q, want %q", module[8:], err, r.Hint, named)
+			}
+		}
+	}
+}
+
 func TestRefusalNamesThePlace(t *testing.T) {
 	m := wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.Version, Name: abi.ImportNow, Type: wasmtest.Type(":I")}},

@@ -88,6 +88,10 @@ var featureHints = map[string]string{
 	"garbage collection":            "build for linear memory",
 	"typed function references":     "build for WebAssembly 2.0",
 	"extended constant expressions": "build without -mextended-const",
+	"custom page sizes":             "build for pages of 64 KiB",
+	"stack switching":               "build for WebAssembly 2.0",
+	"wide arithmetic":               "build without -mwide-arithmetic",
+	"compact import section":        "write each import with its module and name",
 }
 
 // inFunc adds to a refusal which function it is in.

@@ -178,6 +178,43 @@ func specRoot(t *testing.T) string {
 	return root
 }
 
+// TestNoValidModuleIsCalledMalformed takes the test suites of all proposals that wazero
+// has through the gate. What it does not accept it refuses for a limit, an import, or a
+// feature, which it names.
+func TestNoValidModuleIsCalledMalformed(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(specRoot(t), "*", "testdata", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	modules := 0
+	for _, file := range files {
+		var script specScript
+		b, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(b, &script)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range script.Commands {
+			if c.Type != "module" && c.Type != "assert_unlinkable" && c.Type != "assert_uninstantiable" {
+				continue
+			}
+			module, err := os.ReadFile(filepath.Join(filepath.Dir(file), c.Filename))
+			if err != nil {
+				t.Fatal(err)
+			}
+			modules++
+			if _, err := Check(module, DefaultLimits()); err != nil && strings.Contains(err.Error(), "malformed") {
+				t.Errorf("%s: %v", c.Filename, err)
+			}
+		}
+	}
+	if modules < 2500 {
+		t.Errorf("%d modules", modules)
+	}
+}
+
 // side is one of the two runtimes that are compared.
 type side struct {
 	r       wazero.Runtime

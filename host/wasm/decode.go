@@ -73,7 +73,7 @@ func firstError(errs ...*FormatError) error {
 }
 
 func (r *Reader) failSection(at int, id SectionID) {
-	if id == 13 {
+	if id == 13 { // tags
 		r.failFeature(at, "exception handling", "section 13")
 		return
 	}
@@ -100,7 +100,7 @@ func checkHeader(b []byte) error {
 func (m *Module) readSection(id SectionID, r *Reader) {
 	switch id {
 	case SectionType:
-		m.Types = list(r, "types", 3, (*Reader).funcType)
+		m.Types = list(r, "types", 2, (*Reader).funcType) // 3 of those that are known
 	case SectionImport:
 		m.Imports = list(r, "imports", 4, (*Reader).readImport)
 		for i := range m.Imports {

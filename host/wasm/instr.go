@@ -163,7 +163,7 @@ func (it *Iter) immediates(f form) {
 	case formSelect:
 		it.selectTypes()
 	case formRefType:
-		r.refType()
+		r.heapType()
 	case formPrefixed:
 		it.prefixed()
 	default:
@@ -180,7 +180,7 @@ func (it *Iter) end() {
 }
 
 func (r *Reader) failOp(at int, b byte) {
-	if f := feature(b); f != "" {
+	if f := opFeature(b); f != "" {
 		r.failFeature(at, f, "opcode %#x", b)
 		return
 	}
@@ -199,6 +199,15 @@ func (r *Reader) blockType() BlockType {
 	}
 	r.pos = at
 	return BlockOf(r.valType())
+}
+
+// heapType reads what a null reference refers to: here the byte of its type.
+func (r *Reader) heapType() ValType {
+	if r.err == nil && r.pos < r.end && r.buf[r.pos]&0x40 == 0 { // not negative: the index of a type
+		r.failFeature(r.pos, "typed function references", "a null reference to type %d", r.buf[r.pos])
+		return 0
+	}
+	return r.refType()
 }
 
 func (r *Reader) zeroByte() {
@@ -253,6 +262,8 @@ func (it *Iter) prefixed() {
 	it.Op = OpI32TruncSatF32S | Op(sub&0xff)
 	switch {
 	case r.err != nil:
+	case sub >= 0x13 && sub <= 0x16:
+		r.failFeature(it.Instr.Pos, "wide arithmetic", "opcode 0xfc %d", sub)
 	case sub > uint32(OpTableFill&0xff):
 		r.failAt(it.Instr.Pos, "unknown opcode 0xfc %d", sub)
 	case it.Op < OpMemoryInit:

@@ -10,12 +10,17 @@ func (r *Reader) valType() ValType {
 	switch t := ValType(b); t {
 	case I32, I64, F32, F64, FuncRef, ExternRef:
 		return t
-	case 0x7b:
-		r.failFeature(r.pos-1, "SIMD", "type v128")
-	default:
-		r.Failf("unknown value type %#x", b)
 	}
+	r.failType("value type", b)
 	return 0
+}
+
+func (r *Reader) failType(what string, b byte) {
+	if f := typeFeature(b); f != "" {
+		r.failFeature(r.pos-1, f, "%s %#x", what, b)
+		return
+	}
+	r.Failf("unknown %s %#x", what, b)
 }
 
 func (r *Reader) refType() ValType {
@@ -28,7 +33,7 @@ func (r *Reader) refType() ValType {
 
 func (r *Reader) funcType() FuncType {
 	if form := r.Byte(); r.err == nil && form != 0x60 {
-		r.failFeature(r.pos-1, "garbage collection", "type form %#x", form)
+		r.failType("type form", form)
 	}
 	return FuncType{
 		Params:  list(r, "parameters", 1, (*Reader).valType),
@@ -49,6 +54,10 @@ func (r *Reader) readImport() Import {
 		im.Memory = r.memory()
 	case ExternGlobal:
 		im.Global = r.globalType()
+	case externTag:
+		r.failFeature(r.pos-1, "exception handling", "import of a tag")
+	case 0x7e, 0x7f:
+		r.failFeature(r.pos-1, "compact import section", "kind of import %#x", byte(im.Kind))
 	default:
 		r.Failf("unknown kind of import %d", im.Kind)
 	}
@@ -65,6 +74,8 @@ func (r *Reader) limits() Limits {
 		r.failFeature(r.pos-1, "threads", "shared memory")
 	case 4, 5, 6, 7:
 		r.failFeature(r.pos-1, "memory64", "64-bit index type")
+	case 8, 9, 10, 11, 12, 13, 14, 15:
+		r.failFeature(r.pos-1, "custom page sizes", "flags %#x of limits", flags)
 	default:
 		r.Failf("unknown flags %#x of limits", flags)
 	}
@@ -75,6 +86,9 @@ func (r *Reader) memory() Limits { return r.limits() }
 
 func (r *Reader) table() Table {
 	at := r.pos
+	if r.err == nil && at < r.end && r.buf[at] == 0x40 {
+		r.failFeature(at, "typed function references", "a table with an initial value")
+	}
 	return Table{Offset: at, Elem: r.refType(), Limits: r.limits()}
 }
 
@@ -96,7 +110,10 @@ func (r *Reader) global() Global {
 func (r *Reader) export() Export {
 	e := Export{Offset: r.pos}
 	e.Name, e.Kind, e.Index = r.Name(), ExternKind(r.Byte()), r.U32()
-	if e.Kind > ExternGlobal {
+	switch {
+	case e.Kind == externTag:
+		r.failFeature(e.Offset, "exception handling", "export of a tag")
+	case e.Kind > ExternGlobal:
 		r.failAt(e.Offset, "unknown kind of export %d", e.Kind)
 	}
 	return e
@@ -119,12 +136,19 @@ func (r *Reader) constant() Const {
 	case OpGlobalGet, OpRefFunc:
 		c.Value = uint64(r.U32())
 	case OpRefNull:
-		c.Value = uint64(r.refType())
+		c.Value = uint64(r.heapType())
 	default:
+		if f := opFeature(byte(c.Op)); f != "" {
+			r.failFeature(c.Pos, f, "opcode %#x", byte(c.Op))
+		}
 		r.failAt(c.Pos, "opcode %#x is not constant", byte(c.Op))
 	}
 	if end := r.Byte(); r.err == nil && Op(end) != OpEnd {
-		r.failFeature(r.pos-1, "extended constant expressions", "opcode %#x after a constant", end)
+		f := opFeature(end)
+		if f == "" {
+			f = "extended constant expressions"
+		}
+		r.failFeature(r.pos-1, f, "opcode %#x after a constant", end)
 	}
 	c.End = r.pos
 	return c

@@ -267,22 +267,43 @@ func (op Op) Append(dst []byte) []byte {
 	return append(dst, byte(op))
 }
 
-// feature names the extension of the language that an opcode byte belongs to,
+// opFeature names the extension of the language that an opcode byte belongs to,
 // for the error that refuses it.
-func feature(b byte) string {
+func opFeature(b byte) string {
 	switch b {
 	case 0x06, 0x07, 0x08, 0x09, 0x0a, 0x18, 0x19, 0x1f:
 		return "exception handling"
 	case 0x12, 0x13:
 		return "tail calls"
-	case 0x14, 0x15, 0xd3, 0xd4, 0xd5, 0xd6:
+	case 0x14, 0x15, 0xd4, 0xd5, 0xd6:
 		return "typed function references"
-	case 0xfb:
+	case 0xd3, 0xfb:
 		return "garbage collection"
+	case 0xe0, 0xe1, 0xe2, 0xe3, 0xe4, 0xe5, 0xe6:
+		return "stack switching"
 	case 0xfd:
 		return "SIMD"
 	case 0xfe:
 		return "threads"
+	}
+	return ""
+}
+
+// typeFeature does the same for the first byte of a value type or of a type
+// definition.
+func typeFeature(b byte) string {
+	switch b {
+	case 0x63, 0x64: // ref null, ref
+		return "typed function references"
+	case 0x4e, 0x4f, 0x50, 0x5e, 0x5f, // rec, sub final, sub, array, struct
+		0x65, 0x67, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x71, 0x72, 0x73, 0x77, 0x78: // shared, string, array to any, none, noextern, nofunc, i16, i8
+		return "garbage collection"
+	case 0x69, 0x74: // exn, noexn
+		return "exception handling"
+	case 0x5d, 0x68, 0x75: // cont, nocont
+		return "stack switching"
+	case 0x7b: // v128
+		return "SIMD"
 	}
 	return ""
 }

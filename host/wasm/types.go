@@ -94,6 +94,8 @@ const (
 	ExternTable  ExternKind = 1
 	ExternMemory ExternKind = 2
 	ExternGlobal ExternKind = 3
+
+	externTag ExternKind = 4 // of exception handling
 )
 
 // String returns the kind's name in the text format.
