@@ -48,6 +48,7 @@ var doors = map[string][]string{
 	"golang.org/x/text":                                               {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
 	"golang.org/x/term":                                               {"cmd/starling-host"},
 	"golang.org/x/time":                                               {"host/daemon", "host/front"},
+	"golang.org/x/sync":                                               {"host/sandbox"}, // a lock whose wait ends with a context
 	"golang.org/x/sys":                                                {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
 	"github.com/google/pprof":                                         {"host/profile"},
 	"github.com/prometheus/client_golang":                             {"runtime/observe"},

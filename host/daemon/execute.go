@@ -74,6 +74,8 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 		return d.abandon(ctx, log, l, "what the run was to be made with is another one now")
 	case ok:
 		return d.abandon(ctx, log, l, never.reason)
+	case err != nil && errors.Is(context.Cause(ctx), queue.ErrCancelled): // as it waited for its module, for one
+		return d.abandon(ctx, log, l, "")
 	}
 	return err
 }
@@ -120,7 +122,7 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 	if err != nil || m.Digest.String() != o.Digest {
 		return &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
 	}
-	module, release, err := d.take(context.WithoutCancel(ctx), a, m.Module)
+	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
 		return err
 	}

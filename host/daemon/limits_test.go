@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +20,9 @@ import (
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -340,5 +344,51 @@ func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 				t.Errorf("answered with %s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+// hung is an engine in which modules do not load, unless their upload is over.
+type hung struct {
+	guest.Engine
+	loads chan bool // receives when a load begins that does not end
+	yes   *atomic.Bool
+}
+
+func (h hung) Load(ctx context.Context, wasm []byte, l sandbox.Limits) (guest.Sandbox, error) {
+	if !h.yes.Load() {
+		return h.Engine.Load(ctx, wasm, l)
+	}
+	h.loads <- true
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestACancelledRunDoesNotWaitForItsModule, nor does a host that stops.
+func TestACancelledRunDoesNotWaitForItsModule(t *testing.T) {
+	h := hung{loads: make(chan bool, 10), yes: new(atomic.Bool)}
+	paused := true
+	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
+		h.Engine = c.Inline
+		c.Inline = h
+		limits := queue.Limits{Paused: paused, MaxRunning: 1}
+		q.Grace, q.Limits = -1, func(string) queue.Limits { return limits }
+	})
+	if got := w.do("alice", "POST", "/api/v1/modules?name=greet", "application/wasm", testModules["greet"]()); got.Code != http.StatusCreated {
+		t.Fatal(got.Body)
+	}
+	id := w.accept(`{"tool":"greet"}`)
+	w.stop()
+	h.yes.Store(true)
+	paused = false
+	w.start()
+	<-h.loads
+	w.stop() // and does not wait
+	w.start()
+	<-h.loads
+	if got := w.do("alice", "POST", "/api/v1/runs/"+id+"/cancel", "", nil); got.Code != http.StatusAccepted {
+		t.Fatal(got.Body)
+	}
+	if got := w.awaitEnd(id); got != "cancelled" {
+		t.Errorf("the run is %s", got)
 	}
 }

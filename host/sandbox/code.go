@@ -1,13 +1,15 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // Code holds on to the compiled code of a module that others load, for as long as they
@@ -15,7 +17,7 @@ import (
 // that is open stays, and is put back.
 type Code struct {
 	engine *Engine
-	turn   *sync.RWMutex // of the module, see Engine.compiling
+	turn   *semaphore.Weighted // of the module, see Engine.compiling
 	folder string
 	name   string   // of the file in it
 	file   *os.File // nil if the engine keeps no code
@@ -24,7 +26,7 @@ type Code struct {
 // Hold returns the code of a module that was prepared, and that loads. It is to be called
 // by the function that Prepare calls. The error is ErrSpoiled if the code is gone already.
 func (e *Engine) Hold(p *Prepared) (*Code, error) {
-	c := &Code{engine: e, turn: &e.compiling[p.Digest[0]], folder: p.Folder}
+	c := &Code{engine: e, turn: e.compiling[p.Digest[0]], folder: p.Folder}
 	if p.Folder == "" {
 		return c, nil
 	}
@@ -48,8 +50,9 @@ func (e *Engine) Hold(p *Prepared) (*Code, error) {
 }
 
 // Load calls load, which has a process load the module, when the code is there. If it is
-// not, or load finds it spoiled, it is put back first. The error is load's.
-func (c *Code) Load(load func() error) error {
+// not, or load finds it spoiled, it is put back first. The error is load's, or that of ctx
+// if it ends while somebody else puts back or compiles.
+func (c *Code) Load(ctx context.Context, load func() error) error {
 	if c.file == nil {
 		return load()
 	}
@@ -59,8 +62,10 @@ func (c *Code) Load(load func() error) error {
 			return err
 		}
 	}
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	if err := c.turn.Acquire(ctx, exclusive); err != nil {
+		return err
+	}
+	defer c.turn.Release(exclusive)
 	if err := errors.Join(empty(c.folder), c.engine.cache.fill(c.folder, c.putBack)); err != nil {
 		return err
 	}

@@ -2,8 +2,11 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/chain"
 )
@@ -30,5 +33,37 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 		if len(all) != 1 || !bytes.Equal(code, alone) {
 			t.Errorf("on %d processors: %d files, %d bytes, alone %d", processors, len(all), len(code), len(alone))
 		}
+	}
+}
+
+// TestWaitsForACompilationEndWithTheirContext: of a load that finds the module in the
+// compiler, of one whose code is there, and of code that is put back.
+func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
+	e := keeping(t)
+	wasm := tiny(output(`{"output":1}`)).Bytes()
+	digest := chain.Sum(wasm)
+	busy := e.compiling[digest[0]]
+	must(t, busy.Acquire(t.Context(), exclusive)) // as a load does that compiles
+	p, err := e.check(wasm, digest, DefaultLimits())
+	must(t, err)
+	p.Folder = e.cache.folder(p.Wasm)
+	waits := map[string]func(context.Context) error{
+		"a load":               func(ctx context.Context) error { _, err := e.Load(ctx, wasm, DefaultLimits()); return err },
+		"a load that has code": func(ctx context.Context) error { return e.loadHere(ctx, p, func(*Prepared) error { return nil }) },
+		"code that is put back": func(ctx context.Context) error {
+			return (&Code{engine: e, turn: busy, folder: p.Folder, file: os.Stdin}).Load(ctx, func() error { return ErrSpoiled })
+		},
+	}
+	for name, wait := range waits {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	busy.Release(exclusive)
+	load(t, e, wasm, DefaultLimits())
+	if !busy.TryAcquire(exclusive) {
+		t.Error("a wait that has ended holds something")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox/internal/image"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"golang.org/x/sync/semaphore"
 )
 
 // features are what the engine accepts: WebAssembly 2.0 without vector
@@ -104,11 +105,14 @@ type Engine struct {
 	// whoever asks for the same one meanwhile finds it in the cache. It is held for
 	// reading while code is loaded, because the engine, where it does not find any, makes
 	// code of the shell and keeps it in its place.
-	compiling [256]sync.RWMutex
+	compiling [256]*semaphore.Weighted // writing takes [exclusive]
 
 	mu      sync.Mutex       // guards modules
 	modules map[*Module]bool // that are not closed
 }
+
+// exclusive is what writing takes of a semaphore of which reading takes one.
+const exclusive = 1 << 30
 
 // New starts an engine. It fails when this machine has no compiler and
 // Config.Interpreter is not set, or when the cache folder is not safe.
@@ -116,6 +120,9 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
 		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
 		cache: &cache{}, modules: map[*Module]bool{},
+	}
+	for i := range e.compiling {
+		e.compiling[i] = semaphore.NewWeighted(exclusive)
 	}
 	if !c.Interpreter {
 		if err := compilerWorks(ctx); err != nil {

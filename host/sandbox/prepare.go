@@ -49,7 +49,7 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 	digest := chain.Sum(wasmBytes)
 	key := e.key(digest, limits)
 	if p := e.cache.recall(key, digest, limits); p != nil {
-		if err := e.loadHere(p, load); !errors.Is(err, ErrSpoiled) {
+		if err := e.loadHere(ctx, p, load); !errors.Is(err, ErrSpoiled) {
 			return err
 		}
 	}
@@ -67,10 +67,12 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 }
 
 // loadHere calls load while nobody puts code of that module into its folder.
-func (e *Engine) loadHere(p *Prepared, load func(*Prepared) error) error {
-	turn := &e.compiling[p.Digest[0]]
-	turn.RLock()
-	defer turn.RUnlock()
+func (e *Engine) loadHere(ctx context.Context, p *Prepared, load func(*Prepared) error) error {
+	turn := e.compiling[p.Digest[0]]
+	if err := turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer turn.Release(1)
 	return load(p)
 }
 
@@ -81,20 +83,24 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 		return err
 	}
 	compile := func(dir string) error { return e.compile(ctx, whole, dir) }
-	turn := &e.compiling[p.Digest[0]]
+	turn := e.compiling[p.Digest[0]]
 	if !e.cache.use(p.Folder) {
-		turn.Lock()
+		if err := turn.Acquire(ctx, exclusive); err != nil {
+			return err
+		}
 		err = e.cache.fill(p.Folder, compile)
-		turn.Unlock()
+		turn.Release(exclusive)
 		if err != nil {
 			return err
 		}
 	}
-	if err := e.loadHere(p, load); !errors.Is(err, ErrSpoiled) {
+	if err := e.loadHere(ctx, p, load); !errors.Is(err, ErrSpoiled) {
 		return err
 	}
-	turn.Lock()
-	defer turn.Unlock()
+	if err := turn.Acquire(ctx, exclusive); err != nil {
+		return err
+	}
+	defer turn.Release(exclusive)
 	return e.mend(p, compile, load)
 }
 

@@ -244,8 +244,12 @@ func (h *call) inTurn(e effect) (kind, []byte) {
 	if !h.process.behind.Load() {
 		return h.answer(e)
 	}
-	aside := h.module.engine.aside
-	aside <- struct{}{}
+	aside, ctx := h.module.engine.aside, h.outside()
+	select {
+	case aside <- struct{}{}:
+	case <-ctx.Done():
+		return h.answer(e) // the process has been told to end the call
+	}
 	time.Sleep(effectPause)
 	if e.op == opHTTP {
 		<-aside

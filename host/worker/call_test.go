@@ -78,7 +78,7 @@ func TestACallBeginsWhenItHasItsProcess(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, asksForTheTime().Bytes(), sandbox.Limits{}).(*Module)
 	busy := engine.take(m)
-	m.starting.Lock() // as a call does that has a process started
+	m.starting <- struct{}{} // as a call does that has a process started
 	waiting, ended := make(chan bool), make(chan error, 1)
 	var free atomic.Bool
 	w, no := &world{}, errors.New("no")
@@ -98,7 +98,7 @@ func TestACallBeginsWhenItHasItsProcess(t *testing.T) {
 	<-waiting
 	free.Store(true)
 	m.giveBack(busy)
-	m.starting.Unlock()
+	<-m.starting
 	if err := <-ended; err != no || len(w.effects) > 0 {
 		t.Errorf("a call that must not begin: %v, after %q", err, w.effects)
 	}

@@ -50,7 +50,10 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 		c.Memory = defaultCompileMemory
 	}
 	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
-	p, err := start(s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	p, err := start(ctx, s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return hostFailed(notStarted{err})
 	}

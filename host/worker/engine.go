@@ -137,7 +137,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 		if err != nil {
 			return err
 		}
-		m = &Module{engine: e, loading: appendPrepared(nil, prepared), code: code, prepared: *prepared}
+		m = &Module{engine: e, loading: appendPrepared(nil, prepared), code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
 		m.prepared.Wasm, m.prepared.Data = nil, nil
 		p, err := m.start(ctx)
 		if err != nil {
@@ -188,7 +188,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 
 // start starts a process that is not the engine's yet, within the module's
 // bounds. It stands back from the beginning, or does not.
-func (e *Engine) start(prepared *sandbox.Prepared, behind bool) (*process, error) {
+func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, behind bool) (*process, error) {
 	l := prepared.Limits
 	s := settings{
 		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Behind: behind,
@@ -196,7 +196,7 @@ func (e *Engine) start(prepared *sandbox.Prepared, behind bool) (*process, error
 		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 	}
 	e.reapers.Add(1)
-	return start(s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
+	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
 }
 
 // maxTexts is how much longer than what limits bound a frame may be: numbers and

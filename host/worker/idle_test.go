@@ -46,7 +46,7 @@ func TestCallsOfOneModuleWaitInOnePlace(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
 	busy := engine.take(m)
-	m.starting.Lock() // as a call does that has a process started
+	m.starting <- struct{}{} // as a call does that has a process started
 	got := make(chan *process)
 	go func() {
 		p, err := m.acquire(t.Context())
@@ -56,7 +56,7 @@ func TestCallsOfOneModuleWaitInOnePlace(t *testing.T) {
 		got <- p
 	}()
 	m.giveBack(busy)
-	m.starting.Unlock()
+	<-m.starting
 	p := <-got
 	if p != busy {
 		t.Error("another process was started")

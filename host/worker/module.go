@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +22,8 @@ type Module struct {
 	loading  []byte           // the body of kindModule for its processes
 	code     *sandbox.Code    // which these find in its folder
 	closed   atomic.Bool
-	long     atomic.Bool // the last call of which that is known stood back, or would have
-	starting sync.Mutex  // held while a process is started for a call
+	long     atomic.Bool   // the last call of which that is known stood back, or would have
+	starting chan struct{} // has an element while a process is started for a call
 }
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
@@ -71,7 +70,7 @@ func (m *Module) start(ctx context.Context) (*process, error) {
 		turn.End()
 		return m.startBehind(ctx)
 	}
-	return m.startNow(false)
+	return m.startNow(ctx, false)
 }
 
 // startBehind starts a process that stands back from the beginning, in a line where
@@ -83,24 +82,30 @@ func (m *Module) startBehind(ctx context.Context) (*process, error) {
 		return nil, tool.ErrCancelled
 	}
 	defer turn.End()
-	if p, err := m.startNow(true); err == nil {
+	if p, err := m.startNow(ctx, true); err == nil {
 		return p, nil
 	}
-	return m.startNow(false)
+	return m.startNow(ctx, false)
 }
 
-func (m *Module) startNow(behind bool) (*process, error) {
-	p, err := m.engine.start(&m.prepared, behind)
+func (m *Module) startNow(ctx context.Context, behind bool) (*process, error) {
+	p, err := m.engine.start(ctx, &m.prepared, behind)
+	if ctx.Err() != nil && err != nil {
+		return nil, tool.ErrCancelled
+	}
 	if err != nil {
 		return nil, hostFailed(err)
 	}
-	guard := time.AfterFunc(p.patience(loadTimeout), p.kill)
-	defer guard.Stop()
+	defer time.AfterFunc(p.patience(loadTimeout), p.kill).Stop()
+	undo := context.AfterFunc(ctx, p.kill)
 	d, err := p.load(m.loading)
-	if err == nil && d.err == nil {
+	if undo() && err == nil && d.err == nil {
 		return p, nil
 	}
 	p.end()
+	if ctx.Err() != nil {
+		return nil, tool.ErrCancelled
+	}
 	if err != nil {
 		return nil, hostFailed(endedLoading{})
 	}
@@ -122,15 +127,22 @@ func (m *Module) acquire(ctx context.Context) (p *process, err error) {
 	if p := m.engine.take(m); p != nil {
 		return p, nil
 	}
-	m.starting.Lock()
-	defer m.starting.Unlock()
+	select {
+	case m.starting <- struct{}{}:
+		defer func() { <-m.starting }()
+	case <-ctx.Done():
+		return nil, tool.ErrCancelled
+	}
 	if p := m.engine.take(m); p != nil { // a call has ended meanwhile
 		return p, nil
 	}
-	err = m.code.Load(func() error {
+	err = m.code.Load(ctx, func() error {
 		p, err = m.start(ctx)
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		err = tool.ErrCancelled
+	}
 	return p, err
 }
 
@@ -161,6 +173,7 @@ func (m *Module) Describe(ctx context.Context) ([]byte, error) {
 	}
 	defer m.giveBack(p)
 	defer time.AfterFunc(loadTimeout, p.kill).Stop()
+	defer context.AfterFunc(ctx, p.kill)()
 	if err := p.say(kindDescribe, func(b []byte) []byte { return b }); err != nil {
 		return nil, lost()
 	}

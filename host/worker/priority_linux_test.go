@@ -138,7 +138,7 @@ func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
 func TestCompilersStandBack(t *testing.T) {
 	own := priorityOf(t, syscall.Getpgrp())
 	for foreground, want := range map[bool]int{false: lowest, true: own} {
-		p, err := start(settings{Compile: true, Foreground: foreground, Folder: t.TempDir()}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+		p, err := start(t.Context(), settings{Compile: true, Foreground: foreground, Folder: t.TempDir()}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

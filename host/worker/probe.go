@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/starling-host/starling/host/worker/internal/jail"
@@ -12,7 +13,7 @@ type Report = jail.Report
 // Probe starts a worker and returns what it says about itself. The error is why
 // there can be no workers here.
 func Probe() (Report, error) {
-	p, err := start(settings{Memory: defaultMemory}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	p, err := start(context.Background(), settings{Memory: defaultMemory}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		return Report{}, err
 	}

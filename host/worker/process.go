@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,9 +51,9 @@ func (c *crashText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start starts a worker and waits until it is locked down. Of its end reaped is
-// told.
-func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, reaped func()) (*process, error) {
+// start starts a worker and waits until it is locked down, or until ctx ends. It calls
+// reaped when the process has exited.
+func start(ctx context.Context, s settings, limit uint64, grace time.Duration, logger *slog.Logger, reaped func()) (*process, error) {
 	cmd, err := command(s)
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func start(s settings, limit uint64, grace time.Duration, logger *slog.Logger, r
 		p.hangUp()
 		return nil, fmt.Errorf("worker: cannot start a process: %w", err)
 	}
-	return p, p.greet()
+	return p, p.greet(ctx)
 }
 
 // command returns what runs this program again.
@@ -139,9 +140,9 @@ func (p *process) logDeath() {
 
 // greet waits for the worker's first frame. A worker that cannot lock itself
 // down says why and exits.
-func (p *process) greet() error {
-	guard := time.AfterFunc(p.patience(startTimeout), p.kill)
-	defer guard.Stop()
+func (p *process) greet(ctx context.Context) error {
+	defer time.AfterFunc(p.patience(startTimeout), p.kill).Stop()
+	defer context.AfterFunc(ctx, p.kill)()
 	k, body, err := p.frames.next()
 	if err == nil && k != kindReady {
 		err = errProtocol
