@@ -16,4 +16,6 @@ type ModuleStore interface {
 	// bytes are hashed again: other bytes than were asked for are
 	// [ErrLogCorrupt].
 	Module(ctx context.Context, digest chain.Hash) ([]byte, error)
+	// HasModule reports whether the module is stored, without reading it.
+	HasModule(ctx context.Context, digest chain.Hash) (bool, error)
 }

@@ -13,6 +13,8 @@ type reads map[chain.Hash]int
 
 func (r reads) PutModule(context.Context, []byte) (chain.Hash, error) { panic("unused") }
 
+func (r reads) HasModule(context.Context, chain.Hash) (bool, error) { panic("unused") }
+
 func (r reads) Module(_ context.Context, digest chain.Hash) ([]byte, error) {
 	r[digest]++
 	if digest[0] == 0 {

@@ -130,6 +130,11 @@ func (l indexed) Module(ctx context.Context, digest chain.Hash) ([]byte, error) 
 	return l.below.Module(ctx, digest)
 }
 
+// HasModule implements [eventlog.ModuleStore].
+func (l indexed) HasModule(ctx context.Context, digest chain.Hash) (bool, error) {
+	return l.below.HasModule(ctx, digest)
+}
+
 // Fenced implements [eventlog.Fencer].
 func (l indexed) Fenced(runID string, epoch uint64) eventlog.EventLog {
 	return wrap(&Log{inner: l.below.Fenced(runID, epoch), key: l.key, namespace: l.namespace, runs: make(map[string]*run)})

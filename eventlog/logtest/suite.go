@@ -392,7 +392,13 @@ func modules(t *testing.T, log eventlog.EventLog) {
 			t.Errorf("a module of %d bytes came back with %d: %v", size, len(got), err)
 		}
 	}
+	if found, err := ms.HasModule(t.Context(), digest); err != nil || !found {
+		t.Errorf("a module that was stored: %v, %v", found, err)
+	}
 	digest[0]++
+	if found, err := ms.HasModule(t.Context(), digest); err != nil || found {
+		t.Errorf("a module that was not stored: %v, %v", found, err)
+	}
 	if _, err := ms.Module(t.Context(), digest); !errors.Is(err, eventlog.ErrModuleNotFound) {
 		t.Errorf("unknown digest: %v", err)
 	}
@@ -439,6 +445,7 @@ func closed(t *testing.T, log eventlog.EventLog) {
 		digest, err := l.PutModule(t.Context(), []byte("m"))
 		errs["PutModule"] = err
 		_, errs["Module"] = l.Module(t.Context(), digest)
+		_, errs["HasModule"] = l.HasModule(t.Context(), digest)
 	}
 	if l, ok := log.(eventlog.Transactor); ok {
 		errs["CreateTables"] = l.CreateTables(t.Context(), jobTables)

@@ -238,6 +238,17 @@ func (l *Log) Module(_ context.Context, digest chain.Hash) ([]byte, error) {
 	return bytes.Clone(wasm), nil
 }
 
+// HasModule implements [eventlog.ModuleStore].
+func (l *Log) HasModule(_ context.Context, digest chain.Hash) (bool, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return false, eventlog.ErrLogClosed
+	}
+	_, found := l.modules[digest]
+	return found, nil
+}
+
 // PruneRuns implements [eventlog.RunPruner]. Whoever has appended to a run in
 // memory is at work on it, so runs without an end are never selected.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {

@@ -19,8 +19,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 		return chain.Hash{}, err
 	}
 	digest := chain.Sum(wasm)
-	var known bool // most runs would otherwise write it again
-	err := l.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM module WHERE digest = $1)", digest[:]).Scan(&known)
+	known, err := l.HasModule(ctx, digest) // most runs would otherwise write it again
 	if err == nil && !known {
 		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO module (digest, wasm) VALUES ($1, $2) ON CONFLICT DO NOTHING", digest[:], wasm)
@@ -31,6 +30,16 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 		return chain.Hash{}, fmt.Errorf("pglog: store module %v: %w", digest, err)
 	}
 	return digest, nil
+}
+
+// HasModule implements [eventlog.ModuleStore].
+func (l *Log) HasModule(ctx context.Context, digest chain.Hash) (bool, error) {
+	return again(ctx, l, func() (found bool, err error) {
+		if err = l.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM module WHERE digest = $1)", digest[:]).Scan(&found); err != nil {
+			return false, fmt.Errorf("pglog: look for module %v: %w", digest, err)
+		}
+		return found, nil
+	})
 }
 
 // Module implements [eventlog.ModuleStore].

@@ -58,7 +58,7 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 		return chain.Hash{}, fmt.Errorf("sqlitelog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
 	}
 	digest := chain.Sum(wasm)
-	if l.hasModule(ctx, digest) {
+	if found, err := l.HasModule(ctx, digest); err == nil && found { // most runs would otherwise write it again
 		return digest, l.runs.Writable()
 	}
 	for n := 0; ; n++ {
@@ -71,17 +71,17 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	}
 }
 
-// hasModule saves writing a module again, which most runs would otherwise do.
-func (l *Log) hasModule(ctx context.Context, digest chain.Hash) (found bool) {
+// HasModule implements [eventlog.ModuleStore].
+func (l *Log) HasModule(ctx context.Context, digest chain.Hash) (found bool, err error) {
 	if l.layout.Load() < layoutVersion {
-		return false
+		return false, nil
 	}
-	err := l.readers.with(ctx, func(r *reader) error {
+	err = l.readers.with(ctx, func(r *reader) error {
 		n, err := r.count(ctx, "SELECT count(*) FROM module WHERE digest = ?", []driver.Value{digest[:]})
 		found = n > 0
 		return err
 	})
-	return err == nil && found
+	return found, err
 }
 
 // Module implements [eventlog.ModuleStore].

@@ -20,12 +20,19 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// loader loads modules into an engine of this process.
-type loader struct{ engine guest.Engine }
+// loader loads modules into an engine of this process, and stores them where the runs are
+// recorded, so that these can be replayed from there.
+type loader struct {
+	engine guest.Engine
+	store  eventlog.ModuleStore
+}
 
 func (l loader) LoadModule(ctx context.Context, m agentfile.Module) ([]tool.Tool, func() error, error) {
 	found, err := registry.Open(ctx, m.Path)
 	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := l.store.PutModule(ctx, found.Wasm); err != nil {
 		return nil, nil, err
 	}
 	rules := egress.Rules{Private: m.AllowPrivate}
@@ -66,7 +73,8 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close(ctx)
-	box, err := f.OpenTools(ctx, loader{guest.Inline(engine)}, os.Getenv)
+	log := memlog.New()
+	box, err := f.OpenTools(ctx, loader{guest.Inline(engine), log}, os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +90,7 @@ func TestExample(t *testing.T) {
 	if diff := cmp.Diff([]string{"dice", "house_account", "read_file"}, names); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	run(t, &agent.Agent{Provider: model, Tools: box.Tools, Log: memlog.New(), Config: f.Config(), Budget: f.Budget()}, box.Retries, f)
+	run(t, &agent.Agent{Provider: model, Tools: box.Tools, Log: log, Config: f.Config(), Budget: f.Budget()}, box.Retries, f)
 }
 
 func run(t *testing.T, a *agent.Agent, retries map[string]tool.RetryConfig, f *agentfile.File) {

@@ -2,11 +2,13 @@ package guest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,7 +77,7 @@ func TestAThousandRunsOfEightToolsReplay(t *testing.T) {
 				group.Go(func() {
 					r := rand.New(rand.NewPCG(1, uint64(worker)))
 					for range runs / 4 {
-						a := &agent.Agent{Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: []tool.Tool{o}, Log: memlog.New(), Config: agent.Config{Model: "m"}}
+						a := &agent.Agent{Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: []tool.Tool{o}, Log: newLog(), Config: agent.Config{Model: "m"}}
 						recordAndReplay(t, a, tt.cancel, r)
 					}
 				})
@@ -117,7 +119,7 @@ func recordAndReplay(t *testing.T, a *agent.Agent, cancelled bool, r *rand.Rand)
 func TestACallThatMustNotBegin(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	log, no := memlog.New(), errors.New("the run is another host's")
+	log, no := newLog(), errors.New("the run is another host's")
 	ctx := guest.WithBegin(t.Context(), func(context.Context) error { return no })
 	d := agent.Direct{Log: log, Tool: oracle(t, server)}
 	if result, err := d.RunWithID(ctx, "run", fmt.Appendf(nil, `{"url":%q}`, server.URL)); !errors.Is(err, no) || !errors.Is(err, tool.ErrHost) || result != nil {
@@ -126,5 +128,56 @@ func TestACallThatMustNotBegin(t *testing.T) {
 	events, err := log.Read(t.Context(), "run")
 	if err != nil || len(events) != 2 || events[1].Kind != event.KindToolCallScheduled {
 		t.Errorf("%v, %v", events, err)
+	}
+}
+
+// TestARunNeedsItsModuleInItsLog begins runs in every way with a module that the log does
+// not have. None is begun that could not be replayed from its log.
+func TestARunNeedsItsModuleInItsLog(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	o := oracle(t, server)
+	source, err := registry.Open(t.Context(), "testdata/oracle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := memlog.New()
+	args := json.RawMessage(`{"url":"` + server.URL + `","moody":false}`)
+	turns := []agenttest.Turn{agenttest.Call("c1", "oracle", string(args)), agenttest.Say("so it is")}
+	a := &agent.Agent{Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: []tool.Tool{o}, Log: log, Config: agent.Config{Model: "m"}}
+	begin := map[string]func() error{
+		"a direct run": func() error {
+			_, err := agent.Direct{Log: log, Tool: o}.Run(t.Context(), args)
+			return err
+		},
+		"a run of an agent": func() error {
+			_, err := a.Run(t.Context(), "ask")
+			return err
+		},
+		"a run of an agent that is followed": func() error {
+			_, events, err := a.RunStream(t.Context(), "ask")
+			for ev := range events {
+				if done, ok := ev.(agent.Done); ok {
+					err = done.Err
+				}
+			}
+			return err
+		},
+	}
+	for what, run := range begin {
+		if err := run(); !errors.Is(err, agent.ErrModuleNotStored) || !strings.Contains(err.Error(), `"oracle"`) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if runs, err := log.ListRuns(t.Context()); err != nil || len(runs) != 0 {
+		t.Errorf("%d runs were begun, %v", len(runs), err)
+	}
+	if _, err := log.PutModule(t.Context(), source.Wasm); err != nil {
+		t.Fatal(err)
+	}
+	for what, run := range begin {
+		if err := run(); err != nil {
+			t.Errorf("%s, with the module: %v", what, err)
+		}
 	}
 }

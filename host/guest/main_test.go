@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -24,6 +26,9 @@ func TestMain(m *testing.M) {
 	os.RemoveAll(dir)
 	os.Exit(status)
 }
+
+// newLog returns a log that keeps no modules: the tests replay with the tool at hand.
+func newLog() eventlog.EventLog { return struct{ eventlog.EventLog }{memlog.New()} }
 
 // newEngine returns an engine for one test.
 func newEngine(t *testing.T) *sandbox.Engine {

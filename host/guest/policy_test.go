@@ -24,7 +24,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
@@ -93,7 +92,7 @@ func answers(t *testing.T, r *agent.Result) []string {
 // without any.
 func direct(t *testing.T, tool *guest.Tool, run *policy.Run, doc json.RawMessage) (*agent.Result, []event.Event) {
 	t.Helper()
-	log := memlog.New()
+	log := newLog()
 	d := agent.Direct{Log: log, Tool: run.Guard(tool.Under(run))}
 	r, err := d.Run(t.Context(), doc)
 	if err != nil {
@@ -305,7 +304,7 @@ secrets:
 	}
 	run := policy.NewRun(p, nil, store)
 	d := agent.Direct{
-		Log: log, Tool: run.Guard(tool.Under(run)), Metrics: observe.NewMetrics(registered),
+		Log: struct{ eventlog.EventLog }{log}, Tool: run.Guard(tool.Under(run)), Metrics: observe.NewMetrics(registered),
 		Logger: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	r, err := d.Run(t.Context(), input(t, requests...))
@@ -362,7 +361,7 @@ func TestPoliciesOfTheContext(t *testing.T) {
 	defer server.Close()
 	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
 	p := parsePolicy(t, "permissions: {network: {allow: [{host: 127.0.0.1, schemes: [http], ports: ["+port+"], private: true}]}}")
-	log := memlog.New()
+	log := newLog()
 	d := agent.Direct{Log: log, Tool: messenger(t)}
 	doc := input(t, "GET "+server.URL+"/ HTTP/1.1\r\n\r\n", "GET http://a.test/ HTTP/1.1\r\n\r\n")
 	ctx := policy.With(t.Context(), policy.NewRun(p, nil, nil))
@@ -392,7 +391,7 @@ func TestPoliciesOfTheContext(t *testing.T) {
 // them.
 func TestPoliciesOfTheBuiltInFetch(t *testing.T) {
 	p := parsePolicy(t, "permissions: {network: {allow: [{host: a.invalid, schemes: [http], max_calls: 1}]}}")
-	log := memlog.New()
+	log := newLog()
 	d := agent.Direct{Log: log, Tool: builtin.Fetch()}
 	run := policy.NewRun(p, nil, nil)
 	for i, want := range []string{"a.invalid: ", "allows 1 requests in a run", "no rule names b.invalid"} {

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/registry"
@@ -132,7 +131,7 @@ func TestASuggestionIsForEveryCall(t *testing.T) {
 	}
 	a := &agent.Agent{
 		Provider: agenttest.ScriptedProvider{Turns: []agenttest.Turn{agenttest.Calls(uses...), agenttest.Say("so it is")}},
-		Tools:    toolsOf(t, server), Log: memlog.New(), Config: agent.Config{Model: "m"},
+		Tools:    toolsOf(t, server), Log: newLog(), Config: agent.Config{Model: "m"},
 	}
 	result, err := a.Run(t.Context(), "ask")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/guest"
@@ -29,7 +30,7 @@ func toolOf(m *wasmtest.Module) []byte {
 // record makes a run of the tool and returns its events.
 func record(t *testing.T, ctx context.Context, subject tool.Tool) []event.Event {
 	t.Helper()
-	log := memlog.New()
+	log := struct{ eventlog.EventLog }{memlog.New()} // without modules: the tool is at hand
 	defer log.Close()
 	r, err := agent.Direct{Log: log, Tool: subject, ClockFn: tick()}.Run(ctx, json.RawMessage(`{}`))
 	if err != nil {

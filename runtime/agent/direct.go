@@ -70,12 +70,44 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 // RunWithID makes one run. When it returns a Result, all events of the run are
 // durable. How the run ended is in the Result, including that ctx ended it; an
 // error means that the host could not do its part: the input is no arguments
-// (see [step.CheckArgs]) and nothing was recorded, or the log failed and the run stays open.
+// (see [step.CheckArgs]), or the tool's module is not in the log ([ErrModuleNotStored]),
+// and nothing was recorded; or the log failed and the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	if err := step.CheckArgs(input); err != nil {
 		return nil, fmt.Errorf("agent: input: %w", err)
 	}
-	return d.live(ctx, runID, directPart{started: d.started(), input: input})
+	started := d.started()
+	if err := modulesStored(ctx, d.Log, started.ToolSchemas); err != nil {
+		return nil, err
+	}
+	return d.live(ctx, runID, directPart{started: started, input: input})
+}
+
+// ErrModuleNotStored: a run was to begin with a module that its log does not have. It
+// could not be replayed from the log.
+var ErrModuleNotStored = errors.New("starling: the module of a tool is not in the log; store it with PutModule before the run")
+
+// modulesStored is [ErrModuleNotStored] unless the log has the modules of the tools. A log
+// that keeps no modules has them elsewhere.
+func modulesStored(ctx context.Context, log eventlog.EventLog, tools []event.ToolSchemaRef) error {
+	store, ok := log.(eventlog.ModuleStore)
+	if !ok {
+		return nil
+	}
+	for _, t := range tools {
+		if t.Sandbox == nil || len(t.Sandbox.Module) != len(chain.Hash{}) {
+			continue
+		}
+		digest := chain.Hash(t.Sandbox.Module)
+		stored, err := store.HasModule(ctx, digest)
+		if err != nil {
+			return fmt.Errorf("agent: tool %q: %w", t.Name, err)
+		}
+		if !stored {
+			return fmt.Errorf("%w: %v of the tool %q", ErrModuleNotStored, digest, t.Name)
+		}
+	}
+	return nil
 }
 
 // live makes a part of a run, in a span of its own.

@@ -67,7 +67,8 @@ func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*RunResult, 
 }
 
 // Opening returns the first event of a run that somebody else will make, with
-// [Agent.Continue]: once it is in the log, the run is known.
+// [Agent.Continue]: once it is in the log, the run is known. The caller must store the
+// modules of the tools first.
 func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, error) {
 	if err := a.canRun(goal); err != nil {
 		return event.Event{}, err
@@ -93,13 +94,17 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 	if err := a.preflight(ctx); err != nil {
 		return nil, err
 	}
+	started := a.started(goal)
+	if err := modulesStored(ctx, a.Log, started.ToolSchemas); err != nil {
+		return nil, err
+	}
 	c, err := step.NewContext(a.live(a.stepConfig(runID), o))
 	if err != nil {
 		return nil, err
 	}
 	a.Metrics.RunStarted()
 	return a.conduct(ctx, c, func(ctx context.Context) (*conversation, error) {
-		return fresh(goal), step.Emit(ctx, c, event.KindRunStarted, a.started(goal))
+		return fresh(goal), step.Emit(ctx, c, event.KindRunStarted, started)
 	})
 }
 
