@@ -90,9 +90,14 @@ func (o *observers) prepare(ctx context.Context, r *replayer, runID string) erro
 }
 
 // holdsSomethingElse reports whether there is a file with something in it that does not
-// begin as a profile: an older profile is replaced, and the database is not.
+// begin as a profile: an older profile is replaced, and the database is not. A link to a
+// file, or to none, is not followed: whoever packed the folder would choose the file.
 func holdsSomethingElse(path string) bool {
 	info, err := os.Stat(path)
+	link, linkErr := os.Lstat(path)
+	if linkErr == nil && link.Mode().Type() == fs.ModeSymlink && (err != nil || info.Mode().IsRegular()) {
+		return true
+	}
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}

@@ -190,8 +190,15 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 }
 
 // touch creates the file with its mode, and gives it to one that is there and
-// empty, which becomes a log now. A log keeps the mode that its owner gave it.
+// empty, which becomes a log now. A log keeps the mode that its owner gave it. A link
+// may lead to a log, and to nothing else: whoever packed the folder would choose which
+// file becomes one.
 func touch(path string) error {
+	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			return fmt.Errorf("sqlitelog: %s is a link, and there is no log where it leads", path)
+		}
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)

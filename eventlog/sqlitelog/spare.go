@@ -19,10 +19,14 @@ const spareBytes = 32 << 20
 // is not set aside: as much again has to be free.
 func SetAside(path string) error {
 	name := spareOf(path)
-	if info, err := os.Stat(name); err == nil && info.Size() == spareBytes {
+	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() == spareBytes {
 		return nil
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	// It is made under another name, so that nothing is written into what has its name:
+	// a link leads to a file of somebody else.
+	part := name + ".part"
+	_ = os.Remove(part) // of a process that died
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return fmt.Errorf("sqlitelog: set room aside: %w", err)
 	}
@@ -30,8 +34,11 @@ func SetAside(path string) error {
 	if err == nil {
 		err = f.Truncate(spareBytes)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("sqlitelog: set room aside: %w", errors.Join(err, os.Remove(name)))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(part, name)
+	}
+	if err != nil {
+		return fmt.Errorf("sqlitelog: set room aside: %w", errors.Join(err, os.Remove(part)))
 	}
 	return nil
 }
