@@ -64,6 +64,15 @@ func TestNoCommandLetsATerminalObeyWhatItPrints(t *testing.T) {
 				stdout, stderr := onTerminals(t, args, slices.Contains(servers, cmd.Name()))
 				checkPrinted(t, "standard output", stdout, slices.Contains(textsOfOthers, cmd.CommandPath()))
 				checkPrinted(t, "standard error", stderr, false)
+				entries, err := os.ReadDir(dir)
+				if err != nil {
+					t.Error(err)
+				}
+				for _, e := range entries {
+					if name := e.Name(); strings.HasSuffix(name, "-wal") || strings.HasSuffix(name, "-shm") || strings.HasSuffix(name, "-journal") || strings.HasSuffix(name, ".part") {
+						t.Errorf("it leaves %q", name)
+					}
+				}
 			})
 		}
 	})
@@ -505,4 +514,44 @@ func askEverything() string {
 		}
 	}
 	return b.String()
+}
+
+// What a command writes to a name goes into a new file, or into one that was the command's
+// own before. A link of that name leads to a file that somebody else has chosen.
+func TestNoCommandWritesThroughALink(t *testing.T) {
+	programInPath(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	victims := filepath.Join(t.TempDir(), "missing")
+	wasm := filepath.Join(dir, "hello.wasm")
+	if err := os.WriteFile(wasm, commandModule(`"hello"`, 0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (exit int, said string) {
+		var log strings.Builder
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		a := &app{stdin: strings.NewReader(""), stdout: newPrinter(io.Discard), stderr: newPrinter(&log)}
+		return a.execute(ctx, args), log.String()
+	}
+	if code, said := run("run", wasm); code != exitOK {
+		t.Fatal(said)
+	}
+	if err := os.Symlink(victims, "link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"run", wasm, "--db", "link"}, {"agent", "run", "link", "go", "--db", "link"}, {"replay", "starling.db", "@last", "--profile", "link"},
+		{"archive", "starling.db", "link"}, {"backup", "starling.db", "link"}, {"fork", "starling.db", "@last", "0", "link"}, {"import", "link", "starling.db"},
+		{"migrate", "link"}, {"tenant", "keygen", "link"}, {"tenant", "create", "a", "--db", "link"}, {"serve", "--dev", "--listen", "127.0.0.1:0", "--db", "link"},
+		{"prune", "link", "--confirm"},
+	} {
+		if code, said := run(args...); code == exitOK {
+			t.Errorf("%q went well: %s", args, said)
+		}
+		if _, err := os.Lstat(victims); err == nil {
+			t.Errorf("%q wrote through a link", args)
+			os.Remove(victims)
+		}
+	}
 }

@@ -119,6 +119,9 @@ func (l *Log) abort() error {
 	}
 	if l.readers != nil {
 		errs = append(errs, l.readers.close())
+		if l.opts.ReadOnly {
+			l.tidy()
+		}
 	}
 	if l.writer.conn != nil {
 		errs = append(errs, l.closeWriter())
@@ -127,6 +130,21 @@ func (l *Log) abort() error {
 		errs = append(errs, l.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// tidy removes what reading leaves beside a file: an empty WAL and its index. A
+// connection that may write does so when it is closed, unless others have the file open.
+// Where there can be none, they stay.
+func (l *Log) tidy() {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	if info, err := os.Lstat(l.path + "-wal"); err != nil || info.Size() > 0 {
+		return
+	}
+	if c, err := connect(ctx, l.path, "mode=rw"); err == nil {
+		_, _ = c.queryInt(ctx, "PRAGMA user_version") // only now it knows of the WAL
+		_ = c.Close()
+	}
 }
 
 func (l *Log) closeWriter() error {
