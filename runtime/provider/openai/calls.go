@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
 const (
@@ -60,7 +61,7 @@ type call struct {
 // an id is given one, as is a call with that of another.
 type calls struct {
 	list  []*call
-	ids   ids
+	ids   *converse.IDs
 	queue []provider.StreamChunk
 }
 
@@ -151,7 +152,7 @@ func (c *calls) close() error {
 // send queues what there is of a call.
 func (c *calls) send(k *call) {
 	if k.callID == "" {
-		k.callID = c.ids.unique(k.id)
+		k.callID = c.ids.Unique(k.id)
 		c.add(provider.ChunkToolUseStart, provider.ToolUseChunk{CallID: k.callID, Name: k.name})
 	}
 	if len(k.args) > 0 {
@@ -169,30 +170,4 @@ func (c *calls) chunks() []provider.StreamChunk {
 	queue := c.queue
 	c.queue = nil
 	return queue
-}
-
-// ids gives calls their ids.
-type ids struct {
-	prefix string
-	used   map[string]bool
-}
-
-// newIDs returns the ids for the response to a request. A later request has a
-// longer history and so another prefix.
-func newIDs(req *provider.Request) (ids, error) {
-	h, err := req.Hash()
-	if err != nil {
-		return ids{}, err
-	}
-	return ids{prefix: "call_" + h.String()[:16], used: map[string]bool{}}, nil
-}
-
-// unique returns an id that no call of the response has: the server's, if it is
-// one.
-func (s ids) unique(id string) string {
-	if id == "" || s.used[id] {
-		id = fmt.Sprintf("%s_%d", s.prefix, len(s.used))
-	}
-	s.used[id] = true
-	return id
 }

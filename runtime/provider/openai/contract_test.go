@@ -123,7 +123,7 @@ func TestContract(t *testing.T) {
 			Want:   "Incorrect API key provided: [key]. (invalid_request_error, invalid_api_key) (request req_9)",
 		},
 		Broken: []providertest.Broken{
-			{Name: "not JSON", Body: "data: {\"choices\":[\n\n", Want: "unexpected end of JSON input: {\"choices\":["},
+			{Name: "not JSON", Body: "data: {\"choices\":[\n\n", Want: "unexpected end of JSON input"},
 			{Name: "an array", Body: "data: [1]\n\n", Want: "array"},
 			{Name: "text that is a number", Body: `data: {"choices":[{"delta":{"content":7}}]}` + "\n\n", Want: "choices.delta.content"},
 			{Name: "a second choice", Body: `data: {"choices":[{"index":1,"delta":{"content":"x"}}]}` + "\n\n", Want: "choice 1"},

@@ -10,7 +10,7 @@
 //
 // Every request streams and asks for the counts of tokens. Its body is a function
 // of the [provider.Request], byte for byte. What this protocol has no word for is
-// translated: a failed tool result begins with "Error: ", and arguments that are
+// translated: a failed tool result begins with "Error", and arguments that are
 // no JSON object become the only member of one, because servers parse them. The
 // reasoning of earlier turns is sent back to the servers that want it and to no
 // other.

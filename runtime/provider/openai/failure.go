@@ -1,56 +1,32 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
-	"unicode"
 
-	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
-
-const (
-	maxErrorBody = 64 << 10
-	maxErrorText = 1 << 10
-)
-
-// failure is the error for a response that is no stream. It reads and closes the
-// body.
-func (c *client) failure(resp *http.Response) error {
-	defer resp.Body.Close()
-	// What cannot be read of an error is not worth another error.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	said := parseFault(body)
-	if said == nil {
-		said = &fault{Message: string(body)}
-	}
-	status := resp.StatusCode
-	if status == http.StatusOK {
-		status = said.status()
-		if status == 0 {
-			return fmt.Errorf("%s: the response is not a stream: %s", c.info.ID, c.clean(string(body)))
-		}
-	}
-	text := fmt.Sprintf("%s: status %d", c.info.ID, status)
-	if details := c.clean(said.text()); details != "" {
-		text += ": " + details
-	}
-	if id := requestID(resp.Header); id != "" {
-		text += " (request " + c.clean(id) + ")"
-	}
-	return provider.WrapHTTPStatus(errors.New(text), status)
-}
 
 // requestID returns the server's name for the exchange, or "".
 func requestID(h http.Header) string {
-	if id := h.Get("X-Request-Id"); id != "" {
-		return id
+	return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) // the latter is OpenRouter's
+}
+
+// refusal reads the body of a response that is an error, also of one with the status
+// 200.
+func refusal(status int, body []byte) *converse.Fault {
+	f := parseFault(body)
+	switch {
+	case f == nil:
+		return nil
+	case status != http.StatusOK:
+		return &converse.Fault{Status: status, Message: f.text()}
 	}
-	return h.Get("X-Generation-Id") // OpenRouter
+	return &converse.Fault{Status: cmp.Or(f.status(), status), Message: f.text()}
 }
 
 // fault is the error object of this protocol.
@@ -136,24 +112,4 @@ func (f *fault) status() int {
 		}
 	}
 	return 0
-}
-
-// clean makes a text of the server fit for a log: one line, bounded, without the
-// key.
-func (c *client) clean(text string) string {
-	if c.key != "" {
-		text = strings.ReplaceAll(text, c.key, "[key]")
-	}
-	cut := len(text) > maxErrorText
-	text = text[:min(len(text), maxErrorText)]
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, ""))
-	if text = strings.TrimSpace(text); cut {
-		text += "..."
-	}
-	return text
 }

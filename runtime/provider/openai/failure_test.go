@@ -27,14 +27,14 @@ func TestErrorBodies(t *testing.T) {
 		{"FastAPI", 422, "application/json", `{"detail":[{"loc":["body"],"msg":"field required"}]}`, `openai: status 422: [{"loc":["body"],"msg":"field required"}]`, nil},
 		{"Azure", 401, "application/json", `{"error":{"code":"401","message":"Access denied"}}`, "provider: not authorised: openai: status 401: Access denied (401)", provider.ErrAuth},
 		{"an object without a message", 500, "application/json", `{"error":{"why":"no"}}`, `provider: server failure: openai: status 500: {"why":"no"}`, provider.ErrServer},
-		{"lines and control characters", 502, "text/plain", "bad\r\n\x1b[31mgateway\n", "provider: server failure: openai: status 502: bad   [31mgateway", provider.ErrServer},
+		{"lines and control characters", 502, "text/plain", "bad\r\n\x1b[31mgateway\n", "provider: server failure: openai: status 502: bad [31mgateway", provider.ErrServer},
 		{"not UTF-8", 502, "text/plain", "bad\xff", "provider: server failure: openai: status 502: bad", provider.ErrServer},
-		{"nothing", 429, "", "", "provider: rate limit: openai: status 429", provider.ErrRateLimit},
+		{"nothing", 429, "", "", "provider: rate limit: openai: status 429: no message", provider.ErrRateLimit},
 		{"an error of status 200", 200, "application/json", `{"error":{"code":429,"message":"Slow down"}}`, "provider: rate limit: openai: status 429: Slow down (429)", provider.ErrRateLimit},
-		{"an answer that is no stream", 200, "application/json", `{"choices":[]}`, `openai: the response is not a stream: {"choices":[]}`, nil},
-		{"a page of a proxy", 200, "text/html; charset=utf-8", "<html>", "openai: the response is not a stream: <html>", nil},
+		{"an answer that is no stream", 200, "application/json", `{"choices":[]}`, `openai: malformed response: its type is "application/json", and not that of events`, nil},
+		{"a page of a proxy", 200, "text/html; charset=utf-8", "<html>", `openai: malformed response: its type is "text/html", and not that of events`, nil},
 		{"redirected", 302, "text/html", "moved", "openai: status 302: moved", nil},
-		{"no content", 204, "", "", "openai: status 204", nil},
+		{"no content", 204, "", "", "openai: status 204: no message", nil},
 	} {
 		server := &answering{status: tc.status, header: http.Header{"Content-Type": {tc.media}}, body: tc.body}
 		p, err := openai.New(openai.WithAPIKey("k-1"), openai.WithHTTPClient(&http.Client{Transport: server}))

@@ -64,7 +64,7 @@ type client struct {
 	key          string
 	organization string
 	dialect      dialect
-	http         *http.Client
+	api          converse.API
 }
 
 // New returns a Provider. It fails without a key for api.openai.com, and when an
@@ -94,7 +94,8 @@ func New(opts ...Option) (provider.Provider, error) {
 	return &client{
 		info:     provider.Info{ID: s.id, APIVersion: version},
 		endpoint: d.locate(base, s.version), dialect: d.at(version),
-		key: s.key, organization: s.organization, http: provider.HashBodies(converse.Stationary(s.client)),
+		key: s.key, organization: s.organization,
+		api: converse.API{Name: s.id, Key: s.key, HTTP: converse.Client(s.client), Fault: refusal, RequestID: requestID, Untyped: true},
 	}, nil
 }
 

@@ -1,15 +1,12 @@
 package openai
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
 // standard are the fields of a request that OpenAI has and [provider.Request] has
@@ -38,53 +35,21 @@ var elsewhere = map[string]string{
 	"max_completion_tokens": "Request.MaxOutputTokens",
 }
 
-// field is a member of the body.
-type field struct {
-	name  string
-	value json.RawMessage
-}
-
-// params returns the fields whose names depend on the server, and then the
-// options of the request in the order of their names.
-func (c *client) params(req *provider.Request) ([]field, error) {
-	var list []field
-	if req.MaxOutputTokens < 0 {
-		return nil, fmt.Errorf("Request.MaxOutputTokens is %d", req.MaxOutputTokens)
-	}
-	if req.MaxOutputTokens > 0 {
-		list = append(list, field{c.dialect.maxTokens, strconv.AppendInt(nil, int64(req.MaxOutputTokens), 10)})
-	}
-	if len(req.Params) == 0 {
-		return list, nil
-	}
-	var options map[string]canon.Raw
-	if err := canon.Unmarshal(req.Params, &options); err != nil {
-		return nil, fmt.Errorf("Request.Params is not a CBOR map of options: %w", err)
-	}
-	for _, name := range slices.Sorted(maps.Keys(options)) {
-		if err := c.dialect.knows(name); err != nil {
-			return nil, err
-		}
-		value, err := canon.ToJSON(options[name])
-		if err != nil {
-			return nil, fmt.Errorf("the option %q: %w", name, err)
-		}
-		list = append(list, field{name, value})
-	}
-	return list, nil
-}
-
-// knows returns an error for an option that the server has no use for.
-func (d dialect) knows(name string) error {
+// setParams sets the options of a request.
+func (d dialect) setParams(raw canon.Raw, body object) error {
 	known := standard
 	if d.extras {
 		known = slices.Sorted(slices.Values(slices.Concat(standard, extras)))
 	}
-	if slices.Contains(known, name) {
-		return nil
+	values, err := converse.Params(raw, slices.Concat(known, slices.Sorted(maps.Keys(elsewhere))))
+	if err != nil {
+		return err
 	}
-	if place, ok := elsewhere[name]; ok {
-		return fmt.Errorf("the option %q is set by %s", name, place)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if place, ok := elsewhere[name]; ok {
+			return fmt.Errorf("the option %q is set by %s", name, place)
+		}
+		body[name] = values[name]
 	}
-	return fmt.Errorf("no option %q: there are %s", name, strings.Join(known, ", "))
+	return nil
 }

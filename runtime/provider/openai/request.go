@@ -1,31 +1,17 @@
 package openai
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
-// chatRequest is the body of a request, but for the fields whose names depend on
-// the server and the options of the caller.
-type chatRequest struct {
-	Model         string         `json:"model"`
-	Messages      []chatMessage  `json:"messages"`
-	Tools         []chatTool     `json:"tools,omitempty"`
-	ToolChoice    any            `json:"tool_choice,omitempty"`
-	Stop          []string       `json:"stop,omitempty"`
-	TopK          *int           `json:"top_k,omitempty"`
-	Stream        bool           `json:"stream"`
-	StreamOptions *streamOptions `json:"stream_options,omitempty"`
-}
-
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
-}
+// object is one of JSON.
+type object = map[string]any
 
 type chatMessage struct {
 	Role             string     `json:"role"`
@@ -47,60 +33,38 @@ type chatFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-type chatTool struct {
-	Type     string         `json:"type"`
-	Function chatDefinition `json:"function"`
-}
-
-type chatDefinition struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"`
-}
-
 // encode returns the body for a request.
 func (c *client) encode(req *provider.Request) ([]byte, error) {
-	if req.Model == "" {
-		return nil, errors.New("the request names no model")
-	}
-	if req.TopK != nil && !c.dialect.topK {
-		return nil, errors.New("this server has no top_k: leave Request.TopK nil")
-	}
-	chat := chatRequest{Model: req.Model, Stop: req.StopSequences, TopK: req.TopK, Stream: true}
-	if !c.dialect.uncounted {
-		chat.StreamOptions = &streamOptions{IncludeUsage: true}
-	}
-	var err error
-	if chat.Messages, err = c.messages(req); err != nil {
+	if err := converse.Check(req); err != nil {
 		return nil, err
 	}
-	if chat.Tools, err = tools(req.Tools); err != nil {
-		return nil, err
-	}
-	if chat.ToolChoice, err = toolChoice(req); err != nil {
-		return nil, err
-	}
-	fields, err := c.params(req)
+	messages, err := c.messages(req)
 	if err != nil {
 		return nil, err
 	}
-	return join(chat, fields)
-}
-
-// join appends fields to an object.
-func join(object any, fields []field) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(object); err != nil {
+	body := object{"model": req.Model, "messages": messages, "stream": true}
+	if !c.dialect.uncounted {
+		body["stream_options"] = object{"include_usage": true}
+	}
+	if len(req.StopSequences) > 0 {
+		body["stop"] = req.StopSequences
+	}
+	switch {
+	case req.TopK != nil && !c.dialect.topK:
+		return nil, errors.New("this server has no top_k: leave Request.TopK nil")
+	case req.TopK != nil:
+		body["top_k"] = *req.TopK
+	}
+	if req.MaxOutputTokens > 0 {
+		body[c.dialect.maxTokens] = req.MaxOutputTokens
+	}
+	if err := setTools(req, body); err != nil {
 		return nil, err
 	}
-	b.Truncate(b.Len() - len("}\n"))
-	for _, f := range fields {
-		fmt.Fprintf(&b, ",%q:%s", f.name, f.value)
+	if err := c.dialect.setParams(req.Params, body); err != nil {
+		return nil, err
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return converse.Encode(body)
 }
 
 func (c *client) messages(req *provider.Request) ([]chatMessage, error) {
@@ -129,7 +93,7 @@ func (c *client) message(m *provider.Message) (chatMessage, error) {
 			return chatMessage{}, errors.New("it has the role tool and no ToolResult")
 		}
 		content := m.ToolResult.Content
-		if m.ToolResult.IsError {
+		if m.ToolResult.IsError && !strings.HasPrefix(content, "Error") {
 			content = "Error: " + content
 		}
 		return chatMessage{Role: m.Role, Content: &content, ToolCallID: m.ToolResult.CallID}, nil
@@ -172,30 +136,34 @@ func thoughts(m *provider.Message) *string {
 	return text
 }
 
-func tools(definitions []provider.ToolDefinition) ([]chatTool, error) {
-	var list []chatTool
-	for _, d := range definitions {
+// setTools sets the tools, and the choice among them in the words of this protocol,
+// which wants none where there are no tools.
+func setTools(req *provider.Request, body object) error {
+	var tools []object
+	for _, d := range req.Tools {
 		if len(d.Schema) > 0 && !json.Valid(d.Schema) {
-			return nil, fmt.Errorf("the schema of the tool %q is not JSON", d.Name)
+			return fmt.Errorf("the schema of the tool %q is not JSON", d.Name)
 		}
-		list = append(list, chatTool{Type: "function", Function: chatDefinition{d.Name, d.Description, provider.ObjectSchema(d.Schema)}})
+		function := object{"name": d.Name}
+		if d.Description != "" {
+			function["description"] = d.Description
+		}
+		if schema := provider.ObjectSchema(d.Schema); len(schema) > 0 {
+			function["parameters"] = schema
+		}
+		tools = append(tools, object{"type": "function", "function": function})
 	}
-	return list, nil
-}
-
-// toolChoice returns the choice in the words of this protocol, which wants none
-// where there are no tools.
-func toolChoice(req *provider.Request) (any, error) {
+	if len(tools) > 0 {
+		body["tools"] = tools
+	}
 	switch choice := req.ToolChoice; {
-	case choice == "", len(req.Tools) == 0 && (choice == "auto" || choice == "none"):
-		return nil, nil
-	case len(req.Tools) > 0 && choice == "any":
-		return "required", nil
+	case choice == "", len(tools) == 0:
+	case choice == "any":
+		body["tool_choice"] = "required"
 	case choice == "auto", choice == "none":
-		return choice, nil
-	case slices.ContainsFunc(req.Tools, func(d provider.ToolDefinition) bool { return d.Name == choice }):
-		return map[string]any{"type": "function", "function": map[string]string{"name": choice}}, nil
+		body["tool_choice"] = choice
 	default:
-		return nil, fmt.Errorf("the tool choice is %q, and there is no such tool", choice)
+		body["tool_choice"] = object{"type": "function", "function": object{"name": choice}}
 	}
+	return nil
 }

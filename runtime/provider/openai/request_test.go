@@ -83,18 +83,18 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		{"any of no tools", `"any"`, local, func(r *provider.Request) { r.ToolChoice = "any" }},
 		{"a limit", "-1", local, func(r *provider.Request) { r.MaxOutputTokens = -1 }},
 		{"top_k for OpenAI", "no top_k", openAI, func(r *provider.Request) { r.TopK = &forty }},
-		{"an unknown option", `no option "temprature": there are add_generation_prompt, `, local, func(r *provider.Request) {
+		{"an unknown option", `unknown option "temprature", known are add_generation_prompt, `, local, func(r *provider.Request) {
 			r.Params = params(t, map[string]any{"temprature": 1})
 		}},
-		{"an option of other servers", `no option "min_p": there are frequency_penalty, `, openAI, func(r *provider.Request) {
+		{"an option of other servers", `unknown option "min_p", known are frequency_penalty, `, openAI, func(r *provider.Request) {
 			r.Params = params(t, map[string]any{"min_p": 0.1})
 		}},
 		{"an option with a place of its own", `"max_tokens" is set by Request.MaxOutputTokens`, local, func(r *provider.Request) {
 			r.Params = params(t, map[string]any{"max_tokens": 1})
 		}},
-		{"options with other keys", "not a CBOR map of options", local, func(r *provider.Request) { r.Params = params(t, map[int]int{1: 1}) }},
-		{"options that are cut", "not a CBOR map of options", local, func(r *provider.Request) { r.Params = canon.Raw{0xa1, 0x61} }},
-		{"an option that JSON lacks", `the option "logit_bias"`, local, func(r *provider.Request) {
+		{"options with other keys", "params: ", local, func(r *provider.Request) { r.Params = params(t, map[int]int{1: 1}) }},
+		{"options that are cut", "params: ", local, func(r *provider.Request) { r.Params = canon.Raw{0xa1, 0x61} }},
+		{"an option that JSON lacks", "a byte string", local, func(r *provider.Request) {
 			r.Params = params(t, map[string]any{"logit_bias": []byte{1}})
 		}},
 	} {

@@ -2,20 +2,16 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/internal/converse"
 	"github.com/starling-host/starling/runtime/provider/internal/sse"
 )
-
-// maxTrailer bounds what is read after the end, for the hash.
-const maxTrailer = 64 << 10
 
 // Stream implements [provider.Provider].
 func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
@@ -23,139 +19,56 @@ func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.Ev
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.info.ID, err)
 	}
-	ids, err := newIDs(req)
+	ids, err := converse.NewIDs(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.info.ID, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	hashed, sum := provider.WithBodyHash(ctx)
-	resp, err := c.send(hashed, req.Model, body)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return &stream{
-		client: c, ctx: ctx, cancel: cancel, body: resp.Body, events: sse.NewReader(resp.Body),
-		sum: sum, requestID: requestID(resp.Header), calls: calls{ids: ids},
-	}, nil
+	header := http.Header{"Accept": {"text/event-stream"}}
+	c.authorise(header)
+	return c.api.Ask(ctx, c.target(req.Model), header, body, &reader{calls: calls{ids: ids}})
 }
 
-// send returns a response that is a stream.
-func (c *client) send(ctx context.Context, model string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target(model), bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.info.ID, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "text/event-stream")
-	c.authorise(req.Header)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, provider.ClassifyTransport(fmt.Errorf("%s: %w", c.info.ID, err))
-	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode != http.StatusOK || media == "application/json" || media == "text/html" {
-		return nil, c.failure(resp)
-	}
-	return resp, nil
-}
-
-// stream is an EventStream.
-type stream struct {
-	client    *client
-	ctx       context.Context // that of the request
-	cancel    context.CancelFunc
-	body      io.ReadCloser
-	events    *sse.Reader
-	sum       *provider.BodyHash
-	requestID string
-
+// reader implements [converse.Reader].
+type reader struct {
 	calls  calls
 	usage  provider.Usage // as it was last sent on
 	finish string
-
-	queue []provider.StreamChunk
-	err   error // after the queue
+	done   bool // "[DONE]" has come
 }
 
-// Next implements [provider.EventStream].
-func (s *stream) Next(ctx context.Context) (provider.StreamChunk, error) {
-	stop := context.AfterFunc(ctx, s.cancel)
-	defer stop()
-	for len(s.queue) == 0 && s.err == nil {
-		s.err = s.explain(ctx, s.advance(ctx))
-	}
-	if len(s.queue) == 0 {
-		return provider.StreamChunk{}, s.err
-	}
-	c := s.queue[0]
-	s.queue = s.queue[1:]
-	return c, nil
-}
+// Complete implements [converse.Reader]. What breaks after "[DONE]" takes nothing
+// away.
+func (s *reader) Complete(bool) bool { return s.done }
 
-// Close implements [provider.EventStream].
-func (s *stream) Close() error {
-	s.cancel()
-	return s.body.Close()
-}
-
-// errCut is the end of a stream that has not said "[DONE]".
-var errCut = fmt.Errorf("the response ends before it is complete: %w", io.ErrUnexpectedEOF)
-
-// advance takes the next event. It returns io.EOF after the last one.
-func (s *stream) advance(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+// Event implements [converse.Reader].
+func (s *reader) Event(m *converse.Message, data sse.Event) error {
+	if string(bytes.TrimSpace(data.Data)) == "[DONE]" {
+		s.done = true
+		if m.StopReason = s.finish; s.finish == "" {
+			return converse.Malformed("it ends without a finish_reason")
+		}
 	}
-	ev, err := s.events.Next()
-	switch {
-	case err == io.EOF:
-		return errCut
-	case errors.Is(err, sse.ErrTooLong):
+	if s.done {
+		return nil
+	}
+	var ev event
+	err := converse.Decode(data.Data, &ev)
+	if err != nil || ev.Choices == nil || !isNull(ev.Error) {
+		if f := parseFault(data.Data); f != nil {
+			return &converse.Fault{Status: f.status(), Title: "the server broke off", Message: f.text()}
+		}
+	}
+	if err != nil {
 		return err
-	case err != nil:
-		return transportError{err}
-	case string(bytes.TrimSpace(ev.Data)) == "[DONE]":
-		return s.end()
 	}
-	return s.take(ev.Data)
-}
-
-// transportError is any error of reading the response. Many kinds of those do
-// not say that they come from the network.
-type transportError struct{ error }
-
-// Unwrap allows [errors.Is] to look inside.
-func (e transportError) Unwrap() error { return e.error }
-
-// explain gives an error its class. Where a context has ended, that is the reason
-// for whatever else went wrong.
-func (s *stream) explain(ctx context.Context, err error) error {
-	var transport transportError
-	switch {
-	case err == nil || err == io.EOF:
-		return err
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case s.ctx.Err() != nil:
-		err = s.ctx.Err()
-	case errors.As(err, &transport) || err == errCut:
-		return fmt.Errorf("%w: %s: %w", provider.ErrNetwork, s.client.info.ID, err)
+	for _, c := range ev.Choices {
+		if err := s.choose(m, c); err != nil {
+			return err
+		}
 	}
-	return fmt.Errorf("%s: %w", s.client.info.ID, err)
-}
-
-// end queues the last chunk. The body is read to its end, because its hash is of
-// all of it. A connection that breaks now takes nothing away.
-func (s *stream) end() error {
-	if s.finish == "" {
-		return errors.New("the response ends without a finish_reason")
-	}
-	io.Copy(io.Discard, io.LimitReader(s.body, maxTrailer))
-	s.queue = append(s.queue, provider.StreamChunk{
-		Kind: provider.ChunkEnd, StopReason: s.finish, RawResponseHash: s.sum.Sum(), RequestID: s.requestID,
-	})
-	return io.EOF
+	s.count(m, ev.Groq.Usage)
+	s.count(m, ev.Usage)
+	return nil
 }
 
 // event is one event of the stream.
@@ -182,42 +95,16 @@ type delta struct {
 	ToolCalls        []callDelta `json:"tool_calls"`
 }
 
-// take queues the chunks of an event.
-func (s *stream) take(data []byte) error {
-	var ev event
-	err := json.Unmarshal(data, &ev)
-	if err != nil || ev.Choices == nil || !isNull(ev.Error) {
-		if f := parseFault(data); f != nil {
-			return provider.WrapHTTPStatus(fmt.Errorf("the server broke off: %s", s.client.clean(f.text())), f.status())
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("an event is not the JSON of a chat completion: %w: %s", err, s.client.clean(string(data)))
-	}
-	for _, c := range ev.Choices {
-		if err := s.choose(c); err != nil {
-			return err
-		}
-	}
-	s.count(ev.Groq.Usage)
-	s.count(ev.Usage)
-	return nil
-}
-
-func (s *stream) choose(c choice) error {
+func (s *reader) choose(m *converse.Message, c choice) error {
 	if c.Index != 0 {
-		return fmt.Errorf("the response has a choice %d, and one was asked for", c.Index)
+		return converse.Malformed("it has a choice %d, and one was asked for", c.Index)
 	}
-	thought := c.Delta.ReasoningContent
-	if thought == "" {
-		thought = c.Delta.Reasoning
-	}
-	s.text(provider.ChunkReasoning, thought)
-	s.text(provider.ChunkText, c.Delta.Content)
-	s.text(provider.ChunkText, c.Delta.Refusal)
+	say(m, provider.ChunkReasoning, cmp.Or(c.Delta.ReasoningContent, c.Delta.Reasoning))
+	say(m, provider.ChunkText, c.Delta.Content)
+	say(m, provider.ChunkText, c.Delta.Refusal)
 	for _, d := range c.Delta.ToolCalls {
 		if s.finish != "" {
-			return errors.New("a tool call goes on after the finish_reason")
+			return converse.Malformed("a tool call goes on after the finish_reason")
 		}
 		if err := s.calls.take(d); err != nil {
 			return err
@@ -229,13 +116,15 @@ func (s *stream) choose(c choice) error {
 			return err
 		}
 	}
-	s.queue = append(s.queue, s.calls.chunks()...)
+	for _, chunk := range s.calls.chunks() {
+		m.Push(chunk)
+	}
 	return nil
 }
 
-func (s *stream) text(kind provider.ChunkKind, text string) {
+func say(m *converse.Message, kind provider.ChunkKind, text string) {
 	if text != "" {
-		s.queue = append(s.queue, provider.StreamChunk{Kind: kind, Text: text})
+		m.Push(provider.StreamChunk{Kind: kind, Text: text})
 	}
 }
 
@@ -250,8 +139,8 @@ type usage struct {
 	CacheHitTokens int64 `json:"prompt_cache_hit_tokens"` // DeepSeek
 }
 
-// count queues counts that are new. Some servers repeat them with every event.
-func (s *stream) count(u *usage) {
+// count sends on counts that are new. Some servers repeat them with every event.
+func (s *reader) count(m *converse.Message, u *usage) {
 	if u == nil {
 		return
 	}
@@ -261,6 +150,6 @@ func (s *stream) count(u *usage) {
 	}
 	if now != s.usage {
 		s.usage = now
-		s.queue = append(s.queue, provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &now})
+		m.Usage(now)
 	}
 }

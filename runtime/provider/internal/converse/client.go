@@ -25,10 +25,10 @@ func CheckURL(what, text string) error {
 	return nil
 }
 
-// Client returns c, if it is [Stationary], through [provider.HashBodies], with bodies
-// that say of what ends them early that it is the network's. Behind an SDK nothing else
-// tells that from a body that makes no sense: many of these errors have no type of their
-// own, and some SDKs take a few of them for the end. Nil means [http.DefaultClient].
+// Client returns c, made [Stationary], through [provider.HashBodies], with bodies whose
+// errors wrap [provider.ErrNetwork]. Nothing else tells a connection that broke from a
+// body that makes no sense: many errors of reading have no type of their own, and the
+// AWS SDK takes a few of them for the end. Nil means [http.DefaultClient].
 func Client(c *http.Client) *http.Client {
 	c = provider.HashBodies(Stationary(c))
 	c.Transport = marking{c.Transport}

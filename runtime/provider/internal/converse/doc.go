@@ -1,12 +1,16 @@
-// Package converse holds what Anthropic's Messages API and the ConverseStream of
-// Amazon Bedrock have in common.
+// Package converse holds what the vendors' adapters have in common.
 //
-// Both take a conversation of two sides that speak in turns, so that [Turns]
-// merges what one side says in a row. Both answer with blocks that have numbers:
-// a block is opened, gets deltas and is closed, and a [Message] makes chunks of
-// that. [Stream] is the life of the response around it: it ends with its
-// contexts, it tells a response that is complete from one that was cut, and it
-// hashes the body.
+// Most vendors take a request as JSON and answer with server-sent events. [API] sends
+// the request, refuses responses that are none, and gives errors their class and their
+// words; an adapter's [Reader] makes chunks of its vendor's events. [Stream] is the
+// life of every response: it ends with its contexts, it tells a response that is
+// complete from one that was cut, and it hashes the body. Amazon Bedrock, which has a
+// framing of its own, begins one with its own [Source].
+//
+// Anthropic, Gemini and Bedrock take a conversation of two sides that speak in turns,
+// so that [Turns] merges what one side says in a row. They answer with blocks that have
+// numbers: a block is opened, gets deltas and is closed, and a [Message] makes chunks
+// of that.
 //
 // What is different, and what each vendor calls it, is in the adapters.
 package converse

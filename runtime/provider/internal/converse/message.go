@@ -58,7 +58,7 @@ func (m *Message) OpenToolUse(index int64, callID, name, input string) error {
 	}
 	b := m.open[index]
 	b.callID, b.held = callID, []byte(cmp.Or(input, "{}"))
-	m.push(provider.StreamChunk{Kind: provider.ChunkToolUseStart, ToolUse: &provider.ToolUseChunk{CallID: callID, Name: name}})
+	m.Push(provider.StreamChunk{Kind: provider.ChunkToolUseStart, ToolUse: &provider.ToolUseChunk{CallID: callID, Name: name}})
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (m *Message) Delta(index int64, kind provider.ChunkKind, text string) error
 		b.args = true
 		m.arguments(b, text)
 	default:
-		m.push(provider.StreamChunk{Kind: kind, Text: text})
+		m.Push(provider.StreamChunk{Kind: kind, Text: text})
 	}
 	return nil
 }
@@ -120,22 +120,22 @@ func (m *Message) Close(index int64) error {
 		if !b.args {
 			m.arguments(b, string(b.held))
 		}
-		m.push(provider.StreamChunk{Kind: provider.ChunkToolUseEnd, ToolUse: &provider.ToolUseChunk{CallID: b.callID}})
+		m.Push(provider.StreamChunk{Kind: provider.ChunkToolUseEnd, ToolUse: &provider.ToolUseChunk{CallID: b.callID}})
 	case b.kind == provider.ChunkRedactedThinking:
-		m.push(provider.StreamChunk{Kind: b.kind, Text: string(b.held)})
+		m.Push(provider.StreamChunk{Kind: b.kind, Text: string(b.held)})
 	case len(b.held) > 0:
-		m.push(provider.StreamChunk{Kind: b.kind, Signature: b.held})
+		m.Push(provider.StreamChunk{Kind: b.kind, Signature: b.held})
 	}
 	return nil
 }
 
 func (m *Message) arguments(b *block, text string) {
-	m.push(provider.StreamChunk{Kind: provider.ChunkToolUseDelta, ToolUse: &provider.ToolUseChunk{CallID: b.callID, ArgsDelta: text}})
+	m.Push(provider.StreamChunk{Kind: provider.ChunkToolUseDelta, ToolUse: &provider.ToolUseChunk{CallID: b.callID, ArgsDelta: text}})
 }
 
 // Usage adds the counts so far.
 func (m *Message) Usage(u provider.Usage) {
-	m.push(provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &u})
+	m.Push(provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &u})
 }
 
 // end adds the last chunk.
@@ -143,8 +143,9 @@ func (m *Message) end(hash []byte) error {
 	if len(m.open) > 0 {
 		return Malformed("it ends with %d open blocks", len(m.open))
 	}
-	m.push(provider.StreamChunk{Kind: provider.ChunkEnd, StopReason: m.StopReason, RequestID: m.RequestID, RawResponseHash: hash})
+	m.Push(provider.StreamChunk{Kind: provider.ChunkEnd, StopReason: m.StopReason, RequestID: m.RequestID, RawResponseHash: hash})
 	return nil
 }
 
-func (m *Message) push(c provider.StreamChunk) { m.queue = append(m.queue, c) }
+// Push adds a chunk for a protocol without blocks.
+func (m *Message) Push(c provider.StreamChunk) { m.queue = append(m.queue, c) }

@@ -1,6 +1,7 @@
 package converse
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,19 @@ func Params(raw canon.Raw, known []string) (map[string]json.RawMessage, error) {
 		}
 	}
 	return params, nil
+}
+
+// Option reads one option into the field of a struct. Members that the struct does not
+// have are refused if it is strict.
+func Option(name string, value json.RawMessage, into any, strict bool) error {
+	d := json.NewDecoder(bytes.NewReader(fmt.Appendf(nil, "{%q:%s}", name, value)))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("params: option %q: %w", name, inWords(err))
+	}
+	return nil
 }
 
 // Check refuses a request without a model or with a negative limit, and the choice
