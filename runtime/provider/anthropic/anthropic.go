@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
+	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
@@ -42,9 +40,10 @@ func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.cli
 
 // client implements [provider.Capabler].
 type client struct {
-	info     provider.Info
-	key      string // to keep it out of what is recorded
-	messages sdk.MessageService
+	info provider.Info
+	url  string
+	key  string
+	api  converse.API
 }
 
 // New returns the provider. It fails without a key, or with a base URL that is
@@ -60,13 +59,10 @@ func New(opts ...Option) (provider.Provider, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
-	return &client{c.info, c.key, sdk.NewMessageService(
-		option.WithBaseURL(c.baseURL),
-		option.WithAPIKey(c.key),
-		option.WithHeader("anthropic-version", c.info.APIVersion),
-		option.WithHTTPClient(converse.Client(c.client)),
-		option.WithMaxRetries(0),
-	)}, nil
+	return &client{c.info, strings.TrimSuffix(c.baseURL, "/") + "/v1/messages", c.key, converse.API{
+		Name: "anthropic", Key: c.key, HTTP: converse.Client(c.client), Fault: fault,
+		RequestID: func(h http.Header) string { return h.Get("Request-Id") },
+	}}, nil
 }
 
 func (c *config) check() error {
@@ -94,34 +90,13 @@ func (c *client) Capabilities() provider.Capabilities {
 
 // Stream implements [provider.Provider].
 func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	params, opts, err := translate(req)
+	body, betas, err := translate(req)
 	if err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
-	stream, err := converse.Begin(ctx, func(ctx context.Context) (converse.Source, error) {
-		return c.send(ctx, params, opts)
-	}, c.explain)
-	if err != nil {
-		return nil, err
+	header := http.Header{"Accept": {"application/json"}, "Anthropic-Version": {c.info.APIVersion}, "X-Api-Key": {c.key}}
+	if len(betas) > 0 {
+		header["Anthropic-Beta"] = betas
 	}
-	return stream, nil
-}
-
-func (c *client) send(ctx context.Context, params sdk.MessageNewParams, opts []option.RequestOption) (converse.Source, error) {
-	var resp *http.Response
-	stream := c.messages.NewStreaming(ctx, params, append(opts, option.WithResponseInto(&resp))...)
-	if err := stream.Err(); err != nil {
-		return nil, err
-	}
-	// The SDK takes what is below 400 for a success. It would look for events in what is
-	// none, find none, and call it cut off.
-	if resp.StatusCode != http.StatusOK {
-		stream.Close()
-		return nil, converse.Malformed("its status is %d", resp.StatusCode)
-	}
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "" && media != "text/event-stream" {
-		stream.Close()
-		return nil, converse.Malformed("its type is %q", media)
-	}
-	return &source{stream: stream, requestID: resp.Header.Get("request-id")}, nil
+	return c.api.Ask(ctx, c.url, header, body, &reader{})
 }

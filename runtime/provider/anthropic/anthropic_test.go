@@ -12,7 +12,6 @@ import (
 	"testing"
 	"testing/iotest"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/chain"
@@ -231,8 +230,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestRefusal checks the words and the class of an answer that is an error, and
-// that the SDK's error is in it for those who want more.
+// TestRefusal checks the words and the class of an answer that is an error.
 func TestRefusal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
@@ -255,12 +253,11 @@ func TestRefusal(t *testing.T) {
 		}))
 		_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), question(nil))
 		server.Close()
-		refused, ok := errors.AsType[*sdk.Error](err)
-		if !ok || refused.StatusCode != tc.status || !strings.HasSuffix(err.Error(), tc.want) || provider.Transient(err) != (tc.class != nil) || tc.class != nil && !errors.Is(err, tc.class) {
+		if !strings.HasSuffix(err.Error(), tc.want) || provider.Transient(err) != (tc.class != nil) || tc.class != nil && !errors.Is(err, tc.class) {
 			t.Errorf("%s: got %v, want %q of the class %v", name, err, tc.want, tc.class)
 		}
 		if requests != 1 {
-			t.Errorf("%s: %d requests, the SDK has retried", name, requests)
+			t.Errorf("%s: %d requests", name, requests)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func broken() []providertest.Broken {
 		{Name: "an error that is not JSON", Body: begun + event("error", "upstream gone"), Want: "upstream gone", Class: provider.ErrServer},
 		wrong("not JSON", "JSON", event("content_block_start", "{")),
 		wrong("no index", "without an index", event("content_block_stop", `{"type":"content_block_stop"}`)),
-		wrong("an index that is no number", "without an index", event("content_block_stop", `{"type":"content_block_stop","index":"zero"}`)),
+		wrong("an index that is no number", "index cannot be of the type string", event("content_block_stop", `{"type":"content_block_stop","index":"zero"}`)),
 		wrong("a delta for no block", "block 1 is not open", opened, event("content_block_delta", `{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"a"}}`)),
 		wrong("a delta for another kind", "block 0 is a text", opened, event("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"a"}}`)),
 		wrong("opened twice", "opened twice", opened, opened),

@@ -41,8 +41,8 @@
 //
 // # Failures
 //
-// The SDK's own retries are off: the runtime retries, so that every attempt is
-// recorded. An error event in a stream has the class of the status that the API
+// The adapter does not retry: the runtime does, so that every attempt is recorded. An
+// error event in a stream has the class of the status that the API
 // documents for its type. A stream that ends before message_stop is a
 // [provider.ErrNetwork]. One that makes no sense has no class, because the same
 // request would meet the same server again. Nothing is taken from environment

@@ -1,12 +1,9 @@
 package anthropic
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
@@ -30,11 +27,11 @@ type params struct {
 	Thinking       struct {
 		BudgetTokens int64 `json:"budget_tokens"`
 	}
-
-	fields []option.RequestOption // sets those that are passed
 }
 
-func parseParams(raw canon.Raw) (*params, error) {
+// parseParams returns the options that the adapter reads, and sets those that are
+// passed on in the body.
+func parseParams(raw canon.Raw, body object) (*params, error) {
 	known := slices.Sorted(slices.Values(slices.Concat(passed, hints)))
 	values, err := converse.Params(raw, known)
 	if err != nil {
@@ -46,15 +43,12 @@ func parseParams(raw canon.Raw) (*params, error) {
 		if !ok {
 			continue
 		}
-		if err := json.Unmarshal(fmt.Appendf(nil, "{%q:%s}", key, value), p); err != nil {
-			return nil, fmt.Errorf("params: option %q: %w", key, err)
+		if err := converse.Option(key, value, p, false); err != nil {
+			return nil, err
 		}
 		if slices.Contains(passed, key) {
-			p.fields = append(p.fields, option.WithJSONSet(key, value))
+			body[key] = value
 		}
-	}
-	for _, beta := range p.Betas {
-		p.fields = append(p.fields, option.WithHeaderAdd("anthropic-beta", beta))
 	}
 	return p, nil
 }
@@ -62,7 +56,7 @@ func parseParams(raw canon.Raw) (*params, error) {
 // cacheMark is a mark for the cache, with the time that it lives.
 type cacheMark struct {
 	set bool
-	ttl sdk.CacheControlEphemeralTTL
+	ttl string
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -72,17 +66,21 @@ func (m *cacheMark) UnmarshalJSON(text []byte) error {
 	case "true":
 		m.set = true
 	case `"5m"`, `"1h"`:
-		m.set, m.ttl = true, sdk.CacheControlEphemeralTTL(text[1:len(text)-1])
+		m.set, m.ttl = true, string(text[1:len(text)-1])
 	default:
 		return fmt.Errorf(`want true, "5m" or "1h", got %s`, text)
 	}
 	return nil
 }
 
-// put sets the mark on a block. There is none to set it on if the block is nil.
-func (m cacheMark) put(block *sdk.CacheControlEphemeralParam) {
-	if m.set && block != nil {
-		*block = sdk.NewCacheControlEphemeralParam()
-		block.TTL = m.ttl
+// put sets the mark on a block that can have one, which thoughts cannot.
+func (m cacheMark) put(block object) {
+	if !m.set || block["type"] == "thinking" || block["type"] == "redacted_thinking" {
+		return
 	}
+	control := object{"type": "ephemeral"}
+	if m.ttl != "" {
+		control["ttl"] = m.ttl
+	}
+	block["cache_control"] = control
 }

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
@@ -14,123 +11,128 @@ import (
 // defaultMaxTokens stands in for a MaxOutputTokens of zero.
 const defaultMaxTokens = 4096
 
-// translate returns the body of a request, and what the SDK adds to it.
-func translate(req *provider.Request) (sdk.MessageNewParams, []option.RequestOption, error) {
-	body := sdk.MessageNewParams{Model: req.Model, StopSequences: req.StopSequences}
+// object is one of JSON.
+type object = map[string]any
+
+// translate returns the body of a request, and the betas that it needs.
+func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	if err := converse.Check(req); err != nil {
-		return body, nil, err
+		return nil, nil, err
 	}
-	p, err := parseParams(req.Params)
+	body := object{"model": req.Model, "stream": true}
+	p, err := parseParams(req.Params, body)
 	if err != nil {
-		return body, nil, err
+		return nil, nil, err
 	}
-	if body.Messages, err = conversation(req.Messages); err != nil {
-		return body, nil, err
+	messages, last, err := conversation(req.Messages)
+	if err != nil {
+		return nil, nil, err
 	}
-	body.MaxTokens = cmp.Or(int64(req.MaxOutputTokens), defaultMaxTokens+p.Thinking.BudgetTokens)
+	p.CacheMessages.put(last)
+	body["messages"] = messages
+	body["max_tokens"] = cmp.Or(int64(req.MaxOutputTokens), defaultMaxTokens+p.Thinking.BudgetTokens)
 	if req.SystemPrompt != "" {
-		body.System = []sdk.TextBlockParam{{Text: req.SystemPrompt}}
-		p.CacheSystem.put(&body.System[0].CacheControl)
+		system := object{"type": "text", "text": req.SystemPrompt}
+		p.CacheSystem.put(system)
+		body["system"] = []object{system}
+	}
+	if len(req.StopSequences) > 0 {
+		body["stop_sequences"] = req.StopSequences
 	}
 	if req.TopK != nil {
-		body.TopK = param.NewOpt(int64(*req.TopK))
+		body["top_k"] = *req.TopK
 	}
+	var tools []object
 	for _, t := range req.Tools {
-		body.Tools = append(body.Tools, tool(t))
+		definition := object{"name": t.Name, "input_schema": json.RawMessage(`{"type":"object"}`)}
+		if schema := provider.ObjectSchema(t.Schema); len(schema) > 0 {
+			definition["input_schema"] = schema
+		}
+		if t.Description != "" {
+			definition["description"] = t.Description
+		}
+		tools = append(tools, definition)
 	}
-	if n := len(body.Tools); n > 0 {
-		p.CacheTools.put(body.Tools[n-1].GetCacheControl())
+	if n := len(tools); n > 0 {
+		p.CacheTools.put(tools[n-1])
+		body["tools"] = tools
 	}
-	if n := len(body.Messages); n > 0 {
-		blocks := body.Messages[n-1].Content
-		p.CacheMessages.put(blocks[len(blocks)-1].GetCacheControl())
+	if choice := choose(req.ToolChoice, p.SequentialUses); choice != nil {
+		body["tool_choice"] = choice
 	}
-	body.ToolChoice = choice(req.ToolChoice, p.SequentialUses)
-	return body, p.fields, nil
+	text, err = converse.Encode(body)
+	return text, p.Betas, err
 }
 
-func tool(t provider.ToolDefinition) sdk.ToolUnionParam {
-	schema := provider.ObjectSchema(t.Schema)
-	if len(schema) == 0 {
-		schema = json.RawMessage(`{"type":"object"}`)
-	}
-	definition := sdk.ToolParam{Name: t.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](schema)}
-	if t.Description != "" {
-		definition.Description = param.NewOpt(t.Description)
-	}
-	return sdk.ToolUnionParam{OfTool: &definition}
-}
-
-// choice translates a ToolChoice. Whether tools may be used in parallel is a part
+// choose translates a ToolChoice. Whether tools may be used in parallel is a part
 // of it, so that needs a choice to be said.
-func choice(name string, sequential *bool) sdk.ToolChoiceUnionParam {
-	var flag param.Opt[bool]
+func choose(name string, sequential *bool) object {
 	if sequential != nil {
-		flag = param.NewOpt(*sequential)
 		name = cmp.Or(name, "auto")
 	}
+	choice := object{"type": name}
 	switch name {
 	case "":
-		return sdk.ToolChoiceUnionParam{}
-	case "auto":
-		return sdk.ToolChoiceUnionParam{OfAuto: &sdk.ToolChoiceAutoParam{DisableParallelToolUse: flag}}
-	case "any":
-		return sdk.ToolChoiceUnionParam{OfAny: &sdk.ToolChoiceAnyParam{DisableParallelToolUse: flag}}
+		return nil
 	case "none":
-		return sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
+		return choice
+	case "auto", "any":
 	default:
-		return sdk.ToolChoiceUnionParam{OfTool: &sdk.ToolChoiceToolParam{Name: name, DisableParallelToolUse: flag}}
+		choice["type"], choice["name"] = "tool", name
 	}
+	if sequential != nil {
+		choice["disable_parallel_tool_use"] = *sequential
+	}
+	return choice
 }
 
-func conversation(messages []provider.Message) ([]sdk.MessageParam, error) {
+// conversation returns the turns, and the last block of the last one.
+func conversation(messages []provider.Message) (list []object, last object, err error) {
 	turns, err := converse.Turns(messages)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list := make([]sdk.MessageParam, len(turns))
-	for i, turn := range turns {
-		list[i].Role = sdk.MessageParamRoleUser
+	list = []object{}
+	for _, turn := range turns {
+		role, content := provider.RoleUser, []object{}
 		if turn.Assistant {
-			list[i].Role = sdk.MessageParamRoleAssistant
+			role = provider.RoleAssistant
 		}
 		for _, m := range turn.Messages {
-			list[i].Content = append(list[i].Content, blocks(m)...)
+			content = append(content, blocks(m)...)
 		}
+		last = content[len(content)-1] // no message of a turn is silent
+		list = append(list, object{"role": role, "content": content})
 	}
-	return list, nil
+	return list, last, nil
 }
 
-// blocks returns the blocks of one message, in the order that the API wants.
-func blocks(m provider.Message) []sdk.ContentBlockParamUnion {
-	var list []sdk.ContentBlockParamUnion
+// blocks returns the blocks of one message, in the order that the API wants. It omits
+// what is not there: the API refuses empty text.
+func blocks(m provider.Message) []object {
+	var list []object
 	for _, r := range m.Reasoning {
 		if r.Redacted {
-			list = append(list, sdk.NewRedactedThinkingBlock(r.Content))
+			list = append(list, object{"type": "redacted_thinking", "data": r.Content})
 		} else {
-			list = append(list, sdk.NewThinkingBlock(string(r.Signature), r.Content))
+			list = append(list, object{"type": "thinking", "thinking": r.Content, "signature": string(r.Signature)})
 		}
 	}
 	if m.Content != "" {
-		list = append(list, sdk.NewTextBlock(m.Content))
+		list = append(list, object{"type": "text", "text": m.Content})
 	}
 	for _, use := range m.ToolUses {
-		list = append(list, sdk.NewToolUseBlock(use.CallID, use.Object(), use.Name))
+		list = append(list, object{"type": "tool_use", "id": use.CallID, "name": use.Name, "input": use.Object()})
 	}
-	if m.ToolResult != nil {
-		list = append(list, result(m.ToolResult))
+	if r := m.ToolResult; r != nil {
+		result := object{"type": "tool_result", "tool_use_id": r.CallID}
+		if r.Content != "" {
+			result["content"] = []object{{"type": "text", "text": r.Content}}
+		}
+		if r.IsError {
+			result["is_error"] = true
+		}
+		list = append(list, result)
 	}
 	return list
-}
-
-// result omits what is not there: the API refuses empty text.
-func result(r *provider.ToolResult) sdk.ContentBlockParamUnion {
-	block := sdk.ToolResultBlockParam{ToolUseID: r.CallID}
-	if r.Content != "" {
-		block.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: r.Content}}}
-	}
-	if r.IsError {
-		block.IsError = param.NewOpt(true)
-	}
-	return sdk.ContentBlockParamUnion{OfToolResult: &block}
 }

@@ -2,22 +2,17 @@ package anthropic
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
+	"github.com/starling-host/starling/runtime/provider/internal/sse"
 )
 
-// source implements [converse.Source].
-type source struct {
-	stream    *ssestream.Stream[sdk.MessageStreamEventUnion]
-	requestID string
-	stopped   bool // message_stop has come
-	counts    counts
+// reader implements [converse.Reader].
+type reader struct {
+	stopped bool // message_stop has come
+	counts  counts
 }
 
 // counts are those so far. The API counts input without what the cache had.
@@ -28,111 +23,125 @@ type counts struct {
 	CacheCreate int64 `json:"cache_creation_input_tokens"`
 }
 
-// Close implements [converse.Source].
-func (s *source) Close() error { return s.stream.Close() }
-
-// Read implements [converse.Source].
-func (s *source) Read(m *converse.Message) error {
-	if s.stream.Next() {
-		return s.event(m, s.stream.Current())
-	}
-	err := s.stream.Err()
-	_, said := errors.AsType[*sdk.Error](err)
-	switch {
-	case s.stopped: // what breaks now takes nothing away
-		m.RequestID = s.requestID
-		return io.EOF
-	case err == nil:
-		return fmt.Errorf("the response ended before message_stop: %w", io.ErrUnexpectedEOF)
-	case said || provider.Transient(err):
-		return err
-	}
-	return converse.Malformed("%w", err)
+// event is any event of the API.
+type event struct {
+	Type    string `json:"type"`
+	Index   *int64 `json:"index"`
+	Message struct {
+		Usage json.RawMessage `json:"usage"`
+	} `json:"message"`
+	Usage json.RawMessage `json:"usage"`
+	Block struct {
+		Type      string          `json:"type"`
+		Text      string          `json:"text"`
+		Thinking  string          `json:"thinking"`
+		Signature string          `json:"signature"`
+		Data      string          `json:"data"`
+		ID        string          `json:"id"`
+		Name      string          `json:"name"`
+		Input     json.RawMessage `json:"input"`
+	} `json:"content_block"`
+	Delta struct {
+		Type        string `json:"type"`
+		Text        string `json:"text"`
+		Thinking    string `json:"thinking"`
+		Signature   string `json:"signature"`
+		PartialJSON string `json:"partial_json"`
+		StopReason  string `json:"stop_reason"`
+	} `json:"delta"`
 }
 
-func (s *source) event(m *converse.Message, ev sdk.MessageStreamEventUnion) error {
-	if s.stopped {
-		return converse.Malformed("%s after message_stop", ev.Type)
+// Complete implements [converse.Reader]. What breaks after message_stop takes nothing
+// away.
+func (r *reader) Complete(bool) bool { return r.stopped }
+
+// Event implements [converse.Reader].
+func (r *reader) Event(m *converse.Message, ev sse.Event) error {
+	switch {
+	case ev.Name == "", ev.Name == "ping", len(ev.Data) == 0:
+		return nil
+	case ev.Name == "error" && r.stopped:
+		return nil
+	case ev.Name == "error":
+		return faultInStream(ev.Data)
+	case r.stopped:
+		return converse.Malformed("an event after message_stop")
 	}
-	switch ev.Type {
+	var e event
+	if err := converse.Decode(ev.Data, &e); err != nil {
+		return err
+	}
+	switch e.Type {
 	case "message_start":
-		return s.count(m, ev.Message.Usage.RawJSON())
-	case "content_block_start", "content_block_delta", "content_block_stop":
-		if !ev.JSON.Index.Valid() {
-			return converse.Malformed("%s without an index", ev.Type)
-		}
-		return block(m, ev)
+		return r.count(m, e.Message.Usage)
 	case "message_delta":
-		m.StopReason = string(ev.Delta.StopReason)
-		return s.count(m, ev.Usage.RawJSON())
+		m.StopReason = e.Delta.StopReason
+		return r.count(m, e.Usage)
 	case "message_stop":
-		s.stopped = true
+		r.stopped = true
+	case "content_block_start", "content_block_delta", "content_block_stop":
+		switch {
+		case e.Index == nil:
+			return converse.Malformed("%s without an index", e.Type)
+		case e.Type == "content_block_start":
+			return start(m, *e.Index, &e)
+		case e.Type == "content_block_delta":
+			return delta(m, *e.Index, &e)
+		}
+		return m.Close(*e.Index)
 	}
 	return nil
 }
 
 // count takes the counts of an event into account. What it leaves out or sets to
 // null is as before.
-func (s *source) count(m *converse.Message, text string) error {
-	if text == "" {
+func (r *reader) count(m *converse.Message, usage json.RawMessage) error {
+	if len(usage) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal([]byte(text), &s.counts); err != nil {
-		return converse.Malformed("usage: %w", err)
+	if err := converse.Decode(usage, &r.counts); err != nil {
+		return fmt.Errorf("usage: %w", err)
 	}
 	m.Usage(provider.Usage{
-		InputTokens:  s.counts.Input + s.counts.CacheRead + s.counts.CacheCreate,
-		OutputTokens: s.counts.Output, CacheReadTokens: s.counts.CacheRead, CacheCreateTokens: s.counts.CacheCreate,
+		InputTokens:  r.counts.Input + r.counts.CacheRead + r.counts.CacheCreate,
+		OutputTokens: r.counts.Output, CacheReadTokens: r.counts.CacheRead, CacheCreateTokens: r.counts.CacheCreate,
 	})
 	return nil
 }
 
-func block(m *converse.Message, ev sdk.MessageStreamEventUnion) error {
-	switch ev.Type {
-	case "content_block_start":
-		return start(m, ev.Index, ev.ContentBlock)
-	case "content_block_delta":
-		return delta(m, ev.Index, ev.Delta)
-	default:
-		return m.Close(ev.Index)
-	}
-}
-
 // start opens a block with what it begins with.
-func start(m *converse.Message, index int64, b sdk.ContentBlockStartEventContentBlockUnion) error {
-	switch b.Type {
+func start(m *converse.Message, index int64, e *event) error {
+	kind, text := provider.ChunkText, e.Block.Text
+	switch e.Block.Type {
 	case "text":
-		return begin(m, index, provider.ChunkText, b.Text)
 	case "thinking":
-		if err := begin(m, index, provider.ChunkReasoning, b.Thinking); err != nil {
-			return err
-		}
-		return m.Sign(index, b.Signature)
+		kind, text = provider.ChunkReasoning, e.Block.Thinking
 	case "redacted_thinking":
-		return begin(m, index, provider.ChunkRedactedThinking, b.Data)
+		kind, text = provider.ChunkRedactedThinking, e.Block.Data
 	case "tool_use":
-		return m.OpenToolUse(index, b.ID, b.Name, b.JSON.Input.Raw())
+		return m.OpenToolUse(index, e.Block.ID, e.Block.Name, string(e.Block.Input))
+	default:
+		return fmt.Errorf("a block of the type %q has no place in a Request, so it cannot be received", e.Block.Type)
 	}
-	return fmt.Errorf("a block of the type %q has no place in a Request, so it cannot be received", b.Type)
-}
-
-func begin(m *converse.Message, index int64, kind provider.ChunkKind, text string) error {
 	if err := m.Open(index, kind); err != nil {
 		return err
 	}
-	return m.Delta(index, kind, text)
+	if err := m.Delta(index, kind, text); err != nil || kind != provider.ChunkReasoning {
+		return err
+	}
+	return m.Sign(index, e.Block.Signature)
 }
 
-func delta(m *converse.Message, index int64, d sdk.MessageStreamEventUnionDelta) error {
-	switch d.Type {
+func delta(m *converse.Message, index int64, e *event) error {
+	switch e.Delta.Type {
 	case "text_delta":
-		return m.Delta(index, provider.ChunkText, d.Text)
+		return m.Delta(index, provider.ChunkText, e.Delta.Text)
 	case "thinking_delta":
-		return m.Delta(index, provider.ChunkReasoning, d.Thinking)
+		return m.Delta(index, provider.ChunkReasoning, e.Delta.Thinking)
 	case "signature_delta":
-		return m.Sign(index, d.Signature)
+		return m.Sign(index, e.Delta.Signature)
 	case "input_json_delta":
-		return m.Delta(index, provider.ChunkToolUseStart, d.PartialJSON)
+		return m.Delta(index, provider.ChunkToolUseStart, e.Delta.PartialJSON)
 	}
-	return fmt.Errorf("a delta of the type %q has no place in a Request, so it cannot be received", d.Type)
+	return fmt.Errorf("a delta of the type %q has no place in a Request, so it cannot be received", e.Delta.Type)
 }
