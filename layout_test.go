@@ -34,33 +34,31 @@ var folders = []string{"bench", "docs", "examples"}
 // doors are the packages that may import a third-party module. Everything else
 // goes through what they export.
 var doors = map[string][]string{
-	"github.com/tetratelabs/wazero":                                   {"host/sandbox"},
-	"github.com/fxamacker/cbor/v2":                                    {"eventlog/canon"},
-	"lukechampine.com/blake3":                                         {"eventlog/chain"},
-	"modernc.org/sqlite":                                              {"eventlog/sqlitelog"},
-	"github.com/jackc/pgx/v5":                                         {"eventlog/pglog"},
-	"github.com/oklog/ulid/v2":                                        {"eventlog/event"},
-	"github.com/goccy/go-yaml":                                        {"runtime/yaml"},
-	"github.com/santhosh-tekuri/jsonschema/v6":                        {"runtime/tool/validate"},
-	"github.com/spf13/cobra":                                          {"cmd/starling-host"},
-	"github.com/spf13/pflag":                                          {"cmd/starling-host"}, // cobra's own
-	"github.com/schollz/progressbar/v3":                               {"cmd/starling-host"},
-	"golang.org/x/text":                                               {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
-	"golang.org/x/term":                                               {"cmd/starling-host"},
-	"golang.org/x/time":                                               {"host/daemon", "host/front"},
-	"golang.org/x/sync":                                               {"host/sandbox"}, // a lock whose wait ends with a context
-	"golang.org/x/sys":                                                {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
-	"github.com/google/pprof":                                         {"host/profile"},
-	"github.com/prometheus/client_golang":                             {"runtime/observe"},
-	"go.opentelemetry.io/otel":                                        {"runtime/observe"},
-	"go.opentelemetry.io/otel/trace":                                  {"runtime/observe"},
-	"go.opentelemetry.io/otel/sdk":                                    {"cmd/starling-host"},
+	"github.com/tetratelabs/wazero":            {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":             {"eventlog/canon"},
+	"lukechampine.com/blake3":                  {"eventlog/chain"},
+	"modernc.org/sqlite":                       {"eventlog/sqlitelog"},
+	"github.com/jackc/pgx/v5":                  {"eventlog/pglog"},
+	"github.com/oklog/ulid/v2":                 {"eventlog/event"},
+	"github.com/goccy/go-yaml":                 {"runtime/yaml"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"runtime/tool/validate"},
+	"github.com/spf13/cobra":                   {"cmd/starling-host"},
+	"github.com/spf13/pflag":                   {"cmd/starling-host"}, // cobra's own
+	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
+	"golang.org/x/text":                        {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                        {"cmd/starling-host"},
+	"golang.org/x/time":                        {"host/daemon", "host/front"},
+	"golang.org/x/sync":                        {"host/sandbox"}, // a lock whose wait ends with a context
+	"golang.org/x/sys":                         {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
+	"github.com/google/pprof":                  {"host/profile"},
+	"github.com/prometheus/client_golang":      {"runtime/observe"},
+	"go.opentelemetry.io/otel":                 {"runtime/observe"},
+	"go.opentelemetry.io/otel/trace":           {"runtime/observe"},
+	"go.opentelemetry.io/otel/sdk":             {"cmd/starling-host"},
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": {"cmd/starling-host"},
-	"github.com/anthropics/anthropic-sdk-go":                          {"runtime/provider/anthropic"},
 	"github.com/aws/aws-sdk-go-v2":                                    {"runtime/provider/bedrock"},
 	"github.com/aws/smithy-go":                                        {"runtime/provider/bedrock"},
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime":             {"runtime/provider/bedrock"},
-	"google.golang.org/genai":                                         {"runtime/provider/gemini"},
 	"github.com/modelcontextprotocol/go-sdk":                          {"host/mcpsrv", "runtime/tool/mcptool"},
 }
 

@@ -40,16 +40,9 @@
 //
 // # Failures
 //
-// The SDK's own retries and continuations are off: the runtime retries, so that
-// every attempt is recorded. A stream that ends before a finish reason is a
+// The adapter does not retry: the runtime does, so that every attempt is recorded. A
+// stream that ends before a finish reason is a
 // [provider.ErrNetwork]; one that makes no sense has no class, because it would be
 // the same again. A key that is not valid is a [provider.ErrAuth], although the
 // API says so with the status 400.
-//
-// # The SDK
-//
-// The SDK holds all JSON numbers as 64-bit floats, and the arguments of tools have
-// to be what the model wrote. So they are read and written beside the SDK, as are
-// the results and the schemas of tools: see wire.go. The SDK also takes the rest
-// of a broken stream for an event, which tap.go keeps from it.
 package gemini

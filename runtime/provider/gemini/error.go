@@ -1,48 +1,40 @@
 package gemini
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"net/http"
-	"strings"
 
-	"google.golang.org/genai"
-
-	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
-// explain gives an error its class and its words, without the key: the API names
-// it when it refuses one.
-func (c *client) explain(t *tap, err error) error {
-	status := t.status
-	if status == http.StatusOK {
-		status = 0
-	}
-	var said genai.APIError
-	var malformed *converse.Error
-	switch {
-	case errors.As(err, &said):
-	case errors.As(err, &malformed):
-		return fmt.Errorf("gemini: %w", malformed)
-	default:
-		return fmt.Errorf("gemini: %w", provider.WrapHTTPStatus(err, status))
-	}
-	status = cmp.Or(status, said.Code, http.StatusInternalServerError)
-	if isInvalidKey(said) {
-		status = http.StatusUnauthorized
-	}
-	text := fmt.Sprintf("gemini: %s: %s", cmp.Or(said.Status, fmt.Sprint("status ", status)), cmp.Or(said.Message, "no message"))
-	return provider.WrapHTTPStatus(&converse.Error{Text: strings.ReplaceAll(text, c.key, "[key]"), Err: err}, status)
+// apiError is how the API says that a request failed, in place of a response or in
+// the middle of one.
+type apiError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Details []struct {
+		Reason string `json:"reason"`
+	} `json:"details"`
 }
 
-// isInvalidKey reports whether a bad request is one for its key.
-func isInvalidKey(said genai.APIError) bool {
-	for _, detail := range said.Details {
-		if detail["reason"] == "API_KEY_INVALID" {
-			return true
+// fault reads an error document.
+func fault(status int, body []byte) *converse.Fault {
+	var said struct {
+		Error *apiError `json:"error"`
+	}
+	if json.Unmarshal(body, &said) != nil || said.Error == nil {
+		return nil
+	}
+	return said.Error.fault(status)
+}
+
+// fault returns what the API says, with the class of the status.
+func (e *apiError) fault(status int) *converse.Fault {
+	for _, d := range e.Details {
+		if d.Reason == "API_KEY_INVALID" {
+			status = http.StatusUnauthorized // the API says 400
 		}
 	}
-	return false
+	return &converse.Fault{Status: status, Title: e.Status, Message: e.Message}
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-
-	"google.golang.org/genai"
+	"net/url"
+	"strings"
 
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
@@ -40,9 +40,10 @@ func WithHTTPClient(client *http.Client) Option { return func(c *config) { c.cli
 
 // client implements [provider.Capabler].
 type client struct {
-	info   provider.Info
-	key    string
-	models *genai.Models
+	info provider.Info
+	base *url.URL
+	key  string
+	api  converse.API
 }
 
 // New returns the provider. It fails without a key, or with a base URL that is
@@ -58,15 +59,14 @@ func New(opts ...Option) (provider.Provider, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("gemini: %w", err)
 	}
-	// Whatever is left empty here would be taken from environment variables.
-	sdk, err := genai.NewClient(context.Background(), &genai.ClientConfig{
-		Backend: genai.BackendGeminiAPI, APIKey: c.key, HTTPClient: tapped(converse.Client(c.client)),
-		HTTPOptions: genai.HTTPOptions{BaseURL: c.baseURL, APIVersion: c.info.APIVersion},
-	})
+	base, err := url.Parse(c.baseURL)
 	if err != nil {
-		return nil, errors.New("gemini: the SDK refuses the configuration") // its error has the key in it
+		return nil, errors.New("gemini: the base URL cannot be parsed") // and may have a password in it
 	}
-	return &client{c.info, c.key, sdk.Models}, nil
+	return &client{c.info, base.JoinPath(c.info.APIVersion), c.key, converse.API{
+		Name: "gemini", Key: c.key, HTTP: converse.Client(c.client), Fault: fault,
+		RequestID: func(http.Header) string { return "" }, // the events have it
+	}}, nil
 }
 
 func (c *config) check() error {
@@ -92,21 +92,31 @@ func (c *client) Capabilities() provider.Capabilities {
 
 // Stream implements [provider.Provider].
 func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	settings, err := translate(req)
+	body, err := translate(req)
 	if err != nil {
 		return nil, fmt.Errorf("gemini: %w", err)
 	}
-	ids, err := newIDs(req)
+	target, err := c.target(req.Model)
 	if err != nil {
 		return nil, fmt.Errorf("gemini: %w", err)
 	}
-	t := &tap{}
-	open := func(ctx context.Context) (converse.Source, error) {
-		return begin(t, ids, c.models.GenerateContentStream(t.context(ctx), req.Model, nil, settings))
-	}
-	stream, err := converse.Begin(ctx, open, func(err error) error { return c.explain(t, err) })
+	ids, err := converse.NewIDs(req)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("gemini: %w", err)
 	}
-	return stream, nil
+	return c.api.Ask(ctx, target, http.Header{"X-Goog-Api-Key": {c.key}}, body, &reader{ids: ids})
+}
+
+// target is the address for a model, whose name may have the kind of model before it.
+func (c *client) target(model string) (string, error) {
+	if strings.ContainsAny(model, "?&") || strings.Contains(model, "..") {
+		return "", fmt.Errorf("invalid model %q", model)
+	}
+	if !strings.HasPrefix(model, "models/") && !strings.HasPrefix(model, "tunedModels/") {
+		model = "models/" + model
+	}
+	u := *c.base
+	u.Path += "/" + model + ":streamGenerateContent"
+	u.RawPath, u.RawQuery = "", "alt=sse"
+	return u.String(), nil
 }

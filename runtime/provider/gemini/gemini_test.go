@@ -272,7 +272,7 @@ func TestResponsesThatAreNoStream(t *testing.T) {
 		{"a key that is not valid", "application/json", invalidKey, 400, provider.ErrAuth, "INVALID_ARGUMENT: API key not valid."},
 		{"a page", "text/html", "<html>", 200, nil, `its type is "text/html"`},
 		{"a list", "application/json", "[]", 200, nil, `its type is "application/json"`},
-		{"nothing", "text/event-stream", "", 200, provider.ErrNetwork, "before a finish reason"},
+		{"nothing", "text/event-stream", "", 200, provider.ErrNetwork, "before it was complete"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,111 +1,176 @@
 package gemini
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
-
-	"google.golang.org/genai"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 )
 
-// known are the options that Params may have.
-var known = []string{
-	"cachedContent", "frequencyPenalty", "labels", "mediaResolution", "presencePenalty", "responseJsonSchema", "responseMimeType",
-	"responseSchema", "safetySettings", "seed", "serviceTier", "store", "temperature", "thinkingConfig", "topP",
+// object is one of JSON.
+type object = map[string]any
+
+// options are those that Params may have, with the types of their values, and with the
+// members of those that are objects.
+type options struct {
+	FrequencyPenalty, PresencePenalty, Temperature, TopP *float64
+	Seed                                                 *int32
+	MediaResolution, ResponseMIMEType, CachedContent     string
+	ResponseJSONSchema                                   any
+	ResponseSchema                                       object
+	Labels                                               map[string]string
+	ServiceTier                                          string
+	Store                                                *bool
+	SafetySettings                                       []struct{ Category, Threshold string }
+	ThinkingConfig                                       *struct {
+		IncludeThoughts bool
+		ThinkingBudget  *int32
+		ThinkingLevel   string
+	}
 }
 
-// translate returns the request, the body included, as settings of the SDK.
-func translate(req *provider.Request) (*genai.GenerateContentConfig, error) {
+// known are the names of the options, and ofTheBody those of them that are members of
+// the body, where all others are of its generationConfig.
+var (
+	known = []string{
+		"cachedContent", "frequencyPenalty", "labels", "mediaResolution", "presencePenalty", "responseJsonSchema", "responseMimeType",
+		"responseSchema", "safetySettings", "seed", "serviceTier", "store", "temperature", "thinkingConfig", "topP",
+	}
+	ofTheBody = []string{"cachedContent", "labels", "safetySettings", "serviceTier", "store"}
+)
+
+// translate returns the body of a request.
+func translate(req *provider.Request) ([]byte, error) {
 	if err := converse.Check(req); err != nil {
 		return nil, err
 	}
-	settings, err := params(req.Params)
+	if req.MaxOutputTokens > math.MaxInt32 {
+		return nil, fmt.Errorf("MaxOutputTokens is %d", req.MaxOutputTokens)
+	}
+	contents, err := translateMessages(req.Messages)
 	if err != nil {
 		return nil, err
 	}
-	b := &body{}
-	if b.contents, err = translateMessages(req.Messages); err != nil {
+	config := object{}
+	body := object{"contents": contents, "generationConfig": config}
+	if err := setOptions(req.Params, body, config); err != nil {
 		return nil, err
 	}
-	if b.declarations, err = translateTools(req.Tools); err != nil {
-		return nil, err
+	if len(req.StopSequences) > 0 {
+		config["stopSequences"] = req.StopSequences
 	}
-	settings.HTTPOptions = &genai.HTTPOptions{ExtrasRequestProvider: b.fill}
-	settings.AutomaticContinuation = genai.Ptr(false)
+	if req.TopK != nil {
+		config["topK"] = *req.TopK
+	}
+	if req.MaxOutputTokens > 0 {
+		config["maxOutputTokens"] = req.MaxOutputTokens
+	}
 	if req.SystemPrompt != "" {
-		settings.SystemInstruction = genai.NewContentFromText(req.SystemPrompt, genai.RoleUser)
+		body["systemInstruction"] = content{Role: roleUser, Parts: []part{{Text: &req.SystemPrompt}}}
 	}
-	settings.ToolConfig = choose(req)
-	return settings, limit(settings, req)
+	if len(req.Tools) > 0 {
+		declarations, err := declare(req.Tools)
+		if err != nil {
+			return nil, err
+		}
+		body["tools"] = []object{{"functionDeclarations": declarations}}
+		if choice := choose(req.ToolChoice); choice != nil {
+			body["toolConfig"] = object{"functionCallingConfig": choice}
+		}
+	}
+	return converse.Encode(body)
 }
 
-// limit sets what ends a response, and how wide the model's choice is.
-func limit(settings *genai.GenerateContentConfig, req *provider.Request) error {
-	settings.StopSequences = req.StopSequences
-	if req.TopK != nil {
-		settings.TopK = genai.Ptr(float32(*req.TopK))
+// setOptions puts the options of a request into their places. Members of options that
+// the API does not have are refused as well.
+func setOptions(raw canon.Raw, body, config object) error {
+	values, err := converse.Params(raw, known)
+	if err != nil {
+		return err
 	}
-	if req.MaxOutputTokens < 0 || req.MaxOutputTokens > math.MaxInt32 {
-		return fmt.Errorf("MaxOutputTokens is %d", req.MaxOutputTokens)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := values[name]
+		if err := converse.Option(name, value, &options{}, true); err != nil {
+			return err
+		}
+		switch {
+		case string(value) == "null":
+		case slices.Contains(ofTheBody, name):
+			body[name] = value
+		default:
+			config[name] = value
+		}
 	}
-	settings.MaxOutputTokens = int32(req.MaxOutputTokens)
 	return nil
 }
 
-// params returns the options of a request. Members of options that the SDK does
-// not know are refused as well.
-func params(raw canon.Raw) (*genai.GenerateContentConfig, error) {
-	values, err := converse.Params(raw, known)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(values)
-	if err != nil {
-		return nil, fmt.Errorf("params: %w", err)
-	}
-	settings := &genai.GenerateContentConfig{}
-	strict := json.NewDecoder(bytes.NewReader(text))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(settings); err != nil {
-		return nil, fmt.Errorf("params: %w", err)
-	}
-	return settings, nil
-}
-
-func translateTools(tools []provider.ToolDefinition) ([]declaration, error) {
-	var declarations []declaration
+func declare(tools []provider.ToolDefinition) ([]object, error) {
+	var declarations []object
 	for _, t := range tools {
 		if len(t.Schema) > 0 && !json.Valid(t.Schema) {
 			return nil, fmt.Errorf("the schema of the tool %q is not JSON", t.Name)
 		}
-		declarations = append(declarations, declaration{t.Name, t.Description, provider.ObjectSchema(t.Schema)})
+		d := object{"name": t.Name}
+		if t.Description != "" {
+			d["description"] = t.Description
+		}
+		if schema := provider.ObjectSchema(t.Schema); len(schema) > 0 {
+			d["parametersJsonSchema"] = schema
+		}
+		declarations = append(declarations, d)
 	}
 	return declarations, nil
 }
 
-// choose returns the choice of a tool, or nil where there is nothing to choose.
-func choose(req *provider.Request) *genai.ToolConfig {
-	if req.ToolChoice == "" || len(req.Tools) == 0 {
+// choose returns the choice of a tool, or nil where none is said.
+func choose(choice string) object {
+	switch choice {
+	case "":
 		return nil
+	case "any", "auto", "none":
+		return object{"mode": strings.ToUpper(choice)}
 	}
-	calling := &genai.FunctionCallingConfig{Mode: genai.FunctionCallingConfigModeAny}
-	switch req.ToolChoice {
-	case "any":
-	case "auto":
-		calling.Mode = genai.FunctionCallingConfigModeAuto
-	case "none":
-		calling.Mode = genai.FunctionCallingConfigModeNone
-	default:
-		calling.AllowedFunctionNames = []string{req.ToolChoice}
-	}
-	return &genai.ToolConfig{FunctionCallingConfig: calling}
+	return object{"mode": "ANY", "allowedFunctionNames": []string{choice}}
+}
+
+// The roles of the API.
+const (
+	roleUser  = "user"
+	roleModel = "model"
+)
+
+// content is a turn.
+type content struct {
+	Role  string `json:"role"`
+	Parts []part `json:"parts"`
+}
+
+// part is a piece of a turn, as it is sent and as it is received.
+type part struct {
+	Text             *string           `json:"text,omitempty"`
+	Thought          bool              `json:"thought,omitempty"`
+	FunctionCall     *functionCall     `json:"functionCall,omitempty"`
+	FunctionResponse *functionResponse `json:"functionResponse,omitempty"`
+	ThoughtSignature []byte            `json:"thoughtSignature,omitempty"`
+}
+
+type functionCall struct {
+	ID   string          `json:"id,omitempty"`
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"`
+}
+
+type functionResponse struct {
+	ID       string `json:"id,omitempty"`
+	Name     string `json:"name"`
+	Response object `json:"response"`
 }
 
 func translateMessages(messages []provider.Message) ([]content, error) {
@@ -116,9 +181,9 @@ func translateMessages(messages []provider.Message) ([]content, error) {
 	contents := []content{}
 	names := map[string]string{} // of tools, by call id
 	for _, turn := range turns {
-		c := content{Role: genai.RoleUser}
+		c := content{Role: roleUser}
 		if turn.Assistant {
-			c.Role = genai.RoleModel
+			c.Role = roleModel
 		}
 		for _, m := range turn.Messages {
 			parts, err := translateMessage(m, names)
@@ -150,14 +215,14 @@ func translateMessage(m provider.Message, names map[string]string) ([]part, erro
 	return []part{{FunctionResponse: response}}, nil
 }
 
-func outcome(r *provider.ToolResult) map[string]any {
+func outcome(r *provider.ToolResult) object {
 	switch {
 	case r.IsError:
-		return map[string]any{"error": r.Content}
+		return object{"error": r.Content}
 	case json.Valid([]byte(r.Content)):
-		return map[string]any{"output": json.RawMessage(r.Content)}
+		return object{"output": json.RawMessage(r.Content)}
 	}
-	return map[string]any{"output": r.Content}
+	return object{"output": r.Content}
 }
 
 // said returns the parts of what the model said: thoughts, text, calls.

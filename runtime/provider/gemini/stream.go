@@ -2,115 +2,83 @@ package gemini
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"iter"
-	"sync"
-
-	"google.golang.org/genai"
+	"net/http"
 
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/provider/internal/converse"
 	"github.com/starling-host/starling/runtime/provider/internal/sse"
 )
 
-// source implements [converse.Source].
-type source struct {
-	tap *tap
-	ids *ids
-
-	// mu keeps stop from running while next does. Close is called after the
-	// context of the request has ended, which ends next.
-	mu   sync.Mutex
-	next func() (*genai.GenerateContentResponse, error, bool)
-	stop func()
-
-	first *genai.GenerateContentResponse // taken by begin, nil after that
-
+// reader implements [converse.Reader].
+type reader struct {
+	ids    *converse.IDs
 	block  int64              // number of the last block
 	kind   provider.ChunkKind // of the open block, 0 if there is none
 	calls  int
 	usage  provider.Usage
 	finish string
-	id     string
 }
 
-// begin sends the request and waits for the first event, because the SDK does not
-// tell that a response has begun.
-func begin(t *tap, ids *ids, responses iter.Seq2[*genai.GenerateContentResponse, error]) (*source, error) {
-	s := &source{tap: t, ids: ids}
-	s.next, s.stop = iter.Pull2(responses)
-	var err error
-	if s.first, err = s.take(); err == io.EOF {
-		err = errCut
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+// event is one event of the API.
+type event struct {
+	Error      *apiError    `json:"error"`
+	ResponseID string       `json:"responseId"`
+	Candidates []*candidate `json:"candidates"`
+	Feedback   struct {
+		BlockReason string `json:"blockReason"`
+	} `json:"promptFeedback"`
+	Usage *struct {
+		Prompt     int64 `json:"promptTokenCount"`
+		ToolPrompt int64 `json:"toolUsePromptTokenCount"`
+		Candidates int64 `json:"candidatesTokenCount"`
+		Thoughts   int64 `json:"thoughtsTokenCount"`
+		Cached     int64 `json:"cachedContentTokenCount"`
+	} `json:"usageMetadata"`
 }
 
-// Close implements [converse.Source].
-func (s *source) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stop()
-	return nil
+type candidate struct {
+	Index        int    `json:"index"`
+	FinishReason string `json:"finishReason"`
+	Content      struct {
+		Parts []*received `json:"parts"`
+	} `json:"content"`
 }
 
-// take returns the next event. It returns io.EOF at the end of the body. The SDK
-// panics for some documents that are no response.
-func (s *source) take() (resp *genai.GenerateContentResponse, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer func() {
-		if p := recover(); p != nil {
-			err = converse.Malformed("the SDK cannot read it: %v", p)
-		}
-	}()
-	resp, err, ok := s.next()
-	var said genai.APIError
-	switch {
-	case ok && err == nil:
-		return resp, nil
-	case s.tap.status == 0 || s.tap.events == nil || errors.As(err, &said):
-		return nil, err
-	case err != nil:
-		return nil, converse.Malformed("%w", err)
-	case errors.Is(s.tap.err, sse.ErrTooLong):
-		return nil, converse.Malformed("%w", s.tap.err)
-	case s.tap.err != nil && s.tap.err != io.EOF:
-		return nil, s.tap.err
-	}
-	return nil, io.EOF
+// received is a part that the model said, or that it cannot have said here.
+type received struct {
+	part
+	Text         string `json:"text"`
+	FunctionCall *struct {
+		functionCall
+		PartialArgs  []json.RawMessage `json:"partialArgs"`
+		WillContinue bool              `json:"willContinue"`
+	} `json:"functionCall"`
+
+	InlineData          *struct{} `json:"inlineData"`
+	FileData            *struct{} `json:"fileData"`
+	ExecutableCode      *struct{} `json:"executableCode"`
+	CodeExecutionResult *struct{} `json:"codeExecutionResult"`
+	ToolCall            *struct{} `json:"toolCall"`
+	ToolResponse        *struct{} `json:"toolResponse"`
 }
 
-// Read implements [converse.Source].
-func (s *source) Read(m *converse.Message) error {
-	resp, err := s.first, error(nil)
-	s.first = nil
-	if resp == nil {
-		resp, err = s.take()
-	}
-	switch {
-	case err == nil:
-		return s.event(m, resp)
-	case err != io.EOF:
+// Complete implements [converse.Reader]. A connection that breaks after the finish
+// reason may have taken counts away.
+func (s *reader) Complete(cleanly bool) bool { return cleanly && s.finish != "" }
+
+// Event implements [converse.Reader].
+func (s *reader) Event(m *converse.Message, data sse.Event) error {
+	var ev event
+	if err := converse.Decode(data.Data, &ev); err != nil {
 		return err
-	case s.finish == "":
-		return errCut
 	}
-	m.StopReason, m.RequestID = s.finish, s.id
-	return io.EOF
-}
-
-var errCut = fmt.Errorf("the response ended before a finish reason: %w", io.ErrUnexpectedEOF)
-
-func (s *source) event(m *converse.Message, resp *genai.GenerateContentResponse) error {
-	s.id = cmp.Or(resp.ResponseID, s.id)
-	for i, c := range resp.Candidates {
+	if ev.Error != nil {
+		return ev.Error.fault(cmp.Or(ev.Error.Code, http.StatusInternalServerError))
+	}
+	m.RequestID = cmp.Or(ev.ResponseID, m.RequestID)
+	for i, c := range ev.Candidates {
 		if c == nil || c.Index != 0 || i > 0 {
 			return converse.Malformed("it has another candidate than the one that was asked for")
 		}
@@ -118,45 +86,50 @@ func (s *source) event(m *converse.Message, resp *genai.GenerateContentResponse)
 			return err
 		}
 	}
-	if f := resp.PromptFeedback; f != nil && f.BlockReason != "" {
-		if err := s.end(m, string(f.BlockReason)); err != nil {
+	if ev.Feedback.BlockReason != "" {
+		if err := s.end(m, ev.Feedback.BlockReason); err != nil {
 			return err
 		}
 	}
-	s.count(m, resp.UsageMetadata)
+	if u := ev.Usage; u != nil { // the counts of the response so far
+		now := provider.Usage{InputTokens: u.Prompt + u.ToolPrompt, OutputTokens: u.Candidates + u.Thoughts, CacheReadTokens: u.Cached}
+		if now != s.usage {
+			s.usage = now
+			m.Usage(now)
+		}
+	}
 	return nil
 }
 
-func (s *source) candidate(m *converse.Message, c *genai.Candidate) error {
-	if c.Content != nil {
-		for i, p := range c.Content.Parts {
-			if s.finish != "" {
-				return converse.Malformed("a part comes after the finish reason")
-			}
-			if err := s.part(m, i, p); err != nil {
-				return err
-			}
+func (s *reader) candidate(m *converse.Message, c *candidate) error {
+	for _, p := range c.Content.Parts {
+		if s.finish != "" {
+			return converse.Malformed("a part comes after the finish reason")
+		}
+		if err := s.part(m, p); err != nil {
+			return err
 		}
 	}
-	if c.FinishReason == "" || c.FinishReason == genai.FinishReasonUnspecified {
+	if c.FinishReason == "" || c.FinishReason == "FINISH_REASON_UNSPECIFIED" {
 		return nil
 	}
-	return s.end(m, string(c.FinishReason))
+	return s.end(m, c.FinishReason)
 }
 
 // end closes what is open and notes why the response ends. The first reason
 // counts.
-func (s *source) end(m *converse.Message, reason string) error {
+func (s *reader) end(m *converse.Message, reason string) error {
 	s.finish = cmp.Or(s.finish, reason)
+	m.StopReason = s.finish
 	return s.open(m, 0)
 }
 
-func (s *source) part(m *converse.Message, i int, p *genai.Part) error {
+func (s *reader) part(m *converse.Message, p *received) error {
 	switch {
 	case p == nil:
 		return converse.Malformed("a part is null")
 	case p.FunctionCall != nil:
-		return s.call(m, i, p)
+		return s.call(m, p)
 	case p.InlineData != nil, p.FileData != nil, p.ExecutableCode != nil, p.CodeExecutionResult != nil,
 		p.FunctionResponse != nil, p.ToolCall != nil, p.ToolResponse != nil:
 		return errors.New("a part that is no text, thought or call has no place in a Request, so it cannot be received")
@@ -170,7 +143,7 @@ func (s *source) part(m *converse.Message, i int, p *genai.Part) error {
 }
 
 // say adds a piece of text or of a thought. A signature ends the block.
-func (s *source) say(m *converse.Message, kind provider.ChunkKind, text string, signature []byte) error {
+func (s *reader) say(m *converse.Message, kind provider.ChunkKind, text string, signature []byte) error {
 	if text == "" && len(signature) == 0 {
 		return nil
 	}
@@ -187,7 +160,7 @@ func (s *source) say(m *converse.Message, kind provider.ChunkKind, text string, 
 }
 
 // open has a block of the kind open, and no other.
-func (s *source) open(m *converse.Message, kind provider.ChunkKind) error {
+func (s *reader) open(m *converse.Message, kind provider.ChunkKind) error {
 	if kind == s.kind {
 		return nil
 	}
@@ -205,14 +178,16 @@ func (s *source) open(m *converse.Message, kind provider.ChunkKind) error {
 }
 
 // call adds a whole call. What signs it comes before it.
-func (s *source) call(m *converse.Message, i int, p *genai.Part) error {
+func (s *reader) call(m *converse.Message, p *received) error {
 	call := p.FunctionCall
-	if len(call.PartialArgs) > 0 || call.WillContinue != nil && *call.WillContinue {
+	args := string(call.Args)
+	switch {
+	case len(call.PartialArgs) > 0 || call.WillContinue:
 		return converse.Malformed("the call of %q comes in pieces, which was not asked for", call.Name)
-	}
-	args, err := arguments(s.tap.data, i)
-	if err != nil {
-		return converse.Malformed("the call of %q: %w", call.Name, err)
+	case args == "null":
+		args = ""
+	case args != "" && args[0] != '{':
+		return converse.Malformed("the arguments of the call of %q are not an object", call.Name)
 	}
 	if len(p.ThoughtSignature) > 0 {
 		if err := s.say(m, provider.ChunkReasoning, "", callSignature(s.calls, p.ThoughtSignature)); err != nil {
@@ -224,24 +199,8 @@ func (s *source) call(m *converse.Message, i int, p *genai.Part) error {
 	}
 	s.calls++
 	s.block++
-	if err := m.OpenToolUse(s.block, s.ids.unique(call.ID), call.Name, string(args)); err != nil {
+	if err := m.OpenToolUse(s.block, s.ids.Unique(call.ID), call.Name, args); err != nil {
 		return err
 	}
 	return m.Close(s.block)
-}
-
-// count takes counts into account. They are those of the response so far.
-func (s *source) count(m *converse.Message, u *genai.GenerateContentResponseUsageMetadata) {
-	if u == nil {
-		return
-	}
-	now := provider.Usage{
-		InputTokens:     int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
-		OutputTokens:    int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
-		CacheReadTokens: int64(u.CachedContentTokenCount),
-	}
-	if now != s.usage {
-		s.usage = now
-		m.Usage(now)
-	}
 }
