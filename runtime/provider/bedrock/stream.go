@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
@@ -45,12 +46,13 @@ func (s *source) Read(m *converse.Message) error {
 	case said || provider.Transient(err):
 		return err
 	}
-	return converse.Malformed("%w", err)
+	wrong, _, _ := strings.Cut(err.Error(), ", got ") // what the SDK got may be what the model said
+	return converse.Malformed("%s", wrong)
 }
 
 func (s *source) event(m *converse.Message, ev types.ConverseStreamOutput) error {
 	if s.stopped && s.counted {
-		return converse.Malformed("%T after the metadata", ev)
+		return converse.Malformed("an event after the metadata")
 	}
 	switch ev := ev.(type) {
 	case *types.ConverseStreamOutputMemberContentBlockStart:
@@ -155,5 +157,6 @@ func number(index *int32) (int64, error) {
 }
 
 func unsupported(content any) error {
-	return fmt.Errorf("a piece of the type %T has no place in a Request, so it cannot be received", content)
+	_, kind, _ := strings.Cut(fmt.Sprintf("%T", content), "Member")
+	return fmt.Errorf("a piece of the kind %q has no place in a Request, so it cannot be received", kind)
 }

@@ -1,11 +1,13 @@
 package providertest
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +88,27 @@ func (s *Suite) broken(t *testing.T, b Broken) {
 		}
 		if !strings.Contains(err.Error(), b.Want) || server.open.Load() != 0 {
 			t.Errorf("got the error %q and %d bodies left open, want %q in it", err, server.open.Load(), b.Want)
+		}
+	}
+}
+
+// spoiled has the text of the model come as something else than a text, and as no JSON.
+// The error says what is wrong, and does not repeat the text.
+func (s *Suite) spoiled(t *testing.T, recordings []recording) {
+	for _, r := range recordings {
+		for _, c := range r.Want {
+			quoted := []byte(strconv.Quote(c.Text))
+			if len(c.Text) < 4 || !bytes.Contains(r.body, quoted) {
+				continue
+			}
+			for _, with := range []string{"[%s]", `{"a":%s}`, "%s]", "%s%[1]s"} {
+				body := bytes.Replace(r.body, quoted, fmt.Appendf(nil, with, quoted), 1)
+				p, _ := s.inMemory(t, r, &reply{body: body})
+				_, err := converse(t.Context(), p, question("test-model"))
+				if expectClass(t, err, nil) && strings.Contains(err.Error(), c.Text) {
+					t.Errorf("the error repeats what the model said: %v", err)
+				}
+			}
 		}
 	}
 }

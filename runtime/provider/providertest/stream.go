@@ -133,6 +133,11 @@ func expectClass(t testing.TB, err, class error) bool {
 	if strings.Contains(text, Key) {
 		t.Errorf("the error has the key in it: %s", text)
 	}
+	for _, word := range []string{"map[", "interface {}", "Go struct", "Go value", "types."} {
+		if strings.Contains(text, word) {
+			t.Errorf("the error speaks of the adapter's own types, %q: %s", word, text)
+		}
+	}
 	return ok
 }
 

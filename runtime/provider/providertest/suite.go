@@ -92,6 +92,7 @@ func Run(t *testing.T, s Suite) {
 	for _, r := range recordings {
 		t.Run(r.Name, func(t *testing.T) { s.transcript(t, r) })
 	}
+	t.Run("spoiled", func(t *testing.T) { s.spoiled(t, recordings) })
 	for _, b := range s.Broken {
 		t.Run("broken/"+b.Name, func(t *testing.T) { s.broken(t, b) })
 	}
