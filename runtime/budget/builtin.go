@@ -11,7 +11,7 @@ const PricesAsOf = "2026-11-18"
 // that a cap trips too early rather than too late.
 func Builtin() Prices {
 	all := make(map[string]Price)
-	for _, vendor := range []map[string]Price{openAI(), anthropic(), google(), amazon()} {
+	for _, vendor := range []map[string]Price{openAI(), anthropic(), google(), amazon(), onBedrock()} {
 		for model, price := range vendor {
 			all[model] = price
 		}
@@ -150,5 +150,36 @@ func amazon() map[string]Price {
 		"nova-pro":     cached(0.80, 3.20, 0.20),
 		"nova-lite":    cached(0.06, 0.24, 0.015),
 		"nova-micro":   cached(0.035, 0.14, 0.00875),
+	}
+}
+
+// onBedrock has the prices of aws.amazon.com/bedrock/pricing in the regions of the USA, for
+// the models of Meta and Mistral and for Titan. Llama is as the page had it on 2025-07-20;
+// Mistral and Titan are as several reports of 2025 and 2026 repeat it. None of these
+// models has a cache. Their names are those of Bedrock, which no other vendor uses for
+// them but for Mistral's own, whose price was the same.
+func onBedrock() map[string]Price {
+	flat := func(input, output float64) Price { return cached(input, output, input) }
+	return map[string]Price{
+		"llama4-maverick-17b-instruct": flat(0.24, 0.97),
+		"llama4-scout-17b-instruct":    flat(0.17, 0.66),
+		"llama3-3-70b-instruct":        flat(0.72, 0.72),
+		"llama3-2-90b-instruct":        flat(0.72, 0.72),
+		"llama3-2-11b-instruct":        flat(0.16, 0.16),
+		"llama3-2-3b-instruct":         flat(0.15, 0.15),
+		"llama3-2-1b-instruct":         flat(0.10, 0.10),
+		"llama3-1-405b-instruct":       flat(2.40, 2.40),
+		"llama3-1-70b-instruct":        flat(0.72, 0.72),
+		"llama3-1-8b-instruct":         flat(0.22, 0.22),
+		"llama3-70b-instruct":          flat(2.65, 3.50),
+		"llama3-8b-instruct":           flat(0.30, 0.60),
+
+		"mistral-large-3-675b-instruct": flat(0.50, 1.50),
+		"mistral-large-2407":            flat(2, 6),
+		"mistral-large-2402":            flat(4, 12),
+
+		"titan-text-premier": flat(0.50, 1.50),
+		"titan-text-express": flat(0.20, 0.60),
+		"titan-text-lite":    flat(0.15, 0.20),
 	}
 }

@@ -74,10 +74,17 @@ func TestLookup(t *testing.T) {
 		"us-gov.anthropic.claude-3-haiku-20240307-v1:0":   "claude-3-haiku",
 		"global.anthropic.claude-haiku-4-5-20251001-v1:0": "claude-haiku-4-5",
 		"arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-opus-4-1-20250805-v1:0": "claude-opus-4-1",
-		"eu.amazon.nova-pro-v1:0":        "nova-pro",
-		"models/gemini-2.5-flash":        "gemini-2.5-flash",
-		"gemini-3-flash-preview":         "gemini-3-flash",
-		"gemini-2.5-flash-preview-05-20": "gemini-2.5-flash",
+		"eu.amazon.nova-pro-v1:0":                        "nova-pro",
+		"us.meta.llama3-1-70b-instruct-v1:0":             "llama3-1-70b-instruct",
+		"meta.llama4-maverick-17b-instruct-v1:0":         "llama4-maverick-17b-instruct",
+		"mistral.mistral-large-2402-v1:0":                "mistral-large-2402",
+		"mistral.mistral-large-3-675b-instruct":          "mistral-large-3-675b-instruct",
+		"amazon.titan-text-premier-v1:0":                 "titan-text-premier",
+		"amazon.titan-text-express-v1":                   "titan-text-express",
+		"bedrock/us-east-1/meta.llama3-8b-instruct-v1:0": "llama3-8b-instruct",
+		"models/gemini-2.5-flash":                        "gemini-2.5-flash",
+		"gemini-3-flash-preview":                         "gemini-3-flash",
+		"gemini-2.5-flash-preview-05-20":                 "gemini-2.5-flash",
 	} {
 		same(t, id, model)
 	}
@@ -85,6 +92,7 @@ func TestLookup(t *testing.T) {
 		t.Errorf("an id of its own lost to the name before its date: %v", a)
 	}
 	for _, id := range []string{
+		"meta-llama/llama-3.1-70b-instruct", "llama3.1:70b", "mistral-large-latest", "mistral-large-2411", "meta.llama3-9-70b-instruct-v1:0",
 		"", "/", ".", "-", "gpt", "gpt-5-mega", "gpt-5.9", "gpt-4o-audio-preview", "claude-opus-5-6", "claude-opus",
 		"ft:gpt-4o-mini-2024-07-18:org::abc", "gemini-2.5-flash-preview-tts", "gpt-5:free", "gpt-5-", "claude-", strings.Repeat("-1", 10_000),
 	} {
