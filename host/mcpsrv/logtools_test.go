@@ -115,7 +115,10 @@ type runAndEvents struct {
 		Payload  json.RawMessage
 		TooLong  bool `json:"payload_too_long"`
 	}
-	Next int
+	Next        int
+	Offset      int
+	Truncated   bool
+	TotalEvents int `json:"total_events"`
 }
 
 func TestLookingAtARun(t *testing.T) {
@@ -124,13 +127,20 @@ func TestLookingAtARun(t *testing.T) {
 	if failure := call(t, s, "get_run", `{"run_id":"acme/1","limit":3}`, &run); failure != "" {
 		t.Fatal(failure)
 	}
+	if !run.Truncated || run.TotalEvents != 4 || run.Offset != 0 || len(run.Events[0].Hash) != 64 || run.Events[0].PrevHash != "" || run.Events[1].PrevHash != run.Events[0].Hash {
+		t.Errorf("the events have no hashes, or it is not said that there are more: %+v", run)
+	}
 	if run.Run.Events != 4 || run.Goal != "weather" || len(run.Events) != 3 || run.Next != 3 || run.Events[1].Facts != `weather {"city":"Oslo"}` {
 		t.Errorf("got %+v", run)
 	}
 	run = runAndEvents{}
 	call(t, s, "get_run", `{"run_id":"acme/1","after":3}`, &run)
-	if len(run.Events) != 1 || run.Events[0].Kind != "RunCompleted" || run.Next != 0 {
+	if len(run.Events) != 1 || run.Events[0].Kind != "RunCompleted" || run.Next != 0 || run.Truncated || run.Offset != 3 {
 		t.Errorf("the rest: %+v", run)
+	}
+	var same runAndEvents
+	if call(t, s, "get_run", `{"run_id":"acme/1","offset":3}`, &same); fmt.Sprintf("%+v", same) != fmt.Sprintf("%+v", run) {
+		t.Errorf("after and offset differ: %+v, %+v", run, same)
 	}
 	var ev struct {
 		Hash     string
@@ -153,6 +163,36 @@ func TestLookingAtARun(t *testing.T) {
 	}
 }
 
+// TestTheFinalTextIsWhole has an answer that is longer than a line shows, in a run that
+// completed and in one that did not.
+func TestTheFinalTextIsWhole(t *testing.T) {
+	answer := "first line\n" + strings.Repeat("more ", 1000)
+	log := memlog.New()
+	for _, id := range []string{"completed", "failed"} {
+		add(t, log, id, event.KindRunStarted, event.RunStarted{SchemaVersion: 1})
+		add(t, log, id, event.KindTurnStarted, event.TurnStarted{TurnID: "t"})
+		add(t, log, id, event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{TurnID: "t", Text: answer})
+	}
+	add(t, log, "completed", event.KindRunCompleted, event.RunCompleted{FinalText: answer + "end"})
+	add(t, log, "failed", event.KindRunFailed, event.RunFailed{ErrorType: "max_turns"})
+	s := overLog(t, logview.View{Log: log})
+	for id, want := range map[string]string{"completed": answer + "end", "failed": answer} {
+		var sum struct {
+			Final string `json:"final_text"`
+		}
+		if call(t, s, "summarize_run", `{"run_id":"`+id+`"}`, &sum); sum.Final != want {
+			t.Errorf("%s: %d characters of %d", id, len(sum.Final), len(want))
+		}
+	}
+	// A query is also part of a state, if it is part of no id.
+	for query, want := range map[string]int{"FAIL": 1, "completed": 1, "d": 2, "none": 0, "e": 2, "open": 0} {
+		var list struct{ Total int }
+		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want {
+			t.Errorf("the query %q has %d runs, want %d", query, list.Total, want)
+		}
+	}
+}
+
 func TestComparingAndValidating(t *testing.T) {
 	log := newLog(t)
 	add(t, log, "bad", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
@@ -166,6 +206,9 @@ func TestComparingAndValidating(t *testing.T) {
 	call(t, s, "diff_runs", `{"a":"acme/1","b":"other/1"}`, &diff)
 	if diff.Same || diff.FirstDivergence != 2 || diff.Match != 1 || len(diff.Differences) != 3 || diff.Differences[0].Field != "args.city" {
 		t.Errorf("got %+v", diff)
+	}
+	if call(t, s, "diff_runs", `{"a":"acme/1","b":"other/1","matches":true}`, &diff); len(diff.Differences) != 4 || diff.Differences[0].Relation != "match" {
+		t.Errorf("with matches: %+v", diff)
 	}
 	call(t, s, "diff_runs", `{"a":"acme/1","b":"acme/1"}`, &diff)
 	if !diff.Same || diff.Match != 4 {
@@ -217,6 +260,8 @@ func TestSearchingHasCaps(t *testing.T) {
 		`{"query":"needle","limit":500}`:                           {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
 		`{"query":"needle","limit":10}`:                            {RunsExamined: 2, EventsExamined: 13, TotalMatchingRuns: 30, Capped: true},
 		`{"query":"needle","limit":500,"run_limit":3}`:             {RunsExamined: 3, EventsExamined: 30, TotalMatchingRuns: 30, RunsCapped: true},
+		`{"query":"nothing","run_limit":10,"run_offset":10}`:       {RunsExamined: 10, EventsExamined: 100, TotalMatchingRuns: 30, RunsCapped: true},
+		`{"query":"nothing","run_offset":25}`:                      {RunsExamined: 5, EventsExamined: 50, TotalMatchingRuns: 30},
 		`{"kind":"RunStarted","max_examined_events":25}`:           {RunsExamined: 3, EventsExamined: 25, TotalMatchingRuns: 30, ScanCapped: true},
 		`{"kind":"RunStarted","query":"needle","limit":500}`:       {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
 		`{"kind":"RunStarted","query":"GOAL","status":"failed"}`:   {},

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -25,7 +26,7 @@ const (
 
 type listArgs struct {
 	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only runs in this state"`
-	Query         string `json:"query,omitempty" jsonschema:"maxLength=200,description=Part of the run's id"`
+	Query         string `json:"query,omitempty" jsonschema:"maxLength=200,description=Part of the run's id or if no id has it of a state such as failed"`
 	Since         string `json:"since,omitempty" jsonschema:"description=Only runs that started after this time of RFC 3339"`
 	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs that called a tool"`
 	Limit         int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200"`
@@ -72,6 +73,10 @@ func listRuns(ctx context.Context, v logview.View, in listArgs) (runList, error)
 		o.StartedAfter = since
 	}
 	page, err := v.Runs(ctx, o)
+	if status := statusNamed(in.Query); err == nil && page.TotalMatching == 0 && in.Status == "" && status != "" {
+		o.Status, o.Query = status, ""
+		page, err = v.Runs(ctx, o)
+	}
 	if err != nil {
 		return runList{}, err
 	}
@@ -82,17 +87,34 @@ func listRuns(ctx context.Context, v logview.View, in listArgs) (runList, error)
 	return list, nil
 }
 
+// statusNamed returns the only state of a run that a text is part of, or nothing.
+func statusNamed(text string) (status string) {
+	for _, s := range []string{eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen} {
+		if text != "" && strings.Contains(s, eventlog.LowerASCII(text)) {
+			if status != "" {
+				return ""
+			}
+			status = s
+		}
+	}
+	return status
+}
+
 type getRunArgs struct {
-	RunID string `json:"run_id" jsonschema:"minLength=1"`
-	After uint64 `json:"after" jsonschema:"default=0,minimum=0,description=Only events with numbers above this one"`
-	Limit int    `json:"limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Events at most"`
+	RunID  string `json:"run_id" jsonschema:"minLength=1"`
+	After  uint64 `json:"after" jsonschema:"default=0,minimum=0,description=Only events with numbers above this one"`
+	Offset uint64 `json:"offset" jsonschema:"default=0,minimum=0,description=The same as after: events are numbered from 1 without gaps"`
+	Limit  int    `json:"limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Events at most"`
 }
 
 type runWithEvents struct {
-	Run    runInfo     `json:"run"`
-	Goal   string      `json:"goal,omitempty"`
-	Events []eventInfo `json:"events"`
-	Next   uint64      `json:"next,omitempty"` // the value of after for the events that follow; absent if none do
+	Run         runInfo     `json:"run"`
+	Goal        string      `json:"goal,omitempty"`
+	Events      []eventInfo `json:"events"`
+	TotalEvents uint64      `json:"total_events"`
+	Offset      uint64      `json:"offset"`         // events before the first of these
+	Truncated   bool        `json:"truncated"`      // events follow
+	Next        uint64      `json:"next,omitempty"` // the value of after, or offset, for them
 }
 
 // eventInfo is an event as all tools describe one.
@@ -108,8 +130,8 @@ type eventInfo struct {
 	TooLong      bool            `json:"payload_too_long,omitempty"` // for this answer; get_event takes longer ones
 }
 
-// newEventInfo describes an event, with its payload if that has at most so many
-// bytes of JSON.
+// newEventInfo describes an event, with its hashes and with its payload if that has at
+// most so many bytes of JSON; with zero for both, without either.
 func newEventInfo(ev event.Event, most int) eventInfo {
 	facts, err := narrate.Event(ev)
 	if err != nil {
@@ -122,6 +144,7 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 	if most == 0 {
 		return info
 	}
+	info.Hash, info.PrevHash = ev.Hash().String(), hex.EncodeToString(ev.PrevHash)
 	if info.TooLong = len(ev.Payload) > most; info.TooLong {
 		return info
 	}
@@ -137,11 +160,12 @@ func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, 
 	if err != nil {
 		return runWithEvents{}, err
 	}
-	events, err := v.Page(ctx, in.RunID, in.After, in.Limit)
+	after := max(in.After, in.Offset)
+	events, err := v.Page(ctx, in.RunID, after, in.Limit)
 	if err != nil {
 		return runWithEvents{}, err
 	}
-	out := runWithEvents{Run: newRunInfo(run), Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}}
+	out := runWithEvents{Run: newRunInfo(run), Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
 	room := maxList
 	for _, ev := range events {
 		info := newEventInfo(ev, max(1, min(maxPayload, room)))
@@ -149,7 +173,7 @@ func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, 
 		out.Events = append(out.Events, info)
 	}
 	if n := len(events); n > 0 && events[n-1].Seq < run.LastSeq {
-		out.Next = events[n-1].Seq
+		out.Next, out.Truncated = events[n-1].Seq, true
 	}
 	return out, nil
 }
@@ -173,9 +197,7 @@ func getEvent(ctx context.Context, v logview.View, in getEventArgs) (eventInfo, 
 	if err != nil {
 		return eventInfo{}, err
 	}
-	info := newEventInfo(ev, maxEvent)
-	info.Hash, info.PrevHash = ev.Hash().String(), hex.EncodeToString(ev.PrevHash)
-	return info, nil
+	return newEventInfo(ev, maxEvent), nil
 }
 
 type validateArgs struct {

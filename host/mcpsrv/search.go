@@ -18,6 +18,8 @@ type diffArgs struct {
 	B     string `json:"b" jsonschema:"minLength=1,description=Id of the second run"`
 	From  uint64 `json:"from" jsonschema:"default=1,minimum=1,description=List differences from this event on"`
 	Limit int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200,description=Differences at most"`
+
+	Matches bool `json:"matches,omitempty" jsonschema:"description=List events that match as well"`
 }
 
 type runDiff struct {
@@ -27,13 +29,13 @@ type runDiff struct {
 	Diff            int         `json:"diff"`
 	OnlyA           int         `json:"only_a"`
 	OnlyB           int         `json:"only_b"`
-	Differences     []eventDiff `json:"differences"`
+	Differences     []eventDiff `json:"differences"`      // and matches, if they are asked for
 	Capped          bool        `json:"capped,omitempty"` // the runs are longer than what was compared
 }
 
 type eventDiff struct {
 	Seq      uint64 `json:"seq"`
-	Relation string `json:"relation"` // diff, only-a or only-b
+	Relation string `json:"relation"` // match, diff, only-a or only-b
 	A        string `json:"a,omitempty"`
 	B        string `json:"b,omitempty"`
 	Field    string `json:"field,omitempty"`
@@ -42,7 +44,7 @@ type eventDiff struct {
 }
 
 func diffRuns(ctx context.Context, v logview.View, in diffArgs) (runDiff, error) {
-	c, err := v.Compare(ctx, in.A, in.B, logview.DiffOptions{From: in.From, Limit: in.Limit, DifferentOnly: true})
+	c, err := v.Compare(ctx, in.A, in.B, logview.DiffOptions{From: in.From, Limit: in.Limit, DifferentOnly: !in.Matches})
 	if err != nil {
 		return runDiff{}, err
 	}
@@ -74,6 +76,7 @@ type searchArgs struct {
 	Status    string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only in runs in this state"`
 	Limit     int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=500,description=Events to list at most"`
 	RunLimit  int    `json:"run_limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Runs to look into - the newest first"`
+	RunOffset int    `json:"run_offset" jsonschema:"default=0,minimum=0,description=Runs to leave out - the newest ones"`
 	MaxEvents int    `json:"max_examined_events" jsonschema:"default=10000,minimum=1,maximum=50000,description=Events to look at"`
 }
 
@@ -83,7 +86,7 @@ type searchResult struct {
 	EventsExamined    int     `json:"events_examined"`
 	RunsUnreadable    int     `json:"runs_unreadable,omitempty"` // of those examined; validate_run says why
 	TotalMatchingRuns int     `json:"total_matching_runs"`       // runs in that state, examined or not
-	RunsCapped        bool    `json:"runs_capped"`               // run_limit left out some of them
+	RunsCapped        bool    `json:"runs_capped"`               // run_limit left out older ones: more with run_offset
 	ScanCapped        bool    `json:"scan_capped"`               // max_examined_events left out events
 	Capped            bool    `json:"capped"`                    // limit left out matches
 }
@@ -98,11 +101,11 @@ func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResul
 	if err != nil {
 		return searchResult{}, err
 	}
-	page, err := v.Runs(ctx, eventlog.RunPageOptions{Limit: in.RunLimit, Status: in.Status})
+	page, err := v.Runs(ctx, eventlog.RunPageOptions{Limit: in.RunLimit, Offset: in.RunOffset, Status: in.Status})
 	if err != nil {
 		return searchResult{}, err
 	}
-	out := searchResult{Matches: []match{}, TotalMatchingRuns: page.TotalMatching, RunsCapped: page.TotalMatching > len(page.Runs)}
+	out := searchResult{Matches: []match{}, TotalMatchingRuns: page.TotalMatching, RunsCapped: page.TotalMatching > in.RunOffset+len(page.Runs)}
 	for _, run := range page.Runs {
 		if out.ScanCapped || out.Capped {
 			break

@@ -23,15 +23,20 @@ type summaryArgs struct {
 
 // summary is what summarize_run says.
 type summary struct {
-	Run      runInfo        `json:"run"`
-	Goal     string         `json:"goal,omitempty"`
-	Model    string         `json:"model,omitempty"`
-	Outcome  string         `json:"outcome,omitempty"` // facts of the terminal event
-	Kinds    map[string]int `json:"kinds"`             // events by kind
-	Tools    map[string]int `json:"tools"`             // calls by tool, without further attempts
-	Effects  map[string]int `json:"effects"`           // crossings by name
-	Failures []eventInfo    `json:"failures"`          // the first of them
-	Capped   bool           `json:"capped,omitempty"`  // the run has more than is said here
+	Run     runInfo `json:"run"`
+	Goal    string  `json:"goal,omitempty"`
+	Model   string  `json:"model,omitempty"`
+	Outcome string  `json:"outcome,omitempty"` // facts of the terminal event
+
+	// FinalText is all of what the run came to or, without that, of the last answer of
+	// the model.
+	FinalText string `json:"final_text,omitempty"`
+
+	Kinds    map[string]int `json:"kinds"`            // events by kind
+	Tools    map[string]int `json:"tools"`            // calls by tool, without further attempts
+	Effects  map[string]int `json:"effects"`          // crossings by name
+	Failures []eventInfo    `json:"failures"`         // the first of them
+	Capped   bool           `json:"capped,omitempty"` // the run has more than is said here
 }
 
 func summarizeRun(ctx context.Context, v logview.View, in summaryArgs) (summary, error) {
@@ -72,6 +77,12 @@ func (s *summary) add(ev event.Event) {
 		}
 	case event.KindToolCallFailed, event.KindRunFailed, event.KindBudgetExceeded, event.KindTurnFailed:
 		s.fail(ev)
+	}
+	if p, err := ev.AsAssistantMessageCompleted(); err == nil && p.Text != "" {
+		s.FinalText = bounded(p.Text, maxEvent)
+	}
+	if p, err := ev.AsRunCompleted(); err == nil {
+		s.FinalText = bounded(p.FinalText, maxEvent)
 	}
 	if ev.Kind.Terminal() {
 		s.Outcome = newEventInfo(ev, 0).Facts
