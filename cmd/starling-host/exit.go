@@ -203,10 +203,13 @@ func oneLine(text string) string {
 	return strings.Join(lines, "; ")
 }
 
+// maxMessage bounds an error's line, in characters: a log may claim anything of a run.
+const maxMessage = 4000
+
 // report prints a failure and returns its exit code.
 func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		w.printf("error: %s\n", oneLine(f.message))
+		w.printf("error: %s\n", shorten(printable(oneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
 		w.printf("%s\n", line)

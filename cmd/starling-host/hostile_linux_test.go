@@ -34,9 +34,14 @@ import (
 // sets, characters that reorder, hide or break lines, a line of this program's, a command
 // and a flag. Bytes that are not UTF-8 can stand beside it where text need not be.
 const (
-	hostileText  = "$(touch${IFS}PWNED)`id`\x1b[2J\x1b]0;t\a\b\x00\r\nerror: forged \u202e\u2066\u2028\u0085\u009b31m\u200b\ufeff\U000e0041\x7f\t'\"\\end"
-	hostileBytes = hostileText + "\x9b31m\xff\xc3"
-	hostileName  = "$(touch${IFS}PWNED)\x1b[2J\a\r\nerror: forged \u202e\u009b31m\u2028\xff" // of a file
+	hostileText = "$(touch${IFS}PWNED)`id`\x1b[2J\x1b]0;t\a\b\x00\r\nerror: forged \u202e\u2066\u2028\u0085\u009b31m\u200b\ufeff\U000e0041\x7f\t'\"\\end"
+	hostileName = "$(touch${IFS}PWNED)\x1b[2J\a\r\nerror: forged \u202e\u009b31m\u2028\xff" // of a file
+)
+
+// The same, longer than a line can show, and with bytes that are not UTF-8.
+var (
+	longText     = hostileText + strings.Repeat(" more\u009b31m", 1000)
+	hostileBytes = longText + "\x9b31m\xff\xc3"
 )
 
 // TestNoCommandLetsATerminalObeyWhatItPrints runs every command of the tree, with every
@@ -409,11 +414,11 @@ func brokenRun(id string) []event.Event {
 		filled[event.UserMessageAppended](), filled[event.TurnStarted](), filled[event.ReasoningEmitted](), filled[event.AssistantMessageCompleted](),
 		filled[event.ToolCallScheduled](), filled[event.ToolCallCompleted](), filled[event.ToolCallFailed](), filled[event.SideEffectRecorded](),
 		filled[event.BudgetExceeded](), filled[event.RunResumed](), filled[event.ContextTruncated](), filled[event.TurnFailed](),
-		effect(event.EffectNow, hostileText), effect(event.EffectRandom, hostileText), effect(event.EffectSeed, hostileText),
+		effect(event.EffectNow, longText), effect(event.EffectRandom, longText), effect(event.EffectSeed, longText),
 		effect(event.EffectIntent, filled[event.Intent]()), effect(event.EffectModel, filled[event.ModelFailure]()),
 		effect(event.EffectPolicy, event.Verdicts{filled[event.Verdict]()}), effect("GET http://h/\x1b[2J", filled[event.Exchange]()),
-		effect("GET http://h/\x1b[2J", event.Exchange{Response: []byte(hostileBytes)}), effect("named", event.Exchange{Status: -1, Text: hostileText}),
-		effect("GET http://h/\x1b[2J", hostileText), filled[event.RunCancelled](), filled[event.RunFailed](), filled[event.RunCompleted](),
+		effect("GET http://h/\x1b[2J", event.Exchange{Response: []byte(hostileBytes)}), effect("named", event.Exchange{Status: -1, Text: longText}),
+		effect("GET http://h/\x1b[2J", longText), filled[event.RunCancelled](), filled[event.RunFailed](), filled[event.RunCompleted](),
 	} {
 		events = append(events, c.Next(p))
 	}
@@ -422,7 +427,7 @@ func brokenRun(id string) []event.Event {
 
 // effect is one whose request and value are given; the request is one over HTTP.
 func effect(name string, value any) event.SideEffectRecorded {
-	p := event.SideEffectRecorded{Name: name, Value: encoded(value), CallID: hostileText}
+	p := event.SideEffectRecorded{Name: name, Value: encoded(value), CallID: longText}
 	if name == "named" || strings.HasPrefix(name, "GET") {
 		p.Request = []byte("GET http://h/\x1b[2J HTTP/1.1\r\nHost: h\r\n\r\n")
 	}
@@ -437,16 +442,16 @@ func wholeRun(id string) []event.Event {
 	started.ParamsHash, started.SystemPromptHash = params[:], prompt[:]
 	events := []event.Event{
 		c.Next(started), c.Next(filled[event.TurnStarted]()), c.Next(filled[event.AssistantMessageCompleted]()),
-		c.Next(event.ToolCallScheduled{CallID: hostileText, ToolName: hostileText, Args: encoded(hostileText), Attempt: 1}),
+		c.Next(event.ToolCallScheduled{CallID: longText, ToolName: longText, Args: encoded(longText), Attempt: 1}),
 	}
 	tree := chain.Tree{}
-	events = append(events, c.Next(effect("named", event.Exchange{Status: -1, Text: hostileText})),
-		c.Next(event.ToolCallFailed{CallID: hostileText, Error: hostileText, ErrorType: hostileText, Attempt: 1}))
+	events = append(events, c.Next(effect("named", event.Exchange{Status: -1, Text: longText})),
+		c.Next(event.ToolCallFailed{CallID: longText, Error: longText, ErrorType: longText, Attempt: 1}))
 	for _, ev := range events {
 		tree.Add(ev.Hash())
 	}
 	root := tree.Root()
-	return append(events, c.Next(event.RunFailed{Error: hostileText, ErrorType: hostileText, MerkleRoot: root[:]}))
+	return append(events, c.Next(event.RunFailed{Error: longText, ErrorType: longText, MerkleRoot: root[:]}))
 }
 
 // filled returns a value in which every field has something in it, and every text is
@@ -459,13 +464,13 @@ func filled[T any]() (v T) {
 func fill(v reflect.Value, name string) {
 	switch {
 	case v.Type() == reflect.TypeFor[canon.Raw]():
-		v.SetBytes(encoded(map[string]any{hostileText: []any{hostileText, []byte(hostileBytes)}}))
+		v.SetBytes(encoded(map[string]any{longText: []any{longText, []byte(hostileBytes)}}))
 	case v.Type() == reflect.TypeFor[[]byte]() && (strings.HasSuffix(name, "Hash") || strings.HasSuffix(name, "Root") || name == "Module"):
 		v.SetBytes(make([]byte, len(chain.Hash{})))
 	case v.Type() == reflect.TypeFor[[]byte]():
 		v.SetBytes([]byte(hostileBytes))
 	case v.Kind() == reflect.String:
-		v.SetString(hostileText)
+		v.SetString(longText)
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), "")
@@ -473,7 +478,7 @@ func fill(v reflect.Value, name string) {
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), "")
 	case v.Kind() == reflect.Map:
-		v.Set(reflect.ValueOf(map[string]canon.Raw{hostileText: encoded(hostileText)}).Convert(v.Type()))
+		v.Set(reflect.ValueOf(map[string]canon.Raw{longText: encoded(longText)}).Convert(v.Type()))
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), v.Type().Field(i).Name)

@@ -85,7 +85,7 @@ const (
 func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 	width := 26 // a ULID
 	for _, run := range doc.Runs {
-		width = max(width, utf8.RuneCountInString(printable(run.RunID))) // those of tenants are longer
+		width = min(max(width, utf8.RuneCountInString(printable(run.RunID))), 64) // those of tenants are longer
 	}
 	if len(doc.Runs) > 0 {
 		a.stdout.printf("%-*s  %-24s  %-9s  %6s  %5s  %8s  %8s  %8s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "TOKENS", "COST", "DURATION", "GOAL")
