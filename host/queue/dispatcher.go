@@ -359,7 +359,7 @@ func (t *task) begin(ctx context.Context) error {
 func (t *task) call() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			t.d.q.cfg.Logger.Error("a handler panicked", slog.String("run", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+			t.d.q.cfg.Logger.Error("a handler panicked", slog.String("run_id", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
 			err = fmt.Errorf("queue: the handler panicked: %v", r)
 		}
 	}()
