@@ -152,6 +152,18 @@ func tableValues(t *testing.T, log eventlog.EventLog) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
+	var are []bool // numbers: true unless they are zero
+	err = tr.View(t.Context(), func(q eventlog.Querier) error {
+		return q.Query("SELECT id, 0 * id FROM logtest_values WHERE id < 2 ORDER BY id", nil, func(r eventlog.Row) error {
+			var number, zero bool
+			err := r.Scan(&number, &zero)
+			are = append(are, number, zero)
+			return err
+		})
+	})
+	if diff := cmp.Diff([]bool{false, false, true, false}, are); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
 	badScans(t, tr)
 }
 

@@ -107,8 +107,8 @@ func target(dst any, oid uint32) (scan any, assign func()) {
 			return orZero(dst)
 		}
 		var n int64
-		scan, assign = orZero(&n)
-		return scan, func() { assign(); *dst = n != 0 }
+		scan, number := orZero(&n)
+		return scan, func() { number(); *dst = n != 0 }
 	case *int64:
 		return orZero(dst)
 	case *float64:
