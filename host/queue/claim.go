@@ -7,14 +7,15 @@ import (
 	"github.com/starling-host/starling/eventlog"
 )
 
-const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, stranded, snoozes, cancelled, failure, payload"
+// jobColumns are those of a lease, but for its payload, which may be large.
+const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, stranded, snoozes, host_failures, cancelled, class, failure"
 
 // scanJob reads jobColumns, and what more the query has.
 func scanJob(r eventlog.Row, more ...any) (l Lease, err error) {
-	var rank, maximum, attempt, deaths, stranded, snoozes, cancelled int64
-	err = r.Scan(append([]any{&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &stranded, &snoozes, &cancelled, &l.Failure, &l.Payload}, more...)...)
+	var rank, maximum, attempt, deaths, stranded, snoozes, hostFailures, cancelled int64
+	err = r.Scan(append([]any{&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &stranded, &snoozes, &hostFailures, &cancelled, &l.Class, &l.Failure}, more...)...)
 	l.Priority, l.MaxAttempts, l.Attempt, l.Deaths = int(-rank), int(maximum), int(attempt), int(deaths)
-	l.Stranded, l.Snoozes, l.Cancelled = int(stranded), int(snoozes), cancelled != 0
+	l.Stranded, l.Snoozes, l.HostFailures, l.Cancelled = int(stranded), int(snoozes), int(hostFailures), cancelled != 0
 	return l, err
 }
 
@@ -30,8 +31,10 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	}
 	var leases []Lease
 	if s.ends {
-		err := s.tx.Query("SELECT "+jobColumns+" FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) error {
-			l, err := scanJob(r)
+		err := s.tx.Query("SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) error {
+			var payload []byte
+			l, err := scanJob(r, &payload)
+			l.Payload = payload
 			leases = append(leases, l)
 			return err
 		})
@@ -53,7 +56,7 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	for i := range leases {
 		l := &leases[i]
 		l.Attempt++
-		l.Exhausted = l.Attempt > l.MaxAttempts || l.Deaths >= MaxDeaths || l.Stranded >= MaxStranded
+		l.Exhausted = l.Attempt > l.MaxAttempts || l.Deaths >= MaxDeaths || l.Stranded >= MaxStranded || l.HostFailures >= MaxHostFailures
 		from := ready
 		if l.Cancelled {
 			from = ending
@@ -65,16 +68,16 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 			j.Lease, j.owner = *l, owner
 			continue
 		}
-		rows = append(rows, []any{l.RunID, int64(l.Epoch), int64(l.Attempt), owner})
+		rows = append(rows, []any{l.RunID, int64(l.Epoch), int64(l.Attempt), owner, s.now})
 	}
 	_, err := s.execAll(&updateClaimed, rows)
 	return leases, err
 }
 
 var updateClaimed = statement{
-	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, owner = $4, begun = 0, failure = '' WHERE run_id = $1",
-	many: `UPDATE queue_job SET state = 2, epoch = v.epoch, attempt = v.attempt, owner = v.owner, begun = 0, failure = ''
-	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS v(run_id, epoch, attempt, owner)
+	one: "UPDATE queue_job SET state = 2, epoch = $2, attempt = $3, owner = $4, started = $5, begun = 0 WHERE run_id = $1",
+	many: `UPDATE queue_job SET state = 2, epoch = v.epoch, attempt = v.attempt, owner = v.owner, started = v.started, begun = 0
+	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) AS v(run_id, epoch, attempt, owner, started)
 	WHERE queue_job.run_id = v.run_id`,
 }
 
@@ -165,9 +168,9 @@ type numbered struct {
 }
 
 var selectFront = statement{
-	one: "SELECT " + jobColumns + ", number FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
+	one: "SELECT " + jobColumns + ", number, payload FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
 	many: `SELECT front.* FROM unnest($1::text[], $2::bigint[]) AS v(tenant, n), LATERAL (
-	SELECT ` + jobColumns + `, number FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.n) AS front`,
+	SELECT ` + jobColumns + `, number, payload FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.n) AS front`,
 }
 
 // front returns the first jobs of the tenants, in the table and among those that are to be
@@ -180,7 +183,9 @@ func (s *storeTx) front(order []*tenantRow, chosen map[*tenantRow]int64) ([]Leas
 	}
 	err := s.queryAll(&selectFront, rows, func(r eventlog.Row) (err error) {
 		var j numbered
-		j.Lease, err = scanJob(r, &j.number)
+		var payload []byte
+		j.Lease, err = scanJob(r, &j.number, &payload)
+		j.Payload = payload
 		jobs[j.Tenant] = append(jobs[j.Tenant], j)
 		return err
 	})

@@ -53,6 +53,14 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 	if q.cfg, err = cfg.resolve(); err != nil {
 		return nil, err
 	}
+	if q.cfg.Existing {
+		if taken, err := log.TableSteps(ctx, Tables()); err != nil {
+			return nil, fmt.Errorf("queue: %w", err)
+		} else if taken < len(Tables().Steps) {
+			return nil, ErrNoTables
+		}
+		return q, nil
+	}
 	if err := log.CreateTables(ctx, Tables()); err != nil {
 		return nil, fmt.Errorf("queue: %w", err)
 	}
@@ -120,6 +128,36 @@ func (q *Queue) Cancel(ctx context.Context, runID string) error {
 		}
 	}
 	return err
+}
+
+// Retry makes a job ready that sleeps, so that it is handed out when its tenant is next.
+// One that does not sleep is [ErrNotSleeping], and one that is not there [ErrNotFound].
+func (q *Queue) Retry(ctx context.Context, runID string) error {
+	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return s.retry(runID) })
+}
+
+// Drain has the processes of an id or a name claim no more jobs, or claim jobs again. What
+// they have they finish. A name that no process has is [ErrNoHost].
+func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {
+	var to int64
+	if drain {
+		to = 1
+	}
+	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		n, err := s.tx.Exec("UPDATE queue_host SET draining = $1 WHERE gone = 0 AND (owner = $2 OR label = $2 OR label = '' AND host = $2)", to, host)
+		if err == nil && n == 0 {
+			refusal = ErrNoHost
+		}
+		s.signal = true
+		return refusal, err
+	})
+}
+
+// Draining reports whether this process claims no more jobs because it was told to drain.
+func (q *Queue) Draining() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dispatcher != nil && q.dispatcher.draining
 }
 
 // pace is how fast jobs are done in this process.

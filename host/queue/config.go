@@ -29,6 +29,19 @@ type Config struct {
 	// lease has ended.
 	Host string
 
+	// Label is what operators are shown as the name of this process, and Version as that
+	// of its program. An empty Label is Host.
+	Label, Version string
+
+	// Ready says why this process should claim no jobs now, or nil. It is asked before the
+	// first claim, after each [HostError], and at a third of the lease. Nil is always
+	// ready.
+	Ready func(context.Context) error
+
+	// Existing has [Open] make no tables: if there are none, or older ones, that is
+	// [ErrNoTables]. The log may then be one that is open for reading.
+	Existing bool
+
 	// Workers bounds the handlers that run at once in this process. Default: 64.
 	Workers int
 
@@ -53,7 +66,8 @@ type Config struct {
 	// answer from memory. Nil means no limits and equal weights.
 	Limits func(tenant string) Limits
 
-	// Logger is told of failures that the queue gets over, and of handlers that panic.
+	// Logger is told of failures that the queue gets over, of handlers that panic, of each
+	// job that comes back, and of hosts that die.
 	// Nil discards.
 	Logger *slog.Logger
 
@@ -67,7 +81,7 @@ type Limits struct {
 	Weight     float64 // its share in relation to other tenants; zero means one
 	MaxRunning int     // jobs that run at once on all hosts; zero means any number
 	MaxWaiting int     // jobs that are not running; zero means any number
-	Paused     bool    // no job is handed out, except to end one that was cancelled
+	Paused     bool    // no job is handed out but to end its run, and those that run are given back
 }
 
 // resolve returns the configuration with its defaults filled in, or what is wrong with
@@ -88,6 +102,9 @@ func (c Config) resolve() (Config, error) {
 	orDefault(&c.MaxWaiting, DefaultMaxWaiting)
 	if c.Limits == nil {
 		c.Limits = func(string) Limits { return Limits{} }
+	}
+	if c.Label == "" {
+		c.Label = c.Host
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

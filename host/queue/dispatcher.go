@@ -31,7 +31,11 @@ type dispatcher struct {
 	due      bool // there may be jobs that have slept long enough
 	doubt    bool // a transaction failed of which it is not known whether it was committed
 	stopping bool // nothing is handed out any more
+	draining bool // nothing is handed out until an operator says otherwise
+	drained  bool // and that no job is left has been said
+	ready    bool // the last Config.Ready has succeeded
 	tasks    map[string]*task
+	kick     chan struct{}  // capacity 1: look again
 	replaced chan struct{}  // capacity 1: another process took this one for dead
 	over     chan struct{}  // closed when the handlers are not waited for any more
 	active   sync.WaitGroup // tasks, and batches that may start some
@@ -45,7 +49,7 @@ func (q *Queue) Work(ctx context.Context, h Handler) error {
 	defer fail(nil)
 	d := &dispatcher{
 		q: q, ctx: context.WithoutCancel(ctx), fail: fail, handler: h, free: q.cfg.Workers,
-		tasks: make(map[string]*task), replaced: make(chan struct{}, 1), over: make(chan struct{}),
+		tasks: make(map[string]*task), kick: make(chan struct{}, 1), replaced: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 	q.mu.Lock()
 	if q.dispatcher != nil {
@@ -72,7 +76,7 @@ func (q *Queue) Work(ctx context.Context, h Handler) error {
 }
 
 // claims reports whether jobs may be handed out. The caller holds mu.
-func (d *dispatcher) claims() bool { return d.owner != "" && !d.stopping }
+func (d *dispatcher) claims() bool { return d.owner != "" && d.ready && !d.stopping && !d.draining }
 
 // stop waits for the handlers and leaves. Jobs whose handlers do not return are given
 // back: what they do later they cannot record.
@@ -155,8 +159,11 @@ func (d *dispatcher) keepLease(ctx context.Context) {
 // register enters the dispatcher into the store under a new name.
 func (d *dispatcher) register(ctx context.Context, host string) bool {
 	owner, until := event.NewID(), d.q.cfg.Clock.Now().Add(d.q.cfg.Lease)
+	d.q.mu.Lock()
+	draining := d.draining
+	d.q.mu.Unlock()
 	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		if err = s.register(owner, host, until); err == nil {
+		if err = s.register(owner, host, until, draining); err == nil {
 			err = s.refresh()
 		}
 		return nil, err
@@ -213,26 +220,30 @@ func (d *dispatcher) renew(ctx context.Context) bool {
 }
 
 // look watches out for what other processes have done, and for jobs that wake: when it is
-// told to, and at every poll.
+// told to, and at every poll. It asks whether this process is ready as well.
 func (d *dispatcher) look(ctx context.Context) {
-	signals := make(chan struct{}, 1)
-	if d.q.shared != nil {
-		defer d.q.shared.OnSignal(func() {
-			select {
-			case signals <- struct{}{}:
-			default:
-			}
-		})()
+	q, cfg := d.q, &d.q.cfg
+	if q.shared != nil {
+		defer q.shared.OnSignal(d.lookAgain)()
 	}
-	cfg := &d.q.cfg
-	for wait := cfg.Poll; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
-		case <-cfg.Clock.After(wait):
+	var asked time.Time // when Ready was asked
+	for wait := time.Duration(0); ; {
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.kick:
+			case <-cfg.Clock.After(wait):
+			}
 		}
 		wait = cfg.Poll
+		q.mu.Lock()
+		ready := d.ready
+		q.mu.Unlock()
+		if now := cfg.Clock.Now(); !ready || now.Sub(asked) >= cfg.Lease/3 {
+			asked = now
+			d.askReady(ctx)
+		}
 		n, err := d.read(ctx)
 		if err != nil {
 			d.trouble("the queue cannot be read", err)
@@ -241,15 +252,12 @@ func (d *dispatcher) look(ctx context.Context) {
 		left := n.due.Sub(cfg.Clock.Now())
 		switch {
 		case n.dead:
-			err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return nil, s.recover() })
-			if err != nil {
-				d.trouble("jobs of other processes were not taken over", err)
-			}
+			d.takeOver(ctx)
 		case n.open, !n.due.IsZero() && left <= 0:
-			d.q.mu.Lock()
+			q.mu.Lock()
 			d.due = true
-			d.q.wake()
-			d.q.mu.Unlock()
+			q.wake()
+			q.mu.Unlock()
 		}
 		if !n.due.IsZero() && left > 0 {
 			wait = min(wait, left)
@@ -257,22 +265,90 @@ func (d *dispatcher) look(ctx context.Context) {
 	}
 }
 
-// read reads what other processes have done, and ends the contexts of the tasks that they
-// have cancelled.
-func (d *dispatcher) read(ctx context.Context) (n news, err error) {
-	d.q.mu.Lock()
-	owner := d.owner
-	d.q.mu.Unlock()
-	err = d.q.log.View(ctx, func(v eventlog.Querier) error {
-		n, err = readNews(v, owner, d.q.cfg.Clock.Now())
-		return err
-	})
+// lookAgain has look look at once.
+func (d *dispatcher) lookAgain() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+}
+
+// readyTime bounds a call of Config.Ready.
+const readyTime = 10 * time.Second
+
+// askReady asks whether jobs may be claimed.
+func (d *dispatcher) askReady(ctx context.Context) {
+	var err error
+	if d.q.cfg.Ready != nil {
+		limited, cancel := context.WithTimeout(ctx, readyTime)
+		defer cancel()
+		err = d.q.cfg.Ready(limited)
+	}
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
+	if d.ready = err == nil; d.ready {
+		d.q.wake()
+	}
+}
+
+// read reads what other processes have done. It ends the contexts of the tasks that they
+// have cancelled, and of those whose tenants are paused.
+func (d *dispatcher) read(ctx context.Context) (n news, err error) {
+	q := d.q
+	q.mu.Lock()
+	owner := d.owner
+	q.mu.Unlock()
+	err = q.log.View(ctx, func(v eventlog.Querier) error {
+		n, err = readNews(v, owner, q.cfg.Clock.Now())
+		return err
+	})
+	if err != nil {
+		return n, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, l := range n.cancelled {
 		d.end(l.RunID, l.Epoch, ErrCancelled)
 	}
-	return n, err
+	for _, t := range d.tasks {
+		if !t.lease.Cancelled && !t.lease.Exhausted && q.cfg.Limits(t.lease.Tenant).Paused {
+			t.end(ErrStopping)
+		}
+	}
+	if owner == "" || owner != d.owner {
+		return n, nil
+	}
+	switch {
+	case n.draining && !d.draining:
+		q.cfg.Logger.Info("draining: no more jobs are claimed", slog.Int("jobs", len(d.tasks)))
+		d.drained = false
+	case !n.draining && d.draining:
+		q.cfg.Logger.Info("no longer draining")
+	}
+	if d.draining = n.draining; d.draining && len(d.tasks) == 0 && !d.drained {
+		q.cfg.Logger.Info("drained: no job is left")
+		d.drained = true
+	}
+	return n, nil
+}
+
+// takeOver makes the jobs of processes ready that have died.
+func (d *dispatcher) takeOver(ctx context.Context) {
+	var dead []lost
+	d.q.mu.Lock()
+	owner := d.owner
+	d.q.mu.Unlock()
+	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		dead, err = s.recover(owner)
+		return nil, err
+	})
+	if err != nil {
+		d.trouble("jobs of other processes were not taken over", err)
+		return
+	}
+	for _, l := range dead {
+		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", l.seen), slog.Int("jobs", l.jobs))
+	}
 }
 
 // trouble reports a failure. One that the log does not get over ends Work.
@@ -355,12 +431,17 @@ func (t *task) begin(ctx context.Context) error {
 	return t.d.q.do(ctx, &t.lease.Tenant, func(s *storeTx) (refusal, err error) { return s.begin(t.lease) })
 }
 
+// errPanicked is what a handler that panicked has returned.
+type errPanicked struct{ value any }
+
+func (e errPanicked) Error() string { return fmt.Sprintf("queue: the handler panicked: %v", e.value) }
+
 // call runs the handler.
 func (t *task) call() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.d.q.cfg.Logger.Error("a handler panicked", slog.String("run_id", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
-			err = fmt.Errorf("queue: the handler panicked: %v", r)
+			err = errPanicked{r}
 		}
 	}()
 	return t.d.handler(t.ctx, t.lease)
@@ -374,12 +455,17 @@ func (t *task) work() {
 	defer d.active.Done()
 	defer t.end(nil)
 	err := t.call()
+	v := t.verdict(err)
 	q.mu.Lock()
 	q.pace.note(q.cfg.Clock.Now())
 	d.free++
+	if v != nil && v.host && q.cfg.Ready != nil {
+		d.ready = false
+		d.lookAgain()
+	}
+	held := d.tasks[t.lease.RunID] == t
 	q.mu.Unlock()
-	v := t.verdict(err)
-	for t.held() {
+	for held {
 		err := <-q.submit(&change{ctx: context.WithoutCancel(t.ctx), tenant: &t.lease.Tenant, later: v == nil, do: func(s *storeTx) (refusal, err error) {
 			if v == nil {
 				s.finish(t.lease)
@@ -396,6 +482,12 @@ func (t *task) work() {
 		case <-d.over:
 			return
 		}
+		q.mu.Lock()
+		held = d.tasks[t.lease.RunID] == t
+		q.mu.Unlock()
+	}
+	if held && v != nil && v.class != "" {
+		t.logRetry(*v, err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -404,11 +496,21 @@ func (t *task) work() {
 	}
 }
 
-// held reports whether the job is still this process's, as far as it knows.
-func (t *task) held() bool {
-	t.d.q.mu.Lock()
-	defer t.d.q.mu.Unlock()
-	return t.d.tasks[t.lease.RunID] == t
+// logRetry says that the job will be handed out again. Only a failure of the host's own
+// says why: the text of another may be a tenant's.
+func (t *task) logRetry(v verdict, err error) {
+	attrs := []slog.Attr{
+		slog.String("run_id", t.lease.RunID), slog.String("class", v.class), slog.Int("attempt", t.lease.Attempt),
+		slog.Int("max_attempts", t.lease.MaxAttempts), slog.Duration("after", v.after.Round(time.Millisecond)),
+	}
+	if v.host {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	level := slog.LevelWarn
+	if v.snooze {
+		level = slog.LevelInfo
+	}
+	t.d.q.cfg.Logger.LogAttrs(context.Background(), level, "run will be retried", attrs...)
 }
 
 const (
@@ -416,8 +518,8 @@ const (
 	defaultSnooze = 10 * time.Second
 	// maxEnding bounds the time between two attempts to end a run.
 	maxEnding = 10 * time.Minute
-	// maxFailure bounds Lease.Failure, in bytes.
-	maxFailure = 1024
+	// maxReason bounds Lease.Failure, in bytes.
+	maxReason = 1024
 )
 
 // backoff is the fourth power of the attempt in seconds, a tenth more or less.
@@ -429,21 +531,32 @@ func (t *task) verdict(err error) *verdict {
 	if err == nil {
 		return nil
 	}
+	text := strings.ReplaceAll(err.Error(), "\x00", "")
+	v := &verdict{class: "internal", reason: strings.ToValidUTF8(text[:min(len(text), maxReason)], "")} // as every database takes it
+	host, ofHost := errors.AsType[*HostError](err)
+	_, panicked := errors.AsType[errPanicked](err)
 	switch kind, after := tool.KindOf(err); {
 	case kind == abi.ErrorDiscard, kind == abi.ErrorCancel:
 		return nil
-	case kind == abi.ErrorSnooze && after > 0:
-		return &verdict{after: after, snooze: true}
 	case kind == abi.ErrorSnooze:
-		return &verdict{after: defaultSnooze, snooze: true}
+		if v.after = after; after <= 0 {
+			v.after = defaultSnooze
+		}
+		v.snooze, v.class = true, "snooze"
+		return v
 	case errors.Is(context.Cause(t.ctx), ErrStopping):
 		return &verdict{free: true}
+	case errors.Is(context.Cause(t.ctx), ErrCancelled):
+		return &verdict{} // at once, so that its run ends
+	case ofHost:
+		v.after, v.host, v.class = time.Second<<min(t.lease.HostFailures, 8), true, host.Class
+		return v
+	case panicked:
+		v.class = "panic"
 	}
-	after := backoff.Delay(t.lease.Attempt, rand.Uint64())
+	v.after = backoff.Delay(t.lease.Attempt, rand.Uint64())
 	if t.lease.Cancelled || t.lease.Exhausted {
-		after = min(after, maxEnding)
+		v.after = min(v.after, maxEnding)
 	}
-	text := strings.ReplaceAll(err.Error(), "\x00", "")
-	text = strings.ToValidUTF8(text[:min(len(text), maxFailure)], "") // as every database takes it
-	return &verdict{after: after, failure: text}
+	return v
 }

@@ -56,14 +56,14 @@ func (s *storeTx) waiting(name string) (int64, error) {
 
 const (
 	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, epoch, attempt, owner, turn, deaths, snoozes, cancelled, due, failure) `
+	state, epoch, attempt, owner, started, turn, deaths, snoozes, cancelled, due, failure) `
 	unset = ", 0, 0, 0, 0, 0, ''"
 )
 
 var insertJobs = statement{
-	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11" + unset + ") ON CONFLICT DO NOTHING",
+	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12" + unset + ") ON CONFLICT DO NOTHING",
 	many: insertJob + "SELECT v.*" + unset + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) AS v
+	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[]) AS v
 	ON CONFLICT DO NOTHING`,
 }
 
@@ -74,12 +74,12 @@ func (s *storeTx) push() error {
 	}
 	rows := make([][]any, len(s.inserts))
 	for i, j := range s.inserts {
-		state := ready
+		state, started := ready, int64(0)
 		if j.owner != "" {
-			state = running
+			state, started = running, s.now
 		}
 		rows[i] = []any{j.RunID, j.Tenant, j.number, int64(-j.Priority), int64(j.MaxAttempts), s.now, j.Payload,
-			int64(state), int64(j.Epoch), int64(j.Attempt), j.owner}
+			int64(state), int64(j.Epoch), int64(j.Attempt), j.owner, started}
 	}
 	s.inserts, s.inserted = nil, nil
 	n, err := s.execAll(&insertJobs, rows)
@@ -154,9 +154,8 @@ func (s *storeTx) pushFinished() error {
 
 // jobRow is what the changes of a job look at.
 type jobRow struct {
-	tenant                                    string
-	state, epoch, cancelled, attempt, snoozes int64
-	owner                                     string
+	tenant, owner           string
+	state, epoch, cancelled int64
 }
 
 // find reads a job, as it is after all that this transaction was told.
@@ -169,20 +168,20 @@ func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
 
 // read reads a job as it is in the table.
 func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
-	const sql = "SELECT tenant, state, epoch, cancelled, attempt, snoozes, owner FROM queue_job WHERE run_id = $1"
+	const sql = "SELECT tenant, owner, state, epoch, cancelled FROM queue_job WHERE run_id = $1"
 	err = s.tx.Query(sql, []any{runID}, func(q eventlog.Row) error {
 		ok = true
-		return q.Scan(&r.tenant, &r.state, &r.epoch, &r.cancelled, &r.attempt, &r.snoozes, &r.owner)
+		return q.Scan(&r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
 	})
 	return r, ok, err
 }
 
 // verdict says how a job is to come back.
 type verdict struct {
-	after   time.Duration // zero or less means at once
-	free    bool          // the attempt is not spent
-	snooze  bool          // it is a snooze, which is free
-	failure string
+	after         time.Duration // zero or less means at once
+	free          bool          // the attempt is not spent
+	snooze, host  bool          // it is a snooze, or a failure of the host; both are free
+	class, reason string        // why; empty leaves what there was
 }
 
 // giveBack puts back a job that was handed out in that epoch. It is no error when it was
@@ -200,14 +199,18 @@ func (s *storeTx) giveBack(l Lease, v verdict) error {
 	case v.after <= 0:
 		to = ready
 	}
-	if v.free || v.snooze {
-		r.attempt--
+	var spent, snoozed, failed int64 = 1, 0, 0
+	switch {
+	case v.snooze:
+		spent, snoozed = 0, 1
+	case v.host:
+		spent, failed = 0, 1
+	case v.free:
+		spent = 0
 	}
-	if v.snooze {
-		r.snoozes++
-	}
-	const sql = "UPDATE queue_job SET state = $1, due = $2, attempt = $3, snoozes = $4, failure = $5, owner = '' WHERE run_id = $6"
-	if _, err := s.tx.Exec(sql, int64(to), due, r.attempt, r.snoozes, v.failure, l.RunID); err != nil {
+	const sql = `UPDATE queue_job SET state = $1, due = $2, attempt = attempt - $3, snoozes = snoozes + $4, host_failures = host_failures + $5,
+	class = CASE WHEN $6 = '' THEN class ELSE $6 END, failure = CASE WHEN $6 = '' THEN failure ELSE $7 END, owner = '' WHERE run_id = $8`
+	if _, err := s.tx.Exec(sql, int64(to), due, 1-spent, snoozed, failed, v.class, v.reason, l.RunID); err != nil {
 		return err
 	}
 	return s.move(r.tenant, running, to)
@@ -241,7 +244,8 @@ const maxWake = 256
 // wake makes the jobs ready that have slept long enough; if there are very many, some of
 // them.
 func (s *storeTx) wake() error {
-	return s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))
+	_, err := s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))
+	return err
 }
 
 // begin notes that a job's run begins which was handed out in that epoch. A job that was
@@ -256,21 +260,23 @@ func (s *storeTx) begin(l Lease) (refusal, err error) {
 
 // resetJob takes the state, whether the process of the job has died, and the run.
 const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2 * begun,
-	stranded = stranded + $2 * (1 - begun), owner = '' WHERE run_id = $3`
+	stranded = stranded + $2 * (1 - begun), owner = '', class = CASE WHEN $2 = 1 THEN '' ELSE class END,
+	failure = CASE WHEN $2 = 1 THEN '' ELSE failure END WHERE run_id = $3`
 
-// reset makes the jobs ready that the query selects, all of which are in the state from.
+// reset makes the jobs ready that the query selects, all of which are in the state from,
+// and returns how many those are.
 // From running they come because their process died. That spends no attempt; but a run
 // that had begun may be the reason, so its deaths are counted.
-func (s *storeTx) reset(query string, from int, args ...any) error {
+func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) {
 	type job struct {
 		runID, tenant string
 		cancelled     int64
 	}
 	var jobs []job
 	if err := s.push(); err != nil {
-		return err
+		return 0, err
 	}
-	err := s.tx.Query(query, args, func(r eventlog.Row) error {
+	err = s.tx.Query(query, args, func(r eventlog.Row) error {
 		var j job
 		err := r.Scan(&j.runID, &j.tenant, &j.cancelled)
 		jobs = append(jobs, j)
@@ -292,20 +298,48 @@ func (s *storeTx) reset(query string, from int, args ...any) error {
 			err = s.move(j.tenant, from, to)
 		}
 	}
-	return err
+	return len(jobs), err
+}
+
+// retry makes a job ready that sleeps. A job that is not there is [ErrNotFound], and one
+// that does not sleep [ErrNotSleeping], both a refusal.
+func (s *storeTx) retry(runID string) (refusal, err error) {
+	r, ok, err := s.find(runID)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return ErrNotFound, nil
+	case int(r.state) != sleeping:
+		return ErrNotSleeping, nil
+	}
+	_, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE run_id = $1", sleeping, runID)
+	return nil, err
 }
 
 // register adds a process that begins to work, in the place of the one that had its name
-// before, whose jobs become ready. An empty host replaces none.
-func (s *storeTx) register(owner, host string, until time.Time) error {
-	if host != "" {
-		if err := s.bury("SELECT owner FROM queue_host WHERE host = $1 AND owner <> $2", host, owner); err != nil {
+// before, whose jobs become ready. An empty name replaces none.
+func (s *storeTx) register(owner, name string, until time.Time, draining bool) error {
+	if name != "" {
+		if _, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
 			return err
 		}
 	}
-	_, err := s.tx.Exec("INSERT INTO queue_host (owner, host, until) VALUES ($1, $2, $3)", owner, host, until.UnixNano())
+	const forget = "DELETE FROM queue_host WHERE gone > 0 AND (gone < $1 OR label = $2)"
+	if _, err := s.tx.Exec(forget, s.now-int64(rememberGone), s.cfg.Label); err != nil {
+		return err
+	}
+	var drains int64
+	if draining {
+		drains = 1
+	}
+	const sql = "INSERT INTO queue_host (owner, host, until, label, version, began, seen, draining) VALUES ($1, $2, $3, $4, $5, $6, $6, $7)"
+	_, err := s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, drains)
 	return err
 }
+
+// rememberGone is how long a host that died is listed.
+const rememberGone = 24 * time.Hour
 
 // errReplaced means that this process was taken for dead: for its lease, or because one
 // that has the same name has begun since.
@@ -313,41 +347,59 @@ var errReplaced = errors.New("queue: this process has not renewed its lease in t
 
 // renew keeps a process among the living. If it is not, that is [errReplaced].
 func (s *storeTx) renew(owner string, until time.Time) error {
-	n, err := s.tx.Exec("UPDATE queue_host SET until = $1 WHERE owner = $2", until.UnixNano(), owner)
+	n, err := s.tx.Exec("UPDATE queue_host SET until = $1, seen = $2 WHERE owner = $3", until.UnixNano(), s.now, owner)
 	if err == nil && n == 0 {
 		err = errReplaced
 	}
 	return err
 }
 
-// recover makes the jobs ready of the processes that have not renewed their lease.
-func (s *storeTx) recover() error {
-	return s.bury("SELECT owner FROM queue_host WHERE until < $1", s.now)
+// lost is a process that is not among the living any more.
+type lost struct {
+	owner, label, version string
+	seen                  time.Time
+	jobs                  int
+}
+
+// recover makes the jobs ready of other processes that have not renewed their lease, and
+// returns these. They are listed for a while under another owner, so that one that comes
+// back finds itself replaced.
+func (s *storeTx) recover(owner string) ([]lost, error) {
+	dead, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
+	for _, d := range dead {
+		if err == nil {
+			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, gone) VALUES ($1, '', 0, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
+			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen.UnixNano(), s.now)
+		}
+	}
+	return dead, err
 }
 
 // leave removes a process. Its jobs, if it has any, become ready.
 func (s *storeTx) leave(owner string) error {
-	return s.bury("SELECT owner FROM queue_host WHERE owner = $1", owner)
+	_, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner)
+	return err
 }
 
-// bury removes the processes that the query selects.
-func (s *storeTx) bury(query string, args ...any) error {
-	var owners []string
-	err := s.tx.Query(query, args, func(r eventlog.Row) error {
-		var owner string
-		err := r.Scan(&owner)
-		owners = append(owners, owner)
+// bury removes the processes that the query selects, and returns them.
+func (s *storeTx) bury(query string, args ...any) (dead []lost, err error) {
+	err = s.tx.Query(query, args, func(r eventlog.Row) error {
+		var d lost
+		var seen int64
+		err := r.Scan(&d.owner, &d.label, &d.version, &seen)
+		d.seen = time.Unix(0, seen)
+		dead = append(dead, d)
 		return err
 	})
-	for _, owner := range owners {
+	for i, d := range dead {
 		if err == nil {
-			err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, owner)
+			dead[i].jobs, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, d.owner)
 		}
 		if err == nil {
-			_, err = s.tx.Exec("DELETE FROM queue_host WHERE owner = $1", owner)
+			_, err = s.tx.Exec("DELETE FROM queue_host WHERE owner = $1", d.owner)
 		}
 	}
-	return err
+	return dead, err
 }
 
 // disown gives back the owner's jobs that are not among those that it has: run ids and

@@ -23,6 +23,13 @@ var (
 	// ErrNotFound means that no job of the run is in the queue: it is done, or
 	// there never was one.
 	ErrNotFound = errors.New("queue: the run is not in the queue")
+	// ErrNotSleeping means that the job is waiting or running, so there is nothing to
+	// bring forward.
+	ErrNotSleeping = errors.New("queue: the run does not sleep")
+	// ErrNoHost means that no process that works has that id or name.
+	ErrNoHost = errors.New("queue: there is no such host")
+	// ErrNoTables means that the database has no queue, or one of an older program.
+	ErrNoTables = errors.New("queue: the database has no queue of this version")
 	// ErrWorking means that Work runs already.
 	ErrWorking = errors.New("queue: Work runs already")
 
@@ -32,11 +39,27 @@ var (
 	// ErrLost is the cause with which a handler's context ends when this process
 	// has not renewed its lease in time. Whatever the handler returns is ignored.
 	ErrLost = errors.New("queue: the lease was lost")
-	// ErrStopping is the cause with which a handler's context ends when Work has
-	// been told to stop and the grace period is over. An error that the handler
-	// returns then spends no attempt.
-	ErrStopping = errors.New("queue: the worker stops")
+	// ErrStopping is the cause with which a handler's context ends when its job is to be
+	// given back: Work has been told to stop and the grace period is over, or the tenant
+	// is paused. An error that the handler returns then spends no attempt.
+	ErrStopping = errors.New("queue: the job is given back")
 )
+
+// HostError is the error of a handler that could not do its part for a reason of its
+// host's own: a key, a database, a disk. It spends no attempt. The job is handed out again
+// after one second, then two, four, up to four minutes, here or on another host; and a
+// host whose [Config].Ready fails after it claims nothing until that succeeds. Its text goes to
+// the operator's log, so it has nothing that a tenant controls.
+type HostError struct {
+	Class string // such as "keys"; in lower case
+	Err   error
+}
+
+// Error returns the text of Err.
+func (e *HostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *HostError) Unwrap() error { return e.Err }
 
 // FullError says how long to wait before another attempt to enqueue. It is
 // [ErrFull] or [ErrTenantFull].
@@ -64,6 +87,9 @@ const (
 	// MaxStranded is how many processes may die that have a job whose run has not begun.
 	// They die of something else, or while they prepare it.
 	MaxStranded = 1000
+	// MaxHostFailures is how often a job may come back with a [HostError], which takes
+	// days.
+	MaxHostFailures = 1000
 )
 
 // Bounds of a job.
@@ -105,10 +131,11 @@ func plain(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "
 type Lease struct {
 	Job
 
-	// Attempt counts how often the job was handed out, this time included and
-	// snoozes left out, and those during which the worker died.
-	Attempt int
-	Snoozes int
+	// Attempt counts how often the job was handed out, this time included. Snoozes,
+	// failures of the host and attempts during which the process died are not among them.
+	Attempt      int
+	Snoozes      int
+	HostFailures int
 
 	// Deaths counts the processes that died after the run had begun there, Stranded
 	// those that died before, as far as that is known. See Begin.
@@ -121,14 +148,15 @@ type Lease struct {
 	// handler is to end the run, and nothing else.
 	Cancelled bool
 
-	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths] or [MaxStranded]
-	// are reached. The handler is to end the run, and nothing else. Failure says of
+	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths], [MaxStranded] or
+	// [MaxHostFailures] are reached. The handler is to end the run, and nothing else. Failure says of
 	// what.
 	Exhausted bool
 
-	// Failure is the error of the attempt before. It is empty when there was none,
-	// and after an attempt during which the worker died.
-	Failure string
+	// Failure is the error of the last attempt that came back, and Class its class: that of
+	// a [HostError], "snooze", "panic", or "internal" for any other. Both are empty when
+	// there was none, and after an attempt during which the process died.
+	Class, Failure string
 
 	// Begin is to be called when the run has nothing left to wait for, before it does
 	// anything that this process could die of. If the job is a suspect, it returns when
@@ -168,12 +196,15 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// Status is where a job stands.
+// Status is where a job stands. It has no payload.
 type Status struct {
 	Lease
 	State    State
+	Number   int64     // in the order in which jobs were enqueued
 	Position int       // jobs of the tenant that are before it, while it is ready
 	Due      time.Time // when it will be ready, while it sleeps
+	Host     string    // the name of its host, while it runs
+	Started  time.Time // when it was handed out, while it runs
 	Enqueued time.Time
 }
 

@@ -67,11 +67,25 @@ CREATE TABLE queue_host (
 const begins = `ALTER TABLE queue_job ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue_job ADD COLUMN stranded INTEGER NOT NULL DEFAULT 0`
 
+// shown is what operators are shown: when a job was handed out and of which class its
+// last failure is; what a host is called, which version it has, when it began and was
+// last heard of, and whether it drains. A host that died has a row for a day, under
+// another owner, whose column gone says when that was noticed.
+const shown = `ALTER TABLE queue_job ADD COLUMN started INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_job ADD COLUMN class TEXT NOT NULL DEFAULT '';
+ALTER TABLE queue_job ADD COLUMN host_failures INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_host ADD COLUMN label TEXT NOT NULL DEFAULT '';
+ALTER TABLE queue_host ADD COLUMN version TEXT NOT NULL DEFAULT '';
+ALTER TABLE queue_host ADD COLUMN began INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_host ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_host ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue_host ADD COLUMN gone INTEGER NOT NULL DEFAULT 0`
+
 // Tables returns the tables of the job store.
 func Tables() eventlog.TableSet {
 	types := strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA")
 	set := eventlog.TableSet{Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host"}}
-	for _, sql := range []string{tables, begins} {
+	for _, sql := range []string{tables, begins, shown} {
 		set.Steps = append(set.Steps, eventlog.TableStep{SQLite: sql, Postgres: types.Replace(sql)})
 	}
 	return set

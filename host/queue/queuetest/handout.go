@@ -15,11 +15,16 @@ func durable(t *testing.T, db Database) {
 	j := queue.Job{RunID: "t/1", Tenant: "t", Priority: -3, MaxAttempts: 7, Payload: []byte("how")}
 	enqueue(t, a, j)
 	s := find(t, b, j.RunID)
-	if s.State != queue.Ready || s.Tenant != "t" || s.Priority != -3 || s.MaxAttempts != 7 || string(s.Payload) != "how" || s.Attempt != 0 {
+	if s.State != queue.Ready || s.Tenant != "t" || s.Priority != -3 || s.MaxAttempts != 7 || s.Attempt != 0 {
 		t.Errorf("%+v", s)
 	}
 	if evs, err := b.Log.Read(t.Context(), j.RunID); err != nil || len(evs) != 1 {
 		t.Errorf("%d events, %v", len(evs), err)
+	}
+	told := make(chan queue.Lease, 1)
+	work(t, b, ender(b, told))
+	if l := receive(t, told); string(l.Payload) != "how" {
+		t.Errorf("%+v", l)
 	}
 }
 

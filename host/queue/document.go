@@ -1,0 +1,129 @@
+package queue
+
+import "time"
+
+// The words for where a job stands.
+const (
+	StateWaiting    = "waiting"    // for its tenant to be next
+	StateSleeping   = "sleeping"   // until a point in time
+	StateRunning    = "running"    // on a host
+	StateCancelling = "cancelling" // cancelled, and its run has not ended yet
+)
+
+// Standing is where a job stands, as documents and pages say it.
+type Standing struct {
+	State       string     `json:"state"`
+	Attempt     int        `json:"attempt"` // that runs, or has run last; 0 before the first
+	MaxAttempts int        `json:"max_attempts"`
+	Until       string     `json:"until,omitempty"` // when it wakes, while it sleeps
+	Since       string     `json:"since,omitempty"` // when it was handed out, while it runs
+	LastError   *LastError `json:"last_error,omitempty"`
+}
+
+// LastError is why the last attempt came to nothing. The message may have text of the
+// host's, or of a tenant's; it is for operators.
+type LastError struct {
+	Class   string `json:"class"`
+	Message string `json:"message,omitempty"`
+}
+
+// Standing returns where the job stands, without the message of its last error.
+func (s Status) Standing() Standing {
+	doc := Standing{State: StateWaiting, Attempt: s.Attempt, MaxAttempts: s.MaxAttempts}
+	switch {
+	case s.Cancelled:
+		doc.State = StateCancelling
+	case s.State == Sleeping:
+		doc.State, doc.Until = StateSleeping, timeText(s.Due)
+	case s.State == Running:
+		doc.State, doc.Since = StateRunning, timeText(s.Started)
+	}
+	if s.Class != "" {
+		doc.LastError = &LastError{Class: s.Class}
+	}
+	return doc
+}
+
+// JobDocument is a job as operators see it.
+type JobDocument struct {
+	Tenant string `json:"tenant"`
+	RunID  string `json:"run_id"` // in the log
+	Standing
+	Host         string `json:"host,omitempty"` // while it runs
+	EnqueuedAt   string `json:"enqueued_at"`
+	Priority     int    `json:"priority,omitempty"`
+	Snoozes      int    `json:"snoozes,omitempty"`
+	HostFailures int    `json:"host_failures,omitempty"` // attempts that failed for a reason of a host's own
+	Deaths       int    `json:"deaths,omitempty"`        // processes that died while they had it
+}
+
+// Document returns the job as operators see it.
+func (s Status) Document() JobDocument {
+	doc := JobDocument{
+		Tenant: s.Tenant, RunID: s.RunID, Standing: s.Standing(), Host: s.Host, EnqueuedAt: timeText(s.Enqueued), Priority: s.Priority,
+		Snoozes: s.Snoozes, HostFailures: s.HostFailures, Deaths: s.Deaths + s.Stranded,
+	}
+	if doc.LastError != nil {
+		doc.LastError.Message = s.Failure
+	}
+	return doc
+}
+
+// LoadDocument is how many jobs a tenant has.
+type LoadDocument struct {
+	Tenant   string `json:"tenant"`
+	Waiting  int    `json:"waiting"`
+	Sleeping int    `json:"sleeping"`
+	Running  int    `json:"running"`
+	Oldest   string `json:"oldest"` // when the oldest of them was enqueued
+	Paused   bool   `json:"paused,omitempty"`
+}
+
+// Document returns the counts of a tenant.
+func (s Stats) Document(tenant string) LoadDocument {
+	return LoadDocument{Tenant: tenant, Waiting: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: timeText(s.Oldest)}
+}
+
+// The words for what a host does.
+const (
+	HostWorking  = "working"
+	HostDraining = "draining" // claims no jobs, and has some left
+	HostDrained  = "drained"  // claims no jobs, and has none
+	HostGone     = "gone"     // has died
+)
+
+// HostDocument is a process that works, or has died.
+type HostDocument struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	State   string `json:"state"`
+	Running int    `json:"running"`            // its jobs
+	BeganAt string `json:"began_at,omitempty"` // to work
+	SeenAt  string `json:"seen_at,omitempty"`  // when it last renewed its lease
+	GoneAt  string `json:"gone_at,omitempty"`  // when it was found dead
+}
+
+// Document returns the host as operators see it.
+func (h Host) Document() HostDocument {
+	doc := HostDocument{
+		ID: h.ID, Name: h.Name, Version: h.Version, State: HostWorking, Running: h.Running,
+		BeganAt: timeText(h.Began), SeenAt: timeText(h.Seen), GoneAt: timeText(h.Gone),
+	}
+	switch {
+	case !h.Gone.IsZero():
+		doc.State = HostGone
+	case h.Draining && h.Running > 0:
+		doc.State = HostDraining
+	case h.Draining:
+		doc.State = HostDrained
+	}
+	return doc
+}
+
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
