@@ -91,16 +91,19 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 	if err != nil {
 		return "", err
 	}
-	began := time.Now()
+	var took time.Duration // to append, and not to commit with what others do
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
 		if also != nil {
 			if err := also(tx, id); err != nil {
 				return err
 			}
 		}
-		return tx.Append(job.RunID, first)
+		began := time.Now()
+		err := tx.Append(job.RunID, first)
+		took = time.Since(began)
+		return err
 	})
-	d.countOpening(err, time.Since(began))
+	d.countOpening(err, took)
 	if err == nil {
 		d.volume.add(a.ID, len(first.Payload)+envelopeBytes)
 	}

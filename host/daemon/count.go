@@ -12,8 +12,9 @@ import (
 // What is measured of runs here, and not by those who make them: how they begin, in the
 // transaction that takes the order, and the end of those that nobody makes.
 
-// countOpening counts the first event of a run, which others append with the order. What
-// was refused was not to be appended.
+// countOpening counts the first event of a run, which is appended with the order. What
+// was refused was not to be appended. took is the time until the log took the event, as
+// for any other: not that of the transaction, which waits for the disk.
 func (d *Daemon) countOpening(err error, took time.Duration) {
 	status := "ok"
 	switch {

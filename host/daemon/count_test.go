@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
@@ -152,4 +154,44 @@ func TestWhatRequestsCountAs(t *testing.T) {
 		`starling_http_requests_total{code="405",route="none"} 1`,
 		`starling_http_requests_total{code="404",route="none"} 1`,
 	)
+}
+
+// slowLog is a log whose transactions take longer to commit than what they do. It knows how
+// long that took.
+type slowLog struct {
+	daemon.Log
+	did *atomic.Int64 // nanoseconds, of all transactions
+}
+
+func (s slowLog) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
+	return s.Log.Transact(ctx, func(tx eventlog.Tx) error {
+		began := time.Now()
+		err := fn(tx)
+		took := time.Since(began)
+		s.did.Add(int64(took))
+		time.Sleep(took + time.Millisecond) // the commit; how long it really takes makes no difference
+		return err
+	})
+}
+
+// TestAppendsAreMeasuredWithoutTheCommit holds the measured time of the first events of
+// runs against that of the functions that append them.
+func TestAppendsAreMeasuredWithoutTheCommit(t *testing.T) {
+	t.Parallel()
+	var did atomic.Int64
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Log = slowLog{c.Log, &did} })
+	for range 3 {
+		w.awaitEnd(w.accept(`{"goal":"Guess."}`))
+	}
+	w.keys["operator"] = "operator"
+	text := w.do("operator", "GET", "/metrics", "", nil).Body.String()
+	_, after, found := strings.Cut(text, `starling_eventlog_append_duration_seconds_sum{kind="RunStarted"} `)
+	number, _, _ := strings.Cut(after, "\n")
+	measured, err := strconv.ParseFloat(number, 64)
+	if !found || err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if most := time.Duration(did.Load()).Seconds(); measured > most {
+		t.Errorf("the appends took %g s, of transactions whose functions took %g s in all", measured, most)
+	}
 }

@@ -109,7 +109,7 @@ func (w *world) start() {
 	if w.adjust != nil {
 		w.adjust(&c, &q)
 	}
-	w.queue, err = queue.Open(ctx, w.log, q)
+	w.queue, err = queue.Open(ctx, c.Log, q)
 	must(err)
 	c.Queue = w.queue
 	w.daemon, err = daemon.New(ctx, c)
