@@ -247,6 +247,7 @@ func (h *host) openQueue(ctx context.Context) (err error) {
 	c := queue.Config{
 		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
 		Limits: h.directory.Limits, Logger: h.logger,
+		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // which is there before it works
 	}
 	if c.Host == "" && !onServer(h.file.Database) { // of all that share a file one alone can listen there, and its jobs need not wait for a lease to end
 		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address

@@ -162,10 +162,11 @@ func (a *app) revokeKeyCommand() *cobra.Command {
 func (a *app) suspendCommand() *cobra.Command {
 	return a.simpleTenantCommand(&cobra.Command{
 		Use:   "suspend ID",
-		Short: "refuse a tenant's keys for the time being",
-		Long: `Refuse the keys of a tenant until it is resumed. Its runs that are being made go
-on, those that wait are not begun meanwhile, and its secrets and modules stay. Hosts
-that are running see it within seconds, and its keys are refused at once.`,
+		Short: "refuse a tenant's keys and stop its runs for the time being",
+		Long: `Refuse the keys of a tenant and stop its runs until it is resumed. Its keys are
+refused at once. Hosts see it within seconds: they stop the runs that they are making,
+which go on from what is recorded when the tenant is resumed, and begin none that wait.
+Its secrets and modules stay. To end its runs, cancel them.`,
 		Example: "  starling-host tenant suspend acme",
 	}, (*tenant.Store).Suspend)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -14,6 +16,7 @@ import (
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/turns"
+	"github.com/starling-host/starling/host/worker"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,32 +28,86 @@ type gone struct{ reason string }
 func (g *gone) Error() string { return "daemon: " + g.reason }
 
 // work makes the run of a lease. It is done with the job when the run has ended, in
-// whatever way: an error means that the host could not do its part, and that
-// another attempt may.
+// whatever way: an error means that the host could not do its part, and that another
+// attempt may. One that is the host's own is a [queue.HostError].
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
+	err := d.makeRun(ctx, l)
+	if class := hostClass(err); class != "" {
+		return &queue.HostError{Class: class, Err: err}
+	}
+	return err
+}
+
+// unprepared is an error that came before the run began, of something that the host needs
+// for it.
+type unprepared struct{ error }
+
+func (u unprepared) Unwrap() error { return u.error }
+
+// hostClass returns the class of an error that is the host's own and not the run's doing,
+// or nothing for any other: of a run that has begun, what the log, the module store or the
+// start of a process failed at, and before that all that is not refused.
+func hostClass(err error) string {
+	is := func(targets ...error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
+	_, early := errors.AsType[unprepared](err)
+	switch p, _ := errors.AsType[*Problem](err); {
+	case is(tenant.ErrWrongMasterKey, tenant.ErrNoMasterKey):
+		return "keys"
+	case is(eventlog.ErrUnavailable, eventlog.ErrLogStopped, eventlog.ErrLogClosed, eventlog.ErrReadOnly, eventlog.ErrSchemaOutdated, eventlog.ErrSchemaTooNew):
+		return "database"
+	case is(eventlog.ErrModuleNotFound):
+		return "modules"
+	case is(worker.ErrNoProcess, worker.ErrClosed):
+		return "workers"
+	case p != nil && p.Status == http.StatusTooManyRequests: // the tenant has as many modules at the compiler as it may
+		return "busy"
+	case early && p == nil && !is(eventlog.ErrLogCorrupt):
+		return "host"
+	}
+	return ""
+}
+
+// makeRun makes the run of a lease, or ends it.
+func (d *Daemon) makeRun(ctx context.Context, l queue.Lease) error {
 	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
-	if errors.Is(err, tenant.ErrErased) { // nobody can read the run
-		return d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {
+	if errors.Is(err, tenant.ErrErased) { // the run cannot be read any more
+		return orUnprepared(d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {
 			return cipherlog.End(context.WithoutCancel(ctx), log, l.RunID)
-		})
+		}))
 	}
 	if err != nil {
-		return err
+		return unprepared{err}
 	}
 	ctx = turns.For(ctx, claimOf(a.Tenant))
 	log, err := a.open(&leased{
 		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes) },
 	})
-	if err != nil {
-		return err
-	}
-	if l.Exhausted {
+	switch {
+	case err != nil:
+		return unprepared{err}
+	case l.Exhausted:
 		return d.abandon(ctx, log, l, exhausted(l))
-	}
-	if l.Cancelled {
+	case l.Cancelled:
 		return d.abandon(ctx, log, l, "")
 	}
-	return d.ended(ctx, log, l, d.run(ctx, log, a, l))
+	run, release, err := d.prepared(ctx, log, a, l)
+	if err == nil {
+		defer release()
+		err = run()
+	} else if unreadable := a.known.unreadable; unreadable == nil || !errors.Is(err, unreadable) {
+		err = unprepared{err}
+	}
+	return d.ended(ctx, log, l, err)
+}
+
+// orUnprepared is an unprepared error, unless there is none.
+func orUnprepared(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unprepared{err}
 }
 
 // exhausted says why a run is given up.
@@ -60,6 +117,8 @@ func exhausted(l queue.Lease) string {
 		return fmt.Sprintf("%d hosts died while they made the run", l.Deaths)
 	case l.Stranded >= queue.MaxStranded:
 		return fmt.Sprintf("%d hosts died before they could begin with the run", l.Stranded)
+	case l.HostFailures >= queue.MaxHostFailures:
+		return fmt.Sprintf("hosts failed %d times at what the run needs", l.HostFailures)
 	}
 	return "the host could not make the run: " + l.Failure
 }
@@ -80,60 +139,63 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 	return err
 }
 
-// run makes a run, or goes on with it.
-func (d *Daemon) run(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) error {
+// prepared returns what makes a run, or goes on with it, once all is there that it needs.
+func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) (run func() error, release func(), err error) {
 	var o order
 	text, err := a.known.Unseal(purposeJob, l.Payload, l.RunID)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
-		return &gone{"the job cannot be read"}
+		return nil, nil, &gone{"the job cannot be read"}
 	}
 	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
 	if err != nil {
-		return &gone{"the variables cannot be read"}
+		return nil, nil, &gone{"the variables cannot be read"}
 	}
 	if o.Tool != "" {
-		return d.runTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
+		return d.preparedTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
 	}
-	worker := d.agents[o.Agent]
-	if worker == nil {
-		return &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
+	it := d.agents[o.Agent]
+	if it == nil {
+		return nil, nil, &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := l.Begin(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
 	// Its modules were loaded before the run was known.
-	_, err = guarded(d.agent(worker, log), rules).Continue(policy.With(ctx, rules), l.RunID)
-	return err
+	return func() error {
+		_, err := guarded(d.agent(it, log), rules).Continue(policy.With(ctx, rules), l.RunID)
+		return err
+	}, func() {}, nil
 }
 
 // maxToolLabels is how many of the labels that metrics have for tools one tenant can
 // take: it names its tools as it likes, and could take those of everybody else.
 const maxToolLabels = observe.MaxNames / 10
 
-func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) error {
+func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) (run func() error, release func(), err error) {
 	m, err := a.known.module(o.Module)
 	if err != nil || m.Digest.String() != o.Digest {
-		return &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
+		return nil, nil, &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
 	}
 	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer release()
 	found, ok := module.Tool(o.Tool)
 	if !ok {
-		return &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
+		release()
+		return nil, nil, &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), a, runID, log)
 	if err != nil {
-		return err
+		release()
+		return nil, nil, err
 	}
 	runs := d.config.Runs.Share(a.ID, maxToolLabels)
 	runs.KnowTools(o.Tool) // no model has made it up
@@ -141,8 +203,10 @@ func (d *Daemon) runTool(ctx context.Context, log eventlog.EventLog, a Account, 
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
 		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer,
 	}
-	_, err = direct.Continue(ctx, runID, o.Input)
-	return err
+	return func() error {
+		_, err := direct.Continue(ctx, runID, o.Input)
+		return err
+	}, release, nil
 }
 
 // abandon ends a run without making it: as failed for a reason, or as cancelled
@@ -156,5 +220,5 @@ func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, l queue.Lea
 		return nil
 	}
 	d.logger.Warn("run abandoned", "run_id", l.RunID, "reason", strings.TrimSuffix(reason, ": "+l.Failure))
-	return err
+	return orUnprepared(err)
 }

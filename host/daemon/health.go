@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -27,20 +28,20 @@ type readiness struct {
 const checkTime = 5 * time.Second
 
 // readyz says whether the log and the queue can be used, whether the master key is that
-// of the tenants, and whether the daemon means to take work.
+// of the tenants, and whether the daemon means to take work: not if it ends or drains.
 func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	d.probed.Store(true)
-	_, queueErr := d.config.Queue.Stats(ctx)
-	doc := readiness{"ready", map[string]string{"serving": stateOf(d.taking.Err())}}
-	for check, err := range map[string]error{
-		"log":   eventlog.Preflight(ctx, d.config.Log),
-		"queue": queueErr,
-		"keys":  d.config.Tenants.CheckMaster(ctx),
-	} {
+	doc := readiness{"ready", map[string]string{}}
+	checks := d.checks(ctx)
+	_, checks["queue"] = d.config.Queue.Stats(ctx)
+	if checks["serving"] = d.taking.Err(); d.config.Queue.Draining() {
+		checks["serving"] = errDraining
+	}
+	for check, err := range checks {
 		doc.Checks[check] = stateOf(err)
-		if r.Context().Err() == nil { // or it is the client that has failed
+		if check != "serving" && r.Context().Err() == nil { // or it is the client that has failed
 			d.failing.note(d.logger, check, err)
 		}
 	}
@@ -52,6 +53,25 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	}
 	writeJSON(w, status, doc)
 	return nil
+}
+
+var errDraining = errors.New("daemon: the host drains")
+
+// checks looks at what every run needs.
+func (d *Daemon) checks(ctx context.Context) map[string]error {
+	return map[string]error{"log": eventlog.Preflight(ctx, d.config.Log), "keys": d.config.Tenants.CheckMaster(ctx)}
+}
+
+// Ready is the Ready of a [queue.Config]: a host whose log or master key is not the right
+// one claims no runs.
+func (d *Daemon) Ready(ctx context.Context) (err error) {
+	for check, failure := range d.checks(ctx) {
+		if ctx.Err() == nil {
+			d.failing.note(d.logger, check, failure)
+		}
+		err = errors.Join(err, failure)
+	}
+	return err
 }
 
 // failing are the checks that failed when somebody last looked. Whoever asks is not told

@@ -106,6 +106,7 @@ func (w *world) start() {
 		OperatorKey: "operator", MaxWait: 20 * time.Second, Drain: time.Millisecond, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	q := queue.Config{Host: "test", Grace: time.Second, Limits: func(string) queue.Limits { return queue.Limits{MaxRunning: 4} }}
+	q.Ready = func(ctx context.Context) error { return w.daemon.Ready(ctx) }
 	if w.adjust != nil {
 		w.adjust(&c, &q)
 	}

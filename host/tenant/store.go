@@ -134,8 +134,8 @@ func scanTenant(r eventlog.Row) (Tenant, error) {
 	return t, nil
 }
 
-// Suspend has the keys of a tenant refused until [Store.Resume]. What is at work for
-// it goes on, and what waits is not begun.
+// Suspend has the keys of a tenant refused until [Store.Resume]. Hosts give back the runs
+// that they are making for it, and begin none.
 func (s *Store) Suspend(ctx context.Context, id string) error {
 	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", s.now().UnixNano())
 }

@@ -74,7 +74,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	return nil
 }
 
-// ErrNoProcess is why a compilation has not begun.
+// ErrNoProcess is why a compilation or a call has not begun.
 var ErrNoProcess = errors.New("worker: no process could be started")
 
 // notStarted is an ErrNoProcess in the system's words.

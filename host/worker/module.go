@@ -94,7 +94,7 @@ func (m *Module) startNow(ctx context.Context, behind bool) (*process, error) {
 		return nil, tool.ErrCancelled
 	}
 	if err != nil {
-		return nil, hostFailed(err)
+		return nil, hostFailed(notStarted{err})
 	}
 	defer time.AfterFunc(p.patience(loadTimeout), p.kill).Stop()
 	undo := context.AfterFunc(ctx, p.kill)
