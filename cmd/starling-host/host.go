@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -192,7 +193,10 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	h.measure(&c)
 	var err error
 	c.OpenMetrics = h.file.Metrics.Open
-	if c.OperatorKey, err = h.metricsKey(); err != nil {
+	if c.MetricsKey, err = h.keyIn("metrics", h.file.Metrics.KeyEnv); err != nil {
+		return c, err
+	}
+	if c.OperatorKey, err = h.keyIn("operator", h.file.Operator.KeyEnv); err != nil {
 		return c, err
 	}
 	if c.Tracer, err = h.openTraces(ctx); err != nil {
@@ -246,8 +250,11 @@ func (h *host) openQueue(ctx context.Context) (err error) {
 	q := h.file.Queue
 	c := queue.Config{
 		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
-		Limits: h.directory.Limits, Logger: h.logger,
+		Limits: h.directory.Limits, Logger: h.logger, Version: programVersion(),
 		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // which is there before it works
+	}
+	if c.Label = c.Host; c.Label == "" {
+		c.Label = h.name()
 	}
 	if c.Host == "" && !onServer(h.file.Database) { // of all that share a file one alone can listen there, and its jobs need not wait for a lease to end
 		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
@@ -256,9 +263,31 @@ func (h *host) openQueue(ctx context.Context) (err error) {
 	return err
 }
 
+// name is what a host is called that has no queue.host: its machine, and where it listens
+// there.
+func (h *host) name() string {
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "host"
+	}
+	at := h.listener.Addr()
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		return fmt.Sprintf("%s:%d", machine, tcp.Port)
+	}
+	return machine + ":" + filepath.Base(at.String())
+}
+
 func (h *host) queueState(ctx context.Context) (observe.QueueState, error) {
 	s, err := h.queue.Stats(ctx)
-	return observe.QueueState{Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest}, err
+	if err != nil {
+		return observe.QueueState{}, err
+	}
+	state := observe.QueueState{Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
+	hosts, err := h.queue.Hosts(ctx)
+	for _, one := range hosts {
+		state.Hosts[one.Document().State]++
+	}
+	return state, err
 }
 
 // openEngines starts what executes modules: processes for those that nobody

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -137,7 +138,10 @@ func (h *host) announce(key string) {
 		h.app.stdout.printf("inspector  %s/inspect/\n", h.origin)
 	}
 	if !h.file.Metrics.Off {
-		h.app.stdout.printf("metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file.Metrics))
+		h.app.stdout.printf("metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file))
+	}
+	if name := h.file.Operator.KeyEnv; name != "" && !h.file.Inspector.Off {
+		h.app.stdout.printf("operator   %s/inspect/operator  with the key in %s\n", h.origin, name)
 	}
 	h.app.stdout.printf("MCP        %s/mcp\n", h.origin)
 	if key != "" {
@@ -146,25 +150,25 @@ func (h *host) announce(key string) {
 }
 
 // metricsDoor says who may read /metrics, unless everybody may.
-func metricsDoor(m hostfile.Metrics) string {
+func metricsDoor(f *hostfile.File) string {
+	name := cmp.Or(f.Metrics.KeyEnv, f.Operator.KeyEnv)
 	switch {
-	case m.Open:
+	case f.Metrics.Open:
 		return ""
-	case m.KeyEnv == "":
+	case name == "":
 		return "  to nobody: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
 	}
-	return "  with the key in " + m.KeyEnv
+	return "  with the key in " + name
 }
 
-// metricsKey returns the key that /metrics asks for.
-func (h *host) metricsKey() (string, error) {
-	name := h.file.Metrics.KeyEnv
-	if name == "" {
+// keyIn returns the key in the variable that a part of host.yaml names, if it names one.
+func (h *host) keyIn(part, variable string) (string, error) {
+	if variable == "" {
 		return "", nil
 	}
-	key := os.Getenv(name)
+	key := os.Getenv(variable)
 	if key == "" {
-		return "", h.wrong(fmt.Errorf("the variable %s is empty, and metrics ask for the key in it", name), "", "metrics", "key_env")
+		return "", h.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", variable, part), "", part, "key_env")
 	}
 	return key, nil
 }

@@ -21,12 +21,13 @@ import (
 func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	req := &request{Request: r}
 	switch route.Access {
-	case ForOperator:
-		err := d.admitOperator(r)
-		if err == nil && !d.config.OpenMetrics {
-			connOf(r.Context()).claim(":operator") // no id of a tenant
+	case ForScraper:
+		if d.config.OpenMetrics {
+			return req, nil
 		}
-		return req, err
+		return req, hasKey(r, d.config.MetricsKey, d.config.OperatorKey)
+	case ForOperator:
+		return req, d.AuthenticateOperator(r)
 	case ForTenants:
 		a, err := d.Authenticate(r)
 		if err != nil {
@@ -89,18 +90,19 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(key), found && strings.EqualFold(scheme, "Bearer")
 }
 
-// admitOperator compares hashes, so that the time says nothing about the key. Without
-// one nobody is the operator.
-func (d *Daemon) admitOperator(r *http.Request) error {
-	if d.config.OpenMetrics {
-		return nil
-	}
+// hasKey returns nil if the request has one of the operator's keys, of which empty ones
+// are nobody's. It compares hashes, so that the time says nothing about a key.
+func hasKey(r *http.Request, keys ...string) error {
 	key, _ := bearer(r)
-	got, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(d.config.OperatorKey))
-	if d.config.OperatorKey == "" || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-		return noKey()
+	got := sha256.Sum256([]byte(key))
+	for _, k := range keys {
+		want := sha256.Sum256([]byte(k))
+		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 && k != "" {
+			connOf(r.Context()).claim(":operator") // no id of a tenant
+			return nil
+		}
 	}
-	return nil
+	return noKey()
 }
 
 // rates bound how often tenants ask.

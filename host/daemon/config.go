@@ -64,9 +64,10 @@ type Config struct {
 	// their operator.
 	Inline, Isolated guest.Engine
 
-	// OperatorKey is what /metrics asks for. Empty lets nobody in: what is measured is
-	// of all tenants.
-	OperatorKey string
+	// OperatorKey is what the routes below /api/v1/operator ask for, which show and steer
+	// what is of all tenants. MetricsKey opens /metrics alone, and so does OperatorKey. An
+	// empty key is no key.
+	OperatorKey, MetricsKey string
 
 	// OpenMetrics lets everybody read /metrics, whatever their key. It is for hosts that
 	// nobody but their operator can reach, not even through something in front of them.

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
+	"github.com/starling-host/starling/host/queue"
 )
 
 // runLine is a run in a listing.
@@ -26,6 +27,8 @@ type runLine struct {
 	InputTokens  int64   `json:"input_tokens,omitempty"`
 	OutputTokens int64   `json:"output_tokens,omitempty"`
 	CostUSD      float64 `json:"cost_usd,omitempty"`
+
+	Job *queue.Standing `json:"job,omitempty"` // where it stands in the queue, until it ends
 }
 
 func newRunLine(s eventlog.RunSummary) runLine {

@@ -69,6 +69,7 @@ var (
 	policyHeld      = kind{"policy-held", http.StatusForbidden, "The operator has set the policy, and holds it"}
 	notFound        = kind{"not-found", http.StatusNotFound, "There is no such thing"}
 	wrongMethod     = kind{"method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it"}
+	notSleeping     = kind{"not-sleeping", http.StatusConflict, "The run waits for nothing that could be brought forward"}
 	alreadyEnded    = kind{"already-ended", http.StatusConflict, "The run has ended"}
 	removed         = kind{"removed", http.StatusGone, "The run was removed"}
 	nameTaken       = kind{"name-taken", http.StatusConflict, "The name is taken"}
@@ -93,7 +94,7 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []kind{
-	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, alreadyEnded, removed,
+	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, notSleeping, alreadyEnded, removed,
 	nameTaken, otherVersion, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
 	badPolicy, unconditional,
 	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, internalFailure,

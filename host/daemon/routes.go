@@ -18,6 +18,8 @@ const (
 	ForTenants Access = "tenant"
 	// ForOperator routes need the operator's key.
 	ForOperator Access = "operator"
+	// ForScraper routes need the operator's key, or the one for metrics.
+	ForScraper Access = "scraper"
 )
 
 // Route is one thing that can be asked for.
@@ -67,7 +69,12 @@ var routes = []Route{
 	{"PUT", base + "/policy", ForTenants, nil, (*Daemon).putPolicy},
 	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy},
 
-	{"GET", "/metrics", ForOperator, nil, (*Daemon).metrics},
+	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, (*Daemon).listQueue},
+	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steerRun},
+	{"GET", base + "/operator/hosts", ForOperator, nil, (*Daemon).listHosts},
+	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steerHost},
+
+	{"GET", "/metrics", ForScraper, nil, (*Daemon).metrics},
 	{"", "/inspect/", Open, nil, (*Daemon).inspect}, // it has a door of its own, because browsers hold no keys
 	{"", "/mcp", ForTenants, nil, (*Daemon).mcp},
 }

@@ -50,8 +50,22 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	page := list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
+	var open []string
 	for _, run := range runs {
 		page.Items = append(page.Items, newRunLine(run))
+		if run.TerminalKind == 0 {
+			open = append(open, fullID(r.tenant.ID, run.RunID))
+		}
+	}
+	jobs, err := d.config.Queue.Lookup(r.Context(), open...)
+	if err != nil {
+		return err
+	}
+	for i, run := range page.Items {
+		if s, ok := jobs[fullID(r.tenant.ID, run.RunID)]; ok {
+			standing := s.Standing()
+			page.Items[i].Job = &standing
+		}
 	}
 	writeJSON(w, http.StatusOK, page)
 	return nil
@@ -87,22 +101,26 @@ func (d *Daemon) writeRun(w http.ResponseWriter, status int, r *request, id stri
 	return err
 }
 
-// place adds where a run that waits stands in its tenant's line. Of those of others
-// nothing is counted, so that nobody learns how busy they are. Who asks for the run is
-// told, and not who makes it: to count what waits before it takes the longer the more
-// that is.
+// place adds where a run that has not ended stands in the queue, and its place among those
+// of the tenant if it waits. Those of other tenants are not counted, so that nobody learns
+// how busy they are. It is for those who ask for the run, and not for every answer: to
+// count what waits before it takes the longer the more that is.
 func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
-	if !doc.Waiting {
+	if doc.Status != eventlog.StatusOpen {
 		return nil
 	}
 	s, err := d.config.Queue.Find(ctx, fullID(tenantID, doc.RunID))
 	if errors.Is(err, queue.ErrNotFound) { // it has ended since
 		return nil
 	}
-	if err == nil && s.State == queue.Ready && !s.Cancelled {
+	if err != nil {
+		return err
+	}
+	standing := s.Standing()
+	if doc.Job = &standing; doc.Waiting && standing.State == queue.StateWaiting {
 		doc.Position = s.Position + 1
 	}
-	return err
+	return nil
 }
 
 // eventsPage is a page of the events of a run, each as event.ToJSON writes it.

@@ -116,10 +116,10 @@ func (d *Daemon) handler(route Route) http.Handler {
 	})
 }
 
-// ask serves a request. A tenant's has no parameters that the route does not take;
+// ask serves a request. One with a key has no parameters that the route does not take;
 // probes and scrapers may add to theirs what they like.
 func (d *Daemon) ask(route Route, out *answer, r *request) error {
-	if route.Method != "" && route.Access == ForTenants {
+	if route.Method != "" && (route.Access == ForTenants || route.Access == ForOperator) {
 		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
 			return r.query.err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/queue"
 )
 
 // streamRun sends the events of a run as they become durable, as server-sent
@@ -101,7 +102,7 @@ func (d *Daemon) stream(w *answer, r *request, run eventlog.RunSummary, after ui
 // is why it ends before the run.
 func (d *Daemon) sendAll(ctx context.Context, r *request, s *sender, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
 	standing := d.standing(ctx, r, run)
-	if standing.Waiting {
+	if standing.Waiting || standing.Job != nil && standing.Job.State == queue.StateSleeping {
 		s.sendJSON("status", standing)
 	}
 	beat := time.NewTicker(d.config.Heartbeat)
@@ -113,7 +114,7 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *sender, run eventlo
 				return d.brokenOff(r, run.RunID, last)
 			}
 			if last = ev.Seq; standing.Waiting && last > 1 && !ev.Kind.Terminal() {
-				standing.Waiting, standing.Position = false, 0
+				standing.Waiting, standing.Position, standing.Job = false, 0, nil
 				s.sendJSON("status", standing)
 			}
 			if ev.Seq > after {
@@ -140,6 +141,8 @@ type standingDocument struct {
 	Status   string `json:"status"`
 	Waiting  bool   `json:"waiting"`
 	Position int    `json:"position,omitempty"` // as in runDocument
+
+	Job *queue.Standing `json:"job,omitempty"`
 }
 
 // standing returns where a run stands. Whether it has a place in the line is not worth
@@ -149,7 +152,7 @@ func (d *Daemon) standing(ctx context.Context, r *request, run eventlog.RunSumma
 	if err := d.place(ctx, r.tenant.ID, doc); err != nil {
 		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
 	}
-	return standingDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position}
+	return standingDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
 }
 
 // brokenOff returns why there are no more events of a run that has not ended.

@@ -93,7 +93,7 @@ func TestAStreamSaysWhereARunStands(t *testing.T) {
 	w.accept(`{"goal":"Guess."}`)
 	id := w.accept(`{"goal":"Guess."}`)
 	stream := w.follow(t.Context(), id)
-	waiting := fmt.Sprintf("event: status\ndata: {\"run_id\":%q,\"status\":\"open\",\"waiting\":true,\"position\":2}\n\nid: 1\nevent: event\n", id)
+	waiting := fmt.Sprintf("event: status\ndata: {\"run_id\":%q,\"status\":\"open\",\"waiting\":true,\"position\":2,\"job\":{\"state\":\"waiting\",\"attempt\":0,\"max_attempts\":5}}\n\nid: 1\nevent: event\n", id)
 	got := make([]byte, len(waiting))
 	if _, err := io.ReadFull(stream, got); err != nil || string(got) != waiting {
 		t.Fatalf("the stream of a run that waits begins with\n%s\n%v", got, err)

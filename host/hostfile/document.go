@@ -36,6 +36,7 @@ type document struct {
 	Retention      retention   `yaml:"retention"`
 	Inspector      inspector   `yaml:"inspector"`
 	Metrics        metrics     `yaml:"metrics"`
+	Operator       operator    `yaml:"operator"`
 	Traces         traces      `yaml:"traces"`
 }
 
@@ -92,6 +93,10 @@ type metrics struct {
 	Off    bool     `yaml:"off"`
 }
 
+type operator struct {
+	KeyEnv variable `yaml:"key_env"`
+}
+
 type traces struct {
 	Endpoint collector `yaml:"endpoint"`
 	Sample   fraction  `yaml:"sample"`
@@ -116,6 +121,7 @@ func (d *document) file(path string) *File {
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
 		Inspector: Inspector{d.Inspector.Off},
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Open, d.Metrics.Off},
+		Operator:  Operator{string(d.Operator.KeyEnv)},
 		Traces:    Traces{string(d.Traces.Endpoint), float64(d.Traces.Sample), d.Traces.Off},
 	}
 	f.Listen.Mode = fs.FileMode(d.ListenMode)
@@ -374,7 +380,7 @@ var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 // DecodeYAML implements [yaml.Decoder].
 func (v *variable) DecodeYAML(n *yaml.Node) error {
 	if err := n.Decode((*string)(v)); err != nil || !variableName.MatchString(string(*v)) {
-		return n.Hidden().Errorf("put the key into a variable, and the name of the variable here, as in: key_env: STARLING_METRICS_KEY", "this must be the name of an environment variable")
+		return n.Hidden().Errorf("put the key into a variable, and the name of the variable here, as in: key_env: STARLING_OPERATOR_KEY", "this must be the name of an environment variable")
 	}
 	return nil
 }

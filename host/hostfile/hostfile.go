@@ -35,6 +35,7 @@ type File struct {
 	Retention   Retention
 	Inspector   Inspector
 	Metrics     Metrics
+	Operator    Operator
 	Traces      Traces
 
 	root *yaml.Node // nil if nobody has read it
@@ -95,6 +96,12 @@ type Metrics struct {
 	KeyEnv string // the variable that has the key
 	Open   bool   // to whoever reaches the host; only where nobody else can
 	Off    bool
+}
+
+// Operator says who may see the queue and the hosts, and steer them. The zero value lets
+// nobody do so over HTTP.
+type Operator struct {
+	KeyEnv string // the variable that has the key
 }
 
 // Traces say where spans are sent. The zero value leaves that to the environment.
@@ -166,7 +173,7 @@ func (f *File) exposed() error {
 	case f.TLS == (TLS{}) && !f.InsecurePublic:
 		return f.At("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
 			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
-	case f.Metrics.KeyEnv == "" && !f.Metrics.Off:
+	case f.Metrics.KeyEnv == "" && f.Operator.KeyEnv == "" && !f.Metrics.Off:
 		return f.At("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
 			"%s can be reached from elsewhere, and its metrics are neither off nor asked for with a key", f.Listen)
 	}

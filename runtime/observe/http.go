@@ -44,21 +44,21 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 	m.duration.WithLabelValues(route).Observe(d.Seconds())
 }
 
-// QueueState is how much work there is.
+// QueueState is how much work there is, and how many hosts there are.
 type QueueState struct {
 	Ready, Sleeping, Running int
-	Oldest                   time.Time // when the oldest of all of it was enqueued; zero when there is none
+	Oldest                   time.Time      // when the oldest of all of it was enqueued; zero when there is none
+	Hosts                    map[string]int // by state: working, draining, drained or gone
 }
 
 // queueMetrics asks for the state of a queue when somebody looks.
 type queueMetrics struct {
-	state      func(context.Context) (QueueState, error)
-	jobs, wait *prometheus.Desc
+	state             func(context.Context) (QueueState, error)
+	jobs, wait, hosts *prometheus.Desc
 }
 
-// queuePatience bounds how long a look at the metrics may take because of the
-// queue.
-const queuePatience = 2 * time.Second
+// queueTime bounds how long a look at the metrics may take because of the queue.
+const queueTime = 2 * time.Second
 
 // RegisterQueue registers the metrics of a queue with r. State is asked each time
 // that somebody looks; an error leaves them out.
@@ -67,15 +67,20 @@ func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueSt
 		state: state,
 		jobs:  prometheus.NewDesc(metricQueueJobs, "Runs that are in the queue, by state (ready, sleeping or running).", []string{labelState}, nil),
 		wait:  prometheus.NewDesc(metricQueueOldest, "Time since the oldest run in the queue was enqueued, 0 for an empty queue.", nil, nil),
+		hosts: prometheus.NewDesc(metricHosts, "Hosts that share the database, by state (working, draining, drained or gone).", []string{labelState}, nil),
 	})
 }
 
 // Describe implements [prometheus.Collector].
-func (q *queueMetrics) Describe(to chan<- *prometheus.Desc) { to <- q.jobs; to <- q.wait }
+func (q *queueMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- q.jobs
+	to <- q.wait
+	to <- q.hosts
+}
 
 // Collect implements [prometheus.Collector].
 func (q *queueMetrics) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), queuePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), queueTime)
 	defer cancel()
 	s, err := q.state(ctx)
 	if err != nil {
@@ -89,6 +94,9 @@ func (q *queueMetrics) Collect(to chan<- prometheus.Metric) {
 		age = max(time.Since(s.Oldest).Seconds(), 0)
 	}
 	to <- prometheus.MustNewConstMetric(q.wait, prometheus.GaugeValue, age)
+	for _, state := range []string{"working", "draining", "drained", "gone"} {
+		to <- prometheus.MustNewConstMetric(q.hosts, prometheus.GaugeValue, float64(s.Hosts[state]), state)
+	}
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime and of the

@@ -20,6 +20,7 @@ const (
 	metricHTTPTime        = "starling_http_request_duration_seconds"
 	metricQueueJobs       = "starling_queue_jobs"
 	metricQueueOldest     = "starling_queue_oldest_seconds"
+	metricHosts           = "starling_hosts"
 	metricBuild           = "starling_build_info"
 	metricCertificate     = "starling_certificate_expiry_timestamp_seconds"
 	metricRetention       = "starling_retention_last_success_timestamp_seconds"

@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/host/queue"
+)
+
+// Overview is the queue as operators see it.
+type Overview struct {
+	Tenants []queue.LoadDocument `json:"tenants"`        // that have runs in the queue, by name
+	Items   []queue.JobDocument  `json:"items"`          // in the order in which they were enqueued
+	Next    int64                `json:"next,omitempty"` // the value of "after" for the next page
+}
+
+// HostList is the hosts that work on the queue, and those that have died.
+type HostList struct {
+	Items []queue.HostDocument `json:"items"`
+}
+
+// queueStates are the names of states that a listing of the queue can be narrowed to.
+var queueStates = map[string]queue.State{
+	queue.StateWaiting: queue.Ready, queue.StateSleeping: queue.Sleeping, queue.StateRunning: queue.Running,
+}
+
+// Overview returns a page of the queue.
+func (d *Daemon) Overview(ctx context.Context, f queue.Filter) (Overview, error) {
+	doc := Overview{Tenants: []queue.LoadDocument{}, Items: []queue.JobDocument{}}
+	loads, err := d.config.Queue.Loads(ctx)
+	if err != nil {
+		return doc, err
+	}
+	for tenant, load := range loads {
+		if f.Tenant != "" && f.Tenant != tenant {
+			continue
+		}
+		line := load.Document(tenant)
+		line.Paused = d.config.Directory != nil && d.config.Directory.Limits(tenant).Paused
+		doc.Tenants = append(doc.Tenants, line)
+	}
+	slices.SortFunc(doc.Tenants, func(a, b queue.LoadDocument) int { return strings.Compare(a.Tenant, b.Tenant) })
+	limit := f.Limit
+	f.Limit++
+	jobs, err := d.config.Queue.List(ctx, f)
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		doc.Next = jobs[limit-1].Number
+	}
+	for _, job := range jobs {
+		doc.Items = append(doc.Items, job.Document())
+	}
+	return doc, err
+}
+
+// Hosts returns the hosts that work on the queue, and those that have died.
+func (d *Daemon) Hosts(ctx context.Context) (HostList, error) {
+	list := HostList{Items: []queue.HostDocument{}}
+	hosts, err := d.config.Queue.Hosts(ctx)
+	for _, h := range hosts {
+		list.Items = append(list.Items, h.Document())
+	}
+	return list, err
+}
+
+// Steer does what an operator asks for: "cancel" or "retry" a run by its id in the log,
+// "drain" a host by its id or name, or have it "resume". The log of the host says so.
+func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
+	q := d.config.Queue
+	switch what {
+	case "cancel":
+		err = q.Cancel(ctx, of)
+	case "retry":
+		err = q.Retry(ctx, of)
+	case "drain", "resume":
+		err = q.Drain(ctx, of, what == "drain")
+	default:
+		return notFound.plain()
+	}
+	switch {
+	case errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoHost):
+		return notFound.plain()
+	case errors.Is(err, queue.ErrNotSleeping):
+		return notSleeping.plain()
+	case err == nil:
+		d.logger.Info("the operator has asked for it", "what", what, "of", of)
+	}
+	return err
+}
+
+// AuthenticateOperator returns nil for a request with the operator's key, and the answer
+// for any other.
+func (d *Daemon) AuthenticateOperator(r *http.Request) error { return hasKey(r, d.config.OperatorKey) }
+
+func (d *Daemon) listQueue(w http.ResponseWriter, r *request) error {
+	p := r.query
+	f := queue.Filter{Tenant: p.text("tenant"), After: int64(p.number("after", 0, math.MaxInt64)), Limit: int(p.number("limit", defaultRuns, mostRuns))}
+	if f.Limit == 0 {
+		p.fail("limit", "limit is 1 to %d", mostRuns)
+	}
+	if name := p.text("state"); name != "" {
+		state, ok := queueStates[name]
+		if !ok {
+			p.fail("state", "state is waiting, sleeping or running")
+		}
+		f.States = []queue.State{state}
+	}
+	if p.err != nil {
+		return p.err
+	}
+	doc, err := d.Overview(r.Context(), f)
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc)
+	}
+	return err
+}
+
+func (d *Daemon) listHosts(w http.ResponseWriter, r *request) error {
+	doc, err := d.Hosts(r.Context())
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc)
+	}
+	return err
+}
+
+// steerRun cancels a run, or has it tried again now.
+func (d *Daemon) steerRun(w http.ResponseWriter, r *request) error {
+	id := fullID(r.PathValue("tenant"), r.PathValue("id"))
+	if err := d.Steer(r.Context(), r.PathValue("what"), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// steerHost has a host drain, or claim runs again.
+func (d *Daemon) steerHost(w http.ResponseWriter, r *request) error {
+	if err := d.Steer(r.Context(), r.PathValue("what"), r.PathValue("host")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
