@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	neighbours   = 8 // hostile tenants
-	deadline     = 2 * time.Second // of every call of a tool
+	neighbours = 8               // hostile tenants
+	deadline   = 2 * time.Second // of every call of a tool
 )
 
 // callsInRound is how many calls are timed at once. Without STARLING_GATES the figures

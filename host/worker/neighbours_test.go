@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	neighbours     = 8 // hostile tenants
-	callsOfEach    = 2 // that a tenant may have in progress
+	neighbours     = 8     // hostile tenants
+	callsOfEach    = 2     // that a tenant may have in progress
 	hostileTimeout = 2_000 // milliseconds
 )
 
