@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/host/recorded"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/rewrite"
@@ -185,22 +186,11 @@ func explainSchema(e *validate.Error) *failure {
 // plainError returns an error's text on one line, without the name of the package that
 // it comes from, which says nothing to a user.
 func plainError(err error) string {
-	text := oneLine(err.Error())
+	text := narrate.OneLine(err.Error())
 	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
 		return rest
 	}
 	return text
-}
-
-// oneLine joins the lines of an error's text: errors that were joined have one each.
-func oneLine(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "; ")
 }
 
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.
@@ -209,7 +199,7 @@ const maxMessage = 4000
 // report prints a failure and returns its exit code.
 func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		w.printf("error: %s\n", shorten(printable(oneLine(f.message)), maxMessage))
+		w.printf("error: %s\n", shorten(printable(narrate.OneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
 		w.printf("%s\n", line)

@@ -37,7 +37,7 @@ func (p *printer) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch v := arg.(type) {
 		case error:
-			args[i] = printable(oneLine(v.Error()))
+			args[i] = narrate.Problem(v)
 		case fmt.Stringer:
 			args[i] = printable(v.String())
 		default:

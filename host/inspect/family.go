@@ -64,7 +64,7 @@ func (s *Server) family(w http.ResponseWriter, r *http.Request, v logview.View, 
 	head, began := s.runHead(r, v, run)
 	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: true, Max: run.LastSeq}
 	if err != nil {
-		p.Problem = narrate.Printable(err.Error())
+		p.Problem = narrate.Problem(err)
 	}
 	if at > 1 {
 		p.First = s.familyPath(run.RunID, only, 1)

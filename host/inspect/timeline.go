@@ -107,7 +107,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 		p.From, p.To = narrate.Grouped(events[0].Seq), narrate.Grouped(last)
 	}
 	if err != nil {
-		p.Problem = narrate.Printable(err.Error())
+		p.Problem = narrate.Problem(err)
 	}
 	p.Max = max(run.LastSeq, last)
 	p.Total = narrate.Grouped(p.Max)
@@ -206,7 +206,7 @@ func line(ev event.Event) string {
 func indented(payload canon.Raw) string {
 	doc, err := canon.Render(payload)
 	if err != nil {
-		return "cannot be shown: " + narrate.Printable(err.Error())
+		return "cannot be shown: " + narrate.Problem(err)
 	}
 	var b bytes.Buffer
 	if json.Indent(&b, doc, "", "  ") != nil {

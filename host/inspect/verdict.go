@@ -115,7 +115,7 @@ func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
 	p.Status = state{"invalid", "bad"}
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) {
-		p.Sentence = narrate.Printable(err.Error())
+		p.Sentence = narrate.Problem(err)
 		return
 	}
 	if corrupt.Newer {
@@ -151,7 +151,7 @@ func (s *Server) describeReplay(id string, verdict replay.Verdict, err error, p 
 	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
 		s.describeCorruption(id, err, p)
 	case err != nil:
-		p.Status, p.Sentence = state{"not replayed", "warn"}, narrate.Printable(err.Error())
+		p.Status, p.Sentence = state{"not replayed", "warn"}, narrate.Problem(err)
 	case d != nil:
 		s.describeDivergence(id, d, p)
 	case verdict.Open:

@@ -83,7 +83,7 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 	kind, _ := tool.KindOf(err)
 	switch {
 	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
-		return narrate.Printable(err.Error())
+		return narrate.Problem(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "there is no such run"
 	case errors.Is(err, logview.ErrEventNotFound):

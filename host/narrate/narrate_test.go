@@ -1,6 +1,7 @@
 package narrate_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -45,6 +46,9 @@ func TestPrintable(t *testing.T) {
 		if got := narrate.Printable(in); got != want {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
+	}
+	if got := narrate.Problem(errors.Join(errors.New("a\x1b"), errors.New("b\n\n c"))); got != `a\x1b; b; c` {
+		t.Errorf("joined errors read %q", got)
 	}
 	if got := narrate.Shorten("abcdef", 5); got != "ab..." {
 		t.Errorf("got %q", got)

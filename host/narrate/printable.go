@@ -58,6 +58,21 @@ func PrintableJSON(doc []byte, but ...rune) []byte {
 	return b.Bytes()
 }
 
+// Problem returns the text of an error as one printable line. Errors that were joined have
+// a line each: a semicolon takes the place of the break.
+func Problem(err error) string { return Printable(OneLine(err.Error())) }
+
+// OneLine joins the lines of a text with semicolons, without those that are empty.
+func OneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
 // Shorten cuts a printable text to at most width characters, at least 3.
 func Shorten(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
