@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/cipherlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
@@ -83,10 +86,51 @@ func TestAnotherMasterKey(t *testing.T) {
 	if got := strings.Count(logged.String(), why); got != 1 || strings.Count(logged.String(), "not ready") != 1 {
 		t.Errorf("why it is not ready was logged %d times:\n%s", got, logged)
 	}
-	if got := w.do("alice", "GET", "/api/v1/modules", "", nil); got.Code != http.StatusInternalServerError {
+	if got := w.do("alice", "GET", "/api/v1/modules", "", nil); got.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
 	if !strings.Contains(logged.String(), "start the host again with the new one") {
 		t.Errorf("logged:\n%s", logged)
+	}
+}
+
+// TestARunOfAnotherKey: every route of a run says of one that was imported, and that the
+// key of its tenant does not open, what it is, and none that the host has failed.
+func TestARunOfAnotherKey(t *testing.T) {
+	logged := &syncBuffer{}
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Logger = logged.logger() })
+	key, err := cipherlog.NewKey(bytes.Repeat([]byte{7}, cipherlog.KeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := cipherlog.New(w.log, key, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := event.NewID()
+	for _, e := range logtest.Finished("alice/"+id, 3) {
+		if err := elsewhere.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := elsewhere.Sync(t.Context(), "alice/"+id); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, r := range daemon.Routes() {
+		if !strings.Contains(r.Path, "/runs/{id}") {
+			continue
+		}
+		asked++
+		got := w.do("alice", r.Method, strings.Replace(r.Path, "{id}", id, 1), "", nil)
+		if got.Code != http.StatusConflict || !strings.Contains(got.Body.String(), "problems.md#unreadable") || !strings.Contains(got.Body.String(), "another key") {
+			t.Errorf("%s: %d %s", r.Pattern(), got.Code, got.Body)
+		}
+	}
+	if got := w.do("alice", "GET", "/api/v1/runs", "", nil); asked < 6 || got.Code != http.StatusOK || !strings.Contains(got.Body.String(), id) {
+		t.Errorf("%d routes, and the list: %d %s", asked, got.Code, got.Body)
+	}
+	if strings.Contains(logged.String(), "request failed") {
+		t.Errorf("the host says that it has failed:\n%s", logged)
 	}
 }

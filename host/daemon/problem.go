@@ -71,6 +71,7 @@ var (
 	wrongMethod     = kind{"method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it"}
 	notSleeping     = kind{"not-sleeping", http.StatusConflict, "The run waits for nothing that could be brought forward"}
 	alreadyEnded    = kind{"already-ended", http.StatusConflict, "The run has ended"}
+	unreadable      = kind{"unreadable", http.StatusConflict, "The run cannot be read here"}
 	removed         = kind{"removed", http.StatusGone, "The run was removed"}
 	nameTaken       = kind{"name-taken", http.StatusConflict, "The name is taken"}
 	otherVersion    = kind{"changed", http.StatusPreconditionFailed, "It is another one than the one that was to be changed"}
@@ -94,7 +95,8 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []kind{
-	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, notSleeping, alreadyEnded, removed,
+	badRequest, badJSON, unknownField, badField, badQuery, unauthorized, policyHeld, notFound, wrongMethod, notSleeping, alreadyEnded,
+	unreadable, removed,
 	nameTaken, otherVersion, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
 	badPolicy, unconditional,
 	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, internalFailure,

@@ -15,7 +15,9 @@ func TestWhatIsToldOfErrors(t *testing.T) {
 	for err, want := range map[error]int{
 		eventlog.ErrUnavailable:       http.StatusServiceUnavailable,
 		eventlog.ErrLogStopped:        http.StatusServiceUnavailable,
+		tenant.ErrWrongMasterKey:      http.StatusServiceUnavailable, // another host may have the right one
 		eventlog.ErrRunNotFound:       http.StatusNotFound,
+		eventlog.ErrSchemaTooNew:      http.StatusConflict,
 		tenant.ErrErased:              http.StatusUnauthorized, // since the request was let in
 		errors.New("something broke"): http.StatusInternalServerError,
 	} {

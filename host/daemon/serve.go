@@ -182,12 +182,16 @@ func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
+	if why := logview.Unreadable(err); why != "" {
+		return unreadable.because("%s", why)
+	}
 	switch {
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
 		return notFound.plain()
 	case errors.Is(err, tenant.ErrErased): // after the request was let in
 		return noKey()
-	case errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
+	case errors.Is(err, tenant.ErrWrongMasterKey), // this host's; another one may have the right one
+		errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return unavailable.plain().retry(retryElsewhere)
 	}

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/inspect"
+	"github.com/starling-host/starling/host/logview"
 )
 
 // forgetful is a log whose runs are removed at some time, which is what prune does to a
@@ -20,13 +23,27 @@ import (
 type forgetful struct {
 	*memlog.Log
 	removed atomic.Bool
+	err     error // of a run that was removed; nil is [eventlog.ErrRunNotFound]
 }
 
 func (f *forgetful) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
 	if f.removed.Load() {
-		return eventlog.RunSummary{}, eventlog.ErrRunNotFound
+		return eventlog.RunSummary{}, cmp.Or(f.err, eventlog.ErrRunNotFound)
 	}
 	return f.Log.Run(ctx, id)
+}
+
+// TestARunThatCannotBeReadIsNoFailure: a run of another key, or of a newer program, is told
+// from one at which the server fails.
+func TestARunThatCannotBeReadIsNoFailure(t *testing.T) {
+	for _, err := range []error{cipherlog.ErrKey, eventlog.ErrSchemaTooNew} {
+		log := &forgetful{Log: memlog.New(), err: err}
+		log.removed.Store(true)
+		code, body := openView(t, viewOf(log, "")).get("/runs/R")
+		if code != http.StatusConflict || !strings.Contains(body, logview.Unreadable(err)) {
+			t.Errorf("%v: %d %s", err, code, body)
+		}
+	}
 }
 
 // TestAPageStopsFollowingARunThatIsRemoved follows an open run for hours, until it is

@@ -69,7 +69,10 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 // get the same answer, which does not repeat what was asked for.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *status
+	unreadable := logview.Unreadable(err)
 	switch {
+	case unreadable != "":
+		s.refuse(w, r, http.StatusConflict, "This run cannot be read here: "+unreadable+".")
 	case errors.As(err, &known):
 		s.refuse(w, r, known.code, known.text)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, logview.ErrEventNotFound):

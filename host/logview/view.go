@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/replay"
 )
@@ -39,6 +40,18 @@ type View struct {
 	// Replayer executes the run with this whole id again and compares. Nil means that
 	// runs cannot be replayed here.
 	Replayer func(ctx context.Context, runID string) (replay.Verdict, error)
+}
+
+// Unreadable returns why this program cannot read a run that is whole, or nothing for every
+// other error. The text is for whoever may read the view.
+func Unreadable(err error) string {
+	switch {
+	case errors.Is(err, cipherlog.ErrKey):
+		return "the run is encrypted with another key than that of its tenant"
+	case errors.Is(err, eventlog.ErrSchemaTooNew):
+		return "a newer version of the program has written the run"
+	}
+	return ""
 }
 
 // full returns the id that the log knows a run by, or [eventlog.ErrRunNotFound]

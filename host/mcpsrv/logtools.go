@@ -81,7 +81,10 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 func explain(ctx context.Context, log *slog.Logger, name string, err error) string {
 	var mistake *mistake
 	kind, _ := tool.KindOf(err)
+	unreadable := logview.Unreadable(err)
 	switch {
+	case unreadable != "":
+		return unreadable
 	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
 		return narrate.Problem(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):

@@ -304,7 +304,7 @@ func (u unreadable) Events(ctx context.Context, id string, after uint64) iter.Se
 }
 
 func TestSearchingGoesOnBehindARunThatCannotBeRead(t *testing.T) {
-	for _, err := range []error{fmt.Errorf("%w: at event 1", eventlog.ErrLogCorrupt), cipherlog.ErrKey} {
+	for _, err := range []error{fmt.Errorf("%w: at event 1", eventlog.ErrLogCorrupt), cipherlog.ErrKey, eventlog.ErrSchemaTooNew} {
 		log := unreadable{Log: memlog.New(), run: "B", err: err}
 		for _, id := range []string{"A", "B", "C"} {
 			add(t, log.Log, id, event.KindRunStarted, event.RunStarted{Goal: "goal"})
@@ -315,6 +315,9 @@ func TestSearchingGoesOnBehindARunThatCannotBeRead(t *testing.T) {
 		}
 		if len(got.Matches) != 2 || got.RunsExamined != 3 || got.RunsUnreadable != 1 {
 			t.Errorf("%v: %+v", err, got)
+		}
+		if why := call(t, overLog(t, logview.View{Log: log}), "get_run", `{"run_id":"B"}`, &got); why == "the log could not be read" {
+			t.Errorf("%v: the reader is not told why", err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
@@ -112,7 +111,7 @@ func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResul
 		}
 		err := out.search(ctx, v, run.RunID, in, wanted)
 		switch {
-		case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, cipherlog.ErrKey): // which says nothing of the others
+		case errors.Is(err, eventlog.ErrLogCorrupt), logview.Unreadable(err) != "": // which says nothing of the others
 			out.RunsUnreadable++
 		case err != nil:
 			return searchResult{}, err
