@@ -101,7 +101,7 @@ func (c *crowd) withStore(use func(*tenant.Store)) {
 	log, err := sqlitelog.Open(c.t.Context(), c.path("host.db"), sqlitelog.Options{})
 	c.must(err)
 	defer log.Close()
-	s, err := tenant.Open(c.t.Context(), log, tenant.Options{Master: c.master})
+	s, err := tenant.Open(c.t.Context(), log, tenant.Options{Masters: []tenant.MasterKey{c.master}})
 	c.must(err)
 	use(s)
 }

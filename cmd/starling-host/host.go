@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -90,11 +91,11 @@ func (h *host) wrong(err error, hint string, keys ...string) error {
 
 // openTenants opens the database and what is known of tenants.
 func (h *host) openTenants(ctx context.Context) error {
-	master, err := h.openLog(ctx)
+	masters, err := h.openLog(ctx)
 	if err != nil {
 		return err
 	}
-	if h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Master: master}); err != nil {
+	if h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters}); err != nil {
 		return h.otherKey(err)
 	}
 	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
@@ -105,20 +106,20 @@ func (h *host) openTenants(ctx context.Context) error {
 	return err
 }
 
-// openLog opens the database and returns its master key. For development a key that
+// openLog opens the database and returns its master keys. For development a key that
 // is not there is made, once there is a database for it.
-func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
-	key, err := tenant.ReadMasterKey(h.file.KeyFile)
+func (h *host) openLog(ctx context.Context) ([]tenant.MasterKey, error) {
+	keys, err := tenant.ReadMasterKeys(h.file.KeyFile)
 	missing := errors.Is(err, fs.ErrNotExist) && h.dev
 	if err != nil && !missing {
-		return key, h.wrong(err, "", "key_file")
+		return nil, h.wrong(err, "", "key_file")
 	}
 	made := isNew(h.file.Database) && !h.dev
 	if h.log, err = openForRuns(ctx, h.file.Database); err != nil {
 		if f := explain(err); f.code == exitUsage { // not what a disk or a server does
 			err = h.wrong(f, f.hint, "database")
 		}
-		return key, err
+		return nil, err
 	}
 	h.onClose(func() { h.log.Close() })
 	if made {
@@ -126,9 +127,10 @@ func (h *host) openLog(ctx context.Context) (tenant.MasterKey, error) {
 	}
 	h.setAside()
 	if missing {
-		return h.newKey(ctx)
+		key, err := h.newKey(ctx)
+		return []tenant.MasterKey{key}, err
 	}
-	return key, nil
+	return keys, nil
 }
 
 // setAside keeps room on the disk for whoever prunes the database when it is full.
@@ -389,7 +391,7 @@ func (h *host) serve(ctx context.Context) error {
 	return h.daemon.Serve(ctx, h.listener)
 }
 
-// reloadOnHangup has SIGHUP read the policy and the certificate again.
+// reloadOnHangup has SIGHUP read the master keys, the policy and the certificate again.
 func (h *host) reloadOnHangup() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
@@ -407,12 +409,26 @@ func (h *host) reloadOnHangup() (stop func()) {
 // reload reads what can change while the host serves. A file that is wrong changes
 // nothing.
 func (h *host) reload() {
+	if h.file.KeyFile != "" && h.reread("master key", h.file.KeyFile, h.loadMasters) {
+		h.logger.Info("master keys in use", "ids", strings.Join(h.tenants.MasterKeys(), " "))
+	}
 	if h.file.Policy != "" {
 		h.reread("policy", h.file.Policy, h.loadPolicy)
 	}
 	if h.tls != nil && h.reread("certificate", h.file.TLS.Cert, h.tls.load) {
 		h.warnExpired()
 	}
+}
+
+// loadMasters reads the master keys. They have to open what the tenants have.
+func (h *host) loadMasters() error {
+	keys, err := tenant.ReadMasterKeys(h.file.KeyFile)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return h.tenants.UseMasters(ctx, keys...)
 }
 
 // reread reads one file again, and says so.

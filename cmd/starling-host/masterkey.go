@@ -21,6 +21,7 @@ type hostFlags struct {
 	database string
 	keyed    bool // the command needs a master key
 	keyFile  string
+	more     []tenant.MasterKey // beside those of keyFile
 	output   string
 }
 
@@ -34,29 +35,21 @@ func (f *hostFlags) addKey(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("key-file")
 }
 
-// masterKey reads the master key, or returns none if none is named.
-func (f *hostFlags) masterKey() (tenant.MasterKey, error) {
-	if !f.keyed {
-		return tenant.MasterKey{}, nil
-	}
-	return masterKeyFrom(f.keyFile)
-}
-
-// masterKeyFrom reads the master key from a file, or from the environment if no
+// masterKeysFrom reads the master keys from a file, or from the environment if no
 // file is named; there may be none.
-func masterKeyFrom(file string) (tenant.MasterKey, error) {
+func masterKeysFrom(file string) ([]tenant.MasterKey, error) {
 	if file != "" {
-		return tenant.ReadMasterKey(file)
+		return tenant.ReadMasterKeys(file)
 	}
 	text := os.Getenv(masterKeyVariable)
 	if text == "" {
-		return tenant.MasterKey{}, nil
+		return nil, nil
 	}
-	key, err := tenant.ParseMasterKey([]byte(text))
+	keys, err := tenant.ParseMasterKeys([]byte(text))
 	if err != nil {
-		return key, fmt.Errorf("%s: %w", masterKeyVariable, err)
+		return nil, fmt.Errorf("%s: %w", masterKeyVariable, err)
 	}
-	return key, nil
+	return keys, nil
 }
 
 // tenants is an open database with its tenants.
@@ -75,12 +68,17 @@ const (
 )
 
 func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err error) {
-	key, err := f.masterKey()
-	if err != nil {
-		return t, err
+	var keys []tenant.MasterKey
+	if f.keyed {
+		if keys, err = masterKeysFrom(f.keyFile); err != nil {
+			return t, err
+		}
+		if len(keys) > 0 {
+			keys = append(keys, f.more...)
+		}
 	}
 	switch {
-	case do == toCreate && !key.Valid():
+	case do == toCreate && len(keys) == 0:
 		return t, tenant.ErrNoMasterKey // before there is a database without tenants
 	case do != toCreate && !onServer(f.database):
 		if err := mustBeThere(f.database); err != nil {
@@ -94,7 +92,7 @@ func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err 
 	if t.log, err = open(ctx, f.database); err != nil {
 		return t, err
 	}
-	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Master: key, Existing: do != toCreate})
+	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Masters: keys, Existing: do != toCreate})
 	if err != nil {
 		t.log.Close()
 	}
@@ -140,8 +138,9 @@ const rewrapHelp = `Put the data keys of all tenants, or of none, under another 
 encrypted stays as it is. Afterwards the old master key opens nothing but older
 copies of the database: destroying it makes what was erased unreadable there, too.
 
-Hosts that are running have the old one, and nobody is served by them: end them
-before, and start them with the new key afterwards.`
+Hosts can serve meanwhile. Before, add the new key to the key file of each, below
+the old one, and send it SIGHUP. Afterwards take the old one out of each file, and
+send SIGHUP again. A host that lacks the new key claims no runs until it has it.`
 
 func (a *app) rewrapCommand() *cobra.Command {
 	var f hostFlags
@@ -156,7 +155,21 @@ func (a *app) rewrapCommand() *cobra.Command {
 			if to == "" {
 				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")
 			}
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.rewrap(cmd.Context(), t, to) })
+			keys, err := tenant.ReadMasterKeys(to)
+			if err == nil && len(keys) > 1 {
+				err = usagef("name a file with the new key alone", "rewrap: %s has %d master keys", to, len(keys))
+			}
+			if err != nil {
+				return err
+			}
+			f.more = keys // those that are under it already stay
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
+				n, err := t.Rewrap(cmd.Context(), keys[0])
+				if err == nil {
+					a.stderr.printf("%s under %s\n", plural(n, "data key"), keys[0])
+				}
+				return err
+			})
 		},
 	}
 	f.addDatabase(cmd)
@@ -164,17 +177,4 @@ func (a *app) rewrapCommand() *cobra.Command {
 	cmd.Flags().StringVar(&to, "new-key-file", "", "`FILE` with the new master key")
 	_ = cmd.MarkFlagFilename("new-key-file")
 	return cmd
-}
-
-func (a *app) rewrap(ctx context.Context, t tenants, file string) error {
-	key, err := tenant.ReadMasterKey(file)
-	if err != nil {
-		return err
-	}
-	n, err := t.Rewrap(ctx, key)
-	if err != nil {
-		return err
-	}
-	a.stderr.printf("%s under %s\n", plural(n, "data key"), key)
-	return nil
 }

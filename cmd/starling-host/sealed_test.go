@@ -28,7 +28,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := tenant.Open(t.Context(), inner, tenant.Options{Master: master})
+	store, err := tenant.Open(t.Context(), inner, tenant.Options{Masters: []tenant.MasterKey{master}})
 	if err != nil {
 		t.Fatal(err)
 	}

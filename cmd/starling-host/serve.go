@@ -29,7 +29,8 @@ starling.key, there is one tenant, "dev", and its key is printed.
 
 SIGTERM has the host take no more work, finish what it has or hand it back, and
 end; a second one ends it at once.
-SIGHUP has it read the operator's policy and the certificate again.`
+SIGHUP has it read the master keys, the operator's policy and the certificate
+again.`
 
 const serveExample = `  starling-host serve --dev
   starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000

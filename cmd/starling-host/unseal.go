@@ -30,11 +30,11 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := masterKeyFrom(f.keyFile)
-	if err != nil || !key.Valid() {
+	keys, err := masterKeysFrom(f.keyFile)
+	if err != nil || len(keys) == 0 {
 		return whole(log, err)
 	}
-	store, err := tenant.Open(ctx, log, tenant.Options{Master: key, Existing: true})
+	store, err := tenant.Open(ctx, log, tenant.Options{Masters: keys, Existing: true})
 	if errors.Is(err, tenant.ErrNoTables) {
 		return log, nil
 	}

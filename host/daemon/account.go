@@ -69,7 +69,7 @@ func (d *Daemon) know(ctx context.Context, id string, was *known) (k *known, err
 	k = &known{policy: nothing}
 	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {
 		if errors.Is(err, tenant.ErrWrongMasterKey) { // which was the right one when the host began
-			err = fmt.Errorf("%w; it was changed, so start the host again with the new one", err)
+			err = fmt.Errorf("%w; it was changed: put the new one into the key file, and send SIGHUP", err)
 		}
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func TestWhatOthersChangeHoldsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	other, err := tenant.Open(t.Context(), log, tenant.Options{Master: w.master})
+	other, err := tenant.Open(t.Context(), log, tenant.Options{Masters: []tenant.MasterKey{w.master}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAnotherMasterKey(t *testing.T) {
 	if got := w.do("alice", "GET", "/api/v1/modules", "", nil); got.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
-	if !strings.Contains(logged.String(), "start the host again with the new one") {
+	if !strings.Contains(logged.String(), "put the new one into the key file, and send SIGHUP") {
 		t.Errorf("logged:\n%s", logged)
 	}
 }

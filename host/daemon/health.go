@@ -22,6 +22,8 @@ func (d *Daemon) healthz(w http.ResponseWriter, _ *request) error {
 type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
 	Checks map[string]string `json:"checks"` // ok, or what is wrong; nothing of any tenant's
+
+	Keys []string `json:"master_keys"` // ids, which say nothing of the keys
 }
 
 // checkTime bounds a look at what the daemon stands on.
@@ -33,7 +35,7 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	d.probed.Store(true)
-	doc := readiness{"ready", map[string]string{}}
+	doc := readiness{Status: "ready", Checks: map[string]string{}, Keys: d.config.Tenants.MasterKeys()}
 	checks := d.checks(ctx)
 	_, checks["queue"] = d.config.Queue.Stats(ctx)
 	if checks["serving"] = d.taking.Err(); d.config.Queue.Draining() {

@@ -184,7 +184,7 @@ func TestAHostWithAStaleKeyClaimsNothing(t *testing.T) {
 	if _, err := w.tenants.Rewrap(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	other, err := tenant.Open(t.Context(), w.log, tenant.Options{Master: next})
+	other, err := tenant.Open(t.Context(), w.log, tenant.Options{Masters: []tenant.MasterKey{next}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestASecretIsTheSameUntilItIsSetAgain(t *testing.T) {
 	log, err := sqlitelog.Open(ctx, filepath.Join(t.TempDir(), "host.db"), sqlitelog.Options{})
 	must(err)
 	defer log.Close()
-	store, err := tenant.Open(ctx, log, tenant.Options{Master: tenant.NewMasterKey()})
+	store, err := tenant.Open(ctx, log, tenant.Options{Masters: []tenant.MasterKey{tenant.NewMasterKey()}})
 	must(err)
 	_, err = store.Create(ctx, tenant.Tenant{ID: "alice"})
 	must(err)

@@ -97,7 +97,7 @@ func (w *world) start() {
 	var err error
 	w.log, err = openLog(ctx, w.path)
 	must(err)
-	w.tenants, err = tenant.Open(ctx, w.log, tenant.Options{Master: w.master})
+	w.tenants, err = tenant.Open(ctx, w.log, tenant.Options{Masters: []tenant.MasterKey{w.master}})
 	must(err)
 	registry := observe.NewRegistry()
 	c := daemon.Config{

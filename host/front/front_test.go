@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	log, err := sqlitelog.Open(ctx, filepath.Join(t.TempDir(), "host.db"), sqlitelog.Options{})
 	must(err)
 	t.Cleanup(func() { log.Close() })
-	tenants, err := tenant.Open(ctx, log, tenant.Options{Master: tenant.NewMasterKey()})
+	tenants, err := tenant.Open(ctx, log, tenant.Options{Masters: []tenant.MasterKey{tenant.NewMasterKey()}})
 	must(err)
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	must(err)

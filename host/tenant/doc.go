@@ -22,7 +22,9 @@
 //
 // The [MasterKey] wraps the data keys. The operator holds it in a file or an
 // environment variable, never in the database. Whoever has only the database can
-// read nothing of the above.
+// read nothing of the above. A store can have more than one, so that the master key can be
+// changed while hosts serve: first they all get the new one beside the old, then
+// [Store.Rewrap] moves the data keys, and then the old one is taken from them.
 //
 // # Erasure
 //

@@ -43,7 +43,13 @@ func testHoldings(t *testing.T, open opener) {
 		}, false},
 		{"removal", func() error { return f.RemoveModule(ctx, "acme", "echo") }, true},
 		{"limits", func() error { return f.Change(ctx, "acme", func(t *tenant.Tenant) { t.Limits.Running = 1 }) }, false},
-		{"rewrap", func() error { return second(f.Rewrap(ctx, f.master)) }, true},
+		{"rewrap", func() error {
+			next := tenant.NewMasterKey()
+			if err := f.UseMasters(ctx, f.master, next); err != nil {
+				return err
+			}
+			return second(f.Rewrap(ctx, next))
+		}, true},
 	} {
 		before, other := f.holdings(t, "acme"), f.holdings(t, "zeta")
 		if err := step.do(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 )
 
 const (
@@ -43,18 +44,38 @@ func NewMasterKey() MasterKey {
 	return k
 }
 
-// ParseMasterKey reads what [MasterKey.Text] has written: "sthm_" and 64
-// hexadecimal digits. Space around it is ignored. Its errors do not quote it.
-func ParseMasterKey(text []byte) (MasterKey, error) {
-	digits, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte(masterPrefix))
-	var secret [masterSize]byte
-	if !ok || len(digits) != hex.EncodedLen(masterSize) {
-		return MasterKey{}, fmt.Errorf("%w: a master key is %q and %d hexadecimal digits", ErrInvalid, masterPrefix, hex.EncodedLen(masterSize))
+// maxMasterKeys is how many master keys a file may have.
+const maxMasterKeys = 4
+
+// ParseMasterKeys reads one to four master keys, each as [MasterKey.Text] has written it:
+// "sthm_" and 64 hexadecimal digits. White space stands between them. Its errors do not quote
+// them.
+func ParseMasterKeys(text []byte) (keys []MasterKey, err error) {
+	words := bytes.Fields(text)
+	if len(words) == 0 {
+		words = [][]byte{nil} // which is no key
 	}
-	if _, err := hex.Decode(secret[:], digits); err != nil {
-		return MasterKey{}, fmt.Errorf("%w: the master key has a character that is not a hexadecimal digit", ErrInvalid)
+	for _, word := range words {
+		digits, ok := bytes.CutPrefix(word, []byte(masterPrefix))
+		var secret [masterSize]byte
+		if !ok || len(digits) != hex.EncodedLen(masterSize) {
+			return nil, fmt.Errorf("%w: a master key is %q and %d hexadecimal digits", ErrInvalid, masterPrefix, hex.EncodedLen(masterSize))
+		}
+		if _, err := hex.Decode(secret[:], digits); err != nil {
+			return nil, fmt.Errorf("%w: the master key has a character that is not a hexadecimal digit", ErrInvalid)
+		}
+		k, err := masterFrom(secret)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(keys, func(other MasterKey) bool { return other.ID() == k.ID() }) {
+			keys = append(keys, k)
+		}
 	}
-	return masterFrom(secret)
+	if len(keys) > maxMasterKeys {
+		return nil, fmt.Errorf("%w: there are %d master keys; at most %d are allowed", ErrInvalid, len(keys), maxMasterKeys)
+	}
+	return keys, nil
 }
 
 func masterFrom(secret [masterSize]byte) (MasterKey, error) {
@@ -66,30 +87,30 @@ func masterFrom(secret [masterSize]byte) (MasterKey, error) {
 	return MasterKey{func() *master { return m }}, nil
 }
 
-// ReadMasterKey reads a master key from a file. A file that others than its owner
-// may read or write is refused.
-func ReadMasterKey(path string) (MasterKey, error) {
+// ReadMasterKeys reads the master keys of a file, see [ParseMasterKeys]. A file that others
+// than its owner may read or write is refused.
+func ReadMasterKeys(path string) ([]MasterKey, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+		return nil, fmt.Errorf("tenant: master key: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat() // of the open file, so that nobody exchanges it in between
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+		return nil, fmt.Errorf("tenant: master key: %w", err)
 	}
 	if err := private(path, info); err != nil {
-		return MasterKey{}, err
+		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+		return nil, fmt.Errorf("tenant: master key: %w", err)
 	}
-	k, err := ParseMasterKey(text)
+	keys, err := ParseMasterKeys(text)
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("master key file %s: %w", path, err)
+		return nil, fmt.Errorf("master key file %s: %w", path, err)
 	}
-	return k, nil
+	return keys, nil
 }
 
 func private(path string, info fs.FileInfo) error {
@@ -131,9 +152,6 @@ func syncFolder(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Valid reports whether k is a key.
-func (k MasterKey) Valid() bool { return k.of != nil }
-
 // ID names the key and says nothing about it. It is empty for the zero MasterKey.
 func (k MasterKey) ID() string {
 	if k.of == nil {
@@ -148,7 +166,7 @@ func (k MasterKey) String() string { return "master key " + k.ID() }
 // GoString returns the id of the key.
 func (k MasterKey) GoString() string { return k.String() }
 
-// Text returns the key in the form that [ParseMasterKey] reads.
+// Text returns the key in the form that [ParseMasterKeys] reads.
 func (k MasterKey) Text() Value {
 	if k.of == nil {
 		return Value{}

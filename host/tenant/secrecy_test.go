@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,10 +144,10 @@ func (f fixture) exec(t testing.TB, sql string) {
 func testMasterKeys(t *testing.T, open opener) {
 	f := open(t)
 	ctx := t.Context()
-	_, err := tenant.Open(ctx, f.log, tenant.Options{Master: tenant.NewMasterKey()})
+	_, err := tenant.Open(ctx, f.log, tenant.Options{Masters: []tenant.MasterKey{tenant.NewMasterKey()}})
 	want(t, "another master key", err, tenant.ErrWrongMasterKey)
 
-	without := f.reopen(t, tenant.MasterKey{})
+	without := f.reopen(t)
 	_, err = without.Create(ctx, tenant.Tenant{ID: "zeta"})
 	want(t, "a tenant without a master key", err, tenant.ErrNoMasterKey)
 	_, err = without.DataKey(ctx, "acme")
@@ -161,25 +162,51 @@ func testMasterKeys(t *testing.T, open opener) {
 		t.Fatal(err)
 	}
 	now := tenant.NewMasterKey()
-	if n, err := f.Rewrap(ctx, now); n != 2 || err != nil {
-		t.Errorf("rewrap: %d, %v", n, err)
+	want(t, "a master key that opens nothing", f.UseMasters(ctx, now), tenant.ErrWrongMasterKey)
+	want(t, "the new master key beside the old", f.UseMasters(ctx, now, f.master), nil)
+	f.another(t, "early")
+	if used, err := f.MasterUses(ctx); err != nil || len(used) != 1 || used[0].ID != f.master.ID() || used[0].DataKeys != 3 {
+		t.Errorf("before the change a new data key is under another master key than the others: %+v, %v", used, err)
 	}
-	_, err = f.DataKey(ctx, "acme")
+	old := f.reopen(t, f.master)
+	for range 2 { // the second time there is nothing left to do
+		if n, err := f.Rewrap(ctx, now); n != 3 || err != nil {
+			t.Errorf("rewrap: %d, %v", n, err)
+		}
+	}
+	for what, store := range map[string]*tenant.Store{"both": f.Store, "the new one": f.reopen(t, now)} {
+		after, err := store.DataKey(ctx, "acme")
+		if err != nil || !bytes.Equal(after.Bytes(), before.Bytes()) || after.ID() != before.ID() {
+			t.Errorf("with %s the data key is another one: %v", what, err)
+		}
+		want(t, what, store.CheckMaster(ctx), nil)
+	}
+	f.another(t, "late")
+	if used, err := f.MasterUses(ctx); err != nil || len(used) != 1 || used[0].ID != now.ID() || used[0].DataKeys != 4 {
+		t.Errorf("after the change a new data key is under another master key than the others: %+v, %v", used, err)
+	}
+
+	_, err = old.DataKey(ctx, "acme")
 	want(t, "the old master key", err, tenant.ErrWrongMasterKey)
-	_, err = f.Create(ctx, tenant.Tenant{ID: "late"})
+	want(t, "a check of the old master key", old.CheckMaster(ctx), tenant.ErrWrongMasterKey)
+	_, err = old.Create(ctx, tenant.Tenant{ID: "later"})
 	want(t, "a new tenant under the old master key", err, tenant.ErrWrongMasterKey)
-	after, err := f.reopen(t, now).DataKey(ctx, "acme")
-	if err != nil || !bytes.Equal(after.Bytes(), before.Bytes()) || after.ID() != before.ID() {
-		t.Errorf("the data key is another one: %v", err)
-	}
-	if _, err := f.Rewrap(ctx, f.master); !errors.Is(err, tenant.ErrWrongMasterKey) {
-		t.Errorf("rewrap with the old master key: %v", err)
-	}
-	_, err = f.reopen(t, now).Rewrap(ctx, tenant.MasterKey{})
+	_, err = old.Rewrap(ctx, f.master)
+	want(t, "rewrap with the old master key", err, tenant.ErrWrongMasterKey)
+	_, err = f.Rewrap(ctx, tenant.MasterKey{})
 	want(t, "rewrap to nothing", err, tenant.ErrNoMasterKey)
-	if again, err := f.reopen(t, now).DataKey(ctx, "acme"); err != nil || again.ID() != before.ID() {
+	want(t, "the end of the old one", f.UseMasters(ctx, now), nil)
+	if again, err := f.DataKey(ctx, "acme"); err != nil || again.ID() != before.ID() {
 		t.Errorf("after a rewrap that failed: %v", err)
 	}
+}
+
+// masterKeys are the lines of a file with n master keys.
+func masterKeys(n int) (lines string) {
+	for range n {
+		lines += tenant.NewMasterKey().Text().Reveal() + "\n"
+	}
+	return lines
 }
 
 func TestMasterKeyFiles(t *testing.T) {
@@ -191,24 +218,35 @@ func TestMasterKeyFiles(t *testing.T) {
 	if _, err := tenant.CreateMasterKey(path); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a key file is overwritten: %v", err)
 	}
-	read, err := tenant.ReadMasterKey(path)
-	if err != nil || read.ID() != made.ID() || read.Text().Reveal() != made.Text().Reveal() {
-		t.Errorf("%v, %v", read, err)
+	good, next := made.Text().Reveal(), tenant.NewMasterKey().Text().Reveal()
+	for text, want := range map[string][]string{
+		"": {good}, next + "\n": {good, next}, "\r\n " + next: {good, next}, good + "\n": {good}, // the same again
+	} {
+		if err := os.WriteFile(path, []byte(good+"\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		read, err := tenant.ReadMasterKeys(path)
+		var got []string
+		for _, k := range read {
+			got = append(got, k.Text().Reveal())
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d keys, %v", len(read), err)
+		}
 	}
 	if runtime.GOOS != "windows" {
 		for _, mode := range []fs.FileMode{0o640, 0o604, 0o602, 0o610, 0o777} {
 			if err := os.Chmod(path, mode); err != nil {
 				t.Fatal(err)
 			}
-			_, err := tenant.ReadMasterKey(path)
+			_, err := tenant.ReadMasterKeys(path)
 			want(t, mode.String(), err, tenant.ErrInvalid)
 		}
 	}
-	_, err = tenant.ReadMasterKey(filepath.Dir(path))
+	_, err = tenant.ReadMasterKeys(filepath.Dir(path))
 	want(t, "a folder", err, tenant.ErrInvalid)
-	good := made.Text().Reveal()
-	for _, text := range []string{"", "sthm_", good[5:], good + "0", good[:68], good[:68] + "g", "sth_" + good[4:], strings.Repeat("x", 5000)} {
-		_, err := tenant.ParseMasterKey([]byte(text))
+	for _, text := range []string{"", "sthm_", good[5:], good + "0", good[:68], good[:68] + "g", "sth_" + good[4:], strings.Repeat("x", 5000), good + next, good + " x", masterKeys(5)} {
+		_, err := tenant.ParseMasterKeys([]byte(text))
 		want(t, text, err, tenant.ErrInvalid)
 		if err != nil && strings.Contains(err.Error(), good[10:40]) {
 			t.Errorf("the error has the key: %v", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -16,26 +17,28 @@ import (
 // goroutine, and any number of processes may have a Store over the same database.
 // What it returns is read anew each time; nothing is cached. Use [Open].
 type Store struct {
-	db     eventlog.Transactor
-	master MasterKey
-	now    func() time.Time
+	db      eventlog.Transactor
+	masters atomic.Pointer[[]MasterKey]
+	now     func() time.Time
 }
 
 // Options are what a Store needs beside its database.
 type Options struct {
-	// Master opens the data keys. The zero value is none: then whatever needs a data
-	// key is [ErrNoMasterKey], and everything else works.
-	Master MasterKey
+	// Masters open the data keys. More than one is for the time in which the master key is
+	// changed. Without any, whatever needs a data key is [ErrNoMasterKey], and everything
+	// else works.
+	Masters []MasterKey
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Existing makes no tables: a database without them is [ErrNoTables].
 	Existing bool
 }
 
-// Open creates the tables where they are missing, if it may. A master key that is not the one
-// of the database is [ErrWrongMasterKey].
+// Open creates the tables where they are missing, if it may. If it is given master keys, and a
+// data key of the database is under another one, that is [ErrWrongMasterKey].
 func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error) {
-	s := &Store{db: db, master: o.Master, now: o.Now}
+	s := &Store{db: db, now: o.Now}
+	s.masters.Store(&o.Masters)
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -50,7 +53,7 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 	if err := db.CreateTables(ctx, tables); err != nil {
 		return nil, fmt.Errorf("tenant: create tables: %w", err)
 	}
-	if !s.master.Valid() {
+	if len(o.Masters) == 0 {
 		return s, nil
 	}
 	return s, s.CheckMaster(ctx)
@@ -68,17 +71,13 @@ func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	if err != nil {
 		return Tenant{}, fmt.Errorf("tenant: encode limits: %w", err)
 	}
-	key, err := s.newDataKey(t.ID)
-	if err != nil {
-		return Tenant{}, err
-	}
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		_, err := tx.Exec(`INSERT INTO tenant (id, name, created, suspended, erased, weight, limits) VALUES ($1, $2, $3, 0, 0, $4, $5)`,
 			t.ID, t.Name, t.Created.UnixNano(), int64(t.Weight), string(limits))
 		if err != nil {
 			return exists(err, "tenant", t.ID)
 		}
-		return key.insert(tx)
+		return s.newDataKey(tx, t.ID)
 	})
 	return t, err
 }

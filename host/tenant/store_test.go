@@ -75,9 +75,9 @@ func newFixture(t testing.TB, log database, dir string) fixture {
 	return f
 }
 
-func (f fixture) reopen(t testing.TB, master tenant.MasterKey) *tenant.Store {
+func (f fixture) reopen(t testing.TB, masters ...tenant.MasterKey) *tenant.Store {
 	t.Helper()
-	s, err := tenant.Open(t.Context(), f.log, tenant.Options{Master: master, Now: f.clock.now})
+	s, err := tenant.Open(t.Context(), f.log, tenant.Options{Masters: masters, Now: f.clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
