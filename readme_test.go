@@ -2,12 +2,14 @@ package starling_test
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/host/agentfile"
 )
@@ -77,6 +79,48 @@ func TestReadmeSession(t *testing.T) {
 		if want := mask(c.output); !matches(want, got) {
 			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, want)
 		}
+	}
+}
+
+// TestReadmeSections pastes what each section of the README shows to be typed into one
+// shell, in order, as a reader does: a line that needs what an earlier one has ended fails.
+func TestReadmeSections(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	buildHost(t, bin)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	listener.Close()
+	listens := regexp.MustCompile(`(?m)&$`)
+	wait := "& for i in $(seq 500); do (: < /dev/tcp/127.0.0.1/" + port + ") 2> /dev/null && break; sleep 0.02; done"
+	seen := 0
+	for _, section := range strings.Split(readme(t), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ $}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
+		if !regexp.MustCompile(`(?m)^    starling-host `).MatchString(lines) || strings.Contains(text, "\n    $ ") || strings.Contains(lines, "serve --dev") {
+			continue // others show sessions, which TestReadmeSession runs, or a server, which goes on
+		}
+		seen++
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			script := strings.NewReplacer("8080", port, "/tmp/", dir+"/").Replace(lines)
+			shell := exec.CommandContext(t.Context(), "bash", "-e", "-c", "trap 'kill $(jobs -p) 2> /dev/null || :' EXIT\n"+listens.ReplaceAllLiteralString(script, wait))
+			shell.Dir, shell.WaitDelay = dir, time.Second
+			shell.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			if out, err := shell.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s\n%s", err, script, out)
+			}
+		})
+	}
+	if seen < 3 {
+		t.Errorf("%d sections show commands", seen)
 	}
 }
 
