@@ -43,8 +43,8 @@ func (h *host) otherKey(err error) error {
 	return err
 }
 
-// developer returns a new key of the tenant of --dev, which is made if it is not
-// there. Its policy is the operator's.
+// developer makes the tenant of --dev, if it is not there, and returns its key: the same
+// at every start, also of two hosts that serve one database. Its policy is the operator's.
 func (h *host) developer(ctx context.Context) (string, error) {
 	if !h.dev {
 		return "", nil
@@ -62,7 +62,6 @@ func (h *host) developer(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	// A key is shown once, so each start has one of its own, and the one before ends.
-	_, key, err := h.tenants.RotateKey(ctx, devTenant, "serve --dev", 0)
+	key, err := h.tenants.DerivedKey(ctx, devTenant, "serve --dev")
 	return key.Reveal(), err
 }

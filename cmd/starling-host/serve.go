@@ -25,7 +25,8 @@ Spans go to a collector of OpenTelemetry if FILE has traces, or if the variable
 OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
 With --dev no file is needed: the database and its key are starling.db and
-starling.key, there is one tenant, "dev", and its key is printed.
+starling.key, and there is one tenant, "dev". Its key is printed, and stays the
+same for this database.
 
 SIGTERM has the host take no more work, finish what it has or hand it back, and
 end; a second one ends it at once.

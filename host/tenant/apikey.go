@@ -52,7 +52,7 @@ type Identity struct {
 // ask for again.
 func (s *Store) CreateKey(ctx context.Context, tenant, label string) (k APIKey, key Value, err error) {
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		k, key, err = s.insertKey(tx, tenant, label)
+		k, key, err = s.insertKey(tx, tenant, label, newKey())
 		return err
 	})
 	return k, key, err
@@ -67,13 +67,39 @@ func (s *Store) RotateKey(ctx context.Context, tenant, label string, grace time.
 		if err != nil {
 			return err
 		}
-		k, key, err = s.insertKey(tx, tenant, label)
+		k, key, err = s.insertKey(tx, tenant, label, newKey())
 		return err
 	})
 	return k, key, err
 }
 
-func (s *Store) insertKey(tx eventlog.Tx, tenant, label string) (APIKey, Value, error) {
+// DerivedKey returns the one key of a tenant that is derived from its data key, and makes
+// it valid. It stays the same as long as the data key does, and is stored nowhere. It is
+// for a host with one user, whose scripts go on working after the host was started again.
+func (s *Store) DerivedKey(ctx context.Context, tenant, label string) (key Value, err error) {
+	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		id, err := s.subkey(tx, tenant, "api key id")
+		if err != nil {
+			return err
+		}
+		secret, err := s.subkey(tx, tenant, "api key")
+		if err != nil {
+			return err
+		}
+		bits := append(id[:keyIDBytes], secret...)
+		name, text := formKey(bits)
+		n, err := tx.Exec("UPDATE tenant_api_key SET label = $3, expires = 0, revoked = 0 WHERE tenant = $1 AND id = $2", tenant, name, label)
+		if err != nil || n > 0 {
+			key = NewValue(text)
+			return err
+		}
+		_, key, err = s.insertKey(tx, tenant, label, bits)
+		return err
+	})
+	return key, err
+}
+
+func (s *Store) insertKey(tx eventlog.Tx, tenant, label string, bits []byte) (APIKey, Value, error) {
 	k := APIKey{Tenant: tenant, Label: label, Created: s.now().UTC()}
 	if err := validText("the label", label, 200); err != nil {
 		return APIKey{}, Value{}, err
@@ -86,7 +112,7 @@ func (s *Store) insertKey(tx eventlog.Tx, tenant, label string) (APIKey, Value, 
 	if have >= maxKeys {
 		return APIKey{}, Value{}, fmt.Errorf("%w: tenant %q has %d valid keys; at most %d are allowed", ErrInvalid, tenant, have, maxKeys)
 	}
-	id, text := newKey()
+	id, text := formKey(bits)
 	k.ID = id
 	hash := keyHash(text)
 	_, err := tx.Exec(`INSERT INTO tenant_api_key (id, tenant, label, hash, created, expires, revoked) VALUES ($1, $2, $3, $4, $5, 0, 0)`,
@@ -94,11 +120,17 @@ func (s *Store) insertKey(tx eventlog.Tx, tenant, label string) (APIKey, Value, 
 	return k, NewValue(text), exists(err, "API key", k.ID)
 }
 
-func newKey() (id, text string) {
-	var b [keyIDBytes + keySecret]byte
-	_, _ = rand.Read(b[:]) // never fails
-	id = base32Lower.EncodeToString(b[:keyIDBytes])
-	return id, keyPrefix + id + "_" + base32Lower.EncodeToString(b[keyIDBytes:])
+// newKey returns the bits of a random key.
+func newKey() []byte {
+	bits := make([]byte, keyIDBytes+keySecret)
+	_, _ = rand.Read(bits) // never fails
+	return bits
+}
+
+// formKey writes the bits of a key as text.
+func formKey(bits []byte) (id, text string) {
+	id = base32Lower.EncodeToString(bits[:keyIDBytes])
+	return id, keyPrefix + id + "_" + base32Lower.EncodeToString(bits[keyIDBytes:])
 }
 
 // keyHash is what is stored of a key: of all of it, so that a row whose id was

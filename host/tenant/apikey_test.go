@@ -75,6 +75,48 @@ func testWhatIsWrongWithAKeyIsNotSaid(t *testing.T, open opener) {
 	}
 }
 
+// testTheDerivedKey checks that it is the same for every process, also once the data keys
+// are under another master key, and that it works again after it was revoked or has ended.
+func testTheDerivedKey(t *testing.T, open opener) {
+	f := open(t)
+	ctx := t.Context()
+	first, err := f.DerivedKey(ctx, "acme", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.another(t, "other")
+	other, err := f.DerivedKey(ctx, "other", "")
+	if err != nil || other.Reveal() == first.Reveal() {
+		t.Errorf("two tenants have one key: %v", err)
+	}
+	keys, err := f.Keys(ctx, "acme")
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%+v, %v", keys, err)
+	}
+	next := tenant.NewMasterKey()
+	for name, change := range map[string]func() error{
+		"nothing": func() error { return nil },
+		"revoke":  func() error { return f.RevokeKey(ctx, "acme", keys[0].ID) },
+		"rotate":  func() error { _, _, err := f.RotateKey(ctx, "acme", "", 0); return err },
+		"rewrap": func() error {
+			_, err := f.Rewrap(ctx, next)
+			f.Store = f.reopen(t, next)
+			return err
+		},
+	} {
+		if err := change(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		again, err := f.DerivedKey(ctx, "acme", "again")
+		if err != nil || again.Reveal() != first.Reveal() {
+			t.Errorf("%s: another key: %v", name, err)
+		}
+		if who, err := f.Authenticate(ctx, first.Reveal()); err != nil || who.Tenant.ID != "acme" {
+			t.Errorf("%s: %v, %v", name, who, err)
+		}
+	}
+}
+
 func testRotation(t *testing.T, open opener) {
 	f := open(t)
 	ctx := t.Context()

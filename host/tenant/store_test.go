@@ -107,6 +107,7 @@ func TestStore(t *testing.T) {
 			"policies of their own":                testOwnPolicies,
 			"policies without end":                 testManyPolicies,
 			"repeated requests":                    testRepeatedRequests,
+			"the derived key":                      testTheDerivedKey,
 			"rotation":                             testRotation,
 			"rows do not move":                     testRowsDoNotMove,
 			"holdings":                             testHoldings,
