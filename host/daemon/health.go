@@ -118,6 +118,12 @@ func (d *Daemon) metrics(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// start leads a browser, in which somebody has typed the host's address, to the web view.
+func (d *Daemon) start(w http.ResponseWriter, r *request) error {
+	http.Redirect(w, r.Request, "/inspect/", http.StatusSeeOther)
+	return nil
+}
+
 func (d *Daemon) inspect(w http.ResponseWriter, r *request) error {
 	d.config.Inspector.ServeHTTP(w, r.Request)
 	return nil

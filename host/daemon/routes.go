@@ -75,6 +75,7 @@ var routes = []Route{
 	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steerHost},
 
 	{"GET", "/metrics", ForScraper, nil, (*Daemon).metrics},
+	{"GET", "/{$}", Open, nil, (*Daemon).start},
 	{"", "/inspect/", Open, nil, (*Daemon).inspect}, // it has a door of its own, because browsers hold no keys
 	{"", "/mcp", ForTenants, nil, (*Daemon).mcp},
 }
@@ -102,7 +103,7 @@ func (d *Daemon) newMux() *http.ServeMux {
 // has reports whether the route leads anywhere: what others serve may be left out.
 func (d *Daemon) has(r Route) bool {
 	switch r.Path {
-	case "/inspect/":
+	case "/inspect/", "/{$}":
 		return d.config.Inspector != nil
 	case "/mcp":
 		return d.config.MCP != nil
