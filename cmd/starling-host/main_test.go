@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"compress/bzip2"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +45,8 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 //	server await PATH    wait until the server has been asked for PATH
 //	host start|ask|stop  a host that serves, see hostCommand
 //	flip DB SEQ COLUMN   change one byte of that event of the oldest run
+//	recorded FOLDER      unpack what an earlier version recorded, see testdata/recorded
+//	restore DSN FILE     run a dump of a PostgreSQL database
 //	sql DB STATEMENT     change a database as another program does, or an attacker
 func TestScripts(t *testing.T) {
 	runScripts(t, "testdata/script", func(*testscript.Env) {})
@@ -80,12 +86,14 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  exits,
-			"module": writeModule,
-			"server": serverCommand,
-			"host":   hostCommand,
-			"flip":   flip,
-			"sql":    runSQL,
+			"exits":    exits,
+			"module":   writeModule,
+			"server":   serverCommand,
+			"host":     hostCommand,
+			"flip":     flip,
+			"recorded": unpackRecorded,
+			"restore":  restoreDump,
+			"sql":      runSQL,
 		},
 	})
 }
@@ -116,12 +124,8 @@ func scriptEnvironment(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := filepath.Abs("../../../shared")
-	if err != nil {
-		t.Fatal(err)
-	}
 	return []string{
-		"SHARED=" + shared, "REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
+		"REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
 		"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
 	}
 }
@@ -141,17 +145,12 @@ func warm(t *testing.T, wasm []byte) {
 	}
 }
 
-// condition answers [seed], whether there is a database of the seed runtime, and
-// [nightly], whether tests may take minutes.
+// condition answers [nightly], whether tests may take minutes.
 func condition(name string) (bool, error) {
-	switch name {
-	case "seed":
-		_, err := os.Stat("../../../shared/vectors/starling/ref.db")
-		return err == nil, nil
-	case "nightly":
-		return os.Getenv("STARLING_NIGHTLY") != "", nil
+	if name != "nightly" {
+		return false, fmt.Errorf("unknown condition %s", name)
 	}
-	return false, fmt.Errorf("unknown condition %s", name)
+	return os.Getenv("STARLING_NIGHTLY") != "", nil
 }
 
 // handmadeModules are modules that no compiler writes, by what is wrong.
@@ -261,4 +260,35 @@ func runSQL(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: sql DB STATEMENT")
 	}
 	change(ts, args[0], args[1])
+}
+
+func unpackRecorded(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: recorded FOLDER")
+	}
+	folder := filepath.Join(ts.Getenv("SOURCE"), "..", "recorded", args[0])
+	files, err := os.ReadDir(folder)
+	ts.Check(err)
+	for _, entry := range files {
+		data, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		ts.Check(err)
+		name, packed := strings.CutSuffix(entry.Name(), ".bz2")
+		if packed {
+			data, err = io.ReadAll(bzip2.NewReader(bytes.NewReader(data)))
+			ts.Check(err)
+		}
+		ts.Check(os.WriteFile(ts.MkAbs(name), data, 0o600))
+	}
+}
+
+func restoreDump(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: restore DSN FILE")
+	}
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, args[0])
+	ts.Check(err)
+	defer conn.Close(ctx)
+	_, err = conn.PgConn().Exec(ctx, ts.ReadFile(args[1])).ReadAll()
+	ts.Check(err)
 }

@@ -1,7 +1,9 @@
 package sqlitelog
 
 import (
+	"compress/bzip2"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,12 +20,14 @@ import (
 // starlingFile returns a copy of the database that the Starling runtime wrote.
 func starlingFile(t testing.TB) string {
 	t.Helper()
-	data, err := os.ReadFile("../../../shared/vectors/starling/ref.db")
+	f, err := os.Open("../../cmd/starling-host/testdata/recorded/2026-11/seed.db.bz2")
 	if err != nil {
-		t.Skipf("SKIPPED: the logs of the Starling runtime are not here: %v", err)
+		t.Fatal(err)
 	}
+	defer f.Close()
+	data, err := io.ReadAll(bzip2.NewReader(f))
 	path := filepath.Join(t.TempDir(), "ref.db")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	if err := errors.Join(err, os.WriteFile(path, data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return path
