@@ -179,6 +179,36 @@ func compact(s string) []string {
 	return lines
 }
 
+// TestNamesOfGoExist checks that what docs/seed-names.md says that this project calls
+// something is exported by a package of that name.
+func TestNamesOfGoExist(t *testing.T) {
+	out, err := exec.Command("git", "grep", "-E", `^(type |func (\([^)]*\) )?|const |var |\t)[A-Z]`, "--", "*.go", ":!*_test.go").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no checkout: %v", err)
+	}
+	exported := map[string]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^(?:.*/)?(\w+)/\w+\.go:(?:type |func (?:\([^)]*\) )?|const |var |\t)([A-Z]\w*)`).FindAllStringSubmatch(string(out), -1) {
+		exported[line[1]+"."+line[2]] = true
+	}
+	named := regexp.MustCompile("`" + `(?:\*|&)?([a-z]+\.[A-Z]\w*)`)
+	seen := 0
+	for line := range strings.Lines(document(t, "docs/seed-names.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, name := range named.FindAllStringSubmatch(cells[2], -1) {
+			seen++
+			if !exported[name[1]] {
+				t.Errorf("docs/seed-names.md names %s, which is not there", name[1])
+			}
+		}
+	}
+	if seen < 30 {
+		t.Errorf("%d names were found", seen)
+	}
+}
+
 // TestNamedTestsExist checks that the tests, examples and benchmarks that documents
 // name are there.
 func TestNamedTestsExist(t *testing.T) {
