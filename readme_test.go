@@ -82,9 +82,13 @@ func TestReadmeSession(t *testing.T) {
 	}
 }
 
-// TestReadmeSections pastes what each section of the README shows to be typed into one
-// shell, in order, as a reader does: a line that needs what an earlier one has ended fails.
-func TestReadmeSections(t *testing.T) {
+// TestPastedCommands pastes what each section of the README, and each page in docs that
+// needs no server, shows to be typed into one shell, in order, as a reader does: a line
+// that needs what an earlier one has ended fails.
+func TestPastedCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: it builds the modules of all examples")
+	}
 	t.Parallel()
 	bin := t.TempDir()
 	buildHost(t, bin)
@@ -97,7 +101,7 @@ func TestReadmeSections(t *testing.T) {
 	listens := regexp.MustCompile(`(?m)&$`)
 	wait := "& for i in $(seq 500); do (: < /dev/tcp/127.0.0.1/" + port + ") 2> /dev/null && break; sleep 0.02; done"
 	seen := 0
-	for _, section := range strings.Split(readme(t), "\n## ")[1:] {
+	for _, section := range append(strings.Split(readme(t), "\n## ")[1:], document(t, "docs/branching.md")) {
 		title, text, _ := strings.Cut(section, "\n")
 		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ $}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
 		if !regexp.MustCompile(`(?m)^    starling-host `).MatchString(lines) || strings.Contains(text, "\n    $ ") || strings.Contains(lines, "serve --dev") {
@@ -119,7 +123,7 @@ func TestReadmeSections(t *testing.T) {
 			}
 		})
 	}
-	if seen < 3 {
+	if seen < 4 {
 		t.Errorf("%d sections show commands", seen)
 	}
 }
