@@ -1,4 +1,10 @@
-.PHONY: bench bench-hosting fuzz llms-full.txt
+.PHONY: check bench bench-hosting fuzz llms-full.txt
+
+# What one runs before each commit.
+check:
+	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted"; exit 1; }
+	go vet ./...
+	go test -short ./...
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
