@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/worker"
 )
 
@@ -24,17 +27,20 @@ check, what was found and, where something is missing, a command that mends it.
 "bad" does not work: then the exit code is 1.`
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var f hostFlags
+	cmd := &cobra.Command{
 		Use:     "doctor [DB]",
 		Short:   "check this machine and a database",
 		Long:    doctorHelp,
-		Example: "  starling-host doctor\n  starling-host doctor starling.db",
+		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file starling.key",
 		GroupID: groupOther,
 		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.doctor(cmd.Context(), args)
+			return a.doctor(cmd.Context(), args, f.keyFile)
 		},
 	}
+	f.addKey(cmd)
+	return cmd
 }
 
 // finding is the result of one check.
@@ -53,11 +59,12 @@ const (
 	stateBad     = "bad"
 )
 
-func (a *app) doctor(ctx context.Context, args []string) error {
+func (a *app) doctor(ctx context.Context, args []string, keyFile string) error {
 	findings := append([]finding{checkGo(ctx), checkScripts(ctx)}, checkEngine(ctx)...)
 	findings = append(findings, checkReset(ctx), checkBuildCache())
 	if len(args) == 1 {
 		findings = append(findings, checkDatabase(ctx, args[0])...)
+		findings = append(findings, checkMasterKeys(ctx, args[0], keyFile)...)
 	}
 	code := exitOK
 	for _, f := range findings {
@@ -209,6 +216,46 @@ func checkDatabase(ctx context.Context, path string) []finding {
 		}
 	}
 	return append(findings, checkRuns(ctx, log, path)...)
+}
+
+// checkMasterKeys names the master keys that the tenants' data keys are under. If there is a
+// key file, or the variable, it must have them all.
+func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
+	const check = "master keys"
+	held, err := masterKeysFrom(keyFile)
+	if err != nil {
+		return []finding{{check, stateBad, plainError(err), ""}}
+	}
+	log, err := openDatabase(ctx, path)
+	if err != nil {
+		return nil // checkDatabase says so
+	}
+	defer log.Close()
+	var used []tenant.MasterUse
+	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true})
+	if err == nil {
+		used, err = store.MasterUses(ctx)
+	}
+	switch {
+	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), err == nil && len(used) == 0:
+		return nil // without tenants, or of an older program
+	case err != nil:
+		return []finding{{check, stateBad, plainError(err), ""}}
+	}
+	result := finding{check: check, state: stateOK}
+	var uses []string
+	for _, u := range used {
+		use := fmt.Sprintf("%s under %s", plural(u.DataKeys, "data key"), u.ID)
+		if len(held) > 0 && !slices.ContainsFunc(held, func(k tenant.MasterKey) bool { return k.ID() == u.ID }) {
+			result.state, result.fix = stateBad, pasteable("starling-host doctor", named(path))+" --key-file FILE"
+			use += ", which " + cmp.Or(keyFile, masterKeyVariable) + " lacks"
+		}
+		uses = append(uses, use)
+	}
+	if result.found = strings.Join(uses, "; "); len(used) > 1 && result.state == stateOK {
+		result.state, result.fix = stateLimited, pasteable("starling-host tenant rewrap --db", named(path))+" --key-file FILE --new-key-file FILE"
+	}
+	return []finding{result}
 }
 
 // newestRuns is how many runs the doctor validates.
