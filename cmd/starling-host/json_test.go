@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -102,6 +103,8 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant limits":  limitsDocument{},
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
+		"queue":          queue.Overview{},
+		"hosts":          queue.HostList{},
 		"policy test":    refusalDocument{},
 		"policy check":   acceptedDocument{},
 		"policy explain": explanationDocument{},

@@ -145,7 +145,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand(),
 		a.replayCommand(), a.validateCommand(),
 		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
-		a.serveCommand(), a.tenantCommand(), a.secretCommand(),
+		a.serveCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand(),
 		a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand(),
 		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},

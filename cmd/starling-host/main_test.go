@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/starling-host/starling/eventlog/pglog/pgtest"
@@ -223,7 +224,11 @@ func writeModule(ts *testscript.TestScript, _ bool, args []string) {
 // change runs a statement on a database, with the freedoms that an attacker
 // with the file has.
 func change(ts *testscript.TestScript, path, statement string, args ...any) {
-	db, err := sql.Open("sqlite", ts.MkAbs(path)+"?_pragma=busy_timeout(30000)")
+	driver, source := "sqlite", ts.MkAbs(path)+"?_pragma=busy_timeout(30000)"
+	if onServer(path) {
+		driver, source = "pgx", path
+	}
+	db, err := sql.Open(driver, source)
 	ts.Check(err)
 	defer db.Close()
 	result, err := db.Exec(statement, args...)

@@ -19,7 +19,7 @@ what an agent was told, or the name of the tool that was run. With the master ke
 (--key-file) it is also shown of the runs of tenants.
 
 A run is open when it has no terminal event: it is in progress, or its process
-died.`
+died. Of one that a host has accepted the line below says where it stands.`
 
 type runsFlags struct {
 	limit  int
@@ -66,8 +66,18 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 		return err
 	}
 	doc := newRunsDocument(page)
-	for i := range doc.Runs {
-		doc.Runs[i].begin(ctx, logview.View{Log: log})
+	var open []string
+	for i, run := range doc.Runs {
+		if doc.Runs[i].begin(ctx, logview.View{Log: log}); run.Status == eventlog.StatusOpen {
+			open = append(open, run.RunID)
+		}
+	}
+	jobs, err := jobsOf(ctx, log, open...)
+	if err != nil {
+		return err
+	}
+	for i, run := range doc.Runs {
+		doc.Runs[i].Job = jobs[run.RunID]
 	}
 	if f.output == outputJSON {
 		return a.writeValue(doc)
@@ -97,6 +107,9 @@ func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 		}
 		a.stdout.printf("%-*s  %-24s  %-9s  %6d  %5d  %8s  %8s  %8s  %s\n", width, run.RunID, run.StartedAt, run.Status, run.Events, run.ToolCalls,
 			grouped(run.tokens()), "$"+dollars(run.CostUSD), runDuration(page.Runs[i]), shorten(printable(goal), maxGoalOnLine))
+		if run.Job != nil {
+			a.stdout.printf("  %s\n", run.Job)
+		}
 	}
 	if t := doc.Totals; len(doc.Runs) > 0 {
 		a.stdout.printf("%s: %s, %s, %s tokens in, %s out, $%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"),
@@ -133,6 +146,7 @@ type runDocumentLine struct {
 	Sealed     bool   `json:"sealed,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
 	usedDocument
+	Job *jobDocument `json:"job,omitempty"`
 }
 
 // usedDocument is what a run has come to, or several.

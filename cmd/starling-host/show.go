@@ -33,13 +33,32 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
-	events, err := f.readRun(ctx, path, run)
+	log, err := f.open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	runID, err := resolveRun(ctx, log, run)
+	if err != nil {
+		return err
+	}
+	events, err := log.Read(ctx, runID)
 	if err != nil {
 		return err
 	}
 	first, last := events[0], events[len(events)-1]
-	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n\n", first.RunID,
+	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
 		formatTime(first.Timestamp), terminalStatus(last.Kind), plural(len(events), "event"))
+	if !last.Kind.Terminal() {
+		jobs, err := jobsOf(ctx, log, first.RunID)
+		if err != nil {
+			return err
+		}
+		if job := jobs[first.RunID]; job != nil {
+			a.stdout.printf("job      %s\n", job)
+		}
+	}
+	a.stdout.printf("\n")
 	for _, ev := range events {
 		facts, err := narrate.Event(ev)
 		if err != nil {

@@ -5,67 +5,9 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/starling-host/starling/host/queue"
 )
-
-// Overview is the queue as operators see it.
-type Overview struct {
-	Tenants []queue.LoadDocument `json:"tenants"`        // that have runs in the queue, by name
-	Items   []queue.JobDocument  `json:"items"`          // in the order in which they were enqueued
-	Next    int64                `json:"next,omitempty"` // the value of "after" for the next page
-}
-
-// HostList is the hosts that work on the queue, and those that have died.
-type HostList struct {
-	Items []queue.HostDocument `json:"items"`
-}
-
-// queueStates are the names of states that a listing of the queue can be narrowed to.
-var queueStates = map[string]queue.State{
-	queue.StateWaiting: queue.Ready, queue.StateSleeping: queue.Sleeping, queue.StateRunning: queue.Running,
-}
-
-// Overview returns a page of the queue.
-func (d *Daemon) Overview(ctx context.Context, f queue.Filter) (Overview, error) {
-	doc := Overview{Tenants: []queue.LoadDocument{}, Items: []queue.JobDocument{}}
-	loads, err := d.config.Queue.Loads(ctx)
-	if err != nil {
-		return doc, err
-	}
-	for tenant, load := range loads {
-		if f.Tenant != "" && f.Tenant != tenant {
-			continue
-		}
-		line := load.Document(tenant)
-		line.Paused = d.config.Directory != nil && d.config.Directory.Limits(tenant).Paused
-		doc.Tenants = append(doc.Tenants, line)
-	}
-	slices.SortFunc(doc.Tenants, func(a, b queue.LoadDocument) int { return strings.Compare(a.Tenant, b.Tenant) })
-	limit := f.Limit
-	f.Limit++
-	jobs, err := d.config.Queue.List(ctx, f)
-	if len(jobs) > limit {
-		jobs = jobs[:limit]
-		doc.Next = jobs[limit-1].Number
-	}
-	for _, job := range jobs {
-		doc.Items = append(doc.Items, job.Document())
-	}
-	return doc, err
-}
-
-// Hosts returns the hosts that work on the queue, and those that have died.
-func (d *Daemon) Hosts(ctx context.Context) (HostList, error) {
-	list := HostList{Items: []queue.HostDocument{}}
-	hosts, err := d.config.Queue.Hosts(ctx)
-	for _, h := range hosts {
-		list.Items = append(list.Items, h.Document())
-	}
-	return list, err
-}
 
 // Steer does what an operator asks for: "cancel" or "retry" a run by its id in the log,
 // "drain" a host by its id or name, or have it "resume". The log of the host says so.
@@ -103,7 +45,7 @@ func (d *Daemon) listQueue(w http.ResponseWriter, r *request) error {
 		p.fail("limit", "limit is 1 to %d", mostRuns)
 	}
 	if name := p.text("state"); name != "" {
-		state, ok := queueStates[name]
+		state, ok := queue.States[name]
 		if !ok {
 			p.fail("state", "state is waiting, sleeping or running")
 		}
@@ -112,7 +54,7 @@ func (d *Daemon) listQueue(w http.ResponseWriter, r *request) error {
 	if p.err != nil {
 		return p.err
 	}
-	doc, err := d.Overview(r.Context(), f)
+	doc, err := d.config.Queue.Overview(r.Context(), f)
 	if err == nil {
 		writeJSON(w, http.StatusOK, doc)
 	}
@@ -120,7 +62,7 @@ func (d *Daemon) listQueue(w http.ResponseWriter, r *request) error {
 }
 
 func (d *Daemon) listHosts(w http.ResponseWriter, r *request) error {
-	doc, err := d.Hosts(r.Context())
+	doc, err := d.config.Queue.HostList(r.Context())
 	if err == nil {
 		writeJSON(w, http.StatusOK, doc)
 	}

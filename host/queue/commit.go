@@ -56,10 +56,9 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 	if q.cfg.Existing {
 		if taken, err := log.TableSteps(ctx, Tables()); err != nil {
 			return nil, fmt.Errorf("queue: %w", err)
-		} else if taken < len(Tables().Steps) {
+		} else if taken == 0 {
 			return nil, ErrNoTables
 		}
-		return q, nil
 	}
 	if err := log.CreateTables(ctx, Tables()); err != nil {
 		return nil, fmt.Errorf("queue: %w", err)

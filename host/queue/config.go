@@ -38,8 +38,9 @@ type Config struct {
 	// ready.
 	Ready func(context.Context) error
 
-	// Existing has [Open] make no tables: if there are none, or older ones, that is
-	// [ErrNoTables]. The log may then be one that is open for reading.
+	// Existing has [Open] make no queue where there is none: that is [ErrNoTables]. Tables
+	// of an older program are brought up to date; a log that is open for reading says
+	// [eventlog.ErrReadOnly] then.
 	Existing bool
 
 	// Workers bounds the handlers that run at once in this process. Default: 64.

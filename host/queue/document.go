@@ -1,6 +1,12 @@
 package queue
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
 
 // The words for where a job stands.
 const (
@@ -89,6 +95,7 @@ const (
 	HostWorking  = "working"
 	HostDraining = "draining" // claims no jobs, and has some left
 	HostDrained  = "drained"  // claims no jobs, and has none
+	HostSilent   = "silent"   // its lease has ended, and no other host has noticed
 	HostGone     = "gone"     // has died
 )
 
@@ -113,12 +120,68 @@ func (h Host) Document() HostDocument {
 	switch {
 	case !h.Gone.IsZero():
 		doc.State = HostGone
+	case h.Silent:
+		doc.State = HostSilent
 	case h.Draining && h.Running > 0:
 		doc.State = HostDraining
 	case h.Draining:
 		doc.State = HostDrained
 	}
 	return doc
+}
+
+// Overview is a page of the queue as operators see it.
+type Overview struct {
+	Tenants []LoadDocument `json:"tenants"`        // that have jobs in the queue, by name
+	Items   []JobDocument  `json:"items"`          // in the order in which they were enqueued
+	Next    int64          `json:"next,omitempty"` // Filter.After of the next page
+}
+
+// HostList is the hosts that work on the queue, and those that have died.
+type HostList struct {
+	Items []HostDocument `json:"items"`
+}
+
+// States are the states that a listing can be narrowed to, by their words.
+var States = map[string]State{StateWaiting: Ready, StateSleeping: Sleeping, StateRunning: Running}
+
+// Overview returns a page of the queue as operators see it.
+func (q *Queue) Overview(ctx context.Context, f Filter) (Overview, error) {
+	doc := Overview{Tenants: []LoadDocument{}, Items: []JobDocument{}}
+	loads, err := q.Loads(ctx)
+	if err != nil {
+		return doc, err
+	}
+	for tenant, load := range loads {
+		if f.Tenant != "" && f.Tenant != tenant {
+			continue
+		}
+		line := load.Document(tenant)
+		line.Paused = q.cfg.Limits(tenant).Paused
+		doc.Tenants = append(doc.Tenants, line)
+	}
+	slices.SortFunc(doc.Tenants, func(a, b LoadDocument) int { return strings.Compare(a.Tenant, b.Tenant) })
+	limit := cmp.Or(f.Limit, defaultLimit)
+	f.Limit = limit + 1
+	jobs, err := q.List(ctx, f)
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		doc.Next = jobs[limit-1].Number
+	}
+	for _, job := range jobs {
+		doc.Items = append(doc.Items, job.Document())
+	}
+	return doc, err
+}
+
+// HostList returns the hosts as operators see them.
+func (q *Queue) HostList(ctx context.Context) (HostList, error) {
+	list := HostList{Items: []HostDocument{}}
+	hosts, err := q.Hosts(ctx)
+	for _, h := range hosts {
+		list.Items = append(list.Items, h.Document())
+	}
+	return list, err
 }
 
 func timeText(t time.Time) string {

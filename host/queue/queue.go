@@ -28,8 +28,8 @@ var (
 	ErrNotSleeping = errors.New("queue: the run does not sleep")
 	// ErrNoHost means that no process that works has that id or name.
 	ErrNoHost = errors.New("queue: there is no such host")
-	// ErrNoTables means that the database has no queue, or one of an older program.
-	ErrNoTables = errors.New("queue: the database has no queue of this version")
+	// ErrNoTables means that the database has no queue.
+	ErrNoTables = errors.New("queue: the database has no queue")
 	// ErrWorking means that Work runs already.
 	ErrWorking = errors.New("queue: Work runs already")
 

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,20 +102,22 @@ func (q *Queue) Find(ctx context.Context, runID string) (s Status, err error) {
 // Position.
 func (q *Queue) Lookup(ctx context.Context, runIDs ...string) (found map[string]Status, err error) {
 	found = make(map[string]Status)
-	if len(runIDs) == 0 {
-		return found, nil
-	}
-	args, places := make([]any, len(runIDs)), make([]string, len(runIDs))
-	for i, id := range runIDs {
-		args[i], places[i] = id, fmt.Sprint("$", i+1)
-	}
-	err = q.log.View(ctx, func(v eventlog.Querier) error {
-		list, err := statuses(v, "WHERE run_id IN ("+strings.Join(places, ", ")+")", args...)
-		for _, s := range list {
-			found[s.RunID] = s
+	for some := range slices.Chunk(runIDs, 1000) {
+		args, places := make([]any, len(some)), make([]string, len(some))
+		for i, id := range some {
+			args[i], places[i] = id, fmt.Sprint("$", i+1)
 		}
-		return err
-	})
+		err = q.log.View(ctx, func(v eventlog.Querier) error {
+			list, err := statuses(v, "WHERE run_id IN ("+strings.Join(places, ", ")+")", args...)
+			for _, s := range list {
+				found[s.RunID] = s
+			}
+			return err
+		})
+		if err != nil {
+			break
+		}
+	}
 	return found, err
 }
 
@@ -124,6 +128,8 @@ type Filter struct {
 	After  int64   // only those behind the job of that number, see [Status].Number
 	Limit  int     // at most so many; zero is 100
 }
+
+const defaultLimit = 100
 
 // List returns jobs and where they stand, in the order in which they were enqueued. A
 // Status of it has no Position.
@@ -141,9 +147,7 @@ func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 		}
 		where += " AND state IN (" + strings.Join(states, ", ") + ")"
 	}
-	if f.Limit == 0 {
-		f.Limit = 100
-	}
+	f.Limit = cmp.Or(f.Limit, defaultLimit)
 	err = q.log.View(ctx, func(v eventlog.Querier) error {
 		list, err = statuses(v, fmt.Sprintf("%s ORDER BY number LIMIT %d", where, f.Limit), args...)
 		return err
@@ -209,6 +213,7 @@ type Host struct {
 	Began    time.Time // to work; zero for one that has died
 	Seen     time.Time // when it last renewed its lease
 	Draining bool      // it claims no more jobs; once it has none, it is drained
+	Silent   bool      // its lease has ended, and no other process has noticed yet
 	Gone     time.Time // when it was found dead; zero for one that lives
 }
 
@@ -218,11 +223,12 @@ func (q *Queue) Hosts(ctx context.Context) (hosts []Host, err error) {
 	err = q.log.View(ctx, func(v eventlog.Querier) error {
 		hosts = nil
 		const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
+	CASE WHEN until < $1 AND gone = 0 THEN 1 ELSE 0 END,
 	(SELECT count(*) FROM queue_job WHERE state = 2 AND queue_job.owner = queue_host.owner) FROM queue_host ORDER BY 2, owner`
-		return v.Query(sql, nil, func(r eventlog.Row) error {
+		return v.Query(sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) error {
 			var h Host
 			var began, seen, gone, jobs int64
-			err := r.Scan(&h.ID, &h.Name, &h.Version, &began, &seen, &h.Draining, &gone, &jobs)
+			err := r.Scan(&h.ID, &h.Name, &h.Version, &began, &seen, &h.Draining, &gone, &h.Silent, &jobs)
 			h.Began, h.Seen, h.Gone, h.Running = instant(began), instant(seen), instant(gone), int(jobs)
 			h.ID = strings.TrimPrefix(h.ID, "gone ")
 			hosts = append(hosts, h)

@@ -48,7 +48,7 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 type QueueState struct {
 	Ready, Sleeping, Running int
 	Oldest                   time.Time      // when the oldest of all of it was enqueued; zero when there is none
-	Hosts                    map[string]int // by state: working, draining, drained or gone
+	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
 }
 
 // queueMetrics asks for the state of a queue when somebody looks.
@@ -67,7 +67,7 @@ func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueSt
 		state: state,
 		jobs:  prometheus.NewDesc(metricQueueJobs, "Runs that are in the queue, by state (ready, sleeping or running).", []string{labelState}, nil),
 		wait:  prometheus.NewDesc(metricQueueOldest, "Time since the oldest run in the queue was enqueued, 0 for an empty queue.", nil, nil),
-		hosts: prometheus.NewDesc(metricHosts, "Hosts that share the database, by state (working, draining, drained or gone).", []string{labelState}, nil),
+		hosts: prometheus.NewDesc(metricHosts, "Hosts that share the database, by state (working, draining, drained, silent or gone).", []string{labelState}, nil),
 	})
 }
 
@@ -94,7 +94,7 @@ func (q *queueMetrics) Collect(to chan<- prometheus.Metric) {
 		age = max(time.Since(s.Oldest).Seconds(), 0)
 	}
 	to <- prometheus.MustNewConstMetric(q.wait, prometheus.GaugeValue, age)
-	for _, state := range []string{"working", "draining", "drained", "gone"} {
+	for _, state := range []string{"working", "draining", "drained", "silent", "gone"} {
 		to <- prometheus.MustNewConstMetric(q.hosts, prometheus.GaugeValue, float64(s.Hosts[state]), state)
 	}
 }

@@ -1,0 +1,438 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/host/narrate"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+)
+
+const queueHelp = `List the runs that hosts have accepted and not ended yet: first how many each tenant
+has, then the runs, the oldest first. A run waits for its turn, sleeps until it is tried
+again, or runs on a host. LAST ERROR says why its last attempt came to nothing.
+
+The database is opened for reading, also while hosts serve.`
+
+// queueFlags narrow the listing of a queue.
+type queueFlags struct {
+	filter queue.Filter
+	state  string
+	after  int
+	watch  bool
+	output string
+}
+
+func (a *app) queueCommand() *cobra.Command {
+	var f queueFlags
+	states := []string{queue.StateWaiting, queue.StateSleeping, queue.StateRunning}
+	cmd := &cobra.Command{
+		Use:     "queue DB",
+		Short:   "list runs that wait, sleep or run, and steer them",
+		Long:    queueHelp,
+		Example: "  starling-host queue starling.db --state sleeping\n  starling-host queue retry starling.db acme/01JZ",
+		GroupID: groupHost,
+		Args:    arguments(1, "DB"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.filter.Limit < 1 || f.after < 0 {
+				return usagef("", "--limit must be at least 1 and --after at least 0")
+			}
+			if f.filter.After = int64(f.after); f.state != "" {
+				f.filter.States = []queue.State{queue.States[f.state]}
+			}
+			return a.listQueue(cmd.Context(), args[0], f)
+		},
+	}
+	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
+	cmd.Flags().Var(&choiceFlag{&f.state, states}, "state", "list only runs in this state")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
+	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs behind number `N`, where the page before ended")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "list them again whenever something has changed, until Ctrl-C")
+	outputFlag(cmd, &f.output)
+	cmd.AddCommand(
+		a.steerCommand(&cobra.Command{
+			Use:   "cancel DB RUN",
+			Short: "end a run",
+			Long: `End a run. The host that runs it stops it within seconds; one that waits or sleeps is
+ended by the next host that has time. It ends as cancelled.`,
+			Example:           "  starling-host queue cancel starling.db acme/01JZ",
+			ValidArgsFunction: completeQueue(jobWords()),
+		}, "cancelled", func(ctx context.Context, q *queue.Queue, id string) error { return q.Cancel(ctx, id) }),
+		a.steerCommand(&cobra.Command{
+			Use:   "retry DB RUN",
+			Short: "try a run again now that sleeps",
+			Long: `Try a run again now that sleeps. It goes on from what is recorded, and the time that it
+would have slept is left out.`,
+			Example:           "  starling-host queue retry starling.db acme/01JZ",
+			ValidArgsFunction: completeQueue(jobWords(queue.Sleeping)),
+		}, "ready", func(ctx context.Context, q *queue.Queue, id string) error { return q.Retry(ctx, id) }))
+	return cmd
+}
+
+const hostsHelp = `List the hosts that work on the runs of a database. SEEN is when a host last said that
+it lives. A host is silent when its lease has ended and nobody has noticed; it is gone
+once another host has taken over its runs, and stays listed for a day.
+
+The database is opened for reading, also while hosts serve.`
+
+func (a *app) hostsCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "hosts DB",
+		Short:   "list the hosts that work on a database, and drain them",
+		Long:    hostsHelp,
+		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
+		GroupID: groupHost,
+		Args:    arguments(1, "DB"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.listHosts(cmd.Context(), args[0], output)
+		},
+	}
+	outputFlag(cmd, &output)
+	drain := func(to bool) func(context.Context, *queue.Queue, string) error {
+		return func(ctx context.Context, q *queue.Queue, host string) error { return q.Drain(ctx, host, to) }
+	}
+	cmd.AddCommand(
+		a.steerCommand(&cobra.Command{
+			Use:   "drain DB HOST",
+			Short: "have a host begin no more runs",
+			Long: `Have a host begin no more runs. HOST is its name or its id. It finishes the runs that it
+has, and is "drained" then. It goes on answering requests, and is not ready meanwhile.`,
+			Example:           "  starling-host hosts drain starling.db host1",
+			ValidArgsFunction: completeQueue(hostWords),
+		}, "draining", drain(true)),
+		a.steerCommand(&cobra.Command{
+			Use:               "resume DB HOST",
+			Short:             "have a host that drains begin runs again",
+			Long:              "Have a host that drains begin runs again. HOST is its name or its id.",
+			Example:           "  starling-host hosts resume starling.db host1",
+			ValidArgsFunction: completeQueue(hostWords),
+		}, "resumed", drain(false)))
+	return cmd
+}
+
+// jobs is an open database with its queue.
+type jobs struct {
+	*queue.Queue
+	log       database
+	suspended map[string]bool // tenants
+}
+
+// openQueue opens the queue that a host has made. For reading nothing is written, but to
+// bring tables of an older program up to date.
+func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
+	open := openDatabase
+	if do != toRead {
+		if open = openForRuns; !onServer(where) {
+			if err := mustBeThere(where); err != nil {
+				return nil, err
+			}
+		}
+	}
+	log, err := open(ctx, where)
+	if err != nil {
+		return nil, err
+	}
+	q := &jobs{log: log}
+	q.Queue, err = queue.Open(ctx, log, queue.Config{Existing: true, Limits: func(tenant string) queue.Limits {
+		return queue.Limits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
+	}})
+	if err == nil {
+		err = q.readTenants(ctx)
+	}
+	if err == nil {
+		return q, nil
+	}
+	log.Close()
+	if do == toRead && errors.Is(err, eventlog.ErrReadOnly) {
+		return openQueue(ctx, where, toChange)
+	}
+	return nil, err
+}
+
+// readTenants finds out which tenants are suspended.
+func (q *jobs) readTenants(ctx context.Context) error {
+	store, err := tenant.Open(ctx, q.log, tenant.Options{Existing: true})
+	if errors.Is(err, tenant.ErrNoTables) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := store.Tenants(ctx)
+	q.suspended = make(map[string]bool, len(list))
+	for _, one := range list {
+		q.suspended[one.ID] = one.Suspended
+	}
+	return err
+}
+
+// watchEvery is how often --watch looks.
+const watchEvery = time.Second
+
+func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
+	q, err := openQueue(ctx, where, toRead)
+	if errors.Is(err, queue.ErrNoTables) && f.output == outputJSON {
+		return a.writeValue(queue.Overview{Tenants: []queue.LoadDocument{}, Items: []queue.JobDocument{}})
+	} else if errors.Is(err, queue.ErrNoTables) {
+		return a.noQueue(where)
+	} else if err != nil {
+		return err
+	}
+	defer q.log.Close()
+	for shown := (queue.Overview{}); ; {
+		doc, err := q.Overview(ctx, f.filter)
+		switch {
+		case err != nil && f.watch && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case reflect.DeepEqual(doc, shown):
+		case f.output == outputJSON:
+			err = a.writeValue(doc)
+		default:
+			err = a.printQueue(doc, f)
+		}
+		if shown = doc; err != nil || !f.watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery):
+		}
+		if err := q.readTenants(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// noQueue says so of a database that no host has used.
+func (a *app) noQueue(where string) error {
+	return a.stderr.printf("%s has no queue: no host has used it\n", named(where))
+}
+
+func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
+	if f.watch {
+		a.stdout.printf("%s\n", formatTime(time.Now().UnixNano()))
+	}
+	a.stdout.printf("%-32s  %7s  %8s  %7s  %s\n", "TENANT", "WAITING", "SLEEPING", "RUNNING", "OLDEST")
+	for _, t := range doc.Tenants {
+		state := ""
+		if t.Paused {
+			state = "  suspended"
+		}
+		a.stdout.printf("%-32s  %7d  %8d  %7d  %s%s\n", t.Tenant, t.Waiting, t.Sleeping, t.Running, toMillis(t.Oldest), state)
+	}
+	width, hosts := 26, 4 // a ULID, and "HOST"
+	for _, job := range doc.Items {
+		width = min(max(width, utf8.RuneCountInString(printable(job.RunID))), maxColumn)
+		hosts = min(max(hosts, utf8.RuneCountInString(printable(job.Host))), maxColumn)
+	}
+	a.stdout.printf("\n%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, "RUN", "STATE", "ATTEMPT", "WHEN", hosts, "HOST", "LAST ERROR")
+	for _, job := range doc.Items {
+		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, attemptOf(job.Standing), whenOf(job.Standing, job.EnqueuedAt), hosts, job.Host, errorOf(job.Standing))
+	}
+	if f.watch {
+		a.stdout.printf("\n")
+	}
+	if doc.Next > 0 {
+		a.stderr.printf("there are more; the next: --after %d\n", doc.Next)
+	}
+	return nil
+}
+
+// What a table shows of a name and of an error, in characters.
+const (
+	maxColumn    = 64
+	maxLastError = 120
+)
+
+// toMillis writes a time of a document as other tables have it.
+func toMillis(text string) string {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		text = formatTime(at.UnixNano())
+	}
+	return text
+}
+
+func attemptOf(s queue.Standing) string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
+
+// whenOf says until when a job sleeps, or since when it waits or runs.
+func whenOf(s queue.Standing, enqueued string) string {
+	switch {
+	case s.Until != "":
+		return "until " + toMillis(s.Until)
+	case s.Since != "":
+		return "since " + toMillis(s.Since)
+	case enqueued != "":
+		return "since " + toMillis(enqueued)
+	}
+	return ""
+}
+
+func errorOf(s queue.Standing) string {
+	if s.LastError == nil {
+		return ""
+	}
+	return shorten(printable(strings.TrimSuffix(s.LastError.Class+": "+narrate.OneLine(s.LastError.Message), ": ")), maxLastError)
+}
+
+// jobDocument is where a run that has not ended stands, in what other commands print.
+type jobDocument struct {
+	queue.Standing
+	Host string `json:"host,omitempty"`
+}
+
+// String says it in one line.
+func (d *jobDocument) String() string {
+	line := d.State
+	if d.Host != "" {
+		line += " on " + d.Host
+	}
+	parts := []string{strings.TrimSpace(line + " " + whenOf(d.Standing, "")), "attempt " + attemptOf(d.Standing)}
+	if text := errorOf(d.Standing); text != "" {
+		parts = append(parts, "last error "+text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// jobsOf says where runs stand that have not ended, as far as they are in a queue that this
+// program can read.
+func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jobDocument, error) {
+	if len(runIDs) == 0 {
+		return nil, nil
+	}
+	var found map[string]queue.Status
+	q, err := queue.Open(ctx, log, queue.Config{Existing: true})
+	if err == nil {
+		found, err = q.Lookup(ctx, runIDs...)
+	}
+	if errors.Is(err, queue.ErrNoTables) || errors.Is(err, eventlog.ErrReadOnly) || pglog.Denied(err) {
+		return nil, nil
+	}
+	docs := make(map[string]*jobDocument, len(found))
+	for id, s := range found {
+		doc := s.Document()
+		docs[id] = &jobDocument{doc.Standing, doc.Host}
+	}
+	return docs, err
+}
+
+func (a *app) listHosts(ctx context.Context, where, output string) error {
+	doc := queue.HostList{Items: []queue.HostDocument{}}
+	q, err := openQueue(ctx, where, toRead)
+	if err == nil {
+		defer q.log.Close()
+		doc, err = q.HostList(ctx)
+	}
+	switch {
+	case errors.Is(err, queue.ErrNoTables) && output == outputText:
+		return a.noQueue(where)
+	case err != nil && !errors.Is(err, queue.ErrNoTables):
+		return err
+	case output == outputJSON:
+		return a.writeValue(doc)
+	}
+	width := 4
+	for _, h := range doc.Items {
+		width = min(max(width, utf8.RuneCountInString(printable(h.Name))), maxColumn)
+	}
+	a.stdout.printf("%-*s  %-8s  %4s  %-24s  %-24s  %-26s  %s\n", width, "HOST", "STATE", "RUNS", "BEGAN", "SEEN", "ID", "VERSION")
+	for _, h := range doc.Items {
+		a.stdout.printf("%-*s  %-8s  %4d  %-24s  %-24s  %-26s  %s\n", width, h.Name, h.State, h.Running, toMillis(h.BeganAt), toMillis(h.SeenAt), h.ID, h.Version)
+	}
+	return nil
+}
+
+// steerCommand is a command that changes something of a run or of a host, its second
+// argument, and says of it what it is then.
+func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Context, *queue.Queue, string) error) *cobra.Command {
+	of := strings.Fields(cmd.Use)[2]
+	cmd.Args = arguments(2, "DB", of)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, name := cmd.Context(), args[1]
+		q, err := openQueue(ctx, args[0], toChange)
+		if errors.Is(err, queue.ErrNoTables) {
+			return usagef("starling-host serve --help", "%s has no queue: no host has used it", named(args[0]))
+		}
+		if err != nil {
+			return err
+		}
+		defer q.log.Close()
+		if of == "RUN" {
+			if name, err = resolveRun(ctx, q.log, name); err != nil {
+				return err
+			}
+		}
+		switch err := do(ctx, q.Queue, name); {
+		case errors.Is(err, queue.ErrNotFound):
+			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host took it", name)
+		case errors.Is(err, queue.ErrNotSleeping):
+			return usagef(pasteable("starling-host queue", named(args[0])), "run %s does not sleep", name)
+		case errors.Is(err, queue.ErrNoHost):
+			return usagef(pasteable("starling-host hosts", named(args[0])), "there is no host %q at work", name)
+		case err != nil:
+			return err
+		}
+		return a.stdout.printf("%s  %s\n", done, name)
+	}
+	return cmd
+}
+
+// completeQueue completes DB and then words of its queue.
+func completeQueue(words func(context.Context, *jobs) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) (list []string, _ cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		q, err := openQueue(cmd.Context(), args[0], toRead)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer q.log.Close()
+		for _, line := range words(cmd.Context(), q) {
+			word, _, _ := strings.Cut(line, "\t")
+			// A shell evaluates what it completes, so what is more than a word is not offered.
+			if eventlog.CheckRunID(word) == nil && (toComplete == "" || hasPrefixFold(word, toComplete)) {
+				list = append(list, line)
+			}
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// jobWords are the runs in one of the states, or in any if there is none.
+func jobWords(states ...queue.State) func(context.Context, *jobs) []string {
+	return func(ctx context.Context, q *jobs) (words []string) {
+		list, _ := q.List(ctx, queue.Filter{States: states})
+		for _, job := range list {
+			words = append(words, job.RunID+"\t"+job.Standing().State)
+		}
+		return words
+	}
+}
+
+func hostWords(ctx context.Context, q *jobs) (words []string) {
+	list, _ := q.HostList(ctx)
+	for _, h := range list.Items {
+		if h.State != queue.HostGone {
+			words = append(words, h.Name+"\t"+h.State, h.ID+"\t"+h.State)
+		}
+	}
+	return words
+}
