@@ -52,6 +52,7 @@ type optional interface {
 // stored is what those can do beside that lie in a database.
 type stored interface {
 	SchemaKeeper
+	ModuleKeeper
 	Transactor
 }
 

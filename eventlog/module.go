@@ -2,6 +2,9 @@ package eventlog
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/chain"
 )
@@ -10,7 +13,9 @@ import (
 // is enough to replay its runs.
 type ModuleStore interface {
 	// PutModule stores wasm and returns its BLAKE3-256 digest, once it is
-	// durable. Storing a module again changes nothing.
+	// durable. Storing a module again changes nothing. A log in a database holds the
+	// module for [ModuleGrace], see [ModuleTables]: until then a run that names it has
+	// to begin.
 	PutModule(ctx context.Context, wasm []byte) (chain.Hash, error)
 	// Module returns the module with that digest, or [ErrModuleNotFound]. The
 	// bytes are hashed again: other bytes than were asked for are
@@ -18,4 +23,101 @@ type ModuleStore interface {
 	Module(ctx context.Context, digest chain.Hash) ([]byte, error)
 	// HasModule reports whether the module is stored, without reading it.
 	HasModule(ctx context.Context, digest chain.Hash) (bool, error)
+}
+
+// ModuleKeeper is implemented by logs in a database, from which modules can be removed
+// ([Tx].RemoveModule).
+type ModuleKeeper interface {
+	// StoreModule is [ModuleStore].PutModule without a hold, for a caller that holds the module itself.
+	StoreModule(ctx context.Context, wasm []byte) (chain.Hash, error)
+	// MayRemoveModules reports whether the role of the log may. That of a host on a server
+	// may not, as it may not remove runs.
+	MayRemoveModules(ctx context.Context) (bool, error)
+}
+
+// ModuleTables has a row for each hold of a module. A module is removed with its last
+// hold; nobody removes one that is held. A holder is a namespace, or empty for programs
+// that store modules for themselves. The runs that name a module because of a hold began
+// between since and until:
+//
+//	since  when the holder began to use the module, 0 if it has not
+//	until  when it stopped, 0 if it has not; for programs, when one stored it last
+//
+// Both are nanoseconds since 1970, and bytes is the size of the module. What was in the
+// database before the table is held for programs, for five minutes from then on.
+var ModuleTables = TableSet{
+	Name: "module", Tables: []string{"module_hold"}, Steps: []TableStep{moduleHolds},
+	Retention: map[string]string{"module_hold": "SELECT, INSERT, UPDATE, DELETE"},
+}
+
+// ModuleGrace is how long a hold counts after it has ended.
+const ModuleGrace = time.Hour
+
+var moduleHolds = func() TableStep {
+	const sql = `CREATE TABLE module_hold (
+	holder TEXT    NOT NULL,
+	digest BLOB    NOT NULL,
+	bytes  INTEGER NOT NULL,
+	since  INTEGER NOT NULL,
+	until  INTEGER NOT NULL,
+	PRIMARY KEY (digest, holder)
+);
+CREATE INDEX module_hold_by_holder ON module_hold (holder);
+INSERT INTO module_hold (holder, digest, bytes, since, until) SELECT '', digest, `
+	return TableStep{
+		SQLite: sql + `length(wasm) + (SELECT coalesce(sum(length(bytes)), 0) FROM module_piece AS p WHERE p.digest = module.digest),
+	1, (unixepoch() - 3300) * 1000000000 FROM module`,
+		Postgres: strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT").Replace(sql) +
+			`octet_length(wasm), 1, (extract(epoch FROM clock_timestamp())::bigint - 3300) * 1000000000 FROM module`,
+	}
+}()
+
+// HoldModule notes that a program is about to store a module for itself. It writes no
+// more often than twice in [ModuleGrace].
+func HoldModule(ctx context.Context, db Transactor, digest chain.Hash, bytes int64) error {
+	if bytes > MaxModuleBytes {
+		return fmt.Errorf("eventlog: module has %d bytes; at most %d are allowed", bytes, MaxModuleBytes)
+	}
+	if err := db.CreateTables(ctx, ModuleTables); err != nil {
+		return err
+	}
+	now := time.Now().UnixNano()
+	recent := false
+	err := db.View(ctx, func(q Querier) error {
+		const known = "SELECT until > $2 FROM module_hold WHERE digest = $1 AND holder = ''"
+		return q.Query(known, []any{digest[:], now - int64(ModuleGrace)/2}, func(r Row) error { return r.Scan(&recent) })
+	})
+	if err != nil || recent {
+		return err
+	}
+	return db.Transact(ctx, func(tx Tx) error {
+		const hold = `INSERT INTO module_hold (holder, digest, bytes, since, until) VALUES ('', $1, $2, $3, $3)
+	ON CONFLICT (digest, holder) DO UPDATE SET until = excluded.until`
+		if _, err := tx.Exec(hold, digest[:], bytes, now); err != nil {
+			return err
+		}
+		return MeetRemoval(tx, digest)
+	})
+}
+
+// MeetRemoval has a transaction that takes a hold conflict with one that removes the
+// module at the same time. A server would find an order for both otherwise, in which the
+// module is removed after it was looked for.
+func MeetRemoval(tx Tx, digest chain.Hash) error {
+	return tx.Query("SELECT count(*) FROM module WHERE digest = $1", []any{digest[:]}, func(Row) error { return nil })
+}
+
+// EndHold ends a hold that is as the caller has seen it, and removes the module if that
+// was the last one. It reports whether it was.
+func EndHold(tx Tx, holder string, digest chain.Hash, until int64) (removed bool, err error) {
+	n, err := tx.Exec("DELETE FROM module_hold WHERE digest = $1 AND holder = $2 AND until = $3", digest[:], holder, until)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	holds := int64(0)
+	err = tx.Query("SELECT count(*) FROM module_hold WHERE digest = $1", []any{digest[:]}, func(r Row) error { return r.Scan(&holds) })
+	if err != nil || holds > 0 {
+		return false, err
+	}
+	return true, tx.RemoveModule(digest)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -50,6 +51,10 @@ type TableSet struct {
 	Name   string   // such as "tenant"; [a-z_]
 	Tables []string // those that there are after the last step, by their names, for who grants rights
 	Steps  []TableStep
+
+	// Retention has the rights that a role needs to prune, such as "SELECT, DELETE", by
+	// table. A host, which prunes as well, may do everything with all of them.
+	Retention map[string]string
 }
 
 // TableStep is one step in the two dialects, which differ in the names of types:
@@ -93,6 +98,10 @@ type Tx interface {
 	// epoch, or under none, are refused with [ErrFenced], also those that were on
 	// their way.
 	Fence(runID string) (epoch uint64, err error)
+
+	// RemoveModule removes the bytes of a module, and nothing if there is none. Nobody
+	// may hold it: see [EndHold].
+	RemoveModule(digest chain.Hash) error
 }
 
 // Bulk is implemented by transactions on a server, where each statement costs a

@@ -30,6 +30,7 @@ type database interface {
 	eventlog.RunFinder
 	eventlog.RunPruner
 	eventlog.ModuleStore
+	eventlog.ModuleKeeper
 	eventlog.SchemaKeeper
 	eventlog.Transactor
 	eventlog.Fencer

@@ -138,7 +138,14 @@ func writeTenants(t *testing.T, dir string) {
 		if err != nil {
 			return err
 		}
-		_, err = ts.AddModule(t.Context(), "acme", tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))}, nil)
+		m := tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))}
+		if err := ts.HoldModule(t.Context(), "acme", m.Digest, m.Size, -1); err != nil {
+			return err
+		}
+		if _, err := ts.log.StoreModule(t.Context(), dice); err != nil {
+			return err
+		}
+		_, err = ts.AddModule(t.Context(), "acme", m, "[]", nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/daemon"
@@ -211,7 +212,8 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	if err := h.openEngines(ctx, &c); err != nil {
 		return c, err
 	}
-	if c.Agents, err = h.openAgents(ctx, c.Inline); err != nil {
+	c.Held = map[chain.Hash]int64{}
+	if c.Agents, err = h.openAgents(ctx, c.Inline, c.Held); err != nil {
 		return c, err
 	}
 	return c, h.mount(&c)
@@ -341,8 +343,8 @@ func (h *host) calls() int {
 	return runs + runtime.GOMAXPROCS(0)
 }
 
-// openAgents makes the agents of their files.
-func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []daemon.Agent, err error) {
+// openAgents makes the agents of their files, and notes the modules of their tools.
+func (h *host) openAgents(ctx context.Context, engine guest.Engine, modules map[chain.Hash]int64) (agents []daemon.Agent, err error) {
 	for _, path := range h.file.Agents {
 		file, err := agentfile.Load(path)
 		if err != nil {
@@ -352,7 +354,7 @@ func (h *host) openAgents(ctx context.Context, engine guest.Engine) (agents []da
 		if err != nil {
 			return nil, &failure{code: exitUsage, message: plainError(err)}
 		}
-		box, err := file.OpenTools(ctx, &moduleLoader{store: h.log, engine: &runEngine{engine, nil}}, os.Getenv)
+		box, err := file.OpenTools(ctx, &moduleLoader{store: h.log, engine: &runEngine{engine, nil}, stored: modules}, os.Getenv)
 		if err != nil {
 			return nil, err
 		}

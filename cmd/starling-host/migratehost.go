@@ -8,7 +8,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -16,7 +15,7 @@ import (
 // hostTables are those that a host keeps beside the log. In a file a host makes them;
 // on a server its role may not be one that makes tables.
 func hostTables() []eventlog.TableSet {
-	return []eventlog.TableSet{tenant.Tables(), daemon.Tables(), queue.Tables()}
+	return append(tenant.Tables(), queue.Tables())
 }
 
 // missingTables returns the sets of which the database lacks tables, or has older ones.

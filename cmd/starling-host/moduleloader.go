@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
@@ -19,6 +20,8 @@ type moduleLoader struct {
 	store  eventlog.ModuleStore // nil records nothing
 	engine *runEngine
 	policy *policy.Run // nil: each module goes by its own hosts
+
+	stored map[chain.Hash]int64 // what was put into the database, with its size; nil for nobody to know
 }
 
 func newModuleLoader(ctx context.Context, store eventlog.ModuleStore, isolation string) (*moduleLoader, error) {
@@ -38,8 +41,12 @@ func (l *moduleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 		return nil, nil, err
 	}
 	if l.store != nil {
-		if _, err := l.store.PutModule(ctx, source.Wasm); err != nil {
+		digest, err := l.store.PutModule(ctx, source.Wasm)
+		if err != nil {
 			return nil, nil, err
+		}
+		if l.stored != nil {
+			l.stored[digest] = int64(len(source.Wasm))
 		}
 	}
 	door, err := openEgress(m.AllowHosts, m.AllowPrivate)

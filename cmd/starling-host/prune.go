@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/host/tenant"
 )
 
 const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing is removed: it says
@@ -24,9 +26,10 @@ Runs without an end are selected by --include-open alone. Nobody may be at work 
 them: what is removed under a program that writes it fails there.
 
 Runs are removed a few at a time, so that a host that has the database open goes
-on meanwhile; a removal that is interrupted can be repeated. Modules stay,
-since other runs, and tenants, may name them. The room of removed runs is used by
-the runs to come; --compact gives it back to the file system.
+on meanwhile; a removal that is interrupted can be repeated. Modules are removed as
+well that no tenant has, that no run names any more, and that no program has stored
+within the last hour. The room of what is removed is used by the runs to come;
+--compact gives it back to the file system.
 
 Also on a full disk this works for the database of a host, which has set room aside
 for it (FILE.spare). End the host before, so that it does not take that room.
@@ -192,6 +195,9 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	o.DryRun = !f.confirm
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := newPruneDocument(o, report)
+	if err == nil && f.confirm {
+		err = a.collect(ctx, log, &doc)
+	}
 	if err == nil && f.compact {
 		err = compact(ctx, log, &doc)
 	}
@@ -233,6 +239,19 @@ func openToPrune(ctx context.Context, where string, confirm bool) (database, err
 	return openForRuns(ctx, where)
 }
 
+// collect removes the modules that nobody needs any more. A role that was given the right
+// to remove runs by an older version of this program may lack that to remove modules.
+func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (err error) {
+	c, err := tenant.Collect(ctx, log, time.Now())
+	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
+	if pglog.Denied(err) {
+		a.stderr.printf("warning: the modules that nobody needs any more are not removed: %s\n", plainError(err))
+		a.stderr.printf("hint: as the owner of the tables: starling-host migrate DB --retention-role ROLE\n")
+		return nil
+	}
+	return err
+}
+
 func compact(ctx context.Context, log database, doc *pruneDocument) error {
 	file, ok := log.(*sqlitelog.Log)
 	if !ok {
@@ -248,10 +267,14 @@ func compact(ctx context.Context, log database, doc *pruneDocument) error {
 
 // pruneDocument is what "prune -o json" prints.
 type pruneDocument struct {
-	Runs       int    `json:"runs"`
-	Events     int64  `json:"events"`
-	DryRun     bool   `json:"dry_run"`
-	Before     string `json:"before,omitempty"`
+	Runs   int    `json:"runs"`
+	Events int64  `json:"events"`
+	DryRun bool   `json:"dry_run"`
+	Before string `json:"before,omitempty"`
+
+	Modules     int   `json:"collected_modules,omitempty"`
+	ModuleBytes int64 `json:"collected_bytes,omitempty"`
+
 	FreedBytes *int64 `json:"freed_bytes,omitempty"`
 }
 
@@ -275,6 +298,7 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 		before = " that began before " + doc.Before
 	}
 	a.stdout.printf("%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
+	a.printCollected(tenant.Collected{Modules: doc.Modules, Bytes: doc.ModuleBytes})
 	if doc.FreedBytes != nil {
 		a.stdout.printf("gave back %s\n", formatSize(uint64(*doc.FreedBytes)))
 	}
@@ -282,4 +306,10 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 		a.stderr.printf("nothing was removed; to remove them: --confirm\n")
 	}
 	return nil
+}
+
+func (a *app) printCollected(c tenant.Collected) {
+	if c.Modules > 0 {
+		a.stdout.printf("removed %s of %s that nobody needs any more\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
+	}
 }

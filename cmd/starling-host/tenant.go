@@ -192,7 +192,8 @@ func (a *app) simpleTenantCommand(cmd *cobra.Command, do func(*tenant.Store, con
 
 const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, policy and list of
 modules. Its runs become unreadable for everybody; their chains still validate.
-With --prune those are removed as well. This cannot be undone.
+With --prune those are removed as well. Modules that nobody else needs are removed
+in any case. This cannot be undone.
 
 Runs that were waiting end as cancelled, within seconds where a host serves, else
 when one does. Nobody can read why. A run that is being made comes to its end.
@@ -242,7 +243,11 @@ type erasureDocument struct {
 	Secrets int    `json:"secrets"`
 	Modules int    `json:"modules"`
 	Runs    int    `json:"runs"`
-	Wiped   *bool  `json:"wiped,omitempty"` // see wipe
+
+	CollectedModules int   `json:"collected_modules,omitempty"`
+	CollectedBytes   int64 `json:"collected_bytes,omitempty"`
+
+	Wiped *bool `json:"wiped,omitempty"` // see wipe
 }
 
 func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, output string) error {
@@ -254,12 +259,14 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	if err != nil {
 		return err
 	}
-	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs, Wiped: a.wipe(ctx, t.log)}
+	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs,
+		CollectedModules: e.Collected.Modules, CollectedBytes: e.Collected.Bytes, Wiped: a.wipe(ctx, t.log)}
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
 	a.stdout.printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
 		plural(e.Keys, "API key"), plural(e.Secrets, "secret"), plural(e.Modules, "module"), plural(e.Pruned.Runs, "run"))
+	a.printCollected(e.Collected)
 	return nil
 }
 

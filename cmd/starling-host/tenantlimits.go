@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -18,39 +17,59 @@ type limitFlags struct {
 	weight int
 }
 
-// limitNames are the flags, in the order of the limits.
-var limitNames = []string{"running", "waiting", "compiling", "connections", "requests-per-second", "recorded-per-day", "recorded", "weight"}
+// limit is one of a tenant's limits: a count or a size, the other is nil.
+type limit struct {
+	name, usage string
+	count       func(*tenant.Limits) *int
+	size        func(*tenant.Limits) *int64
+}
+
+// limits are in the order in which they are printed.
+var limits = []limit{
+	{"running", "calls and runs at work at once", func(l *tenant.Limits) *int { return &l.Running }, nil},
+	{"waiting", "runs in the queue", func(l *tenant.Limits) *int { return &l.Waiting }, nil},
+	{"compiling", "modules waiting for the compiler or in it", func(l *tenant.Limits) *int { return &l.Compiling }, nil},
+	{"connections", "connections of its tools at once", func(l *tenant.Limits) *int { return &l.Connections }, nil},
+	{"requests-per-second", "requests to the API", func(l *tenant.Limits) *int { return &l.RequestsPerSecond }, nil},
+	{"recorded-per-day", "bytes of events since midnight UTC", nil, func(l *tenant.Limits) *int64 { return &l.RecordedPerDay }},
+	{"recorded", "bytes of events in all its runs", nil, func(l *tenant.Limits) *int64 { return &l.Recorded }},
+	{"module-bytes", "bytes of its modules, and of removed ones that its runs name", nil, func(l *tenant.Limits) *int64 { return &l.Modules }},
+	{"uploads-per-hour", "modules that it uploads", func(l *tenant.Limits) *int { return &l.UploadsPerHour }, nil},
+}
+
+const weightName = "weight"
 
 func (l *limitFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Var(limitFlag[int]{&l.Running, false}, "running", "calls and runs at work at once")
-	flags.Var(limitFlag[int]{&l.Waiting, false}, "waiting", "runs in the queue")
-	flags.Var(limitFlag[int]{&l.Compiling, false}, "compiling", "modules waiting for the compiler or in it")
-	flags.Var(limitFlag[int]{&l.Connections, false}, "connections", "connections of its tools at once")
-	flags.Var(limitFlag[int]{&l.RequestsPerSecond, false}, "requests-per-second", "requests to the API")
-	flags.Var(limitFlag[int64]{&l.RecordedPerDay, true}, "recorded-per-day", "bytes of events since midnight UTC")
-	flags.Var(limitFlag[int64]{&l.Recorded, true}, "recorded", "bytes of events in all its runs")
-	l.weight = 1
-	flags.Var(weightFlag{&l.weight}, "weight", fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
-}
-
-// apply changes t by the flags that were given.
-func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) {
-	given := cmd.Flags().Changed
-	take(given("running"), &t.Limits.Running, l.Running)
-	take(given("waiting"), &t.Limits.Waiting, l.Waiting)
-	take(given("compiling"), &t.Limits.Compiling, l.Compiling)
-	take(given("connections"), &t.Limits.Connections, l.Connections)
-	take(given("requests-per-second"), &t.Limits.RequestsPerSecond, l.RequestsPerSecond)
-	take(given("recorded-per-day"), &t.Limits.RecordedPerDay, l.RecordedPerDay)
-	take(given("recorded"), &t.Limits.Recorded, l.Recorded)
-	take(given("weight"), &t.Weight, l.weight)
-}
-
-func take[T any](given bool, to *T, value T) {
-	if given {
-		*to = value
+	for _, one := range limits {
+		if one.size != nil {
+			flags.Var(limitFlag[int64]{one.size(&l.Limits), true}, one.name, one.usage)
+		} else {
+			flags.Var(limitFlag[int]{one.count(&l.Limits), false}, one.name, one.usage)
+		}
 	}
+	l.weight = 1
+	flags.Var(weightFlag{&l.weight}, weightName, fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
+}
+
+// apply changes t by the flags that were given, and reports whether there are any.
+func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
+	given := cmd.Flags().Changed
+	for _, one := range limits {
+		switch {
+		case !given(one.name):
+			continue
+		case one.size != nil:
+			*one.size(&t.Limits) = *one.size(&l.Limits)
+		default:
+			*one.count(&t.Limits) = *one.count(&l.Limits)
+		}
+		any = true
+	}
+	if given(weightName) {
+		t.Weight, any = l.weight, true
+	}
+	return any
 }
 
 // weightFlag is a weight, of which zero is none.
@@ -114,8 +133,8 @@ func (f limitFlag[T]) Set(s string) error {
 const limitsHelp = `Show what a tenant may use, or change it. A flag takes a number, "default" for the
 host's default, or "none" for no bound; limits that are not named stay. A running
 host sees the change at the next request, and of --running, --waiting and --weight
-within seconds. Of --compiling, --connections and --requests-per-second each process
-of several on one database allows as many.
+within seconds. Of --compiling, --connections, --requests-per-second and
+--uploads-per-hour each process of several on one database allows as many.
 
 What is marked as default is that of a host whose host.yaml has no limits. The command
 does not see host.yaml, and a limit there holds instead.`
@@ -131,7 +150,7 @@ func (a *app) limitsCommand() *cobra.Command {
 		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := toRead
-			if slices.ContainsFunc(limitNames, cmd.Flags().Changed) {
+			if l.apply(cmd, new(tenant.Tenant)) {
 				do = toChange
 			}
 			return f.withTenants(cmd.Context(), do, func(t tenants) (err error) {
@@ -167,6 +186,8 @@ type limitsDocument struct {
 	RequestsPerSecond int   `json:"requests_per_second"`
 	RecordedPerDay    int64 `json:"recorded_bytes_per_day"`
 	Recorded          int64 `json:"recorded_bytes"`
+	Modules           int64 `json:"module_bytes"`
+	UploadsPerHour    int   `json:"uploads_per_hour"`
 }
 
 func (a *app) printLimits(t tenant.Tenant, output string) error {
@@ -174,28 +195,25 @@ func (a *app) printLimits(t tenant.Tenant, output string) error {
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	set := t.Limits
-	for i, v := range []struct{ set, value int64 }{
-		{int64(set.Running), int64(doc.Running)}, {int64(set.Waiting), int64(doc.Waiting)},
-		{int64(set.Compiling), int64(doc.Compiling)}, {int64(set.Connections), int64(doc.Connections)},
-		{int64(set.RequestsPerSecond), int64(doc.RequestsPerSecond)},
-		{set.RecordedPerDay, doc.RecordedPerDay}, {set.Recorded, doc.Recorded}, {int64(t.Weight), int64(t.Weight)},
-	} {
-		a.stdout.printf("%-20s  %s\n", limitNames[i], limitText(limitNames[i], v.set, v.value))
+	for _, one := range limits {
+		now := tenant.Limits(doc)
+		var set, value int64
+		var text string
+		if one.size != nil {
+			set, value = *one.size(&t.Limits), *one.size(&now)
+			text = formatSize(uint64(value))
+		} else {
+			set, value = int64(*one.count(&t.Limits)), int64(*one.count(&now))
+			text = strconv.FormatInt(value, 10)
+		}
+		if value < 0 {
+			text = "none"
+		}
+		if set == 0 {
+			text += " (default)"
+		}
+		a.stdout.printf("%-20s  %s\n", one.name, text)
 	}
+	a.stdout.printf("%-20s  %d\n", weightName, t.Weight)
 	return nil
-}
-
-func limitText(name string, set, value int64) string {
-	text := strconv.FormatInt(value, 10)
-	switch {
-	case value < 0:
-		text = "none"
-	case name == "recorded" || name == "recorded-per-day":
-		text = formatSize(uint64(value))
-	}
-	if set == 0 {
-		text += " (default)"
-	}
-	return text
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"crypto/rand"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 
@@ -13,6 +14,14 @@ import (
 // their making and end in 80 bits from crypto/rand.
 func NewID() string {
 	return ulid.MustNew(ulid.Now(), rand.Reader).String()
+}
+
+// FirstID returns what sorts before every id that [NewID] returns from that millisecond on,
+// and behind all that it has returned before.
+func FirstID(at time.Time) string {
+	var id ulid.ULID
+	_ = id.SetTime(uint64(max(at.UnixMilli(), 0))) // an error beyond the year 10889
+	return id.String()
 }
 
 // RegistryHash returns RunStarted.ToolRegistryHash of the references, which

@@ -26,26 +26,25 @@ func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	have, want, err := l.SchemaVersions(ctx)
 	report = eventlog.MigrationReport{From: have, To: want, DryRun: dryRun}
-	if err == nil && have == want {
+	switch {
+	case err != nil:
+	case have > want:
+		err = eventlog.CheckSchema(have, want)
+	case have == want:
 		err = l.catchUp(ctx, &report)
+	case l.opts.ReadOnly && !dryRun:
+		err = eventlog.ErrReadOnly
+	default:
+		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+		if err != nil {
+			err = fmt.Errorf("pglog: migrate: %w", l.explainForeign(err))
+		}
 	}
-	if err != nil || have == want {
+	if err != nil || dryRun || l.opts.ReadOnly {
 		return report, err
 	}
-	if have > want {
-		return report, eventlog.CheckSchema(have, want)
-	}
-	if l.opts.ReadOnly && !dryRun {
-		return report, eventlog.ErrReadOnly
-	}
-	err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
-	if err != nil {
-		return report, fmt.Errorf("pglog: migrate: %w", l.explainForeign(err))
-	}
-	if !dryRun {
-		l.layout.Store(layoutVersion)
-	}
-	return report, nil
+	l.layout.Store(layoutVersion)
+	return report, l.CreateTables(ctx, eventlog.ModuleTables)
 }
 
 // catchUp is a migration of a database that has our layout: what another program has

@@ -12,6 +12,14 @@ import (
 
 // PutModule implements [eventlog.ModuleStore].
 func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
+	if err := eventlog.HoldModule(ctx, l, chain.Sum(wasm), int64(len(wasm))); err != nil {
+		return chain.Hash{}, err
+	}
+	return l.StoreModule(ctx, wasm)
+}
+
+// StoreModule implements [eventlog.ModuleKeeper].
+func (l *Log) StoreModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	if len(wasm) > eventlog.MaxModuleBytes {
 		return chain.Hash{}, fmt.Errorf("pglog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
 	}
@@ -58,4 +66,18 @@ func (l *Log) Module(ctx context.Context, digest chain.Hash) (wasm []byte, err e
 		return nil, fmt.Errorf("%w: the module stored as %v has digest %v", eventlog.ErrLogCorrupt, digest, chain.Sum(wasm))
 	}
 	return wasm, nil
+}
+
+// MayRemoveModules implements [eventlog.ModuleKeeper].
+func (l *Log) MayRemoveModules(ctx context.Context) (may bool, err error) {
+	if err := l.pool.QueryRow(ctx, "SELECT has_table_privilege('module', 'DELETE')").Scan(&may); err != nil {
+		return false, fmt.Errorf("pglog: look for the rights of the role: %w", orUnavailable(err))
+	}
+	return may, nil
+}
+
+// RemoveModule implements [eventlog.Tx].
+func (t *Tx) RemoveModule(digest chain.Hash) error {
+	_, err := t.Exec("DELETE FROM module WHERE digest = $1", digest[:])
+	return err
 }

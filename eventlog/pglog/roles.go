@@ -3,6 +3,8 @@ package pglog
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -34,8 +36,13 @@ type Needs struct{ Writer, Retention, Reader []Need }
 // own tables.
 func NeedsOf(sets ...eventlog.TableSet) Needs {
 	var host []string
-	for _, set := range sets {
+	marks := Need{"SELECT, INSERT, UPDATE, DELETE", []string{"commit_mark"}}
+	retention := []Need{{"DELETE", []string{"eventlog_events", "run", "module"}}, marks}
+	for _, set := range withModules(sets) {
 		host = append(host, set.Tables...)
+		for _, table := range slices.Sorted(maps.Keys(set.Retention)) {
+			retention = append(retention, Need{set.Retention[table], []string{table}})
+		}
 	}
 	look := Need{"SELECT", []string{"eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set"}}
 	return Needs{
@@ -43,9 +50,10 @@ func NeedsOf(sets ...eventlog.TableSet) Needs {
 			look,
 			{"INSERT", []string{"eventlog_events", "run", "module"}},
 			{"UPDATE", []string{"run"}},
-			{"SELECT, INSERT, UPDATE, DELETE", append([]string{"commit_mark"}, host...)},
+			marks,
+			{"SELECT, INSERT, UPDATE, DELETE", host},
 		},
-		Retention: []Need{look, {"DELETE", []string{"eventlog_events", "run"}}},
+		Retention: append([]Need{look}, retention...),
 		Reader:    []Need{look, {"SELECT", host}},
 	}
 }

@@ -56,7 +56,7 @@ func lacks(t *testing.T, dsn string, roles Roles) {
 	check(roles.Writer, needs.Writer)
 	check(roles.Retention, needs.Retention)
 	check(roles.Reader, needs.Reader)
-	check(roles.Writer, needs.Retention, "DELETE on eventlog_events", "DELETE on run")
+	check(roles.Writer, needs.Retention, "DELETE on eventlog_events", "DELETE on run", "DELETE on module")
 	check(roles.Retention, needs.Reader, "SELECT on counter")
 	conn := connectTo(t, dsn)
 	execute(t, conn, `REVOKE INSERT ON run FROM "the ""writer"""`)

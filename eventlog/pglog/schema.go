@@ -2,6 +2,7 @@ package pglog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -84,7 +85,7 @@ INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
 func InstallSchema(sets ...eventlog.TableSet) string {
 	var b strings.Builder
 	b.WriteString("BEGIN;\n" + eventsTable + migrationsTable + ownTables)
-	for _, set := range sets {
+	for _, set := range withModules(sets) {
 		for _, step := range set.Steps {
 			b.WriteString(strings.TrimSpace(step.Postgres) + ";\n")
 		}
@@ -92,6 +93,14 @@ func InstallSchema(sets ...eventlog.TableSet) string {
 	}
 	b.WriteString("COMMIT;\n")
 	return b.String()
+}
+
+// withModules returns the sets with the one that every log has.
+func withModules(sets []eventlog.TableSet) []eventlog.TableSet {
+	if slices.ContainsFunc(sets, func(s eventlog.TableSet) bool { return s.Name == eventlog.ModuleTables.Name }) {
+		return sets
+	}
+	return append([]eventlog.TableSet{eventlog.ModuleTables}, sets...)
 }
 
 // quote makes a text an SQL name or string.

@@ -44,6 +44,7 @@ var (
 	_ eventlog.RunFinder     = (*Log)(nil)
 	_ eventlog.RunPruner     = (*Log)(nil)
 	_ eventlog.ModuleStore   = (*Log)(nil)
+	_ eventlog.ModuleKeeper  = (*Log)(nil)
 	_ eventlog.SchemaKeeper  = (*Log)(nil)
 	_ eventlog.Transactor    = (*Log)(nil)
 	_ eventlog.Fencer        = (*Log)(nil)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
@@ -15,16 +16,20 @@ import (
 // pieces that somebody has left are not written again.
 const pieceBytes = 256 << 10
 
-// piece is a part of a module on its way to the file, or all of a small one. The last
-// piece comes with the row that makes a module of those that are there: if the process
-// dies before, they belong to none, and whoever stores the module goes on from them.
+// piece is a part of a module on its way to the file, or all of a small one. The row that
+// makes a module of the pieces comes with the last one. If the process dies before, the
+// pieces belong to no module, and whoever stores it goes on from them.
 type piece struct {
-	digest chain.Hash
-	n      int
-	bytes  []byte
-	last   bool
-	done   chan error
+	digest  chain.Hash
+	n       int
+	bytes   []byte
+	last    bool
+	removed bool // an earlier piece was, while the module was being stored
+	done    chan error
 }
+
+// errPieceRemoved means that somebody has removed the module while it was being stored.
+var errPieceRemoved = errors.New("sqlitelog: a piece of the module was removed")
 
 func (p *piece) do(w *writer) error {
 	if err := p.write(w); err != nil {
@@ -35,7 +40,7 @@ func (p *piece) do(w *writer) error {
 
 func (p *piece) write(w *writer) error {
 	whole := p.bytes
-	if !p.whole() {
+	if p.n > 0 || !p.last {
 		if _, _, err := w.insertPiece.exec(p.digest[:], int64(p.n), p.bytes); err != nil {
 			return err
 		}
@@ -44,16 +49,41 @@ func (p *piece) write(w *writer) error {
 	if !p.last {
 		return nil
 	}
+	if p.n > 0 {
+		var there int64
+		const count = "SELECT count(*) FROM module_piece WHERE digest = ?"
+		err := w.query(count, []driver.Value{p.digest[:]}, func(row []driver.Value) (err error) {
+			there, err = integer(count, row[0])
+			return err
+		})
+		if p.removed = there <= int64(p.n); err != nil || p.removed {
+			return err
+		}
+	}
 	_, _, err := w.insertModule.exec(p.digest[:], whole)
 	return err
 }
 
-// whole reports whether the piece is all of the module.
-func (p *piece) whole() bool { return p.n == 0 && p.last }
+func (p *piece) finish(_ *Log, err error) {
+	if err == nil && p.removed {
+		err = errPieceRemoved
+	}
+	p.done <- err
+}
 
-// PutModule implements [eventlog.ModuleStore]. A large module is written in pieces, so
-// that runs get their turns between them.
+func (p *piece) Size() int { return len(p.bytes) }
+
+// PutModule implements [eventlog.ModuleStore].
 func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
+	if err := eventlog.HoldModule(ctx, l, chain.Sum(wasm), int64(len(wasm))); err != nil {
+		return chain.Hash{}, err
+	}
+	return l.StoreModule(ctx, wasm)
+}
+
+// StoreModule implements [eventlog.ModuleKeeper]. A large module is written in pieces, so
+// that runs are written between them.
+func (l *Log) StoreModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	if len(wasm) > eventlog.MaxModuleBytes {
 		return chain.Hash{}, fmt.Errorf("sqlitelog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
 	}
@@ -61,14 +91,27 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (chain.Hash, error) {
 	if found, err := l.HasModule(ctx, digest); err == nil && found { // most runs would otherwise write it again
 		return digest, l.runs.Writable()
 	}
-	for n := 0; ; n++ {
-		part := wasm[:min(len(wasm), pieceBytes)]
-		wasm = wasm[len(part):]
-		p := &piece{digest: digest, n: n, bytes: bytes.Clone(part), last: len(wasm) == 0, done: make(chan error, 1)}
+	for n, rest := 0, wasm; ; n++ {
+		part := rest[:min(len(rest), pieceBytes)]
+		rest = rest[len(part):]
+		p := &piece{digest: digest, n: n, bytes: bytes.Clone(part), last: len(rest) == 0, done: make(chan error, 1)}
 		if err := l.perform(ctx, p, p.done); err != nil || p.last {
 			return digest, err
 		}
 	}
+}
+
+// MayRemoveModules implements [eventlog.ModuleKeeper].
+func (l *Log) MayRemoveModules(context.Context) (bool, error) { return true, nil }
+
+// RemoveModule implements [eventlog.Tx]. It also removes pieces that belong to no module.
+func (t *tx) RemoveModule(digest chain.Hash) error {
+	for _, table := range []string{"module", "module_piece"} {
+		if _, err := t.Exec("DELETE FROM "+table+" WHERE digest = $1", digest[:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // HasModule implements [eventlog.ModuleStore].

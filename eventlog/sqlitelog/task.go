@@ -19,9 +19,6 @@ type task interface {
 	finish(l *Log, err error)
 }
 
-func (p *piece) finish(_ *Log, err error) { p.done <- err }
-func (p *piece) Size() int                { return len(p.bytes) }
-
 func (p *pruning) finish(_ *Log, err error) { p.done <- err }
 func (p *pruning) Size() int                { return 0 }
 

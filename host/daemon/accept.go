@@ -87,7 +87,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 		return "", err
 	}
 	id := event.NewID()
-	job, first, err := d.prepare(ctx, a, q, fullID(a.ID, id))
+	job, first, unused, err := d.prepare(ctx, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
 	}
@@ -95,6 +95,11 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
 		if also != nil {
 			if err := also(tx, id); err != nil {
+				return err
+			}
+		}
+		if unused != nil {
+			if err := d.config.Tenants.UseModule(tx, a.ID, *unused); err != nil {
 				return err
 			}
 		}
@@ -147,59 +152,62 @@ func idempotency(r *request, body []byte) (key string, request chain.Hash, err e
 	}
 }
 
-// prepare returns the job of a run, and the event that it begins with.
-func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (queue.Job, event.Event, error) {
-	o, first, err := d.opening(ctx, a, q, runID)
+// prepare returns the job of a run, the event that it begins with, and the module that it
+// is the first run to name, if it is.
+func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (job queue.Job, first event.Event, unused *tenant.Module, err error) {
+	var o order
+	if q.Tool != "" {
+		o, first, unused, err = d.openTool(ctx, a, q, runID)
+	} else {
+		o, first, err = d.openAgent(ctx, q, runID)
+	}
 	if err != nil {
-		return queue.Job{}, event.Event{}, err
+		return job, first, nil, err
 	}
 	o.Trace = d.config.Tracer.Traceparent(ctx)
 	payload, err := o.encode()
 	if err != nil {
-		return queue.Job{}, event.Event{}, fmt.Errorf("daemon: encode a job: %w", err)
+		return job, first, nil, fmt.Errorf("daemon: encode a job: %w", err)
 	}
-	job := queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
-	return a.sealJob(job, first)
-}
-
-func (d *Daemon) opening(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
-	if q.Tool != "" {
-		return d.openTool(ctx, a, q, runID)
-	}
-	return d.openAgent(ctx, q, runID)
+	job = queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
+	job, first, err = a.sealJob(job, first)
+	return job, first, unused, err
 }
 
 // openTool opens a run of one call.
-func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (order, event.Event, error) {
+func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (o order, first event.Event, unused *tenant.Module, err error) {
 	m, _, err := a.known.tool(q.Tool)
 	if err != nil {
-		return order{}, event.Event{}, err
+		return o, first, nil, err
 	}
 	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
-		return order{}, event.Event{}, err
+		return o, first, nil, err
 	}
 	defer release()
 	found, ok := module.Tool(q.Tool)
 	if !ok {
-		return order{}, event.Event{}, notFound.plain()
+		return o, first, nil, notFound.plain()
 	}
 	if q.Input == nil {
 		q.Input = json.RawMessage("{}")
 	}
 	if err := checkInput(found, q.Input); err != nil {
-		return order{}, event.Event{}, err
+		return o, first, nil, err
 	}
 	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
-		return order{}, event.Event{}, err
+		return o, first, nil, err
 	}
 	run, err := d.rules(ctx, a, runID, nil)
 	if err != nil {
-		return order{}, event.Event{}, err
+		return o, first, nil, err
 	}
-	o := order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
-	first, err := agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
-	return o, first, err
+	if !m.Used {
+		unused = &m.Module
+	}
+	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
+	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
+	return o, first, unused, err
 }
 
 func checkInput(t *guest.Tool, input json.RawMessage) error {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -112,11 +113,17 @@ func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *known)
 				continue
 			}
 		}
-		tools, size, err := d.description(ctx, m.Digest, m.Name)
+		text, err := d.config.Tenants.Description(ctx, m.Digest, m.Name)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = owned{m, tools, size}
+		all[i] = owned{Module: m, size: len(text)}
+		if text == "" { // which no module has that is in the list
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), &all[i].tools); err != nil {
+			return nil, fmt.Errorf("daemon: the description of module %q: %w", m.Name, err)
+		}
 	}
 	return all, nil
 }

@@ -36,7 +36,7 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 		if most, more := connOf(r.Context()).crowded(); more {
 			return nil, rateLimited.because("%d requests of the tenant are in progress", most).retry(time.Second)
 		}
-		if wait := d.rates.wait(a.Tenant); wait > 0 {
+		if wait := d.requests.wait(a.ID, a.Limits.RequestsPerSecond, time.Second); wait > 0 {
 			return nil, rateLimited.plain().retry(wait)
 		}
 		req.tenant = a
@@ -105,27 +105,27 @@ func hasKey(r *http.Request, keys ...string) error {
 	return noKey()
 }
 
-// rates bound how often tenants ask.
+// rates bound how often tenants ask for something.
 type rates struct {
 	mu       sync.Mutex               // guards limiters
 	limiters map[string]*rate.Limiter // by tenant; as many as there are tenants
 }
 
-// wait takes one request of a tenant, or says how long to wait for the next one.
-func (s *rates) wait(t tenant.Tenant) time.Duration {
-	perSecond := t.Limits.RequestsPerSecond
-	if perSecond < 0 {
+// wait takes one of what a tenant may ask for so many times in a period, which may be all
+// at once, or says how long to wait for the next one. Less than zero is no bound.
+func (s *rates) wait(id string, most int, period time.Duration) time.Duration {
+	if most < 0 {
 		return 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limiter := s.limiters[t.ID]
-	if limiter == nil || limiter.Burst() != perSecond {
-		limiter = rate.NewLimiter(rate.Limit(perSecond), perSecond)
-		s.limiters[t.ID] = limiter
+	limiter := s.limiters[id]
+	if limiter == nil || limiter.Burst() != most {
+		limiter = rate.NewLimiter(rate.Limit(float64(most)/period.Seconds()), most)
+		s.limiters[id] = limiter
 	}
 	if limiter.Allow() {
 		return 0
 	}
-	return max(time.Second/time.Duration(max(perSecond, 1)), time.Millisecond)
+	return max(period/time.Duration(max(most, 1)), time.Millisecond)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
@@ -25,6 +26,7 @@ type Log interface {
 	eventlog.RunPageLister
 	eventlog.RunPruner
 	eventlog.ModuleStore
+	eventlog.ModuleKeeper
 	eventlog.Transactor
 	eventlog.Fencer
 }
@@ -94,6 +96,10 @@ type Config struct {
 	// measures it; nil measures nothing.
 	Retention, RetentionEvery time.Duration
 	Retained                  *observe.Retention
+
+	// Held are the modules of the agents and their sizes. They stay in the log while the
+	// daemon serves, and as long as there are runs that may name them.
+	Held map[chain.Hash]int64
 
 	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
 	// with net/http needs.

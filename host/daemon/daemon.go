@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,7 +28,8 @@ type Daemon struct {
 
 	modules  *shelf.Shelf[moduleKey]
 	recorded *recorded.Modules
-	rates    rates
+	requests rates // by the second
+	uploads  rates // by the hour
 	streams  seats
 	compiles *compiling
 	replays  *replaying
@@ -45,20 +45,18 @@ type Daemon struct {
 	failing failing     // of what it was asked then
 }
 
-// New returns a daemon, with its tables in the database of its log.
+// New returns a daemon.
 func New(ctx context.Context, c Config) (*Daemon, error) {
 	c = c.complete()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if err := c.Log.CreateTables(ctx, tables); err != nil {
-		return nil, fmt.Errorf("daemon: create tables: %w", err)
-	}
 	d := &Daemon{
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
 		modules:  shelf.New[moduleKey](shelf.Limits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
 		recorded: recorded.New(c.Isolated, c.Log, nil),
-		rates:    rates{limiters: map[string]*rate.Limiter{}},
+		requests: rates{limiters: map[string]*rate.Limiter{}},
+		uploads:  rates{limiters: map[string]*rate.Limiter{}},
 		streams:  seats{taken: map[string]int{}},
 		compiles: newCompiling(),
 		replays:  newReplaying(c.MaxReplays),
@@ -109,7 +107,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		worked = d.Work(working)
 		halt() // a daemon whose queue has failed answers no more
 	})
-	wg.Go(func() { d.retain(working) })
+	wg.Go(func() { d.upkeep(working) })
 	listening, closed := context.WithCancel(context.Background())
 	wg.Go(func() {
 		<-working.Done()

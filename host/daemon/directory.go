@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -103,30 +102,4 @@ func (d *Directory) Limits(id string) queue.Limits {
 		return d.limits(tenant.Tenant{Weight: 1})
 	}
 	return l
-}
-
-// retain removes old runs from time to time, until ctx ends.
-func (d *Daemon) retain(ctx context.Context) {
-	if d.config.Retention <= 0 {
-		return
-	}
-	tick := time.NewTicker(d.config.RetentionEvery)
-	defer tick.Stop()
-	for {
-		report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{Before: time.Now().Add(-d.config.Retention)})
-		if report.Runs > 0 {
-			d.logger.Info("old runs removed", "runs", report.Runs, "events", report.Events)
-		}
-		switch {
-		case err == nil:
-			d.config.Retained.Succeeded()
-		case ctx.Err() == nil:
-			d.logger.Warn("old runs not removed", "error", err.Error())
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

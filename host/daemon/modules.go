@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -63,7 +64,8 @@ func (d *Daemon) getModule(w http.ResponseWriter, r *request) error {
 }
 
 // deleteModule takes a module from the tenant. Calls of it that are at work end as
-// they would have; what was recorded stays, and can be replayed.
+// they would have; what was recorded stays, and can be replayed. Bytes that no run names
+// are removed.
 func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
 	name := r.PathValue("name")
 	if err := d.config.Tenants.RemoveModule(r.Context(), r.tenant.ID, name); err != nil {
@@ -108,6 +110,11 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer forget()
+	if m, err := r.tenant.known.module(name); err != nil || m.Digest != chain.Sum(wasm) {
+		if wait := d.uploads.wait(r.tenant.ID, r.tenant.Limits.UploadsPerHour, time.Hour); wait > 0 {
+			return rateLimited.because("the tenant has uploaded %d modules within the hour, and may upload no more", r.tenant.Limits.UploadsPerHour).retry(wait)
+		}
+	}
 	end, err := d.compiles.turn(r.Context(), r.tenant.Tenant) // after it, so that nobody waits for a slow one
 	if err != nil {
 		return err
@@ -169,7 +176,7 @@ func (d *Daemon) install(ctx context.Context, a Account, name string, wasm []byt
 // the first, somebody has added another one or removed one meanwhile.
 const mostLooks = 100
 
-// add adds a module to the tenant's if there is room for it among them, or returns the
+// add stores a module and adds it to the tenant's if there is room for it, or returns the
 // same one that it has. That another host has changed them meanwhile is
 // [tenant.ErrChanged].
 func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owned, bool, error) {
@@ -188,13 +195,24 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	if err := d.room(all, m); err != nil {
 		return owned{}, false, err
 	}
-	if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
+	describes, err := json.Marshal(m.tools)
+	if err != nil {
+		return owned{}, false, fmt.Errorf("daemon: encode a description: %w", err)
+	}
+	err = d.config.Tenants.HoldModule(ctx, id, m.Digest, m.Size, a.Limits.Modules)
+	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
+		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, of which %d are of removed modules that runs name; with this one they would take more than %d",
+			full.Held, full.Removed, full.Most).hint("delete a module that is not called any more, or have old runs removed")
+	}
+	if err != nil {
 		return owned{}, false, err
 	}
-	if err := d.keepDescription(ctx, m.Digest, m.Name, m.tools); err != nil {
-		return owned{}, false, err
+	if _, err = d.config.Log.StoreModule(ctx, wasm); err == nil {
+		m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Module, string(describes), beside)
 	}
-	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Module, beside)
+	if err != nil { // or the hold ends by itself
+		err = errors.Join(err, d.config.Tenants.DropModule(context.WithoutCancel(ctx), id, m.Digest))
+	}
 	return m, true, err
 }
 

@@ -53,6 +53,8 @@ type limits struct {
 	RequestsPerSecond yaml.Count `yaml:"requests_per_second"`
 	RecordedPerDay    yaml.Size  `yaml:"recorded_per_day"`
 	Recorded          yaml.Size  `yaml:"recorded"`
+	Modules           yaml.Size  `yaml:"module_bytes"`
+	UploadsPerHour    yaml.Count `yaml:"uploads_per_hour"`
 }
 
 type queue struct {
@@ -145,6 +147,7 @@ func (l limits) tenant() tenant.Limits {
 	return tenant.Limits{
 		Running: int(l.Running), Waiting: int(l.Waiting), Compiling: int(l.Compiling), Connections: int(l.Connections),
 		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
+		Modules: int64(l.Modules), UploadsPerHour: int(l.UploadsPerHour),
 	}
 }
 

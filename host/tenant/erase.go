@@ -11,12 +11,14 @@ import (
 type Erasure struct {
 	Keys, Secrets, Modules int
 	Pruned                 eventlog.PruneReport // zero if no runs were removed
+	Collected              Collected            // modules that nobody needs any more
 }
 
 // Erase destroys a tenant's data key and everything that the store has of it
 // except its id. Its runs become unreadable; their chains still validate. Those that
 // wait are ended by the host that takes them up. With a pruner all runs are removed as
-// well. A host that holds the data key in memory has to let go of it.
+// well. Modules that nobody else holds are removed in any case. A host that holds the data
+// key in memory has to let go of it.
 //
 // Erasing again does what is left to do, for one that was interrupted while it
 // pruned.
@@ -25,12 +27,17 @@ func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.RunPru
 		e, err = s.erase(tx, tenant)
 		return err
 	})
-	if err != nil || pruner == nil {
+	if err != nil {
 		return e, err
 	}
-	e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true})
-	if err != nil {
-		return e, fmt.Errorf("tenant: %q is erased, but its runs are not removed: %w", tenant, err)
+	if pruner != nil {
+		e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true})
+		if err != nil {
+			return e, fmt.Errorf("tenant: %q is erased, but its runs are not removed: %w", tenant, err)
+		}
+	}
+	if e.Collected, err = Collect(ctx, s.db, s.now()); err != nil {
+		return e, fmt.Errorf("tenant: %q is erased, but its modules are not removed: %w", tenant, err)
 	}
 	return e, nil
 }
@@ -42,6 +49,10 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 	// What is overwritten before it is deleted does not stay in a free page.
 	overwrite := "UPDATE tenant_data_key SET wrapped = $2 WHERE tenant = $1"
 	if _, err := tx.Exec(overwrite, tenant, make([]byte, 60)); err != nil {
+		return e, err
+	}
+	// Nobody can read its runs, so nobody executes them again.
+	if _, err := tx.Exec("UPDATE module_hold SET since = 0, until = 1 WHERE holder = $1", tenant); err != nil {
 		return e, err
 	}
 	for _, table := range []struct {

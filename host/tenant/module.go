@@ -19,6 +19,7 @@ type Module struct {
 	Digest   chain.Hash // BLAKE3 of the module
 	Size     int64      // bytes
 	Trusted  bool       // the operator vouches for it, so that it may run without a process of its own
+	Used     bool       // a run of the tenant has named it: see [Store.UseModule]
 	Uploaded time.Time
 }
 
@@ -35,15 +36,65 @@ func ValidModuleName(name string) error {
 	return nil
 }
 
-// AddModule adds a module to a tenant's, which must have none of that name. beside are
-// the modules that the caller has looked at and found room among; if the tenant has
-// others by now, the error is [ErrChanged], and there is to look again. The module is not
-// trusted: [Store.TrustModule] is the operator's business.
-func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside []Module) (Module, error) {
+// NoRoomError means that a tenant's modules would take more than they may. It is
+// [ErrNoRoom].
+type NoRoomError struct {
+	Held, Most int64 // bytes that the tenant's modules take, and may take
+	Removed    int64 // of those held, what is kept of modules that the tenant has removed
+}
+
+// Error says how much there is.
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("%v: they take %d bytes, of which %d are of removed modules; at most %d are allowed", ErrNoRoom, e.Held, e.Removed, e.Most)
+}
+
+// Is reports whether target is [ErrNoRoom].
+func (e *NoRoomError) Is(target error) bool { return target == ErrNoRoom }
+
+// HoldModule holds a module for a tenant that is about to store it. Its bytes count from
+// now on, at most as many as most; less than zero is no bound. [Store.AddModule] follows:
+// if it does not within [eventlog.ModuleGrace], or with [Store.DropModule], the hold ends.
+func (s *Store) HoldModule(ctx context.Context, tenant string, digest chain.Hash, bytes, most int64) error {
+	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		full := &NoRoomError{Most: most}
+		_, err := one(tx, `SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT), CAST(coalesce(sum(CASE WHEN until > 0 THEN bytes ELSE 0 END), 0) AS BIGINT)
+FROM module_hold WHERE holder = $1 AND digest <> $2`, []any{tenant, digest[:]}, &full.Held, &full.Removed)
+		if err != nil {
+			return err
+		}
+		if most >= 0 && full.Held+bytes > most {
+			return full
+		}
+		_, err = tx.Exec(`INSERT INTO module_hold (holder, digest, bytes, since, until) VALUES ($1, $2, $3, 0, $4)
+ON CONFLICT (digest, holder) DO UPDATE SET until = CASE WHEN module_hold.until = 0 THEN 0 ELSE excluded.until END`,
+			tenant, digest[:], bytes, s.now().UnixNano())
+		if err != nil {
+			return err
+		}
+		return eventlog.MeetRemoval(tx, digest)
+	})
+}
+
+// HeldBytes returns how many bytes the modules take that somebody holds, each once.
+func (s *Store) HeldBytes(ctx context.Context) (modules, bytes int64, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		_, err := one(q, "SELECT count(*), CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM (SELECT DISTINCT digest, bytes FROM module_hold) AS held", nil, &modules, &bytes)
+		return err
+	})
+	return modules, bytes, err
+}
+
+// AddModule adds a module to a tenant's, which must have none of that name. It is held
+// and stored already, and describes is what it says of itself. beside are the modules
+// that the caller has looked at and found room among; if the tenant has others by now, or
+// the module was removed meanwhile, the error is [ErrChanged], and there is to hold,
+// store and look again. The module is not trusted: [Store.TrustModule] is the operator's
+// business.
+func (s *Store) AddModule(ctx context.Context, tenant string, m Module, describes string, beside []Module) (Module, error) {
 	if err := ValidModuleName(m.Name); err != nil {
 		return Module{}, err
 	}
-	m.Trusted, m.Uploaded = false, s.now().UTC()
+	m.Trusted, m.Used, m.Uploaded = false, false, s.now().UTC()
 	err := s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		have, err := modules(tx, tenant)
 		if err != nil {
@@ -51,6 +102,21 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside [
 		}
 		if !slices.EqualFunc(have, beside, sameBytes) {
 			return fmt.Errorf("%w: tenant %q has %d, not the %d that were looked at", ErrChanged, tenant, len(have), len(beside))
+		}
+		held, err := tx.Exec("UPDATE module_hold SET until = 0 WHERE digest = $1 AND holder = $2", m.Digest[:], tenant)
+		if err != nil {
+			return err
+		}
+		stored := int64(0)
+		if _, err := one(tx, "SELECT count(*) FROM module WHERE digest = $1", []any{m.Digest[:]}, &stored); err != nil {
+			return err
+		}
+		if held == 0 || stored == 0 {
+			return fmt.Errorf("%w: module %v was removed meanwhile", ErrChanged, m.Digest)
+		}
+		_, err = tx.Exec("INSERT INTO daemon_description (digest, name, tools) VALUES ($1, $2, $3) ON CONFLICT (digest, name) DO NOTHING", m.Digest[:], m.Name, describes)
+		if err != nil {
+			return err
 		}
 		_, err = tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
 			tenant, m.Name, m.Digest[:], m.Size, m.Uploaded.UnixNano())
@@ -60,6 +126,33 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, beside [
 		return raise(tx, tenant)
 	})
 	return m, err
+}
+
+// Description returns what a module says of itself, as AddModule was told.
+func (s *Store) Description(ctx context.Context, digest chain.Hash, name string) (describes string, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		_, err := one(q, "SELECT tools FROM daemon_description WHERE digest = $1 AND name = $2", []any{digest[:], name}, &describes)
+		return err
+	})
+	return describes, err
+}
+
+// UseModule notes that a run of the tenant names its module, in the transaction that
+// accepts the run. It is to be called for modules that are not [Module].Used. From then
+// on the module is kept as long as there are runs that may name it, whatever becomes of
+// it in the tenant's list. A module that is not in it any more is [ErrNotFound].
+func (s *Store) UseModule(tx eventlog.Tx, tenant string, m Module) error {
+	n, err := tx.Exec(`INSERT INTO module_hold (holder, digest, bytes, since, until)
+SELECT tenant, digest, size, CAST($4 AS BIGINT), 0 FROM tenant_module WHERE tenant = $1 AND name = $2 AND digest = $3
+ON CONFLICT (digest, holder) DO UPDATE SET since = CASE WHEN module_hold.since = 0 THEN excluded.since ELSE module_hold.since END`,
+		tenant, m.Name, m.Digest[:], s.now().UnixNano())
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return notFound("module", m.Name)
+	}
+	return raise(tx, tenant)
 }
 
 // sameBytes reports whether two modules have the same tools: one name and one digest.
@@ -75,24 +168,21 @@ func (s *Store) Modules(ctx context.Context, tenant string) (list []Module, err 
 }
 
 func modules(q eventlog.Querier, tenant string) (list []Module, err error) {
-	const query = "SELECT name, digest, size, trusted, uploaded FROM tenant_module WHERE tenant = $1 ORDER BY name"
+	const query = `SELECT m.name, m.digest, m.size, m.trusted, coalesce(h.since, 0) > 0, m.uploaded
+FROM tenant_module AS m LEFT JOIN module_hold AS h ON h.digest = m.digest AND h.holder = m.tenant WHERE m.tenant = $1 ORDER BY m.name`
 	err = q.Query(query, []any{tenant}, func(r eventlog.Row) error {
-		m, err := scanModule(r)
+		var m Module
+		var digest []byte
+		var uploaded int64
+		err := r.Scan(&m.Name, &digest, &m.Size, &m.Trusted, &m.Used, &uploaded)
+		if err == nil {
+			m.Uploaded = instant(uploaded)
+			m.Digest, err = asHash(digest)
+		}
 		list = append(list, m)
 		return err
 	})
 	return list, err
-}
-
-func scanModule(r eventlog.Row) (m Module, err error) {
-	var digest []byte
-	var trusted, uploaded int64
-	if err := r.Scan(&m.Name, &digest, &m.Size, &trusted, &uploaded); err != nil {
-		return m, err
-	}
-	m.Trusted, m.Uploaded = trusted != 0, instant(uploaded)
-	m.Digest, err = asHash(digest)
-	return m, err
 }
 
 // TrustModule says whether the operator vouches for a tenant's module. The digest
@@ -102,21 +192,8 @@ func (s *Store) TrustModule(ctx context.Context, tenant, name string, digest cha
 	if trusted {
 		flag = 1
 	}
-	return s.changeModule(ctx, tenant, name, "UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3",
-		digest[:], flag)
-}
-
-// RemoveModule takes a module from a tenant. Its bytes stay in the log, where runs
-// need them for their replay.
-func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
-	return s.changeModule(ctx, tenant, name, "DELETE FROM tenant_module WHERE tenant = $1 AND name = $2")
-}
-
-// changeModule runs a statement about one module, whose first arguments are the tenant
-// and the module's name.
-func (s *Store) changeModule(ctx context.Context, tenant, name, sql string, more ...any) error {
 	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		n, err := tx.Exec(sql, append([]any{tenant, name}, more...)...)
+		n, err := tx.Exec("UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3", tenant, name, digest[:], flag)
 		if err != nil {
 			return err
 		}
@@ -125,4 +202,62 @@ func (s *Store) changeModule(ctx context.Context, tenant, name, sql string, more
 		}
 		return raise(tx, tenant)
 	})
+}
+
+// RemoveModule takes a module from a tenant. Its bytes are removed as well if no run of
+// the tenant has named it, nobody else holds it, and the role of the log may. Otherwise
+// they stay until [Collect] finds that no run needs them any more.
+func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		var text []byte
+		found, err := one(tx, "SELECT digest FROM tenant_module WHERE tenant = $1 AND name = $2", []any{tenant, name}, &text)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return notFound("module", name)
+		}
+		digest, err := asHash(text)
+		if err != nil {
+			return err
+		}
+		// A module that an older host has added has no hold yet, and may have been used.
+		_, err = tx.Exec(`INSERT INTO module_hold (holder, digest, bytes, since, until)
+SELECT tenant, digest, size, uploaded, 0 FROM tenant_module WHERE tenant = $1 AND name = $2 ON CONFLICT (digest, holder) DO NOTHING`, tenant, name)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("DELETE FROM daemon_description WHERE digest = $1 AND name = $2 AND "+undescribed, digest[:], name); err != nil {
+			return err
+		}
+		if err := s.dropHold(tx, tenant, digest); err != nil {
+			return err
+		}
+		return raise(tx, tenant)
+	})
+}
+
+// DropModule ends the hold of a module that was not added after all.
+func (s *Store) DropModule(ctx context.Context, tenant string, digest chain.Hash) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error { return s.dropHold(tx, tenant, digest) })
+}
+
+// dropHold ends the tenant's hold of a module unless the tenant has it under any name: at
+// once if no run has named the module, from now on otherwise.
+func (s *Store) dropHold(tx eventlog.Tx, tenant string, digest chain.Hash) error {
+	now := s.now().UnixNano()
+	n, err := tx.Exec(`UPDATE module_hold SET until = $3 WHERE digest = $1 AND holder = $2
+AND NOT `+listed, digest[:], tenant, now)
+	if err != nil || n == 0 {
+		return err
+	}
+	since := int64(0)
+	if _, err := one(tx, "SELECT since FROM module_hold WHERE digest = $1 AND holder = $2", []any{digest[:], tenant}, &since); err != nil || since > 0 || s.keeps {
+		return err
+	}
+	_, err = eventlog.EndHold(tx, tenant, digest, now)
+	return err
 }

@@ -20,6 +20,7 @@ type Store struct {
 	db      eventlog.Transactor
 	masters atomic.Pointer[[]MasterKey]
 	now     func() time.Time
+	keeps   bool // the role of the log may not remove modules
 }
 
 // Options are what a Store needs beside its database.
@@ -50,8 +51,14 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 			return nil, ErrNoTables
 		}
 	}
-	if err := db.CreateTables(ctx, tables); err != nil {
-		return nil, fmt.Errorf("tenant: create tables: %w", err)
+	for _, set := range Tables() {
+		if err := db.CreateTables(ctx, set); err != nil {
+			return nil, fmt.Errorf("tenant: create tables: %w", err)
+		}
+	}
+	may, err := mayRemove(ctx, db)
+	if s.keeps = !may; err != nil {
+		return nil, err
 	}
 	if len(o.Masters) == 0 {
 		return s, nil

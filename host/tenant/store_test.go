@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,8 @@ func (c *clock) now() time.Time { return c.at }
 type database interface {
 	eventlog.EventLog
 	eventlog.RunPruner
+	eventlog.ModuleStore
+	eventlog.ModuleKeeper
 	eventlog.Transactor
 }
 
@@ -91,6 +94,33 @@ func (f fixture) another(t testing.TB, id string) {
 	}
 }
 
+// stored holds a module for a tenant and stores it, as a host does before it adds it.
+func (f fixture) stored(t testing.TB, id, wasm string) tenant.Module {
+	t.Helper()
+	m := tenant.Module{Name: wasm, Digest: chain.Sum([]byte(wasm)), Size: int64(len(wasm))}
+	if err := f.HoldModule(t.Context(), id, m.Digest, m.Size, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.log.StoreModule(t.Context(), []byte(wasm)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// added adds a module of that name and these bytes to a tenant's.
+func (f fixture) added(t testing.TB, id, wasm string) tenant.Module {
+	t.Helper()
+	have, err := f.Modules(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.AddModule(t.Context(), id, f.stored(t, id, wasm), "[]", have)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // TestStore runs everything on both databases.
 func TestStore(t *testing.T) {
 	for name, open := range map[string]opener{"SQLite": onSQLite, "Postgres": onPostgres} {
@@ -101,6 +131,9 @@ func TestStore(t *testing.T) {
 			"keys open one tenant":                 testKeysOpenOneTenant,
 			"master keys":                          testMasterKeys,
 			"modules":                              testModules,
+			"modules that nobody needs":            testCollect,
+			"modules of an older version":          testCollectAfterAnUpdate,
+			"room for modules":                     testRoomForModules,
 			"modules of several hosts":             testModulesOfSeveralHosts,
 			"newer tables":                         testNewerTables,
 			"policies":                             testPolicies,
@@ -303,15 +336,18 @@ func testManyPolicies(t *testing.T, open opener) {
 func testModules(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
-	m := tenant.Module{Name: "echo", Digest: chain.Sum([]byte("echo")), Size: 4, Trusted: true}
-	got, err := f.AddModule(t.Context(), "acme", m, nil)
+	m := f.stored(t, "acme", "echo")
+	m.Trusted = true
+	got, err := f.AddModule(t.Context(), "acme", m, "[]", nil)
 	if err != nil || got.Trusted || !got.Uploaded.Equal(f.clock.at) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "echo", Digest: chain.Sum([]byte("other"))}, []tenant.Module{m})
+	again := f.stored(t, "acme", "other")
+	again.Name = "echo"
+	_, err = f.AddModule(t.Context(), "acme", again, "[]", []tenant.Module{m})
 	want(t, "the name again", err, tenant.ErrExists)
 	for _, name := range []string{"", "Echo", "a_b", "1a", "a/b", strings.Repeat("a", 41)} {
-		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name}, []tenant.Module{m})
+		_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: name}, "[]", []tenant.Module{m})
 		want(t, name, err, tenant.ErrInvalid)
 	}
 	for id, has := range map[string]int{"acme": 1, "zeta": 0, "nobody": 0} {
@@ -320,8 +356,13 @@ func testModules(t *testing.T, open opener) {
 		}
 	}
 	for what, beside := range map[string][]tenant.Module{"none": nil, "another": {{Name: "echo"}}, "two": {m, {Name: "zoo"}}} {
-		_, err := f.AddModule(t.Context(), "acme", tenant.Module{Name: "more"}, beside)
+		_, err := f.AddModule(t.Context(), "acme", f.stored(t, "acme", "more"), "[]", beside)
 		want(t, "a module beside "+what, err, tenant.ErrChanged)
+	}
+	_, err = f.AddModule(t.Context(), "acme", tenant.Module{Name: "more", Digest: chain.Sum([]byte("nowhere"))}, "[]", []tenant.Module{m})
+	want(t, "a module that is not held", err, tenant.ErrChanged)
+	if text, err := f.Description(t.Context(), m.Digest, "echo"); err != nil || text != "[]" {
+		t.Errorf("the module says %q, %v", text, err)
 	}
 	want(t, "trust of other bytes", f.TrustModule(t.Context(), "acme", "echo", chain.Sum([]byte("other")), true), tenant.ErrNotFound)
 	want(t, "trust", f.TrustModule(t.Context(), "acme", "echo", m.Digest, true), nil)
@@ -341,15 +382,18 @@ func testModulesOfSeveralHosts(t *testing.T, open opener) {
 	const most = 5
 	var added atomic.Int64
 	var all sync.WaitGroup
+	m := f.stored(t, "acme", "echo")
 	for i, host := range []*tenant.Store{f.Store, f.reopen(t, f.master)} {
 		for n := range 2 * most {
 			all.Go(func() {
+				m := m
+				m.Name = fmt.Sprintf("m%d-%d", i, n)
 				for range 1000 {
 					have, err := host.Modules(t.Context(), "acme")
 					if err != nil || len(have) == most {
 						return
 					}
-					_, err = host.AddModule(t.Context(), "acme", tenant.Module{Name: fmt.Sprintf("m%d-%d", i, n)}, have)
+					_, err = host.AddModule(t.Context(), "acme", m, "[]", have)
 					if err == nil {
 						added.Add(1)
 						return
@@ -416,7 +460,8 @@ func testRepeatedRequests(t *testing.T, open opener) {
 // A store whose tables a newer program has extended is not touched.
 func testNewerTables(t *testing.T, open opener) {
 	f := open(t)
-	steps := make([]eventlog.TableStep, len(tenant.Tables().Steps), 9)
+	at := slices.IndexFunc(tenant.Tables(), func(s eventlog.TableSet) bool { return s.Name == "tenant" })
+	steps := make([]eventlog.TableStep, len(tenant.Tables()[at].Steps), 9)
 	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: append(steps, eventlog.TableStep{SQLite: "CREATE TABLE tenant_more (a TEXT)"})})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,9 @@ import (
 
 // Tables returns the tables of a Store, which [Open] makes where they are missing and
 // its role may.
-func Tables() eventlog.TableSet { return tables }
+func Tables() []eventlog.TableSet {
+	return []eventlog.TableSet{eventlog.ModuleTables, tables, descriptions}
+}
 
 // DataKeyTable is the table with the wrapped data keys, a row for each tenant that is not
 // erased.
@@ -84,7 +86,19 @@ CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
 	// Policies that were there before tenants could set their own are the operator's.
 	step("ALTER TABLE tenant_policy ADD COLUMN held INTEGER NOT NULL DEFAULT 1"),
 	step("ALTER TABLE tenant ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"),
-}}
+	step("CREATE INDEX tenant_module_by_digest ON tenant_module (digest)"),
+}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
+
+// descriptions keep what modules say of themselves, which is a function of their bytes
+// and, for a WASI command, of the name. With them a host lists tools without loading
+// modules.
+var descriptions = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []eventlog.TableStep{step(`
+CREATE TABLE daemon_description (
+	digest BLOB NOT NULL,
+	name   TEXT NOT NULL,
+	tools  TEXT NOT NULL,
+	PRIMARY KEY (digest, name)
+)`)}, Retention: map[string]string{"daemon_description": "SELECT, DELETE"}}
 
 // postgres changes the names of the types.
 var postgres = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT")

@@ -18,6 +18,9 @@ var (
 	ErrExists = errors.New("tenant: exists already")
 	// ErrChanged means that a tenant's modules are others than those that were looked at.
 	ErrChanged = errors.New("tenant: the modules have changed")
+	// ErrNoRoom means that a tenant's modules take as much as they may. It is a
+	// [*NoRoomError].
+	ErrNoRoom = errors.New("tenant: no room for the module")
 	// ErrErased means that the tenant's data key was destroyed.
 	ErrErased = errors.New("tenant: the tenant has been erased")
 	// ErrNoMasterKey means that the store was opened without a master key.
@@ -70,12 +73,14 @@ type Limits struct {
 	RequestsPerSecond int   `json:"requests_per_second,omitempty"`    // to the API, with as many at once
 	RecordedPerDay    int64 `json:"recorded_bytes_per_day,omitempty"` // bytes of events, since midnight UTC
 	Recorded          int64 `json:"recorded_bytes,omitempty"`         // bytes of events in all runs that it has
+	Modules           int64 `json:"module_bytes,omitempty"`           // bytes of stored modules, its own and those that its runs name
+	UploadsPerHour    int   `json:"uploads_per_hour,omitempty"`       // modules that it stores, with as many at once
 }
 
 // DefaultLimits are what a tenant may use if nobody says otherwise.
 func DefaultLimits() Limits {
 	return Limits{Running: 4, Waiting: 1000, Compiling: 4, Connections: 8, RequestsPerSecond: 50,
-		RecordedPerDay: 1 << 30, Recorded: 10 << 30}
+		RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 512 << 20, UploadsPerHour: 200}
 }
 
 // Or returns l with what is zero in it taken from defaults.
@@ -87,6 +92,8 @@ func (l Limits) Or(defaults Limits) Limits {
 	or(&l.RequestsPerSecond, defaults.RequestsPerSecond)
 	or(&l.RecordedPerDay, defaults.RecordedPerDay)
 	or(&l.Recorded, defaults.Recorded)
+	or(&l.Modules, defaults.Modules)
+	or(&l.UploadsPerHour, defaults.UploadsPerHour)
 	return l
 }
 
