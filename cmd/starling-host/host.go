@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/agentfile"
 	"github.com/starling-host/starling/host/daemon"
+	"github.com/starling-host/starling/host/disk"
 	"github.com/starling-host/starling/host/front"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/hostfile"
@@ -194,6 +195,9 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	c := settings(h.file)
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls.config(), programVersion(), h.logger
 	h.measure(&c)
+	if !onServer(h.file.Database) {
+		c.Disk = func() (disk.Room, error) { return disk.Of(h.file.Database) }
+	}
 	var err error
 	c.OpenMetrics = h.file.Metrics.Open
 	if c.MetricsKey, err = h.keyIn("metrics", h.file.Metrics.KeyEnv); err != nil {
@@ -225,6 +229,7 @@ func (h *host) measure(c *daemon.Config) {
 	registry := observe.NewRegistry()
 	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
 	observe.RegisterQueue(registry, h.queueState)
+	observe.RegisterSpace(registry, h.spaceState)
 	observe.RegisterBuild(registry, c.Version)
 	if h.tls != nil {
 		observe.RegisterCertificate(registry, h.tls.expires)
@@ -242,6 +247,7 @@ func settings(f *hostfile.File) daemon.Config {
 	r := f.Requests
 	return daemon.Config{
 		Defaults: f.Limits, Retention: f.Retention.OlderThan, RetentionEvery: f.Retention.Every,
+		KeepFree: f.Space.KeepFree, MaxModuleBytes: f.Space.Modules,
 		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
 		MaxConnections: f.Connections.Max, RequestTime: f.Connections.Request, IdleTime: f.Connections.Idle,
 		MaxAttempts: f.Queue.Attempts, Drain: f.Drain,

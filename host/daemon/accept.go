@@ -83,6 +83,9 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also noted
 	if err := d.takesWork(); err != nil {
 		return "", err
 	}
+	if err := d.disk.need(0, spaceShort); err != nil {
+		return "", err
+	}
 	if err := d.volume.check(ctx, a.Tenant); err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/host/disk"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/queue"
@@ -100,6 +101,18 @@ type Config struct {
 	// Held are the modules of the agents and their sizes. They stay in the log while the
 	// daemon serves, and as long as there are runs that may name them.
 	Held map[chain.Hash]int64
+
+	// Disk returns the room on the disk of the database. Nil is not known.
+	Disk func() (disk.Room, error)
+
+	// KeepFree is how many bytes of the disk stay free: below, the daemon refuses
+	// modules, and below half of it runs, so that those that were accepted can be
+	// finished. Zero means a sixteenth of the disk, at least 64 MiB and at most 512 MiB.
+	KeepFree int64
+
+	// MaxModuleBytes bounds the modules of all tenants together, in bytes. Zero is no
+	// bound.
+	MaxModuleBytes int64
 
 	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
 	// with net/http needs.

@@ -34,6 +34,7 @@ type Daemon struct {
 	compiles *compiling
 	replays  *replaying
 	volume   volumes
+	disk     diskSpace
 	doors    *doors
 	accounts *accounts
 
@@ -61,6 +62,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		compiles: newCompiling(),
 		replays:  newReplaying(c.MaxReplays),
 		volume:   newVolumes(c.Log),
+		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
 		doors:    newDoors(),
 		accounts: newAccounts(maxKnown, knownFor),
 		failing:  failing{since: map[string]time.Time{}},
@@ -108,6 +110,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		halt() // a daemon whose queue has failed answers no more
 	})
 	wg.Go(func() { d.upkeep(working) })
+	wg.Go(func() { d.disk.watch(working, d.logger) })
 	listening, closed := context.WithCancel(context.Background())
 	wg.Go(func() {
 		<-working.Done()

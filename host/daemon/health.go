@@ -21,7 +21,7 @@ func (d *Daemon) healthz(w http.ResponseWriter, _ *request) error {
 // readiness is whether the daemon can take work, and what of it cannot.
 type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
-	Checks map[string]string `json:"checks"` // ok, or what is wrong; nothing of any tenant's
+	Checks map[string]string `json:"checks"` // ok or failed, or low for the disk; nothing of any tenant's
 
 	Keys []string `json:"master_keys"` // ids, which say nothing of the keys
 }
@@ -30,12 +30,17 @@ type readiness struct {
 const checkTime = 5 * time.Second
 
 // readyz says whether the log and the queue can be used, whether the master key is that
-// of the tenants, and whether the daemon means to take work: not if it ends or drains.
+// of the tenants, whether there is room for runs, and whether the daemon means to take
+// work: not if it ends or drains.
 func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	d.probed.Store(true)
 	doc := readiness{Status: "ready", Checks: map[string]string{}, Keys: d.config.Tenants.MasterKeys()}
+	if d.config.Disk != nil { // diskSpace.watch logs when it gets full
+		now, _ := d.disk.look(0)
+		doc.Checks["disk"] = map[level]string{spaceOK: "ok", spaceLow: "low", spaceShort: "failed", spaceFull: "failed"}[now]
+	}
 	checks := d.checks(ctx)
 	_, checks["queue"] = d.config.Queue.Stats(ctx)
 	if checks["serving"] = d.taking.Err(); d.config.Queue.Draining() {
@@ -49,7 +54,7 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	}
 	status := http.StatusOK
 	for _, state := range doc.Checks {
-		if state != stateOf(nil) {
+		if state != stateOf(nil) && state != "low" {
 			doc.Status, status = "not-ready", http.StatusServiceUnavailable
 		}
 	}

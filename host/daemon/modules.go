@@ -100,6 +100,13 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err := d.takesWork(); err != nil {
 		return err
 	}
+	size := d.config.MaxModule
+	if r.ContentLength >= 0 {
+		size = min(size, r.ContentLength)
+	}
+	if err := d.disk.need(2*size, spaceLow); err != nil { // it is written to the WAL, and then to the database
+		return err
+	}
 	leave, err := d.compiles.stand(r.tenant.Tenant) // before the body, which is large
 	if err != nil {
 		return err
@@ -194,6 +201,15 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	}
 	if err := d.room(all, m); err != nil {
 		return owned{}, false, err
+	}
+	if most := d.config.MaxModuleBytes; most > 0 {
+		_, held, err := d.config.Tenants.HeldBytes(ctx)
+		if err != nil {
+			return owned{}, false, err
+		}
+		if held+m.Size > most {
+			return owned{}, false, noSpace.because("the host keeps as many modules as its operator has room for").retry(roomAfter)
+		}
 	}
 	describes, err := json.Marshal(m.tools)
 	if err != nil {

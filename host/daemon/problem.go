@@ -90,6 +90,7 @@ var (
 	queueFull       = kind{"queue-full", http.StatusServiceUnavailable, "The host has as many runs waiting as it can"}
 	busy            = kind{"busy", http.StatusServiceUnavailable, "The host is busy with requests of this kind"}
 	unavailable     = kind{"unavailable", http.StatusServiceUnavailable, "The host cannot do this now"}
+	noSpace         = kind{"no-space", http.StatusInsufficientStorage, "The host is short of room"}
 	internalFailure = kind{"internal", http.StatusInternalServerError, "The host has failed"}
 )
 
@@ -99,7 +100,7 @@ var problemKinds = []kind{
 	unreadable, removed,
 	nameTaken, otherVersion, tooLarge, wrongType, badInput, otherRequest, moduleRefused, moduleLimit, notReplayable,
 	badPolicy, unconditional,
-	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, internalFailure,
+	rateLimited, tenantFull, recordedLimit, queueFull, busy, unavailable, noSpace, internalFailure,
 }
 
 // ProblemTypes returns the types of all problems that there are.

@@ -119,6 +119,11 @@ func (d *Daemon) handler(route Route) http.Handler {
 // ask serves a request. One with a key has no parameters that the route does not take;
 // probes and scrapers may add to theirs what they like.
 func (d *Daemon) ask(route Route, out *answer, r *request) error {
+	if route.Method != "" && route.Method != http.MethodGet && route.Access != ForOperator { // who has to make room
+		if err := d.disk.need(0, spaceFull); err != nil {
+			return err
+		}
+	}
 	if route.Method != "" && (route.Access == ForTenants || route.Access == ForOperator) {
 		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
 			return r.query.err
@@ -154,7 +159,7 @@ func (d *Daemon) panicked(route Route, out *answer, failed any) {
 // own, and its text stays in the host's log.
 func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch tells of the disk
 		d.logger.Log(r.Context(), levelOf(p), "request failed", "route", route.Pattern(), "error", err.Error())
 	}
 	if out.status == 0 {

@@ -34,6 +34,7 @@ type document struct {
 	Requests       requests    `yaml:"requests"`
 	Connections    connections `yaml:"connections"`
 	Retention      retention   `yaml:"retention"`
+	Space          space       `yaml:"space"`
 	Inspector      inspector   `yaml:"inspector"`
 	Metrics        metrics     `yaml:"metrics"`
 	Operator       operator    `yaml:"operator"`
@@ -85,6 +86,11 @@ type retention struct {
 	Every     yaml.Period `yaml:"every"`
 }
 
+type space struct {
+	KeepFree yaml.Size `yaml:"keep_free"`
+	Modules  yaml.Size `yaml:"modules"`
+}
+
 type inspector struct {
 	Off bool `yaml:"off"`
 }
@@ -121,6 +127,7 @@ func (d *document) file(path string) *File {
 			Max: int(d.Connections.Max), Request: time.Duration(d.Connections.Request), Idle: time.Duration(d.Connections.Idle),
 		},
 		Retention: Retention{time.Duration(d.Retention.OlderThan), time.Duration(d.Retention.Every)},
+		Space:     Space{int64(d.Space.KeepFree), int64(d.Space.Modules)},
 		Inspector: Inspector{d.Inspector.Off},
 		Metrics:   Metrics{string(d.Metrics.KeyEnv), d.Metrics.Open, d.Metrics.Off},
 		Operator:  Operator{string(d.Operator.KeyEnv)},

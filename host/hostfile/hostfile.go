@@ -33,6 +33,7 @@ type File struct {
 	Requests    Requests
 	Connections Connections
 	Retention   Retention
+	Space       Space
 	Inspector   Inspector
 	Metrics     Metrics
 	Operator    Operator
@@ -86,6 +87,12 @@ type Connections struct {
 type Retention struct {
 	OlderThan time.Duration
 	Every     time.Duration // how often that is looked at
+}
+
+// Space bounds what is stored; see daemon.Config.
+type Space struct {
+	KeepFree int64 // bytes on the disk
+	Modules  int64 // bytes of all tenants' modules
 }
 
 // Inspector says whether there is a web view.

@@ -28,7 +28,7 @@ database: postgres://host@db/starling
 key_file: starling.key
 agents: [agents/a.yaml, /b.yaml]
 policy: operator.yaml
-limits: {running: 8, waiting: 500, compiling: 2, connections: 4, requests_per_second: 10, recorded_per_day: 1GiB, recorded: 10GiB}
+limits: {running: 8, waiting: 500, compiling: 2, connections: 4, requests_per_second: 10, recorded_per_day: 1GiB, recorded: 10GiB, module_bytes: 1GiB, uploads_per_hour: 30}
 workers: 16
 isolation: inline
 queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
@@ -36,6 +36,7 @@ drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 connections: {max: 1k, request: 5m, idle: 620s}
 retention: {older_than: 720h, every: 10m}
+space: {keep_free: 1GiB, modules: 100GiB}
 inspector: {off: true}
 metrics: {key_env: METRICS_KEY}
 traces: {endpoint: "https://otel.example/tenant/", sample: 0.1, off: true}
@@ -51,13 +52,14 @@ func TestEverything(t *testing.T) {
 		Path: "etc/host.yaml", Listen: Address{Network: "tcp", Address: "0.0.0.0:8443"}, TLS: TLS{filepath.Join("etc", "cert.pem"), "/etc/key.pem"},
 		Origins: []string{"https://starling.example"}, Database: "postgres://host@db/starling", KeyFile: filepath.Join("etc", "starling.key"),
 		Agents: []string{filepath.Join("etc", "agents", "a.yaml"), "/b.yaml"}, Policy: filepath.Join("etc", "operator.yaml"),
-		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30},
+		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30},
 		Workers: 16, Inline: true,
 		Queue:       Queue{Host: "one", MaxWaiting: 10_000, Lease: 20 * time.Second, Grace: 5 * time.Second, Attempts: 3},
 		Drain:       15 * time.Second,
 		Requests:    Requests{Module: 8 << 20, Modules: 10, Wait: 30 * time.Second, Streams: 20, Replays: 1, Loaded: 4},
 		Connections: Connections{Max: 1000, Request: 5 * time.Minute, Idle: 620 * time.Second},
 		Retention:   Retention{OlderThan: 720 * time.Hour, Every: 10 * time.Minute},
+		Space:       Space{KeepFree: 1 << 30, Modules: 100 << 30},
 		Inspector:   Inspector{Off: true},
 		Metrics:     Metrics{KeyEnv: "METRICS_KEY"},
 		Traces:      Traces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
@@ -65,7 +67,7 @@ func TestEverything(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 17 {
+	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 18 {
 		t.Error("the file does not know where metrics.key_env is")
 	}
 	if got.At("metrics", "off") != nil || new(File).At("metrics") != nil {

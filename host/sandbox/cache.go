@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/host/cachefile"
+	"github.com/starling-host/starling/host/disk"
 	"github.com/starling-host/starling/host/program"
 	"github.com/starling-host/starling/host/rewrite"
 )
@@ -24,7 +25,9 @@ type cache struct {
 	program   string // its build ID, see recall.go; "" if it has none
 
 	most  int64        // bytes that it may have, see trim
-	grown atomic.Int64 // bytes since it was trimmed
+	grown atomic.Int64 // bytes since it was trimmed, and one
+	held  atomic.Int64 // bytes that it has, as far as this process knows
+	room  func(path string) (disk.Room, error)
 }
 
 // openCache opens a folder of compiled code. Without one, but when code comes
@@ -48,7 +51,7 @@ func openCache(dir string, needed bool) (*cache, error) {
 
 func newCache(root string, temporary bool) *cache {
 	id, _ := program.ID() // without one nothing tells this version from others
-	return &cache{root: root, temporary: temporary, program: id, most: maxCode}
+	return &cache{root: root, temporary: temporary, program: id, most: maxCode, room: disk.Of}
 }
 
 func (c *cache) close() error {

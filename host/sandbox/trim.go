@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// Bounds of a cache. Who uploads one module after the other fills no disk, and what
-// an older version has left goes in time.
+// Bounds of a cache. Who uploads one module after the other fills no disk: code takes no
+// more than there is room left beside it. What an older version has left goes in time.
 const (
 	maxCode    = 8 << 30 // bytes, those of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
@@ -38,38 +39,58 @@ func (c *cache) use(path string) bool {
 	return true
 }
 
-// filled is told of all that is added, and has the cache trimmed the first time and each
-// time that it has grown by a sixteenth of what it may have.
+// filled is told of all that is added. It has the cache trimmed the first time, each time
+// that the cache has grown by a sixteenth of what it may have, and when it takes more than
+// what is left of the disk.
 func (c *cache) filled(path string) {
+	bytes := size(path)
 	first := c.grown.Load() == 0
-	if grown := c.grown.Add(1 + size(path)); first || grown > c.most/16 {
-		c.grown.Store(1)
+	held, grown := c.held.Add(bytes), c.grown.Add(1+bytes)
+	if first || grown > c.most/16 || held > c.free() {
 		c.trim(time.Now())
 	}
 }
 
+// free returns how many bytes are left on the disk, as far as that is known.
+func (c *cache) free() int64 {
+	room, err := c.room(c.root)
+	if err != nil {
+		return math.MaxInt64 / 2
+	}
+	return room.Free
+}
+
 // trim removes what was used longest ago, as far as it is too much or too old, and what
 // processes have left that died at work. Whoever is just loading it finds that it is not
-// there. What cannot be removed stays for the next time.
+// there. What cannot be removed stays for the next time, and what was used last in any
+// case.
 func (c *cache) trim(now time.Time) {
 	var all []kept
+	bytes := int64(0)
 	for _, path := range c.paths() {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
 		case !working(path):
 			all = append(all, kept{path, size(path), info.ModTime()})
+			bytes += all[len(all)-1].bytes
 		case now.Sub(info.ModTime()) > maxWorking:
 			_ = os.RemoveAll(path)
 		}
 	}
+	most := min(c.most, (bytes+c.free())/2)
 	slices.SortFunc(all, func(x, y kept) int { return y.used.Compare(x.used) })
-	bytes := int64(0)
-	for _, k := range all {
-		if bytes += k.bytes; bytes > c.most || now.Sub(k.used) > maxUnused {
+	bytes = 0
+	for i, k := range all {
+		if bytes+k.bytes > most && i > 0 || now.Sub(k.used) > maxUnused {
 			_ = empty(k.path)
+			most = 0 // and all that was used before
+			continue
 		}
+		bytes += k.bytes
 	}
+	c.held.Store(bytes)
+	c.grown.Store(1)
 }
 
 // paths are where code is, where what was prepared is, and what is worked on beside these.
@@ -85,6 +106,9 @@ func working(path string) bool {
 	begins := func(with string) bool { return strings.HasPrefix(name, with) }
 	return slices.ContainsFunc([]string{compiling, preparing, spoiled}, begins)
 }
+
+// CacheBytes returns how many bytes there are in a folder of compiled code.
+func CacheBytes(dir string) int64 { return size(dir) }
 
 // size returns how many bytes there are at a path or below it.
 func size(path string) (bytes int64) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/host/disk"
 )
 
 // addCode puts so many bytes into the cache, as if they had been used some time ago.
@@ -43,7 +45,7 @@ func TestTheCacheIsTrimmed(t *testing.T) {
 		{"../prepared/used-now", 1, 0, false},
 		{"../prepared/old", 0, 31 * day, true},
 	}
-	c := &cache{root: t.TempDir(), most: 1000}
+	c := &cache{root: t.TempDir(), room: disk.Of, most: 1000}
 	for _, tt := range tests {
 		addCode(t, c, tt.name, tt.bytes, tt.ago)
 	}
@@ -60,7 +62,7 @@ func TestTheCacheIsTrimmed(t *testing.T) {
 }
 
 func TestTheCacheStaysBelowItsBound(t *testing.T) {
-	c := &cache{root: t.TempDir(), most: 1600}
+	c := &cache{root: t.TempDir(), room: disk.Of, most: 1600}
 	for i := range 100 {
 		folder := filepath.Join(c.root, "cost-table-1", string(rune('A'+i)))
 		must(t, c.fill(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
@@ -73,8 +75,33 @@ func TestTheCacheStaysBelowItsBound(t *testing.T) {
 	}
 }
 
+// TestTheCacheLeavesHalfOfTheDisk: what is left of a small disk is for others as much as for
+// the cache, also when others take more of it, and what was just added is there in any case.
+func TestTheCacheLeavesHalfOfTheDisk(t *testing.T) {
+	const disksize = 3000
+	others := int64(0)
+	c := &cache{root: t.TempDir(), most: 1 << 30}
+	c.room = func(string) (disk.Room, error) {
+		return disk.Room{Free: max(disksize-others-size(c.root), 0), Total: disksize}, nil
+	}
+	for i := range 100 {
+		folder := filepath.Join(c.root, "cost-table-1", string(rune('A'+i)))
+		must(t, c.fill(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
+		if !hasFiles(folder) {
+			t.Fatalf("%d: what was just added is gone", i)
+		}
+		if bytes := size(c.root); bytes > 90 && bytes > (disksize-others)/2+90 {
+			t.Fatalf("%d bytes, of %d that others leave", bytes, disksize-others)
+		}
+		others += 30
+	}
+	if bytes := size(c.root); bytes != 90 {
+		t.Errorf("%d bytes on a disk that others have filled", bytes)
+	}
+}
+
 func TestCodeThatIsUsedStays(t *testing.T) {
-	c := &cache{root: t.TempDir(), most: 100}
+	c := &cache{root: t.TempDir(), room: disk.Of, most: 100}
 	used := addCode(t, c, "used", 90, 29*24*time.Hour)
 	if !c.use(used) {
 		t.Fatal("it is not there")

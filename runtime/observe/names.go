@@ -24,6 +24,12 @@ const (
 	metricBuild           = "starling_build_info"
 	metricCertificate     = "starling_certificate_expiry_timestamp_seconds"
 	metricRetention       = "starling_retention_last_success_timestamp_seconds"
+	metricDiskFree        = "starling_disk_free_bytes"
+	metricDiskSize        = "starling_disk_size_bytes"
+	metricDatabase        = "starling_database_bytes"
+	metricModules         = "starling_modules"
+	metricModuleBytes     = "starling_module_bytes"
+	metricCompiled        = "starling_compiled_code_bytes"
 )
 
 // The labels.
@@ -39,6 +45,7 @@ const (
 	labelCode      = "code"
 	labelState     = "state"
 	labelVersion   = "version"
+	labelFolder    = "folder"
 )
 
 // The values of labels that are not the names of something.

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/starling-host/starling/host/disk"
+)
+
+// diskSpace is the room on the disk of the database. What needs much of it is refused while
+// there is enough left to finish the runs that were accepted, and what needs none goes on
+// when nothing is left.
+type diskSpace struct {
+	of   func() (disk.Room, error) // nil where it is not known, as for a server
+	keep int64                     // see Config.KeepFree
+}
+
+// level is how little room there is.
+type level int
+
+const (
+	spaceOK    level = iota
+	spaceLow         // modules are refused
+	spaceShort       // and runs
+	spaceFull        // and whatever else would be written
+)
+
+// look returns the room, and the level once so many bytes more are taken.
+func (s *diskSpace) look(need int64) (level, disk.Room) {
+	if s.of == nil {
+		return spaceOK, disk.Room{}
+	}
+	room, err := s.of()
+	if err != nil { // a disk that says nothing may have room
+		return spaceOK, room
+	}
+	keep := s.keep
+	if keep == 0 {
+		keep = min(max(room.Total/16, 64<<20), 512<<20)
+	}
+	switch free := room.Free - need; {
+	case free < keep/16:
+		return spaceFull, room
+	case free < keep/2:
+		return spaceShort, room
+	case free < keep:
+		return spaceLow, room
+	}
+	return spaceOK, room
+}
+
+// need refuses what takes so many bytes, if it is refused from a level on.
+func (s *diskSpace) need(bytes int64, refused level) error {
+	if now, _ := s.look(bytes); now < refused {
+		return nil
+	}
+	return noSpace.because("the disk of the host has too little room left").hint("what is there can be read; its operator has to make room").retry(roomAfter)
+}
+
+// watch has the log say when the disk gets full, and when it has room again, until ctx
+// ends.
+func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "whatever would be written"}
+	for last := spaceOK; ; {
+		now, room := s.look(0)
+		switch {
+		case now != last && now > spaceOK:
+			logger.Warn("the disk is getting full", "free", room.Free, "of", room.Total, "refused", refused[now])
+		case now != last:
+			logger.Info("the disk has room again", "free", room.Free, "of", room.Total)
+		}
+		last = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

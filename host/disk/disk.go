@@ -1,0 +1,34 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// Room is the room on a disk, in bytes.
+type Room struct {
+	Free  int64 // for this process
+	Total int64
+}
+
+// Of returns the room on the disk of a file or folder, or of the nearest folder above it
+// that is there. Where the system does not say, the error is [errors.ErrUnsupported].
+func Of(path string) (Room, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Room{}, fmt.Errorf("disk: %w", err)
+	}
+	for {
+		room, err := statfs(path)
+		above := filepath.Dir(path)
+		if !errors.Is(err, fs.ErrNotExist) || above == path {
+			if err != nil {
+				err = fmt.Errorf("disk: %s: %w", path, err)
+			}
+			return room, err
+		}
+		path = above
+	}
+}
