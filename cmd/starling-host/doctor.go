@@ -32,7 +32,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:     "doctor [DB]",
 		Short:   "check this machine and a database",
 		Long:    doctorHelp,
-		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file starling.key",
+		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key",
 		GroupID: groupOther,
 		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/host/registry"
@@ -195,6 +196,13 @@ func openRun(t *testing.T, dir string) {
 	defer w.close()
 	log := w.log
 	w.agent.Log = memlog.New()
+	dice, err := os.ReadFile(filepath.Join(dir, "dice.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.agent.Log.(eventlog.ModuleStore).PutModule(t.Context(), dice); err != nil {
+		t.Fatal(err)
+	}
 	r, err := w.agent.Run(t.Context(), "Roll.")
 	if err != nil {
 		t.Fatal(err)
