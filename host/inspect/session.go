@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,8 +120,14 @@ func withBearer(r *http.Request, token string) *http.Request {
 func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, name, value string, maxAge int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: name, Value: value, Path: s.path(), MaxAge: maxAge,
-		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+		HttpOnly: true, Secure: s.encrypted(r), SameSite: http.SameSiteStrictMode,
 	})
+}
+
+// encrypted reports whether the browser's connection is: here, or at a proxy whose address
+// is one of the origins.
+func (s *Server) encrypted(r *http.Request) bool {
+	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
 }
 
 // csrf returns the token that forms of this browser carry, and gives the browser

@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -60,6 +61,23 @@ func TestTwoViewsOnOneHost(t *testing.T) {
 	for _, b := range []*browser{first, second} {
 		if code, _ := b.get("/"); code != http.StatusOK {
 			t.Errorf("%s: %d", b.base, code)
+		}
+	}
+}
+
+// TestCookiesOfEncryptedConnections: a browser sends none of them in the clear, also if it
+// is a proxy that encrypts.
+func TestCookiesOfEncryptedConnections(t *testing.T) {
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(memlog.New(), ""), "t"), Origins: []string{"https://a.example", "http://b.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{"http://a.example": true, "https://a.example": true, "http://b.example": false} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", address+"/sign-in", nil))
+		cookies := w.Result().Cookies()
+		if len(cookies) == 0 || cookies[0].Secure != want {
+			t.Errorf("%s: %v", address, cookies)
 		}
 	}
 }
