@@ -101,7 +101,7 @@ func TestPastedCommands(t *testing.T) {
 	listens := regexp.MustCompile(`(?m)&$`)
 	wait := "& for i in $(seq 500); do (: < /dev/tcp/127.0.0.1/" + port + ") 2> /dev/null && break; sleep 0.02; done"
 	seen := 0
-	for _, section := range append(strings.Split(readme(t), "\n## ")[1:], document(t, "docs/branching.md")) {
+	for _, section := range append(strings.Split(readme(t), "\n## ")[1:], document(t, "docs/branching.md"), document(t, "docs/budgets.md")) {
 		title, text, _ := strings.Cut(section, "\n")
 		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ $}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
 		if !regexp.MustCompile(`(?m)^    starling-host `).MatchString(lines) || strings.Contains(text, "\n    $ ") || strings.Contains(lines, "serve --dev") {
@@ -123,7 +123,7 @@ func TestPastedCommands(t *testing.T) {
 			}
 		})
 	}
-	if seen < 4 {
+	if seen < 5 {
 		t.Errorf("%d sections show commands", seen)
 	}
 }
