@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
@@ -70,16 +71,32 @@ func gates(runIDs iter.Seq[string]) []int32 {
 // So when that has happened, the next attempt begins behind closed gates. A gate is an
 // advisory lock that the statement which appends takes shared; runs have few of them in
 // common, so that a batch of a thousand runs holds no thousand locks.
+//
+// The session holds the locks, and no transaction, so that nothing but the end of the
+// session frees the gates of a host that was cut off from the network or frozen with
+// them closed. While it holds them, the server ends a session that asks for nothing for
+// idleTime, and one whose host does not answer, by as much of that as it can do
+// (idle_session_timeout: PostgreSQL 14, tcp_user_timeout: 12).
 func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
 	unlock = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if _, err := conn.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+		const open = `SELECT pg_advisory_unlock_all();
+			SELECT set_config(name, reset_val, false) FROM pg_settings WHERE name = 'idle_session_timeout'`
+		if _, err := conn.Exec(ctx, open, pgx.QueryExecModeSimpleProtocol); err != nil {
 			conn.Conn().Close(ctx) // which unlocks as well
 		}
 	}
+	const attend = `SELECT set_config(s.name, v.value, false) FROM pg_settings s JOIN (VALUES
+		('idle_session_timeout', $1), ('tcp_user_timeout', $1),
+		('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '2')
+		) AS v(name, value) ON v.name = s.name`
 	const lock = "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)"
-	if _, err := conn.Exec(ctx, lock, gates(slices.Values(runIDs))); err != nil {
+	_, err = conn.Exec(ctx, attend, fmt.Sprint(idleTime.Milliseconds()))
+	if err == nil {
+		_, err = conn.Exec(ctx, lock, gates(slices.Values(runIDs)))
+	}
+	if err != nil {
 		unlock() // the session keeps those that it had got before the statement failed
 		return nil, fmt.Errorf("pglog: lock runs: %w", orUnavailable(err))
 	}

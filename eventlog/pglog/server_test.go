@@ -125,3 +125,36 @@ func TestGatesAreLeftOpenWhenOneCannotBeClosed(t *testing.T) {
 		t.Errorf("the gate before it is left closed (%v)", err)
 	}
 }
+
+// TestGatesOpenWhenTheirHostIsGone: the session of a host that was cut off, or frozen,
+// with gates closed would keep all others from appending until somebody ends it.
+func TestGatesOpenWhenTheirHostIsGone(t *testing.T) {
+	l := openAt(t, pgtest.Database(t), Options{AutoMigrate: true})
+	conn, err := l.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	patience := func() (d string) {
+		const get = "SELECT coalesce(current_setting('idle_session_timeout', true), 'none')"
+		if err := conn.QueryRow(t.Context(), get).Scan(&d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	before := patience()
+	if before == "none" {
+		t.Skip("SKIPPED: needs PostgreSQL 14")
+	}
+	unlock, err := lockGates(t.Context(), conn, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := patience(); d != "30s" {
+		t.Errorf("while gates are closed the session may be idle for %s", d)
+	}
+	unlock()
+	if d := patience(); d != before {
+		t.Errorf("afterwards it may be idle for %s, and before for %s", d, before)
+	}
+}
