@@ -68,6 +68,13 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 	}
 	view := logViewOf(path, log)
 	view.Replayer = r.verdict
+	q, err := queueIn(ctx, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if q != nil {
+		view.Operator, view.Jobs = &logview.Operator{Queue: q.Queue}, q.documents
+	}
 	c := inspect.Config{Scope: inspect.Only(view, token)}
 	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
 		c.Origins = originsOf("http://"+listener.Addr().String(), listener.Addr())

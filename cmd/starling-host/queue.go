@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/host/tenant"
 )
@@ -144,13 +142,7 @@ func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &jobs{log: log}
-	q.Queue, err = queue.Open(ctx, log, queue.Config{Existing: true, Limits: func(tenant string) queue.Limits {
-		return queue.Limits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
-	}})
-	if err == nil {
-		err = q.readTenants(ctx)
-	}
+	q, err := queueOf(ctx, log)
 	if err == nil {
 		return q, nil
 	}
@@ -159,6 +151,39 @@ func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 		return openQueue(ctx, where, toChange)
 	}
 	return nil, err
+}
+
+// queueOf opens the queue in a database that is open.
+func queueOf(ctx context.Context, log database) (*jobs, error) {
+	q := &jobs{log: log}
+	var err error
+	q.Queue, err = queue.Open(ctx, log, queue.Config{Existing: true, Limits: func(tenant string) queue.Limits {
+		return queue.Limits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
+	}})
+	if err == nil {
+		err = q.readTenants(ctx)
+	}
+	return q, err
+}
+
+// queueIn is queueOf for commands that show it beside runs: it is nil where there is none,
+// or none that this program can read here.
+func queueIn(ctx context.Context, log database) (*jobs, error) {
+	q, err := queueOf(ctx, log)
+	if errors.Is(err, queue.ErrNoTables) || errors.Is(err, eventlog.ErrReadOnly) || pglog.Denied(err) {
+		return nil, nil
+	}
+	return q, err
+}
+
+// documents says where runs stand, as far as they are in the queue.
+func (q *jobs) documents(ctx context.Context, runIDs ...string) (map[string]queue.JobDocument, error) {
+	found, err := q.Lookup(ctx, runIDs...)
+	docs := make(map[string]queue.JobDocument, len(found))
+	for id, s := range found {
+		docs[id] = s.Document()
+	}
+	return docs, err
 }
 
 // readTenants finds out which tenants are suspended.
@@ -242,7 +267,12 @@ func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
 	}
 	a.stdout.printf("\n%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, "RUN", "STATE", "ATTEMPT", "WHEN", hosts, "HOST", "LAST ERROR")
 	for _, job := range doc.Items {
-		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, attemptOf(job.Standing), whenOf(job.Standing, job.EnqueuedAt), hosts, job.Host, errorOf(job.Standing))
+		when := "since "
+		if job.Until != "" {
+			when = "until "
+		}
+		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, job.Attempts(), when+formatTime(job.At().UnixNano()), hosts, job.Host,
+			shorten(printable(job.Why()), maxLastError))
 	}
 	if f.watch {
 		a.stdout.printf("\n")
@@ -256,7 +286,7 @@ func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
 // What a table shows of a name and of an error, in characters.
 const (
 	maxColumn    = 64
-	maxLastError = 120
+	maxLastError = 200
 )
 
 // toMillis writes a time of a document as other tables have it.
@@ -267,28 +297,6 @@ func toMillis(text string) string {
 	return text
 }
 
-func attemptOf(s queue.Standing) string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
-
-// whenOf says until when a job sleeps, or since when it waits or runs.
-func whenOf(s queue.Standing, enqueued string) string {
-	switch {
-	case s.Until != "":
-		return "until " + toMillis(s.Until)
-	case s.Since != "":
-		return "since " + toMillis(s.Since)
-	case enqueued != "":
-		return "since " + toMillis(enqueued)
-	}
-	return ""
-}
-
-func errorOf(s queue.Standing) string {
-	if s.LastError == nil {
-		return ""
-	}
-	return shorten(printable(strings.TrimSuffix(s.LastError.Class+": "+narrate.OneLine(s.LastError.Message), ": ")), maxLastError)
-}
-
 // jobDocument is where a run that has not ended stands, in what other commands print.
 type jobDocument struct {
 	queue.Standing
@@ -297,34 +305,21 @@ type jobDocument struct {
 
 // String says it in one line.
 func (d *jobDocument) String() string {
-	line := d.State
-	if d.Host != "" {
-		line += " on " + d.Host
-	}
-	parts := []string{strings.TrimSpace(line + " " + whenOf(d.Standing, "")), "attempt " + attemptOf(d.Standing)}
-	if text := errorOf(d.Standing); text != "" {
-		parts = append(parts, "last error "+text)
-	}
-	return strings.Join(parts, ", ")
+	return shorten(printable(queue.JobDocument{Standing: d.Standing, Host: d.Host}.Sentence()), maxLastError)
 }
 
-// jobsOf says where runs stand that have not ended, as far as they are in a queue that this
-// program can read.
+// jobsOf says where runs stand that have not ended.
 func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jobDocument, error) {
 	if len(runIDs) == 0 {
 		return nil, nil
 	}
-	var found map[string]queue.Status
-	q, err := queue.Open(ctx, log, queue.Config{Existing: true})
-	if err == nil {
-		found, err = q.Lookup(ctx, runIDs...)
+	q, err := queueIn(ctx, log)
+	if q == nil || err != nil {
+		return nil, err
 	}
-	if errors.Is(err, queue.ErrNoTables) || errors.Is(err, eventlog.ErrReadOnly) || pglog.Denied(err) {
-		return nil, nil
-	}
+	found, err := q.documents(ctx, runIDs...)
 	docs := make(map[string]*jobDocument, len(found))
-	for id, s := range found {
-		doc := s.Document()
+	for id, doc := range found {
 		docs[id] = &jobDocument{doc.Standing, doc.Host}
 	}
 	return docs, err

@@ -10,10 +10,10 @@ import (
 )
 
 // Steer does what an operator asks for: "cancel" or "retry" a run by its id in the log,
-// "drain" a host by its id or name, or have it "resume". The log of the host says so.
+// "drain" a host by its id or name, or have it "resume". The log of the host says so. An
+// error is one of package queue, or the answer for what nobody can ask for.
 func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
-	q := d.config.Queue
-	switch what {
+	switch q := d.config.Queue; what {
 	case "cancel":
 		err = q.Cancel(ctx, of)
 	case "retry":
@@ -21,14 +21,9 @@ func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
 	case "drain", "resume":
 		err = q.Drain(ctx, of, what == "drain")
 	default:
-		return notFound.plain()
+		return queue.ErrNotFound
 	}
-	switch {
-	case errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoHost):
-		return notFound.plain()
-	case errors.Is(err, queue.ErrNotSleeping):
-		return notSleeping.plain()
-	case err == nil:
+	if err == nil {
 		d.logger.Info("the operator has asked for it", "what", what, "of", of)
 	}
 	return err
@@ -69,19 +64,18 @@ func (d *Daemon) listHosts(w http.ResponseWriter, r *request) error {
 	return err
 }
 
-// steerRun cancels a run, or has it tried again now.
-func (d *Daemon) steerRun(w http.ResponseWriter, r *request) error {
-	id := fullID(r.PathValue("tenant"), r.PathValue("id"))
-	if err := d.Steer(r.Context(), r.PathValue("what"), id); err != nil {
-		return err
+// steer answers a request to do something with a run or a host.
+func (d *Daemon) steer(w http.ResponseWriter, r *request) error {
+	of := r.PathValue("host")
+	if of == "" {
+		of = fullID(r.PathValue("tenant"), r.PathValue("id"))
 	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
-}
-
-// steerHost has a host drain, or claim runs again.
-func (d *Daemon) steerHost(w http.ResponseWriter, r *request) error {
-	if err := d.Steer(r.Context(), r.PathValue("what"), r.PathValue("host")); err != nil {
+	switch err := d.Steer(r.Context(), r.PathValue("what"), of); {
+	case errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoHost):
+		return notFound.plain()
+	case errors.Is(err, queue.ErrNotSleeping):
+		return notSleeping.plain()
+	case err != nil:
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)

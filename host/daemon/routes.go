@@ -70,9 +70,9 @@ var routes = []Route{
 	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy},
 
 	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, (*Daemon).listQueue},
-	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steerRun},
+	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steer},
 	{"GET", base + "/operator/hosts", ForOperator, nil, (*Daemon).listHosts},
-	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steerHost},
+	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steer},
 
 	{"GET", "/metrics", ForScraper, nil, (*Daemon).metrics},
 	{"GET", "/{$}", Open, nil, (*Daemon).start},

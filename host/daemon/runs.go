@@ -54,17 +54,16 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 	for _, run := range runs {
 		page.Items = append(page.Items, newRunLine(run))
 		if run.TerminalKind == 0 {
-			open = append(open, fullID(r.tenant.ID, run.RunID))
+			open = append(open, run.RunID)
 		}
 	}
-	jobs, err := d.config.Queue.Lookup(r.Context(), open...)
+	jobs, err := d.standings(r.Context(), r.tenant.ID, open...)
 	if err != nil {
 		return err
 	}
 	for i, run := range page.Items {
-		if s, ok := jobs[fullID(r.tenant.ID, run.RunID)]; ok {
-			standing := s.Standing()
-			page.Items[i].Job = &standing
+		if s, ok := jobs[run.RunID]; ok {
+			page.Items[i].Job = &s
 		}
 	}
 	writeJSON(w, http.StatusOK, page)

@@ -24,7 +24,37 @@ func (d *Daemon) View(a Account) (logview.View, error) {
 		Replayer: func(ctx context.Context, runID string) (replay.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID)
 		},
+		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.JobDocument, error) {
+			standing, err := d.standings(ctx, a.ID, ids...)
+			jobs := make(map[string]queue.JobDocument, len(standing))
+			for id, s := range standing {
+				jobs[id] = queue.JobDocument{Standing: s}
+			}
+			return jobs, err
+		},
 	}, err
+}
+
+// standings says where runs of a tenant stand, by their ids, as far as they are in the
+// queue. On which host, and what a last error says, is the operator's to know.
+func (d *Daemon) standings(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Standing, error) {
+	whole := make([]string, len(ids))
+	for i, id := range ids {
+		whole[i] = fullID(tenantID, id)
+	}
+	jobs, err := d.config.Queue.Lookup(ctx, whole...)
+	found := make(map[string]queue.Standing, len(jobs))
+	for i, id := range ids {
+		if s, ok := jobs[whole[i]]; ok {
+			found[id] = s.Standing()
+		}
+	}
+	return found, err
+}
+
+// OperatorView returns what an operator sees in the web view.
+func (d *Daemon) OperatorView() logview.View {
+	return logview.View{Title: "operator", Operator: &logview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
 }
 
 // open returns a log as a tenant sees it, who finds in it what the tenant has

@@ -33,12 +33,16 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Inspector returns the web view. Tenants sign in with their keys.
+// Inspector returns the web view. Tenants sign in with their keys, and see their runs; an
+// operator signs in with the operator's, and sees and steers the queue.
 func Inspector(c Config) (http.Handler, error) {
 	return inspect.New(inspect.Config{Scope: c.inspectorScope, Prefix: InspectorPrefix, Origins: c.Origins, Logger: c.Logger})
 }
 
 func (c Config) inspectorScope(r *http.Request) (logview.View, error) {
+	if c.Daemon().AuthenticateOperator(r) == nil {
+		return c.Daemon().OperatorView(), nil
+	}
 	a, err := c.Daemon().Authenticate(r)
 	if _, refused := errors.AsType[*daemon.Problem](err); refused {
 		return logview.View{}, inspect.ErrSignIn

@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	must(err)
 	t.Cleanup(func() { engine.Close(ctx) })
-	q, err := queue.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second})
+	q, err := queue.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second, Poll: 5 * time.Millisecond})
 	must(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
@@ -68,7 +68,8 @@ func newWorld(t *testing.T) *world {
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var d *daemon.Daemon
 	before := front.Config{Daemon: func() *daemon.Daemon { return d }, Origins: []string{w.url}, Logger: logger}
-	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), MaxWait: 20 * time.Second, Logger: logger}
+	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), MaxWait: 20 * time.Second, Logger: logger, OperatorKey: "the operator's"}
+	w.keys["operator"] = c.OperatorKey
 	c.Inspector, err = front.Inspector(before)
 	must(err)
 	c.MCP, err = front.MCP(before)

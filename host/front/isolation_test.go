@@ -142,7 +142,8 @@ func arguments(t *testing.T, tool *mcp.Tool, property, id string) string {
 func ways(t *testing.T) (templates []string) {
 	t.Helper()
 	listed := map[string][]string{
-		"GET /{$}":  nil, // of it and of a search in it, pagesTellNothing looks at what is shown
+		"GET /{$}":   nil, // of it and of a search in it, pagesTellNothing looks at what is shown
+		"GET /queue": {"GET /queue?tenant=%s"}, "POST /queue/{what}": {"POST /queue/%s"},
 		"GET /diff": {"GET /diff?a=%s&b=" + absent, "GET /diff?a=" + absent + "&b=%s"},
 	}
 	for _, r := range inspect.Routes() {

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -10,13 +11,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
 	"github.com/starling-host/starling/host/inspect"
 	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -118,6 +122,76 @@ func withForms(t *testing.T, view logview.View) http.Handler {
 	return mux
 }
 
+// busyQueue is a queue with a run in every state, a host that works and one that is drained.
+func busyQueue(t *testing.T) *queue.Queue {
+	t.Helper()
+	log, err := sqlitelog.Open(t.Context(), filepath.Join(t.TempDir(), "queue.db"), sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	t.Cleanup(func() { stop(); working.Wait(); log.Close() })
+	limits := func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "beta"} }
+	var queues []*queue.Queue
+	for _, host := range []string{"host2", "host1"} {
+		q, err := queue.Open(ctx, log, queue.Config{Host: host, Version: "v1.4.0", Limits: limits, Poll: time.Millisecond, Grace: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues = append(queues, q)
+		working.Go(func() {
+			_ = q.Work(ctx, func(ctx context.Context, l queue.Lease) error {
+				if strings.HasSuffix(l.RunID, "S") {
+					return &queue.HostError{Class: "keys", Err: errors.New(hostile[0])}
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		})
+		if host == "host2" {
+			for q.Drain(ctx, host, true) != nil { // it does not work yet
+				time.Sleep(time.Millisecond)
+			}
+			for !q.Draining() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	q := queues[1]
+	for _, id := range []string{"acme/01M7YVXB018EN80T6T0GRJB4DR", "acme/01M7YVXB018EN80T6T0GRJB4DS", "beta/01M7YVXB018EN80T6T0GRJB4DW"} {
+		if err := q.Enqueue(ctx, queue.Job{RunID: id, Tenant: id[:4]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It has failed so often that it sleeps for minutes.
+	for i := 0; ; i++ {
+		list, err := q.List(ctx, queue.Filter{})
+		if err != nil || i > 60_000 {
+			t.Fatal(list, err)
+		}
+		s := list[1]
+		if s.HostFailures >= 9 && s.State == queue.Sleeping && list[0].State == queue.Running {
+			return q
+		}
+		_ = q.Retry(ctx, s.RunID) // unless it runs
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// operatorOf looks at a queue and steers it.
+func operatorOf(q *queue.Queue) *logview.Operator {
+	return &logview.Operator{Queue: q, Steer: func(ctx context.Context, what, of string) error {
+		switch what {
+		case "cancel":
+			return q.Cancel(ctx, of)
+		case "retry":
+			return q.Retry(ctx, of)
+		}
+		return q.Drain(ctx, of, what == "drain")
+	}}
+}
+
 // gallery is a log with something to see.
 func gallery(t *testing.T) *memlog.Log {
 	t.Helper()
@@ -138,6 +212,10 @@ func gallery(t *testing.T) *memlog.Log {
 func galleryView(t *testing.T) logview.View {
 	t.Helper()
 	view := viewOf(gallery(t), "")
+	view.Operator = operatorOf(busyQueue(t))
+	view.Jobs = func(context.Context, ...string) (map[string]queue.JobDocument, error) {
+		return map[string]queue.JobDocument{"01M7YVXB018EN80T6T0GRJB4D9": {Host: "host1", Standing: queue.Standing{State: queue.StateRunning, Attempt: 2, MaxAttempts: 5, LastError: &queue.LastError{Class: "database", Message: hostile[0]}}}}, nil
+	}
 	replays := view.Replayer
 	view.Replayer = func(ctx context.Context, id string) (replay.Verdict, error) {
 		if id == "01M7YVXC31FJQDHHQ422T2TSBM" {
@@ -155,7 +233,7 @@ func galleryView(t *testing.T) logview.View {
 var galleryPages = map[string]string{
 	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 }
 
 // TestInABrowser loads the pages in a real browser and looks at what it made of them
@@ -173,7 +251,12 @@ func TestInABrowser(t *testing.T) {
 	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
-	for _, path := range []string{"/", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
+	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</button>", ">Retry</button>")
+	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
+		t.Error("runs that wait are shown among those that sleep")
+	}
+	for _, path := range []string{"/", "/queue", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
 		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
 			t.Errorf("%s: a text became an element", path)
 		}

@@ -50,6 +50,7 @@ type runLine struct {
 	Started               moment
 	Took, Cost            string
 	Events, Calls, Turns  string
+	Job                   string // where it stands in the queue, or empty
 }
 
 // selection is what the address of a listing says.
@@ -130,8 +131,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 		return err
 	}
 	p.Chips, p.Hidden = s.chips(sel), hidden(sel)
+	standing := v.Standing(r.Context(), found.Runs...)
 	for _, run := range found.Runs {
-		p.Runs = append(p.Runs, s.runLine(r.Context(), v, run, now))
+		line := s.runLine(r.Context(), v, run, now)
+		if job, ok := standing[run.RunID]; ok {
+			line.Status, line.Job = stateOfJob(job.State), sentenceOf(job)
+		}
+		p.Runs = append(p.Runs, line)
 	}
 	if len(p.Runs) > 0 {
 		p.Totals = append([]fact{{"together", narrate.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)

@@ -28,6 +28,8 @@ var routes = []Route{
 	ofView("GET /diff", (*Server).diff),
 	ofView("POST /runs/{run}/validate", (*Server).validate),
 	ofView("POST /runs/{run}/replay", (*Server).replay),
+	ofView("GET /queue", (*Server).queue),
+	ofView("POST /queue/{what}", (*Server).steer),
 
 	open("GET /assets/{name}", (*Server).asset),
 	open("GET /sign-in", (*Server).signInForm),

@@ -142,6 +142,10 @@ func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummar
 	if v.CanReplay() {
 		h.Replay = s.path("runs", run.RunID, "replay")
 	}
+	if job, ok := v.Standing(r.Context(), run)[run.RunID]; ok {
+		h.Status = stateOfJob(job.State)
+		h.Facts = append(h.Facts, fact{"in the queue", sentenceOf(job)})
+	}
 	if duration := took(run); duration != "" {
 		h.Facts = append(h.Facts, fact{"duration", duration})
 	}

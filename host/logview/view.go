@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -40,6 +41,42 @@ type View struct {
 	// Replayer executes the run with this whole id again and compares. Nil means that
 	// runs cannot be replayed here.
 	Replayer func(ctx context.Context, runID string) (replay.Verdict, error)
+
+	// Jobs says where runs stand that have not ended, by their ids in the view, as far as
+	// they are in a queue. Nil means that there is none.
+	Jobs func(ctx context.Context, ids ...string) (map[string]queue.JobDocument, error)
+
+	// Operator shows the queue of all tenants. Nil for everybody who is no operator. A view
+	// with it may be without a Log.
+	Operator *Operator
+}
+
+// Operator is what operators see beside runs, and do.
+type Operator struct {
+	Queue *queue.Queue
+
+	// Steer does what is asked for: "cancel" or "retry" a run by its whole id, "drain" a
+	// host by its id or have it "resume". Nil for those who only look.
+	Steer func(ctx context.Context, what, of string) error
+}
+
+// Standing returns where the runs stand that have not ended. What cannot be found out is
+// left out: it is no reason to show nothing.
+func (v View) Standing(ctx context.Context, runs ...eventlog.RunSummary) map[string]queue.JobDocument {
+	var open []string
+	for _, run := range runs {
+		if run.TerminalKind == 0 {
+			open = append(open, run.RunID)
+		}
+	}
+	if v.Jobs == nil || len(open) == 0 {
+		return nil
+	}
+	found, err := v.Jobs(ctx, open...)
+	if err != nil {
+		return nil
+	}
+	return found
 }
 
 // Unreadable returns why this program cannot read a run that is whole, or nothing for every

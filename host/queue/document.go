@@ -3,9 +3,12 @@ package queue
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/host/narrate"
 )
 
 // The words for where a job stands.
@@ -74,6 +77,45 @@ func (s Status) Document() JobDocument {
 	}
 	return doc
 }
+
+// Attempts says which attempt it is, of how many.
+func (s Standing) Attempts() string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
+
+// Why says in one line why the last attempt came to nothing, or nothing. The text is not
+// escaped.
+func (s Standing) Why() string {
+	if s.LastError == nil {
+		return ""
+	}
+	return strings.TrimSuffix(s.LastError.Class+": "+narrate.OneLine(s.LastError.Message), ": ")
+}
+
+// At is the time until which the job sleeps, or since which it waits or runs.
+func (d JobDocument) At() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, cmp.Or(d.Until, d.Since, d.EnqueuedAt))
+	return at
+}
+
+// Sentence says in one line where the job stands. The text is not escaped.
+func (d JobDocument) Sentence() string {
+	line := d.State
+	if d.Host != "" {
+		line += " on " + d.Host
+	}
+	if d.Until != "" {
+		line += " until " + d.At().UTC().Format(millis)
+	} else if d.Since != "" {
+		line += " since " + d.At().UTC().Format(millis)
+	}
+	line += ", attempt " + d.Attempts()
+	if why := d.Why(); why != "" {
+		line += ", last error " + why
+	}
+	return line
+}
+
+// millis is how times are written for people.
+const millis = "2006-01-02T15:04:05.000Z07:00"
 
 // LoadDocument is how many jobs a tenant has.
 type LoadDocument struct {
