@@ -1,10 +1,19 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/pglog/pgtest"
+	"github.com/starling-host/starling/eventlog/sqlitelog"
 )
 
 // TestSetsNameTheirTables: rights are granted on the tables that a set names, so
@@ -21,5 +30,83 @@ func TestSetsNameTheirTables(t *testing.T) {
 		if diff := cmp.Diff(here, set.Tables); diff != "" {
 			t.Errorf("%s creates other tables than it names (-created +named):\n%s", set.Name, diff)
 		}
+	}
+}
+
+// TestWhatGrowsIsDocumented: docs/serving.md has a row for each table of both engines and
+// for each file beside a database, and no row of one that is not there. Each row says
+// what bounds it.
+func TestWhatGrowsIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/serving.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## What grows\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var documented []string
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 7 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		if strings.TrimSpace(cells[2]) == "" || strings.TrimSpace(cells[3]) == "" {
+			t.Errorf("the row of%sdoes not say who makes it grow and what bounds it", cells[1])
+		}
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+			documented = append(documented, name[1])
+		}
+		for _, metric := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[5], -1) {
+			if names, err := os.ReadFile("../../runtime/observe/names.go"); err != nil || !strings.Contains(string(names), `"`+metric[1]+`"`) {
+				t.Errorf("the row of%snames the metric %s, which there is not: %v", cells[1], metric[1], err)
+			}
+		}
+	}
+	there := []string{"starling-host/build", "starling-host/compiled"}
+	file := filepath.Join(t.TempDir(), "DB")
+	for where, query := range map[string]string{
+		file:               "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+		pgtest.Database(t): "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = current_schema()::regnamespace",
+	} {
+		var log database
+		if where == file {
+			log, err = sqlitelog.Open(t.Context(), where, sqlitelog.Options{})
+		} else {
+			log, err = pglog.Open(t.Context(), where, pglog.Options{AutoMigrate: true})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		for _, set := range hostTables() {
+			if err := log.CreateTables(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := log.View(t.Context(), func(q eventlog.Querier) error {
+			return q.Query(query, nil, func(r eventlog.Row) error {
+				var name string
+				err := r.Scan(&name)
+				there = append(there, name)
+				return err
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sqlitelog.SetAside(file); err != nil {
+		t.Error(err)
+	}
+	beside, err := filepath.Glob(file + "?*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range beside {
+		there = append(there, filepath.Base(path))
+	}
+	slices.Sort(there)
+	slices.Sort(documented)
+	if diff := cmp.Diff(slices.Compact(there), documented); diff != "" {
+		t.Errorf("what there is and what docs/serving.md says that grows (-there +documented):\n%s", diff)
 	}
 }
