@@ -196,7 +196,7 @@ func (h *host) config(ctx context.Context) (daemon.Config, error) {
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.tls.config(), programVersion(), h.logger
 	h.measure(&c)
 	if !onServer(h.file.Database) {
-		c.Disk = func() (disk.Room, error) { return disk.Of(h.file.Database) }
+		c.Disk = func() (disk.Room, error) { return databaseRoom(h.log, h.file.Database) }
 	}
 	var err error
 	c.OpenMetrics = h.file.Metrics.Open

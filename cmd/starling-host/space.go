@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/disk"
@@ -28,6 +29,22 @@ func databaseBytes(ctx context.Context, log eventlog.Transactor, where string) (
 		bytes += wal.Size()
 	}
 	return bytes, nil
+}
+
+// databaseRoom returns the room on the disk of a file, with what runs and modules that were
+// removed have left in the file.
+func databaseRoom(log eventlog.Transactor, path string) (disk.Room, error) {
+	room, err := disk.Of(path)
+	if err != nil {
+		return room, err
+	}
+	const free = "SELECT f.freelist_count * p.page_size FROM pragma_freelist_count() AS f, pragma_page_size() AS p"
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err = log.View(ctx, func(q eventlog.Querier) error {
+		return q.Query(free, nil, func(r eventlog.Row) error { return r.Scan(&room.Reusable) })
+	})
+	return room, err
 }
 
 // spaceState is what the metrics say of the host's room.

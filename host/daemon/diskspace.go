@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-host/starling/host/disk"
@@ -14,6 +15,8 @@ import (
 type diskSpace struct {
 	of   func() (disk.Room, error) // nil where it is not known, as for a server
 	keep int64                     // see Config.KeepFree
+
+	uploads atomic.Int64 // bytes that uploads in progress may take
 }
 
 // level is how little room there is.
@@ -39,15 +42,27 @@ func (s *diskSpace) look(need int64) (level, disk.Room) {
 	if keep == 0 {
 		keep = min(max(room.Total/16, 64<<20), 512<<20)
 	}
-	switch free := room.Free - need; {
-	case free < keep/16:
+	switch free := room.Free + room.Reusable - need; {
+	case room.Free < keep/16: // for the WAL
 		return spaceFull, room
 	case free < keep/2:
 		return spaceShort, room
-	case free < keep:
+	case free < keep || room.Free-need < keep/4:
 		return spaceLow, room
 	}
 	return spaceOK, room
+}
+
+// takeModule reserves room for a module until release is called. It is written to the WAL,
+// to the database, and rewritten and compiled to the cache, which may be on the same disk.
+func (s *diskSpace) takeModule(bytes int64) (release func(), err error) {
+	bytes *= 4
+	release = func() { s.uploads.Add(-bytes) }
+	if err := s.need(s.uploads.Add(bytes), spaceLow); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // need refuses what takes so many bytes, if it is refused from a level on.

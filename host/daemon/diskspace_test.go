@@ -18,7 +18,7 @@ import (
 // all that would be written. It says so where it is asked whether it is ready, finishes
 // the runs that it has accepted, and lets everybody read, whatever little is left.
 func TestADiskThatGetsFull(t *testing.T) {
-	var free atomic.Int64
+	var free, reusable atomic.Int64
 	var broken atomic.Bool
 	held := make(chan struct{})
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
@@ -26,7 +26,7 @@ func TestADiskThatGetsFull(t *testing.T) {
 			if broken.Load() {
 				return disk.Room{}, errors.New("no such disk")
 			}
-			return disk.Room{Free: free.Load(), Total: 1 << 40}, nil
+			return disk.Room{Free: free.Load(), Reusable: reusable.Load(), Total: 1 << 40}, nil
 		}
 		c.KeepFree = 1 << 20
 		q.Limits = func(string) queue.Limits {
@@ -74,13 +74,20 @@ func TestADiskThatGetsFull(t *testing.T) {
 		{1<<16 - 1, no, no, no, 503, "failed", "next to no room"},
 		{0, no, no, no, 503, "failed", "no room"},
 		{2 << 20, 201, 202, 428, 200, "ok", "room again"},
+		{1 << 19, 201, 202, 428, 200, "ok", "room in the file"},
+		{1<<18 - 1, no, 202, 428, 200, "low", "room in the file, and little for the WAL"},
+		{1<<16 - 1, no, no, no, 503, "failed", "room in the file, and none for the WAL"},
 	} {
+		if strings.HasPrefix(step.what, "room in the file") {
+			reusable.Store(2 << 20)
+		}
 		free.Store(step.free)
 		status, state := ready()
 		if u, r, p := upload(), run(), policy(); u != step.upload || r != step.run || p != step.policy || status != step.ready || state != step.disk || read() != 200 {
 			t.Errorf("%s: a module %d, a run %d, a policy %d, ready %d %s, to read %d", step.what, u, r, p, status, state, read())
 		}
 	}
+	free.Store(2 << 20)
 	accepted := w.accept(`{"goal":"Which number?"}`)
 	free.Store(1<<16 - 1)
 	answer := w.do("alice", "POST", "/api/v1/runs", "application/json", []byte(`{"goal":"Which number?"}`))

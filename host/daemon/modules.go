@@ -100,18 +100,20 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err := d.takesWork(); err != nil {
 		return err
 	}
-	size := d.config.MaxModule
-	if r.ContentLength >= 0 {
-		size = min(size, r.ContentLength)
-	}
-	if err := d.disk.need(2*size, spaceLow); err != nil { // it is written to the WAL, and then to the database
-		return err
-	}
 	leave, err := d.compiles.stand(r.tenant.Tenant) // before the body, which is large
 	if err != nil {
 		return err
 	}
 	defer leave()
+	size := d.config.MaxModule
+	if r.ContentLength >= 0 {
+		size = min(size, r.ContentLength)
+	}
+	release, err := d.disk.takeModule(size)
+	if err != nil {
+		return err
+	}
+	defer release()
 	wasm, forget, err := d.readModule(w, r)
 	if err != nil {
 		return err

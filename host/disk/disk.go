@@ -11,6 +11,10 @@ import (
 type Room struct {
 	Free  int64 // for this process
 	Total int64
+
+	// Reusable bytes lie in the file itself, which writes there before it grows. Of does
+	// not know them.
+	Reusable int64
 }
 
 // Of returns the room on the disk of a file or folder, or of the nearest folder above it

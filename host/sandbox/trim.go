@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Bounds of a cache. Who uploads one module after the other fills no disk: code takes no
-// more than there is room left beside it. What an older version has left goes in time.
+// Bounds of a cache. Who uploads one module after the other fills no disk: code takes a
+// quarter at most of what others leave of it. What an older version has left goes in time.
 const (
 	maxCode    = 8 << 30 // bytes, those of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
@@ -41,12 +41,12 @@ func (c *cache) use(path string) bool {
 
 // filled is told of all that is added. It has the cache trimmed the first time, each time
 // that the cache has grown by a sixteenth of what it may have, and when it takes more than
-// what is left of the disk.
+// a quarter of what others leave of the disk.
 func (c *cache) filled(path string) {
 	bytes := size(path)
 	first := c.grown.Load() == 0
 	held, grown := c.held.Add(bytes), c.grown.Add(1+bytes)
-	if first || grown > c.most/16 || held > c.free() {
+	if first || grown > c.most/16 || 3*held > c.free() {
 		c.trim(time.Now())
 	}
 }
@@ -78,7 +78,7 @@ func (c *cache) trim(now time.Time) {
 			_ = os.RemoveAll(path)
 		}
 	}
-	most := min(c.most, (bytes+c.free())/2)
+	most := min(c.most, (bytes+c.free())/4)
 	slices.SortFunc(all, func(x, y kept) int { return y.used.Compare(x.used) })
 	bytes = 0
 	for i, k := range all {

@@ -75,9 +75,9 @@ func TestTheCacheStaysBelowItsBound(t *testing.T) {
 	}
 }
 
-// TestTheCacheLeavesHalfOfTheDisk: what is left of a small disk is for others as much as for
-// the cache, also when others take more of it, and what was just added is there in any case.
-func TestTheCacheLeavesHalfOfTheDisk(t *testing.T) {
+// TestTheCacheLeavesMostOfTheDisk: the cache has a quarter of what others leave of a small
+// disk, also when others take more of it, and what was just added is there in any case.
+func TestTheCacheLeavesMostOfTheDisk(t *testing.T) {
 	const disksize = 3000
 	others := int64(0)
 	c := &cache{root: t.TempDir(), most: 1 << 30}
@@ -90,7 +90,7 @@ func TestTheCacheLeavesHalfOfTheDisk(t *testing.T) {
 		if !hasFiles(folder) {
 			t.Fatalf("%d: what was just added is gone", i)
 		}
-		if bytes := size(c.root); bytes > 90 && bytes > (disksize-others)/2+90 {
+		if bytes := size(c.root); bytes > 90 && bytes > (disksize-others)/4+90 {
 			t.Fatalf("%d bytes, of %d that others leave", bytes, disksize-others)
 		}
 		others += 30

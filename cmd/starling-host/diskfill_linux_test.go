@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/disk"
+	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
+)
+
+// smallDisk mounts a file system of that size and has t.TempDir make folders on it.
+func smallDisk(t *testing.T, bytes int64) (dir string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(dir) })
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		t.Skipf("SKIPPED: no small file system: %v; run the test as root", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+// padded is a command that prints 1, in a module of that size unlike any other.
+func padded(size int) []byte {
+	filler := make([]byte, size)
+	rand.Read(filler[:64])
+	return (&wasmtest.Module{
+		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_write", Type: wasmtest.Type("iiii:i")}},
+		Memory:  wasmtest.Pages(64),
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm).
+			I32(1).I32(0).I32(1).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop)}},
+		Data: []wasmtest.Data{{Bytes: "\x08\x00\x00\x00\x01\x00\x00\x001"}, {Offset: 1 << 16, Bytes: string(filler)}},
+	}).Bytes()
+}
+
+// fill uploads modules of 3.8 MB, calls every second one, and deletes some, as fast as the
+// host takes it. It counts the answers to uploads by their type.
+func (c *crowd) fill(who string, goesOn func(tries int) bool) map[string]int {
+	counts := map[string]int{}
+	for i := 0; goesOn(i); i++ {
+		name := fmt.Sprintf("m%d", i%4)
+		status, text, err := c.ask(who, "POST", "/api/v1/modules?name="+name, "application/wasm", padded(3_800_000))
+		var problem struct{ Type string }
+		switch {
+		case c.t.Context().Err() != nil:
+			return counts
+		case err != nil:
+			counts["lost"]++
+			c.t.Errorf("an upload has no answer: %v", err)
+		case status == http.StatusCreated:
+			counts["uploaded"]++
+			if i%2 == 0 {
+				c.call(who, name, map[string]int{})
+			}
+		case json.Unmarshal(text, &problem) != nil || problem.Type == "":
+			c.t.Errorf("upload: %d %s", status, text)
+		default:
+			_, kind, _ := strings.Cut(problem.Type, "#")
+			counts[kind]++
+			if kind == "internal" || kind == "unavailable" || kind == "module-refused" {
+				c.t.Errorf("upload: %d %s", status, text)
+			}
+		}
+		if i%5 > 0 {
+			c.ask(who, "DELETE", "/api/v1/modules/"+name, "", nil)
+		}
+	}
+	return counts
+}
+
+// TestUploadsLeaveRoomForOthers has ten tenants upload modules to a small disk as fast as
+// they may, for ten minutes in the nightly run, and another one call a tool. Every call
+// succeeds, every upload that does not is refused with a reason, and what the tenants have
+// stored is gone when they are.
+func TestUploadsLeaveRoomForOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: starts a host")
+	}
+	size, goesOn := int64(128<<20), func(tries int) bool { return tries < 4 }
+	if os.Getenv("STARLING_NIGHTLY") != "" {
+		size = 260 << 20
+		ends := time.Now().Add(10 * time.Minute)
+		goesOn = func(int) bool { return time.Now().Before(ends) }
+	}
+	dir := smallDisk(t, size)
+	bad := make([]string, 10)
+	for i := range bad {
+		bad[i] = fmt.Sprintf("bad%d", i)
+	}
+	c := newCrowd(t, "version: \"1.0\"\n", append(bad, "good")...)
+	c.start("", nil)
+	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	used := func() int64 {
+		room, err := disk.Of(dir)
+		c.must(err)
+		return room.Total - room.Free
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	uploads := map[string]int{}
+	for _, who := range bad {
+		all.Go(func() {
+			counts := c.fill(who, goesOn)
+			mu.Lock()
+			defer mu.Unlock()
+			for kind, n := range counts {
+				uploads[kind] += n
+			}
+		})
+	}
+	filled := make(chan struct{})
+	go func() { all.Wait(); close(filled) }()
+	calls, slowest, most := 0, time.Duration(0), int64(0)
+	for done := false; !done; calls++ {
+		began := time.Now()
+		if status, text, err := c.call("good", "one", map[string]int{}); err != nil || status != http.StatusOK {
+			t.Fatalf("call %d: %d %s %v\n%s", calls, status, text, err, tail(c.stderr.String(), 3000))
+		}
+		slowest, most = max(slowest, time.Since(began)), max(most, used())
+		select {
+		case <-filled:
+			done = true
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	t.Logf("uploads: %v; %d calls, the slowest %v; at most %d MiB of %d used, at the end %d", uploads, calls, slowest, most>>20, size>>20, used()>>20)
+	if uploads["uploaded"] == 0 || len(uploads) == 1 {
+		t.Error("the disk was not filled")
+	}
+	c.stop()
+	command := func(args ...string) {
+		cmd := exec.Command("starling-host", args...)
+		cmd.Dir = c.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		} else if lines := bytes.Split(bytes.TrimSpace(out), []byte("\n")); len(lines) > 0 {
+			t.Logf("%s: %s", path.Join(args[0], args[1]), lines[len(lines)-1])
+		}
+	}
+	command("validate", "host.db", "--key-file", "host.key")
+	before := used()
+	for _, who := range bad {
+		command("tenant", "erase", who, "--prune", "--yes", "--db", "host.db")
+	}
+	command("prune", "host.db", "--before", "2000-01-01T00:00:00Z", "--confirm", "--compact")
+	t.Logf("after erase and prune %d of %d MiB are used", used()>>20, before>>20)
+	info, err := os.Stat(c.path("host.db"))
+	c.must(err)
+	if runs := int64(calls) * 16 << 10; info.Size() > 4<<20+runs {
+		t.Errorf("%d bytes of the database are left", info.Size())
+	}
+}
