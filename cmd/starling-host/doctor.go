@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/cachefile"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
@@ -237,8 +238,8 @@ func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
 		used, err = store.MasterUses(ctx)
 	}
 	switch {
-	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), err == nil && len(used) == 0:
-		return nil // without tenants, or of an older program
+	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), pglog.Denied(err), err == nil && len(used) == 0:
+		return nil // without tenants, of an older program, or for a role that does not serve
 	case err != nil:
 		return []finding{{check, stateBad, plainError(err), ""}}
 	}
