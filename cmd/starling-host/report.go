@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -177,7 +179,11 @@ func allowHint(e ending, f runFlags) string {
 		return d.why + "; see what would allow it with: starling-host policy explain"
 	}
 	if !slices.Contains(f.allow, d.host) {
-		return fmt.Sprintf("%s; allow it with --allow-host %s", d.why, shellWord(d.host))
+		hint := fmt.Sprintf("%s; allow it with --allow-host %s", d.why, shellWord(d.host))
+		if u := (&url.URL{Host: d.host}); !f.allowPrivate && (u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {
+			hint += " --allow-private"
+		}
+		return hint
 	}
 	if !f.allowPrivate {
 		return d.why + "; addresses that are not public need --allow-private"
