@@ -98,7 +98,7 @@ func (a *app) agentRunCommand() *cobra.Command {
 			return a.agentRun(cmd.Context(), strings.TrimSuffix(string(goal), "\n"), f)
 		},
 	}
-	cmd.Flags().StringVar(&f.database, "db", "starling.db", "`PATH` of the database, created with mode 0600")
+	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
 	agentFlagsOf(cmd, &f)
 	return cmd
 }

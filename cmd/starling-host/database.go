@@ -54,6 +54,17 @@ func named(where string) string {
 	return u.Redacted()
 }
 
+// defaultDatabase is where runs are recorded unless somebody names another place.
+const defaultDatabase = "starling.db"
+
+// databaseIn returns the one argument of a command that looks into a database.
+func databaseIn(args []string) string {
+	if len(args) == 0 {
+		return defaultDatabase
+	}
+	return args[0]
+}
+
 // openDatabase opens a database that must be there, for reading only.
 func openDatabase(ctx context.Context, where string) (database, error) {
 	if onServer(where) {

@@ -22,7 +22,7 @@ import (
 
 const inspectHelp = `Show the runs of a database in a browser: lists, timelines, single events, two runs
 side by side, a run as it grows, and the verdicts of validate and replay. The
-database is opened for reading only.
+database is opened for reading only; DB is starling.db if it is left out.
 
 The address is printed on standard output. It carries a token that the page takes
 in exchange for a cookie; STARLING_INSPECT_TOKEN names one that stays the same, and
@@ -36,14 +36,14 @@ func (a *app) inspectCommand() *cobra.Command {
 	var f readFlags
 	addr := "127.0.0.1:0"
 	cmd := &cobra.Command{
-		Use:     "inspect DB",
+		Use:     "inspect [DB]",
 		Short:   "show the runs of a database in a browser",
 		Long:    inspectHelp,
-		Example: "  starling-host inspect starling.db\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
+		Example: "  starling-host inspect\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
 		GroupID: groupLook,
-		Args:    arguments(1, "DB"),
+		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.inspect(cmd.Context(), f, args[0], addr)
+			return a.inspect(cmd.Context(), f, databaseIn(args), addr)
 		},
 	}
 	f.add(cmd)

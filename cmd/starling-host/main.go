@@ -52,14 +52,42 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(doubleDashes(root, args))
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if a.stdout.err != nil {
 		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}
 	}
 	if err != nil {
-		return explain(err).report(a.stderr)
+		f := explain(err)
+		f.hint = withArguments(cmd, f.hint)
+		return f.report(a.stderr)
 	}
 	return exitOK
+}
+
+// withArguments returns a hint in whose command the names of arguments, such as DB, are replaced
+// by what the command that has failed was given for them.
+func withArguments(cmd *cobra.Command, hint string) string {
+	text, command, found := strings.Cut(hint, "starling-host ")
+	if !found {
+		return hint
+	}
+	given := map[string]string{}
+	if f := cmd.Flags().Lookup("db"); f != nil && cmd.Name() != "serve" { // which reads it from its file, too
+		given["DB"] = f.Value.String()
+	}
+	args := cmd.Flags().Args()
+	for i, name := range strings.Fields(cmd.Use)[1:] {
+		if name = strings.Trim(name, "[]"); i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN") {
+			given[name] = args[i]
+		}
+	}
+	words := strings.Split(command, " ")
+	for i, word := range words {
+		if value, ok := given[word]; ok {
+			words[i] = shellWord(named(value))
+		}
+	}
+	return text + "starling-host " + strings.Join(words, " ")
 }
 
 // doubleDashes writes out flags that have one dash before their whole name, as in

@@ -26,7 +26,7 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) addDatabase(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.database, "db", "starling.db", "the database, as `FILE` or postgres://")
+	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "the database, as `FILE` or postgres://")
 }
 
 func (f *hostFlags) addKey(cmd *cobra.Command) {

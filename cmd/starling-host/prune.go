@@ -246,7 +246,7 @@ func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (er
 	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
 	if pglog.Denied(err) {
 		a.stderr.printf("warning: the modules that nobody needs any more are not removed: %s\n", plainError(err))
-		a.stderr.printf("hint: as the owner of the tables: starling-host migrate DB --retention-role ROLE\n")
+		a.stderr.printf("hint: as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE\n")
 		return nil
 	}
 	return err

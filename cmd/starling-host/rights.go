@@ -78,7 +78,7 @@ func (h *host) checkRights(ctx context.Context) error {
 
 // grantCommand gives a role what it needs for a use.
 func grantCommand(role, use string) string {
-	return fmt.Sprintf("starling-host migrate DB --%s-role %s", use, shellWord(role))
+	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, shellWord(role))
 }
 
 // someOf names the first of many.

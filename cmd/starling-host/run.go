@@ -81,7 +81,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.tool, "tool", "", "`NAME` of the tool, when the module holds several")
-	flags.StringVar(&f.database, "db", "starling.db", "`PATH` of the database, created with mode 0600")
+	flags.StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
 	flags.StringArrayVar(&f.allow, "allow-host", nil, "let the tool reach `HOST[:PORT]`; may be repeated")
 	flags.BoolVar(&f.allowPrivate, "allow-private", false, "also reach loopback, private and other special addresses")
 	policyFlag(cmd, &f.policy)

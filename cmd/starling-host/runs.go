@@ -14,9 +14,10 @@ import (
 	"github.com/starling-host/starling/host/logview"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and what they come to together. GOAL is
-what an agent was told, or the name of the tool that was run. With the master key
-(--key-file) it is also shown of the runs of tenants.
+const runsHelp = `List the runs of a database, the newest first, and what they come to together. DB is
+starling.db if it is left out. GOAL is what an agent was told, or the name of the
+tool that was run. With the master key (--key-file) it is also shown of the runs of
+tenants.
 
 A run is open when it has no terminal event: it is in progress, or its process
 died. Of one that a host has accepted the line below says where it stands.`
@@ -33,14 +34,14 @@ type runsFlags struct {
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
 	cmd := &cobra.Command{
-		Use:     "runs DB",
+		Use:     "runs [DB]",
 		Short:   "list the runs of a database",
 		Long:    runsHelp,
-		Example: "  starling-host runs starling.db --status failed\n  starling-host runs starling.db --limit 10 -o json",
+		Example: "  starling-host runs\n  starling-host runs starling.db --status failed\n  starling-host runs starling.db --limit 10 -o json",
 		GroupID: groupLook,
-		Args:    arguments(1, "DB"),
+		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runs(cmd.Context(), args[0], f)
+			return a.runs(cmd.Context(), databaseIn(args), f)
 		},
 	}
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")

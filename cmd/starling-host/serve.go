@@ -70,7 +70,7 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.StringVar(&f.config, "config", "", "`FILE` that says how to serve")
 	flags.BoolVar(&f.dev, "dev", false, "serve one tenant on this machine, without a file")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8300", "`ADDRESS` of --dev, HOST:PORT or unix:PATH")
-	flags.StringVar(&f.database, "db", "starling.db", "`DB` of --dev")
+	flags.StringVar(&f.database, "db", defaultDatabase, "`DB` of --dev")
 	flags.StringVar(&f.policy, "policy", "", "`FILE` with the policy of --dev, the operator's and the tenant's; without it tools reach no network, and the tenant keeps what policy it has")
 	flags.StringArrayVar(&f.agents, "agent", nil, "`FILE` of an agent of --dev; may be repeated")
 	return cmd
