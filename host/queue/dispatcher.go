@@ -368,6 +368,7 @@ func (d *dispatcher) trouble(what string, err error) {
 type task struct {
 	d     *dispatcher
 	lease Lease
+	used  Usage // as the handler says
 	ctx   context.Context
 	end   context.CancelCauseFunc
 }
@@ -394,7 +395,7 @@ func (d *dispatcher) start(b *batch, leases []Lease, err error) {
 	for _, l := range leases {
 		t := &task{d: d, lease: l}
 		t.ctx, t.end = context.WithCancelCause(d.ctx)
-		t.lease.Begin = t.begin
+		t.lease.Begin, t.lease.Used = t.begin, func(u Usage) { t.used = u }
 		d.tasks[l.RunID] = t
 		d.active.Add(1)
 		go t.work()
@@ -468,7 +469,7 @@ func (t *task) work() {
 	for held {
 		err := <-q.submit(&change{ctx: context.WithoutCancel(t.ctx), tenant: &t.lease.Tenant, later: v == nil, do: func(s *storeTx) (refusal, err error) {
 			if v == nil {
-				s.finish(t.lease)
+				s.finish(t.lease, t.used)
 				return nil, nil
 			}
 			return nil, s.giveBack(t.lease, *v)

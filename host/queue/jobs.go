@@ -92,7 +92,13 @@ func (s *storeTx) push() error {
 // finish removes a job that was handed out in that epoch. It is no error when it was
 // handed out again since, or is gone. One that went back and was not handed out again is
 // done all the same: its run has ended.
-func (s *storeTx) finish(l Lease) { s.finished = append(s.finished, l) }
+func (s *storeTx) finish(l Lease, u Usage) { s.finished = append(s.finished, finished{l, u}) }
+
+// finished is a job that is done, and what its run has used.
+type finished struct {
+	Lease
+	used Usage
+}
 
 // state + 0 keeps the server away from the index over all that runs: a serialisable
 // transaction that reads that conflicts with every other host.
@@ -136,6 +142,7 @@ func (s *storeTx) pushFinished() error {
 		case err != nil:
 			return err
 		case gone[l.RunID]:
+			s.use(l.Tenant, l.used)
 			err = s.move(l.Tenant, running, states)
 		default:
 			r, ok, readErr := s.read(l.RunID)
@@ -144,6 +151,7 @@ func (s *storeTx) pushFinished() error {
 			}
 			if ok && r.epoch == int64(l.Epoch) {
 				if _, err = s.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err == nil {
+					s.use(r.tenant, l.used)
 					err = s.move(r.tenant, int(r.state), states)
 				}
 			}

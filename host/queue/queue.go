@@ -163,6 +163,10 @@ type Lease struct {
 	// it is durable that the run begins; otherwise at once. An error means that the run
 	// must not begin. Begin is nil in a [Status].
 	Begin func(ctx context.Context) error
+
+	// Used is to be called by the handler with what the run has used in all. It is added to
+	// the tenant's day in the transaction that ends the job. Used is nil in a [Status].
+	Used func(Usage)
 }
 
 // Suspect reports whether a process has died that had the job.

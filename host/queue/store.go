@@ -84,8 +84,8 @@ ALTER TABLE queue_host ADD COLUMN gone INTEGER NOT NULL DEFAULT 0`
 // Tables returns the tables of the job store.
 func Tables() eventlog.TableSet {
 	types := strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA")
-	set := eventlog.TableSet{Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host"}}
-	for _, sql := range []string{tables, begins, shown} {
+	set := eventlog.TableSet{Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"}}
+	for _, sql := range []string{tables, begins, shown, used} {
 		set.Steps = append(set.Steps, eventlog.TableStep{SQLite: sql, Postgres: types.Replace(sql)})
 	}
 	return set
@@ -116,7 +116,9 @@ type storeTx struct {
 	// once is written once.
 	inserts  []*newJob
 	inserted map[string]*newJob // inserts, by run
-	finished []Lease
+	finished []finished
+
+	usage map[string]Usage // of the runs whose jobs were done, by tenant
 
 	signal bool // other processes have something to do after the transaction
 
@@ -251,9 +253,13 @@ func (t *tenantRow) reckon(l Limits) {
 }
 
 // refresh reckons anew what may be handed out, since limits may have changed, and
-// removes the rows of tenants that have no jobs and are not ahead of virtual time.
+// removes the rows of tenants that have no jobs and are not ahead of virtual time, and old
+// usage.
 func (s *storeTx) refresh() error {
 	if err := s.load(); err != nil {
+		return err
+	}
+	if _, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", dayOf(s.now)-UsageDays); err != nil {
 		return err
 	}
 	var names []string
@@ -303,6 +309,9 @@ func (s *storeTx) flush() error {
 		}
 	}
 	if _, err := s.execAll(&storeTenants, rows); err != nil {
+		return err
+	}
+	if err := s.flushUsage(); err != nil {
 		return err
 	}
 	if !s.loaded || s.before == s.state {

@@ -48,14 +48,15 @@ func NewMeter(limits Limits) *Meter { return &Meter{limits: limits} }
 func Resume(limits Limits, events []event.Event) (*Meter, error) {
 	m := NewMeter(limits)
 	for _, ev := range events {
-		if err := m.add(ev); err != nil {
+		if err := m.Add(ev); err != nil {
 			return nil, fmt.Errorf("budget: resume at seq %d: %w", ev.Seq, err)
 		}
 	}
 	return m, nil
 }
 
-func (m *Meter) add(ev event.Event) error {
+// Add takes an event of a run. It trips over none.
+func (m *Meter) Add(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindAssistantMessageCompleted:
 		p, err := ev.AsAssistantMessageCompleted()

@@ -74,6 +74,7 @@ func Run(t *testing.T, open Opener, create func(testing.TB) string) {
 		{"a job that sleeps is handed out when an operator says so", retryNow},
 		{"a host that drains claims nothing and finishes what it has", draining},
 		{"a host that died is listed until it is replaced", goneHosts},
+		{"what runs have used is counted once, by tenant and day", usage},
 		{"a full queue says so, and for how long", full},
 		{"positions and counts", positions},
 		{"a worker that stops finishes what it has begun", shutdown},
