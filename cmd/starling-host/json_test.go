@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
 	"github.com/starling-host/starling/runtime/replay"
 )
@@ -101,6 +102,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant create":  keyDocument{},
 		"tenant list":    tenantsDocument{},
 		"tenant limits":  limitsDocument{},
+		"tenant usage":   daemon.UsageList{},
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
 		"queue":          queue.Overview{},

@@ -32,7 +32,7 @@ func (a *app) tenantCommand() *cobra.Command {
 	}
 	cmd.AddCommand(a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
 		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.tenantPolicyCommand(),
-		a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
+		a.tenantUsageCommand(), a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
 	return cmd
 }
 

@@ -81,9 +81,12 @@ func (d *Daemon) makeRun(ctx context.Context, l queue.Lease) error {
 		return unprepared{err}
 	}
 	ctx = turns.For(ctx, claimOf(a.Tenant))
-	log, err := a.open(&leased{
+	stored := &leased{
 		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes) },
-	})
+	}
+	opened, err := a.open(stored)
+	log := &metered{EventLog: opened}
+	defer func() { l.Used(log.usage(stored)) }()
 	switch {
 	case err != nil:
 		return unprepared{err}

@@ -69,8 +69,11 @@ var routes = []Route{
 	{"PUT", base + "/policy", ForTenants, nil, (*Daemon).putPolicy},
 	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy},
 
+	{"GET", base + "/usage", ForTenants, []string{"days"}, (*Daemon).ownUsage},
+
 	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, (*Daemon).listQueue},
 	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steer},
+	{"GET", base + "/operator/usage", ForOperator, []string{"tenant", "days", "limit", "after"}, (*Daemon).listUsage},
 	{"GET", base + "/operator/hosts", ForOperator, nil, (*Daemon).listHosts},
 	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steer},
 

@@ -89,6 +89,7 @@ type leased struct {
 	count func(bytes int)
 
 	mu     sync.Mutex
+	bytes  int           // of the run, as far as it was read and appended; guarded by mu
 	read   string        // the run that before is of; guarded by mu
 	before []event.Event // its events; guarded by mu
 }
@@ -103,7 +104,10 @@ func (l *leased) Read(ctx context.Context, runID string) (evs []event.Event, err
 		return l.before, nil
 	}
 	if evs, err = l.EventLog.Read(ctx, runID); err == nil {
-		l.read, l.before = runID, evs
+		l.read, l.before, l.bytes = runID, evs, 0
+		for _, ev := range evs {
+			l.bytes += len(ev.Payload) + envelopeBytes
+		}
 	}
 	return evs, err
 }
@@ -122,6 +126,9 @@ func (l *leased) Append(ctx context.Context, runID string, ev event.Event) error
 	err := l.EventLog.Append(ctx, runID, ev)
 	if err == nil {
 		l.count(len(ev.Payload) + envelopeBytes)
+		l.mu.Lock()
+		l.bytes += len(ev.Payload) + envelopeBytes
+		l.mu.Unlock()
 	}
 	return err
 }

@@ -75,6 +75,8 @@ type Config struct {
 	// Clock tells the time. Nil means the machine's, or the server's where processes on
 	// many machines share the queue.
 	Clock Clock
+
+	swept *atomic.Int64 // the day on which old usage was last removed
 }
 
 // Limits are what one tenant may take. The zero value limits nothing.
@@ -96,6 +98,7 @@ func (c Config) resolve() (Config, error) {
 			return c, fmt.Errorf("queue: Config.%s is %d, want 0 or more", f.name, f.of)
 		}
 	}
+	c.swept = new(atomic.Int64)
 	orDefault(&c.Workers, DefaultWorkers)
 	orDefault(&c.Lease, DefaultLease)
 	orDefault(&c.Poll, DefaultPoll)

@@ -259,7 +259,7 @@ func (s *storeTx) refresh() error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	if _, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", dayOf(s.now)-UsageDays); err != nil {
+	if err := s.sweepUsage(); err != nil {
 		return err
 	}
 	var names []string

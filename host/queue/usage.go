@@ -1,12 +1,9 @@
 package queue
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -26,22 +23,21 @@ type Usage struct {
 
 // DayUsage is the usage of a tenant's runs that ended on one day.
 type DayUsage struct {
-	Tenant string
-	Day    time.Time // its beginning, in UTC
+	Day time.Time // its beginning, in UTC
 	Usage
 }
 
 // used has a row for each tenant and day on which a run of the tenant ended. The days are
 // counted from 1970.
 const used = `CREATE TABLE queue_usage (
-	day      INTEGER NOT NULL,
 	tenant   TEXT NOT NULL,
+	day      INTEGER NOT NULL,
 	runs     INTEGER NOT NULL,
 	fuel     INTEGER NOT NULL,
 	effects  INTEGER NOT NULL,
 	egress   INTEGER NOT NULL,
 	recorded INTEGER NOT NULL,
-	PRIMARY KEY (day, tenant)
+	PRIMARY KEY (tenant, day)
 )`
 
 // dayOf returns the number of the day of a point in time.
@@ -70,7 +66,7 @@ var addUsage = statement{
 	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])` + toUsage,
 }
 
-const toUsage = ` ON CONFLICT (day, tenant) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
+const toUsage = ` ON CONFLICT (tenant, day) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
 	effects = queue_usage.effects + excluded.effects, egress = queue_usage.egress + excluded.egress, recorded = queue_usage.recorded + excluded.recorded`
 
 // flushUsage writes what was counted to today's rows.
@@ -84,28 +80,30 @@ func (s *storeTx) flushUsage() error {
 	return err
 }
 
-// Usage returns what the runs of tenants have used, by tenant and then from the newest day
-// on, for so many days that end with today. A day on which no run ended is left out.
-func (q *Queue) Usage(ctx context.Context, days int, tenants ...string) (list []DayUsage, err error) {
-	if len(tenants) == 0 {
-		return nil, nil
+// sweepUsage removes the rows that are too old, in each process once a day.
+func (s *storeTx) sweepUsage() error {
+	today := dayOf(s.now)
+	if s.cfg.swept.Swap(today) == today {
+		return nil
 	}
-	args, places := []any{dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)}, make([]string, len(tenants))
-	for i, tenant := range tenants {
-		args, places[i] = append(args, tenant), fmt.Sprint("$", i+2)
-	}
-	sql := "SELECT tenant, day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE day > $1 AND tenant IN (" + strings.Join(places, ", ") + ")"
+	_, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", today-UsageDays)
+	return err
+}
+
+// Usage returns what the runs of a tenant have used, from the newest day on, for so many days
+// that end with today. A day on which no run ended is left out.
+func (q *Queue) Usage(ctx context.Context, tenant string, days int) (list []DayUsage, err error) {
+	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
 	err = q.log.View(ctx, func(v eventlog.Querier) error {
 		list = nil
-		return v.Query(sql, args, func(r eventlog.Row) error {
+		return v.Query(sql, []any{tenant, dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)}, func(r eventlog.Row) error {
 			var u DayUsage
 			var day int64
-			err := r.Scan(&u.Tenant, &day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
+			err := r.Scan(&day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
 			u.Day = time.Unix(0, day*int64(24*time.Hour)).UTC()
 			list = append(list, u)
 			return err
 		})
 	})
-	slices.SortFunc(list, func(a, b DayUsage) int { return cmp.Or(strings.Compare(a.Tenant, b.Tenant), b.Day.Compare(a.Day)) })
 	return list, err
 }

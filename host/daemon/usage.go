@@ -1,0 +1,204 @@
+package daemon
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/runtime/budget"
+)
+
+// metered is the log of a worker. It adds up what the run has used, from the events that
+// it reads before it goes on with the run and from those that it appends.
+type metered struct {
+	eventlog.EventLog
+
+	mu    sync.Mutex
+	meter *budget.Meter // nil until the run was read; guarded by mu
+}
+
+// Read implements [eventlog.EventLog].
+func (m *metered) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	evs, err := m.EventLog.Read(ctx, runID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && m.meter == nil {
+		m.meter, _ = budget.Resume(budget.Limits{}, evs) // what cannot be read is the run's to report
+	}
+	return evs, err
+}
+
+// Append implements [eventlog.EventLog].
+func (m *metered) Append(ctx context.Context, runID string, ev event.Event) error {
+	err := m.EventLog.Append(ctx, runID, ev)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && m.meter != nil {
+		_ = m.meter.Add(ev)
+	}
+	return err
+}
+
+// Unwrap returns the log below.
+func (m *metered) Unwrap() eventlog.EventLog { return m.EventLog }
+
+// usage returns what the run has used until now.
+func (m *metered) usage(stored *leased) (u queue.Usage) {
+	stored.mu.Lock()
+	u.RecordedBytes = int64(stored.bytes)
+	stored.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.meter != nil {
+		spent := m.meter.Spent()
+		u.Fuel, u.Effects, u.EgressBytes = int64(min(spent.Fuel, math.MaxInt64)), int64(spent.Effects), int64(spent.EgressBytes)
+	}
+	return u
+}
+
+// TenantUsage is what a tenant uses, and may use.
+type TenantUsage struct {
+	Tenant      string        `json:"tenant"`
+	Modules     int           `json:"modules"` // that it has now
+	ModuleBytes int64         `json:"module_bytes"`
+	Recorded    *Recorded     `json:"recorded,omitempty"` // where one tenant is asked about: its events are counted
+	Limits      tenant.Limits `json:"limits"`             // with the defaults; -1 is no bound
+	Days        []DayUsage    `json:"days"`               // from the newest on
+}
+
+// Recorded is what the runs of a tenant take that are kept.
+type Recorded struct {
+	Bytes int64 `json:"bytes"`
+	Today int64 `json:"bytes_today"` // since midnight UTC
+}
+
+// DayUsage is what the runs have used that ended on a day.
+type DayUsage struct {
+	Day           string `json:"day"` // in UTC
+	Runs          int64  `json:"runs"`
+	Fuel          int64  `json:"fuel"`
+	Effects       int64  `json:"effects"`
+	EgressBytes   int64  `json:"egress_bytes"`
+	RecordedBytes int64  `json:"recorded_bytes"`
+}
+
+// UsageList is the usage of tenants, by their ids.
+type UsageList struct {
+	Items []TenantUsage `json:"items"`
+	Next  string        `json:"next,omitempty"` // the value of "after" for the next page
+}
+
+// UsageFilter says whose usage is asked for.
+type UsageFilter struct {
+	Tenant string // only that of the tenant; empty is all
+	After  string // only those behind the tenant
+	Limit  int    // at most so many tenants
+	Days   int    // that end with today
+}
+
+// The defaults of a [UsageFilter], and the most that it may ask for.
+const (
+	DefaultUsageDays    = 31
+	DefaultUsageTenants = 50
+	MaxUsageTenants     = 200
+)
+
+// UsageOf returns what tenants use. Defaults are the limits that nobody has set.
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f UsageFilter) (UsageList, error) {
+	recorded := newVolumes(log)
+	return usageOf(ctx, &recorded, tenants, q, defaults, f)
+}
+
+func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f UsageFilter) (UsageList, error) {
+	doc := UsageList{Items: []TenantUsage{}}
+	var list []tenant.Tenant
+	var err error
+	if f.Tenant != "" {
+		list = make([]tenant.Tenant, 1)
+		list[0], err = tenants.Tenant(ctx, f.Tenant)
+	} else {
+		list, err = tenants.Tenants(ctx)
+		list = slices.DeleteFunc(list, func(t tenant.Tenant) bool { return t.ID <= f.After })
+		slices.SortFunc(list, func(a, b tenant.Tenant) int { return strings.Compare(a.ID, b.ID) })
+	}
+	if err != nil {
+		return doc, err
+	}
+	if len(list) > f.Limit {
+		list = list[:f.Limit]
+		doc.Next = list[f.Limit-1].ID
+	}
+	for _, t := range list {
+		one := TenantUsage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []DayUsage{}}
+		modules, err := tenants.Modules(ctx, t.ID)
+		if err != nil {
+			return doc, err
+		}
+		for _, m := range modules {
+			one.Modules++
+			one.ModuleBytes += m.Size
+		}
+		days, err := q.Usage(ctx, t.ID, f.Days)
+		if err != nil {
+			return doc, err
+		}
+		for _, d := range days {
+			one.Days = append(one.Days, DayUsage{d.Day.Format(time.DateOnly), d.Runs, d.Fuel, d.Effects, d.EgressBytes, d.RecordedBytes})
+		}
+		if f.Tenant != "" {
+			v, err := recorded.measure(ctx, t.ID, remeasure)
+			if err != nil {
+				return doc, err
+			}
+			one.Recorded = &Recorded{v.total, v.today}
+		}
+		doc.Items = append(doc.Items, one)
+	}
+	return doc, nil
+}
+
+// Usage returns what tenants use.
+func (d *Daemon) Usage(ctx context.Context, f UsageFilter) (UsageList, error) {
+	return usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+}
+
+// ownUsage shows a tenant what it uses.
+func (d *Daemon) ownUsage(w http.ResponseWriter, r *request) error {
+	f := UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", DefaultUsageDays, queue.UsageDays))}
+	if r.query.err != nil {
+		return r.query.err
+	}
+	doc, err := d.Usage(r.Context(), f)
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc.Items[0])
+	}
+	return err
+}
+
+// listUsage shows the operator what tenants use.
+func (d *Daemon) listUsage(w http.ResponseWriter, r *request) error {
+	p := r.query
+	f := UsageFilter{
+		Tenant: p.text("tenant"), After: p.text("after"), Limit: int(p.number("limit", DefaultUsageTenants, MaxUsageTenants)),
+		Days: int(p.number("days", DefaultUsageDays, queue.UsageDays)),
+	}
+	if f.Limit == 0 {
+		p.fail("limit", "limit is 1 to %d", MaxUsageTenants)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	doc, err := d.Usage(r.Context(), f)
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc)
+	}
+	return err
+}
