@@ -67,7 +67,7 @@ func (h *host) spaceState(ctx context.Context) observe.SpaceState {
 	if s.Database, err = databaseBytes(ctx, h.log, h.file.Database); err != nil {
 		s.Database = -1
 	}
-	if s.Modules, s.Bytes, err = h.tenants.HeldBytes(ctx); err != nil {
+	if s.Modules, s.Bytes, err = h.tenants.HeldBytes(ctx, ""); err != nil {
 		s.Modules, s.Bytes = -1, -1
 	}
 	return s

@@ -75,7 +75,7 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f daemon.UsageFilter, 
 		for _, d := range one.Days {
 			a.stdout.printf(columns, one.Tenant, d.Day, narrate.Grouped(uint64(d.Runs)), narrate.Grouped(uint64(d.Fuel)), narrate.Grouped(uint64(d.Effects)), formatSize(uint64(d.EgressBytes)), formatSize(uint64(d.RecordedBytes)))
 		}
-		a.stdout.printf("%-32s  has %s of %s", one.Tenant, plural(one.Modules, "module"), formatSize(uint64(one.ModuleBytes)))
+		a.stdout.printf("%-32s  has %s, %s", one.Tenant, plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
 		if r := one.Recorded; r != nil {
 			a.stdout.printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
 		}

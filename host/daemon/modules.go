@@ -205,7 +205,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 		return owned{}, false, err
 	}
 	if most := d.config.MaxModuleBytes; most > 0 {
-		_, held, err := d.config.Tenants.HeldBytes(ctx)
+		_, held, err := d.config.Tenants.HeldBytes(ctx, "")
 		if err != nil {
 			return owned{}, false, err
 		}

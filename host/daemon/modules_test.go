@@ -85,7 +85,7 @@ func TestModulesTakeNoMoreThanTheyMay(t *testing.T) {
 		!strings.Contains(doc.Detail, fmt.Sprintf("take %d bytes, of which %d are of removed modules", 3*size, size)) {
 		t.Errorf("%+v, %v", doc, err)
 	}
-	if modules, bytes, err := w.tenants.HeldBytes(t.Context()); modules != 3 || bytes != 3*size || err != nil {
+	if modules, bytes, err := w.tenants.HeldBytes(t.Context(), ""); modules != 3 || bytes != 3*size || err != nil {
 		t.Errorf("%d modules of %d bytes are stored, %v", modules, bytes, err)
 	}
 	run := w.do("carol", "GET", "/api/v1/runs", "", nil).Body.Bytes()

@@ -67,7 +67,7 @@ func (m *metered) usage(stored *leased) (u queue.Usage) {
 // TenantUsage is what a tenant uses, and may use.
 type TenantUsage struct {
 	Tenant      string        `json:"tenant"`
-	Modules     int           `json:"modules"` // that it has now
+	Modules     int64         `json:"modules"` // that are stored now, its own and those that its runs name
 	ModuleBytes int64         `json:"module_bytes"`
 	Recorded    *Recorded     `json:"recorded,omitempty"` // where one tenant is asked about: its events are counted
 	Limits      tenant.Limits `json:"limits"`             // with the defaults; -1 is no bound
@@ -138,13 +138,8 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 	}
 	for _, t := range list {
 		one := TenantUsage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []DayUsage{}}
-		modules, err := tenants.Modules(ctx, t.ID)
-		if err != nil {
+		if one.Modules, one.ModuleBytes, err = tenants.HeldBytes(ctx, t.ID); err != nil {
 			return doc, err
-		}
-		for _, m := range modules {
-			one.Modules++
-			one.ModuleBytes += m.Size
 		}
 		days, err := q.Usage(ctx, t.ID, f.Days)
 		if err != nil {

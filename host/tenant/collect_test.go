@@ -310,7 +310,7 @@ func testRoomForModules(t *testing.T, open opener) {
 	if err := hold("acme", "abcdef"); !errors.As(err, &full) || full.Removed != 5 {
 		t.Errorf("what a run names of a removed module: %v, %+v", err, full)
 	}
-	if modules, bytes, err := f.HeldBytes(ctx); modules != 2 || bytes != 15 || err != nil {
+	if modules, bytes, err := f.HeldBytes(ctx, ""); modules != 2 || bytes != 15 || err != nil {
 		t.Errorf("%d modules of %d bytes, %v", modules, bytes, err)
 	}
 }

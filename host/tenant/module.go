@@ -75,10 +75,11 @@ ON CONFLICT (digest, holder) DO UPDATE SET until = CASE WHEN module_hold.until =
 	})
 }
 
-// HeldBytes returns how many bytes the modules take that somebody holds, each once.
-func (s *Store) HeldBytes(ctx context.Context) (modules, bytes int64, err error) {
+// HeldBytes returns how many modules a tenant holds, and their bytes. Without a tenant it
+// counts those that somebody holds, each once.
+func (s *Store) HeldBytes(ctx context.Context, tenant string) (modules, bytes int64, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		_, err := one(q, "SELECT count(*), CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM (SELECT DISTINCT digest, bytes FROM module_hold) AS held", nil, &modules, &bytes)
+		_, err := one(q, "SELECT count(*), CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM (SELECT DISTINCT digest, bytes FROM module_hold WHERE $1 = '' OR holder = $1) AS held", []any{tenant}, &modules, &bytes)
 		return err
 	})
 	return modules, bytes, err
