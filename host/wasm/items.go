@@ -10,8 +10,11 @@ func (r *Reader) valType() ValType {
 	switch t := ValType(b); t {
 	case I32, I64, F32, F64, FuncRef, ExternRef:
 		return t
+	case 0x7b:
+		r.failFeature(r.pos-1, "SIMD", "type v128")
+	default:
+		r.failType("value type", b)
 	}
-	r.failType("value type", b)
 	return 0
 }
 

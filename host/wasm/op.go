@@ -302,8 +302,6 @@ func typeFeature(b byte) string {
 		return "exception handling"
 	case 0x5d, 0x68, 0x75: // cont, nocont
 		return "stack switching"
-	case 0x7b: // v128
-		return "SIMD"
 	}
 	return ""
 }
