@@ -111,17 +111,30 @@ func TestCompileBombs(t *testing.T) {
 			}
 			return a
 		}, 0},
-		{"ifs times locals", 100, 2_000, func(n int) *wasm.Asm {
+		{"ifs times locals", 100, 1_000, func(n int) *wasm.Asm {
 			a := code()
 			for i := range uint32(n) {
-				a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i%1_900).Op(wasm.OpEnd)
+				a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i%4_000).Op(wasm.OpEnd)
 			}
 			return a
-		}, 1_900},
-		{"loops times locals", 100, 2_000, func(n int) *wasm.Asm {
+		}, 4_000},
+		{"loops times locals", 25, 200, func(n int) *wasm.Asm {
 			a := code()
 			for i := range uint32(n) {
-				a.Block(wasm.OpLoop, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, i%1_000).Index(wasm.OpLocalGet, i%1_000).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
+				a.Block(wasm.OpLoop, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i).Index(wasm.OpLocalGet, 1+i).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
+			}
+			return a
+		}, 4_000},
+		{"nested loops times locals", 30, 100, func(n int) *wasm.Asm {
+			a := code()
+			for range n {
+				a.Block(wasm.OpLoop, wasm.BlockEmpty)
+			}
+			for i := range uint32(1_000) {
+				a.Index(wasm.OpLocalGet, 1+i).I32(1).Op(wasm.OpI32Add).Index(wasm.OpLocalSet, 1+i)
+			}
+			for range n {
+				a.Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
 			}
 			return a
 		}, 1_000},

@@ -1,6 +1,8 @@
 package hostile
 
 import (
+	"slices"
+
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/wasm"
@@ -185,11 +187,16 @@ func endings() []Run {
 		{"recursion", "the native stack", tool(callOf(fnExtra), extra(callOf(fnExtra))).Bytes(), false},
 		{"recursion of two functions", "the native stack", tool(callOf(fnExtra), extra(callOf(fnExtra+1)), extra(callOf(fnExtra))).Bytes(), false},
 		{"recursion through the table", "the native stack", tool(asm().Index(wasm.OpLocalGet, 0).Index(wasm.OpLocalGet, 1).Index(wasm.OpCall, fnExecute).Op(wasm.OpReturn)).Bytes(), false},
-		{"recursion with large frames", "the native stack, with as many locals as there may be", tool(callOf(fnExtra), wasmtest.Func{Type: wasmtest.Type(":"), Locals: []wasm.LocalGroup{{Count: 1_900, Type: wasm.I64}},
-			Code: asmAfter(times(1_900, func(a *wasm.Asm, i uint32) {
+		{"recursion with large frames", "the native stack, with as many locals as there may be", tool(callOf(fnExtra), wasmtest.Func{Type: wasmtest.Type(":"), Locals: []wasm.LocalGroup{{Count: 4_000, Type: wasm.I64}},
+			Code: asmAfter(times(4_000, func(a *wasm.Asm, i uint32) {
 				a.Index(wasm.OpLocalGet, i).I64(1).Op(wasm.OpI64Add).Index(wasm.OpLocalSet, i)
 			}).Index(wasm.OpCall, fnExtra),
-				times(1_900, func(a *wasm.Asm, i uint32) { a.Index(wasm.OpLocalGet, i).Op(wasm.OpDrop) }))}).Bytes(), false},
+				times(4_000, func(a *wasm.Asm, i uint32) { a.Index(wasm.OpLocalGet, i).Op(wasm.OpDrop) }))}).Bytes(), false},
+		{"recursion with many parameters", "the native stack, with as many operands on it as a call may have", tool(
+			times(128, func(a *wasm.Asm, i uint32) { a.I64(int64(i)) }).Index(wasm.OpCall, fnExtra),
+			wasmtest.Func{Type: wasm.FuncType{Params: slices.Repeat([]wasm.ValType{wasm.I64}, 128)}, Code: times(128, func(a *wasm.Asm, i uint32) {
+				a.Index(wasm.OpLocalGet, i)
+			}).Index(wasm.OpCall, fnExtra)}).Bytes(), false},
 		{"unreachable", "an instance that has trapped", lie(asm().Op(wasm.OpUnreachable)), false},
 		{"a division by zero", "an instance that has trapped", lie(asm().I32(1).I32(0).Op(wasm.OpI32DivS, wasm.OpDrop)), false},
 		{"a division that overflows", "an instance that has trapped", lie(asm().I32(-1<<31).I32(-1).Op(wasm.OpI32DivS, wasm.OpDrop)), false},

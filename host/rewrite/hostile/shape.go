@@ -40,9 +40,22 @@ func nested(op wasm.Op) func(n int) []byte {
 	}
 }
 
-func asmAfter(a, b *wasm.Asm) *wasm.Asm {
-	*a = append(*a, *b...)
+func asmAfter(a *wasm.Asm, rest ...*wasm.Asm) *wasm.Asm {
+	for _, b := range rest {
+		*a = append(*a, *b...)
+	}
 	return a
+}
+
+// setAll sets each of the locals, and storeAll reads them, so that they are alive between.
+func setAll(locals int) *wasm.Asm {
+	return times(locals, func(a *wasm.Asm, i uint32) {
+		a.Index(wasm.OpLocalGet, 1+i).I32(int32(i)).Op(wasm.OpI32Add).Index(wasm.OpLocalSet, 1+i)
+	})
+}
+
+func storeAll(locals int) *wasm.Asm {
+	return times(locals, func(a *wasm.Asm, i uint32) { a.I32(0).Index(wasm.OpLocalGet, 1+i).Access(wasm.OpI32Store, 0) })
 }
 
 // sequence is one function of n times the same piece.
@@ -70,12 +83,22 @@ func branches() []Load {
 		{"ifs in a row", square, small, sequence(0, func(a *wasm.Asm, _ uint32) {
 			a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpEnd)
 		})},
-		{"ifs times locals", "blocks times the values alive across them", []int{100, 1_000, 1_900}, sequence(1_900, func(a *wasm.Asm, i uint32) {
-			a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i%1_900).Op(wasm.OpEnd)
-		})},
-		{"loops times locals", "values carried through loops", []int{100, 500, 1_000}, sequence(1_000, func(a *wasm.Asm, i uint32) {
-			a.Block(wasm.OpLoop, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, i%1_000).Index(wasm.OpLocalGet, i%1_000).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
-		})},
+		{"ifs times locals", "blocks times the values alive across them", []int{50, 1_000}, func(n int) []byte {
+			return function(4_000, asmAfter(setAll(4_000), times(n, func(a *wasm.Asm, i uint32) {
+				a.Index(wasm.OpLocalGet, 0).Block(wasm.OpIf, wasm.BlockEmpty).I32(1).Index(wasm.OpLocalSet, 1+i*7%4_000).Op(wasm.OpEnd)
+			}), storeAll(4_000)))
+		}},
+		{"loops times locals", "values carried through loops", []int{10, 500}, func(n int) []byte {
+			return function(4_000, asmAfter(setAll(4_000), times(n, func(a *wasm.Asm, i uint32) {
+				a.Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpLocalGet, 1+i).I32(1).Op(wasm.OpI32Sub).
+					Index(wasm.OpLocalTee, 1+i).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
+			}), storeAll(4_000)))
+		}},
+		{"nested loops times locals", "values carried through all the loops around them", []int{10, 100}, func(n int) []byte {
+			return function(1_000, asmAfter(
+				times(n, func(a *wasm.Asm, _ uint32) { a.Block(wasm.OpLoop, wasm.BlockEmpty) }), setAll(1_000),
+				times(n, func(a *wasm.Asm, _ uint32) { a.Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd) })))
+		}},
 		{"branches out of one block", "labels that meet", small, func(n int) []byte {
 			a := asm().Block(wasm.OpBlock, wasm.BlockEmpty)
 			return function(0, asmAfter(a, times(n, func(a *wasm.Asm, _ uint32) { a.Index(wasm.OpLocalGet, 0).Index(wasm.OpBrIf, 0) })).Op(wasm.OpEnd))
@@ -99,7 +122,7 @@ func tables() []Load {
 			m := wasmtest.Module{Funcs: []wasmtest.Func{{Type: wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: results}, Code: a}}}
 			return m.Bytes()
 		}},
-		{"calls with many operands", "operands times calls", []int{10, 60, 1_000}, func(n int) []byte {
+		{"calls with many operands", "operands times calls", []int{10, 128, 1_000}, func(n int) []byte {
 			params := make([]wasm.ValType, n)
 			for i := range params {
 				params[i] = wasm.I32
@@ -150,7 +173,7 @@ func quantities() []Load {
 		{"locals of many functions", "frames", []int{10, 1_000}, func(n int) []byte {
 			m := wasmtest.Module{}
 			for range n {
-				m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Locals: []wasm.LocalGroup{{Count: 2_000, Type: wasm.I64}}, Code: asm()})
+				m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Locals: []wasm.LocalGroup{{Count: 4_096, Type: wasm.I64}}, Code: asm()})
 			}
 			return m.Bytes()
 		}},
