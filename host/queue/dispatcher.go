@@ -162,8 +162,9 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 	d.q.mu.Lock()
 	draining := d.draining
 	d.q.mu.Unlock()
+	var dead []lost
 	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		if err = s.register(owner, host, until, draining); err == nil {
+		if dead, err = s.register(owner, host, until, draining); err == nil {
 			err = s.refresh()
 		}
 		return nil, err
@@ -172,6 +173,7 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 		d.trouble("the queue cannot be entered", err)
 		return false
 	}
+	d.gone(dead)
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
 	d.owner, d.until = owner, until
@@ -346,6 +348,11 @@ func (d *dispatcher) takeOver(ctx context.Context) {
 		d.trouble("jobs of other processes were not taken over", err)
 		return
 	}
+	d.gone(dead)
+}
+
+// gone logs which processes have died.
+func (d *dispatcher) gone(dead []lost) {
 	for _, l := range dead {
 		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", l.seen), slog.Int("jobs", l.jobs))
 	}

@@ -326,24 +326,25 @@ func (s *storeTx) retry(runID string) (refusal, err error) {
 }
 
 // register adds a process that begins to work, in the place of the one that had its name
-// before, whose jobs become ready. An empty name replaces none.
-func (s *storeTx) register(owner, name string, until time.Time, draining bool) error {
+// before, whose jobs become ready, and returns that one if it has died. An empty name
+// replaces none.
+func (s *storeTx) register(owner, name string, until time.Time, draining bool) (dead []lost, err error) {
 	if name != "" {
-		if _, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
-			return err
+		if dead, err = s.bury("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
+			return nil, err
 		}
 	}
 	const forget = "DELETE FROM queue_host WHERE gone > 0 AND (gone < $1 OR label = $2)"
 	if _, err := s.tx.Exec(forget, s.now-int64(rememberGone), s.cfg.Label); err != nil {
-		return err
+		return nil, err
 	}
 	var drains int64
 	if draining {
 		drains = 1
 	}
 	const sql = "INSERT INTO queue_host (owner, host, until, label, version, began, seen, draining) VALUES ($1, $2, $3, $4, $5, $6, $6, $7)"
-	_, err := s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, drains)
-	return err
+	_, err = s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, drains)
+	return dead, err
 }
 
 // rememberGone is how long a host that died is listed.

@@ -3,7 +3,10 @@ package queuetest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -236,7 +239,9 @@ func draining(t *testing.T, db Database) {
 func goneHosts(t *testing.T, db Database) {
 	still, clock := NewClock(), NewClock()
 	a := db(t, queue.Config{Label: "one", Version: "v1", Clock: still, Workers: 1}) // so that it does not come back for more
-	b := db(t, queue.Config{Label: "two", Clock: clock, Lease: forever})
+	logged := &text{}
+	logger := slog.New(slog.NewTextHandler(logged, nil))
+	b := db(t, queue.Config{Label: "two", Clock: clock, Lease: forever, Logger: logger})
 	told := make(chan queue.Lease, 2)
 	work(t, a, func(_ context.Context, l queue.Lease) error {
 		told <- l
@@ -260,13 +265,40 @@ func goneHosts(t *testing.T, db Database) {
 		}
 		return living, gone
 	}
+	clock.Advance(time.Hour)
+	if living, _ := hosts(); len(living) != 1 || living[0].Document().State != queue.HostSilent {
+		t.Errorf("a host whose lease has ended: %+v", living)
+	}
 	work(t, b, ender(b, told))
 	clock.AdvanceUntil(t, time.Second, func() bool { _, gone := hosts(); return len(gone) > 0 })
+	const line = `msg="a host is gone: its jobs are handed out again" host=`
+	eventually(t, func() bool { return strings.Contains(logged.String(), line+"one") })
 	living, gone := hosts()
 	if len(living) != 1 || living[0].Name != "two" || len(gone) != 1 || gone[0].Name != "one" || gone[0].Version != "v1" || !gone[0].Seen.Equal(still.Now()) {
 		t.Errorf("living: %+v, gone: %+v", living, gone)
 	}
-	again := db(t, queue.Config{Label: "one", Clock: clock, Lease: forever})
+	again := db(t, queue.Config{Host: "one", Clock: clock, Lease: forever})
 	work(t, again, ender(again, told))
 	eventually(t, func() bool { living, gone := hosts(); return len(living) == 2 && len(gone) == 0 })
+	replacing := db(t, queue.Config{Host: "one", Label: "replaced", Clock: clock, Lease: forever, Logger: logger})
+	work(t, replacing, ender(replacing, told))
+	eventually(t, func() bool { return strings.Count(logged.String(), line+"one") == 2 })
+}
+
+// text is what a logger has written.
+type text struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.Write(p)
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all.String()
 }
