@@ -143,7 +143,7 @@ func (h *host) announce(key string) {
 		h.app.stdout.printf("metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file))
 	}
 	if name := h.file.Operator.KeyEnv; name != "" && !h.file.Inspector.Off {
-		h.app.stdout.printf("operator   %s/inspect/operator  with the key in %s\n", h.origin, name)
+		h.app.stdout.printf("operator   %s/inspect/queue  with the key in %s\n", h.origin, name)
 	}
 	h.app.stdout.printf("MCP        %s/mcp\n", h.origin)
 	if key != "" {
