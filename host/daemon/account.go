@@ -122,7 +122,7 @@ func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *known)
 			continue
 		}
 		if err := json.Unmarshal([]byte(text), &all[i].tools); err != nil {
-			return nil, fmt.Errorf("daemon: the description of module %q: %w", m.Name, err)
+			return nil, fmt.Errorf("daemon: the description of module %s: %w", m.Digest, err)
 		}
 	}
 	return all, nil

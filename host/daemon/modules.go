@@ -327,7 +327,7 @@ func (d *Daemon) take(ctx context.Context, a Account, m tenant.Module) (*guest.M
 func (d *Daemon) load(ctx context.Context, t tenant.Tenant, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
 	wasm, err := d.config.Log.Module(ctx, m.Digest)
 	if err != nil {
-		return nil, fmt.Errorf("daemon: module %q: %w", m.Name, err)
+		return nil, fmt.Errorf("daemon: module %s: %w", m.Digest, err) // by no name of the tenant's: the host's log has it
 	}
 	engine := d.config.Isolated
 	if m.Trusted {

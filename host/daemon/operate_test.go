@@ -143,6 +143,9 @@ func TestFailuresOfTheHostCostNoAttempt(t *testing.T) {
 			}
 			want := fmt.Sprintf(`msg="run will be retried" run_id=alice/%s class=%s attempt=1 max_attempts=1 after=2s error=`, id, c.class)
 			until(t, "the log says so", func() bool { return strings.Contains(logged.String(), want) })
+			if strings.Contains(logged.String(), "greet") {
+				t.Errorf("the host's log has a name that the tenant chose: %s", logged)
+			}
 			inLog.Store(nil)
 			inEngine.Store(nil)
 			until(t, "the run completes", func() bool {
