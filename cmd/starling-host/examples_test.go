@@ -18,10 +18,10 @@ import (
 	"github.com/starling-host/starling/host/tenant"
 )
 
-// servers are the commands that go on until they are stopped. Of their examples, and
-// of those with a server of PostgreSQL, only the flags are looked at: the scripts do
-// the same with real ones.
-var servers = []string{"inspect", "serve"}
+// servers are the commands that go on until they are stopped, and those about the queue of
+// one. Of their examples, and of those with a server of PostgreSQL, only the flags are
+// looked at: the scripts do the same with real ones.
+var servers = []string{"inspect", "serve", "queue", "hosts"}
 
 // TestHelpExamples runs every example of every help text, in a folder with the
 // tool dice and a database that has a run.
@@ -35,10 +35,10 @@ func TestHelpExamples(t *testing.T) {
 		}
 		for line := range strings.Lines(cmd.Example) {
 			seen++
-			if cmd.Name() == "resume" {
+			if cmd.CommandPath() == "starling-host agent resume" {
 				openRun(t, dir) // the newest run, whatever the other examples have recorded
 			}
-			if slices.Contains(servers, cmd.Name()) || strings.Contains(line, "postgres://") {
+			if slices.ContainsFunc(servers, func(name string) bool { return slices.Contains(strings.Fields(cmd.CommandPath()), name) }) || strings.Contains(line, "postgres://") {
 				if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
 					t.Errorf("%s: %v", strings.TrimSpace(line), err)
 				}
