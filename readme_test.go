@@ -82,9 +82,9 @@ func TestReadmeSession(t *testing.T) {
 	}
 }
 
-// TestPastedCommands pastes what each section of the README, and each page in docs that
-// needs no server, shows to be typed into one shell, in order, as a reader does: a line
-// that needs what an earlier one has ended fails.
+// TestPastedCommands pastes what each section of the README, and each page that needs no
+// server, shows to be typed into one shell, in order, as a reader does: a line that needs
+// what an earlier one has ended fails.
 func TestPastedCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: it builds the modules of all examples")
@@ -101,9 +101,13 @@ func TestPastedCommands(t *testing.T) {
 	listens := regexp.MustCompile(`(?m)&$`)
 	wait := "& for i in $(seq 500); do (: < /dev/tcp/127.0.0.1/" + port + ") 2> /dev/null && break; sleep 0.02; done"
 	seen := 0
-	for _, section := range append(strings.Split(readme(t), "\n## ")[1:], document(t, "docs/branching.md"), document(t, "docs/budgets.md")) {
+	sections := strings.Split(readme(t), "\n## ")[1:]
+	for _, page := range []string{"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md"} {
+		sections = append(sections, document(t, page))
+	}
+	for _, section := range sections {
 		title, text, _ := strings.Cut(section, "\n")
-		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ $}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
+		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ ${}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
 		if !regexp.MustCompile(`(?m)^    starling-host `).MatchString(lines) || strings.Contains(text, "\n    $ ") || strings.Contains(lines, "serve --dev") {
 			continue // others show sessions, which TestReadmeSession runs, or a server, which goes on
 		}
@@ -123,7 +127,7 @@ func TestPastedCommands(t *testing.T) {
 			}
 		})
 	}
-	if seen < 5 {
+	if seen < 7 {
 		t.Errorf("%d sections show commands", seen)
 	}
 }
