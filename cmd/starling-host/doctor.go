@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/pglog"
 	"github.com/starling-host/starling/host/cachefile"
+	"github.com/starling-host/starling/host/hostfile"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
@@ -24,23 +28,39 @@ import (
 const doctorHelp = `Check what this machine offers, and a database if one is named. Each line has a
 check, what was found and, where something is missing, a command that mends it.
 
+With --config it checks what a host needs that is started with this file: its policy,
+certificate, database, master key and disk. It changes nothing.
+
 "ok" needs nothing, "slow" or "limited" works but not as well as it could, and
 "bad" does not work: then the exit code is 1.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	var f hostFlags
+	var config string
 	cmd := &cobra.Command{
 		Use:     "doctor [DB]",
 		Short:   "check this machine and a database",
 		Long:    doctorHelp,
-		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key",
+		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key\n  starling-host doctor --config host.yaml",
 		GroupID: groupOther,
 		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.doctor(cmd.Context(), args, f.keyFile)
+			file := &hostfile.File{KeyFile: f.keyFile}
+			var more []finding
+			switch {
+			case config != "" && (len(args) > 0 || f.keyFile != ""):
+				return usagef("it is the file that names them: "+config, "doctor: --config stands without a DB and without --key-file")
+			case config != "":
+				file, more = checkConfig(config)
+			case len(args) > 0:
+				file.Database = args[0]
+			}
+			return a.doctor(cmd.Context(), file, more)
 		},
 	}
 	f.addKey(cmd)
+	cmd.Flags().StringVar(&config, "config", "", "check the host that `FILE` describes")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd
 }
 
@@ -60,12 +80,18 @@ const (
 	stateBad     = "bad"
 )
 
-func (a *app) doctor(ctx context.Context, args []string, keyFile string) error {
-	findings := append([]finding{checkGo(ctx), checkScripts(ctx)}, checkEngine(ctx)...)
-	findings = append(findings, checkReset(ctx), checkBuildCache())
-	if len(args) == 1 {
-		findings = append(findings, checkDatabase(ctx, args[0])...)
-		findings = append(findings, checkMasterKeys(ctx, args[0], keyFile)...)
+// doctor checks the machine, and the host that the file describes, of which more was found
+// already.
+func (a *app) doctor(ctx context.Context, file *hostfile.File, more []finding) error {
+	findings := []finding{
+		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
+		{"environment", stateOK, variablesSet(), ""}, checkGo(ctx), checkScripts(ctx),
+	}
+	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx), checkBuildCache())
+	findings = append(findings, more...)
+	if file.Database != "" {
+		findings = append(findings, checkDatabase(ctx, file)...)
+		findings = append(findings, checkMasterKeys(ctx, file.Database, file.KeyFile)...)
 	}
 	code := exitOK
 	for _, f := range findings {
@@ -78,6 +104,62 @@ func (a *app) doctor(ctx context.Context, args []string, keyFile string) error {
 		}
 	}
 	return silent(code)
+}
+
+// variablesSet names the variables that change what this program does. Their values may be
+// secret.
+func variablesSet() string {
+	var set []string
+	for _, variable := range os.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		known := strings.HasPrefix(name, "STARLING_") || strings.HasPrefix(name, "OTEL_") || name == "XDG_CACHE_HOME" || name == "GOGC" || name == "GOMEMLIMIT"
+		if known && value != "" {
+			set = append(set, name)
+		}
+	}
+	if slices.Sort(set); len(set) == 0 {
+		return "no variables of this program are set"
+	}
+	return strings.Join(set, ", ")
+}
+
+// checkConfig reads the file of a host, and the files that it names.
+func checkConfig(path string) (*hostfile.File, []finding) {
+	bad := func(check string, err error) finding {
+		f := finding{check: check, state: stateBad}
+		if why, ok := errors.AsType[*failure](explainFile(err)); ok {
+			f.found, f.fix = why.message, why.hint
+		}
+		return f
+	}
+	file, err := hostfile.Load(path)
+	if err != nil {
+		return &hostfile.File{}, []finding{bad("config", err)}
+	}
+	findings := []finding{{"config", stateOK, fmt.Sprintf("%s, for a host at %s", path, file.Listen), ""}}
+	if file.Policy != "" {
+		if _, err := policy.Load(file.Policy); err != nil {
+			findings = append(findings, bad("policy", err))
+		} else {
+			findings = append(findings, finding{"policy", stateOK, file.Policy, ""})
+		}
+	}
+	if file.TLS != (hostfile.TLS{}) {
+		certificate := &serverCertificate{files: file.TLS}
+		if err := certificate.load(); err != nil {
+			findings = append(findings, bad("certificate", err))
+		} else if end := certificate.expires(); time.Now().After(end) {
+			findings = append(findings, finding{"certificate", stateBad, "expired on " + end.Format(time.DateOnly), ""})
+		} else {
+			findings = append(findings, finding{"certificate", stateOK, "valid until " + end.Format(time.DateOnly), ""})
+		}
+	}
+	if keys, err := tenant.ReadMasterKeys(file.KeyFile); err != nil {
+		findings = append(findings, bad("key file", err))
+	} else {
+		findings = append(findings, finding{"key file", stateOK, fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), ""})
+	}
+	return file, findings
 }
 
 func checkGo(ctx context.Context) finding {
@@ -190,8 +272,9 @@ func checkBuildCache() finding {
 }
 
 // checkDatabase looks at a database without writing to it.
-func checkDatabase(ctx context.Context, path string) []finding {
+func checkDatabase(ctx context.Context, file *hostfile.File) []finding {
 	const check = "database"
+	path := file.Database
 	var findings []finding
 	if !onServer(path) {
 		info, err := os.Stat(path)
@@ -216,7 +299,74 @@ func checkDatabase(ctx context.Context, path string) []finding {
 			findings = append(findings, checkRights(ctx, log))
 		}
 	}
-	return append(findings, checkRuns(ctx, log, path)...)
+	findings = append(findings, checkSpace(ctx, log, file)...)
+	return append(append(findings, checkClock(ctx, log, path)), checkRuns(ctx, log, path)...)
+}
+
+// checkSpace looks at the room on the disk of a file, as the host does, and at the modules.
+func checkSpace(ctx context.Context, log database, file *hostfile.File) (findings []finding) {
+	if !onServer(file.Database) {
+		room, err := databaseRoom(log, file.Database)
+		f := finding{"disk", stateOK, fmt.Sprintf("%s free of %s", formatSize(uint64(room.Free)), formatSize(uint64(room.Total))), ""}
+		if room.Reusable > 0 {
+			f.found += fmt.Sprintf(", and %s in the file", formatSize(uint64(room.Reusable)))
+		}
+		keep := room.Keep(file.Space.KeepFree)
+		switch free := room.Free + room.Reusable; {
+		case err != nil:
+			f.state, f.found = stateLimited, "not known: "+plainError(err)
+		case free < keep/2 || room.Free < keep/16:
+			f.state, f.found = stateBad, f.found+"; a host accepts no runs"
+		case free < keep || room.Free < keep/4:
+			f.state, f.found = stateLimited, f.found+"; a host accepts no modules"
+		}
+		if f.state != stateOK {
+			f.fix = pasteable("starling-host prune", named(file.Database)) + " --older-than 30d --confirm --compact"
+		}
+		findings = append(findings, f)
+	}
+	size, err := databaseBytes(ctx, log, file.Database)
+	if err != nil {
+		return append(findings, finding{"size", stateBad, plainError(err), ""})
+	}
+	f := finding{"size", stateOK, formatSize(uint64(size)), ""}
+	if taken, err := log.TableSteps(ctx, eventlog.ModuleTables); err == nil && taken > 0 {
+		modules, bytes, err := tenant.HeldBytes(ctx, log, "")
+		if err != nil {
+			return append(findings, finding{"size", stateBad, plainError(err), ""})
+		}
+		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(bytes)), plural(int(modules), "module"))
+		if most := file.Space.Modules; most > 0 && bytes >= most {
+			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
+		}
+	}
+	return append(findings, f)
+}
+
+// clockTolerance is how far clocks may differ: leases and the ids of runs go by them.
+const clockTolerance = 2 * time.Second
+
+// checkClock compares the clock with that of a server, or with the newest run.
+func checkClock(ctx context.Context, log database, where string) finding {
+	const check = "clock"
+	query, what := "SELECT coalesce(max(started), 0) FROM run", "the newest run began"
+	if onServer(where) {
+		query, what = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000000 AS BIGINT)", "the server's clock is"
+	}
+	var at int64
+	err := log.View(ctx, func(q eventlog.Querier) error {
+		return q.Query(query, nil, func(r eventlog.Row) error { return r.Scan(&at) })
+	})
+	ahead := time.Unix(0, at).Sub(time.Now()).Round(time.Millisecond)
+	switch {
+	case err != nil:
+		return finding{check, stateBad, plainError(err), ""}
+	case ahead > clockTolerance:
+		return finding{check, stateLimited, fmt.Sprintf("%s %v ahead of this machine's clock", what, ahead), "timedatectl set-ntp true"}
+	case onServer(where) && ahead < -clockTolerance:
+		return finding{check, stateLimited, fmt.Sprintf("%s %v behind this machine's clock", what, -ahead), "timedatectl set-ntp true"}
+	}
+	return finding{check, stateOK, time.Now().UTC().Format(time.RFC3339), ""}
 }
 
 // checkMasterKeys names the master keys that the tenants' data keys are under. If there is a

@@ -38,10 +38,7 @@ func (s *diskSpace) look(need int64) (level, disk.Room) {
 	if err != nil { // a disk that says nothing may have room
 		return spaceOK, room
 	}
-	keep := s.keep
-	if keep == 0 {
-		keep = min(max(room.Total/16, 64<<20), 512<<20)
-	}
+	keep := room.Keep(s.keep)
 	switch free := room.Free + room.Reusable - need; {
 	case room.Free < keep/16: // for the WAL
 		return spaceFull, room

@@ -17,6 +17,15 @@ type Room struct {
 	Reusable int64
 }
 
+// Keep returns how many bytes of the disk a host keeps free for the runs that it has
+// accepted, if its file says so many, and by default for 0.
+func (r Room) Keep(configured int64) int64 {
+	if configured > 0 {
+		return configured
+	}
+	return min(max(r.Total/16, 64<<20), 512<<20)
+}
+
 // Of returns the room on the disk of a file or folder, or of the nearest folder above it
 // that is there. Where the system does not say, the error is [errors.ErrUnsupported].
 func Of(path string) (Room, error) {

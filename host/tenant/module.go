@@ -78,7 +78,12 @@ ON CONFLICT (digest, holder) DO UPDATE SET until = CASE WHEN module_hold.until =
 // HeldBytes returns how many modules a tenant holds, and their bytes. Without a tenant it
 // counts those that somebody holds, each once.
 func (s *Store) HeldBytes(ctx context.Context, tenant string) (modules, bytes int64, err error) {
-	err = s.db.View(ctx, func(q eventlog.Querier) error {
+	return HeldBytes(ctx, s.db, tenant)
+}
+
+// HeldBytes is [Store].HeldBytes of a database that may have no tables of tenants.
+func HeldBytes(ctx context.Context, db eventlog.Transactor, tenant string) (modules, bytes int64, err error) {
+	err = db.View(ctx, func(q eventlog.Querier) error {
 		_, err := one(q, "SELECT count(*), CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM (SELECT DISTINCT digest, bytes FROM module_hold WHERE $1 = '' OR holder = $1) AS held", []any{tenant}, &modules, &bytes)
 		return err
 	})
