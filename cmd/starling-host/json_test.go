@@ -12,8 +12,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -102,7 +102,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant create":  keyDocument{},
 		"tenant list":    tenantsDocument{},
 		"tenant limits":  limitsDocument{},
-		"tenant usage":   daemon.UsageList{},
+		"tenant usage":   tenant.UsageList{},
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
 		"queue":          queue.Overview{},

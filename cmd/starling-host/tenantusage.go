@@ -23,7 +23,7 @@ The database is opened for reading, also while hosts serve.`
 
 func (a *app) tenantUsageCommand() *cobra.Command {
 	var f hostFlags
-	filter := daemon.UsageFilter{}
+	filter := tenant.UsageFilter{}
 	cmd := &cobra.Command{
 		Use:     "usage [ID]",
 		Short:   "show what tenants have used, by day",
@@ -40,15 +40,15 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.tenantUsage(cmd.Context(), t, filter, f.output) })
 		},
 	}
-	cmd.Flags().IntVar(&filter.Days, "days", daemon.DefaultUsageDays, "so many days that end with today")
-	cmd.Flags().IntVar(&filter.Limit, "limit", daemon.DefaultUsageTenants, "show at most `N` tenants")
+	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "so many days that end with today")
+	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
 	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants behind `ID`, where the page before ended")
 	f.addDatabase(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
 
-func (a *app) tenantUsage(ctx context.Context, t tenants, f daemon.UsageFilter, output string) error {
+func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
 	q, err := queue.Open(ctx, t.log, queue.Config{Existing: true})
 	if errors.Is(err, queue.ErrNoTables) {
 		return usagef("starling-host serve --help", "no host of this version has used the database")

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -31,6 +32,10 @@ func (d *Daemon) View(a Account) (logview.View, error) {
 				jobs[id] = queue.JobDocument{Standing: s}
 			}
 			return jobs, err
+		},
+		Usage: func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
+			f.Tenant = a.ID
+			return d.Usage(ctx, f)
 		},
 	}, err
 }
@@ -54,7 +59,7 @@ func (d *Daemon) standings(ctx context.Context, tenantID string, ids ...string) 
 
 // OperatorView returns what an operator sees in the web view.
 func (d *Daemon) OperatorView() logview.View {
-	return logview.View{Title: "operator", Operator: &logview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
+	return logview.View{Title: "operator", Usage: d.Usage, Operator: &logview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
 }
 
 // open returns a log as a tenant sees it, who finds in it what the tenant has

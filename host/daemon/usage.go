@@ -64,61 +64,14 @@ func (m *metered) usage(stored *leased) (u queue.Usage) {
 	return u
 }
 
-// TenantUsage is what a tenant uses, and may use.
-type TenantUsage struct {
-	Tenant      string        `json:"tenant"`
-	Modules     int64         `json:"modules"` // that are stored now, its own and those that its runs name
-	ModuleBytes int64         `json:"module_bytes"`
-	Recorded    *Recorded     `json:"recorded,omitempty"` // where one tenant is asked about: its events are counted
-	Limits      tenant.Limits `json:"limits"`             // with the defaults; -1 is no bound
-	Days        []DayUsage    `json:"days"`               // from the newest on
-}
-
-// Recorded is what the runs of a tenant take that are kept.
-type Recorded struct {
-	Bytes int64 `json:"bytes"`
-	Today int64 `json:"bytes_today"` // since midnight UTC
-}
-
-// DayUsage is what the runs have used that ended on a day.
-type DayUsage struct {
-	Day           string `json:"day"` // in UTC
-	Runs          int64  `json:"runs"`
-	Fuel          int64  `json:"fuel"`
-	Effects       int64  `json:"effects"`
-	EgressBytes   int64  `json:"egress_bytes"`
-	RecordedBytes int64  `json:"recorded_bytes"`
-}
-
-// UsageList is the usage of tenants, by their ids.
-type UsageList struct {
-	Items []TenantUsage `json:"items"`
-	Next  string        `json:"next,omitempty"` // the value of "after" for the next page
-}
-
-// UsageFilter says whose usage is asked for.
-type UsageFilter struct {
-	Tenant string // only that of the tenant; empty is all
-	After  string // only those behind the tenant
-	Limit  int    // at most so many tenants
-	Days   int    // that end with today
-}
-
-// The defaults of a [UsageFilter], and the most that it may ask for.
-const (
-	DefaultUsageDays    = 31
-	DefaultUsageTenants = 50
-	MaxUsageTenants     = 200
-)
-
 // UsageOf returns what tenants use. Defaults are the limits that nobody has set.
-func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f UsageFilter) (UsageList, error) {
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	recorded := newVolumes(log)
 	return usageOf(ctx, &recorded, tenants, q, defaults, f)
 }
 
-func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f UsageFilter) (UsageList, error) {
-	doc := UsageList{Items: []TenantUsage{}}
+func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+	doc := tenant.UsageList{Items: []tenant.Usage{}}
 	var list []tenant.Tenant
 	var err error
 	if f.Tenant != "" {
@@ -137,7 +90,7 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 		doc.Next = list[f.Limit-1].ID
 	}
 	for _, t := range list {
-		one := TenantUsage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []DayUsage{}}
+		one := tenant.Usage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []tenant.DayUsage{}}
 		if one.Modules, one.ModuleBytes, err = tenants.HeldBytes(ctx, t.ID); err != nil {
 			return doc, err
 		}
@@ -146,14 +99,16 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 			return doc, err
 		}
 		for _, d := range days {
-			one.Days = append(one.Days, DayUsage{d.Day.Format(time.DateOnly), d.Runs, d.Fuel, d.Effects, d.EgressBytes, d.RecordedBytes})
+			one.Days = append(one.Days, tenant.DayUsage{
+				Day: d.Day.Format(time.DateOnly), Runs: d.Runs, Fuel: d.Fuel, Effects: d.Effects, EgressBytes: d.EgressBytes, RecordedBytes: d.RecordedBytes,
+			})
 		}
 		if f.Tenant != "" {
 			v, err := recorded.measure(ctx, t.ID, remeasure)
 			if err != nil {
 				return doc, err
 			}
-			one.Recorded = &Recorded{v.total, v.today}
+			one.Recorded = &tenant.Recorded{Bytes: v.total, Today: v.today}
 		}
 		doc.Items = append(doc.Items, one)
 	}
@@ -161,13 +116,13 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 }
 
 // Usage returns what tenants use.
-func (d *Daemon) Usage(ctx context.Context, f UsageFilter) (UsageList, error) {
+func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
 	return usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
 }
 
 // ownUsage shows a tenant what it uses.
 func (d *Daemon) ownUsage(w http.ResponseWriter, r *request) error {
-	f := UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", DefaultUsageDays, queue.UsageDays))}
+	f := tenant.UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", tenant.DefaultUsageDays, queue.UsageDays))}
 	if r.query.err != nil {
 		return r.query.err
 	}
@@ -181,12 +136,12 @@ func (d *Daemon) ownUsage(w http.ResponseWriter, r *request) error {
 // listUsage shows the operator what tenants use.
 func (d *Daemon) listUsage(w http.ResponseWriter, r *request) error {
 	p := r.query
-	f := UsageFilter{
-		Tenant: p.text("tenant"), After: p.text("after"), Limit: int(p.number("limit", DefaultUsageTenants, MaxUsageTenants)),
-		Days: int(p.number("days", DefaultUsageDays, queue.UsageDays)),
+	f := tenant.UsageFilter{
+		Tenant: p.text("tenant"), After: p.text("after"), Limit: int(p.number("limit", tenant.DefaultUsageTenants, tenant.MaxUsageTenants)),
+		Days: int(p.number("days", tenant.DefaultUsageDays, queue.UsageDays)),
 	}
 	if f.Limit == 0 {
-		p.fail("limit", "limit is 1 to %d", MaxUsageTenants)
+		p.fail("limit", "limit is 1 to %d", tenant.MaxUsageTenants)
 	}
 	if p.err != nil {
 		return p.err

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/host/daemon"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/wasm"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 	"github.com/starling-host/starling/runtime/budget"
@@ -47,11 +48,11 @@ func TestUsageIsWhatTheEventsSay(t *testing.T) {
 	w.stop() // so that the end of every job is counted
 	w.start()
 
-	var doc daemon.TenantUsage
+	var doc tenant.Usage
 	if err := json.Unmarshal(w.do("alice", "GET", "/api/v1/usage", "", nil).Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	var got, want daemon.DayUsage
+	var got, want tenant.DayUsage
 	for _, d := range doc.Days { // two, if midnight has passed meanwhile
 		got.Runs, got.Fuel, got.Effects = got.Runs+d.Runs, got.Fuel+d.Fuel, got.Effects+d.Effects
 		got.EgressBytes, got.RecordedBytes = got.EgressBytes+d.EgressBytes, got.RecordedBytes+d.RecordedBytes

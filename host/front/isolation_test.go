@@ -143,6 +143,7 @@ func ways(t *testing.T) (templates []string) {
 	t.Helper()
 	listed := map[string][]string{
 		"GET /{$}":   nil, // of it and of a search in it, pagesTellNothing looks at what is shown
+		"GET /usage": nil, // which shows bob his own, see TestAnOperatorSteersInTheWebView
 		"GET /queue": {"GET /queue?tenant=%s"}, "POST /queue/{what}": {"POST /queue/%s"},
 		"GET /diff": {"GET /diff?a=%s&b=" + absent, "GET /diff?a=" + absent + "&b=%s"},
 	}

@@ -34,6 +34,18 @@ func TestAnOperatorSteersInTheWebView(t *testing.T) {
 			t.Errorf("%s shows the operator %d, %s", path, code, page)
 		}
 	}
+	if _, page := operator.load("GET", "/inspect/usage", nil); !strings.Contains(page, ">alice</a>") || !strings.Contains(page, ">bob</a>") {
+		t.Errorf("the operator sees of the usage %s", page)
+	}
+	if _, page := operator.load("GET", "/inspect/usage?tenant=bob", nil); strings.Contains(page, "alice") || !strings.Contains(page, "recorded since midnight") {
+		t.Errorf("the operator sees of bob's usage %s", page)
+	}
+	if code, page := operator.load("GET", "/inspect/usage?tenant=nobody", nil); code != http.StatusNotFound {
+		t.Errorf("the usage of nobody: %d, %s", code, page)
+	}
+	if _, page := bob.load("GET", "/inspect/usage?tenant=alice", nil); strings.Contains(page, "alice") || !strings.Contains(page, "<h2>bob</h2>") {
+		t.Errorf("bob sees of the usage %s", page)
+	}
 	press := func(b *browser, what, of string) int {
 		code, _ := b.load("POST", "/inspect/queue/"+what, url.Values{"csrf": {b.csrf}, "of": {of}, "back": {"/inspect/queue?state=running"}})
 		return code

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/host/inspect"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -213,6 +214,17 @@ func galleryView(t *testing.T) logview.View {
 	t.Helper()
 	view := viewOf(gallery(t), "")
 	view.Operator = operatorOf(busyQueue(t))
+	view.Usage = func(_ context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
+		used := tenant.Usage{Tenant: "acme", Modules: 3, ModuleBytes: 11 << 20, Limits: tenant.DefaultLimits(), Days: []tenant.DayUsage{
+			{Day: "2026-03-02", Runs: 1204, Fuel: 918_273_645_546, Effects: 5120, EgressBytes: 7 << 20, RecordedBytes: 19 << 20},
+			{Day: "2026-02-28", Runs: 3, Fuel: 40_112, Effects: 6, RecordedBytes: 2210},
+		}}
+		if f.Tenant != "" {
+			used.Limits.Recorded, used.Recorded = -1, &tenant.Recorded{Bytes: 3 << 30, Today: 19 << 20}
+			return tenant.UsageList{Items: []tenant.Usage{used}}, nil
+		}
+		return tenant.UsageList{Items: []tenant.Usage{used, {Tenant: hostile[0], Limits: tenant.DefaultLimits()}}, Next: "beta"}, nil
+	}
 	view.Jobs = func(context.Context, ...string) (map[string]queue.JobDocument, error) {
 		return map[string]queue.JobDocument{"01M7YVXB018EN80T6T0GRJB4D9": {Host: "host1", Standing: queue.Standing{State: queue.StateRunning, Attempt: 2, MaxAttempts: 5, LastError: &queue.LastError{Class: "database", Message: hostile[0]}}}}, nil
 	}
@@ -233,7 +245,7 @@ func galleryView(t *testing.T) logview.View {
 var galleryPages = map[string]string{
 	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 }
 
 // TestInABrowser loads the pages in a real browser and looks at what it made of them
@@ -256,7 +268,9 @@ func TestInABrowser(t *testing.T) {
 	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
 		t.Error("runs that wait are shown among those that sleep")
 	}
-	for _, path := range []string{"/", "/queue", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run has ended in these days.", "/usage?after=beta")
+	c.shows("/usage?tenant=acme", "19MiB of 1GiB", "3GiB, no bound", ">all tenants</a>")
+	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
 		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
 			t.Errorf("%s: a text became an element", path)
 		}

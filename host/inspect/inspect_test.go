@@ -180,6 +180,8 @@ func asking(t *testing.T, id, own string) (requests []string) {
 			requests = append(requests, fill.Replace(r.Pattern))
 		case r.Pattern == "GET /diff":
 			requests = append(requests, "GET /diff?a="+own+"&b="+id, "GET /diff?a="+id+"&b="+own)
+		case strings.Contains(r.Pattern, " /queue"), r.Pattern == "GET /usage": // which a view without an operator does not have
+			requests = append(requests, strings.Replace(r.Pattern, "{what}", "cancel", 1)+"?tenant="+id)
 		default:
 			t.Errorf("nobody has said how %s keeps namespaces apart", r.Pattern)
 		}

@@ -24,7 +24,7 @@ var templateFiles embed.FS
 var assetFiles embed.FS
 
 // templates are the pages by name, each with the frame around it.
-var templates = parseTemplates("list", "timeline", "event", "diff", "verdict", "signin", "message", "queue")
+var templates = parseTemplates("list", "timeline", "event", "diff", "verdict", "signin", "message", "queue", "usage")
 
 func parseTemplates(names ...string) map[string]*template.Template {
 	pages := map[string]*template.Template{}
@@ -56,7 +56,7 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 			s.askToSignIn(w, r)
 			return
 		}
-		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) { // an operator's
+		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) && r.URL.Path != s.path("usage") { // an operator's
 			if r.URL.Path != s.path() {
 				s.nowhere(w, r)
 				return
@@ -109,12 +109,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, text s
 
 // frame is what every page has around it.
 type frame struct {
-	Title, View                string
-	Home, Diff, Queue, SignOut string // paths; Diff and Queue are empty where there is none
-	Style, Script, Icon        string // paths
-	CSRF                       string
-	SignedIn                   bool
-	Body                       any
+	Title, View                        string
+	Home, SignOut, Style, Script, Icon string // paths
+	Diff, Queue, Usage                 string // paths, or empty where there is none
+	CSRF                               string
+	SignedIn                           bool
+	Body                               any
 }
 
 // render writes a page. The page is complete before its first byte leaves, so that
@@ -125,6 +125,9 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 		Title: narrate.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
 		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
 		CSRF: s.csrf(w, r), SignedIn: err == nil, Body: body,
+	}
+	if v.Usage != nil {
+		f.Usage = s.path("usage")
 	}
 	if v.Operator != nil {
 		f.Queue = s.path("queue")

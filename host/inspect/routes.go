@@ -28,6 +28,7 @@ var routes = []Route{
 	ofView("GET /diff", (*Server).diff),
 	ofView("POST /runs/{run}/validate", (*Server).validate),
 	ofView("POST /runs/{run}/replay", (*Server).replay),
+	ofView("GET /usage", (*Server).usage),
 	ofView("GET /queue", (*Server).queue),
 	ofView("POST /queue/{what}", (*Server).steer),
 

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/queue"
+	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/runtime/replay"
 )
 
@@ -45,6 +46,10 @@ type View struct {
 	// Jobs says where runs stand that have not ended, by their ids in the view, as far as
 	// they are in a queue. Nil means that there is none.
 	Jobs func(ctx context.Context, ids ...string) (map[string]queue.JobDocument, error)
+
+	// Usage says what the tenant uses, or for an operator what tenants use. Nil means that
+	// nothing is known of it.
+	Usage func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error)
 
 	// Operator shows the queue of all tenants. Nil for everybody who is no operator. A view
 	// with it may be without a Log.
