@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/tenant"
 	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/spec"
 )
 
 // TestDocumentedDefaults holds the tables of docs/defaults.md to the defaults of the code.
@@ -38,6 +40,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"output": size(int64(call.OutputBytes)), "text on standard output and error": size(int64(call.LogBytes)),
 		"`running`": fmt.Sprint(limits.Running), "`waiting`": fmt.Sprint(limits.Waiting), "`compiling`": fmt.Sprint(limits.Compiling),
 		"`connections`": fmt.Sprint(limits.Connections), "`requests_per_second`": fmt.Sprint(limits.RequestsPerSecond),
+		"`module_bytes`": size(limits.Modules), "`uploads_per_hour`": fmt.Sprint(limits.UploadsPerHour),
 		"`recorded_per_day`": size(limits.RecordedPerDay), "`recorded`": size(limits.Recorded),
 		"`workers`": fmt.Sprint(queue.DefaultWorkers), "`queue.max_waiting`": fmt.Sprint(queue.DefaultMaxWaiting), "`queue.lease`": short(queue.DefaultLease),
 		"`queue.grace`": short(queue.DefaultGrace), "`queue.attempts`": fmt.Sprint(c.MaxAttempts), "`drain`": short(c.Drain),
@@ -48,6 +51,19 @@ func TestDocumentedDefaults(t *testing.T) {
 	} {
 		if !strings.Contains(string(page), "\n| "+row+" | "+want+" |") {
 			t.Errorf("docs/defaults.md does not give %s as %s", row, want)
+		}
+	}
+	var schema struct {
+		Properties map[string]struct{ Properties map[string]any }
+	}
+	if err := json.Unmarshal(spec.HostSchema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"limits", "queue", "requests", "connections", "space"} {
+		for key := range schema.Properties[part].Properties {
+			if !strings.Contains(string(page), "\n| `"+strings.TrimPrefix(part+"."+key, "limits.")+"` | ") {
+				t.Errorf("docs/defaults.md does not give the default of %s.%s", part, key)
+			}
 		}
 	}
 }
