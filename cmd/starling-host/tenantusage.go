@@ -51,9 +51,8 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
 	q, err := queue.Open(ctx, t.log, queue.Config{Existing: true})
 	if errors.Is(err, queue.ErrNoTables) {
-		return usagef("starling-host serve --help", "no host of this version has used the database")
-	}
-	if err != nil {
+		a.stderr.printf("no host of this version has used the database: no days are counted\n")
+	} else if err != nil {
 		return err
 	}
 	doc, err := daemon.UsageOf(ctx, t.log, t.Store, q, tenant.DefaultLimits(), f)

@@ -64,7 +64,8 @@ func (m *metered) usage(stored *leased) (u queue.Usage) {
 	return u
 }
 
-// UsageOf returns what tenants use. Defaults are the limits that nobody has set.
+// UsageOf returns what tenants use. Defaults are the limits that nobody has set. Without a queue
+// there are no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	recorded := newVolumes(log)
 	return usageOf(ctx, &recorded, tenants, q, defaults, f)
@@ -94,9 +95,11 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 		if one.Modules, one.ModuleBytes, err = tenants.HeldBytes(ctx, t.ID); err != nil {
 			return doc, err
 		}
-		days, err := q.Usage(ctx, t.ID, f.Days)
-		if err != nil {
-			return doc, err
+		var days []queue.DayUsage
+		if q != nil {
+			if days, err = q.Usage(ctx, t.ID, f.Days); err != nil {
+				return doc, err
+			}
 		}
 		for _, d := range days {
 			one.Days = append(one.Days, tenant.DayUsage{
