@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/worker"
 )
 
@@ -52,6 +53,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(doubleDashes(root, args))
+	if a.stderr.terminal {
+		ctx = registry.WithProgress(ctx, func(ref string) { a.stderr.printf("building %s ...\n", ref) })
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.stdout.err != nil {
 		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}

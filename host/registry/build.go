@@ -102,6 +102,14 @@ func findGo(ref, dir string) (toolchain, error) {
 	return toolchain{path: path, ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
 }
 
+type buildingKey struct{}
+
+// WithProgress returns a context in which [Open] calls building with its ref before it
+// builds a folder, which takes seconds.
+func WithProgress(ctx context.Context, building func(ref string)) context.Context {
+	return context.WithValue(ctx, buildingKey{}, building)
+}
+
 // build compiles the tool into a temporary folder and returns the module. args
 // returns the arguments of the command that writes it to the file out.
 func (t toolchain) build(ctx context.Context, args func(out string) []string) ([]byte, error) {
@@ -110,6 +118,9 @@ func (t toolchain) build(ctx context.Context, args func(out string) []string) ([
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	defer os.RemoveAll(tmp)
+	if building, ok := ctx.Value(buildingKey{}).(func(string)); ok {
+		building(t.ref)
+	}
 	out := filepath.Join(tmp, "tool.wasm")
 	if _, err := t.run(ctx, args(out)...); err != nil {
 		return nil, err
