@@ -66,15 +66,11 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 	if err != nil {
 		return err
 	}
-	view := logViewOf(path, log)
-	view.Replayer = r.verdict
-	q, err := queueIn(ctx, log)
+	view, err := logViewOf(ctx, path, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if q != nil {
-		view.Operator, view.Jobs = &logview.Operator{Queue: q.Queue}, q.documents
-	}
+	view.Replayer = r.verdict
 	c := inspect.Config{Scope: inspect.Only(view, token)}
 	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
 		c.Origins = originsOf("http://"+listener.Addr().String(), listener.Addr())
@@ -89,13 +85,18 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 }
 
 // logViewOf is what a server shows of a whole database.
-func logViewOf(path string, log database) logview.View {
-	return logview.View{
+func logViewOf(ctx context.Context, path string, log database) (logview.View, error) {
+	view := logview.View{
 		Log: log, Title: named(path),
 		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {
 			return checkRun(ctx, log, runID, newModuleChecks(log)) // as the database is now
 		},
 	}
+	q, err := queueIn(ctx, log)
+	if q != nil {
+		view.Operator, view.Jobs = &logview.Operator{Queue: q.Queue}, q.documents
+	}
+	return view, err
 }
 
 // verdict replays a run for a page.

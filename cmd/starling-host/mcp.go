@@ -42,6 +42,9 @@ func (a *app) mcp(ctx context.Context, f readFlags, path string) error {
 		return err
 	}
 	defer log.Close()
-	view := logViewOf(path, log)
+	view, err := logViewOf(ctx, path, log)
+	if err != nil {
+		return err
+	}
 	return mcpsrv.ServeStdio(ctx, mcpsrv.View{Log: &view}, mcpsrv.Options{Version: programVersion()}, a.stdin, a.stdout.exact())
 }

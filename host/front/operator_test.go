@@ -29,6 +29,11 @@ func TestAnOperatorSteersInTheWebView(t *testing.T) {
 	if _, page := alice.load("GET", "/inspect/runs/"+run, nil); !strings.Contains(page, "attempt 1 of ") {
 		t.Errorf("alice sees of her run %s", page)
 	}
+	for tool, arguments := range map[string]string{"list_runs": `{}`, "get_run": `{"run_id":"` + run + `"}`} {
+		if _, said := asks(t, w.assistant("alice"), tool, arguments); !strings.Contains(said, `"job":{"state":"running","attempt":1,`) {
+			t.Errorf("%s tells alice %s", tool, said)
+		}
+	}
 	for _, path := range []string{"/inspect/runs/" + run, "/inspect/runs/" + url.PathEscape("alice/"+run), "/inspect/diff", "/inspect/runs/" + run + "/live"} {
 		if code, page := operator.load("GET", path, nil); code != http.StatusNotFound {
 			t.Errorf("%s shows the operator %d, %s", path, code, page)

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/logview"
 	"github.com/starling-host/starling/host/narrate"
+	"github.com/starling-host/starling/host/queue"
 )
 
 // Bounds of what the tools over a log return.
@@ -52,13 +53,24 @@ type runInfo struct {
 	OutputTokens int64   `json:"output_tokens"`
 	CostUSD      float64 `json:"cost_usd"`
 	DurationMs   int64   `json:"duration_ms"`
+
+	Job *queue.Standing `json:"job,omitempty"` // where it stands in the queue of a host, until it has ended
 }
 
-func newRunInfo(s eventlog.RunSummary) runInfo {
-	return runInfo{
-		RunID: s.RunID, Status: s.Status(), StartedAt: formatTime(s.StartedAt.UnixNano()), Events: s.LastSeq, Turns: s.TurnCount,
-		ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD, DurationMs: s.DurationMs,
+// describe describes runs.
+func describe(ctx context.Context, v logview.View, runs ...eventlog.RunSummary) []runInfo {
+	infos, standing := []runInfo{}, v.Standing(ctx, runs...)
+	for _, run := range runs {
+		info := runInfo{
+			RunID: run.RunID, Status: run.Status(), StartedAt: formatTime(run.StartedAt.UnixNano()), Events: run.LastSeq, Turns: run.TurnCount,
+			ToolCalls: run.ToolCallCount, InputTokens: run.InputTokens, OutputTokens: run.OutputTokens, CostUSD: run.CostUSD, DurationMs: run.DurationMs,
+		}
+		if job, ok := standing[run.RunID]; ok {
+			info.Job = &job.Standing
+		}
+		infos = append(infos, info)
 	}
+	return infos
 }
 
 func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
@@ -80,11 +92,7 @@ func listRuns(ctx context.Context, v logview.View, in listArgs) (runList, error)
 	if err != nil {
 		return runList{}, err
 	}
-	list := runList{Runs: []runInfo{}, Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
-	for _, run := range page.Runs {
-		list.Runs = append(list.Runs, newRunInfo(run))
-	}
-	return list, nil
+	return runList{Runs: describe(ctx, v, page.Runs...), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}, nil
 }
 
 // statusNamed returns the only state of a run that a text is part of, or nothing.
@@ -165,7 +173,7 @@ func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, 
 	if err != nil {
 		return runWithEvents{}, err
 	}
-	out := runWithEvents{Run: newRunInfo(run), Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
+	out := runWithEvents{Run: describe(ctx, v, run)[0], Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
 	room := maxList
 	for _, ev := range events {
 		info := newEventInfo(ev, max(1, min(maxPayload, room)))

@@ -44,7 +44,7 @@ func summarizeRun(ctx context.Context, v logview.View, in summaryArgs) (summary,
 	if err != nil {
 		return summary{}, err
 	}
-	s := summary{Run: newRunInfo(run), Kinds: map[string]int{}, Tools: map[string]int{}, Effects: map[string]int{}, Failures: []eventInfo{}}
+	s := summary{Run: describe(ctx, v, run)[0], Kinds: map[string]int{}, Tools: map[string]int{}, Effects: map[string]int{}, Failures: []eventInfo{}}
 	examined := 0
 	for ev, err := range v.Events(ctx, in.RunID, 0) {
 		if err != nil {
