@@ -494,8 +494,11 @@ func (t *task) work() {
 		held = d.tasks[t.lease.RunID] == t
 		q.mu.Unlock()
 	}
-	if held && v != nil && v.class != "" {
+	switch {
+	case held && v != nil && v.class != "":
 		t.logRetry(*v, err)
+	case held && v != nil && v.free:
+		q.cfg.Logger.Info("run given back: it goes on later", slog.String("run_id", t.lease.RunID))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -78,7 +78,8 @@ func notReady(t *testing.T, db Database) {
 
 func pausedWhileRunning(t *testing.T, db Database) {
 	var pause atomic.Bool
-	cfg := quick()
+	cfg, logged := quick(), &text{}
+	cfg.Logger = slog.New(slog.NewTextHandler(logged, nil))
 	cfg.Limits = func(tenant string) queue.Limits { return queue.Limits{Paused: pause.Load() && tenant == "p"} }
 	h := db(t, cfg)
 	began, causes := make(chan string, 2), make(chan error, 2)
@@ -102,6 +103,9 @@ func pausedWhileRunning(t *testing.T, db Database) {
 	if s := find(t, h, "q/1"); s.State != queue.Running {
 		t.Errorf("the other tenant's: %+v", s)
 	}
+	eventually(t, func() bool {
+		return strings.Contains(logged.String(), `msg="run given back: it goes on later" run_id=p/1`)
+	})
 	cancel(t, h, "p/1") // ends it all the same
 	if run := receive(t, began); run != "p/1" {
 		t.Errorf("%s was handed out", run)
