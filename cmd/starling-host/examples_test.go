@@ -120,6 +120,10 @@ func writeTenants(t *testing.T, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "token.txt"), []byte("0123456789\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	hostFile := "listen: 127.0.0.1:0\ndatabase: starling.db\nkey_file: host.key\n"
+	if err := os.WriteFile(filepath.Join(dir, "host.yaml"), []byte(hostFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range []string{
 		"starling-host tenant keygen host.key",
 		"starling-host tenant keygen next.key",
