@@ -94,7 +94,7 @@ func TestUploadsLeaveRoomForOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: starts a host")
 	}
-	size, goesOn := int64(128<<20), func(tries int) bool { return tries < 4 }
+	size, goesOn := int64(152<<20), func(tries int) bool { return tries < 4 }
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		size = 260 << 20
 		ends := time.Now().Add(10 * time.Minute)
@@ -169,4 +169,42 @@ func TestUploadsLeaveRoomForOthers(t *testing.T) {
 	if runs := int64(calls) * 16 << 10; info.Size() > 4<<20+runs {
 		t.Errorf("%d bytes of the database are left", info.Size())
 	}
+}
+
+// TestAFullDiskIsServed fills the disk of an idle host to the last byte, as another
+// program may. The host renews its leases, answers what needs no room, says that it is not
+// ready, and takes runs again when there is room.
+func TestAFullDiskIsServed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: starts a host")
+	}
+	dir := smallDisk(t, 152<<20)
+	c := newCrowd(t, "version: \"1.0\"\n", "good")
+	c.start("queue: {lease: 1s}\n", nil)
+	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	other, err := os.Create(path.Join(dir, "other"))
+	c.must(err)
+	defer other.Close()
+	for _, block := range []int{1 << 20, 1 << 12, 1} {
+		for err = nil; err == nil; {
+			_, err = other.Write(make([]byte, block))
+		}
+	}
+	for ends := time.Now().Add(3 * time.Second); time.Now().Before(ends); time.Sleep(100 * time.Millisecond) {
+		for path, want := range map[string]int{"/api/v1/tools": 200, "/api/v1/runs": 200, "/api/v1/readyz": 503} {
+			if status, text, err := c.ask("good", "GET", path, "", nil); err != nil || status != want {
+				t.Fatalf("%s: %d %s %v\n%s", path, status, text, err, tail(c.stderr.String(), 2000))
+			}
+		}
+		if status, text, err := c.call("good", "one", map[string]int{}); err != nil || status != http.StatusInsufficientStorage {
+			t.Fatalf("%d %s %v", status, text, err)
+		}
+	}
+	c.must(other.Truncate(0))
+	if status, text, err := c.call("good", "one", map[string]int{}); err != nil || status != http.StatusOK {
+		t.Errorf("%d %s %v", status, text, err)
+	}
+	c.stop()
 }

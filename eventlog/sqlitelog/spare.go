@@ -13,11 +13,18 @@ import (
 // beside the WAL that was there; a run of which the events are long takes more.
 const spareBytes = 32 << 20
 
+// walBytes is the room that the WAL of an open database keeps. It is written from its
+// beginning again after restartFrames, so a host renews its leases on a full disk.
+const walBytes = 24 << 20
+
 // SetAside keeps room on the disk of the database at path, in a file beside it, unless
 // there is such a file. Nothing can be removed from a database on a full disk, since also
 // that is written first; with the room that [GiveUp] gives it can. The last room of a disk
-// is not set aside: as much again has to be free.
+// is not set aside: as much again has to be free. On Linux the WAL keeps room as well.
 func SetAside(path string) error {
+	if err := reserveWAL(path + "-wal"); err != nil {
+		return fmt.Errorf("sqlitelog: reserve room for the WAL: %w", err)
+	}
 	name := spareOf(path)
 	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() == spareBytes {
 		return nil
