@@ -40,7 +40,7 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.tenantUsage(cmd.Context(), t, filter, f.output) })
 		},
 	}
-	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "so many days that end with today")
+	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, with today")
 	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
 	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants behind `ID`, where the page before ended")
 	f.addDatabase(cmd)
