@@ -52,7 +52,11 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 		}
 	}
 	for _, set := range Tables() {
-		if err := db.CreateTables(ctx, set); err != nil {
+		err := db.CreateTables(ctx, set)
+		if o.Existing && errors.Is(err, eventlog.ErrReadOnly) {
+			err = nil // an earlier version made the tables: who only reads needs no more than they have
+		}
+		if err != nil {
 			return nil, fmt.Errorf("tenant: create tables: %w", err)
 		}
 	}
