@@ -398,7 +398,10 @@ func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
 	for _, u := range used {
 		use := fmt.Sprintf("%s under %s", plural(u.DataKeys, "data key"), u.ID)
 		if len(held) > 0 && !slices.ContainsFunc(held, func(k tenant.MasterKey) bool { return k.ID() == u.ID }) {
-			result.state, result.fix = stateBad, pasteable("starling-host doctor", named(path))+" --key-file FILE"
+			result.state, result.fix = stateBad, "export "+masterKeyVariable+"=\"$(cat OTHER.key)\""
+			if keyFile != "" {
+				result.fix = pasteable("cat OTHER.key >>", keyFile) + " and send SIGHUP to the host"
+			}
 			use += ", which " + cmp.Or(keyFile, masterKeyVariable) + " lacks"
 		}
 		uses = append(uses, use)
