@@ -129,7 +129,7 @@ func tenantsOf(ctx context.Context, where string) (map[string]string, error) {
 		return nil, err
 	}
 	defer log.Close()
-	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true})
+	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true, AsIs: true})
 	if errors.Is(err, tenant.ErrNoTables) {
 		return nil, nil
 	}

@@ -34,7 +34,7 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if err != nil || len(keys) == 0 {
 		return whole(log, err)
 	}
-	store, err := tenant.Open(ctx, log, tenant.Options{Masters: keys, Existing: true})
+	store, err := tenant.Open(ctx, log, tenant.Options{Masters: keys, Existing: true, AsIs: true})
 	if errors.Is(err, tenant.ErrNoTables) {
 		return log, nil
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	Now func() time.Time
 	// Existing makes no tables: a database without them is [ErrNoTables].
 	Existing bool
+	// AsIs leaves the tables as an earlier version made them, which is enough to open runs.
+	AsIs bool
 }
 
 // Open creates the tables where they are missing, if it may. If it is given master keys, and a
@@ -52,11 +54,10 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 		}
 	}
 	for _, set := range Tables() {
-		err := db.CreateTables(ctx, set)
-		if o.Existing && errors.Is(err, eventlog.ErrReadOnly) {
-			err = nil // an earlier version made the tables: who only reads needs no more than they have
+		if o.AsIs {
+			break
 		}
-		if err != nil {
+		if err := db.CreateTables(ctx, set); err != nil {
 			return nil, fmt.Errorf("tenant: create tables: %w", err)
 		}
 	}
