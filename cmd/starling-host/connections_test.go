@@ -16,6 +16,7 @@ import (
 // the tools of a tenant may have: the next calls of a module that is loaded already have
 // no more, and no fewer.
 func TestConnectionsAreBoundedFromNowOn(t *testing.T) {
+	t.Parallel()
 	const calls = 4
 	up := &crossing{most: calls}
 	server := httptest.NewServer(up)

@@ -67,7 +67,6 @@ func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 	c := &crowd{t: t, dir: t.TempDir(), keys: map[string]string{}}
 	c.client = &http.Client{Timeout: compileTime, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	must := c.must
-	t.Setenv("XDG_CACHE_HOME", c.path("cache"))
 	must(os.WriteFile(c.path("policy.yaml"), []byte(policy), 0o600))
 	var err error
 	c.master, err = tenant.CreateMasterKey(c.path("host.key"))

@@ -14,6 +14,7 @@ import (
 // TestARunThatItsHostsDieOfIsGivenUp kills a host whenever a run has begun, by the
 // request that it makes.
 func TestARunThatItsHostsDieOfIsGivenUp(t *testing.T) {
+	t.Parallel()
 	asked := make(chan string, 1)
 	s := &shop{Server: httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body) // without which nobody notices that the host is dead

@@ -71,12 +71,6 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 func exampleFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	caches, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GOCACHE", strings.TrimSpace(string(caches)))
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dice, err := registry.Open(t.Context(), "../../tools-wasm/dice")
 	if err != nil {
 		t.Fatal(err)

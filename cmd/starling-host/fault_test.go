@@ -37,6 +37,7 @@ const inProcess = "isolation: inline\n"
 // Whoever cannot be served is told so, and not promised anything; a new host has every
 // run that was promised, and the log is valid and replays.
 func TestADiskThatFailsLosesNothing(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t, "version: \"1.0\"\n", "alice")
 	c.withStore(func(s *tenant.Store) {
 		c.must(s.Change(t.Context(), "alice", askFreely))
@@ -120,6 +121,7 @@ func (c *crowd) lastWords() string {
 // TestNothingIsPromisedBeforeTheSync has every sync of a host take a time. No run is
 // promised sooner than that.
 func TestNothingIsPromisedBeforeTheSync(t *testing.T) {
+	t.Parallel()
 	const sync = 200 * time.Millisecond
 	wrap := faulty(t, syncs, "delay_exit=200000")
 	c := newCrowd(t, "version: \"1.0\"\n", "alice")

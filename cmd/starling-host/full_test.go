@@ -26,6 +26,7 @@ func (c *crowd) stop() {
 // Whoever cannot be served is told so, every run that was promised comes to its end,
 // and the log is valid.
 func TestAFullDiskLosesNothing(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("SKIPPED: no shell that sets a largest size of files: install the package bash")
 	}

@@ -121,6 +121,7 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes a minute")
 	}
+	t.Parallel()
 	n := claimNetwork(t)
 	machines, database := n.connect(t, 3), n.openPostgres(t)
 	if out, err := exec.Command("starling-host", "migrate", database).CombinedOutput(); err != nil {

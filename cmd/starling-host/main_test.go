@@ -30,7 +30,30 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main()
 	beNeighbours()
-	testscript.Main(m, map[string]func(){"starling-host": main, "measured-host": measuredHost})
+	testscript.Main(cached{m}, map[string]func(){"starling-host": main, "measured-host": measuredHost})
+}
+
+// cached runs the tests with one folder for what is built and compiled, so that each
+// module is compiled once, whichever test needs it first. Go's own cache, which would
+// be in that folder, stays where it is.
+type cached struct{ *testing.M }
+
+// Run implements [testscript.TestingM].
+func (m cached) Run() int {
+	dir, err := os.MkdirTemp("", "starling-host")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+		value, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			panic(err)
+		}
+		os.Setenv(name, strings.TrimSpace(string(value)))
+	}
+	os.Setenv("XDG_CACHE_HOME", dir)
+	return m.M.Run()
 }
 
 // testTools are the modules that scripts find in $TOOLS as NAME.wasm, built
@@ -104,13 +127,6 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 func scriptEnvironment(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	goEnv, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	caches := strings.Fields(string(goEnv))
-	t.Setenv("GOCACHE", caches[0])
-	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	for _, name := range testTools {
 		module, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", name))
 		if err != nil {
@@ -126,8 +142,8 @@ func scriptEnvironment(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return []string{
-		"REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + filepath.Join(dir, "cache"),
-		"GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
+		"REPOSITORY=" + filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(source)))), "TOOLS=" + dir, "SOURCE=" + source, "XDG_CACHE_HOME=" + os.Getenv("XDG_CACHE_HOME"),
+		"GOCACHE=" + os.Getenv("GOCACHE"), "GOMODCACHE=" + os.Getenv("GOMODCACHE"),
 	}
 }
 

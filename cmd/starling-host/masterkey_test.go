@@ -29,7 +29,6 @@ func TestTheMasterKeyIsChangedUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Run("SQLite", func(t *testing.T) { changeMasterKey(t, "host.db", module.Wasm) })
 	t.Run("PostgreSQL", func(t *testing.T) {
 		database := pgtest.Database(t)

@@ -168,7 +168,6 @@ func scene(t *testing.T, s *shop) (dir string, module []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	return dir, m.Wasm
 }
 
