@@ -349,15 +349,27 @@ const clockTolerance = 2 * time.Second
 // checkClock compares the clock with that of a server, or with the newest run.
 func checkClock(ctx context.Context, log database, where string) finding {
 	const check = "clock"
-	query, what := "SELECT coalesce(max(started), 0) FROM run", "the newest run began"
+	var at time.Time
+	var err error
+	what := "the server's clock is"
 	if onServer(where) {
-		query, what = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000000 AS BIGINT)", "the server's clock is"
+		const query = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000000 AS BIGINT)"
+		err = log.View(ctx, func(q eventlog.Querier) error {
+			return q.Query(query, nil, func(r eventlog.Row) error {
+				var ns int64
+				err := r.Scan(&ns)
+				at = time.Unix(0, ns)
+				return err
+			})
+		})
+	} else {
+		what = "the newest run began"
+		var page eventlog.RunPage
+		if page, err = log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1}); len(page.Runs) > 0 {
+			at = page.Runs[0].StartedAt
+		}
 	}
-	var at int64
-	err := log.View(ctx, func(q eventlog.Querier) error {
-		return q.Query(query, nil, func(r eventlog.Row) error { return r.Scan(&at) })
-	})
-	ahead := time.Unix(0, at).Sub(time.Now()).Round(time.Millisecond)
+	ahead := at.Sub(time.Now()).Round(time.Millisecond)
 	switch {
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}
