@@ -369,7 +369,7 @@ func checkClock(ctx context.Context, log database, where string) finding {
 			at = page.Runs[0].StartedAt
 		}
 	}
-	ahead := at.Sub(time.Now()).Round(time.Millisecond)
+	ahead := time.Until(at).Round(time.Millisecond)
 	switch {
 	case err != nil:
 		return finding{check, stateBad, plainError(err), ""}

@@ -25,7 +25,7 @@ type Collected struct {
 // to one that may.
 //
 // Whether a run names a module is read from the run. The runs of tenants are encrypted, so
-// of those it counts when they began: one that began while its tenant used the module may
+// of those, and of what a newer program wrote, it counts when they began: one that began while its tenant used the module may
 // name it.
 func Collect(ctx context.Context, db eventlog.Transactor, now time.Time) (c Collected, err error) {
 	if err := db.CreateTables(ctx, eventlog.ModuleTables); err != nil {
@@ -198,20 +198,18 @@ func dropNamed(q eventlog.Querier, holds map[chain.Hash]hold) error {
 			return err
 		}
 		started, err := first.AsRunStarted()
-		switch {
-		case errors.Is(err, event.ErrSealed):
+		for _, ref := range started.ToolSchemas {
+			if ref.Sandbox != nil && len(ref.Sandbox.Module) == len(chain.Hash{}) {
+				delete(holds, chain.Hash(ref.Sandbox.Module))
+			}
+		}
+		if err != nil { // it is encrypted, or of a newer program
 			for digest, h := range holds {
 				if h.mayName(first.Timestamp) {
 					delete(holds, digest)
 				}
 			}
-		case err == nil:
-			for _, ref := range started.ToolSchemas {
-				if ref.Sandbox != nil && len(ref.Sandbox.Module) == len(chain.Hash{}) {
-					delete(holds, chain.Hash(ref.Sandbox.Module))
-				}
-			}
-		} // a run that cannot be read cannot be executed again either
+		}
 		if len(holds) == 0 {
 			return errNoneLeft
 		}

@@ -173,6 +173,14 @@ func testCollect(t *testing.T, open opener) {
 	f.collect(t, later)
 	f.keeps(t, "a module that no run names", agents, false)
 
+	newer := put("of a run that a newer program wrote")
+	run = f.names(t, "", newer)
+	f.change(t, "UPDATE eventlog_events SET payload = $1 WHERE run_id = $2 AND seq = 1", []byte{0xff}, run)
+	f.collect(t, later)
+	f.keeps(t, "a module that a run which cannot be read may name", newer, true)
+	f.prune(t, run)
+	f.collect(t, later)
+
 	_, err = f.sureAnswer(t, "zeta", "k", time.Minute)
 	want(t, "answer", err, nil)
 	f.collect(t, later)
