@@ -24,7 +24,7 @@ import (
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/rewrite/hostiletest"
 	"github.com/starling-host/starling/host/tenant"
 )
 
@@ -193,7 +193,7 @@ func (c *crowd) attacks(who, slow string) []attack {
 			all = append(all, a)
 		}
 	}
-	for _, load := range hostile.Loads()[:8] {
+	for _, load := range hostiletest.Loads()[:8] {
 		all = append(all, uploadOf("load", load.Modules()[0]))
 	}
 	echo := callOf("echo", `{}`)
@@ -208,12 +208,12 @@ func (c *crowd) attacks(who, slow string) []attack {
 // the attacks that are to call them.
 func (c *crowd) familiesOf(who string) (all []attack) {
 	c.t.Helper()
-	for i, run := range hostile.Runs() {
+	for i, run := range hostiletest.Runs() {
 		name := fmt.Sprintf("evil-%02d", i) // as long as what it takes the place of
 		module := bytes.Replace(run.Wasm, []byte(`"hostile"`), []byte(`"`+name+`"`), 1)
 		switch status, text, err := uploadOf(name, module).by(c, who); {
 		case err == nil && status == http.StatusCreated:
-			all = append(all, callOf(name, hostile.Attack))
+			all = append(all, callOf(name, hostiletest.Attack))
 		case !run.Always:
 			c.t.Fatalf("%s: %d %s %v", run.Name, status, text, err)
 		}

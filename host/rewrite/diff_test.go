@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmgen"
+	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
 // observedCall is a call that a comparison makes.
@@ -40,10 +40,10 @@ func generate(seed []byte) program {
 	h := fnv.New64a()
 	h.Write(seed)
 	r := rand.New(rand.NewPCG(h.Sum64(), 1))
-	c := wasmgen.Config{Imports: observedImports[:r.IntN(len(observedImports)+1)], CanonicalNaNs: true}
-	p := program{original: wasmgen.Module(seed, c)}
+	c := wasmtest.Config{Imports: observedImports[:r.IntN(len(observedImports)+1)], CanonicalNaNs: true}
+	p := program{original: wasmtest.Generate(seed, c)}
 	c.CanonicalNaNs = r.IntN(4) == 0
-	p.metered = wasmgen.Module(seed, c)
+	p.metered = wasmtest.Generate(seed, c)
 	p.calls = callsOf(p.metered, r)
 	return p
 }

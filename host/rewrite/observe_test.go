@@ -198,7 +198,7 @@ func trapText(err error) string {
 	return text
 }
 
-// state notes globals and memory, by what wasmgen calls them.
+// state notes globals and memory, by what wasmtest calls them.
 func (s *observation) state(m api.Module) {
 	for i := 0; ; i++ {
 		g := m.ExportedGlobal(fmt.Sprintf("g%d", i))

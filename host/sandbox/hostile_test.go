@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/rewrite/hostiletest"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // hostileLimits make every attack end soon, by whatever it runs into.
 var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
 
-var attack, peace = Call{Tool: "hostile", Input: []byte(hostile.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
+var attack, peace = Call{Tool: "hostile", Input: []byte(hostiletest.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
 
 // endingOf says how a call ended: what it gave, the class of its error, its meter.
 func endingOf(t *testing.T, m *Module, c Call) string {
@@ -32,7 +32,7 @@ func endingOf(t *testing.T, m *Module, c Call) string {
 // ends, with the same outcome and the same count; the next call of the same module
 // succeeds, in an instance that is as good as new.
 func TestHostileRuns(t *testing.T) {
-	runs := hostile.Runs()
+	runs := hostiletest.Runs()
 	if len(runs) < 25 {
 		t.Errorf("%d families", len(runs))
 	}
@@ -59,7 +59,7 @@ func TestHostileRuns(t *testing.T) {
 				return
 			}
 			for _, m := range []*Module{compiled, kept, interpreted} {
-				if got, err := m.Call(t.Context(), peace, &world{}); err != nil || string(got.Output) != hostile.Answer {
+				if got, err := m.Call(t.Context(), peace, &world{}); err != nil || string(got.Output) != hostiletest.Answer {
 					t.Errorf("the next call: %q, %v", got.Output, err)
 				}
 			}
@@ -78,7 +78,7 @@ func TestHostileRunsEndInTime(t *testing.T) {
 	limits.Fuel, limits.Effects, limits.EffectBytes, limits.TimeoutMs = 1<<50, 1<<40, 1<<50, 30
 	var worst time.Duration
 	var which string
-	for _, run := range hostile.Runs() {
+	for _, run := range hostiletest.Runs() {
 		if run.Always {
 			continue
 		}
@@ -113,7 +113,7 @@ func TestAGoodNeighbourGetsOn(t *testing.T) {
 	limits.Fuel, limits.TimeoutMs = 1<<50, 2000
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
-	runs := hostile.Runs()
+	runs := hostiletest.Runs()
 	for i := range 8 {
 		m := load(t, e, runs[i].Wasm, limits)
 		group.Go(func() {
@@ -135,7 +135,7 @@ func TestAGoodNeighbourGetsOn(t *testing.T) {
 // TestFamiliesAreNamedOnce keeps two attacks from being told apart by nothing.
 func TestFamiliesAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
-	for _, run := range hostile.Runs() {
+	for _, run := range hostiletest.Runs() {
 		if seen[run.Name] || strings.TrimSpace(run.Attack) == "" {
 			t.Errorf("%q is there twice, or attacks nothing", run.Name)
 		}

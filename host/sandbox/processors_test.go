@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/host/qemutest"
-	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/rewrite/hostiletest"
 )
 
 // The variables with which this test binary writes, on whatever processor it runs, how
@@ -52,7 +52,7 @@ func TestWriteEndings(t *testing.T) {
 func endings(t *testing.T, engine *Engine, starts bool) []string {
 	t.Helper()
 	var all []string
-	for _, run := range hostile.Runs() {
+	for _, run := range hostiletest.Runs() {
 		if starts || !run.Always {
 			all = append(all, run.Name+": "+endingOf(t, load(t, engine, run.Wasm, hostileLimits), attack))
 		}

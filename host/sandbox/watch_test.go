@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/rewrite/hostiletest"
 	"github.com/starling-host/starling/host/wasm"
 )
 
@@ -72,7 +72,7 @@ func TestAProfileHasEveryUnit(t *testing.T) {
 			t.Errorf("%s: the profile has %d of %d units, %d calls", name, p.total, got.Meter.Fuel, p.entered)
 		}
 	}
-	for _, run := range hostile.Runs() {
+	for _, run := range hostiletest.Runs() {
 		compare(run.Name, run.Wasm, hostileLimits, attack)
 	}
 	if testing.Short() {

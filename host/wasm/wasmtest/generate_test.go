@@ -1,4 +1,4 @@
-package wasmgen_test
+package wasmtest_test
 
 import (
 	"context"
@@ -11,11 +11,10 @@ import (
 
 	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmgen"
 	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
-var configs = []wasmgen.Config{
+var configs = []wasmtest.Config{
 	{},
 	{CanonicalNaNs: true, Imports: []wasmtest.Import{{Module: "starling:v1", Name: "now", Type: wasmtest.Type(":I")}}},
 }
@@ -42,7 +41,7 @@ func TestEveryModuleIsValid(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	seen := map[wasm.Op]int{}
 	for i := range n {
-		b := wasmgen.Module(seed(random), configs[i%len(configs)])
+		b := wasmtest.Generate(seed(random), configs[i%len(configs)])
 		if _, err := rewrite.Check(b, rewrite.DefaultLimits()); err != nil {
 			t.Fatalf("module %d: the gate: %v", i, err)
 		}
@@ -96,7 +95,7 @@ func TestASeedIsOneModule(t *testing.T) {
 			s[i] = byte(random.Uint32())
 		}
 		for _, c := range configs {
-			a, b := wasmgen.Module(s, c), wasmgen.Module(s, c)
+			a, b := wasmtest.Generate(s, c), wasmtest.Generate(s, c)
 			if string(a) != string(b) {
 				t.Errorf("two modules of a seed of %d bytes", size)
 			}
@@ -107,8 +106,8 @@ func TestASeedIsOneModule(t *testing.T) {
 	}
 }
 
-func ExampleModule() {
-	m, err := wasm.Decode(wasmgen.Module([]byte("any bytes"), wasmgen.Config{}))
+func ExampleGenerate() {
+	m, err := wasm.Decode(wasmtest.Generate([]byte("any bytes"), wasmtest.Config{}))
 	fmt.Println(err, m.Exports[0].Name)
 	// Output: <nil> f0
 }

@@ -1,10 +1,9 @@
-package wasmgen
+package wasmtest
 
 import (
 	"fmt"
 
 	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
 // Config says what a module may contain. The zero value means no imports, and
@@ -17,7 +16,7 @@ type Config struct {
 	// without.
 	CanonicalNaNs bool
 
-	Imports []wasmtest.Import // functions that the module imports
+	Imports []Import // functions that the module imports
 }
 
 // The bounds of a module.
@@ -37,15 +36,15 @@ var valTypes = []wasm.ValType{wasm.I32, wasm.I64, wasm.F32, wasm.F64}
 type generator struct {
 	src   source
 	c     Config
-	m     wasmtest.Module
+	m     Module
 	funcs []wasm.FuncType // of all functions, imports first
 	table []int           // the function in each entry of the table, or -1
 }
 
-// Module returns the binary of the module that seed stands for. It exports
+// Generate returns the binary of the module that seed stands for. It exports
 // functions "f0", "f1", ..., all globals as "g0", "g1", ..., and its memory, if
 // it has one, as "memory".
-func Module(seed []byte, c Config) []byte {
+func Generate(seed []byte, c Config) []byte {
 	g := &generator{src: source{seed: seed}, c: c}
 	g.declareTypes()
 	g.declareMemory()
@@ -93,14 +92,14 @@ func (g *generator) declareMemory() {
 		for i := range bytes {
 			bytes[i] = byte(g.src.below(256))
 		}
-		g.m.Data = append(g.m.Data, wasmtest.Data{Offset: int32(g.src.below(256) * 16), Bytes: string(bytes)})
+		g.m.Data = append(g.m.Data, Data{Offset: int32(g.src.below(256) * 16), Bytes: string(bytes)})
 	}
 }
 
 func (g *generator) declareGlobals() {
 	for range g.src.below(maxGlobals + 1) {
 		t := pick(&g.src, valTypes)
-		g.m.Globals = append(g.m.Globals, wasmtest.Global{
+		g.m.Globals = append(g.m.Globals, Global{
 			Type: t, Mutable: !g.src.oneIn(4), Value: int64(constant(&g.src, t)),
 		})
 	}
@@ -113,12 +112,12 @@ func (g *generator) declareFuncs() {
 	}
 	for range 1 + g.src.below(maxFuncs) {
 		t := pick(&g.src, g.m.Types)
-		g.m.Funcs = append(g.m.Funcs, wasmtest.Func{Type: t})
+		g.m.Funcs = append(g.m.Funcs, Func{Type: t})
 		g.funcs = append(g.funcs, t)
 	}
 	if g.src.oneIn(4) {
 		start := len(g.funcs)
-		g.m.Funcs = append(g.m.Funcs, wasmtest.Func{})
+		g.m.Funcs = append(g.m.Funcs, Func{})
 		g.funcs = append(g.funcs, wasm.FuncType{})
 		g.m.Start = new(uint32(start))
 	}
@@ -130,7 +129,7 @@ func (g *generator) declareTable() {
 	if size == 0 {
 		return
 	}
-	g.m.Table = wasmtest.Pages(uint32(size))
+	g.m.Table = Pages(uint32(size))
 	for i := range size {
 		f := g.src.below(len(g.funcs) + 1)
 		if f == len(g.funcs) {
@@ -138,7 +137,7 @@ func (g *generator) declareTable() {
 			continue
 		}
 		g.table = append(g.table, f)
-		g.m.Elements = append(g.m.Elements, wasmtest.Element{Offset: int32(i), Funcs: []uint32{uint32(f)}})
+		g.m.Elements = append(g.m.Elements, Element{Offset: int32(i), Funcs: []uint32{uint32(f)}})
 	}
 }
 
@@ -155,9 +154,9 @@ func (g *generator) defineFunc(i int) {
 
 func (g *generator) exportAll() {
 	for i := range g.m.Globals {
-		g.m.Exports = append(g.m.Exports, wasmtest.Export{Name: fmt.Sprintf("g%d", i), Kind: wasm.ExternGlobal, Index: uint32(i)})
+		g.m.Exports = append(g.m.Exports, Export{Name: fmt.Sprintf("g%d", i), Kind: wasm.ExternGlobal, Index: uint32(i)})
 	}
 	if g.m.Memory != nil {
-		g.m.Exports = append(g.m.Exports, wasmtest.Export{Name: "memory", Kind: wasm.ExternMemory})
+		g.m.Exports = append(g.m.Exports, Export{Name: "memory", Kind: wasm.ExternMemory})
 	}
 }

@@ -1,4 +1,4 @@
-package wasmgen
+package wasmtest
 
 import "github.com/starling-host/starling/host/wasm"
 

@@ -1,4 +1,4 @@
-package wasmgen
+package wasmtest
 
 // source hands out the seed as choices. Behind its end the choices are those of
 // a fixed generator, for the few that are left to make.

@@ -1,4 +1,4 @@
-package hostile_test
+package hostiletest_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/rewrite/hostile"
+	"github.com/starling-host/starling/host/rewrite/hostiletest"
 	"github.com/starling-host/starling/host/worker"
 )
 
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // every refusal says why, and an accepted module compiles within 30 seconds of
 // processor time and 384 MiB, or its process dies alone.
 func TestLoads(t *testing.T) {
-	families := hostile.Loads()
+	families := hostiletest.Loads()
 	if len(families) < 60 {
 		t.Errorf("%d families", len(families))
 	}

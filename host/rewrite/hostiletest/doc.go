@@ -1,4 +1,4 @@
-// Package hostile builds the modules that the loader and the sandbox are
+// Package hostiletest builds the modules that the loader and the sandbox are
 // attacked with in tests. It knows no engine and runs nothing.
 //
 // [Loads] attack whoever reads, checks, compiles or instantiates a module:
@@ -10,4 +10,4 @@
 // Each family has a sentence that says what it attacks. A new defect in an
 // engine, or a new idea, becomes a family here, and all tests that go through
 // the families have it.
-package hostile
+package hostiletest

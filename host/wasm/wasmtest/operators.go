@@ -1,11 +1,10 @@
-package wasmgen
+package wasmtest
 
 import (
 	"math"
 	"slices"
 
 	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
 )
 
 // operator is an instruction without immediates.
@@ -16,9 +15,9 @@ type operator struct {
 }
 
 // span returns the operators from first to last, which all have one type, in
-// the letters of [wasmtest.Type].
+// the letters of [Type].
 func span(letters string, first, last wasm.Op) []operator {
-	t := wasmtest.Type(letters)
+	t := Type(letters)
 	var all []operator
 	for op := first; op <= last; op++ {
 		all = append(all, operator{op, t.Params, t.Results[0]})

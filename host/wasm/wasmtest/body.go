@@ -1,4 +1,4 @@
-package wasmgen
+package wasmtest
 
 import (
 	"encoding/binary"
