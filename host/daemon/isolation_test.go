@@ -53,6 +53,7 @@ var attacks = map[string]attack{
 	"POST /api/v1/tools/{name}/call": {kind: "tool", body: `{}`},
 	"GET /api/v1/agents":             {},
 	"GET /api/v1/policy":             {},
+	"GET /api/v1/usage":              {},
 	"PUT /api/v1/policy":             {},
 	"DELETE /api/v1/policy":          {},
 	"/mcp":                           {},
