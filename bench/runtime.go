@@ -59,7 +59,13 @@ func measureRuntime(ctx context.Context, s settings, g guest) (runtimeResult, er
 		return runtimeResult{}, err
 	}
 	defer disk.Close()
-	calls := []call{raw, runOf(ctx, memlog.New(), loaded.Tools()[0]), runOf(ctx, disk, loaded.Tools()[0])}
+	memory := memlog.New()
+	for _, log := range []eventlog.ModuleStore{memory, disk} {
+		if _, err := log.PutModule(ctx, g.wasm); err != nil {
+			return runtimeResult{}, err
+		}
+	}
+	calls := []call{raw, runOf(ctx, memory, loaded.Tools()[0]), runOf(ctx, disk, loaded.Tools()[0])}
 	nanos := make([][]float64, len(calls))
 	for range s.rounds {
 		for i, one := range calls {

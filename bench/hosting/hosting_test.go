@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestQuick measures everything for a moment, and wants each goal to have a figure. It
-// looks at none.
+// TestQuick measures everything for a moment, and wants each part to have figures. It
+// holds none of them against its goal, which some do not have.
 func TestQuick(t *testing.T) {
 	b, release, err := prepare(quick)
 	if err != nil {
@@ -26,8 +26,8 @@ func TestQuick(t *testing.T) {
 		}
 	}
 	for _, g := range b.report.goals {
-		if g.measured <= 0 || g.bound <= 0 {
-			t.Errorf("%s: %s: %v, goal %v", g.load, g.what, g.measured, g.bound)
+		if g.measured <= 0 {
+			t.Errorf("%s: %s: %v", g.load, g.what, g.measured)
 		}
 	}
 	if text := b.report.text(); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
