@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -355,7 +354,7 @@ func TestJavaScriptImportsWhatItNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			wasm, said := buildJS(t, source)
-			info, err := rewrite.Check(wasm, rewrite.DefaultLimits())
+			info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err, said)
 			}

@@ -17,9 +17,9 @@ import (
 
 const modulePath = "github.com/starling-host/starling"
 
-// line is the order of the folders. A package imports its own folder and
-// folders further down, so whoever reads a package needs nothing from above it.
-var line = []string{"cmd", "host", "runtime", "eventlog", "abi", "spec"}
+// line is the order of the folders; starling is the root package. A package imports its
+// own folder and folders further down, so a reader needs nothing from above it.
+var line = []string{"cmd", "serve", "starling", "host", "runtime", "eventlog", "abi", "spec"}
 
 // branches are the folders beside the line and what they may import of it: a
 // tool sees its SDK, and the SDK sees the contract.
@@ -34,39 +34,40 @@ var folders = []string{"bench", "docs", "examples"}
 // doors are the packages that may import a third-party module. Everything else
 // goes through what they export.
 var doors = map[string][]string{
-	"github.com/tetratelabs/wazero":            {"host/sandbox"},
-	"github.com/fxamacker/cbor/v2":             {"eventlog/canon"},
-	"lukechampine.com/blake3":                  {"eventlog/chain"},
-	"modernc.org/sqlite":                       {"eventlog/sqlitelog"},
-	"github.com/jackc/pgx/v5":                  {"eventlog/pglog"},
-	"github.com/oklog/ulid/v2":                 {"eventlog/event"},
-	"github.com/goccy/go-yaml":                 {"runtime/yaml"},
-	"github.com/santhosh-tekuri/jsonschema/v6": {"runtime/tool/validate"},
-	"github.com/spf13/cobra":                   {"cmd/starling-host"},
-	"github.com/spf13/pflag":                   {"cmd/starling-host"}, // cobra's own
-	"github.com/schollz/progressbar/v3":        {"cmd/starling-host"},
-	"golang.org/x/text":                        {"runtime/tool/validate"}, // the printer that jsonschema words its errors with
-	"golang.org/x/term":                        {"cmd/starling-host"},
-	"golang.org/x/time":                        {"host/daemon", "host/front"},
-	"golang.org/x/sync":                        {"host/sandbox"}, // a lock whose wait ends with a context
-	"golang.org/x/sys":                         {"eventlog/sqlitelog", "host/sandbox/internal/image", "host/worker/internal/jail"},
-	"github.com/google/pprof":                  {"host/profile"},
-	"github.com/prometheus/client_golang":      {"runtime/observe"},
-	"go.opentelemetry.io/otel":                 {"runtime/observe"},
-	"go.opentelemetry.io/otel/trace":           {"runtime/observe"},
-	"go.opentelemetry.io/otel/sdk":             {"cmd/starling-host"},
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": {"cmd/starling-host"},
-	"github.com/aws/aws-sdk-go-v2":                                    {"runtime/provider/bedrock"},
-	"github.com/aws/smithy-go":                                        {"runtime/provider/bedrock"},
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime":             {"runtime/provider/bedrock"},
-	"github.com/modelcontextprotocol/go-sdk":                          {"host/mcpsrv", "runtime/tool/mcptool"},
+	"github.com/tetratelabs/wazero":                       {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
+	"lukechampine.com/blake3":                             {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
+	"modernc.org/sqlite":                                  {"eventlog/internal/sqlitelog"},
+	"github.com/jackc/pgx/v5":                             {"eventlog/internal/pglog"},
+	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
+	"github.com/goccy/go-yaml":                            {"runtime/config"},
+	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/internal/validate"},
+	"github.com/spf13/cobra":                              {"cmd/starling-host"},
+	"github.com/spf13/pflag":                              {"cmd/starling-host"}, // cobra's own
+	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
+	"golang.org/x/text":                                   {"runtime/internal/validate"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                                   {"cmd/starling-host"},
+	"golang.org/x/time":                                   {"serve/internal/daemon"},
+	"golang.org/x/sync":                                   {"host/sandbox"}, // a lock whose wait ends with a context
+	"golang.org/x/sys":                                    {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
+	"github.com/google/pprof":                             {"cmd/starling-host/internal/profile"},
+	"github.com/prometheus/client_golang":                 {"runtime/observe"},
+	"go.opentelemetry.io/otel":                            {"runtime/observe"},
+	"go.opentelemetry.io/otel/trace":                      {"runtime/observe"},
+	"go.opentelemetry.io/otel/sdk":                        {"serve"},
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace":   {"serve"},
+	"go.opentelemetry.io/proto/otlp":                      {"serve"},
+	"google.golang.org/protobuf":                          {"serve"},
+	"github.com/aws/aws-sdk-go-v2":                        {"runtime/internal/bedrock"},
+	"github.com/aws/smithy-go":                            {"runtime/internal/bedrock"},
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/internal/bedrock"},
+	"github.com/modelcontextprotocol/go-sdk":              {"serve/internal/mcpsrv", "runtime/internal/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
 	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
-	"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf",
 }
 
 type goPackage struct {
@@ -105,7 +106,13 @@ func listPackages(t *testing.T) (own []goPackage, all map[string]goPackage) {
 }
 
 // local returns an import's path below the module, and whether it is ours.
-func local(importPath string) (string, bool) { return strings.CutPrefix(importPath, modulePath+"/") }
+// The root package is "starling".
+func local(importPath string) (string, bool) {
+	if importPath == modulePath {
+		return "starling", true
+	}
+	return strings.CutPrefix(importPath, modulePath+"/")
+}
 
 func top(dir string) string {
 	first, _, _ := strings.Cut(dir, "/")
@@ -140,6 +147,20 @@ func mayImport(from, to string) bool {
 	return i >= 0 && j >= i
 }
 
+// TestSandboxStandsAlone checks that the sandbox can be used, and read, without the log
+// and the tool runtime.
+func TestSandboxStandsAlone(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./host/sandbox").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, dep := range strings.Fields(string(out)) {
+		if dir, ours := local(dep); ours && (top(dir) == "eventlog" || top(dir) == "runtime") {
+			t.Errorf("host/sandbox depends on %s", dir)
+		}
+	}
+}
+
 // TestDoors checks that each third-party module enters by one door.
 func TestDoors(t *testing.T) {
 	own, all := listPackages(t)
@@ -168,10 +189,13 @@ func TestDoors(t *testing.T) {
 
 // operators are the packages whose destinations the operator names, in a
 // configuration that no tool and no model can change.
-var operators = []string{"runtime/provider", "runtime/tool/mcptool"}
+var operators = []string{
+	"runtime/provider", "runtime/internal/converse", "runtime/internal/anthropic", "runtime/internal/bedrock",
+	"runtime/internal/gemini", "runtime/internal/openai", "runtime/internal/mcptool",
+}
 
 // servers are the packages that answer over HTTP and ask nothing of anyone.
-var servers = []string{"host/inspect", "host/mcpsrv", "runtime/observe", "host/daemon", "host/front"}
+var servers = []string{"serve", "runtime/observe"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.
@@ -180,8 +204,9 @@ func TestEgressIsTheOnlyHTTPClient(t *testing.T) {
 	for _, p := range own {
 		from, _ := local(p.ImportPath)
 		guest := top(from) == "guest-sdk" || top(from) == "tools-wasm"
+		server := slices.ContainsFunc(servers, func(dir string) bool { return from == dir || strings.HasPrefix(from, dir+"/") })
 		operator := slices.ContainsFunc(operators, func(dir string) bool { return from == dir || strings.HasPrefix(from, dir+"/") })
-		if !guest && !operator && !slices.Contains(servers, from) && from != "runtime/egress" && slices.Contains(p.Imports, "net/http") {
+		if !guest && !operator && !server && from != "runtime/egress" && slices.Contains(p.Imports, "net/http") {
 			t.Errorf("%s imports net/http: the network is behind runtime/egress", from)
 		}
 	}
@@ -211,6 +236,9 @@ func TestPackageStories(t *testing.T) {
 		dir, ok := local(p.ImportPath)
 		if !ok || p.Name == "main" {
 			continue // a program's story is its help text
+		}
+		if p.ImportPath == modulePath {
+			dir = "."
 		}
 		file := "doc.go"
 		if len(p.GoFiles) == 1 {

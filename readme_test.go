@@ -1,20 +1,21 @@
 package starling_test
 
 import (
-	"bytes"
+	"fmt"
+	"html"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/agentfile"
+	"github.com/starling-host/starling/runtime/agentfile"
 )
-
-func readme(t *testing.T) string { return document(t, "README.md") }
 
 func document(t *testing.T, path string) string {
 	t.Helper()
@@ -28,108 +29,159 @@ func document(t *testing.T, path string) string {
 // buildHost builds starling-host into a folder.
 func buildHost(t *testing.T, dir string) {
 	t.Helper()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 }
 
-// TestReadmeTool checks that the tool in the README is one that compiles.
-func TestReadmeTool(t *testing.T) {
+// TestExampleTool checks that the first tool in docs/write-a-tool.md is examples/greet.
+func TestExampleTool(t *testing.T) {
 	_, code, _ := strings.Cut(document(t, "examples/greet/main.go"), "\n") // the comment above the package clause
-	_, block, _ := strings.Cut(readme(t), "```go\n")
+	_, block, _ := strings.Cut(document(t, "docs/write-a-tool.md"), "```go\n")
 	block, _, _ = strings.Cut(block, "```")
 	if block != code {
-		t.Errorf("README.md shows another tool than examples/greet/main.go:\n%s", block)
+		t.Errorf("docs/write-a-tool.md shows another tool than examples/greet/main.go:\n%s", block)
 	}
 }
 
-// TestReadmeAgent checks that the agent in the README is one that can be read.
-func TestReadmeAgent(t *testing.T) {
-	_, block, _ := strings.Cut(readme(t), "```yaml\n")
+// TestExampleAgent checks that the agent in docs/agents.md can be read.
+func TestExampleAgent(t *testing.T) {
+	_, block, _ := strings.Cut(document(t, "docs/agents.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
 	if _, err := agentfile.Parse("agent.yaml", []byte(block)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestReadmeSession runs the commands of the README, in order, and compares
-// what they print with what the README says, but for what differs in every
-// run: ids, digests, times, numbers.
-func TestReadmeSession(t *testing.T) {
-	dir := t.TempDir()
-	buildHost(t, dir)
-	bin := filepath.Join(dir, "starling-host")
-	db := filepath.Join(t.TempDir(), "starling.db")
-	commands := readmeCommands(readme(t))
-	if len(commands) == 0 {
-		t.Fatal("README.md shows no command")
+// recordedSession is the picture of a terminal that docs/img/session.sh draws.
+const recordedSession = "docs/img/session.svg"
+
+// TestPages does what a reader does with each page: it writes the files that the page shows
+// and types its commands into one shell, from top to bottom. A command must succeed. One
+// after "$ " must print what the page shows below it, but for what differs in every run:
+// ids, digests, times, numbers. And docs/commands.md has each command of the program.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	buildHost(t, bin)
+	help, err := exec.Command(filepath.Join(bin, "starling-host"), "--help").Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range commands {
-		line := strings.ReplaceAll(c.line, "starling.db", db)
-		if strings.Contains(line, " run ") {
-			line += " --db " + db
+	for _, command := range regexp.MustCompile(`(?m)^  ([a-z]+)  +\S`).FindAllStringSubmatch(string(help), -1) {
+		if command[1] != "help" && !regexp.MustCompile("`"+command[1]+"[ `]").MatchString(document(t, "docs/commands.md")) {
+			t.Errorf("docs/commands.md does not have the command %s", command[1])
 		}
-		cmd := exec.Command("sh", "-c", strings.Replace(line, "starling-host", bin, 1))
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		if err := cmd.Run(); err != nil {
-			t.Fatalf("%s: %v\n%s", line, err, stderr.Bytes())
+	}
+	for _, page := range []string{
+		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md",
+		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
+	} {
+		text := document(t, page)
+		if page == recordedSession {
+			text = sessionText(text)
+		} else if testing.Short() && page != "README.md" {
+			continue // each builds tools and waits for a disk
 		}
-		got := mask(strings.ReplaceAll(stdout.String()+stderr.String(), db, "starling.db"))
-		if want := mask(c.output); !matches(want, got) {
-			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, want)
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			typePage(t, bin, text)
+		})
+	}
+}
+
+// sessionText returns what the picture of a terminal shows, as a page shows it.
+func sessionText(picture string) string {
+	var lines strings.Builder
+	for _, line := range regexp.MustCompile(`(?m)^<text class="(?:typed|out)"[^>]*>(.*)</text>$`).FindAllStringSubmatch(picture, -1) {
+		lines.WriteString(strings.TrimRight("    "+html.UnescapeString(line[1]), " ") + "\n")
+	}
+	return lines.String()
+}
+
+var (
+	// shownFile is a file that a page shows below its name.
+	shownFile = "`([^`\n]+)`:\n\n```\\w*\n((?s:.*?)\n)```\n"
+	// session is a command after "$ " with the lines that it prints.
+	session = `    \$ .*\n(?:(?:    [^$\n].*)?\n)*`
+	// plain are lines to be typed. Documents in JSON are not.
+	plain = `(?:    [^ ${}\t\n].*\n|     .*\n)+`
+	steps = regexp.MustCompile("(?m)^(?:.*?" + shownFile + "|(?s:```.*?```)\n|(" + session + ")|(" + plain + "))")
+)
+
+// typePage carries out a page in a folder of its own.
+func typePage(t *testing.T, bin, text string) {
+	for _, program := range []string{"bash", "curl", "python3"} {
+		if _, err := exec.LookPath(program); err != nil && (program == "bash" || strings.Contains(text, "    "+program+" ")) {
+			t.Skipf("SKIPPED: there is no %s", program)
+		}
+	}
+	dir, shown := t.TempDir(), t.TempDir()
+	if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	script := strings.Builder{}
+	script.WriteString("trap 'kill $(jobs -p) 2> /dev/null || :; wait' EXIT\n")
+	var sessions []readmeCommand
+	for _, step := range steps.FindAllStringSubmatch(text, -1) {
+		switch {
+		case step[1] != "":
+			fmt.Fprintf(&script, "mkdir -p $(dirname %[1]s)\ncat > %[1]s << 'END OF FILE'\n%[2]sEND OF FILE\n", step[1], step[2])
+		case step[3] != "":
+			command := readmeCommands(step[3])[0]
+			fmt.Fprintf(&script, "{ %s\n} > \"$SHOWN/%d\" 2>&1 || :\n", command.line, len(sessions))
+			sessions = append(sessions, command)
+		case step[4] != "":
+			script.WriteString(step[4])
+		}
+	}
+	if script.Len() < 100 {
+		t.Error("the page shows no command")
+	}
+	api, host := freePort(t), freePort(t)
+	until := func(ready string) string {
+		return "& for i in $(seq 1000); do " + ready + " && break; sleep 0.02; done"
+	}
+	listens := until("(: < /dev/tcp/127.0.0.1/" + api + ") 2> /dev/null")
+	serves := until("curl -sfo /dev/null http://127.0.0.1:" + host + "/api/v1/healthz")
+	commands := strings.NewReplacer(
+		"go run ./cmd/starling-host", "starling-host", "go install ./cmd/starling-host", ":",
+		"serve --dev", "serve --dev --listen 127.0.0.1:"+host, "8300", host, "8080", api, "/tmp/", dir+"/",
+	).Replace(script.String())
+	commands = regexp.MustCompile(`(?m)(starling-host serve.*)&$`).ReplaceAllString(commands, "${1}"+serves)
+	// A program is built as a part of this module, without a copy of the rest.
+	commands = regexp.MustCompile(`(?m)go run \./(\w+)$`).ReplaceAllString(commands, `go build -C "$$REPO" -ldflags="-s -w" -o "$$PWD/$1.out" "$$PWD/$1/main.go" && ./$1.out`)
+	commands = regexp.MustCompile(`(?m)&$`).ReplaceAllString(commands, listens)
+	shell := exec.CommandContext(t.Context(), "bash", "-e", "-c", commands)
+	shell.Dir, shell.WaitDelay = dir, time.Second
+	repo, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell.Env = append(os.Environ(), "REPO="+repo, "SHOWN="+shown, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if out, err := shell.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s\n%s", err, commands, out)
+	}
+	for i, command := range sessions {
+		printed, err := os.ReadFile(filepath.Join(shown, strconv.Itoa(i)))
+		if err != nil {
+			continue // an earlier command has failed
+		}
+		if got := mask(string(printed)); !matches(mask(command.output), got) {
+			t.Errorf("%s prints\n%s\nand the page says\n%s", command.line, got, mask(command.output))
 		}
 	}
 }
 
-// TestPastedCommands pastes what each section of the README, and each page that needs no
-// server, shows to be typed into one shell, in order, as a reader does: a line that needs
-// what an earlier one has ended fails.
-func TestPastedCommands(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: it builds the modules of all examples")
-	}
-	t.Parallel()
-	bin := t.TempDir()
-	buildHost(t, bin)
+func freePort(t *testing.T) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer listener.Close()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	listener.Close()
-	listens := regexp.MustCompile(`(?m)&$`)
-	wait := "& for i in $(seq 500); do (: < /dev/tcp/127.0.0.1/" + port + ") 2> /dev/null && break; sleep 0.02; done"
-	seen := 0
-	sections := strings.Split(readme(t), "\n## ")[1:]
-	for _, page := range []string{"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md"} {
-		sections = append(sections, document(t, page))
-	}
-	for _, section := range sections {
-		title, text, _ := strings.Cut(section, "\n")
-		lines := strings.Join(regexp.MustCompile(`(?m)(^    [^ ${}\t].*\n|^     .*\n)+`).FindAllString(regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, ""), -1), "")
-		if !regexp.MustCompile(`(?m)^    starling-host `).MatchString(lines) || strings.Contains(text, "\n    $ ") || strings.Contains(lines, "serve --dev") {
-			continue // others show sessions, which TestReadmeSession runs, or a server, which goes on
-		}
-		seen++
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			script := strings.NewReplacer("8080", port, "/tmp/", dir+"/").Replace(lines)
-			shell := exec.CommandContext(t.Context(), "bash", "-e", "-c", "trap 'kill $(jobs -p) 2> /dev/null || :' EXIT\n"+listens.ReplaceAllLiteralString(script, wait))
-			shell.Dir, shell.WaitDelay = dir, time.Second
-			shell.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-			if out, err := shell.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s\n%s", err, script, out)
-			}
-		})
-	}
-	if seen < 7 {
-		t.Errorf("%d sections show commands", seen)
-	}
+	return port
 }
 
 type readmeCommand struct{ line, output string }
@@ -159,7 +211,7 @@ func mask(s string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))
 }
 
-// matches compares line by line. A line of the README that ends with ... is the
+// matches compares line by line. A line of the page that ends with ... is the
 // beginning of a longer one. The numbers of rolls may differ between the two,
 // because a roll is sometimes drawn twice, so runs of equal lines count once.
 func matches(want, got string) bool {
@@ -169,7 +221,7 @@ func matches(want, got string) bool {
 	}
 	for i := range w {
 		head, cut := strings.CutSuffix(w[i], "...")
-		if w[i] != g[i] && !(cut && strings.HasPrefix(g[i], head)) {
+		if w[i] != g[i] && !(cut && strings.HasPrefix(g[i], strings.TrimSpace(head))) {
 			return false
 		}
 	}
@@ -190,13 +242,13 @@ func compact(s string) []string {
 // TestNamesOfGoExist checks that what docs/seed-names.md says that this project calls
 // something is exported by a package of that name.
 func TestNamesOfGoExist(t *testing.T) {
-	out, err := exec.Command("git", "grep", "-E", `^(type |func (\([^)]*\) )?|const |var |\t)[A-Z]`, "--", "*.go", ":!*_test.go").Output()
+	out, err := exec.Command("git", "grep", "-E", "^(type |func (\\([^)]*\\) )?|const |var |\t)[A-Z]", "--", "*.go", ":!*_test.go").Output()
 	if err != nil {
 		t.Skipf("SKIPPED: this is no checkout: %v", err)
 	}
 	exported := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^(?:.*/)?(\w+)/\w+\.go:(?:type |func (?:\([^)]*\) )?|const |var |\t)([A-Z]\w*)`).FindAllStringSubmatch(string(out), -1) {
-		exported[line[1]+"."+line[2]] = true
+	for _, line := range regexp.MustCompile(`(?m)^(?:.*/)?(\w+)/\w+\.go:(?:type |func (?:\([^)]*\) )?|const |var )([A-Z]\w*)|^(?:.*/)?(\w+)/\w+\.go:\t([A-Z]\w*) .*= `).FindAllStringSubmatch(string(out), -1) {
+		exported[line[1]+line[3]+"."+line[2]+line[4]] = true
 	}
 	named := regexp.MustCompile("`" + `(?:\*|&)?([a-z]+\.[A-Z]\w*)`)
 	seen := 0
@@ -233,6 +285,50 @@ func TestNamedTestsExist(t *testing.T) {
 		for _, name := range named.FindAllString(document(t, file), -1) {
 			if !names[name] {
 				t.Errorf("%s names %s, which is not there", file, name)
+			}
+		}
+	}
+}
+
+// TestLinks checks that the links of all pages lead to files and headings that exist, and
+// that the paths that the two maps of the repository name are there.
+func TestLinks(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "*.md").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no checkout: %v", err)
+	}
+	fences := regexp.MustCompile("(?s)\n *```.*?\n *```")
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	anchors := func(page string) []string {
+		var found []string
+		for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fences.ReplaceAllString(page, ""), -1) {
+			name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+			found = append(found, strings.ReplaceAll(name, " ", "-"))
+		}
+		return found
+	}
+	for page := range strings.Lines(string(out)) {
+		page = strings.TrimSpace(page)
+		for _, link := range links.FindAllStringSubmatch(fences.ReplaceAllString(document(t, page), ""), -1) {
+			target, anchor, _ := strings.Cut(link[1], "#")
+			if strings.Contains(target, ":") {
+				continue
+			}
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, link[1])
+			} else if anchor != "" && !slices.Contains(anchors(document(t, path)), anchor) {
+				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
+			}
+		}
+	}
+	for _, page := range []string{"CONTRIBUTING.md", "docs/architecture.md"} {
+		for _, path := range regexp.MustCompile("`((?:"+strings.Join(slices.Concat(line, folders, []string{"guest-sdk", "tools-wasm"}), "|")+")/[A-Za-z0-9_./-]*)`").FindAllStringSubmatch(document(t, page), -1) {
+			if _, err := os.Stat(path[1]); err != nil {
+				t.Errorf("%s names %s, which is not there", page, path[1])
 			}
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/worker"
+	hostguest "github.com/starling-host/starling/host/guest"
 )
 
 func TestMain(m *testing.M) {
-	worker.Main()
+	hostguest.WorkerMain()
 	os.Exit(m.Run())
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/starling-host/starling/abi"
+	hostguest "github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/worker"
 )
 
 // call makes one call of a guest and returns its output.
@@ -69,7 +69,7 @@ func starling(name string, reset sandbox.Reset) func(context.Context, guest) (co
 // starlingWorker is the same in processes of their own, one call at a time each,
 // locked down as far as a program with cgo can be (Wasmtime needs it).
 func starlingWorker(ctx context.Context, g guest) (contender, error) {
-	engine, err := worker.New(ctx, worker.Config{})
+	engine, err := hostguest.NewProcesses(ctx, hostguest.ProcessConfig{})
 	if err != nil {
 		return contender{}, err
 	}

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/host/worker"
+	hostguest "github.com/starling-host/starling/host/guest"
 )
 
 // settings say how long to measure.
@@ -28,7 +28,7 @@ type settings struct {
 }
 
 func main() {
-	worker.Main()
+	hostguest.WorkerMain()
 	quick := flag.Bool("quick", false, "a few short rounds: shows that it works, not how fast")
 	names := flag.String("guests", "", "comma-separated guests (default all)")
 	out := flag.String("out", "", "folder for results.md and the plot (default: print only)")

@@ -10,9 +10,8 @@ import (
 
 	"github.com/starling-host/starling/bench/internal/figures"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/memlog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	host "github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/eventlog/store"
+	hostguest "github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -50,16 +49,16 @@ func measureRuntime(ctx context.Context, s settings, g guest) (runtimeResult, er
 		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, noWorld{})
 		return r.Output, err
 	}
-	loaded, err := host.Load(ctx, host.Inline(engine), g.wasm, host.Options{})
+	loaded, err := hostguest.Load(ctx, hostguest.Inline(engine), g.wasm, hostguest.Options{})
 	if err != nil {
 		return runtimeResult{}, err
 	}
-	disk, err := sqlitelog.Open(ctx, filepath.Join(dir, "bench.db"), sqlitelog.Options{})
+	disk, err := store.OpenFile(ctx, filepath.Join(dir, "bench.db"), store.FileOptions{})
 	if err != nil {
 		return runtimeResult{}, err
 	}
 	defer disk.Close()
-	memory := memlog.New()
+	memory := store.Memory()
 	for _, log := range []eventlog.ModuleStore{memory, disk} {
 		if _, err := log.PutModule(ctx, g.wasm); err != nil {
 			return runtimeResult{}, err

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -28,8 +28,8 @@ type Report struct {
 	Sealed   uint64     // events whose payloads are encrypted: all of them or none
 	Open     bool       // there is no terminal event
 	Terminal event.Kind // zero when Open
-	Head     chain.Hash // of the last event
-	Root     chain.Hash // Merkle root over the hashes of all events but the terminal one
+	Head     canon.Hash // of the last event
+	Root     canon.Hash // Merkle root over the hashes of all events but the terminal one
 	HeadKept bool       // the last event was held against a head that the log keeps apart
 }
 
@@ -92,16 +92,18 @@ func Check(events []event.Event, o CheckOptions) (Report, error) {
 }
 
 // CheckRun checks a run as it is stored, piece by piece, so that memory stays
-// flat. Where the log keeps heads ([RunFinder]), the whole summary is computed
+// flat. If the log keeps the head of the run ([EventLog].Run), the whole summary is computed
 // again and compared, so that a change in the last event is noticed as well.
 func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (Report, error) {
-	kept, err := keptSummary(ctx, log, runID)
-	if err != nil {
+	c := NewChecker(o)
+	c.runID = runID
+	switch kept, err := log.Run(ctx, runID); {
+	case err == nil && kept.Head != (canon.Hash{}):
+		c.kept = &kept
+	case err != nil && !errors.Is(err, ErrRunNotFound):
 		return Report{}, err
 	}
-	c := NewChecker(o)
-	c.kept, c.runID = kept, runID
-	for e, err := range Events(ctx, log, runID, 0) {
+	for e, err := range log.Events(ctx, runID, 0) {
 		if err == nil {
 			err = c.Add(e)
 		}
@@ -110,20 +112,6 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 		}
 	}
 	return c.Finish()
-}
-
-// keptSummary returns what the log keeps of a run apart from its events, nil when that is
-// nothing.
-func keptSummary(ctx context.Context, log EventLog, runID string) (*RunSummary, error) {
-	f, ok := log.(RunFinder)
-	if !ok {
-		return nil, nil
-	}
-	s, err := f.Run(ctx, runID)
-	if errors.Is(err, ErrRunNotFound) || err == nil && s.Head == (chain.Hash{}) {
-		return nil, nil
-	}
-	return &s, err
 }
 
 // Checker checks a run that is handed to it event by event. Its memory grows
@@ -136,7 +124,7 @@ type Checker struct {
 
 	at      Cursor // behind the last event that was added
 	last    event.Kind
-	tree    chain.Tree
+	tree    canon.Tree
 	broken  bool // the last event does not carry its predecessor's hash
 	before  event.Kind
 	pairs   pairs
@@ -158,8 +146,9 @@ func (c *Checker) Add(e event.Event) error {
 	if err := c.place(e); err != nil {
 		return err
 	}
-	c.broken = !c.linked(e)
-	if c.broken && c.at.run.LastSeq == 0 {
+	if c.at.run.LastSeq > 0 {
+		c.broken = !bytes.Equal(e.PrevHash, c.at.run.Head[:])
+	} else if len(e.PrevHash) > 0 {
 		return corrupt(e, "D3", "the first event carries the hash of a predecessor")
 	}
 	if !c.broken {
@@ -191,13 +180,6 @@ func (c *Checker) missing(e event.Event) error {
 	want := c.at.run.LastSeq + 1
 	return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
 		Reason: fmt.Sprintf("event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)}
-}
-
-func (c *Checker) linked(e event.Event) bool {
-	if c.at.run.LastSeq == 0 {
-		return len(e.PrevHash) == 0
-	}
-	return bytes.Equal(e.PrevHash, c.at.run.Head[:])
 }
 
 // meaning checks the payload: the first event's version, the pairs, the root
@@ -372,4 +354,334 @@ func (c *Checker) corruptLast(invariant, format string, args ...any) error {
 func corrupt(e event.Event, invariant, format string, args ...any) error {
 	return &CorruptError{RunID: e.RunID, Seq: e.Seq, Kind: e.Kind,
 		Invariant: invariant, Reason: fmt.Sprintf(format, args...)}
+}
+
+// pairs follows what is open in a run: at most one turn, and attempts of calls
+// (D6, D7, in strict mode S4, S5).
+type pairs struct {
+	turn     string
+	turnOpen bool
+	open     map[attempt]struct{}
+	calls    map[string]callState // strict only: all calls of the run so far
+}
+
+type attempt struct {
+	call string
+	n    uint32
+}
+
+type callState struct {
+	last uint32 // the last attempt that was scheduled
+	open bool   // it has no outcome yet
+}
+
+func newPairs(strict bool) pairs {
+	p := pairs{open: make(map[attempt]struct{})}
+	if strict {
+		p.calls = make(map[string]callState)
+	}
+	return p
+}
+
+// callRef is the part of the payloads about a call that names it.
+type callRef struct {
+	CallID   string `cbor:"call_id"`
+	Attempt  uint32 `cbor:"attempt"`
+	ParentID string `cbor:"parent_id"`
+}
+
+// turnRef is the part of the payloads about a turn that names it.
+type turnRef struct {
+	TurnID string `cbor:"turn_id"`
+}
+
+func (p *pairs) add(e event.Event) error {
+	switch e.Kind {
+	case event.KindTurnStarted, event.KindAssistantMessageCompleted, event.KindBudgetExceeded:
+		return p.turnEvent(e)
+	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:
+		return p.callEvent(e)
+	case event.KindSideEffectRecorded:
+		return p.effect(e)
+	case event.KindRunResumed:
+		p.reset()
+	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
+		return p.end(e)
+	}
+	return nil
+}
+
+// turnEvent opens or closes a turn. A budget that trips inside of the open turn closes it. A
+// trip between turns, of the wall clock for one, names none.
+func (p *pairs) turnEvent(e event.Event) error {
+	var t turnRef
+	if err := decodePart(e, "D6", &t); err != nil {
+		return err
+	}
+	isOpen := p.turnOpen && t.TurnID == p.turn
+	switch {
+	case e.Kind == event.KindTurnStarted && p.turnOpen:
+		return corrupt(e, "D6", "turn %q begins while turn %q is open", t.TurnID, p.turn)
+	case e.Kind == event.KindTurnStarted:
+		p.turn, p.turnOpen = t.TurnID, true
+	case isOpen:
+		p.turnOpen = false
+	case e.Kind == event.KindAssistantMessageCompleted:
+		return corrupt(e, "D6", "turn %q is answered but not open", t.TurnID)
+	}
+	return nil
+}
+
+// callEvent opens or closes an attempt of a call.
+func (p *pairs) callEvent(e event.Event) error {
+	var c callRef
+	if err := decodePart(e, "D7", &c); err != nil {
+		return err
+	}
+	key, begins := attempt{c.CallID, c.Attempt}, e.Kind == event.KindToolCallScheduled
+	_, isOpen := p.open[key]
+	switch last := p.calls[c.CallID]; {
+	case begins && isOpen:
+		return corrupt(e, "D7", "attempt %d of call %q is scheduled twice", c.Attempt, c.CallID)
+	case !begins && !isOpen:
+		return corrupt(e, "D7", "attempt %d of call %q has an outcome but is not open", c.Attempt, c.CallID)
+	case !begins || p.calls == nil:
+	case last.open:
+		return corrupt(e, "S4", "attempt %d of call %q begins while attempt %d is open", c.Attempt, c.CallID, last.last)
+	case c.Attempt != last.last+1:
+		return corrupt(e, "S4", "attempt %d of call %q follows attempt %d", c.Attempt, c.CallID, last.last)
+	case c.ParentID != "" && !p.calls[c.ParentID].open:
+		return corrupt(e, "S5", "parent call %q is not open", c.ParentID)
+	}
+	if begins {
+		p.open[key] = struct{}{}
+	} else {
+		delete(p.open, key)
+	}
+	if p.calls != nil {
+		p.calls[c.CallID] = callState{last: c.Attempt, open: begins}
+	}
+	return nil
+}
+
+func (p *pairs) effect(e event.Event) error {
+	if p.calls == nil {
+		return nil
+	}
+	var c callRef
+	if err := decodePart(e, "S5", &c); err != nil {
+		return err
+	}
+	if c.CallID != "" && !p.calls[c.CallID].open {
+		return corrupt(e, "S5", "the effect belongs to call %q, which is not open", c.CallID)
+	}
+	return nil
+}
+
+// reset forgets what a dead process left open.
+func (p *pairs) reset() {
+	p.turnOpen = false
+	for a := range p.open {
+		if p.calls != nil {
+			p.calls[a.call] = callState{last: a.n}
+		}
+		delete(p.open, a)
+	}
+}
+
+func (p *pairs) end(e event.Event) error {
+	if p.turnOpen && e.Kind == event.KindRunCompleted {
+		return corrupt(e, "D6", "turn %q is still open", p.turn)
+	}
+	for a := range p.open {
+		return corrupt(e, "D7", "attempt %d of call %q has no outcome", a.n, a.call)
+	}
+	return nil
+}
+
+// decodePart decodes the fields of a payload that *part names.
+func decodePart(e event.Event, invariant string, part any) error {
+	if err := canon.Unmarshal(e.Payload, part); err != nil {
+		return corrupt(e, invariant, "the payload does not decode: %v", err)
+	}
+	return nil
+}
+
+// sealedMeaning is what meaning can check of an event whose payload is encrypted.
+func (c *Checker) sealedMeaning(e event.Event, s event.Sealed) error {
+	first := c.at.run.LastSeq == 0
+	if c.opts.Strict {
+		if err := strictEnvelope(e, first); err != nil {
+			return err
+		}
+		if len(s.MerkleRoot) > 0 && !e.Kind.Terminal() {
+			return corrupt(e, "S2", "an event that is not terminal carries a Merkle root")
+		}
+	}
+	if first && e.Kind != event.KindRunStarted {
+		return corrupt(e, "D5", "the first event is %v, not RunStarted", e.Kind)
+	}
+	if err := c.hidden.add(e); err != nil {
+		return err
+	}
+	c.sealed++
+	return c.checkRoot(e)
+}
+
+// mixed reports an event that is sealed in a run that is not, or the reverse:
+// it was added without the key, or its writer hides what it wrote.
+func (c *Checker) mixed(e event.Event, sealed bool) error {
+	if sealed {
+		return corrupt(e, "sealed", "the payload is encrypted; those before it are not")
+	}
+	return corrupt(e, "sealed", "the payload is not encrypted; those before it are")
+}
+
+// hiddenPairs follows what is open in a run of which only the kinds are visible.
+// What it refuses, pairs would refuse; not the reverse.
+type hiddenPairs struct {
+	turn    bool // a turn is open
+	tripped bool // the budget tripped since it began, so that it may be closed
+	calls   uint64
+}
+
+func (p *hiddenPairs) add(e event.Event) error {
+	switch e.Kind {
+	case event.KindTurnStarted:
+		if p.turn && !p.tripped {
+			return corrupt(e, "D6", "a turn begins while another is open")
+		}
+		p.turn, p.tripped = true, false
+	case event.KindAssistantMessageCompleted:
+		if !p.turn {
+			return corrupt(e, "D6", "a turn is answered but none is open")
+		}
+		p.turn = false
+	case event.KindBudgetExceeded:
+		p.tripped = true
+	case event.KindToolCallScheduled:
+		p.calls++
+	case event.KindToolCallCompleted, event.KindToolCallFailed:
+		if p.calls == 0 {
+			return corrupt(e, "D7", "an attempt of a call has an outcome but none is open")
+		}
+		p.calls--
+	case event.KindRunResumed:
+		*p = hiddenPairs{}
+	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
+		return p.end(e)
+	}
+	return nil
+}
+
+func (p *hiddenPairs) end(e event.Event) error {
+	if p.turn && !p.tripped && e.Kind == event.KindRunCompleted {
+		return corrupt(e, "D6", "a turn is still open")
+	}
+	if p.calls > 0 {
+		return corrupt(e, "D7", "%d attempts of calls have no outcome", p.calls)
+	}
+	return nil
+}
+
+// strictEvent checks the rules of strict mode that concern one event alone.
+func strictEvent(e event.Event, first bool) error {
+	if err := strictEnvelope(e, first); err != nil {
+		return err
+	}
+	if err := canon.Valid(e.Payload); err != nil {
+		return corrupt(e, "S2", "the payload is not canonical: %v", err)
+	}
+	return exactShape(e)
+}
+
+// strictEnvelope checks the rules that do not look into the payload.
+func strictEnvelope(e event.Event, first bool) error {
+	switch {
+	case !e.Kind.Valid():
+		return corrupt(e, "S1", "kind %d is not in the closed set", uint8(e.Kind))
+	case e.Kind == event.KindRunStarted && !first:
+		return corrupt(e, "S3", "a second RunStarted")
+	case len(e.RunID) > MaxRunIDBytes:
+		return corrupt(e, "S6", "the run id has %d bytes; at most %d are allowed", len(e.RunID), MaxRunIDBytes)
+	case len(e.Payload) > MaxPayloadBytes:
+		return corrupt(e, "S6", "the payload has %d bytes; at most %d are allowed", len(e.Payload), MaxPayloadBytes)
+	}
+	return nil
+}
+
+// exactShape decodes a payload into its struct and encodes it again. Whatever
+// the struct does not know, or the payload lacks, makes a difference of bytes.
+func exactShape(e event.Event) error {
+	want, err := shapes[e.Kind](e)
+	if err != nil {
+		return corrupt(e, "S2", "the payload does not decode: %v", err)
+	}
+	if bytes.Equal(want, e.Payload) {
+		return nil
+	}
+	field, w, h, _ := event.Diff(want, e.Payload)
+	return corrupt(e, "S2", "the payload has not the shape of its kind: %s is %s where %s is expected", field, h, w)
+}
+
+// shapes has the struct of every kind.
+var shapes = map[event.Kind]func(event.Event) (canon.Raw, error){
+	event.KindRunStarted:                reencode[event.RunStarted],
+	event.KindUserMessageAppended:       reencode[event.UserMessageAppended],
+	event.KindTurnStarted:               reencode[event.TurnStarted],
+	event.KindReasoningEmitted:          reencode[event.ReasoningEmitted],
+	event.KindAssistantMessageCompleted: reencode[event.AssistantMessageCompleted],
+	event.KindToolCallScheduled:         reencode[event.ToolCallScheduled],
+	event.KindToolCallCompleted:         reencode[event.ToolCallCompleted],
+	event.KindToolCallFailed:            reencode[event.ToolCallFailed],
+	event.KindSideEffectRecorded:        reencode[event.SideEffectRecorded],
+	event.KindBudgetExceeded:            reencode[event.BudgetExceeded],
+	event.KindContextTruncated:          reencode[event.ContextTruncated],
+	event.KindRunCompleted:              reencode[event.RunCompleted],
+	event.KindRunFailed:                 reencode[event.RunFailed],
+	event.KindRunCancelled:              reencode[event.RunCancelled],
+	event.KindRunResumed:                reencode[event.RunResumed],
+	event.KindTurnFailed:                reencode[event.TurnFailed],
+}
+
+func reencode[T event.Payload](e event.Event) (canon.Raw, error) {
+	p, err := event.Decode[T](e)
+	if err != nil {
+		return nil, err
+	}
+	return event.EncodePayload(p)
+}
+
+// CorruptError says where a run is not what a run has to be, and why.
+type CorruptError struct {
+	RunID     string
+	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
+	Kind      event.Kind // as it is stored; zero when the event is missing
+	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for what is none of them
+	Reason    string
+
+	// Newer says that a later version of this format begins here, of which this program
+	// knows nothing. Nothing says that the run is wrong, and the error is
+	// [ErrSchemaTooNew] instead of [ErrLogCorrupt].
+	Newer bool
+}
+
+// Error names the run, the event, the invariant if there is one, and the reason.
+func (e *CorruptError) Error() string {
+	where := fmt.Sprintf("event %d", e.Seq)
+	if e.Kind != 0 {
+		where += fmt.Sprintf(" (%v)", e.Kind)
+	}
+	if e.Invariant != "" {
+		where += ": " + e.Invariant
+	}
+	return fmt.Sprintf("%v: run %q, %s: %s", e.Unwrap(), e.RunID, where, e.Reason)
+}
+
+// Unwrap returns [ErrLogCorrupt], or [ErrSchemaTooNew].
+func (e *CorruptError) Unwrap() error {
+	if e.Newer {
+		return ErrSchemaTooNew
+	}
+	return ErrLogCorrupt
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
@@ -60,7 +59,7 @@ func cancelled() event.Payload { return terminal{event.RunCancelled{}} }
 // runOf chains payloads.
 func runOf(ps ...event.Payload) []event.Event {
 	c := logtest.Chain{RunID: "r"}
-	var tree chain.Tree
+	var tree canon.Tree
 	var evs []event.Event
 	for _, p := range ps {
 		if t, ok := p.(terminal); ok {
@@ -73,7 +72,7 @@ func runOf(ps ...event.Payload) []event.Event {
 	return evs
 }
 
-func withRoot(p event.Payload, root chain.Hash) event.Payload {
+func withRoot(p event.Payload, root canon.Hash) event.Payload {
 	switch p := p.(type) {
 	case event.RunCompleted:
 		p.MerkleRoot = root[:]

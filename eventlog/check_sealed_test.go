@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/internal/cipherlog"
+	"github.com/starling-host/starling/eventlog/internal/memlog"
 )
 
 // sealedRunOf chains payloads and returns the run as it is stored encrypted.

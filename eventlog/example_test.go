@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/internal/memlog"
 )
 
 // An event is taken at once; the barrier comes before somebody may rely on it.

@@ -3,8 +3,10 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -20,7 +22,7 @@ var (
 	ErrInvalidAppend = errors.New("eventlog: invalid append")
 	// ErrReadOnly is returned by writes to a log that was opened for reading.
 	ErrReadOnly = errors.New("eventlog: log is read-only")
-	// ErrSchemaOutdated means that the file has an older layout; see [Migrate].
+	// ErrSchemaOutdated means that the file has an older layout; see [Database].MigrateSchema.
 	ErrSchemaOutdated = errors.New("eventlog: schema outdated; run migrate")
 	// ErrSchemaTooNew means that a newer program wrote the file, or the run.
 	ErrSchemaTooNew = errors.New("eventlog: schema too new for this binary")
@@ -49,71 +51,134 @@ const (
 	MaxModuleBytes = 64 << 20
 )
 
-// EventLog is a log of runs. All methods may be called from any goroutine; the
-// events of one run have to come from one writer at a time, in order.
+// EventLog is a log of runs. All methods may be called from any goroutine. The events of
+// one run must come from one writer at a time, in order.
 //
-// It decouples the runtime from the three backends of this repository, and
-// grows when they do.
+// The interface grows when the backends of this module do. A program that wraps a log
+// should embed the interface.
 type EventLog interface {
-	// Append checks that ev continues run runID and takes it. It returns
-	// before ev is durable (see Sync), and blocks only while the log has more
-	// queued than it can hold, until ctx ends. An error that is
-	// [ErrInvalidAppend] concerns this event alone; nothing was taken.
-	// The log keeps ev.Payload and ev.PrevHash, which MUST NOT be changed
-	// afterwards.
+	// Append checks that ev continues the run and queues it. It returns before ev is
+	// durable (see Sync). It blocks only while the queue is full, until ctx ends. After
+	// [ErrInvalidAppend] the log is as it was before the call, and usable.
+	// The log keeps ev.Payload and ev.PrevHash, which MUST NOT be changed afterwards.
 	Append(ctx context.Context, runID string, ev event.Event) error
 
-	// Sync returns nil when everything that was appended to runID before is
-	// durable. When ctx ends first it returns the context's error, and the
-	// events stay on their way to the disk. [ErrInvalidAppend] means that
-	// another process continued the same run first, any other error that the
-	// log has stopped.
+	// Sync returns nil once everything that was appended to the run before is durable.
+	// If ctx ends first, Sync returns the context's error, and the events are still
+	// written. [ErrInvalidAppend] means that another process continued the same run
+	// first. Any other error means that the log has stopped.
 	Sync(ctx context.Context, runID string) error
 
-	// Read returns all events of a run in order: at least what this process
-	// had appended before the call and the disk has taken. A run without
-	// events is [ErrRunNotFound]. For runs that may not fit in memory use
-	// [Events].
+	// Read returns the durable events of a run in order. It first waits until what this
+	// process has appended to the run is durable. A run without events is
+	// [ErrRunNotFound]. Use Events for runs that may not fit in memory.
 	Read(ctx context.Context, runID string) ([]event.Event, error)
 
-	// Stream delivers a run's events from the first on, then each new one
-	// once it is durable, without gap or repetition. A run that has not begun
-	// is waited for. The channel is closed after the terminal event, when ctx
-	// ends, when the log is closed and when reading fails; the kind of the last
-	// event tells a finished run from the rest. A slow reader delays nobody
-	// but itself: what it has not taken stays in the log. Other readers may be
-	// given the same bytes, which MUST NOT be changed.
+	// Events yields the events of a run with numbers above after, in order, and holds
+	// only a bounded part of the run in memory. It ends after the last durable event, or
+	// with one error.
+	Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error]
+
+	// Stream delivers the events of a run from the first on, then each new one once it
+	// is durable, without gap or repetition. It waits for a run that has not started.
+	// The channel is closed after the terminal event, when ctx ends, when the log is
+	// closed and when reading fails; the kind of the last event tells which. A slow
+	// reader delays only itself. The bytes are shared and MUST NOT be changed.
 	Stream(ctx context.Context, runID string) (<-chan event.Event, error)
+
+	// Run returns the summary of a durable run, or [ErrRunNotFound].
+	//
+	// The log keeps a summary of each run apart from the events, so that [CheckRun] can
+	// compare the last event with the head in it. If that summary lacks events, because
+	// another program appended them or because it was lost, the log computes one, which
+	// has no head.
+	Run(ctx context.Context, runID string) (RunSummary, error)
+
+	// ListRuns returns all durable runs, the newest first.
+	ListRuns(ctx context.Context) ([]RunSummary, error)
+
+	// ListRunsPage returns one page of the durable runs that match, the newest first.
+	ListRunsPage(ctx context.Context, o RunPageOptions) (RunPage, error)
 
 	// Close makes everything that was appended durable and releases the log.
 	// It returns the failure that had stopped the log, if any.
 	Close() error
 }
 
-// EventSource is implemented by logs that can read a run piecewise.
-type EventSource interface {
-	// Events yields the events of a run with numbers above after, in order,
-	// holding only a bounded part of the run in memory. It ends after the last
-	// durable event, or with one error.
-	Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error]
+// Store is a log that also keeps the modules of its runs. Every backend of this module is
+// one.
+type Store interface {
+	EventLog
+	ModuleStore
+
+	// PruneRuns removes the runs that match, all of them or none, and reports what it
+	// removed, or would remove. Only whole runs can be removed: a run without one of its
+	// events would not validate. Modules stay, since other runs may need them.
+	PruneRuns(ctx context.Context, o PruneOptions) (PruneReport, error)
+
+	// Fenced returns the log for the writer that was given the run in an epoch (see
+	// [Tx]). It appends to this run only, and only while the epoch is the run's latest.
+	// All other methods are those of the log; Close does nothing.
+	Fenced(runID string, epoch uint64) EventLog
 }
 
-// Events yields the events of a run with numbers above after: piecewise from
-// an [EventSource], otherwise from one Read.
-func Events(ctx context.Context, log EventLog, runID string, after uint64) iter.Seq2[event.Event, error] {
-	if src, ok := log.(EventSource); ok {
-		return src.Events(ctx, runID, after)
+// Database is a [Store] in a database, in which the host can keep tables of its own.
+type Database interface {
+	Store
+	Transactor
+
+	// StoreModule is PutModule without a hold, for a caller that holds the module itself.
+	StoreModule(ctx context.Context, wasm []byte) (canon.Hash, error)
+
+	// MayRemoveModules reports whether the database role of the log may remove modules.
+	// The role of a host on a server may not, as it may not remove runs.
+	MayRemoveModules(ctx context.Context) (bool, error)
+
+	// SchemaVersions returns the layout version of the database and the one that this
+	// program writes.
+	SchemaVersions(ctx context.Context) (have, want int, err error)
+
+	// MigrateSchema brings the database to the program's layout in one transaction. With
+	// dryRun it reports what that would do.
+	MigrateSchema(ctx context.Context, dryRun bool) (MigrationReport, error)
+}
+
+// MigrationReport says what a migration did, or would do.
+type MigrationReport struct {
+	From, To int
+	DryRun   bool
+	Runs     int64    // runs that were carried over
+	Events   int64    // events that were carried over
+	Steps    []string // in order; empty when the layout was current
+}
+
+// StepCatchUp is the step of a migration that adds to the index of runs what another
+// program has appended, or what was restored without the index.
+const StepCatchUp = "bring the listing of runs up to date with their events"
+
+// Preflight reports whether this program can write to log: nil,
+// [ErrSchemaOutdated] or [ErrSchemaTooNew]. A log without layout passes.
+func Preflight(ctx context.Context, log EventLog) error {
+	db, ok := log.(interface {
+		SchemaVersions(ctx context.Context) (have, want int, err error)
+	})
+	if !ok {
+		return nil
 	}
-	return func(yield func(event.Event, error) bool) {
-		evs, err := log.Read(ctx, runID)
-		if err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		for _, e := range evs {
-			if e.Seq > after && !yield(e, nil) {
-				return
-			}
-		}
+	have, want, err := db.SchemaVersions(ctx)
+	if err != nil {
+		return err
 	}
+	return CheckSchema(have, want)
+}
+
+// CheckSchema returns the error of [Preflight] for two layout versions.
+func CheckSchema(have, want int) error {
+	switch {
+	case have < want:
+		return fmt.Errorf("%w (the log has layout %d, this program writes %d)", ErrSchemaOutdated, have, want)
+	case have > want:
+		return fmt.Errorf("%w (the log has layout %d, this program writes %d)", ErrSchemaTooNew, have, want)
+	}
+	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 )
 
 // ModuleStore keeps the modules that runs name by digest, so that a log alone
@@ -16,27 +16,17 @@ type ModuleStore interface {
 	// durable. Storing a module again changes nothing. A log in a database holds the
 	// module for [ModuleGrace], see [ModuleTables]: until then a run that names it has
 	// to begin.
-	PutModule(ctx context.Context, wasm []byte) (chain.Hash, error)
+	PutModule(ctx context.Context, wasm []byte) (canon.Hash, error)
 	// Module returns the module with that digest, or [ErrModuleNotFound]. The
 	// bytes are hashed again: other bytes than were asked for are
 	// [ErrLogCorrupt].
-	Module(ctx context.Context, digest chain.Hash) ([]byte, error)
+	Module(ctx context.Context, digest canon.Hash) ([]byte, error)
 	// HasModule reports whether the module is stored, without reading it.
-	HasModule(ctx context.Context, digest chain.Hash) (bool, error)
-}
-
-// ModuleKeeper is implemented by logs in a database, from which modules can be removed
-// ([Tx].RemoveModule).
-type ModuleKeeper interface {
-	// StoreModule is [ModuleStore].PutModule without a hold, for a caller that holds the module itself.
-	StoreModule(ctx context.Context, wasm []byte) (chain.Hash, error)
-	// MayRemoveModules reports whether the role of the log may. That of a host on a server
-	// may not, as it may not remove runs.
-	MayRemoveModules(ctx context.Context) (bool, error)
+	HasModule(ctx context.Context, digest canon.Hash) (bool, error)
 }
 
 // ModuleTables has a row for each hold of a module. A module is removed with its last
-// hold; nobody removes one that is held. A holder is a namespace, or empty for programs
+// hold, and never while it is held. A holder is a namespace, or empty for programs
 // that store modules for themselves. The runs that name a module because of a hold began
 // between since and until:
 //
@@ -74,7 +64,7 @@ INSERT INTO module_hold (holder, digest, bytes, since, until) SELECT '', digest,
 
 // HoldModule notes that a program is about to store a module for itself. It writes no
 // more often than twice in [ModuleGrace].
-func HoldModule(ctx context.Context, db Transactor, digest chain.Hash, bytes int64) error {
+func HoldModule(ctx context.Context, db Transactor, digest canon.Hash, bytes int64) error {
 	if bytes > MaxModuleBytes {
 		return fmt.Errorf("eventlog: module has %d bytes; at most %d are allowed", bytes, MaxModuleBytes)
 	}
@@ -103,13 +93,13 @@ func HoldModule(ctx context.Context, db Transactor, digest chain.Hash, bytes int
 // MeetRemoval has a transaction that takes a hold conflict with one that removes the
 // module at the same time. A server would find an order for both otherwise, in which the
 // module is removed after it was looked for.
-func MeetRemoval(tx Tx, digest chain.Hash) error {
+func MeetRemoval(tx Tx, digest canon.Hash) error {
 	return tx.Query("SELECT count(*) FROM module WHERE digest = $1", []any{digest[:]}, func(Row) error { return nil })
 }
 
 // EndHold ends a hold that is as the caller has seen it, and removes the module if that
 // was the last one. It reports whether it was.
-func EndHold(tx Tx, holder string, digest chain.Hash, until int64) (removed bool, err error) {
+func EndHold(tx Tx, holder string, digest canon.Hash, until int64) (removed bool, err error) {
 	n, err := tx.Exec("DELETE FROM module_hold WHERE digest = $1 AND holder = $2 AND until = $3", digest[:], holder, until)
 	if err != nil || n == 0 {
 		return false, err

@@ -12,14 +12,6 @@ import (
 // ErrInvalidPrune means that the options of a pruning contradict each other.
 var ErrInvalidPrune = errors.New("eventlog: invalid prune options")
 
-// RunPruner removes whole runs. Nothing less can be removed: a run without one of
-// its events would not validate. Modules stay, since other runs may need them.
-type RunPruner interface {
-	// PruneRuns removes the runs that match, all of them or none, and says what it
-	// has removed, or would remove.
-	PruneRuns(ctx context.Context, o PruneOptions) (PruneReport, error)
-}
-
 // PruneOptions select runs to remove. The zero value selects all that have ended.
 type PruneOptions struct {
 	Before time.Time // only runs that started earlier; zero selects all
@@ -32,7 +24,7 @@ type PruneOptions struct {
 	// package sqlitelog.
 	RunIDs []string
 
-	// IncludeOpen also selects runs without an end. Nobody may be at work on them:
+	// IncludeOpen also selects runs without an end. No writer may be working on them:
 	// those that this log has appended to and that are open are left alone, of those
 	// of other processes it knows nothing.
 	IncludeOpen bool
@@ -83,7 +75,7 @@ func (o PruneOptions) Select(all []RunSummary) []RunSummary {
 }
 
 // What one transaction of [PruneInSteps] removes at most, but for a single run that is
-// longer: on SQLite nobody else commits meanwhile.
+// longer: on SQLite no other writer commits meanwhile.
 const (
 	pruneStepRuns   = 100
 	pruneStepEvents = 5000
@@ -92,7 +84,7 @@ const (
 // PruneInSteps removes what the options select as PruneRuns does, but in many short
 // transactions, the oldest runs first, so that others write in between. What it has
 // removed when it fails stays removed, and is in the report.
-func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneReport, err error) {
+func PruneInSteps(ctx context.Context, p Store, o PruneOptions) (all PruneReport, err error) {
 	for step := o; !o.DryRun; {
 		if step.Limit, err = fitting(ctx, p, o); err != nil {
 			return all, err
@@ -105,7 +97,7 @@ func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneRe
 		if err != nil || o.Limit > 0 && removed.Runs == o.Limit {
 			return all, err
 		}
-		if removed.Runs == 0 { // somebody else has removed them meanwhile
+		if removed.Runs == 0 { // another process has removed them meanwhile
 			break
 		}
 		if o.Limit > 0 {
@@ -120,7 +112,7 @@ func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneRe
 
 // fitting returns how many of the runs that the options select one transaction may
 // remove; 0 if there are none.
-func fitting(ctx context.Context, p RunPruner, o PruneOptions) (int, error) {
+func fitting(ctx context.Context, p Store, o PruneOptions) (int, error) {
 	if o.Limit <= 0 || o.Limit > pruneStepRuns {
 		o.Limit = pruneStepRuns
 	}

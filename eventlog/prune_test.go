@@ -6,18 +6,18 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/memlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlog"
 )
 
 // transactions keeps what each transaction of a pruning has removed.
 type transactions struct {
-	eventlog.RunPruner
+	eventlog.Store
 	made []eventlog.PruneReport
 }
 
 func (p *transactions) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
-	report, err := p.RunPruner.PruneRuns(ctx, o)
+	report, err := p.Store.PruneRuns(ctx, o)
 	if !o.DryRun {
 		p.made = append(p.made, report)
 	}
@@ -33,7 +33,7 @@ type overtaken struct {
 func (p *overtaken) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
 	report, err := p.transactions.PruneRuns(ctx, o)
 	if o.DryRun {
-		if _, err := p.RunPruner.PruneRuns(ctx, eventlog.PruneOptions{IncludeOpen: true}); err != nil {
+		if _, err := p.Store.PruneRuns(ctx, eventlog.PruneOptions{IncludeOpen: true}); err != nil {
 			p.t.Error(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestPruneBesideAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &overtaken{transactions{RunPruner: log}, t}
+	p := &overtaken{transactions{Store: log}, t}
 	report, err := eventlog.PruneInSteps(t.Context(), p, eventlog.PruneOptions{})
 	if err != nil || report.Runs != 0 || len(p.made) != 2 {
 		t.Errorf("%+v, %v, in %d transactions", report, err, len(p.made))
@@ -75,7 +75,7 @@ func TestPruneInSteps(t *testing.T) {
 					}
 				}
 			}
-			p := &transactions{RunPruner: log}
+			p := &transactions{Store: log}
 			dry, err := eventlog.PruneInSteps(t.Context(), p, eventlog.PruneOptions{Limit: c.limit, DryRun: true})
 			if err != nil || !dry.DryRun || len(p.made) > 0 || dry.Runs != c.want {
 				t.Errorf("a dry run: %+v, %v, and %v", dry, err, p.made)

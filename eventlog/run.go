@@ -1,7 +1,7 @@
 package eventlog
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -25,7 +25,7 @@ type RunSummary struct {
 	OutputTokens  int64
 	CostUSD       float64
 	DurationMs    int64      // from the first event to the last; 0 if the clock was set back between them
-	Head          chain.Hash // of the last event; zero where the backend keeps none
+	Head          canon.Hash // of the last event; zero where the backend keeps none
 }
 
 // Together adds up the events, turns, calls, tokens and costs of runs.
@@ -77,17 +77,6 @@ func StatusKind(status string) (event.Kind, bool) {
 		return 0, true
 	}
 	return 0, false
-}
-
-// RunLister lists all durable runs, the newest first.
-type RunLister interface {
-	ListRuns(ctx context.Context) ([]RunSummary, error)
-}
-
-// RunPageLister lists the durable runs that match, the newest first, a page at
-// a time.
-type RunPageLister interface {
-	ListRunsPage(ctx context.Context, o RunPageOptions) (RunPage, error)
 }
 
 // RunPageOptions selects runs. The zero value selects the first page of all.
@@ -166,7 +155,7 @@ func (o RunPageOptions) prefix() string {
 }
 
 // QueryStart returns the character of a run id, counted from 1, at which the search for
-// Query begins: whoever sees a namespace sees ids without it.
+// Query begins: readers of a namespace see ids without it.
 func (o RunPageOptions) QueryStart() int { return utf8.RuneCountInString(o.prefix()) + 1 }
 
 // Nanos returns a time as logs keep one, in nanoseconds since 1970. These reach 292
@@ -205,11 +194,208 @@ type RunPage struct {
 	Limit, Offset int // as they were applied
 }
 
-// RunFinder looks up one run. The backend keeps a summary of each run that it writes,
-// apart from the events: the head in it is what [CheckRun] holds the last event against.
-// Where that summary lacks events, because another program appended them or because it
-// was lost, the backend computes one, which has no head.
-type RunFinder interface {
-	// Run returns the summary of a durable run, or [ErrRunNotFound] if it has no events.
-	Run(ctx context.Context, runID string) (RunSummary, error)
+// Cursor is what a backend has to know of a run in order to take its next
+// event: where the run stands. Its zero value stands before the first event.
+// It is not safe for concurrent use; a backend guards one cursor per run.
+type Cursor struct {
+	run     RunSummary
+	startNs int64
+}
+
+// NewCursor returns the cursor of a run that stands where its summary says,
+// for a run that another process, or this one earlier, has begun.
+func NewCursor(s RunSummary) Cursor {
+	return Cursor{run: s, startNs: s.StartedAt.UnixNano()}
+}
+
+// Run returns where the run stands.
+func (c *Cursor) Run() RunSummary { return c.run }
+
+// Append checks that ev continues the run and moves behind it. After an error,
+// which is [ErrInvalidAppend], the cursor is where it was.
+func (c *Cursor) Append(runID string, ev event.Event) error {
+	if err := c.check(runID, ev); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidAppend, err)
+	}
+	c.advance(ev, ev.Hash())
+	return nil
+}
+
+// Skip moves behind ev without checking it. It is for events that are stored
+// already.
+func (c *Cursor) Skip(ev event.Event) { c.advance(ev, ev.Hash()) }
+
+// advance moves behind ev, whose hash is known.
+func (c *Cursor) advance(ev event.Event, hash canon.Hash) {
+	if c.run.RunID == "" {
+		c.run.RunID, c.startNs = ev.RunID, ev.Timestamp
+		c.run.StartedAt = time.Unix(0, ev.Timestamp).UTC()
+	}
+	if ev.Kind.Terminal() {
+		c.run.TerminalKind = ev.Kind
+	}
+	c.run.add(ev)
+	c.run.LastSeq = ev.Seq
+	c.run.DurationMs = max(0, (ev.Timestamp-c.startNs)/int64(time.Millisecond))
+	c.run.Head = hash
+}
+
+func (c *Cursor) check(runID string, ev event.Event) error {
+	if err := checkRunID(runID, ev.RunID); err != nil {
+		return err
+	}
+	if err := c.checkChain(ev); err != nil {
+		return err
+	}
+	if ev.Seq == 1 {
+		if err := CheckRunID(runID); err != nil {
+			return err
+		}
+	}
+	if err := c.checkKind(ev); err != nil {
+		return err
+	}
+	return checkPayload(ev.Payload)
+}
+
+func checkRunID(param, inEvent string) error {
+	switch {
+	case param == "":
+		return fmt.Errorf("empty runID parameter")
+	case inEvent == "":
+		return fmt.Errorf("event has empty RunID")
+	case param != inEvent:
+		return fmt.Errorf("runID parameter %q does not match event RunID %q", param, inEvent)
+	case len(param) > MaxRunIDBytes:
+		return fmt.Errorf("run id has %d bytes; at most %d are allowed", len(param), MaxRunIDBytes)
+	case !utf8.ValidString(param):
+		return fmt.Errorf("run id %q is not valid UTF-8", param)
+	}
+	return nil
+}
+
+// CheckRunID returns why a new run cannot have an id. People type, complete and paste ids,
+// so an id is one word for a shell, no flag, and nothing that a terminal acts upon: 1 to
+// [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the first no hyphen.
+//
+// Runs of other programs may have any id. They are read and continued all the same.
+func CheckRunID(id string) error {
+	switch at := strings.IndexFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/_-.:", r))
+	}); {
+	case id == "" || len(id) > MaxRunIDBytes:
+		return fmt.Errorf("a run id has 1 to %d bytes, not %d", MaxRunIDBytes, len(id))
+	case at >= 0 || id[0] == '-':
+		return fmt.Errorf("run id %q has more in it than letters, digits and /_-.: or begins with a hyphen", id)
+	}
+	return nil
+}
+
+// checkChain wants the next number and the hash of the last event.
+func (c *Cursor) checkChain(ev event.Event) error {
+	last := c.run.LastSeq
+	switch {
+	case last == 0 && ev.Seq != 1:
+		return fmt.Errorf("first event must have Seq=1, got %d", ev.Seq)
+	case last == 0 && len(ev.PrevHash) != 0:
+		return fmt.Errorf("first event must have empty PrevHash")
+	case ev.Seq != last+1:
+		return fmt.Errorf("expected Seq=%d, got %d", last+1, ev.Seq)
+	case last > 0 && !bytes.Equal(ev.PrevHash, c.run.Head[:]):
+		return fmt.Errorf("PrevHash does not match prior event hash (Seq=%d)", ev.Seq)
+	}
+	return nil
+}
+
+func (c *Cursor) checkKind(ev event.Event) error {
+	switch {
+	case c.run.TerminalKind != 0:
+		return fmt.Errorf("run %q has ended with %v", c.run.RunID, c.run.TerminalKind)
+	case !ev.Kind.Valid():
+		return fmt.Errorf("unknown kind %d", uint8(ev.Kind))
+	case ev.Seq == 1 && ev.Kind != event.KindRunStarted:
+		return fmt.Errorf("first event must be RunStarted, got %v", ev.Kind)
+	case ev.Seq != 1 && ev.Kind == event.KindRunStarted:
+		return fmt.Errorf("second RunStarted at Seq=%d", ev.Seq)
+	}
+	return nil
+}
+
+func checkPayload(p canon.Raw) error {
+	if len(p) > MaxPayloadBytes {
+		return fmt.Errorf("payload has %d bytes; at most %d are allowed", len(p), MaxPayloadBytes)
+	}
+	if err := canon.Valid(p); err != nil {
+		return fmt.Errorf("payload: %w", err)
+	}
+	return nil
+}
+
+// AggregateRun adds up a run: turns begun, tool calls scheduled (a call is
+// counted once however often it is attempted), tokens and cost of the model's
+// answers and of those that broke off, and the nanoseconds from the first event
+// to the last. It is the one
+// source of these figures for listings, servers and views. An event whose
+// payload does not decode is skipped, because one broken row must not blank a
+// whole page.
+func AggregateRun(events []event.Event) (turns, tools int, inTok, outTok int64, cost float64, durNs int64) {
+	var s RunSummary
+	for _, e := range events {
+		s.add(e)
+	}
+	if n := len(events); n > 0 {
+		durNs = events[n-1].Timestamp - events[0].Timestamp
+	}
+	return s.TurnCount, s.ToolCallCount, s.InputTokens, s.OutputTokens, s.CostUSD, durNs
+}
+
+// add counts what one event contributes to the totals.
+func (s *RunSummary) add(e event.Event) {
+	switch e.Kind {
+	case event.KindTurnStarted:
+		s.TurnCount++
+	case event.KindToolCallScheduled:
+		var p callRef
+		if canon.Unmarshal(e.Payload, &p) == nil && p.Attempt <= 1 {
+			s.ToolCallCount++
+		}
+	case event.KindAssistantMessageCompleted:
+		var p answerRef
+		if canon.Unmarshal(e.Payload, &p) == nil {
+			s.spend(p)
+		}
+	case event.KindSideEffectRecorded:
+		if !bytes.HasPrefix(e.Payload[min(1, len(e.Payload)):], modelEffect) {
+			return // every other effect, without decoding what may be large
+		}
+		p, err := e.AsSideEffectRecorded()
+		if f, ok := p.ModelFailure(); err == nil && ok {
+			s.spend(answerRef{f.InputTokens, f.OutputTokens, f.CostUSD})
+		}
+	}
+}
+
+func (s *RunSummary) spend(p answerRef) {
+	s.InputTokens += p.InputTokens
+	s.OutputTokens += p.OutputTokens
+	s.CostUSD += finite(p.CostUSD)
+}
+
+// modelEffect follows the map's header in the payload of an [event.EffectModel]
+// record: its first member in the canonical order.
+var modelEffect = canon.AppendText(canon.AppendText(nil, "name"), event.EffectModel)
+
+// finite keeps a NaN, which is unequal to itself, out of sums that are compared.
+func finite(x float64) float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	return x
+}
+
+// answerRef is the part of an answer that is added up.
+type answerRef struct {
+	InputTokens  int64   `cbor:"input_tokens"`
+	OutputTokens int64   `cbor:"output_tokens"`
+	CostUSD      float64 `cbor:"cost_usd"`
 }

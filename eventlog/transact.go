@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -99,14 +99,14 @@ type Tx interface {
 	// their way.
 	Fence(runID string) (epoch uint64, err error)
 
-	// RemoveModule removes the bytes of a module, and nothing if there is none. Nobody
-	// may hold it: see [EndHold].
-	RemoveModule(digest chain.Hash) error
+	// RemoveModule removes the bytes of a module, and nothing if there is none. There
+	// must be no hold on it, see [EndHold].
+	RemoveModule(digest canon.Hash) error
 }
 
-// Bulk is implemented by transactions on a server, where each statement costs a
-// journey: what can be said of many rows is to be said at once. Their statements also
-// take []int64, []float64, []string and [][]byte, for arrays of the server's.
+// Bulk is implemented by transactions on a server, where each statement costs a round
+// trip. Their statements also take []int64, []float64, []string and [][]byte as arrays, so
+// that one statement can change many rows.
 type Bulk interface {
 	// FenceAll is Tx.Fence of many runs, in one statement.
 	FenceAll(runIDs []string) (epochs map[string]uint64, err error)
@@ -118,19 +118,11 @@ type Shared interface {
 	// Now returns what the server's clock says.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Signal tells the other processes that use the database, soon and without waiting,
-	// that there is something to look at. A signal may be lost, so they poll as well.
+	// Signal wakes the other processes that use the database, soon and without waiting. A
+	// signal may be lost, so they poll as well.
 	Signal()
 
 	// OnSignal calls heard after each signal of another process, and whenever signals may
 	// have been lost, until stop is called. Signals that come together may be one call.
 	OnSignal(heard func()) (stop func())
-}
-
-// Fencer is implemented by logs that keep apart the successive writers of a run.
-type Fencer interface {
-	// Fenced returns the log as the writer sees it that was given the run in that
-	// epoch: it appends to this run alone, and only as long as the epoch is the last
-	// one. Everything else goes through to the log; Close closes nothing.
-	Fenced(runID string, epoch uint64) EventLog
 }

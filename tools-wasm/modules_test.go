@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // TestModules builds each tool as a user does, passes it through the gate, and
@@ -24,14 +24,14 @@ func TestModules(t *testing.T) {
 		{"json-transform", nil, 7_000_000},
 	} {
 		t.Run(c.dir, func(t *testing.T) {
-			m, err := registry.Open(t.Context(), c.dir)
+			m, err := guest.Find(t.Context(), c.dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(m.Wasm) > c.limit {
 				t.Errorf("%d bytes, the limit is %d", len(m.Wasm), c.limit)
 			}
-			info, err := rewrite.Check(m.Wasm, rewrite.DefaultLimits())
+			info, err := sandbox.Check(m.Wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err)
 			}

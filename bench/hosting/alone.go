@@ -12,12 +12,12 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
 // alone measures what one caller waits for, with nobody else at the log.
 func (b *bench) alone(ctx context.Context) error {
-	l, err := sqlitelog.Open(ctx, filepath.Join(b.dir, "alone"), sqlitelog.Options{})
+	l, err := store.OpenFile(ctx, filepath.Join(b.dir, "alone"), store.FileOptions{})
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (b *bench) withoutBarrier(ctx context.Context, l eventlog.EventLog) error {
 
 // lists measures a page of runs in logs of growing size.
 func (b *bench) lists(ctx context.Context) error {
-	l, err := sqlitelog.Open(ctx, filepath.Join(b.dir, "lists"), sqlitelog.Options{})
+	l, err := store.OpenFile(ctx, filepath.Join(b.dir, "lists"), store.FileOptions{})
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (b *bench) lists(ctx context.Context) error {
 	var millis []float64
 	has := 0
 	for _, events := range b.settings.lists {
-		if err := store(ctx, l, events-has); err != nil {
+		if err := appendEvents(ctx, l, events-has); err != nil {
 			return err
 		}
 		has = events
@@ -132,7 +132,7 @@ func (b *bench) lists(ctx context.Context) error {
 }
 
 // listed returns the milliseconds that a page of runs takes.
-func listed(ctx context.Context, l *sqlitelog.Log) (float64, error) {
+func listed(ctx context.Context, l *store.File) (float64, error) {
 	var millis []float64
 	for range 51 {
 		began := time.Now()

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pglog/pgtest"
+	"github.com/starling-host/starling/eventlog/pgtest"
 )
 
 // settings say how long to measure.

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/queue/queuetest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queuetest"
 )
 
 // The queues.
@@ -34,8 +33,8 @@ type hosts struct{ sqlite, postgres queuetest.Host }
 func (h hosts) close() error { return errors.Join(h.sqlite.Log.Close(), h.postgres.Log.Close()) }
 
 func (b *bench) openHosts(ctx context.Context, name string, workers int) (h hosts, err error) {
-	cfg := queue.Config{Workers: workers}
-	file, err := sqlitelog.Open(ctx, filepath.Join(b.dir, name), sqlitelog.Options{})
+	cfg := serve.QueueConfig{Workers: workers}
+	file, err := store.OpenFile(ctx, filepath.Join(b.dir, name), store.FileOptions{})
 	if err != nil {
 		return h, err
 	}
@@ -62,16 +61,16 @@ func (b *bench) openQueues(ctx context.Context, name string, workers int) (h hos
 	return h, r, lite, err
 }
 
-func (b *bench) openPostgres(ctx context.Context) (*pglog.Log, error) {
+func (b *bench) openPostgres(ctx context.Context) (*store.Server, error) {
 	dsn, err := b.server.NewDatabase()
 	if err != nil {
 		return nil, err
 	}
-	return pglog.Open(ctx, dsn, pglog.Options{AutoMigrate: true})
+	return store.OpenServer(ctx, dsn, store.ServerOptions{AutoMigrate: true})
 }
 
-func openQueue(ctx context.Context, log eventlog.EventLog, cfg queue.Config) (queuetest.Host, error) {
-	q, err := queue.Open(ctx, log.(eventlog.Transactor), cfg)
+func openQueue(ctx context.Context, log eventlog.EventLog, cfg serve.QueueConfig) (queuetest.Host, error) {
+	q, err := serve.OpenQueue(ctx, log.(eventlog.Transactor), cfg)
 	return queuetest.Host{Queue: q, Log: log}, err
 }
 

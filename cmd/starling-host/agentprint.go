@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/narrate"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/budget"
 )
 
 // follow prints what a run does while it does it, and then what came of it.
@@ -36,11 +35,11 @@ func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags)
 func stayedOpen(runID string, err error, f agentFlags) error {
 	for _, refused := range []error{agent.ErrRunAlreadyTerminal, agent.ErrAgentChanged, agent.ErrPartialToolCall, agent.ErrRunInUse, agent.ErrNoModel} {
 		if errors.Is(err, refused) {
-			return &failure{code: exitUsage, message: plainError(err), hint: resumeHints[refused]}
+			return &failure{code: exitUsage, message: starling.PlainError(err), hint: resumeHints[refused]}
 		}
 	}
 	if errors.Is(err, event.ErrSealed) {
-		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: its host goes on with it, and nobody else", runID)}
+		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: only its host can go on with it", runID)}
 	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
@@ -127,7 +126,7 @@ type agentDocument struct {
 	Database   string             `json:"database"`
 	Status     string             `json:"status"`
 	FinalText  string             `json:"final_text,omitempty"`
-	Error      *errorDocument     `json:"error,omitempty"`
+	Error      *starling.Failure  `json:"error,omitempty"`
 	Meter      agentMeterDocument `json:"meter"`
 	Events     uint64             `json:"events"`
 	MerkleRoot string             `json:"merkle_root"`
@@ -147,7 +146,7 @@ type agentMeterDocument struct {
 }
 
 // end prints what came of the run.
-func (p *agentPrinter) end(r *agent.RunResult, ended error) error {
+func (p *agentPrinter) end(r *agent.Result, ended error) error {
 	p.stderr.printf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
@@ -155,7 +154,7 @@ func (p *agentPrinter) end(r *agent.RunResult, ended error) error {
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r, ended))
 	}
-	if p.stream || r.TerminalKind != event.KindRunCompleted {
+	if p.stream || r.Terminal != event.KindRunCompleted {
 		return nil
 	}
 	_, err := fmt.Fprintln(p.stdout.exact(), r.FinalText)
@@ -171,9 +170,9 @@ func dollars(usd float64) string {
 	return text
 }
 
-func (p *agentPrinter) document(r *agent.RunResult, ended error) agentDocument {
+func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
 	doc := agentDocument{
-		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
+		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.Terminal), FinalText: r.FinalText,
 		Meter: agentMeterDocument{
 			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
 			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
@@ -181,20 +180,20 @@ func (p *agentPrinter) document(r *agent.RunResult, ended error) agentDocument {
 		},
 		Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
-	if r.TerminalKind != event.KindRunCompleted {
-		doc.Error = &errorDocument{Type: r.ErrorType, Message: whyFailed(r, ended)}
+	if r.Terminal != event.KindRunCompleted {
+		doc.Error = &starling.Failure{Type: r.ErrorType, Message: whyFailed(r, ended)}
 	}
 	return doc
 }
 
 // agentOutcome returns how the program ends after a run that ended with err, nil if
 // all is well.
-func agentOutcome(r *agent.RunResult, err error) error {
-	out := &failure{code: exitFailed, message: "the run failed: " + plainError(errors.New(whyFailed(r, err)))}
+func agentOutcome(r *agent.Result, err error) error {
+	out := &failure{code: exitFailed, message: "the run failed: " + starling.PlainError(errors.New(whyFailed(r, err)))}
 	switch {
-	case r.TerminalKind == event.KindRunCompleted:
+	case r.Terminal == event.KindRunCompleted:
 		return nil
-	case r.TerminalKind == event.KindRunCancelled:
+	case r.Terminal == event.KindRunCancelled:
 		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
 	case r.ErrorType == event.ErrorBudget:
 		out.code, out.hint = exitLimit, "raise the budget in the agent's file"
@@ -206,9 +205,9 @@ func agentOutcome(r *agent.RunResult, err error) error {
 
 // whyFailed is the recorded reason, with the bound of the budget if the run passed one,
 // which is in an event before.
-func whyFailed(r *agent.RunResult, err error) string {
-	if e, ok := errors.AsType[*budget.Exceeded](err); ok && r.ErrorType == event.ErrorBudget {
-		return r.Error + ": " + narrate.Passed(e.Event())
+func whyFailed(r *agent.Result, err error) string {
+	if e, ok := errors.AsType[*agent.BudgetExceeded](err); ok && r.ErrorType == event.ErrorBudget {
+		return r.Error + ": " + starling.DescribeBudget(e.Event())
 	}
 	return r.Error
 }

@@ -10,30 +10,31 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/archive"
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
 const archiveHelp = `Write runs, with the modules that they name, into a file that can be checked and
-imported again, byte for byte. The flags select runs as those of prune do; without
-them, all runs are written that have ended. Each run is checked as it is written.
+imported again, byte for byte. The flags select runs as those of prune do. Without
+them all runs are written that have ended. Each run is checked as it is written.
 
-The file is NDJSON: its lines are those of export, with the modules between them
-(docs/cli-json.md). It is readable by its owner alone, and a file that is there
-already is never touched.
+The file is NDJSON. Its lines are those of export, with the modules between them
+(docs/cli-json.md). Only its owner can read it. A file that exists is never
+overwritten.
 
-Runs of tenants are written as they are stored, encrypted. Neither the keys of the
-tenants are in the file nor their modules: such runs can be read and replayed where
-they come from, or in a backup of it, and only be validated elsewhere. So erasing a
-tenant reaches what is in archives.
+Runs of tenants are written as they are stored, encrypted. The file holds neither
+the keys of the tenants nor their modules. Such runs can be read and replayed where
+they come from, or in a backup of it; elsewhere they can only be validated. So
+erasing a tenant also erases what is in archives.
 
 With the master key (--key-file) the same runs are written as they were before they
-were encrypted, with their modules, for an auditor who replays them elsewhere without
-any key. Such a file is as sensitive as what it holds, and no erasure reaches it. It
-is not imported where its tenants are.
+were encrypted, with their modules, for an auditor who replays them elsewhere
+without any key. Such a file is as sensitive as what it holds, and no erasure
+reaches it. It cannot be imported where its tenants are.
 
-With --check there is no database: the file is read, and all of it is checked.`
+--check takes no database: it reads the file and checks all of it.`
 
 const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --before 2026-02-01T00:00:00Z
   starling-host archive --check 2026-01.ndjson`
@@ -47,7 +48,6 @@ func (a *app) archiveCommand() *cobra.Command {
 		Short:   "write runs to a file, or check such a file",
 		Long:    archiveHelp,
 		Example: archiveExample,
-		GroupID: groupKeep,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if check {
 				return arguments(1, "FILE")(cmd, args)
@@ -98,30 +98,30 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 // they were encrypted.
 type inTheClear struct{ *unsealed }
 
-// ListRuns implements [eventlog.RunLister]. The head of a run that is opened is not the
+// ListRuns implements [eventlog.EventLog]. The head of a run that is opened is not the
 // one that is listed; that the run is whole, its last event says.
 func (c inTheClear) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
 	runs, err := c.unsealed.ListRuns(ctx)
 	for i := range runs {
-		opened, err := opens(ctx, c.unsealed, runs[i].RunID)
+		opened, err := c.Opens(ctx, runs[i].RunID)
 		if err != nil {
 			return nil, err
 		}
 		if opened {
-			runs[i].Head = chain.Hash{}
+			runs[i].Head = canon.Hash{}
 		}
 	}
 	return runs, err
 }
 
 // writeArchive leaves a whole archive, on the disk, or no file.
-func writeArchive(ctx context.Context, log database, path string, o eventlog.PruneOptions) (report archive.Report, err error) {
+func writeArchive(ctx context.Context, log database, path string, o eventlog.PruneOptions) (report store.ArchiveReport, err error) {
 	const ownerOnly = 0o600
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, ownerOnly)
 	if err != nil {
 		return report, notOver(path, err)
 	}
-	report, err = archive.Write(ctx, f, log, o)
+	report, err = store.WriteArchive(ctx, f, log, o)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -140,12 +140,12 @@ func notOver(path string, err error) error {
 }
 
 // contents names what is in an archive.
-func contents(r archive.Report) string {
+func contents(r store.ArchiveReport) string {
 	return fmt.Sprintf("%s, %s and %s", plural(r.Runs, "run"), plural(r.Events, "event"), plural(r.Modules, "module"))
 }
 
 // encrypted says what an archive does not have, if there is something.
-func encrypted(r archive.Report) string {
+func encrypted(r store.ArchiveReport) string {
 	if r.Sealed == 0 {
 		return ""
 	}
@@ -158,7 +158,7 @@ func (a *app) checkArchive(ctx context.Context, path string) error {
 		return err
 	}
 	defer f.Close()
-	report, err := archive.Check(ctx, f)
+	report, err := store.CheckArchive(ctx, f)
 	if err != nil {
 		return inArchive(path, err)
 	}
@@ -176,8 +176,8 @@ func openArchive(path string) (*os.File, error) {
 
 // inArchive names the file in which a line is wrong.
 func inArchive(path string, err error) error {
-	if wrong, ok := errors.AsType[*archive.Error](err); ok {
-		return &failure{code: exitInvalid, message: path + ": " + plainError(wrong)}
+	if wrong, ok := errors.AsType[*store.ArchiveError](err); ok {
+		return &failure{code: exitInvalid, message: path + ": " + starling.PlainError(wrong)}
 	}
 	return err
 }

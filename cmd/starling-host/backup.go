@@ -8,16 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
-const backupHelp = `Copy a database into a new file, also while others write to it: everything that
-was committed when it began. The copy is as small as can be, readable by its owner
-alone, and checked: its structure, and every run. A file that is there already is
-never touched.
+const backupHelp = `Copy a database into a new file, also while other programs write to it. The copy has
+everything that was committed when the command began. It is as small as it can be,
+readable by its owner alone, and checked: its structure, and every run. A file that
+exists is never overwritten.
 
-A PostgreSQL server is backed up with its own tools: pg_dump.`
+Back up a PostgreSQL server with its own tools: pg_dump.`
 
 func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
@@ -25,8 +26,6 @@ func (a *app) backupCommand() *cobra.Command {
 		Short:   "copy a database that may be in use",
 		Long:    backupHelp,
 		Example: "  starling-host backup starling.db starling-$(date +%F).db",
-		GroupID: groupKeep,
-		Args:    arguments(2, "DB", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.backup(cmd.Context(), args[0], args[1])
 		},
@@ -42,7 +41,7 @@ func (a *app) backup(ctx context.Context, src, dst string) error {
 		return err
 	}
 	defer log.Close()
-	report, err := sqlitelog.Backup(ctx, src, dst)
+	report, err := store.Backup(ctx, src, dst)
 	if err != nil {
 		return copyFailed(ctx, dst, err)
 	}
@@ -69,26 +68,23 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 		}
 		return notOver(dst, err)
 	}
-	return &failure{code: exitFailed, message: plainError(err)}
+	return &failure{code: exitFailed, message: starling.PlainError(err)}
 }
 
 const forkHelp = `Copy a database into a new file, in which one run has only its events with numbers
-below SEQ, so that it can be continued from there; with SEQ 0 it has all. All other
-runs are copied as they are, and the original is not changed.
+below SEQ, so that it can be continued from there. With SEQ 0 it keeps all events.
+All other runs are copied as they are, and the original is not changed.
 
-The copy also has the tables that a host keeps in the database, so do not serve it:
-what waits in its queue would be done twice. A run of a tenant can be cut, and
-looked at with show and --key-file; only a host goes on with one.`
+The copy also has the tables that a host keeps in the database. Do not serve it: the
+runs that wait in its queue would be made twice. A run of a tenant can be cut, and
+looked at with show and --key-file. Only a host can continue it.`
 
 func (a *app) forkCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "fork DB RUN SEQ FILE",
-		Short:             "copy a database with a run cut at an event",
-		Long:              forkHelp,
-		Example:           "  starling-host fork starling.db @last 12 what-if.db",
-		GroupID:           groupKeep,
-		Args:              arguments(4, "DB", "RUN", "SEQ", "FILE"),
-		ValidArgsFunction: completeRuns,
+		Use:     "fork DB RUN SEQ FILE",
+		Short:   "copy a database with a run cut at an event",
+		Long:    forkHelp,
+		Example: "  starling-host fork starling.db @last 12 what-if.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
 		},
@@ -110,7 +106,7 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	if seq > summary.LastSeq+1 {
 		return usagef("0 keeps all of them", "%s has %s, so it cannot be cut at %d", summary.RunID, plural(summary.LastSeq, "event"), seq)
 	}
-	if err := sqlitelog.ForkSQLite(ctx, src, dst, summary.RunID, seq); err != nil {
+	if err := store.Fork(ctx, src, dst, summary.RunID, seq); err != nil {
 		return copyFailed(ctx, dst, err)
 	}
 	kept := summary.LastSeq
@@ -127,7 +123,7 @@ func findRun(ctx context.Context, where, run string) (eventlog.RunSummary, error
 		return eventlog.RunSummary{}, err
 	}
 	defer log.Close()
-	runID, err := resolveRun(ctx, log, run)
+	runID, err := starling.FindRun(ctx, log, run)
 	if err != nil {
 		return eventlog.RunSummary{}, err
 	}

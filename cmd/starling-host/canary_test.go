@@ -23,8 +23,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/starling-host/starling/guest-sdk/go"
-	"github.com/starling-host/starling/host/tenant"
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // canaries are secrets of two tenants, by tenant and name, which nobody may see.

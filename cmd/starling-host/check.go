@@ -8,24 +8,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasm"
 )
 
 const checkHelp = `Say whether a module would be accepted, and print its certificate: what makes
 two executions of it the same.
 
-The certificate holds nothing of this machine. Whoever makes it from the same
-bytes with the same limits gets the same one: the digest of the module, what it
-imports and which features it uses, how far it is from each limit of the gate,
-the cost table by which its fuel is counted, what was rewritten, the digest of
-the rewritten module, the digest of the state in which every call begins, and
-the tools that are in it.
+The certificate does not depend on this machine. The same bytes with the same limits
+always give the same certificate. It has the digest of the module, what it imports
+and which features it uses, how far it is from each limit of the gate, the cost
+table by which its fuel is counted, what was rewritten, the digest of the rewritten
+module, the digest of the state in which every call begins, and its tools.
 
 No tool runs. Start-up code and the description do, without effects.`
 
@@ -41,7 +38,6 @@ func (a *app) checkCommand() *cobra.Command {
 		Short:   "the verdict of the gate and a certificate of determinism",
 		Long:    checkHelp,
 		Example: "  starling-host tool check dice.wasm\n  starling-host tool check dice.wasm -o json",
-		Args:    arguments(1, "TOOL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.check(cmd.Context(), args[0], f)
 		},
@@ -52,11 +48,11 @@ func (a *app) checkCommand() *cobra.Command {
 }
 
 func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
-	source, err := registry.Open(ctx, ref)
+	source, err := guest.Find(ctx, ref)
 	if err != nil {
 		return err
 	}
-	c, err := certify(ctx, source.Wasm, sandbox.Limits{MemoryPages: uint32(wasm.Pages(f.memory))})
+	c, err := certify(ctx, source.Wasm, sandbox.Limits{MemoryPages: uint32(sandbox.Pages(f.memory))})
 	if err != nil {
 		return err
 	}
@@ -81,7 +77,7 @@ type certificate struct {
 	Rewritten rewrittenDocument  `json:"rewritten"`
 	Start     startDocument      `json:"start"`
 	Memory    memoryDocument     `json:"memory"`
-	Limits    []rewrite.Headroom `json:"limits"`
+	Limits    []sandbox.Headroom `json:"limits"`
 	Call      callLimits         `json:"call_limits"`
 }
 
@@ -121,7 +117,7 @@ type callLimits struct {
 
 // certify loads a module and describes it. It refuses what "run" refuses.
 func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certificate, error) {
-	engine, err := newEngine(ctx, "")
+	engine, err := starling.NewSandbox(ctx, starling.EngineOptions{})
 	if err != nil {
 		return certificate{}, err
 	}
@@ -131,7 +127,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		return certificate{}, err
 	}
 	limits = module.Limits()
-	result, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	result, err := sandbox.Rewrite(wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
 	if err != nil {
 		return certificate{}, err
 	}
@@ -143,12 +139,12 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(), Tools: tools,
 		Imports: module.Imports(), Features: result.Info.Features, CostTable: result.CostTable,
 		Rewritten: rewrittenDocument{
-			Digest: chain.Sum(result.Wasm).String(), Size: len(result.Wasm), Functions: result.Info.Counts.Functions,
+			Digest: canon.Sum(result.Wasm).String(), Size: len(result.Wasm), Functions: result.Info.Counts.Functions,
 			Arithmetic: result.Arithmetic, Canonicalized: result.Canonicalized, StartMoved: result.Info.HasStart,
 		},
 		Start:  startOf(module),
 		Memory: memoryDocument{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
-		Limits: result.Info.Counts.Headroom(rewrite.DefaultLimits()),
+		Limits: result.Info.Counts.Headroom(sandbox.DefaultGateLimits()),
 		Call:   callLimits(limits),
 	}, nil
 }
@@ -177,7 +173,7 @@ func (a already) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, e
 func startOf(module *sandbox.Module) startDocument {
 	start, err := module.Start()
 	if err != nil {
-		return startDocument{Fuel: start.Fuel, Error: plainError(errors.Unwrap(err))}
+		return startDocument{Fuel: start.Fuel, Error: starling.PlainError(errors.Unwrap(err))}
 	}
 	return startDocument{Digest: start.Digest.String(), Pages: start.Pages, Fuel: start.Fuel}
 }
@@ -195,7 +191,7 @@ func (c certificate) print(w *printer) {
 	line("imports", "%s", listOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
 	line("", "%s", listOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
 	line("features", "%s", listOr(c.Features, "none beyond the first version of WebAssembly"))
-	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*wasm.PageSize), formatSize(uint64(c.Memory.Max)*wasm.PageSize))
+	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*sandbox.PageSize), formatSize(uint64(c.Memory.Max)*sandbox.PageSize))
 	line("cost table", "%d", c.CostTable)
 	line("rewritten", "%s", c.Rewritten.Digest)
 	line("", "%s, %d functions metered", formatSize(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
@@ -204,7 +200,7 @@ func (c certificate) print(w *printer) {
 		line("start", "fails, and so does every call: %s", c.Start.Error)
 	} else {
 		line("start", "%s", c.Start.Digest)
-		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*wasm.PageSize), formatFuel(c.Start.Fuel))
+		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*sandbox.PageSize), formatFuel(c.Start.Fuel))
 	}
 	for i, h := range c.Limits {
 		name := ""

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -45,7 +46,7 @@ func TestShellsCompleteHarmlessWords(t *testing.T) {
 			}
 		}
 	})
-	if !offered[lastRun] || !offered["--output"] {
+	if !offered[starling.LastRun] || !offered["--output"] {
 		t.Errorf("only these words are offered: %v", offered)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // TestConnectionsAreBoundedFromNowOn changes, while a host serves, how many connections

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // crowd is a host in a process of its own, and tenants with a policy and, once it is
@@ -97,7 +97,7 @@ func (c *crowd) must(err error) {
 // withStore opens the tenants in the database, which a host may have open, too.
 func (c *crowd) withStore(use func(*tenant.Store)) {
 	c.t.Helper()
-	log, err := sqlitelog.Open(c.t.Context(), c.path("host.db"), sqlitelog.Options{})
+	log, err := store.OpenFile(c.t.Context(), c.path("host.db"), store.FileOptions{})
 	c.must(err)
 	defer log.Close()
 	s, err := tenant.Open(c.t.Context(), log, tenant.Options{Masters: []tenant.MasterKey{c.master}})
@@ -157,7 +157,7 @@ func (c *crowd) askWith(ctx context.Context, who, method, path, contentType stri
 func (c *crowd) upload(tenants ...string) {
 	c.t.Helper()
 	if c.module == nil {
-		m, err := registry.Open(c.t.Context(), filepath.Join("testdata", "tools", "rogue"))
+		m, err := guest.Find(c.t.Context(), filepath.Join("testdata", "tools", "rogue"))
 		c.must(err)
 		c.module = m.Wasm
 	}

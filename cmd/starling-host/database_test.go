@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
 // A log that is not valid has an exit code of its own, which what is wrong with the
@@ -25,7 +26,7 @@ func TestWhatIsSaidOfALogThatCannotBeRead(t *testing.T) {
 		want int
 	}{
 		{t.Context(), errors.New("sqlitelog: file is not a database (26)"), exitInvalid},
-		{t.Context(), fmt.Errorf("%w: unable to open database file (14)", sqlitelog.ErrWALNotReadable), exitFailed},
+		{t.Context(), fmt.Errorf("%w: unable to open database file (14)", store.ErrWALNotReadable), exitFailed},
 		{t.Context(), eventlog.ErrSchemaTooNew, exitFailed},
 		{ended, context.Canceled, exitCancelled},
 	} {
@@ -68,17 +69,17 @@ func TestWhichRunANameStandsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, layout := range []string{"seed", "ours"} {
-		log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{ReadOnly: layout == "seed"})
+		log, err := store.OpenFile(t.Context(), path, store.FileOptions{ReadOnly: layout == "seed"})
 		if err == nil && layout == "ours" {
-			_, err = eventlog.Migrate(t.Context(), log)
+			_, err = log.MigrateSchema(t.Context(), false)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{
-			"run": "run", "RUN-0007": "run-0007-0x", "0x": "0x-alone", "run-0": "several runs", "nobody": "no run", "7-0x": "no run", lastRun: ids[len(ids)-1],
+			"run": "run", "RUN-0007": "run-0007-0x", "0x": "0x-alone", "run-0": "several runs", "nobody": "no run", "7-0x": "no run", starling.LastRun: ids[len(ids)-1],
 		} {
-			id, err := resolveRun(t.Context(), log, name)
+			id, err := starling.FindRun(t.Context(), log, name)
 			if err != nil {
 				id = err.Error()
 			}

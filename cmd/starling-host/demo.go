@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/starling-host/starling"
 )
 
 const demoHelp = `Run the example agent, with a model that follows a script, and replay the run.
@@ -28,8 +29,6 @@ func (a *app) demoCommand() *cobra.Command {
 		Short:   "run an agent with a scripted model, and replay it",
 		Long:    demoHelp,
 		Example: "  starling-host demo",
-		GroupID: groupRun,
-		Args:    arguments(0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
 	cmd.Flags().StringVar(&f.database, "db", demoDatabase, "`PATH` of the database, created with mode 0600")
@@ -46,11 +45,11 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err
 	}
-	a.stderr.printf("\nNow the same again, from the record alone, and every byte is compared:\n\n$ %s\n", pasteable("starling-host replay", f.database, lastRun))
-	if err := a.replay(ctx, []string{f.database, lastRun}, replayFlags{output: outputText}); err != nil {
+	a.stderr.printf("\nNow the same again, from the record alone, and every byte is compared:\n\n$ %s\n", pasteable("starling-host replay", f.database, starling.LastRun))
+	if err := a.replay(ctx, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}
-	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, lastRun), pasteable("starling-host replay --engine interpreter", f.database, lastRun),
+	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, starling.LastRun), pasteable("starling-host replay --engine interpreter", f.database, starling.LastRun),
 		pasteable("starling-host validate", f.database), shellWord(f.file))
 	return nil
 }

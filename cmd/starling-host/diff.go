@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 // writeDivergence explains where a replay left its recording:
@@ -14,11 +14,11 @@ import (
 //	  expected  GET http://127.0.0.1/customers/41
 //	  got       GET http://127.0.0.1/customers/42
 //	                                          ^
-func writeDivergence(w *printer, d *replay.Divergence, events int) {
-	w.printf("diverged at event %d of %d (%s), run %s\n", d.Seq, events, replay.KindName(d.ExpectedKind), d.RunID)
+func writeDivergence(w *printer, d *agent.Divergence, events int) {
+	w.printf("diverged at event %d of %d (%s), run %s\n", d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
 	w.printf("  class     %s\n", d.Class)
 	if d.Kind != d.ExpectedKind {
-		w.printf("  kind      expected %s, got %s\n", replay.KindName(d.ExpectedKind), replay.KindName(d.Kind))
+		w.printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))
 	}
 	if d.Field != "" {
 		w.printf("  field     %s\n", ascii(d.Field))

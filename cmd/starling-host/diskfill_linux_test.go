@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/disk"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // smallDisk mounts a file system of that size and has t.TempDir make folders on it.
@@ -44,9 +43,9 @@ func padded(size int) []byte {
 	return (&wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_write", Type: wasmtest.Type("iiii:i")}},
 		Memory:  wasmtest.Pages(64),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
-		Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm).
-			I32(1).I32(0).I32(1).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop)}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm).
+			I32(1).I32(0).I32(1).I32(16).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)}},
 		Data: []wasmtest.Data{{Bytes: "\x08\x00\x00\x00\x01\x00\x00\x001"}, {Offset: 1 << 16, Bytes: string(filler)}},
 	}).Bytes()
 }
@@ -111,7 +110,7 @@ func TestUploadsLeaveRoomForOthers(t *testing.T) {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
 	used := func() int64 {
-		room, err := disk.Of(dir)
+		room, err := guest.DiskRoomOf(dir)
 		c.must(err)
 		return room.Total - room.Free
 	}

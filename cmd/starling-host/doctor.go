@@ -14,15 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/cachefile"
-	"github.com/starling-host/starling/host/hostfile"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/tenant"
-	"github.com/starling-host/starling/host/worker"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const doctorHelp = `Check what this machine offers, and a database if one is named. Each line has a
@@ -31,35 +31,33 @@ check, what was found and, where something is missing, a command that mends it.
 With --config it checks what a host needs that is started with this file: its policy,
 certificate, database, master key and disk. It changes nothing.
 
-"ok" needs nothing, "slow" or "limited" works but not as well as it could, and
-"bad" does not work: then the exit code is 1.`
+"ok" needs nothing. "slow" and "limited" work, but not as well as they could. "bad"
+does not work, and the exit code is 1.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	var f hostFlags
-	var config string
+	var hostFile string
 	cmd := &cobra.Command{
 		Use:     "doctor [DB]",
 		Short:   "check this machine and a database",
 		Long:    doctorHelp,
 		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key\n  starling-host doctor --config host.yaml",
-		GroupID: groupOther,
-		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := &hostfile.File{KeyFile: f.keyFile}
+			file := &serve.File{KeyFile: config.Word(f.keyFile)}
 			var more []finding
 			switch {
-			case config != "" && (len(args) > 0 || f.keyFile != ""):
-				return usagef("it is the file that names them: "+config, "doctor: --config stands without a DB and without --key-file")
-			case config != "":
-				file, more = checkConfig(config)
+			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
+				return usagef("it is the file that names them: "+hostFile, "doctor: --config stands without a DB and without --key-file")
+			case hostFile != "":
+				file, more = checkConfig(hostFile)
 			case len(args) > 0:
-				file.Database = args[0]
+				file.Database = config.Word(args[0])
 			}
 			return a.doctor(cmd.Context(), file, more)
 		},
 	}
 	f.addKey(cmd)
-	cmd.Flags().StringVar(&config, "config", "", "check the host that `FILE` describes")
+	cmd.Flags().StringVar(&hostFile, "config", "", "check the host that `FILE` describes")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd
 }
@@ -82,7 +80,7 @@ const (
 
 // doctor checks the machine, and the host that the file describes, of which more was found
 // already.
-func (a *app) doctor(ctx context.Context, file *hostfile.File, more []finding) error {
+func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) error {
 	findings := []finding{
 		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
 		{"environment", stateOK, variablesSet(), ""}, checkGo(ctx), checkScripts(ctx),
@@ -91,7 +89,7 @@ func (a *app) doctor(ctx context.Context, file *hostfile.File, more []finding) e
 	findings = append(findings, more...)
 	if file.Database != "" {
 		findings = append(findings, checkDatabase(ctx, file)...)
-		findings = append(findings, checkMasterKeys(ctx, file.Database, file.KeyFile)...)
+		findings = append(findings, checkMasterKeys(ctx, string(file.Database), string(file.KeyFile))...)
 	}
 	code := exitOK
 	for _, f := range findings {
@@ -124,7 +122,7 @@ func variablesSet() string {
 }
 
 // checkConfig reads the file of a host, and the files that it names.
-func checkConfig(path string) (*hostfile.File, []finding) {
+func checkConfig(path string) (*serve.File, []finding) {
 	bad := func(check string, err error) finding {
 		f := finding{check: check, state: stateBad}
 		if why, ok := errors.AsType[*failure](explainFile(err)); ok {
@@ -132,29 +130,29 @@ func checkConfig(path string) (*hostfile.File, []finding) {
 		}
 		return f
 	}
-	file, err := hostfile.Load(path)
+	file, err := serve.LoadFile(path)
 	if err != nil {
-		return &hostfile.File{}, []finding{bad("config", err)}
+		return &serve.File{}, []finding{bad("config", err)}
 	}
 	findings := []finding{{"config", stateOK, fmt.Sprintf("%s, for a host at %s", path, file.Listen), ""}}
 	if file.Policy != "" {
-		if _, err := policy.Load(file.Policy); err != nil {
+		if _, err := policy.Load(string(file.Policy)); err != nil {
 			findings = append(findings, bad("policy", err))
 		} else {
-			findings = append(findings, finding{"policy", stateOK, file.Policy, ""})
+			findings = append(findings, finding{"policy", stateOK, string(file.Policy), ""})
 		}
 	}
-	if file.TLS != (hostfile.TLS{}) {
-		certificate := &serverCertificate{files: file.TLS}
-		if err := certificate.load(); err != nil {
+	if file.TLS != (serve.FileTLS{}) {
+		certificate := &serve.Certificate{Files: file.TLS}
+		if err := certificate.Load(); err != nil {
 			findings = append(findings, bad("certificate", err))
-		} else if end := certificate.expires(); time.Now().After(end) {
+		} else if end := certificate.Expires(); time.Now().After(end) {
 			findings = append(findings, finding{"certificate", stateBad, "expired on " + end.Format(time.DateOnly), ""})
 		} else {
 			findings = append(findings, finding{"certificate", stateOK, "valid until " + end.Format(time.DateOnly), ""})
 		}
 	}
-	if keys, err := tenant.ReadMasterKeys(file.KeyFile); err != nil {
+	if keys, err := tenant.ReadMasterKeys(string(file.KeyFile)); err != nil {
 		findings = append(findings, bad("key file", err))
 	} else {
 		findings = append(findings, finding{"key file", stateOK, fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), ""})
@@ -163,7 +161,7 @@ func checkConfig(path string) (*hostfile.File, []finding) {
 }
 
 func checkGo(ctx context.Context) finding {
-	version, path, err := registry.GoVersion(ctx)
+	version, path, err := guest.GoVersion(ctx)
 	if err != nil {
 		return finding{"go", stateLimited, "tools in Go cannot be built: " + reason(err), "install Go from https://go.dev/dl"}
 	}
@@ -172,7 +170,7 @@ func checkGo(ctx context.Context) finding {
 
 func checkScripts(ctx context.Context) finding {
 	const check = "starling-build"
-	version, path, err := registry.ScriptBuilder(ctx)
+	version, path, err := guest.ScriptBuilder(ctx)
 	if err != nil {
 		return finding{check, stateLimited, "tools in JavaScript cannot be built: " + reason(err), "with Node 20 or later, in the folder guest-sdk/js: npm ci && npm link"}
 	}
@@ -181,10 +179,10 @@ func checkScripts(ctx context.Context) finding {
 
 // reason is why something is not there, without what it would be for.
 func reason(err error) string {
-	if missing, ok := errors.AsType[*registry.Error](err); ok {
+	if missing, ok := errors.AsType[*guest.SourceError](err); ok {
 		return missing.Reason
 	}
-	return plainError(err)
+	return starling.PlainError(err)
 }
 
 // checkEngine looks for the compiler, and for what there is with one alone.
@@ -192,7 +190,7 @@ func checkEngine(ctx context.Context) []finding {
 	const check = "engine"
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
-		found := "interpreter, and so no worker processes: " + plainError(err)
+		found := "interpreter, and so no worker processes: " + starling.PlainError(err)
 		return []finding{{check, stateLimited, found, "starling-host run TOOL --isolation inline"}}
 	}
 	engine.Close(ctx)
@@ -205,7 +203,7 @@ func checkReset(ctx context.Context) finding {
 	const check = "sandbox reset"
 	engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: true}) // the rung does not depend on the engine
 	if err != nil {
-		return finding{check, stateBad, plainError(err), ""}
+		return finding{check, stateBad, starling.PlainError(err), ""}
 	}
 	defer engine.Close(ctx)
 	rungs := engine.Resets()
@@ -229,9 +227,9 @@ var resetMeaning = map[sandbox.Reset]string{
 // checkIsolation asks a worker what locks it down.
 func checkIsolation() finding {
 	const check = "isolation"
-	report, err := worker.Probe()
+	report, err := guest.ProbeProcess()
 	if err != nil {
-		return finding{check, stateBad, "no worker processes: " + plainError(err), "starling-host run TOOL --isolation inline"}
+		return finding{check, stateBad, "no worker processes: " + starling.PlainError(err), "starling-host run TOOL --isolation inline"}
 	}
 	state, on, off := stateOK, []string{"worker processes"}, ""
 	for _, l := range report.Layers {
@@ -247,13 +245,13 @@ func checkIsolation() finding {
 
 func checkCompileCache(ctx context.Context) finding {
 	const check = "compiled code"
-	dir := compileCacheDir()
+	dir := starling.CodeCacheFolder()
 	if dir == "" {
 		return finding{check, stateSlow, "modules are compiled in each process: there is no user cache folder", "export HOME=..."}
 	}
 	engine, err := sandbox.New(ctx, sandbox.Config{CacheDir: dir})
 	if err != nil {
-		return finding{check, stateSlow, plainError(err), pasteable("chmod 700", dir)}
+		return finding{check, stateSlow, starling.PlainError(err), pasteable("chmod 700", dir)}
 	}
 	engine.Close(ctx)
 	return finding{check, stateOK, dir, ""}
@@ -261,20 +259,20 @@ func checkCompileCache(ctx context.Context) finding {
 
 func checkBuildCache() finding {
 	const check = "built tools"
-	dir, err := registry.CacheDir()
+	dir, err := guest.BuildCacheFolder()
 	if err != nil {
 		return finding{check, stateSlow, "tools are built each time: " + err.Error(), "export HOME=..."}
 	}
-	if err := cachefile.Folder(dir); err != nil {
-		return finding{check, stateSlow, "tools are built each time: " + plainError(err), pasteable("chmod 700", dir)}
+	if err := sandbox.CheckCacheFolder(dir); err != nil {
+		return finding{check, stateSlow, "tools are built each time: " + starling.PlainError(err), pasteable("chmod 700", dir)}
 	}
 	return finding{check, stateOK, dir, ""}
 }
 
 // checkDatabase looks at a database without writing to it.
-func checkDatabase(ctx context.Context, file *hostfile.File) []finding {
+func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	const check = "database"
-	path := file.Database
+	path := string(file.Database)
 	var findings []finding
 	if !onServer(path) {
 		info, err := os.Stat(path)
@@ -304,39 +302,40 @@ func checkDatabase(ctx context.Context, file *hostfile.File) []finding {
 }
 
 // checkSpace looks at the room on the disk of a file, as the host does, and at the modules.
-func checkSpace(ctx context.Context, log database, file *hostfile.File) (findings []finding) {
-	if !onServer(file.Database) {
-		room, err := databaseRoom(log, file.Database)
+func checkSpace(ctx context.Context, log database, file *serve.File) (findings []finding) {
+	where := string(file.Database)
+	if !onServer(where) {
+		room, err := serve.DatabaseRoom(log, where)
 		f := finding{"disk", stateOK, fmt.Sprintf("%s free of %s", formatSize(uint64(room.Free)), formatSize(uint64(room.Total))), ""}
 		if room.Reusable > 0 {
 			f.found += fmt.Sprintf(", and %s in the file", formatSize(uint64(room.Reusable)))
 		}
-		keep := room.Keep(file.Space.KeepFree)
+		keep := room.Keep(int64(file.Space.KeepFree))
 		switch free := room.Free + room.Reusable; {
 		case err != nil:
-			f.state, f.found = stateLimited, "not known: "+plainError(err)
+			f.state, f.found = stateLimited, "not known: "+starling.PlainError(err)
 		case free < keep/2 || room.Free < keep/16:
 			f.state, f.found = stateBad, f.found+"; a host accepts no runs"
 		case free < keep || room.Free < keep/4:
 			f.state, f.found = stateLimited, f.found+"; a host accepts no modules"
 		}
 		if f.state != stateOK {
-			f.fix = pasteable("starling-host prune", named(file.Database)) + " --older-than 30d --confirm --compact"
+			f.fix = pasteable("starling-host prune", named(where)) + " --older-than 30d --confirm --compact"
 		}
 		findings = append(findings, f)
 	}
-	size, err := databaseBytes(ctx, log, file.Database)
+	size, err := serve.DatabaseBytes(ctx, log, where)
 	if err != nil {
-		return append(findings, finding{"size", stateBad, plainError(err), ""})
+		return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 	}
 	f := finding{"size", stateOK, formatSize(uint64(size)), ""}
 	if taken, err := log.TableSteps(ctx, eventlog.ModuleTables); err == nil && taken > 0 {
 		modules, bytes, err := tenant.HeldBytes(ctx, log, "")
 		if err != nil {
-			return append(findings, finding{"size", stateBad, plainError(err), ""})
+			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
 		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(bytes)), plural(int(modules), "module"))
-		if most := file.Space.Modules; most > 0 && bytes >= most {
+		if most := int64(file.Space.Modules); most > 0 && bytes >= most {
 			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
 		}
 	}
@@ -372,7 +371,7 @@ func checkClock(ctx context.Context, log database, where string) finding {
 	ahead := time.Until(at).Round(time.Millisecond)
 	switch {
 	case err != nil:
-		return finding{check, stateBad, plainError(err), ""}
+		return finding{check, stateBad, starling.PlainError(err), ""}
 	case ahead > clockTolerance:
 		return finding{check, stateLimited, fmt.Sprintf("%s %v ahead of this machine's clock", what, ahead), "timedatectl set-ntp true"}
 	case onServer(where) && ahead < -clockTolerance:
@@ -387,7 +386,7 @@ func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
 	const check = "master keys"
 	held, err := masterKeysFrom(keyFile)
 	if err != nil {
-		return []finding{{check, stateBad, plainError(err), ""}}
+		return []finding{{check, stateBad, starling.PlainError(err), ""}}
 	}
 	log, err := openDatabase(ctx, path)
 	if err != nil {
@@ -395,15 +394,15 @@ func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
 	}
 	defer log.Close()
 	var used []tenant.MasterUse
-	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true})
+	tenants, err := tenant.Open(ctx, log, tenant.Options{Existing: true})
 	if err == nil {
-		used, err = store.MasterUses(ctx)
+		used, err = tenants.MasterUses(ctx)
 	}
 	switch {
-	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), pglog.Denied(err), err == nil && len(used) == 0:
+	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), store.Denied(err), err == nil && len(used) == 0:
 		return nil // without tenants, of an older program, or for a role that does not serve
 	case err != nil:
-		return []finding{{check, stateBad, plainError(err), ""}}
+		return []finding{{check, stateBad, starling.PlainError(err), ""}}
 	}
 	result := finding{check: check, state: stateOK}
 	var uses []string
@@ -432,28 +431,31 @@ const newestRuns = 20
 func checkRuns(ctx context.Context, log database, where string) []finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
-		return []finding{{"runs", stateBad, plainError(err), pasteable("starling-host validate", named(where))}}
+		return []finding{{"runs", stateBad, starling.PlainError(err), pasteable("starling-host validate", named(where))}}
 	}
 	count := finding{"runs", stateOK, plural(page.TotalMatching, "run"), ""}
 	plan, err := log.MigrateSchema(ctx, true)
 	switch {
 	case err != nil:
-		return []finding{{"runs", stateBad, plainError(err), ""}}
+		return []finding{{"runs", stateBad, starling.PlainError(err), ""}}
 	case plan.From == plan.To && plan.Runs > 0:
 		count.state, count.fix = stateLimited, pasteable("starling-host migrate", named(where))
 		count.found += fmt.Sprintf("; the kept summaries of %d lack events: another program wrote these, or the summaries were lost", plan.Runs)
 	}
 	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
-	modules := newModuleChecks(log)
+	db := starling.Over(log, starling.Options{})
 	for _, run := range page.Runs {
-		_, err := checkRun(ctx, log, run.RunID, modules)
+		v, err := db.Validate(ctx, run.RunID)
+		if err == nil {
+			err = v.Err
+		}
 		if errors.Is(err, eventlog.ErrSchemaTooNew) {
-			newest.state, newest.found = stateLimited, "update this program: "+corruption(err)
+			newest.state, newest.found = stateLimited, "update this program: "+starling.Corruption(err)
 			continue
 		}
 		if err != nil {
 			newest.state, newest.fix = stateBad, pasteable("starling-host validate", named(where))
-			newest.found = "not valid: " + corruption(err)
+			newest.found = "not valid: " + starling.Corruption(err)
 			break
 		}
 	}
@@ -468,11 +470,11 @@ func checkMode(path string, info fs.FileInfo) finding {
 	return finding{check, stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
 }
 
-func checkLayout(ctx context.Context, log eventlog.EventLog, path string) finding {
+func checkLayout(ctx context.Context, log database, path string) finding {
 	const check = "layout"
-	version, err := eventlog.SchemaVersion(ctx, log)
+	version, want, err := log.SchemaVersions(ctx)
 	if err == nil {
-		err = eventlog.Preflight(ctx, log)
+		err = eventlog.CheckSchema(version, want)
 	}
 	switch {
 	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the seed runtime's
@@ -480,7 +482,7 @@ func checkLayout(ctx context.Context, log eventlog.EventLog, path string) findin
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
 		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), pasteable("starling-host migrate", named(path))}
 	case err != nil:
-		return finding{check, stateBad, plainError(err), ""}
+		return finding{check, stateBad, starling.PlainError(err), ""}
 	}
 	return finding{check, stateOK, fmt.Sprintf("version %d", version), ""}
 }
@@ -491,7 +493,7 @@ func checkHostTables(ctx context.Context, log database, where string) finding {
 	missing, err := missingTables(ctx, log)
 	switch {
 	case err != nil:
-		return finding{check, stateBad, plainError(err), ""}
+		return finding{check, stateBad, starling.PlainError(err), ""}
 	case len(missing) > 0:
 		return finding{check, stateLimited, "older or not there: " + strings.Join(missing, ", "), pasteable("starling-host migrate", named(where))}
 	}

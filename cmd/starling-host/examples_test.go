@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -12,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/eventlog/memlog"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -71,12 +72,15 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 func exampleFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	dice, err := registry.Open(t.Context(), "../../tools-wasm/dice")
+	dice, err := guest.Find(t.Context(), "../../tools-wasm/dice")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "dice.wasm"), dice.Wasm, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"dice.wasm", "tools/dice.wasm"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, dice.Wasm, 0o600)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	programInPath(t)
 	run := exec.Command("starling-host", "run", "dice.wasm")
@@ -137,7 +141,7 @@ func writeTenants(t *testing.T, dir string) {
 		if err != nil {
 			return err
 		}
-		m := tenant.Module{Name: "dice", Digest: chain.Sum(dice), Size: int64(len(dice))}
+		m := tenant.Module{Name: "dice", Digest: canon.Sum(dice), Size: int64(len(dice))}
 		if err := ts.HoldModule(t.Context(), "acme", m.Digest, m.Size, -1); err != nil {
 			return err
 		}
@@ -187,25 +191,25 @@ func writeAgent(t *testing.T, dir string) {
 func openRun(t *testing.T, dir string) {
 	t.Helper()
 	a := &app{stdin: os.Stdin, stdout: newPrinter(io.Discard), stderr: newPrinter(io.Discard)}
-	w, err := a.openWork(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
+	db, w, err := a.openAgent(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
-	log := w.log
-	w.agent.Log = memlog.New()
+	defer db.Close()
+	log := w.Log
+	w.Log = store.Memory()
 	dice, err := os.ReadFile(filepath.Join(dir, "dice.wasm"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.agent.Log.(eventlog.ModuleStore).PutModule(t.Context(), dice); err != nil {
+	if _, err := w.Log.(eventlog.ModuleStore).PutModule(t.Context(), dice); err != nil {
 		t.Fatal(err)
 	}
-	r, err := w.agent.Run(t.Context(), "Roll.")
+	r, err := w.Run(t.Context(), "Roll.")
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := w.agent.Log.Read(t.Context(), r.RunID)
+	events, err := w.Log.Read(t.Context(), r.RunID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/narrate"
-	"github.com/starling-host/starling/host/recorded"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -87,21 +82,33 @@ func silent(code int) error {
 func explain(err error) *failure {
 	var (
 		known       *failure
-		found       *registry.Error
-		refusal     *rewrite.Refusal
+		found       *guest.SourceError
+		refusal     *sandbox.Refusal
 		description *guest.DescriptionError
-		schema      *validate.Error
+		schema      *tool.SchemaError
 		syntax      *canon.SyntaxError
-		unsupported *replay.UnsupportedError
-		missing     *recorded.Error
+		unsupported *agent.UnsupportedError
+		missing     *guest.RecordedError
+		absent      *starling.NotFoundError
+		unopened    *starling.OpenError
+		allow       *starling.AllowError
+		input       *starling.InputError
 	)
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, &absent):
+		return explainAbsent(absent)
+	case errors.As(err, &unopened):
+		return explainOpen(unopened)
+	case errors.As(err, &allow):
+		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
+	case errors.As(err, &input):
+		return &failure{code: exitUsage, message: input.Reason}
 	case errors.As(err, &found):
 		return explainRegistry(found)
 	case errors.As(err, &refusal):
-		return &failure{code: exitRefused, message: "module refused: " + plainError(refusal), hint: refusal.Hint}
+		return &failure{code: exitRefused, message: "module refused: " + starling.PlainError(refusal), hint: refusal.Hint}
 	case errors.As(err, &description):
 		return explainDescription(description)
 	case errors.As(err, &schema):
@@ -109,32 +116,56 @@ func explain(err error) *failure {
 	case errors.As(err, &syntax):
 		return explainSyntax(syntax)
 	case errors.As(err, &unsupported):
-		return &failure{code: exitRefused, message: plainError(unsupported)}
+		return &failure{code: exitRefused, message: starling.PlainError(unsupported)}
 	case errors.As(err, &missing):
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
-		return &failure{code: exitRefused, message: plainError(err), hint: "--force relaxes this, and nothing else"}
+		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "--force relaxes this, and nothing else"}
 	case errors.Is(err, event.ErrSealed):
-		return &failure{code: exitRefused, message: plainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
+		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, tool.ErrHost):
 		return explainHost(err)
 	case errors.Is(err, eventlog.ErrLogCorrupt):
-		return &failure{code: exitInvalid, message: plainError(err)}
+		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: plainError(err), hint: "a newer starling-host wrote it, and reads it; this one is: starling-host version"}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it, and reads it; this one is: starling-host version"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
-		return &failure{code: exitUsage, message: plainError(err), hint: "list the runs with: starling-host runs DB"}
+		return &failure{code: exitUsage, message: starling.PlainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return &failure{code: exitFailed, message: plainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
-	case pglog.Denied(err):
-		return &failure{code: exitFailed, message: plainError(err), hint: deniedHint}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
+	case store.Denied(err):
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: deniedHint}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}
 	if f := explainTenant(err); f != nil {
 		return f
 	}
-	return &failure{code: exitFailed, message: plainError(err)}
+	return &failure{code: exitFailed, message: starling.PlainError(err)}
+}
+
+// explainAbsent is a database, a tool or a run that was not found.
+func explainAbsent(e *starling.NotFoundError) *failure {
+	f := &failure{code: exitUsage, message: e.Error(), hint: e.Hint}
+	switch {
+	case f.hint != "":
+	case e.What == "database" && e.Reason == "":
+		f.hint = "starling-host run records into starling.db unless --db names another file"
+	case e.What == "run" && e.Reason == "":
+		f.hint = "list the runs with: starling-host runs DB"
+	}
+	return f
+}
+
+// explainOpen is a database to record in that could not be opened.
+func explainOpen(e *starling.OpenError) *failure {
+	switch {
+	case errors.Is(e.Err, eventlog.ErrSchemaOutdated), errors.Is(e.Err, eventlog.ErrSchemaTooNew):
+		return &failure{code: exitFailed, message: starling.PlainError(e.Err), hint: pasteable("starling-host migrate", named(e.Where))}
+	case onServer(e.Where):
+		return explain(unreachable(e.Where, e.Err))
+	}
+	return explain(inFile(e.Where, e.Err))
 }
 
 // deniedHint is for a role of a server that may not do what it has to.
@@ -143,14 +174,14 @@ const deniedHint = `the owner of the tables makes them and says who may do what:
 // explainHost is a call that this host could not make. What would have come of
 // it is not known, and so nothing of it is recorded.
 func explainHost(err error) *failure {
-	text := plainError(err)
+	text := starling.PlainError(err)
 	if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
-		text = plainError(host)
+		text = starling.PlainError(host)
 	}
 	return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
 }
 
-func explainRegistry(e *registry.Error) *failure {
+func explainRegistry(e *guest.SourceError) *failure {
 	f := &failure{code: exitUsage, message: e.Ref + ": " + e.Reason, hint: e.Hint}
 	if e.Output != "" {
 		f.code, f.details = exitRefused, printableLines(e.Output)
@@ -174,7 +205,7 @@ func explainSyntax(e *canon.SyntaxError) *failure {
 	return f
 }
 
-func explainSchema(e *validate.Error) *failure {
+func explainSchema(e *tool.SchemaError) *failure {
 	f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
 		hint: "show the schema with: starling-host tool describe TOOL"}
 	for _, p := range e.Problems {
@@ -183,23 +214,13 @@ func explainSchema(e *validate.Error) *failure {
 	return f
 }
 
-// plainError returns an error's text on one line, without the name of the package that
-// it comes from, which says nothing to a user.
-func plainError(err error) string {
-	text := narrate.OneLine(err.Error())
-	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
-		return rest
-	}
-	return text
-}
-
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.
 const maxMessage = 4000
 
 // report prints a failure and returns its exit code.
 func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		w.printf("error: %s\n", shorten(printable(narrate.OneLine(f.message)), maxMessage))
+		w.printf("error: %s\n", shorten(printable(starling.OneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
 		w.printf("%s\n", line)

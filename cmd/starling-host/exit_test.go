@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -44,12 +45,12 @@ func TestHintsDoNotFollowFromWords(t *testing.T) {
 	if errors.Is(tool.ErrMemory, tool.ErrEffects) {
 		t.Error("one limit is the other")
 	}
-	call := ending{denied: &denied{why: "the operator's policy does not allow it: it does not name the tool x"}}
-	if got := allowHint(call, runFlags{policy: "p.yaml"}); got != "give it other arguments, or change p.yaml" {
+	call := &starling.CallError{Denied: &starling.Denied{Reason: "the operator's policy does not allow it: it does not name the tool x"}}
+	if got := allowHint(call, runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "give it other arguments, or change p.yaml" {
 		t.Error(got)
 	}
-	call.unnamed = true
-	if got := allowHint(call, runFlags{policy: "p.yaml"}); got != "name the tool under permissions.tools in p.yaml" {
+	call.Unnamed = true
+	if got := allowHint(call, runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "name the tool under permissions.tools in p.yaml" {
 		t.Error(got)
 	}
 }

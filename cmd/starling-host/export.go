@@ -5,25 +5,23 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
 const exportHelp = `Write the events of a run as NDJSON, one object per line (docs/cli-json.md).
 
 Each line has the event's envelope as hexadecimal CBOR, which is what is hashed,
-and its hash; from these anyone can check the chain. The payload is shown as
-JSON for reading. Nothing is checked here: see validate.`
+and its hash. From these anyone can check the chain. The payload is shown as JSON
+for reading. Nothing is checked here: see validate.`
 
 func (a *app) exportCommand() *cobra.Command {
 	var f readFlags
 	cmd := &cobra.Command{
-		Use:               "export DB RUN",
-		Short:             "write a run as NDJSON",
-		Long:              exportHelp,
-		Example:           "  starling-host export starling.db @last",
-		GroupID:           groupLook,
-		Args:              arguments(2, "DB", "RUN"),
-		ValidArgsFunction: completeRuns,
+		Use:     "export DB RUN",
+		Short:   "write a run as NDJSON",
+		Long:    exportHelp,
+		Example: "  starling-host export starling.db @last",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.export(cmd.Context(), f, args[0], args[1])
 		},
@@ -56,7 +54,7 @@ func (f *readFlags) readRun(ctx context.Context, path, run string) ([]event.Even
 		return nil, err
 	}
 	defer log.Close()
-	runID, err := resolveRun(ctx, log, run)
+	runID, err := starling.FindRun(ctx, log, run)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // faulty has the system calls of the host fail or wait, as strace(1) writes it. The

@@ -23,13 +23,11 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/serve"
 )
 
 // hostileText is text that does harm where it is printed, or pasted: controls of both
@@ -264,6 +262,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"N": "2", "SIZE": "1MiB", "AGE": "1h", "TIME": "2030-01-01T00:00:00Z", "SINCE": "30d", "DURATION": "1m", "duration": "1m", "SEQ": "2",
 		"METHOD": "GET", "HOST": "h", "HOST[:PORT]": "h:1", "HOST:PORT": "127.0.0.1:0", "ADDRESS": "127.0.0.1:0", "ROLE": "r", "URL": "http://h/", "MESSAGE": "go on",
 		"GOAL": "go", "INPUT": "{}", "KEY-ID": "k", "MODULE": "fails", "TEXT": "text", "FILE|DIGEST": "DIR/fails.wasm",
+		"FILE|FOLDER": "DIR/fails.wasm", "FOLDER": "DIR", "ASSISTANT": "codex",
 		"N|default|none": "3", "SIZE|default|none": "1MiB",
 	} {
 		h.values[word] = []string{valid, hostileText}
@@ -303,9 +302,9 @@ func (h *hostileFiles) writeLogs(t *testing.T) {
 			t.Fatalf("%q: %s", args, log.String())
 		}
 	}
-	log, err := sqlitelog.Open(t.Context(), ours, sqlitelog.Options{})
+	log, err := store.OpenFile(t.Context(), ours, store.FileOptions{})
 	if err == nil {
-		_, err = queue.Open(t.Context(), log, queue.Config{})
+		_, err = serve.OpenQueue(t.Context(), log, serve.QueueConfig{})
 		log.Close()
 	}
 	if err != nil {
@@ -393,14 +392,14 @@ func (h *hostileFiles) writeTexts(t *testing.T) {
 // commandModule is a command that writes hostile text to standard error and a result to
 // standard output, and ends with a code.
 func commandModule(result string, code int32) []byte {
-	write := func(asm *wasm.Asm, fd, at int32) {
-		asm.I32(fd).I32(at).I32(1).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
+	write := func(asm *wasmtest.Asm, fd, at int32) {
+		asm.I32(fd).I32(at).I32(1).I32(0).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)
 	}
-	asm := new(wasm.Asm)
+	asm := new(wasmtest.Asm)
 	write(asm, 2, 16)
 	write(asm, 1, 24)
 	if code != 0 {
-		asm.I32(code).Index(wasm.OpCall, 1)
+		asm.I32(code).Index(wasmtest.OpCall, 1)
 	}
 	const texts = 64
 	vector := func(at, n int) string {
@@ -409,7 +408,7 @@ func commandModule(result string, code int32) []byte {
 	return (&wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_write", Type: wasmtest.Type("iiii:i")}, {Module: abi.WASIModule, Name: "proc_exit", Type: wasmtest.Type("i:")}},
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
 		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: asm}},
 		Data: []wasmtest.Data{
 			{Offset: 16, Bytes: vector(texts, len(hostileBytes)) + vector(texts+len(hostileBytes), len(result))},
@@ -452,13 +451,13 @@ func effect(name string, value any) event.SideEffectRecorded {
 func wholeRun(id string) []event.Event {
 	c := logtest.Chain{RunID: id, Clock: 1_700_000_000_000_000_000}
 	started := filled[event.RunStarted]()
-	params, prompt := chain.Sum(started.Params), chain.Sum([]byte(started.SystemPrompt))
+	params, prompt := canon.Sum(started.Params), canon.Sum([]byte(started.SystemPrompt))
 	started.ParamsHash, started.SystemPromptHash = params[:], prompt[:]
 	events := []event.Event{
 		c.Next(started), c.Next(filled[event.TurnStarted]()), c.Next(filled[event.AssistantMessageCompleted]()),
 		c.Next(event.ToolCallScheduled{CallID: longText, ToolName: longText, Args: encoded(longText), Attempt: 1}),
 	}
-	tree := chain.Tree{}
+	tree := canon.Tree{}
 	events = append(events, c.Next(effect("named", event.Exchange{Status: -1, Text: longText})),
 		c.Next(event.ToolCallFailed{CallID: longText, Error: longText, ErrorType: longText, Attempt: 1}))
 	for _, ev := range events {
@@ -480,7 +479,7 @@ func fill(v reflect.Value, name string) {
 	case v.Type() == reflect.TypeFor[canon.Raw]():
 		v.SetBytes(encoded(map[string]any{longText: []any{longText, []byte(hostileBytes)}}))
 	case v.Type() == reflect.TypeFor[[]byte]() && (strings.HasSuffix(name, "Hash") || strings.HasSuffix(name, "Root") || name == "Module"):
-		v.SetBytes(make([]byte, len(chain.Hash{})))
+		v.SetBytes(make([]byte, len(canon.Hash{})))
 	case v.Type() == reflect.TypeFor[[]byte]():
 		v.SetBytes([]byte(hostileBytes))
 	case v.Kind() == reflect.String:

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/pglog/pgtest"
+	"github.com/starling-host/starling/eventlog/pgtest"
 )
 
 // machine is a machine of its own as far as the network goes: a network namespace

@@ -12,19 +12,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog/archive"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const importHelp = `Bring the runs and modules of an archive into a database, which is created if it
-is not there. All of the archive is checked first, and if anything in it is wrong,
-or the database has another run of one of its ids, nothing is changed. Runs that
-are there already are left alone.
+does not exist. The whole archive is checked first. If anything in it is wrong, or
+if the database has another run with one of its ids, nothing is changed. Runs that
+the database has already are left alone.
 
 Runs of a tenant that were archived in the clear are refused where that tenant is or
-was: there its runs are encrypted, and erased with its key. So are runs that were
-encrypted for a tenant of the same name on another host, whose key is another one.`
+was: there its runs are encrypted, and erased with its key. Runs that were encrypted
+for a tenant of the same name on another host are refused too, since their key is
+another one.`
 
 func (a *app) importCommand() *cobra.Command {
 	return &cobra.Command{
@@ -32,8 +33,6 @@ func (a *app) importCommand() *cobra.Command {
 		Short:   "bring archived runs into a database",
 		Long:    importHelp,
 		Example: "  starling-host import old.db 2026-01.ndjson",
-		GroupID: groupKeep,
-		Args:    arguments(2, "DB", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.importArchive(cmd.Context(), args[0], args[1])
 		},
@@ -63,7 +62,7 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 	if err != nil {
 		return err
 	}
-	report, err := archive.Import(ctx, importTarget{log, keys}, f)
+	report, err := store.ImportArchive(ctx, importTarget{log, keys}, f)
 	if err != nil {
 		return inArchive(path, err)
 	}
@@ -90,7 +89,7 @@ func mustReadTwice(path string) error {
 
 // checkFirst keeps a database from being created for an archive that is wrong.
 func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
-	if _, err := archive.Check(ctx, f); err != nil {
+	if _, err := store.CheckArchive(ctx, f); err != nil {
 		return inArchive(path, err)
 	}
 	_, err := f.Seek(0, 0)
@@ -104,7 +103,7 @@ type importTarget struct {
 	keys map[string]string // ids of data keys by those of tenants
 }
 
-// Takes implements [archive.Chooser].
+// Takes implements [store.ArchiveChooser].
 func (t importTarget) Takes(first event.Event) error {
 	id, _, _ := strings.Cut(first.RunID, "/")
 	key, ours := t.keys[id]

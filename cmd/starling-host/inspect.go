@@ -5,19 +5,16 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/host/hostfile"
-	"github.com/starling-host/starling/host/inspect"
-	"github.com/starling-host/starling/host/logview"
-	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve"
 )
 
 const inspectHelp = `Show the runs of a database in a browser: lists, timelines, single events, two runs
@@ -40,8 +37,6 @@ func (a *app) inspectCommand() *cobra.Command {
 		Short:   "show the runs of a database in a browser",
 		Long:    inspectHelp,
 		Example: "  starling-host inspect\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
-		GroupID: groupLook,
-		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.inspect(cmd.Context(), f, databaseIn(args), addr)
 		},
@@ -57,11 +52,11 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 		return err
 	}
 	defer log.Close()
-	r, err := newReplayer(ctx, log, replayFlags{}, newObservers(a, replayFlags{}))
+	r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{Engine: starling.EngineOptions{Warn: a.warn}})
 	if err != nil {
 		return err
 	}
-	defer r.close(context.WithoutCancel(ctx))
+	defer r.Close()
 	listener, token, err := listenToInspect(addr)
 	if err != nil {
 		return err
@@ -70,12 +65,12 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	view.Replayer = r.verdict
-	c := inspect.Config{Scope: inspect.Only(view, token)}
+	view.Replayer = replayerOf(r)
+	c := serve.LocalWebViewConfig{Scope: serve.OnlyView(view, token)}
 	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
-		c.Origins = originsOf("http://"+listener.Addr().String(), listener.Addr())
+		c.Origins = serve.OriginsOf("http://"+listener.Addr().String(), listener.Addr())
 	}
-	server, err := inspect.New(c)
+	server, err := serve.NewLocalWebView(c)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -85,38 +80,41 @@ func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error
 }
 
 // logViewOf is what a server shows of a whole database.
-func logViewOf(ctx context.Context, path string, log database) (logview.View, error) {
-	view := logview.View{
+func logViewOf(ctx context.Context, path string, log database) (serve.View, error) {
+	view := serve.View{
 		Log: log, Title: named(path),
 		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {
-			return checkRun(ctx, log, runID, newModuleChecks(log)) // as the database is now
+			v, err := starling.Over(log, starling.Options{}).Validate(ctx, runID) // as the database is now
+			return v.Report, cmp.Or(err, v.Err)
 		},
 	}
 	q, err := queueIn(ctx, log)
 	if q != nil {
-		view.Operator, view.Jobs = &logview.Operator{Queue: q.Queue}, q.documents
+		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue}, q.Lookup
 	}
 	return view, err
 }
 
-// verdict replays a run for a page.
-func (r *replayer) verdict(ctx context.Context, runID string) (replay.Verdict, error) {
-	v, err := r.replay(ctx, runID)
-	switch {
-	case err != nil:
-		return v.replay, err
-	case v.corrupt != nil:
-		return v.replay, v.corrupt
-	case v.refused != nil:
-		return v.replay, v.refused
+// replayerOf replays runs for a page.
+func replayerOf(r *starling.Replayer) func(context.Context, string) (agent.Verdict, error) {
+	return func(ctx context.Context, runID string) (agent.Verdict, error) {
+		v, err := r.Replay(ctx, runID)
+		switch {
+		case err != nil:
+			return v.Verdict, err
+		case v.Corrupt != nil:
+			return v.Verdict, v.Corrupt
+		case v.Refused != nil:
+			return v.Verdict, refusalOf(v)
+		}
+		return v.Verdict, nil
 	}
-	return v.replay, nil
 }
 
 // listenToInspect listens, and says what token opens the view. Beyond this machine
 // it has to be one that the operator chose.
 func listenToInspect(addr string) (net.Listener, string, error) {
-	at, err := hostfile.ParseAddress(addr)
+	at, err := serve.ParseAddress(addr)
 	if err != nil || at.Network != "tcp" {
 		return nil, "", usagef("", "--addr: %q is no address such as 127.0.0.1:8300", addr)
 	}
@@ -129,15 +127,4 @@ func listenToInspect(addr string) (net.Listener, string, error) {
 		return nil, "", usagef("", "--addr: %v", err)
 	}
 	return listener, cmp.Or(token, rand.Text()), nil
-}
-
-// originsOf are the names of a server that listens there: the one that is printed,
-// and on this machine localhost.
-func originsOf(origin string, addr net.Addr) []string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
-		return []string{origin}
-	}
-	scheme, _, _ := strings.Cut(origin, ":")
-	return []string{origin, fmt.Sprintf("%s://localhost:%d", scheme, tcp.Port)}
 }

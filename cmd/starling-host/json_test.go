@@ -7,14 +7,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
-	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // field is one line of a table of docs/cli-json.md.
@@ -49,7 +51,13 @@ func fieldsOf(prefix string, t reflect.Type) []field {
 	var all []field
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() && !f.Anonymous {
+			continue // which encoding/json leaves out
+		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
 		kind, inner, inside := jsonType(f.Type)
 		if f.Anonymous { // its keys are those of the struct around it
 			all = append(all, fieldsOf(prefix, f.Type)...)
@@ -67,6 +75,8 @@ func fieldsOf(prefix string, t reflect.Type) []field {
 // is one, and what leads there.
 func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return "string", nil, ""
 	case t == reflect.TypeFor[json.RawMessage]():
 		return "any", nil, ""
 	case t.Kind() == reflect.Pointer:
@@ -91,8 +101,8 @@ func TestDocumentedJSON(t *testing.T) {
 	tables := documented(t)
 	for section, document := range map[string]any{
 		"agent run":      agentDocument{},
-		"run":            runDocument{},
-		"replay":         replay.Document{},
+		"run":            starling.Run{},
+		"replay":         agent.ReplayDocument{},
 		"validate":       checkedDocument{},
 		"runs":           runsDocument{},
 		"prune":          pruneDocument{},
@@ -101,12 +111,12 @@ func TestDocumentedJSON(t *testing.T) {
 		"replay --trace": traceDocument{},
 		"tenant create":  keyDocument{},
 		"tenant list":    tenantsDocument{},
-		"tenant limits":  limitsDocument{},
+		"tenant limits":  tenant.Limits{},
 		"tenant usage":   tenant.UsageList{},
 		"tenant erase":   erasureDocument{},
 		"secret list":    secretsDocument{},
-		"queue":          queue.Overview{},
-		"hosts":          queue.HostList{},
+		"queue":          serve.Overview{},
+		"hosts":          serve.HostList{},
 		"policy test":    refusalDocument{},
 		"policy check":   acceptedDocument{},
 		"policy explain": explanationDocument{},

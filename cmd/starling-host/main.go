@@ -1,14 +1,13 @@
-// Command starling-host runs an agent's untrusted WebAssembly tools, records
-// every crossing of their sandbox, and proves afterwards what they did.
+// Command starling-host runs an agent's untrusted WebAssembly tools, records their host
+// calls, and proves afterwards what they did.
 //
-// The command is wiring and words. Each subcommand has a file of its own, with
-// its flags, its help and what it prints; whatever it decides is decided by the
-// packages below. Three rules hold for all of them:
+// Each subcommand has a file, with its flags, its help and what it prints. The packages
+// below decide everything else. Three rules hold for all subcommands:
 //
 //   - Standard output has results and nothing else; everything else, from the
 //     run's id to errors and hints, is on standard error.
-//   - Text that comes from a tool or a database is hostile. Whatever is printed goes
-//     through a printer (output.go), which lets nothing through that a terminal obeys.
+//   - Text that comes from a tool or a database is hostile. All output goes through a
+//     printer (output.go), which escapes what a terminal obeys.
 //   - The exit code says how it ended (exit.go), and documents printed with
 //     "-o json" are a contract (docs/cli-json.md).
 package main
@@ -26,12 +25,11 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/worker"
+	"github.com/starling-host/starling/host/guest"
 )
 
 func main() {
-	worker.Main()
+	guest.WorkerMain()
 	os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -54,7 +52,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(doubleDashes(root, args))
 	if a.stderr.terminal {
-		ctx = registry.WithProgress(ctx, func(ref string) { a.stderr.printf("building %s ...\n", ref) })
+		ctx = guest.WithBuildProgress(ctx, func(ref string) { a.stderr.printf("building %s ...\n", ref) })
 	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.stdout.err != nil {
@@ -133,12 +131,13 @@ func isTerminal(v any) bool {
 const rootHelp = `starling-host runs the untrusted tools of an LLM agent and can prove afterwards,
 byte for byte, what they did.
 
-A tool is a WebAssembly module whose only doors to the world are a clock,
-randomness and HTTP. Each crossing is an event in a hash-chained log, so anyone
-can run a recorded call again, offline, and compare every byte.
+A tool is a WebAssembly module. It can read a clock, draw random numbers and make
+HTTP requests, and nothing else. Every one of these calls is recorded in a
+hash-chained log, so a recorded run can be executed again, offline, and compared
+byte for byte.
 
 Flags may stand before or after arguments. A run is named by its id, by the
-beginning of its id when that is enough, or by @last, the newest one.`
+beginning of its id if no other run shares it, or by @last, the newest one.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -173,16 +172,41 @@ func (a *app) root() *cobra.Command {
 	)
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
-	root.AddCommand(
-		a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand(),
-		a.replayCommand(), a.validateCommand(),
-		a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand(),
-		a.serveCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand(),
-		a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand(),
-		a.migrateCommand(), a.doctorCommand(), a.versionCommand(),
-		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp},
-	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, cmd := range commands {
+			cmd.GroupID = group
+			complete(cmd)
+		}
+		root.AddCommand(commands...)
+	}
+	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
+	add(groupProve, a.replayCommand(), a.validateCommand())
+	add(groupLook, a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
+	add(groupHost, a.serveCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
+	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand())
+	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root
+}
+
+// complete fills in what the usage of a command and of those below it says: the number of
+// arguments, of which those in brackets can be left out, and that they are DB and RUN.
+func complete(cmd *cobra.Command) {
+	names, required := strings.Fields(cmd.Use)[1:], 0
+	for i, name := range names {
+		if names[i] = strings.Trim(name, "[]"); names[i] == name {
+			required++
+		}
+	}
+	if cmd.Args == nil {
+		cmd.Args = arguments(required, names...)
+	}
+	if len(names) > 1 && names[0] == "DB" && names[1] == "RUN" && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = completing(runWords)
+	}
+	for _, sub := range cmd.Commands() {
+		complete(sub)
+	}
 }
 
 // The groups of the subcommands in the help text.
@@ -198,7 +222,13 @@ const (
 // typos is how many letters of a command may be wrong for it to be suggested.
 const typos = 2
 
-// showHelp is what a command does that only has subcommands.
+// parent is a command that only has subcommands.
+func parent(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: knownSubcommand, RunE: showHelp, SuggestionsMinimumDistance: typos}
+	cmd.AddCommand(subcommands...)
+	return cmd
+}
+
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // knownSubcommand refuses the arguments of a command that only has subcommands.

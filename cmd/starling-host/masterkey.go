@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // masterKeyVariable has the master key where there is no file, as in a container
@@ -58,15 +58,6 @@ type tenants struct {
 	log database
 }
 
-// access is what a command does to a database with tenants.
-type access int
-
-const (
-	toRead   access = iota // changes nothing, and creates no table and no file
-	toChange               // changes what there is: the database has been used by a host
-	toCreate               // makes the database and its tables where they are missing
-)
-
 func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err error) {
 	var keys []tenant.MasterKey
 	if f.keyed {
@@ -77,19 +68,10 @@ func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err 
 			keys = append(keys, f.more...)
 		}
 	}
-	switch {
-	case do == toCreate && len(keys) == 0:
-		return t, tenant.ErrNoMasterKey // before there is a database without tenants
-	case do != toCreate && !onServer(f.database):
-		if err := mustBeThere(f.database); err != nil {
-			return t, err
-		}
+	if do == toCreate && len(keys) == 0 {
+		return t, tenant.ErrNoMasterKey // before a database without tenants is created
 	}
-	open := openForRuns
-	if do == toRead {
-		open = openDatabase
-	}
-	if t.log, err = open(ctx, f.database); err != nil {
+	if t.log, err = openFor(ctx, f.database, do); err != nil {
 		return t, err
 	}
 	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Masters: keys, Existing: do != toCreate})
@@ -112,9 +94,29 @@ func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants)
 	return fn(t)
 }
 
+// addOutput adds -o.
+func (f *hostFlags) addOutput(cmd *cobra.Command) { outputFlag(cmd, &f.output) }
+
+// tenantAction is what a command does with the tenants of a database.
+type tenantAction func(ctx context.Context, t tenants, args []string, f *hostFlags) error
+
+// tenantsCommand is a command on the tenants of a database, with the flag --db and those that
+// add adds.
+func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...func(*hostFlags, *cobra.Command)) *cobra.Command {
+	var f hostFlags
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return f.withTenants(cmd.Context(), do, func(t tenants) error { return action(cmd.Context(), t, args, &f) })
+	}
+	f.addDatabase(cmd)
+	for _, flag := range add {
+		flag(&f, cmd)
+	}
+	return cmd
+}
+
 const keygenHelp = `Make a master key and write it to a new file that only you can read. It wraps the
-keys that encrypt what tenants have: whoever has lost it has lost all of that, so
-keep a copy where the database is not.`
+keys that encrypt the data of tenants. Without it that data is lost, so keep a copy
+in another place than the database.`
 
 func (a *app) keygenCommand() *cobra.Command {
 	return &cobra.Command{
@@ -122,7 +124,6 @@ func (a *app) keygenCommand() *cobra.Command {
 		Short:   "make a master key",
 		Long:    keygenHelp,
 		Example: "  starling-host tenant keygen new.key",
-		Args:    arguments(1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := tenant.CreateMasterKey(args[0])
 			if err != nil {
@@ -150,7 +151,6 @@ func (a *app) rewrapCommand() *cobra.Command {
 		Short:   "change the master key",
 		Long:    rewrapHelp,
 		Example: "  starling-host tenant rewrap --key-file host.key --new-key-file next.key",
-		Args:    arguments(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
 				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")

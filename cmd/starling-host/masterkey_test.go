@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pglog/pgtest"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // TestTheMasterKeyIsChangedUnderLoad changes the master key while two hosts serve calls from one
@@ -25,7 +25,7 @@ func TestTheMasterKeyIsChangedUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes some seconds")
 	}
-	module, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "draw"))
+	module, err := guest.Find(t.Context(), filepath.Join("testdata", "tools", "draw"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,49 +2,287 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/starling-host/starling/host/mcpsrv"
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/serve"
 )
 
-const mcpHelp = `Serve a database to an assistant that speaks the Model Context Protocol, over
-standard input and output. The database is opened for reading only, and read again
-at each call.
+const mcpHelp = `Serve tools, a database, or both to an assistant that speaks the Model Context
+Protocol, over standard input and output.
 
-There are seven tools: list_runs, get_run, get_event, summarize_run, validate_run,
-diff_runs and search_runs. None of them changes anything.
+--tool and --tools name WebAssembly tools: .wasm files, and folders with a tool in Go,
+TypeScript or JavaScript, which are built first. Each call is a run recorded in the
+database of --db. The result has the run's id and the command to replay it in _meta.
+A tool reaches the hosts of --allow-host and no others, or what --policy allows. A
+module that cannot be loaded is named on standard error, and the others are served. A
+module or folder that changes is loaded again, and the assistant is told.
 
-An assistant is told to start this command, for example in its mcp.json:
+DB is a database to look into, for reading only. There are seven tools for it: list_runs,
+get_run, get_event, summarize_run, validate_run, diff_runs and search_runs. With --log
+they look into the database of --db, so that an assistant sees what its tools did.
 
-    {"mcpServers": {"starling": {"command": "starling-host", "args": ["mcp", "/path/starling.db"]}}}`
+"starling-host mcp config" prints what to paste into the configuration of an assistant.`
+
+const mcpExample = `  starling-host mcp --tool dice.wasm
+  starling-host mcp --tools ./tools --allow-host api.example.com --log
+  starling-host mcp starling.db`
+
+// mcpFlags are the flags of mcp.
+type mcpFlags struct {
+	callFlags
+	read    readFlags
+	tools   []string
+	folders []string
+	log     bool
+}
+
+func (f *mcpFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
+	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
+	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
+	f.callFlags.add(cmd)
+	f.read.add(cmd)
+}
 
 func (a *app) mcpCommand() *cobra.Command {
-	var f readFlags
+	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:     "mcp DB",
-		Short:   "serve a database to an assistant, over MCP",
+		Use:     "mcp [DB]",
+		Short:   "serve tools, or a database, to an assistant over MCP",
 		Long:    mcpHelp,
-		Example: "  starling-host mcp starling.db",
-		GroupID: groupLook,
-		Args:    arguments(1, "DB"),
+		Example: mcpExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.mcp(cmd.Context(), f, args[0])
+			return a.mcp(cmd.Context(), f, args)
 		},
 	}
 	f.add(cmd)
+	cmd.AddCommand(a.mcpConfigCommand())
 	return cmd
 }
 
-func (a *app) mcp(ctx context.Context, f readFlags, path string) error {
-	log, err := f.open(ctx, path)
+func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
+	refs, err := f.refs(args)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	view, err := logViewOf(ctx, path, log)
+	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
+	var view serve.MCPView
+	where := f.database
+	if len(refs) > 0 {
+		db, err := a.open(ctx, f.database, f.isolation)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		tools, err := a.localTools(ctx, db, refs, f)
+		if err != nil {
+			return err
+		}
+		if _, err := db.Log(ctx); err != nil { // which makes it
+			return err
+		}
+		view.Tools = tools
+	} else {
+		where = args[0]
+	}
+	if f.log || len(refs) == 0 {
+		log, err := f.read.open(ctx, where)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		shown, err := logViewOf(ctx, where, log)
+		if err != nil {
+			return err
+		}
+		view.Log = &shown
+	}
+	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
+}
+
+// refs returns the modules that the flags name: those of --tool, and of the folders every
+// file NAME.wasm and every folder, by name. There are none if there is a DB in their place.
+func (f *mcpFlags) refs(db []string) ([]string, error) {
+	refs := slices.Clone(f.tools)
+	for _, folder := range f.folders {
+		entries, err := os.ReadDir(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usagef("", "--tools: there is no folder %s", folder)
+		}
+		if err != nil {
+			return nil, usagef("--tool names a single tool", "--tools: %v", err)
+		}
+		found := false
+		for _, e := range entries {
+			hidden := strings.HasPrefix(e.Name(), ".")
+			if !hidden && (e.IsDir() || strings.HasSuffix(e.Name(), ".wasm")) {
+				refs, found = append(refs, filepath.Join(folder, e.Name())), true
+			}
+		}
+		if !found {
+			return nil, usagef("--tool names a single tool", "--tools: %s has no .wasm file and no folder", folder)
+		}
+	}
+	switch {
+	case len(refs) == 0 && (len(db) == 0 || f.log):
+		return nil, usagef("", "give --tool or --tools, or a DB to look into")
+	case len(refs) > 0 && len(db) > 0:
+		return nil, usagef("", "DB and --tool exclude each other: with --log the assistant looks into the database of --db")
+	}
+	return refs, nil
+}
+
+// localTools loads modules. It warns of those that cannot be loaded, and fails if that is
+// all of them.
+func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*serve.LocalTools, error) {
+	options, err := f.options()
 	if err != nil {
+		return nil, err
+	}
+	tools := serve.NewLocalTools(db, options, a.warn)
+	var first error
+	for _, ref := range refs {
+		switch err := tools.Add(ctx, ref); {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && len(refs) == 1:
+			return nil, err
+		case err != nil:
+			a.warn(ref + " is left out: " + strings.TrimPrefix(explain(err).message, ref+": "))
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	if tools.Len() == 0 {
+		return nil, first
+	}
+	return tools, nil
+}
+
+// assistant is one whose configuration "mcp config" writes.
+type assistant struct {
+	where  string // what to do with what is printed
+	format func(command string, args []string) string
+}
+
+// assistants are those that are known, by the name that "mcp config" takes.
+var assistants = map[string]assistant{
+	"claude-code": {"run this in a terminal", func(command string, args []string) string {
+		line := "claude mcp add " + serverName + " --"
+		for _, word := range append([]string{command}, args...) {
+			line += " " + shellWord(word)
+		}
+		return line
+	}},
+	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("mcpServers")},
+	"cursor":         {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("mcpServers")},
+	"gemini":         {"put this into ~/.gemini/settings.json", inServers("mcpServers")},
+	"vscode":         {"put this into .vscode/mcp.json of a project", inServers("servers")},
+	"codex": {"add this to ~/.codex/config.toml", func(command string, args []string) string {
+		// A JSON string is a basic string of TOML.
+		return "[mcp_servers." + serverName + "]\ncommand = " + quoted(command) + "\nargs = " + quoted(args)
+	}},
+}
+
+// serverName is what assistants call the server.
+const serverName = "starling"
+
+func quoted(v any) string {
+	text, _ := json.Marshal(v) // strings cannot fail
+	return string(text)
+}
+
+// inServers formats a JSON document that has servers by name in a member.
+func inServers(member string) func(string, []string) string {
+	return func(command string, args []string) string {
+		doc := map[string]any{member: map[string]any{serverName: struct {
+			Command string   `json:"command"`
+			Args    []string `json:"args"`
+		}{command, args}}}
+		text, _ := json.MarshalIndent(doc, "", "  ")
+		return string(text)
+	}
+}
+
+const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts
+"starling-host mcp" with the same arguments. Paths become absolute.
+
+ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
+
+func (a *app) mcpConfigCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:     "config ASSISTANT [DB]",
+		Short:   "print what to paste into an assistant's configuration",
+		Long:    mcpConfigHelp,
+		Example: "  starling-host mcp config claude-code --tool dice.wasm",
+	}
+	f.add(cmd)
+	cmd.ValidArgs = slices.Sorted(maps.Keys(assistants))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		to, known := assistants[args[0]]
+		if !known {
+			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
+		}
+		refs, err := f.refs(args[1:])
+		if err != nil {
+			return err
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		line := []string{"mcp"}
+		if len(refs) > 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
+			line = append(line, "--db", absolute(f.database))
+		}
+		cmd.Flags().Visit(func(flag *pflag.Flag) {
+			values := []string{flag.Value.String()}
+			if list, ok := flag.Value.(pflag.SliceValue); ok {
+				values = list.GetSlice()
+			}
+			for _, v := range values {
+				switch flag.Name {
+				case "tool", "tools", "db", "policy", "key-file":
+					v = absolute(v)
+				}
+				switch flag.NoOptDefVal {
+				case "":
+					line = append(line, "--"+flag.Name, v)
+				case v: // true; these flags are false without
+					line = append(line, "--"+flag.Name)
+				}
+			}
+		})
+		for _, db := range args[1:] {
+			line = append(line, absolute(db))
+		}
+		a.stderr.printf("%s:\n", to.where)
+		_, err = fmt.Fprintln(a.stdout.lines(), to.format(program, line))
 		return err
 	}
-	return mcpsrv.ServeStdio(ctx, mcpsrv.View{Log: &view}, mcpsrv.Options{Version: programVersion()}, a.stdin, a.stdout.exact())
+	return cmd
+}
+
+// absolute returns a path as it is from every folder; one of a database on a server stays.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil && !onServer(path) {
+		return full
+	}
+	return path
 }

@@ -8,28 +8,29 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
-const migrateHelp = `Bring a database to the layout that this program writes. An older one can be read as it
-is; only commands that record need this. A file that another program writes to as well,
-such as the Starling runtime, can stay current: whatever that appends is read by every
-command, and this command adds it to the table of runs.
+const migrateHelp = `Bring a database to the layout that this program writes. Commands that read can use an
+older one as it is; commands that record need this. Another program, such as the
+Starling runtime, may write to the same file. Every command reads what it appends, and
+this command adds it to the table of runs.
 
-On a PostgreSQL server the tables of a host are made as well, and roles can be given
-what they need, so that no host owns the tables: DB names their owner, and each flag a
-role that is there. --host-role may serve, which is to append events and never to
-change or remove one. --retention-role may remove runs, which "prune" and a host with
+On a PostgreSQL server this also makes the tables of a host, and gives roles the rights
+that they need, so that no host owns the tables. DB names the owner of the tables, and
+each flag a role that exists. --host-role may serve: it appends events, and never
+changes or removes one. --retention-role may remove runs, which "prune" and a host with
 "retention" need. --reader-role may read, also on a standby server. After an update of
-this program the same command is run again, before the hosts.`
+this program, run the same command again before you update the hosts.`
 
 const migrateExample = `  starling-host migrate starling.db --dry-run
   starling-host migrate postgres://owner@db/starling --host-role app --reader-role auditor`
 
 type migrateFlags struct {
 	dryRun bool
-	roles  pglog.Roles
+	roles  store.Roles
 }
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -39,8 +40,6 @@ func (a *app) migrateCommand() *cobra.Command {
 		Short:   "bring a database to the current layout",
 		Long:    migrateHelp,
 		Example: migrateExample,
-		GroupID: groupOther,
-		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.migrate(cmd.Context(), args[0], f)
 		},
@@ -54,7 +53,7 @@ func (a *app) migrateCommand() *cobra.Command {
 }
 
 func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
-	if f.roles != (pglog.Roles{}) && !onServer(where) {
+	if f.roles != (store.Roles{}) && !onServer(where) {
 		return usagef("", "roles are of a PostgreSQL server: a file belongs to its owner")
 	}
 	log, err := openToMigrate(ctx, where, f.dryRun)
@@ -62,17 +61,13 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		return err
 	}
 	defer log.Close()
-	var options []eventlog.MigrateOption
-	if f.dryRun {
-		options = append(options, eventlog.WithDryRun())
-	}
 	var hostStep string
 	if onServer(where) {
 		if hostStep, err = hostTablesToMake(ctx, where); err != nil {
 			return err
 		}
 	}
-	report, err := eventlog.Migrate(ctx, log, options...)
+	report, err := log.MigrateSchema(ctx, f.dryRun)
 	if err != nil {
 		return err
 	}
@@ -116,7 +111,7 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 func openToMigrate(ctx context.Context, where string, dryRun bool) (database, error) {
 	if !onServer(where) {
 		if _, err := os.Stat(where); errors.Is(err, fs.ErrNotExist) {
-			return nil, noDatabase(where)
+			return nil, &starling.NotFoundError{What: "database", Name: where}
 		}
 	}
 	if dryRun {

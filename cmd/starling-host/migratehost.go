@@ -7,20 +7,13 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
 )
-
-// hostTables are those that a host keeps beside the log. In a file a host makes them;
-// on a server its role may not be one that makes tables.
-func hostTables() []eventlog.TableSet {
-	return append(tenant.Tables(), queue.Tables())
-}
 
 // missingTables returns the sets of which the database lacks tables, or has older ones.
 func missingTables(ctx context.Context, log database) (missing []string, err error) {
-	for _, set := range hostTables() {
+	for _, set := range serve.Tables() {
 		taken, err := log.TableSteps(ctx, set)
 		switch {
 		case errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps):
@@ -33,13 +26,13 @@ func missingTables(ctx context.Context, log database) (missing []string, err err
 }
 
 // migrateHost makes the tables of a host on a server, and gives roles their rights.
-func (a *app) migrateHost(ctx context.Context, log database, roles pglog.Roles) error {
-	for _, set := range hostTables() {
+func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) error {
+	for _, set := range serve.Tables() {
 		if err := log.CreateTables(ctx, set); err != nil {
 			return err
 		}
 	}
-	return log.(*pglog.Log).Grant(ctx, roles, hostTables()...)
+	return log.(*store.Server).Grant(ctx, roles, serve.Tables()...)
 }
 
 // hostTablesToMake says what migrateHost is about to make, if anything.
@@ -57,7 +50,7 @@ func hostTablesToMake(ctx context.Context, where string) (step string, err error
 }
 
 // granted names the roles and what they were given.
-func granted(r pglog.Roles) string {
+func granted(r store.Roles) string {
 	var parts []string
 	for _, role := range []struct{ may, name string }{{"serve", r.Writer}, {"prune", r.Retention}, {"read", r.Reader}} {
 		if role.name != "" {

@@ -11,16 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/eventlog/pglog/pgtest"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
 )
 
 // TestSetsNameTheirTables: rights are granted on the tables that a set names, so
 // each that a step creates has to be among them.
 func TestSetsNameTheirTables(t *testing.T) {
 	created := regexp.MustCompile(`(?i)\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?"?(\w+)`)
-	for _, set := range hostTables() {
+	for _, set := range serve.Tables() {
 		var here []string
 		for _, step := range set.Steps {
 			for _, found := range created.FindAllStringSubmatch(step.Postgres, -1) {
@@ -69,15 +69,15 @@ func TestWhatGrowsIsDocumented(t *testing.T) {
 	} {
 		var log database
 		if where == file {
-			log, err = sqlitelog.Open(t.Context(), where, sqlitelog.Options{})
+			log, err = store.OpenFile(t.Context(), where, store.FileOptions{})
 		} else {
-			log, err = pglog.Open(t.Context(), where, pglog.Options{AutoMigrate: true})
+			log, err = store.OpenServer(t.Context(), where, store.ServerOptions{AutoMigrate: true})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer log.Close()
-		for _, set := range hostTables() {
+		for _, set := range serve.Tables() {
 			if err := log.CreateTables(t.Context(), set); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestWhatGrowsIsDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := sqlitelog.SetAside(file); err != nil {
+	if err := store.SetAside(file); err != nil {
 		t.Error(err)
 	}
 	beside, err := filepath.Glob(file + "?*")

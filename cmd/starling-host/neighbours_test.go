@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // stamp is a text in the module that may be any other of its length, so that there

@@ -15,13 +15,12 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/cmd/starling-host/internal/profile"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/profile"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasm"
 )
 
 // observers look on at a replay: they see what the recorded call did, on
@@ -29,9 +28,9 @@ import (
 type observers struct {
 	app   *app
 	flags replayFlags
-	names *wasm.Module             // whose name section names functions
+	names *sandbox.Decoded         // whose name section names functions
 	file  *os.File                 // of the profile; nil without one
-	bar   *progressbar.ProgressBar // how far one run is; nil where nobody would see it
+	bar   *progressbar.ProgressBar // how far one run is; nil if stderr is not a terminal
 
 	mu      sync.Mutex // of what follows: calls report at the same time
 	profile *profile.Profile
@@ -66,18 +65,21 @@ func (o *observers) spent(fuel uint64) {
 
 // prepare opens the file of the profile and the module's names of functions, and
 // begins to show how far the run is.
-func (o *observers) prepare(ctx context.Context, r *replayer, runID string) error {
+func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Replayer, runID string) error {
 	if o.app.stderr.terminal {
-		o.bar = o.app.progressBar(int(recordedFuel(ctx, r.log, runID)))
+		o.bar = o.app.progressBar(int(recordedFuel(ctx, db, runID)))
 	}
 	if o.flags.profile == "" {
 		return nil
 	}
-	module, err := r.module(ctx, runID)
-	if err != nil {
-		return err
+	module, err := r.Module(ctx, runID)
+	if errors.Is(err, eventlog.ErrModuleNotFound) {
+		return &failure{code: exitRefused, message: "run " + runID + " has no module to profile"}
 	}
-	if o.names, err = wasm.Decode(module); err != nil {
+	if err != nil {
+		return unreadable(ctx, err)
+	}
+	if o.names, err = sandbox.Decode(module); err != nil {
 		return err
 	}
 	if holdsSomethingElse(o.flags.profile) {
@@ -91,7 +93,7 @@ func (o *observers) prepare(ctx context.Context, r *replayer, runID string) erro
 
 // holdsSomethingElse reports whether there is a file with something in it that does not
 // begin as a profile: an older profile is replaced, and the database is not. A link to a
-// file, or to none, is not followed: whoever packed the folder would choose the file.
+// file, or to none, is not followed: the author of the folder would choose the file.
 func holdsSomethingElse(path string) bool {
 	info, err := os.Stat(path)
 	link, linkErr := os.Lstat(path)
@@ -118,12 +120,11 @@ func holdsSomethingElse(path string) bool {
 
 // recordedFuel returns what the calls of a run have spent. What cannot be read is for
 // the replay to say.
-func recordedFuel(ctx context.Context, log eventlog.EventLog, runID string) (fuel uint64) {
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return 0
-	}
-	for _, ev := range events {
+func recordedFuel(ctx context.Context, db *starling.DB, runID string) (fuel uint64) {
+	for ev, err := range db.Events(ctx, runID) {
+		if err != nil {
+			return fuel
+		}
 		switch ev.Kind {
 		case event.KindToolCallCompleted:
 			p, _ := ev.AsToolCallCompleted()
@@ -152,27 +153,6 @@ func (o *observers) call(tool string) sandbox.Profiler {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.profile.Call(map[string]string{"tool": tool})
-}
-
-// module returns the module that a replay of the run executes.
-func (r *replayer) module(ctx context.Context, runID string) ([]byte, error) {
-	if r.other != nil {
-		return r.other, nil
-	}
-	events, err := r.log.Read(ctx, runID)
-	if err != nil {
-		return nil, unreadable(ctx, err)
-	}
-	started, err := events[0].AsRunStarted()
-	if err != nil {
-		return nil, unreadable(ctx, err)
-	}
-	for _, tool := range started.ToolSchemas {
-		if tool.Sandbox != nil && len(tool.Sandbox.Module) == len(chain.Hash{}) {
-			return r.log.Module(ctx, chain.Hash(tool.Sandbox.Module))
-		}
-	}
-	return nil, &failure{code: exitRefused, message: "run " + runID + " has no module to profile"}
 }
 
 // traced is a sandbox.Config's Trace: it prints one call of an import.

@@ -9,9 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/spf13/cobra"
-
-	"github.com/starling-host/starling/host/narrate"
+	"github.com/starling-host/starling"
 )
 
 // printer is standard output or standard error: everything that the command prints
@@ -37,7 +35,7 @@ func (p *printer) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch v := arg.(type) {
 		case error:
-			args[i] = narrate.Problem(v)
+			args[i] = starling.PrintableError(v)
 		case fmt.Stringer:
 			args[i] = printable(v.String())
 		default:
@@ -61,7 +59,7 @@ func (p *linePrinter) Write(text []byte) (int, error) {
 	obeyed := func(c byte) bool { return c != '\n' && c != '\t' && (c < ' ' || c > '~') }
 	clean := text
 	if slices.ContainsFunc(text, obeyed) {
-		clean = narrate.PrintableJSON(text, '\n', '\t')
+		clean = starling.PrintableJSON(text, '\n', '\t')
 	}
 	_, err := (*rawPrinter)(p).Write(clean)
 	return len(text), err
@@ -91,20 +89,6 @@ func (p *rawPrinter) Write(text []byte) (int, error) {
 		p.err = err
 	}
 	return n, err
-}
-
-// The values of -o.
-const (
-	outputText = "text"
-	outputJSON = "json"
-)
-
-// outputFlag adds -o to a command.
-func outputFlag(cmd *cobra.Command, value *string) {
-	*value = outputText
-	choices := []string{outputText, outputJSON}
-	cmd.Flags().VarP(choiceFlag{value, choices}, "output", "o", "format of standard output")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // writeDocument prints a JSON document and a line break.

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 const policyHelp = `Commands that look at policies: files that say which requests the tools of a run may
@@ -43,18 +43,8 @@ The exit code is 0 if nothing would have been refused, and 4 otherwise. Runs of 
 that were erased cannot be read by anybody; how many these are is said, and nothing else.`
 
 func (a *app) policyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "policy",
-		Short:   "look at what tools may do",
-		Long:    policyHelp,
-		GroupID: groupRun,
-		Args:    knownSubcommand,
-		RunE:    showHelp,
-
-		SuggestionsMinimumDistance: typos,
-	}
-	cmd.AddCommand(a.policyCheckCommand(), a.policyExplainCommand(), a.policySuggestCommand(), a.policyTestCommand())
-	return cmd
+	return parent("policy", "look at what tools may do", policyHelp,
+		a.policyCheckCommand(), a.policyExplainCommand(), a.policySuggestCommand(), a.policyTestCommand())
 }
 
 // loadPolicy reads a policy for a command.
@@ -91,7 +81,6 @@ func (a *app) policyCheckCommand() *cobra.Command {
 		Short:   "say whether a policy can be read",
 		Long:    "Read a policy, and print its digest, by which logs name it, and how much it has of what.",
 		Example: "  starling-host policy check policy.yaml",
-		Args:    arguments(1, "FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {
@@ -121,12 +110,10 @@ func (a *app) policySuggestCommand() *cobra.Command {
 	var f readFlags
 	output := ""
 	cmd := &cobra.Command{
-		Use:               "suggest DB RUN",
-		Short:             "print the smallest policy that a run needs",
-		Long:              suggestHelp,
-		Example:           "  starling-host policy suggest starling.db @last >suggested.yaml",
-		Args:              arguments(2, "DB", "RUN"),
-		ValidArgsFunction: completeRuns,
+		Use:     "suggest DB RUN",
+		Short:   "print the smallest policy that a run needs",
+		Long:    suggestHelp,
+		Example: "  starling-host policy suggest starling.db @last >suggested.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			events, err := f.readRun(cmd.Context(), args[0], args[1])
 			if err != nil {
@@ -146,7 +133,7 @@ func (a *app) policySuggestCommand() *cobra.Command {
 
 func (a *app) printSuggestion(text []byte, output string) error {
 	if output == outputJSON {
-		n, err := yaml.Parse("the suggestion", text)
+		n, err := config.Parse("the suggestion", text)
 		if err != nil {
 			return err
 		}
@@ -171,7 +158,6 @@ func (a *app) policyTestCommand() *cobra.Command {
 		Short:   "say what recorded runs a policy would have refused",
 		Long:    policyTestHelp,
 		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",
-		Args:    arguments(2, "FILE", "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {
@@ -202,7 +188,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	var ago time.Duration
-	if (ageFlag{&ago}).Set(s) != nil {
+	if aged(&ago).set(s) != nil {
 		return time.Time{}, usagef("write 2006-01-02, 2006-01-02T15:04:05Z, 720h or 30d", "--against %q: neither a date nor a duration", s)
 	}
 	return now.Add(-ago), nil
@@ -270,7 +256,7 @@ type tested struct{ runs, met, refused, erased int }
 // like a refusal by the policy.
 func (t *tested) add(ctx context.Context, log database, runID string, refused []policy.Refusal, err error) error {
 	if errors.Is(err, event.ErrSealed) {
-		if !erasedIn(ctx, log, runID) {
+		if !erased(ctx, log, runID) {
 			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
 		}
 		t.erased++
@@ -310,7 +296,7 @@ func (a *app) printRefusal(file string, doc refusalDocument, f policyTestFlags) 
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
-func runsSince(ctx context.Context, log eventlog.RunLister, since time.Time, namespace string) ([]string, error) {
+func runsSince(ctx context.Context, log eventlog.EventLog, since time.Time, namespace string) ([]string, error) {
 	runs, err := log.ListRuns(ctx)
 	if err != nil {
 		return nil, unreadable(ctx, err)

@@ -26,7 +26,6 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		Short:   "say which rule decides about a request",
 		Long:    explainHelp,
 		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
-		Args:    arguments(3, "FILE", "TOOL", "URL"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {

@@ -3,39 +3,33 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
-const pruneHelp = `Remove whole runs from a database. Without --confirm, nothing is removed: it says
-what would be. Without other flags, all runs are selected that have ended.
+const pruneHelp = `Remove whole runs from a database. Without --confirm it removes nothing and says
+what it would remove. Without other flags it selects all runs that have ended.
 
-With --run those are selected that are named, and none if one of them is not there.
-What they held is overwritten in a file, where that of others stays legible until its
-room is used; with --compact, it is in no page of it any more.
+--run selects the runs that it names, and fails if one of them does not exist. In a
+file, what these runs held is overwritten. With --compact no page of the file holds
+it any more. What other runs held stays legible until its room is used again.
 
-Runs without an end are selected by --include-open alone. Nobody may be at work on
-them: what is removed under a program that writes it fails there.
+Runs without an end need --include-open. No program may be working on them: a
+program that writes a run which is removed fails there.
 
-Runs are removed a few at a time, so that a host that has the database open goes
-on meanwhile; a removal that is interrupted can be repeated. Modules are removed as
-well that no tenant has, that no run names any more, and that no program has stored
-within the last hour. The room of what is removed is used by the runs to come;
---compact gives it back to the file system.
+Runs are removed a few at a time, so that a host that has the database open can go
+on. An interrupted removal can be repeated. Modules are removed too if no tenant has
+them, no run names them, and no program stored them within the last hour. Later runs
+use the room of what is removed; --compact gives it back to the file system.
 
-Also on a full disk this works for the database of a host, which has set room aside
-for it (FILE.spare). End the host before, so that it does not take that room.
-
-To keep what is removed, archive it first with the same flags, of which --before
-names the same runs however much later it is.`
+To keep what is removed, archive it first with the same flags. Use --before, which
+names the same runs however much later the second command runs.`
 
 const pruneExample = `  starling-host prune starling.db --older-than 30d
   starling-host prune starling.db --older-than 30d --status failed --confirm
@@ -54,16 +48,15 @@ type selection struct {
 
 func (s *selection) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(ageFlag{&s.olderThan}, "older-than", "only runs that began longer ago, such as 36h or 30d")
+	f.Var(aged(&s.olderThan), "older-than", "only runs that began longer ago, such as 36h or 30d")
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
-	f.Var(statusFlag{choiceFlag{&s.status, statuses}}, "status", "only runs in this state")
+	statusFlag(cmd, &s.status, "only runs in this state")
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which has to be there; may be repeated")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
-	f.BoolVar(&s.open, "include-open", false, "also runs that have no end, at which nobody may be at work")
+	f.BoolVar(&s.open, "include-open", false, "also runs that have no end; no program may be working on them")
 	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
 	_ = f.MarkHidden("include-in-progress")
-	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // options returns what the flags select at this time.
@@ -77,7 +70,7 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
 	case s.status == eventlog.StatusOpen && !s.open:
-		return o, usagef("add --include-open", "--status %s selects runs at which somebody may be at work", eventlog.StatusOpen)
+		return o, usagef("add --include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":
@@ -97,7 +90,7 @@ func (s selection) bounded() bool {
 // the options would pass over, is an error: who names a run means it to be selected.
 func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOptions) error {
 	for _, name := range s.runs {
-		id, err := resolveRun(ctx, log, name)
+		id, err := starling.FindRun(ctx, log, name)
 		if err != nil {
 			return err
 		}
@@ -105,37 +98,10 @@ func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOpt
 		case err != nil:
 			return err
 		case run.TerminalKind == 0 && !s.open:
-			return usagef("add --include-open", "run %s has no end, and somebody may be at work on it", run.RunID)
+			return usagef("add --include-open", "run %s has no end, and a program may be working on it", run.RunID)
 		}
 		o.RunIDs = append(o.RunIDs, id)
 	}
-	return nil
-}
-
-// ageFlag is a flag that takes a positive duration, also in days.
-type ageFlag struct{ value *time.Duration }
-
-func (f ageFlag) String() string {
-	if f.value == nil || *f.value == 0 {
-		return ""
-	}
-	return f.value.String()
-}
-
-func (f ageFlag) Type() string { return "AGE" }
-
-func (f ageFlag) Set(s string) error {
-	const day = 24 * time.Hour
-	d, err := time.ParseDuration(s)
-	if digits, ok := strings.CutSuffix(s, "d"); ok {
-		var days uint64
-		days, err = strconv.ParseUint(digits, 10, 16) // which fits into a duration
-		d = time.Duration(days) * day
-	}
-	if err != nil || d <= 0 {
-		return errors.New("must be a positive duration, such as 90m, 36h or 30d")
-	}
-	*f.value = d
 	return nil
 }
 
@@ -153,8 +119,6 @@ func (a *app) pruneCommand() *cobra.Command {
 		Short:   "remove runs",
 		Long:    pruneHelp,
 		Example: pruneExample,
-		GroupID: groupKeep,
-		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.prune(cmd.Context(), args[0], f)
 		},
@@ -177,14 +141,16 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	case f.compact && onServer(where):
 		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
 	}
+	do := toRead
 	if f.confirm {
+		do = toChange
 		setAside, err := a.giveUpSpare(where)
 		if err != nil {
 			return err
 		}
 		defer setAside()
 	}
-	log, err := openToPrune(ctx, where, f.confirm)
+	log, err := openFor(ctx, where, do)
 	if err != nil {
 		return err
 	}
@@ -214,38 +180,24 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 	if onServer(path) {
 		return nothing, nil
 	}
-	given, err := sqlitelog.GiveUp(path)
+	given, err := store.GiveUp(path)
 	if !given {
 		return nothing, err
 	}
 	return func() {
-		if err := sqlitelog.SetAside(path); err != nil {
-			a.stderr.printf("the room for the next time could not be set aside: %s\n", plainError(err))
+		if err := store.SetAside(path); err != nil {
+			a.stderr.printf("the room for the next time could not be set aside: %s\n", starling.PlainError(err))
 		}
 	}, nil
 }
 
-// openToPrune opens a database that must be there, for reading only unless
-// something is to be removed.
-func openToPrune(ctx context.Context, where string, confirm bool) (database, error) {
-	if !confirm {
-		return openDatabase(ctx, where)
-	}
-	if !onServer(where) {
-		if err := mustBeThere(where); err != nil {
-			return nil, err
-		}
-	}
-	return openForRuns(ctx, where)
-}
-
-// collect removes the modules that nobody needs any more. A role that was given the right
+// collect removes the modules that nothing needs any more. A role that was given the right
 // to remove runs by an older version of this program may lack that to remove modules.
 func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (err error) {
 	c, err := tenant.Collect(ctx, log, time.Now())
 	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
-	if pglog.Denied(err) {
-		a.stderr.printf("warning: the modules that nobody needs any more are not removed: %s\n", plainError(err))
+	if store.Denied(err) {
+		a.stderr.printf("warning: modules that nothing needs any more were not removed: %s\n", starling.PlainError(err))
 		a.stderr.printf("hint: as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE\n")
 		return nil
 	}
@@ -253,14 +205,14 @@ func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (er
 }
 
 func compact(ctx context.Context, log database, doc *pruneDocument) error {
-	file, ok := log.(*sqlitelog.Log)
+	file, ok := log.(*store.File)
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	freed, err := sqlitelog.Compact(ctx, file)
+	freed, err := store.Compact(ctx, file)
 	doc.FreedBytes = &freed
-	if errors.Is(err, sqlitelog.ErrNotCompactable) {
-		return &failure{code: exitFailed, message: plainError(err), hint: "starling-host backup DB FILE"}
+	if errors.Is(err, store.ErrNotCompactable) {
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "starling-host backup DB FILE"}
 	}
 	return err
 }
@@ -310,6 +262,6 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 
 func (a *app) printCollected(c tenant.Collected) {
 	if c.Modules > 0 {
-		a.stdout.printf("removed %s of %s that nobody needs any more\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
+		a.stdout.printf("removed %s of %s that nothing needs any more\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"reflect"
@@ -10,21 +11,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pglog"
-	"github.com/starling-host/starling/host/queue"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const queueHelp = `List the runs that hosts have accepted and not ended yet: first how many each tenant
-has, then the runs, the oldest first. A run waits for its turn, sleeps until it is tried
-again, or runs on a host. LAST ERROR says why its last attempt came to nothing.
+has, then the runs, the oldest first. A run waits for a worker, sleeps until it is tried
+again, or runs on a host. LAST ERROR says why its last attempt failed.
 
 The database is opened for reading, also while hosts serve.`
 
 // queueFlags narrow the listing of a queue.
 type queueFlags struct {
-	filter queue.Filter
+	filter serve.JobFilter
 	state  string
 	after  int
 	watch  bool
@@ -33,27 +35,21 @@ type queueFlags struct {
 
 func (a *app) queueCommand() *cobra.Command {
 	var f queueFlags
-	states := []string{queue.StateWaiting, queue.StateSleeping, queue.StateRunning}
 	cmd := &cobra.Command{
 		Use:     "queue DB",
 		Short:   "list runs that wait, sleep or run, and steer them",
 		Long:    queueHelp,
 		Example: "  starling-host queue starling.db --state sleeping\n  starling-host queue retry starling.db acme/01JZ",
-		GroupID: groupHost,
-		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.filter.Limit < 1 || f.after < 0 {
 				return usagef("", "--limit must be at least 1 and --after at least 0")
 			}
-			if f.filter.After = int64(f.after); f.state != "" {
-				f.filter.States = []queue.State{queue.States[f.state]}
-			}
+			f.filter.After, f.filter.State = int64(f.after), serve.JobState(f.state)
 			return a.listQueue(cmd.Context(), args[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
-	cmd.Flags().Var(&choiceFlag{&f.state, states}, "state", "list only runs in this state")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(serve.StateWaiting), string(serve.StateSleeping), string(serve.StateRunning)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs behind number `N`, where the page before ended")
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "list them again whenever something has changed, until Ctrl-C")
@@ -65,22 +61,22 @@ func (a *app) queueCommand() *cobra.Command {
 			Long: `End a run. The host that runs it stops it within seconds; one that waits or sleeps is
 ended by the next host that has time. It ends as cancelled.`,
 			Example:           "  starling-host queue cancel starling.db acme/01JZ",
-			ValidArgsFunction: completeQueue(jobWords()),
-		}, "cancelled", func(ctx context.Context, q *queue.Queue, id string) error { return q.Cancel(ctx, id) }),
+			ValidArgsFunction: queueWords(jobWords("")),
+		}, "cancelled", func(ctx context.Context, q *serve.Queue, id string) error { return q.Cancel(ctx, id) }),
 		a.steerCommand(&cobra.Command{
 			Use:   "retry DB RUN",
-			Short: "try a run again now that sleeps",
-			Long: `Try a run again now that sleeps. It goes on from what is recorded, and the time that it
-would have slept is left out.`,
+			Short: "try a sleeping run again now",
+			Long: `Try a sleeping run again now. It goes on from what is recorded, without the rest of its
+sleep.`,
 			Example:           "  starling-host queue retry starling.db acme/01JZ",
-			ValidArgsFunction: completeQueue(jobWords(queue.Sleeping)),
-		}, "ready", func(ctx context.Context, q *queue.Queue, id string) error { return q.Retry(ctx, id) }))
+			ValidArgsFunction: queueWords(jobWords(serve.StateSleeping)),
+		}, "ready", func(ctx context.Context, q *serve.Queue, id string) error { return q.Retry(ctx, id) }))
 	return cmd
 }
 
-const hostsHelp = `List the hosts that work on the runs of a database. SEEN is when a host last said that
-it lives. A host is silent when its lease has ended and nobody has noticed; it is gone
-once another host has taken over its runs, and stays listed for a day.
+const hostsHelp = `List the hosts that work on the runs of a database. SEEN is when a host last renewed
+its lease. A host is silent when its lease has ended and no other host has noticed. It is
+gone once another host has taken over its runs, and stays listed for a day.
 
 The database is opened for reading, also while hosts serve.`
 
@@ -91,38 +87,36 @@ func (a *app) hostsCommand() *cobra.Command {
 		Short:   "list the hosts that work on a database, and drain them",
 		Long:    hostsHelp,
 		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
-		GroupID: groupHost,
-		Args:    arguments(1, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.listHosts(cmd.Context(), args[0], output)
 		},
 	}
 	outputFlag(cmd, &output)
-	drain := func(to bool) func(context.Context, *queue.Queue, string) error {
-		return func(ctx context.Context, q *queue.Queue, host string) error { return q.Drain(ctx, host, to) }
+	drain := func(to bool) func(context.Context, *serve.Queue, string) error {
+		return func(ctx context.Context, q *serve.Queue, host string) error { return q.Drain(ctx, host, to) }
 	}
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "drain DB HOST",
-			Short: "have a host begin no more runs",
-			Long: `Have a host begin no more runs. HOST is its name or its id. It finishes the runs that it
+			Short: "have a host start no more runs",
+			Long: `Have a host start no more runs. HOST is its name or its id. It finishes the runs that it
 has, and is "drained" then. It goes on answering requests, and is not ready meanwhile.`,
 			Example:           "  starling-host hosts drain starling.db host1",
-			ValidArgsFunction: completeQueue(hostWords),
+			ValidArgsFunction: queueWords(hostWords),
 		}, "draining", drain(true)),
 		a.steerCommand(&cobra.Command{
 			Use:               "resume DB HOST",
-			Short:             "have a host that drains begin runs again",
-			Long:              "Have a host that drains begin runs again. HOST is its name or its id.",
+			Short:             "have a draining host start runs again",
+			Long:              "Have a draining host start runs again. HOST is its name or its id.",
 			Example:           "  starling-host hosts resume starling.db host1",
-			ValidArgsFunction: completeQueue(hostWords),
+			ValidArgsFunction: queueWords(hostWords),
 		}, "resumed", drain(false)))
 	return cmd
 }
 
 // jobs is an open database with its queue.
 type jobs struct {
-	*queue.Queue
+	*serve.Queue
 	log       database
 	suspended map[string]bool // tenants
 }
@@ -130,15 +124,7 @@ type jobs struct {
 // openQueue opens the queue that a host has made. For reading nothing is written, but to
 // bring tables of an older program up to date.
 func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
-	open := openDatabase
-	if do != toRead {
-		if open = openForRuns; !onServer(where) {
-			if err := mustBeThere(where); err != nil {
-				return nil, err
-			}
-		}
-	}
-	log, err := open(ctx, where)
+	log, err := openFor(ctx, where, do)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +143,8 @@ func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 func queueOf(ctx context.Context, log database) (*jobs, error) {
 	q := &jobs{log: log}
 	var err error
-	q.Queue, err = queue.Open(ctx, log, queue.Config{Existing: true, Limits: func(tenant string) queue.Limits {
-		return queue.Limits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
+	q.Queue, err = serve.OpenQueue(ctx, log, serve.QueueConfig{Existing: true, Limits: func(tenant string) serve.QueueLimits {
+		return serve.QueueLimits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
 	}})
 	if err == nil {
 		err = q.readTenants(ctx)
@@ -170,20 +156,10 @@ func queueOf(ctx context.Context, log database) (*jobs, error) {
 // or none that this program can read here.
 func queueIn(ctx context.Context, log database) (*jobs, error) {
 	q, err := queueOf(ctx, log)
-	if errors.Is(err, queue.ErrNoTables) || errors.Is(err, eventlog.ErrReadOnly) || pglog.Denied(err) {
+	if errors.Is(err, serve.ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) {
 		return nil, nil
 	}
 	return q, err
-}
-
-// documents says where runs stand, as far as they are in the queue.
-func (q *jobs) documents(ctx context.Context, runIDs ...string) (map[string]queue.JobDocument, error) {
-	found, err := q.Lookup(ctx, runIDs...)
-	docs := make(map[string]queue.JobDocument, len(found))
-	for id, s := range found {
-		docs[id] = s.Document()
-	}
-	return docs, err
 }
 
 // readTenants finds out which tenants are suspended.
@@ -208,15 +184,15 @@ const watchEvery = time.Second
 
 func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 	q, err := openQueue(ctx, where, toRead)
-	if errors.Is(err, queue.ErrNoTables) && f.output == outputJSON {
-		return a.writeValue(queue.Overview{Tenants: []queue.LoadDocument{}, Items: []queue.JobDocument{}})
-	} else if errors.Is(err, queue.ErrNoTables) {
+	if errors.Is(err, serve.ErrNoQueue) && f.output == outputJSON {
+		return a.writeValue(serve.Overview{Tenants: []serve.QueueStats{}, Items: []serve.JobStatus{}})
+	} else if errors.Is(err, serve.ErrNoQueue) {
 		return a.noQueue(where)
 	} else if err != nil {
 		return err
 	}
 	defer q.log.Close()
-	for shown := (queue.Overview{}); ; {
+	for shown := (serve.Overview{}); ; {
 		doc, err := q.Overview(ctx, f.filter)
 		switch {
 		case err != nil && f.watch && ctx.Err() != nil:
@@ -248,7 +224,7 @@ func (a *app) noQueue(where string) error {
 	return a.stderr.printf("%s has no queue: no host has used it\n", named(where))
 }
 
-func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
+func (a *app) printQueue(doc serve.Overview, f queueFlags) error {
 	if f.watch {
 		a.stdout.printf("%s\n", formatTime(time.Now().UnixNano()))
 	}
@@ -258,7 +234,7 @@ func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
 		if t.Paused {
 			state = "  suspended"
 		}
-		a.stdout.printf("%-32s  %7d  %8d  %7d  %s%s\n", t.Tenant, t.Waiting, t.Sleeping, t.Running, toMillis(t.Oldest), state)
+		a.stdout.printf("%-32s  %7d  %8d  %7d  %s%s\n", t.Tenant, t.Ready, t.Sleeping, t.Running, formatTime(t.Oldest.UnixNano()), state)
 	}
 	width, hosts := 26, 4 // a ULID, and "HOST"
 	for _, job := range doc.Items {
@@ -268,10 +244,11 @@ func (a *app) printQueue(doc queue.Overview, f queueFlags) error {
 	a.stdout.printf("\n%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, "RUN", "STATE", "ATTEMPT", "WHEN", hosts, "HOST", "LAST ERROR")
 	for _, job := range doc.Items {
 		when := "since "
-		if job.Until != "" {
+		if !job.Until.IsZero() {
 			when = "until "
 		}
-		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, job.Attempts(), when+formatTime(job.At().UnixNano()), hosts, job.Host,
+		at := cmp.Or(job.Until, job.Since, job.Enqueued)
+		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, job.Attempts(), when+formatTime(at.UnixNano()), hosts, job.Host,
 			shorten(printable(job.Why()), maxLastError))
 	}
 	if f.watch {
@@ -289,23 +266,23 @@ const (
 	maxLastError = 200
 )
 
-// toMillis writes a time of a document as other tables have it.
-func toMillis(text string) string {
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		text = formatTime(at.UnixNano())
+// timeOrNothing writes a time as other tables have it.
+func timeOrNothing(at time.Time) string {
+	if at.IsZero() {
+		return ""
 	}
-	return text
+	return formatTime(at.UnixNano())
 }
 
 // jobDocument is where a run that has not ended stands, in what other commands print.
 type jobDocument struct {
-	queue.Standing
+	serve.Standing
 	Host string `json:"host,omitempty"`
 }
 
 // String says it in one line.
 func (d *jobDocument) String() string {
-	return shorten(printable(queue.JobDocument{Standing: d.Standing, Host: d.Host}.Sentence()), maxLastError)
+	return shorten(printable(serve.JobStatus{Standing: d.Standing, Host: d.Host}.Sentence()), maxLastError)
 }
 
 // jobsOf says where runs stand that have not ended.
@@ -317,7 +294,7 @@ func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jo
 	if q == nil || err != nil {
 		return nil, err
 	}
-	found, err := q.documents(ctx, runIDs...)
+	found, err := q.Lookup(ctx, runIDs...)
 	docs := make(map[string]*jobDocument, len(found))
 	for id, doc := range found {
 		docs[id] = &jobDocument{doc.Standing, doc.Host}
@@ -326,16 +303,16 @@ func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jo
 }
 
 func (a *app) listHosts(ctx context.Context, where, output string) error {
-	doc := queue.HostList{Items: []queue.HostDocument{}}
+	doc := serve.HostList{Items: []serve.QueueHost{}}
 	q, err := openQueue(ctx, where, toRead)
 	if err == nil {
 		defer q.log.Close()
 		doc, err = q.HostList(ctx)
 	}
 	switch {
-	case errors.Is(err, queue.ErrNoTables) && output == outputText:
+	case errors.Is(err, serve.ErrNoQueue) && output == outputText:
 		return a.noQueue(where)
-	case err != nil && !errors.Is(err, queue.ErrNoTables):
+	case err != nil && !errors.Is(err, serve.ErrNoQueue):
 		return err
 	case output == outputJSON:
 		return a.writeValue(doc)
@@ -346,20 +323,19 @@ func (a *app) listHosts(ctx context.Context, where, output string) error {
 	}
 	a.stdout.printf("%-*s  %-8s  %4s  %-24s  %-24s  %-26s  %s\n", width, "HOST", "STATE", "RUNS", "BEGAN", "SEEN", "ID", "VERSION")
 	for _, h := range doc.Items {
-		a.stdout.printf("%-*s  %-8s  %4d  %-24s  %-24s  %-26s  %s\n", width, h.Name, h.State, h.Running, toMillis(h.BeganAt), toMillis(h.SeenAt), h.ID, h.Version)
+		a.stdout.printf("%-*s  %-8s  %4d  %-24s  %-24s  %-26s  %s\n", width, h.Name, h.State, h.Running, timeOrNothing(h.Began), timeOrNothing(h.Seen), h.ID, h.Version)
 	}
 	return nil
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second
 // argument, and says of it what it is then.
-func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Context, *queue.Queue, string) error) *cobra.Command {
+func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Context, *serve.Queue, string) error) *cobra.Command {
 	of := strings.Fields(cmd.Use)[2]
-	cmd.Args = arguments(2, "DB", of)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
 		q, err := openQueue(ctx, args[0], toChange)
-		if errors.Is(err, queue.ErrNoTables) {
+		if errors.Is(err, serve.ErrNoQueue) {
 			return usagef("starling-host serve --help", "%s has no queue: no host has used it", named(args[0]))
 		}
 		if err != nil {
@@ -367,16 +343,16 @@ func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Cont
 		}
 		defer q.log.Close()
 		if of == "RUN" {
-			if name, err = resolveRun(ctx, q.log, name); err != nil {
+			if name, err = starling.FindRun(ctx, q.log, name); err != nil {
 				return err
 			}
 		}
 		switch err := do(ctx, q.Queue, name); {
-		case errors.Is(err, queue.ErrNotFound):
+		case errors.Is(err, serve.ErrNoJob):
 			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host took it", name)
-		case errors.Is(err, queue.ErrNotSleeping):
+		case errors.Is(err, serve.ErrNotSleeping):
 			return usagef(pasteable("starling-host queue", named(args[0])), "run %s does not sleep", name)
-		case errors.Is(err, queue.ErrNoHost):
+		case errors.Is(err, serve.ErrNoHost):
 			return usagef(pasteable("starling-host hosts", named(args[0])), "there is no host %q at work", name)
 		case err != nil:
 			return err
@@ -386,37 +362,24 @@ func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Cont
 	return cmd
 }
 
-// completeQueue completes DB and then words of its queue.
-func completeQueue(words func(context.Context, *jobs) []string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) (list []string, _ cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		if len(args) > 1 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		q, err := openQueue(cmd.Context(), args[0], toRead)
+// queueWords are words of the queue of a database.
+func queueWords(words func(context.Context, *jobs) []string) cobra.CompletionFunc {
+	return completing(func(ctx context.Context, where string) []string {
+		q, err := openQueue(ctx, where, toRead)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil
 		}
 		defer q.log.Close()
-		for _, line := range words(cmd.Context(), q) {
-			word, _, _ := strings.Cut(line, "\t")
-			// A shell evaluates what it completes, so what is more than a word is not offered.
-			if eventlog.CheckRunID(word) == nil && (toComplete == "" || hasPrefixFold(word, toComplete)) {
-				list = append(list, line)
-			}
-		}
-		return list, cobra.ShellCompDirectiveNoFileComp
-	}
+		return words(ctx, q)
+	})
 }
 
-// jobWords are the runs in one of the states, or in any if there is none.
-func jobWords(states ...queue.State) func(context.Context, *jobs) []string {
+// jobWords are the runs in a state, or in any if it is empty.
+func jobWords(state serve.JobState) func(context.Context, *jobs) []string {
 	return func(ctx context.Context, q *jobs) (words []string) {
-		list, _ := q.List(ctx, queue.Filter{States: states})
+		list, _ := q.List(ctx, serve.JobFilter{State: state})
 		for _, job := range list {
-			words = append(words, job.RunID+"\t"+job.Standing().State)
+			words = append(words, job.RunID+"\t"+string(job.State))
 		}
 		return words
 	}
@@ -425,7 +388,7 @@ func jobWords(states ...queue.State) func(context.Context, *jobs) []string {
 func hostWords(ctx context.Context, q *jobs) (words []string) {
 	list, _ := q.HostList(ctx)
 	for _, h := range list.Items {
-		if h.State != queue.HostGone {
+		if h.State != serve.HostGone {
 			words = append(words, h.Name+"\t"+h.State, h.ID+"\t"+h.State)
 		}
 	}

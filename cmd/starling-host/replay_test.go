@@ -1,27 +1,26 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/replay"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 func TestWriteDivergence(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		d    replay.Divergence
+		d    agent.Divergence
 		want string
 	}{
-		{"a field that differs", replay.Divergence{
+		{"a field that differs", agent.Divergence{
 			RunID: "01R", Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
 			Field: "request", Expected: "GET http://h/customers/41", Got: "GET http://h/customers/42", Reason: "the request differs",
 		}, `diverged at event 4 of 7 (SideEffectRecorded), run 01R
@@ -32,13 +31,13 @@ func TestWriteDivergence(t *testing.T) {
   got       GET http://h/customers/42
                                     ^
 `},
-		{"another kind", replay.Divergence{
+		{"another kind", agent.Divergence{
 			RunID: "01R", Seq: 3, Kind: event.KindToolCallCompleted, ExpectedKind: event.KindSideEffectRecorded, Class: "kind",
 		}, `diverged at event 3 of 7 (SideEffectRecorded), run 01R
   class     kind
   kind      expected SideEffectRecorded, got ToolCallCompleted
 `},
-		{"a replay that goes on where the run had ended, with hostile values", replay.Divergence{
+		{"a replay that goes on where the run had ended, with hostile values", agent.Divergence{
 			RunID: "\x1b[2J", Seq: 8, Kind: event.KindSideEffectRecorded, Class: "exhausted", Field: "na\u202eme", Got: "\x1b]0;x\a",
 		}, `diverged at event 8 of 7 (end of the run), run \x1b[2J
   class     exhausted
@@ -58,61 +57,11 @@ func TestWriteDivergence(t *testing.T) {
 	}
 }
 
-func TestInOrder(t *testing.T) {
-	var ids []string
-	for i := range 100 {
-		ids = append(ids, strconv.Itoa(i))
-	}
-	failed := errors.New("failed")
-	echo := func(_ context.Context, id string) (string, error) { return id, nil }
-
-	t.Run("results come in the order of the ids", func(t *testing.T) {
-		var got []string
-		err := inOrder(t.Context(), ids, echo, func(id string) error { got = append(got, id); return nil })
-		if d := cmp.Diff(ids, got); d != "" || err != nil {
-			t.Error(err, d)
-		}
-	})
-	t.Run("nothing to do", func(t *testing.T) {
-		if err := inOrder(t.Context(), nil, echo, func(string) error { return failed }); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("an error of the work ends it", func(t *testing.T) {
-		seen := 0
-		err := inOrder(t.Context(), ids, func(_ context.Context, id string) (string, error) {
-			if id == "7" {
-				return "", failed
-			}
-			return id, nil
-		}, func(string) error { seen++; return nil })
-		if !errors.Is(err, failed) || seen != 7 {
-			t.Errorf("got %v after %d results", err, seen)
-		}
-	})
-	t.Run("an error of the receiver ends it", func(t *testing.T) {
-		if err := inOrder(t.Context(), ids, echo, func(string) error { return failed }); !errors.Is(err, failed) {
-			t.Error(err)
-		}
-	})
-	t.Run("cancellation ends it", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		err := inOrder(ctx, ids, func(ctx context.Context, _ string) (string, error) {
-			cancel()
-			<-ctx.Done()
-			return "", ctx.Err()
-		}, func(string) error { return nil })
-		if !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-	})
-}
-
 func TestTally(t *testing.T) {
 	var total tally
-	for _, v := range []verdict{
-		{}, {}, {replay: replay.Verdict{Open: true}}, {refused: &failure{code: exitRefused}},
-		{replay: replay.Verdict{Divergence: &replay.Divergence{}}}, {corrupt: errors.New("flipped")},
+	for _, v := range []starling.Verdict{
+		{}, {}, {Verdict: agent.Verdict{Open: true}}, {Refused: &failure{code: exitRefused}},
+		{Verdict: agent.Verdict{Divergence: &agent.Divergence{}}}, {Corrupt: errors.New("flipped")},
 	} {
 		total.add(v)
 	}
@@ -144,7 +93,7 @@ func TestALongReplayShowsHowFarItIs(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		var out, log strings.Builder
 		a := &app{stdout: &printer{to: &out}, stderr: &printer{to: &log, terminal: terminal}}
-		if err := a.replay(t.Context(), []string{db, lastRun}, replayFlags{engine: engineInterpreter}); err != nil {
+		if err := a.replay(t.Context(), []string{db, starling.LastRun}, replayFlags{engine: string(starling.Interpreter)}); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != "identical: 4 events\n" {

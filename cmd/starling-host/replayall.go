@@ -3,29 +3,26 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-
-	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling"
 )
 
 // replayAll replays every run of the database, oldest first, and prints those
 // that are not identical and a summary; as JSON, one document for each run.
-func (a *app) replayAll(ctx context.Context, r *replayer, f replayFlags) error {
-	ids, err := allRuns(ctx, r.log)
+func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replayer, f replayFlags) error {
+	ids, err := db.RunIDs(ctx)
 	if err != nil {
-		return err
+		return unreadable(ctx, err)
 	}
 	bar := a.progressBar(len(ids), progressbar.OptionShowCount())
 	var total tally
-	err = inOrder(ctx, ids, r.replay, func(v verdict) error {
+	err = r.ReplayAll(ctx, ids, func(v starling.Verdict) error {
 		_ = bar.Add(1)
 		total.add(v)
-		if f.output == outputText && (v.erased || v.code() == exitOK) {
+		if f.output == outputText && (v.Erased || verdictCode(v) == exitOK) {
 			return nil
 		}
 		return a.printVerdict(v, f)
@@ -52,96 +49,31 @@ func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.Progre
 	)...)
 }
 
-// allRuns returns the ids of every run, oldest first.
-func allRuns(ctx context.Context, log eventlog.RunLister) ([]string, error) {
-	runs, err := log.ListRuns(ctx)
-	if err != nil {
-		return nil, unreadable(ctx, err)
-	}
-	ids := make([]string, len(runs))
-	for i, run := range runs {
-		ids[len(runs)-1-i] = run.RunID
-	}
-	return ids, nil
-}
-
-// inOrder applies work to each id on as many goroutines as there are
-// processors, and calls done with the results in the order of the ids, from the
-// goroutine of the caller. The first error of either ends it.
-func inOrder[T any](ctx context.Context, ids []string, work func(context.Context, string) (T, error), done func(T) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type outcome struct {
-		value T
-		err   error
-	}
-	results := make([]chan outcome, len(ids))
-	for i := range results {
-		results[i] = make(chan outcome, 1)
-	}
-	next := make(chan int)
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	defer cancel()
-	for range min(runtime.GOMAXPROCS(0), len(ids)) {
-		workers.Go(func() {
-			for i := range next {
-				value, err := work(ctx, ids[i])
-				results[i] <- outcome{value, err}
-			}
-		})
-	}
-	workers.Go(func() {
-		defer close(next)
-		for i := range ids {
-			select {
-			case next <- i:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	for i := range ids {
-		select {
-		case r := <-results[i]:
-			if r.err != nil {
-				return r.err
-			}
-			if err := done(r.value); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
 // tally counts verdicts.
 type tally struct {
 	runs, identical, open, diverged, invalid, refused, erased int
 	code                                                      int
 }
 
-func (t *tally) add(v verdict) {
+func (t *tally) add(v starling.Verdict) {
 	t.runs++
-	if v.erased { // for good, and as somebody meant it: all later replays would fail by it
+	if v.Erased { // on purpose and for good: it would make all later replays fail
 		t.erased++
 		return
 	}
 	switch {
-	case v.corrupt != nil:
+	case v.Corrupt != nil:
 		t.invalid++
-	case v.refused != nil:
+	case v.Refused != nil:
 		t.refused++
-	case v.replay.Divergence != nil:
+	case v.Divergence != nil:
 		t.diverged++
-	case v.replay.Open:
+	case v.Open:
 		t.open++
 	default:
 		t.identical++
 	}
-	t.code = worse(t.code, v.code())
+	t.code = worse(t.code, verdictCode(v))
 }
 
 // worse returns the exit code that stands for both: a log that lies before one

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/pglog"
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
 )
 
-// rights is who somebody is to a server, and what that role lacks for each use.
+// rights are the role that a server knows a user by, and what it lacks for each use.
 type rights struct {
 	role               string
 	serve, prune, read []string
@@ -16,12 +18,12 @@ type rights struct {
 
 // rightsOn asks a server, where all tables are, about the role that the log was opened as.
 func rightsOn(ctx context.Context, log database) (r rights, err error) {
-	needs := pglog.NeedsOf(hostTables()...)
+	needs := store.NeedsOf(serve.Tables()...)
 	for _, use := range []struct {
-		needs   []pglog.Need
+		needs   []store.Need
 		lacking *[]string
 	}{{needs.Writer, &r.serve}, {needs.Retention, &r.prune}, {needs.Reader, &r.read}} {
-		if r.role, *use.lacking, err = log.(*pglog.Log).Lacking(ctx, use.needs...); err != nil {
+		if r.role, *use.lacking, err = log.(*store.Server).Lacking(ctx, use.needs...); err != nil {
 			return rights{}, err
 		}
 	}
@@ -33,7 +35,7 @@ func checkRights(ctx context.Context, log database) finding {
 	const check = "rights"
 	r, err := rightsOn(ctx, log)
 	if err != nil {
-		return finding{check, stateBad, plainError(err), ""}
+		return finding{check, stateBad, starling.PlainError(err), ""}
 	}
 	var may []string
 	for _, use := range []struct {
@@ -53,27 +55,6 @@ func checkRights(ctx context.Context, log database) finding {
 		state, found = stateBad, r.role+" may not even read all tables"
 	}
 	return finding{check, state, found + "; to serve it lacks " + someOf(r.serve), "for a host, as the owner of the tables: " + grantCommand(r.role, "host")}
-}
-
-// checkRights refuses to serve as a role with which runs would be taken and could not be
-// made. Who owns the tables may do everything.
-func (h *host) checkRights(ctx context.Context) error {
-	if !onServer(h.file.Database) {
-		return nil
-	}
-	r, err := rightsOn(ctx, h.log)
-	if err != nil {
-		return err
-	}
-	if len(r.serve) > 0 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("the role %s may not serve: it lacks %s", r.role, someOf(r.serve)),
-			hint: "as the owner of the tables: " + grantCommand(r.role, "host")}
-	}
-	if h.file.Retention.OlderThan > 0 && len(r.prune) > 0 {
-		return &failure{code: exitUsage, message: fmt.Sprintf("retention: the role %s may not remove runs: it lacks %s", r.role, someOf(r.prune)),
-			hint: "as the owner of the tables: " + grantCommand(r.role, "retention")}
-	}
-	return nil
 }
 
 // grantCommand gives a role what it needs for a use.

@@ -11,16 +11,15 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/logview"
+	"github.com/starling-host/starling/serve"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and what they come to together. DB is
-starling.db if it is left out. GOAL is what an agent was told, or the name of the
-tool that was run. With the master key (--key-file) it is also shown of the runs of
-tenants.
+const runsHelp = `List the runs of a database, the newest first, and their totals. Without DB it lists
+those of starling.db. GOAL is what an agent was told, or the name of the tool that
+was called. The goals of tenants' runs need the master key (--key-file).
 
 A run is open when it has no terminal event: it is in progress, or its process
-died. Of one that a host has accepted the line below says where it stands.`
+died. If a host accepted it, the line below says where it stands.`
 
 type runsFlags struct {
 	limit  int
@@ -38,16 +37,13 @@ func (a *app) runsCommand() *cobra.Command {
 		Short:   "list the runs of a database",
 		Long:    runsHelp,
 		Example: "  starling-host runs\n  starling-host runs starling.db --status failed\n  starling-host runs starling.db --limit 10 -o json",
-		GroupID: groupLook,
-		Args:    arguments(0, "DB"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.runs(cmd.Context(), databaseIn(args), f)
 		},
 	}
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
-	cmd.Flags().Var(statusFlag{choiceFlag{&f.status, statuses}}, "status", "list only runs in this state")
-	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses, cobra.ShellCompDirectiveNoFileComp))
+	statusFlag(cmd, &f.status, "list only runs in this state")
 	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
@@ -69,7 +65,7 @@ func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
 	doc := newRunsDocument(page)
 	var open []string
 	for i, run := range doc.Runs {
-		if doc.Runs[i].begin(ctx, logview.View{Log: log}); run.Status == eventlog.StatusOpen {
+		if doc.Runs[i].begin(ctx, serve.View{Log: log}); run.Status == eventlog.StatusOpen {
 			open = append(open, run.RunID)
 		}
 	}
@@ -178,7 +174,7 @@ func newRunsDocument(page eventlog.RunPage) runsDocument {
 
 // begin fills in what the first event of the run says. Of one that cannot be read validate
 // says why.
-func (d *runDocumentLine) begin(ctx context.Context, v logview.View) {
+func (d *runDocumentLine) begin(ctx context.Context, v serve.View) {
 	started, err := v.Started(ctx, d.RunID)
 	d.Sealed = errors.Is(err, event.ErrSealed)
 	d.Goal, d.Model = shorten(started.Goal, maxGoalOfARun), strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/")

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // sealedDatabase returns the paths of a database with one run of a tenant, and of
@@ -20,7 +19,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
 	path, keyFile = filepath.Join(dir, "host.db"), filepath.Join(dir, "host.key")
-	inner, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
+	inner, err := store.OpenFile(t.Context(), path, store.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,18 +27,18 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := tenant.Open(t.Context(), inner, tenant.Options{Masters: []tenant.MasterKey{master}})
+	tenants, err := tenant.Open(t.Context(), inner, tenant.Options{Masters: []tenant.MasterKey{master}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Create(t.Context(), tenant.Tenant{ID: "acme"}); err != nil {
+	if _, err := tenants.Create(t.Context(), tenant.Tenant{ID: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	key, err := store.DataKey(t.Context(), "acme")
+	key, err := tenants.DataKey(t.Context(), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := cipherlog.New(inner, key, "acme")
+	log, err := store.Sealed(inner, key, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +142,7 @@ const searchRuns = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 // openTestLog writes a database without tenants that has one run.
 func openTestLog(t *testing.T, path string) {
 	t.Helper()
-	log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{})
+	log, err := store.OpenFile(t.Context(), path, store.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

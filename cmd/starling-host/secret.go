@@ -12,28 +12,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
-const secretHelp = `Secrets are what a tenant's tools may send to certain hosts without ever seeing it.
-A tool writes a placeholder such as {{secret:API_TOKEN}} into a request; the host
+const secretHelp = `A tenant's tools may send secrets to certain hosts without ever seeing them. A tool
+writes a placeholder such as {{secret:API_TOKEN}} into a request; the host
 puts the value there if the request goes where the secret may go.
 
 Values are encrypted with the tenant's data key. No command prints one.`
 
 func (a *app) secretCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "secret",
-		Short:   "what a tenant's tools send and never see",
-		Long:    secretHelp,
-		GroupID: groupHost,
-		Args:    knownSubcommand,
-		RunE:    showHelp,
-
-		SuggestionsMinimumDistance: typos,
-	}
-	cmd.AddCommand(a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
-	return cmd
+	return parent("secret", "secrets that a tenant's tools send and never see", secretHelp, a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
 }
 
 const secretSetHelp = `Store a secret of a tenant, in place of the one of that name. The value is asked
@@ -58,23 +47,21 @@ func (a *app) secretSetCommand() *cobra.Command {
 	f.addDatabase(cmd)
 	f.addKey(cmd)
 	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
-	cmd.Flags().Var(&placeFlag{choiceFlag{&place, []string{string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody)}}, false}, "in", "the one part of a request that it may stand in")
+	cmd.Flags().Var(once(choice(&place, string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody))), "in", "the one part of a request that it may stand in")
 	return cmd
 }
 
-// placeFlag is a choice that is made once. A second one would replace the first without
-// a word, and whoever gives two means both.
-type placeFlag struct {
-	choiceFlag
-	given bool
-}
-
-func (f *placeFlag) Set(s string) error {
-	if f.given {
-		return errors.New("it is there twice, and a secret has one place; store it under another name for the other")
+// once is a value that may be given one time. A second one would silently replace the first.
+func once(v *flagValue) *flagValue {
+	given, set := false, v.set
+	v.set = func(s string) error {
+		if given {
+			return errors.New("it is there twice, and a secret has one place; store it under another name for the other")
+		}
+		given = true
+		return set(s)
 	}
-	f.given = true
-	return f.choiceFlag.Set(s)
+	return v
 }
 
 // noValue refuses a value on the command line, without repeating it.
@@ -91,7 +78,7 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 		return usagef("name the hosts that it may be sent to: --host api.example.com", "secret set: --host is missing")
 	}
 	return f.withTenants(ctx, toChange, func(t tenants) error {
-		if _, err := t.DataKey(ctx, id); err != nil { // before anybody types a value in vain
+		if _, err := t.DataKey(ctx, id); err != nil { // before a value is typed in vain
 			return err
 		}
 		value, err := a.readSecret(ctx, sec.Name)
@@ -151,20 +138,14 @@ func askHidden(ctx context.Context, terminal *os.File) ([]byte, error) {
 }
 
 func (a *app) secretListCommand() *cobra.Command {
-	var f hostFlags
-	cmd := &cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:     "list TENANT",
 		Short:   "list the secrets of a tenant, without their values",
 		Long:    "List the secrets of a tenant: names, where they may be sent, and when they were set.",
 		Example: "  starling-host secret list acme",
-		Args:    arguments(1, "TENANT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listSecrets(cmd.Context(), t, args[0], f.output) })
-		},
-	}
-	f.addDatabase(cmd)
-	outputFlag(cmd, &f.output)
-	return cmd
+	}, toRead, func(ctx context.Context, t tenants, args []string, f *hostFlags) error {
+		return a.listSecrets(ctx, t, args[0], f.output)
+	}, (*hostFlags).addOutput)
 }
 
 // secretsDocument is what "secret list -o json" prints.
@@ -201,17 +182,12 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) err
 }
 
 func (a *app) secretDeleteCommand() *cobra.Command {
-	var f hostFlags
-	cmd := &cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:     "delete TENANT NAME",
 		Short:   "delete a secret",
 		Long:    "Delete a secret of a tenant. Requests that name it are refused from then on.",
 		Example: "  starling-host secret delete acme OLD_TOKEN",
-		Args:    arguments(2, "TENANT", "NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return t.DeleteSecret(cmd.Context(), args[0], args[1]) })
-		},
-	}
-	f.addDatabase(cmd)
-	return cmd
+	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+		return t.DeleteSecret(ctx, args[0], args[1])
+	})
 }

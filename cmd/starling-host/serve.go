@@ -3,35 +3,32 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/host/hostfile"
+	"github.com/starling-host/starling/serve"
 )
 
 const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
 runs, a server of the Model Context Protocol, and metrics for Prometheus.
 
-FILE says where to listen, where the database is, and what tenants may use;
-spec/host.schema.json describes it. With a file as database nothing else is
-needed; with postgres://... any number of hosts share one database and its queue,
-and a run goes on elsewhere when its host dies.
+FILE, a host.yaml, says where to listen, where the database is, and what tenants may
+use; spec/host.schema.json describes it. With a file as database nothing else is
+needed. With postgres://... any number of hosts share one database and its queue,
+and a run goes on on another host when its host dies.
 
-Spans go to a collector of OpenTelemetry if FILE has traces, or if the variable
+Spans go to an OpenTelemetry collector if FILE has traces, or if the variable
 OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
 With --dev no file is needed: the database and its key are starling.db and
 starling.key, and there is one tenant, "dev". Its key is printed, and stays the
 same for this database.
 
-SIGTERM has the host take no more work, finish what it has or hand it back, and
-end; a second one ends it at once.
-SIGHUP has it read the master keys, the operator's policy and the certificate
-again.`
+On SIGTERM the host takes no more work, finishes its runs or hands them back, and
+exits. A second SIGTERM ends it at once. On SIGHUP it reads the master keys, the
+operator's policy and the certificate again.`
 
 const serveExample = `  starling-host serve --dev
   starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000
@@ -53,8 +50,6 @@ func (a *app) serveCommand() *cobra.Command {
 		Short:   "serve tenants over HTTP",
 		Long:    serveHelp,
 		Example: serveExample,
-		GroupID: groupHost,
-		Args:    arguments(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags().Changed); err != nil {
 				return err
@@ -69,15 +64,14 @@ func (a *app) serveCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "`FILE` that says how to serve")
 	flags.BoolVar(&f.dev, "dev", false, "serve one tenant on this machine, without a file")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8300", "`ADDRESS` of --dev, HOST:PORT or unix:PATH")
-	flags.StringVar(&f.database, "db", defaultDatabase, "`DB` of --dev")
-	flags.StringVar(&f.policy, "policy", "", "`FILE` with the policy of --dev, the operator's and the tenant's; without it tools reach no network, and the tenant keeps what policy it has")
-	flags.StringArrayVar(&f.agents, "agent", nil, "`FILE` of an agent of --dev; may be repeated")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8300", "listen on this `ADDRESS`, HOST:PORT or unix:PATH; requires --dev")
+	flags.StringVar(&f.database, "db", defaultDatabase, "use this `DB`; requires --dev")
+	flags.StringVar(&f.policy, "policy", "", "`FILE` with the policy of the operator and the tenant; without it tools reach no network, and the tenant keeps the policy that it has; requires --dev")
+	flags.StringArrayVar(&f.agents, "agent", nil, "offer the agent in `FILE`; may be repeated; requires --dev")
 	return cmd
 }
 
-// check refuses flags that do not belong together: one that is ignored is taken to
-// hold.
+// check refuses flags that do not belong together, instead of ignoring one of them.
 func (f *serveFlags) check(given func(flag string) bool) error {
 	if f.dev == (f.config != "") {
 		return usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
@@ -87,72 +81,85 @@ func (f *serveFlags) check(given func(flag string) bool) error {
 	}
 	for _, name := range []string{"listen", "db", "policy", "agent"} {
 		if given(name) {
-			return usagef("it is the file that says this: "+f.config, "serve: --%s is of --dev", name)
+			return usagef("write it into "+f.config, "serve: --%s requires --dev", name)
 		}
 	}
 	return nil
 }
 
 // file returns what the flags say of the host.
-func (f *serveFlags) file() (*hostfile.File, error) {
-	if f.dev {
-		return f.development()
+func (f *serveFlags) file() (*serve.File, error) {
+	if !f.dev {
+		file, err := serve.LoadFile(f.config)
+		if err != nil {
+			return nil, explainFile(err)
+		}
+		return file, nil
 	}
-	file, err := hostfile.Load(f.config)
-	if err != nil {
-		return nil, explainFile(err)
-	}
-	return file, nil
-}
-
-func (f *serveFlags) development() (*hostfile.File, error) {
-	at, err := hostfile.ParseAddress(f.listen)
+	at, err := serve.ParseAddress(f.listen)
 	if err != nil {
 		return nil, usagef("", "--listen: %v", err)
 	}
 	if !at.Local() {
 		return nil, usagef("write a file, with tls", "--listen %s: with --dev nobody else may reach the host", f.listen)
 	}
-	key := strings.TrimSuffix(f.database, ".db") + ".key"
-	if onServer(f.database) {
-		key = "starling.key"
-	}
-	return &hostfile.File{
-		Path: "the flags", Listen: at, Database: f.database, KeyFile: key, Policy: f.policy, Agents: f.agents,
-		Metrics: hostfile.Metrics{Open: true}, // of the one tenant that there is
-	}, nil
+	return serve.DevelopmentFile(at, f.database, f.policy, f.agents...), nil
 }
 
-func (a *app) serve(ctx context.Context, file *hostfile.File, dev bool) error {
-	defer relaxCollector()()
-	h := &host{app: a, file: file, dev: dev, logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
-	defer h.close()
-	if err := h.open(ctx); err != nil {
+func (a *app) serve(ctx context.Context, file *serve.File, dev bool) error {
+	logger := slog.New(slog.NewTextHandler(a.stderr.lines(), nil))
+	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: programVersion(), Logger: logger})
+	if err != nil {
+		return explainHostSetup(err)
+	}
+	defer h.Close()
+	a.announce(h, file)
+	return h.Serve(ctx)
+}
+
+// explainHostSetup words why a host does not serve.
+func explainHostSetup(err error) error {
+	if lacks, ok := errors.AsType[*serve.RightsError](err); ok {
+		what, use := "the role "+lacks.Role+" may not serve", "host"
+		if lacks.Use == "prune" {
+			what, use = "retention: the role "+lacks.Role+" may not remove runs", "retention"
+		}
+		return usagef("as the owner of the tables: "+grantCommand(lacks.Role, use), "%s: it lacks %s", what, someOf(lacks.Lacking))
+	}
+	setup, ok := errors.AsType[*serve.SetupError](err)
+	if !ok {
 		return err
 	}
-	return h.serve(ctx)
+	f, ok := errors.AsType[*failure](explainFile(setup.Err))
+	if ok && setup.Hint != "" {
+		f.hint = setup.Hint
+	}
+	if ok && setup.Machine {
+		f.code = exitFailed
+	}
+	return f
 }
 
 // announce prints where the host can be reached, and with which key.
-func (h *host) announce(key string) {
-	h.app.stdout.printf("API        %s/api/v1\n", h.origin)
-	if !h.file.Inspector.Off {
-		h.app.stdout.printf("inspector  %s/inspect/\n", h.origin)
+func (a *app) announce(h *serve.Host, file *serve.File) {
+	a.stdout.printf("API        %s/api/v1\n", h.Origin)
+	if !file.Inspector.Off {
+		a.stdout.printf("inspector  %s/inspect/\n", h.Origin)
 	}
-	if !h.file.Metrics.Off {
-		h.app.stdout.printf("metrics    %s/metrics%s\n", h.origin, metricsDoor(h.file))
+	if !file.Metrics.Off {
+		a.stdout.printf("metrics    %s/metrics%s\n", h.Origin, metricsReaders(file))
 	}
-	if name := h.file.Operator.KeyEnv; name != "" && !h.file.Inspector.Off {
-		h.app.stdout.printf("operator   %s/inspect/queue  with the key in %s\n", h.origin, name)
+	if name := file.Operator.KeyEnv; name != "" && !file.Inspector.Off {
+		a.stdout.printf("operator   %s/inspect/queue  with the key in %s\n", h.Origin, name)
 	}
-	h.app.stdout.printf("MCP        %s/mcp\n", h.origin)
-	if key != "" {
-		h.app.stdout.printf("key        %s\n", key)
+	a.stdout.printf("MCP        %s/mcp\n", h.Origin)
+	if h.Key != "" {
+		a.stdout.printf("key        %s\n", h.Key)
 	}
 }
 
-// metricsDoor says who may read /metrics, unless everybody may.
-func metricsDoor(f *hostfile.File) string {
+// metricsReaders says who may read /metrics, unless everyone may.
+func metricsReaders(f *serve.File) string {
 	name := cmp.Or(f.Metrics.KeyEnv, f.Operator.KeyEnv)
 	switch {
 	case f.Metrics.Open:
@@ -160,17 +167,5 @@ func metricsDoor(f *hostfile.File) string {
 	case name == "":
 		return "  to nobody: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
 	}
-	return "  with the key in " + name
-}
-
-// keyIn returns the key in the variable that a part of host.yaml names, if it names one.
-func (h *host) keyIn(part, variable string) (string, error) {
-	if variable == "" {
-		return "", nil
-	}
-	key := os.Getenv(variable)
-	if key == "" {
-		return "", h.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", variable, part), "", part, "key_env")
-	}
-	return key, nil
+	return "  with the key in " + string(name)
 }

@@ -7,23 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/narrate"
 )
 
-const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, what
-it is, and what matters of it. Long values are cut; export has all of them.`
+const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, its
+kind, and what matters of it. Long values are cut; export has all of them.`
 
 func (a *app) showCommand() *cobra.Command {
 	var f readFlags
 	cmd := &cobra.Command{
-		Use:               "show DB RUN",
-		Short:             "print a run as a timeline",
-		Long:              timelineHelp,
-		Example:           "  starling-host show starling.db @last",
-		GroupID:           groupLook,
-		Args:              arguments(2, "DB", "RUN"),
-		ValidArgsFunction: completeRuns,
+		Use:     "show DB RUN",
+		Short:   "print a run as a timeline",
+		Long:    timelineHelp,
+		Example: "  starling-host show starling.db @last",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.show(cmd.Context(), f, args[0], args[1])
 		},
@@ -38,7 +35,7 @@ func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
 		return err
 	}
 	defer log.Close()
-	runID, err := resolveRun(ctx, log, run)
+	runID, err := starling.FindRun(ctx, log, run)
 	if err != nil {
 		return err
 	}
@@ -60,11 +57,11 @@ func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
 	}
 	a.stdout.printf("\n")
 	for _, ev := range events {
-		facts, err := narrate.Event(ev)
+		facts, err := starling.DescribeEvent(ev)
 		if err != nil {
-			facts = "cannot be read: " + plainError(err)
+			facts = "cannot be read: " + starling.PlainError(err)
 		}
-		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), narrate.Kind(ev.Kind), shorten(printable(facts), showWidth))
+		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), starling.ShortKind(ev.Kind), shorten(printable(facts), showWidth))
 	}
 	return nil
 }

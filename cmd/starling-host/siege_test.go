@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/tenant"
-	"github.com/starling-host/starling/host/turns/fairtest"
+	"github.com/starling-host/starling/host/fairtest"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 type siegeKind struct {

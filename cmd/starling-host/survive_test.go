@@ -23,7 +23,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/guest"
 )
 
 // serving is a host that serves, as a process of its own.
@@ -164,7 +164,7 @@ func scene(t *testing.T, s *shop) (dir string, module []byte) {
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := registry.Open(t.Context(), filepath.Join("testdata", "tools", "order"))
+	m, err := guest.Find(t.Context(), filepath.Join("testdata", "tools", "order"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.As(err, &network) && !network.Timeout()
 }
 
-// TestNothingIsLostWhenAHostIsKilled kills a host under load, 10 times (STARLING_NIGHTLY: 100). Every
+// TestNothingIsLostWhenAHostIsKilled kills a host under load, 5 times (STARLING_NIGHTLY: 100). Every
 // run that was promised comes to its end, a request that is sent again with its key
 // makes no second run, no order whose answer was recorded is sent again, and every
 // run validates and replays.
@@ -277,7 +277,7 @@ func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes half a minute")
 	}
-	kills := 10
+	kills := 5
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		kills = 100
 	}

@@ -8,32 +8,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
-const tenantHelp = `Commands for the operator of a host: who may use it, with which keys, and how much.
+const tenantHelp = `Commands for the operator of a host: tenants, their API keys and their limits.
 
-A tenant presents an API key, which is shown once and kept as a hash. What it has
-(runs, secrets) is encrypted with a data key of its own, and that with the master
-key, which is in a file (--key-file) or in the variable STARLING_MASTER_KEY and
-never in the database.`
+A tenant presents an API key, which is shown once and stored as a hash. Its runs and
+secrets are encrypted with a data key of its own. The master key encrypts the data
+keys. It is in a file (--key-file) or in the variable STARLING_MASTER_KEY, and never
+in the database.`
 
 func (a *app) tenantCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "tenant",
-		Short:   "who may use a host, and how much",
-		Long:    tenantHelp,
-		GroupID: groupHost,
-		Args:    knownSubcommand,
-		RunE:    showHelp,
-
-		SuggestionsMinimumDistance: typos,
-	}
-	cmd.AddCommand(a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
+	return parent("tenant", "who may use a host, and how much", tenantHelp,
+		a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
 		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.tenantPolicyCommand(),
 		a.tenantUsageCommand(), a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
-	return cmd
 }
 
 // keyDocument is what "tenant create" and "tenant rotate-key" print with -o json.
@@ -43,7 +36,7 @@ type keyDocument struct {
 	Key    string `json:"key"`
 }
 
-// printKey prints an API key, the only time that anybody sees it.
+// printKey prints an API key, which is never shown again.
 func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 	if output == outputJSON {
 		return a.writeValue(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()})
@@ -54,8 +47,8 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 }
 
 const tenantCreateHelp = `Create a tenant and its first API key, which is printed on standard output and
-cannot be asked for again. The id is part of the ids of its runs, and is never
-used for another tenant, also not after this one was erased.`
+is not shown again. The id is part of the ids of its runs, and is never used for
+another tenant, also not after this one was erased.`
 
 func (a *app) tenantCreateCommand() *cobra.Command {
 	var f hostFlags
@@ -66,7 +59,6 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 		Short:   "create a tenant and its first key",
 		Long:    tenantCreateHelp,
 		Example: "  starling-host tenant create beta --name 'Beta Ltd.' --key-file host.key",
-		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			one := tenant.Tenant{ID: args[0], Name: name, Weight: 1}
 			l.apply(cmd, &one)
@@ -75,14 +67,14 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 	}
 	f.addDatabase(cmd)
 	f.addKey(cmd)
-	outputFlag(cmd, &f.output)
+	f.addOutput(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the tenant, for people")
 	l.add(cmd)
 	return cmd
 }
 
 func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) error {
-	if err := tenant.ValidID(one.ID); err != nil { // before there is a database of nobody
+	if err := tenant.ValidID(one.ID); err != nil { // before a database is created
 		return err
 	}
 	made := isNew(f.database)
@@ -108,59 +100,47 @@ const rotateKeyHelp = `Make a new API key for a tenant and print it on standard 
 it stay valid for a while (--grace), so that clients can change over.`
 
 func (a *app) rotateKeyCommand() *cobra.Command {
-	var f hostFlags
 	var label string
 	grace := 24 * time.Hour
-	cmd := &cobra.Command{
+	cmd := tenantsCommand(&cobra.Command{
 		Use:     "rotate-key ID",
 		Short:   "make a new key and let the old ones expire",
 		Long:    rotateKeyHelp,
 		Example: "  starling-host tenant rotate-key acme --grace 1h",
-		Args:    arguments(1, "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if grace < 0 {
 				return usagef("", "--grace must not be negative")
 			}
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
-				k, key, err := t.RotateKey(cmd.Context(), args[0], label, grace)
-				if err != nil {
-					return err
-				}
-				return a.printKey(k, key, f.output)
-			})
+			return nil
 		},
-	}
-	f.addDatabase(cmd)
-	outputFlag(cmd, &f.output)
+	}, toChange, func(ctx context.Context, t tenants, args []string, f *hostFlags) error {
+		k, key, err := t.RotateKey(ctx, args[0], label, grace)
+		if err != nil {
+			return err
+		}
+		return a.printKey(k, key, f.output)
+	}, (*hostFlags).addOutput)
 	cmd.Flags().DurationVar(&grace, "grace", grace, "how long the keys before it stay valid")
 	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that tells the key from others")
 	return cmd
 }
 
-const revokeKeyHelp = `Have one API key of a tenant refused from now on. The list of a tenant's keys is
+const revokeKeyHelp = `Refuse one API key of a tenant from now on. The list of a tenant's keys is
 in "tenant list -o json"; a key's id is the part between "sth_" and the next "_".`
 
 func (a *app) revokeKeyCommand() *cobra.Command {
-	var f hostFlags
-	cmd := &cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:     "revoke-key ID KEY-ID",
-		Short:   "have a key refused",
+		Short:   "refuse a key from now on",
 		Long:    revokeKeyHelp,
 		Example: "  starling-host tenant revoke-key acme \"$(cut -d _ -f 2 old-key.txt)\"",
-		Args:    arguments(2, "ID", "KEY-ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
-				return t.RevokeKey(cmd.Context(), args[0], args[1])
-			})
-		},
-	}
-	f.addDatabase(cmd)
-	outputFlag(cmd, &f.output)
-	return cmd
+	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+		return t.RevokeKey(ctx, args[0], args[1])
+	}, (*hostFlags).addOutput)
 }
 
 func (a *app) suspendCommand() *cobra.Command {
-	return a.simpleTenantCommand(&cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:   "suspend ID",
 		Short: "refuse a tenant's keys and stop its runs for the time being",
 		Long: `Refuse the keys of a tenant and stop its runs until it is resumed. Its keys are
@@ -168,35 +148,27 @@ refused at once. Hosts see it within seconds: they stop the runs that they are m
 which go on from what is recorded when the tenant is resumed, and begin none that wait.
 Its secrets and modules stay. To end its runs, cancel them.`,
 		Example: "  starling-host tenant suspend acme",
-	}, (*tenant.Store).Suspend)
+	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+		return t.Suspend(ctx, args[0])
+	})
 }
 
 func (a *app) resumeTenantCommand() *cobra.Command {
-	return a.simpleTenantCommand(&cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:     "resume ID",
-		Short:   "take a suspended tenant's keys again",
-		Long:    "Take the keys of a tenant again that was suspended.",
+		Short:   "accept a suspended tenant's keys again",
+		Long:    "Accept the keys of a suspended tenant again, and go on with its runs.",
 		Example: "  starling-host tenant resume acme",
-	}, (*tenant.Store).Resume)
-}
-
-func (a *app) simpleTenantCommand(cmd *cobra.Command, do func(*tenant.Store, context.Context, string) error) *cobra.Command {
-	var f hostFlags
-	cmd.Args = arguments(1, "ID")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return do(t.Store, cmd.Context(), args[0]) })
-	}
-	f.addDatabase(cmd)
-	return cmd
+	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error { return t.Resume(ctx, args[0]) })
 }
 
 const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, policy and list of
-modules. Its runs become unreadable for everybody; their chains still validate.
-With --prune those are removed as well. Modules that nobody else needs are removed
+modules. Its runs become unreadable; their chains still validate.
+With --prune those are removed as well. Modules that no one else needs are removed
 in any case. This cannot be undone.
 
 Runs that were waiting end as cancelled, within seconds where a host serves, else
-when one does. Nobody can read why. A run that is being made comes to its end.
+when one does. A run that is in progress comes to its end.
 
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old
@@ -214,7 +186,6 @@ func (a *app) eraseCommand() *cobra.Command {
 		Short:   "destroy a tenant's keys and secrets for good",
 		Long:    eraseHelp,
 		Example: "  starling-host tenant erase gone --yes",
-		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
 				return usagef("if that is meant: --yes", "erasing tenant %q cannot be undone", args[0])
@@ -231,7 +202,7 @@ func (a *app) eraseCommand() *cobra.Command {
 	}
 	f.addDatabase(cmd)
 	outputFlag(cmd, &f.output)
-	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm the erasure")
 	cmd.Flags().BoolVar(&prune, "prune", false, "remove the tenant's runs as well")
 	return cmd
 }
@@ -251,7 +222,7 @@ type erasureDocument struct {
 }
 
 func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, output string) error {
-	var pruner eventlog.RunPruner
+	var pruner eventlog.Store
 	if prune {
 		pruner = t.log
 	}
@@ -270,7 +241,40 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	return nil
 }
 
-// whereToLook says how what was not found is listed.
+// wipe has a server write the table of data keys anew, since the wrapped key of a tenant
+// that was erased is still in its pages. It reports whether that was done; nil for a file,
+// in which the key was overwritten.
+//
+// While a server is in use, a transaction is open at any moment that began before the key
+// was removed. It ends soon, so the table is written anew a few times.
+func (a *app) wipe(ctx context.Context, log database) *bool {
+	server, ok := log.(*store.Server)
+	if !ok {
+		return nil
+	}
+	const tries, pause = 5, 200 * time.Millisecond
+	kept, err := server.Rewrite(ctx, tenant.DataKeyTable)
+	for i := 1; i < tries && err == nil && kept > 0; i++ {
+		select {
+		case <-time.After(pause):
+			kept, err = server.Rewrite(ctx, tenant.DataKeyTable)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	done := err == nil && kept == 0
+	if !done {
+		why := "a transaction is open that might read it"
+		if err != nil {
+			why = starling.PlainError(err)
+		}
+		a.stderr.printf("warning: the wrapped data key is still in the file of its table: %s\n", why)
+		a.stderr.printf("hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
+	}
+	return &done
+}
+
+// whereToLook names the command that lists what was not found.
 func whereToLook(err error) string {
 	command := "tenant list"
 	if missing, ok := errors.AsType[*tenant.NotFoundError](err); ok {
@@ -305,6 +309,176 @@ func explainTenant(err error) *failure {
 			// The name of the package may stand behind what it is about.
 			return &failure{code: exitUsage, message: strings.Replace(err.Error(), "tenant: ", "", 1), hint: e.hint}
 		}
+	}
+	return nil
+}
+
+const tenantListHelp = `List the tenants of a database. Of their keys the ids are shown, never the keys.`
+
+func (a *app) tenantListCommand() *cobra.Command {
+	var f hostFlags
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the tenants",
+		Long:    tenantListHelp,
+		Example: "  starling-host tenant list\n  starling-host tenant list -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t, f.output) })
+			switch {
+			case errors.Is(err, tenant.ErrNoTables) && f.output == outputJSON:
+				return a.writeValue(tenantsDocument{Tenants: []tenantDocument{}})
+			case errors.Is(err, tenant.ErrNoTables):
+				return a.stderr.printf("%s has no tenants: no host has used it\n", named(f.database))
+			}
+			return err
+		},
+	}
+	f.addDatabase(cmd)
+	f.addOutput(cmd)
+	return cmd
+}
+
+// tenantsDocument is what "tenant list -o json" prints.
+type tenantsDocument struct {
+	Tenants []tenantDocument `json:"tenants"`
+}
+
+type tenantDocument struct {
+	ID        string              `json:"id"`
+	Name      string              `json:"name"`
+	State     string              `json:"state"`
+	CreatedAt string              `json:"created_at"`
+	Weight    int                 `json:"weight"`
+	Limits    tenant.Limits       `json:"limits"`
+	Keys      []tenantKeyDocument `json:"keys"`
+}
+
+type tenantKeyDocument struct {
+	ID        string `json:"id"`
+	Label     string `json:"label"`
+	CreatedAt string `json:"created_at"`
+	ExpiresAt string `json:"expires_at,omitempty"`
+	Valid     bool   `json:"valid"`
+}
+
+func tenantState(t tenant.Tenant) string {
+	switch {
+	case !t.Erased.IsZero():
+		return "erased"
+	case t.Suspended:
+		return "suspended"
+	}
+	return "active"
+}
+
+func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
+	list, err := t.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	doc, now := tenantsDocument{Tenants: []tenantDocument{}}, time.Now()
+	for _, one := range list {
+		keys, err := t.Keys(ctx, one.ID)
+		if err != nil {
+			return err
+		}
+		line := tenantDocument{ID: one.ID, Name: one.Name, State: tenantState(one), CreatedAt: formatTime(one.Created.UnixNano()),
+			Weight: one.Weight, Limits: one.Limits.Or(tenant.DefaultLimits()), Keys: []tenantKeyDocument{}}
+		for _, k := range keys {
+			key := tenantKeyDocument{ID: k.ID, Label: k.Label, CreatedAt: formatTime(k.Created.UnixNano()), Valid: k.Valid(now)}
+			if !k.Expires.IsZero() {
+				key.ExpiresAt = formatTime(k.Expires.UnixNano())
+			}
+			line.Keys = append(line.Keys, key)
+		}
+		doc.Tenants = append(doc.Tenants, line)
+	}
+	if output == outputJSON {
+		return a.writeValue(doc)
+	}
+	if len(doc.Tenants) > 0 {
+		a.stdout.printf("%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
+	}
+	for _, t := range doc.Tenants {
+		valid := 0
+		for _, k := range t.Keys {
+			if k.Valid {
+				valid++
+			}
+		}
+		a.stdout.printf("%-32s  %-9s  %6d  %5d  %-24s  %s\n", t.ID, t.State, t.Weight, valid, t.CreatedAt, t.Name)
+	}
+	return nil
+}
+
+const usageHelp = `Show what tenants have used, by day (UTC), beside what they may use. A run counts on
+the day on which it ended, with all that it used. Days are kept for 400 days.
+
+FUEL is in units of spec/determinism.md. EFFECTS are readings of the clock, random draws
+and HTTP exchanges, and EGRESS is what their requests sent. RECORDED is the size of the
+runs' events. With an ID, what the tenant's runs take now is counted as well.
+
+The database is opened for reading, also while hosts serve.`
+
+func (a *app) tenantUsageCommand() *cobra.Command {
+	filter := tenant.UsageFilter{}
+	cmd := tenantsCommand(&cobra.Command{
+		Use:     "usage [ID]",
+		Short:   "show what tenants have used, by day",
+		Long:    usageHelp,
+		Example: "  starling-host tenant usage\n  starling-host tenant usage acme --days 7 -o json",
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if filter.Days < 1 || filter.Days > serve.UsageDays || filter.Limit < 1 {
+				return usagef("", "--days must be 1 to %d and --limit at least 1", serve.UsageDays)
+			}
+			if len(args) == 1 {
+				filter.Tenant = args[0]
+			}
+			return nil
+		},
+	}, toRead, func(ctx context.Context, t tenants, _ []string, f *hostFlags) error {
+		return a.tenantUsage(ctx, t, filter, f.output)
+	}, (*hostFlags).addOutput)
+	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, with today")
+	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
+	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants behind `ID`, where the page before ended")
+	return cmd
+}
+
+func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
+	q, err := serve.OpenQueue(ctx, t.log, serve.QueueConfig{Existing: true})
+	if errors.Is(err, serve.ErrNoQueue) {
+		a.stderr.printf("no host of this version has used the database: no days are counted\n")
+	} else if err != nil {
+		return err
+	}
+	doc, err := serve.UsageOf(ctx, t.log, t.Store, q, tenant.DefaultLimits(), f)
+	if err != nil {
+		return err
+	}
+	if output == outputJSON {
+		return a.writeValue(doc)
+	}
+	const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
+	a.stdout.printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
+	of := func(used, bound int64) string {
+		if bound < 0 {
+			return formatSize(uint64(used)) + ", no bound"
+		}
+		return formatSize(uint64(used)) + " of " + formatSize(uint64(bound))
+	}
+	for _, one := range doc.Items {
+		for _, d := range one.Days {
+			a.stdout.printf(columns, one.Tenant, d.Day, starling.GroupDigits(uint64(d.Runs)), starling.GroupDigits(uint64(d.Fuel)), starling.GroupDigits(uint64(d.Effects)), formatSize(uint64(d.EgressBytes)), formatSize(uint64(d.RecordedBytes)))
+		}
+		a.stdout.printf("%-32s  has %s, %s", one.Tenant, plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
+		if r := one.Recorded; r != nil {
+			a.stdout.printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+		}
+		a.stdout.printf("\n")
+	}
+	if doc.Next != "" {
+		a.stderr.printf("there are more; the next: --after %s\n", doc.Next)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // limitFlags are the limits of a tenant on a command line. Those that are not
@@ -43,13 +43,13 @@ func (l *limitFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	for _, one := range limits {
 		if one.size != nil {
-			flags.Var(limitFlag[int64]{one.size(&l.Limits), true}, one.name, one.usage)
+			flags.Var(limitFlag(one.size(&l.Limits), "SIZE", parseSize), one.name, one.usage)
 		} else {
-			flags.Var(limitFlag[int]{one.count(&l.Limits), false}, one.name, one.usage)
+			flags.Var(limitFlag(one.count(&l.Limits), "N", parseLimit), one.name, one.usage)
 		}
 	}
 	l.weight = 1
-	flags.Var(weightFlag{&l.weight}, weightName, fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
+	flags.Var(weightFlag(&l.weight), weightName, fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
 }
 
 // apply changes t by the flags that were given, and reports whether there are any.
@@ -72,62 +72,44 @@ func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
 	return any
 }
 
-// weightFlag is a weight, of which zero is none.
-type weightFlag struct{ value *int }
-
-func (f weightFlag) String() string {
-	if f.value == nil {
-		return ""
-	}
-	return strconv.Itoa(*f.value)
-}
-
-func (f weightFlag) Type() string { return "N" }
-
-func (f weightFlag) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > tenant.MaxWeight {
-		return fmt.Errorf("must be 1 to %d", tenant.MaxWeight)
-	}
-	*f.value = n
-	return nil
-}
-
-// limitFlag is a number, "default" or "none". A size may have a suffix.
-type limitFlag[T int | int64] struct {
-	value *T
-	size  bool
-}
-
-func (f limitFlag[T]) String() string { return "" }
-
-func (f limitFlag[T]) Type() string {
-	if f.size {
-		return "SIZE|default|none"
-	}
-	return "N|default|none"
-}
-
-func (f limitFlag[T]) Set(s string) error {
-	switch s {
-	case "default":
-		*f.value = 0
-		return nil
-	case "none":
-		*f.value = -1
-		return nil
-	}
-	if f.size {
-		n, err := parseCount(s, sizeUnits)
-		*f.value = T(n)
+// limitFlag is a number, "default" or "none".
+func limitFlag[T int | int64](value *T, kind string, parse func(string) (T, error)) *flagValue {
+	return &flagValue{kind: kind + "|default|none", set: func(s string) (err error) {
+		switch s {
+		case "default":
+			*value = 0
+		case "none":
+			*value = -1
+		default:
+			*value, err = parse(s)
+		}
 		return err
-	}
+	}}
+}
+
+func parseSize(s string) (int64, error) {
+	n, err := parseCount(s, sizeUnits)
+	return int64(n), err
+}
+
+func parseLimit(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > math.MaxInt32 {
-		return fmt.Errorf("must be a positive whole number, default or none")
+		return 0, fmt.Errorf("must be a positive whole number, default or none")
 	}
-	*f.value = T(n)
-	return nil
+	return n, nil
+}
+
+// weightFlag is a weight, of which zero is none.
+func weightFlag(value *int) *flagValue {
+	return &flagValue{kind: "N", standard: strconv.Itoa(*value), set: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > tenant.MaxWeight {
+			return fmt.Errorf("must be 1 to %d", tenant.MaxWeight)
+		}
+		*value = n
+		return nil
+	}}
 }
 
 const limitsHelp = `Show what a tenant may use, or change it. A flag takes a number, "default" for the
@@ -147,7 +129,6 @@ func (a *app) limitsCommand() *cobra.Command {
 		Short:   "show or change what a tenant may use",
 		Long:    limitsHelp,
 		Example: "  starling-host tenant limits acme\n  starling-host tenant limits acme --running 8 --recorded-per-day 100MiB --weight 2",
-		Args:    arguments(1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := toRead
 			if l.apply(cmd, new(tenant.Tenant)) {
@@ -176,27 +157,13 @@ func (a *app) limitsCommand() *cobra.Command {
 	return cmd
 }
 
-// limitsDocument is what "tenant limits -o json" prints: the limits as they are
-// with the defaults, -1 for no bound.
-type limitsDocument struct {
-	Running           int   `json:"running"`
-	Waiting           int   `json:"waiting"`
-	Compiling         int   `json:"compiling"`
-	Connections       int   `json:"connections"`
-	RequestsPerSecond int   `json:"requests_per_second"`
-	RecordedPerDay    int64 `json:"recorded_bytes_per_day"`
-	Recorded          int64 `json:"recorded_bytes"`
-	Modules           int64 `json:"module_bytes"`
-	UploadsPerHour    int   `json:"uploads_per_hour"`
-}
-
+// printLimits prints the limits as they are with the defaults, -1 for no bound.
 func (a *app) printLimits(t tenant.Tenant, output string) error {
-	doc := limitsDocument(t.Limits.Or(tenant.DefaultLimits()))
+	now := t.Limits.Or(tenant.DefaultLimits())
 	if output == outputJSON {
-		return a.writeValue(doc)
+		return a.writeValue(now)
 	}
 	for _, one := range limits {
-		now := tenant.Limits(doc)
 		var set, value int64
 		var text string
 		if one.size != nil {

@@ -3,16 +3,15 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const tenantPolicyHelp = `Print a tenant's policy, or set it to what FILE says (- for standard input). The
@@ -37,7 +36,6 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 		Short:   "show or set what a tenant's tools may do",
 		Long:    tenantPolicyHelp,
 		Example: "  starling-host tenant policy acme policy.yaml",
-		Args:    arguments(1, "ID", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, do := open || len(args) == 2, toRead
 			if set {
@@ -48,10 +46,8 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 			}
 			return f.withTenants(cmd.Context(), do, func(t tenants) error {
 				switch {
-				case len(args) == 2:
-					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1], open)
-				case open:
-					return a.openTenantPolicy(cmd.Context(), t, args[0])
+				case set:
+					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1:], open)
 				case history:
 					return a.listTenantPolicies(cmd.Context(), t, args[0])
 				}
@@ -66,40 +62,33 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 	return cmd
 }
 
-// tenantPolicy returns the policy of a tenant, which must have one.
-func tenantPolicy(ctx context.Context, t tenants, id string) (tenant.Policy, error) {
+// tenantPolicies returns the versions of a tenant's policy that are kept, the last one
+// first. There must be a policy.
+func tenantPolicies(ctx context.Context, t tenants, id string) ([]tenant.Policy, error) {
 	if _, err := t.Tenant(ctx, id); err != nil {
-		return tenant.Policy{}, err
+		return nil, err
 	}
-	p, err := t.Policy(ctx, id)
-	if errors.Is(err, tenant.ErrNotFound) {
-		return p, usagef(pasteable("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
+	list, err := t.Policies(ctx, id)
+	if err == nil && len(list) == 0 {
+		err = noTenantPolicy(id)
 	}
-	return p, err
+	return list, err
 }
 
-// openTenantPolicy lets the tenant change the policy that it has.
-func (a *app) openTenantPolicy(ctx context.Context, t tenants, id string) error {
-	p, err := tenantPolicy(ctx, t, id)
-	if err == nil {
-		p, err = t.SetPolicy(ctx, id, p.Text, false)
-	}
-	if err != nil {
-		return err
-	}
-	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
-	return nil
+func noTenantPolicy(id string) error {
+	return usagef(pasteable("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
 }
 
-// whose says who may change a policy.
-func whose(p tenant.Policy) string {
+// policyOwner says who may change a policy.
+func policyOwner(p tenant.Policy) string {
 	if p.Held {
 		return "held by the operator"
 	}
 	return "open to the tenant"
 }
 
-// listTenantPolicies prints the versions that are kept, the last one first.
+// listTenantPolicies prints the versions that are kept, with the digests by which runs name
+// them.
 func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) error {
 	list, err := tenantPolicies(ctx, t, id)
 	if err != nil {
@@ -107,110 +96,96 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 	}
 	a.stdout.printf("%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
 	for _, p := range list {
-		a.stdout.printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p), nameInLogs(p))
+		digest := "(no policy)"
+		if p.Text != "" {
+			digest = "(cannot be read by this version of the program)"
+			if parsed, err := policy.Parse("", []byte(p.Text)); err == nil {
+				digest = parsed.Digest().String()
+			}
+		}
+		a.stdout.printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p), digest)
 	}
 	return nil
 }
 
-// tenantPolicies returns the versions of a tenant's policy, of which there must be one.
-func tenantPolicies(ctx context.Context, t tenants, id string) ([]tenant.Policy, error) {
-	list, err := t.Policies(ctx, id)
-	if err == nil && len(list) == 0 {
-		_, err = tenantPolicy(ctx, t, id)
-	}
-	return list, err
-}
-
-// nameInLogs is the digest by which runs name a version.
-func nameInLogs(p tenant.Policy) string {
-	if p.Text == "" {
-		return "(no policy)"
-	}
-	parsed, err := policy.Parse("", []byte(p.Text))
-	if err != nil {
-		return "(cannot be read by this version of the program)"
-	}
-	return parsed.Digest().String()
-}
-
-// policyVersion returns one version of a tenant's policy; zero is the last.
-func policyVersion(ctx context.Context, t tenants, id string, version int) (tenant.Policy, error) {
-	if version == 0 {
-		return tenantPolicy(ctx, t, id)
-	}
-	list, err := tenantPolicies(ctx, t, id)
-	if err != nil {
-		return tenant.Policy{}, err
-	}
-	i := slices.IndexFunc(list, func(p tenant.Policy) bool { return p.Version == version })
-	if i < 0 {
-		return tenant.Policy{}, usagef(pasteable("starling-host tenant policy --history", id),
-			"tenant %s: version %d of the policy is not kept", id, version)
-	}
-	return list[i], nil
-}
-
+// showTenantPolicy prints one version of a tenant's policy; zero is the last.
 func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, version int) error {
-	p, err := policyVersion(ctx, t, id, version)
+	list, err := tenantPolicies(ctx, t, id)
 	if err != nil {
 		return err
 	}
-	a.stderr.printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), whose(p))
+	i := 0
+	if version != 0 {
+		i = slices.IndexFunc(list, func(p tenant.Policy) bool { return p.Version == version })
+	}
+	if i < 0 {
+		return usagef(pasteable("starling-host tenant policy --history", id), "tenant %s: version %d of the policy is not kept", id, version)
+	}
+	p := list[i]
+	if version == 0 && p.Text == "" {
+		return noTenantPolicy(id)
+	}
+	a.stderr.printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p))
 	_, err = io.WriteString(a.stdout.exact(), p.Text)
 	return err
 }
 
-func (a *app) setTenantPolicy(ctx context.Context, t tenants, id, path string, open bool) error {
-	name, input := path, "@"+path
-	if path == "-" {
-		name, input = "standard input", path
-	}
-	text, err := a.readInput(input, tenant.MaxPolicyBytes)
-	if err != nil {
-		return err
-	}
-	if _, err := policy.Parse(name, text); err != nil {
-		return explainFile(err)
+// setTenantPolicy sets the policy of a tenant to what a file says, or without one lets the
+// tenant change the policy that it has.
+func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []string, open bool) error {
+	var text []byte
+	if len(file) == 0 {
+		list, err := tenantPolicies(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if list[0].Text == "" {
+			return noTenantPolicy(id)
+		}
+		text = []byte(list[0].Text)
+	} else {
+		name, input := file[0], "@"+file[0]
+		if name == "-" {
+			name, input = "standard input", "-"
+		}
+		var err error
+		if text, err = a.readInput(input, tenant.MaxPolicyBytes); err != nil {
+			return err
+		}
+		if _, err := policy.Parse(name, text); err != nil {
+			return explainFile(err)
+		}
 	}
 	p, err := t.SetPolicy(ctx, id, string(text), !open)
 	if err != nil {
 		return err
 	}
-	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, whose(p))
+	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, policyOwner(p))
 	return nil
 }
 
 func (a *app) tenantModulesCommand() *cobra.Command {
-	var f hostFlags
-	cmd := &cobra.Command{
+	return tenantsCommand(&cobra.Command{
 		Use:     "modules ID",
 		Short:   "list the modules of a tenant",
 		Long:    "List the modules that a tenant has uploaded, with their digests.",
 		Example: "  starling-host tenant modules acme",
-		Args:    arguments(1, "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.tenantModules(cmd.Context(), t, args[0]) })
-		},
-	}
-	f.addDatabase(cmd)
-	return cmd
-}
-
-func (a *app) tenantModules(ctx context.Context, t tenants, id string) error {
-	if _, err := t.Tenant(ctx, id); err != nil {
-		return err
-	}
-	list, err := t.Modules(ctx, id)
-	if err != nil {
-		return err
-	}
-	if len(list) > 0 {
-		a.stdout.printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
-	}
-	for _, m := range list {
-		a.stdout.printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, formatSize(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
-	}
-	return nil
+	}, toRead, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+		if _, err := t.Tenant(ctx, args[0]); err != nil {
+			return err
+		}
+		list, err := t.Modules(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			a.stdout.printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
+		}
+		for _, m := range list {
+			a.stdout.printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, formatSize(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
+		}
+		return nil
+	})
 }
 
 const trustHelp = `Vouch for a module of a tenant, so that it may run in the host's own process, which
@@ -220,34 +195,28 @@ were looked at are named: by the file that they are in, or by their digest, whic
 that serves takes note with the next call.`
 
 func (a *app) trustCommand() *cobra.Command {
-	var f hostFlags
 	var revoke bool
-	cmd := &cobra.Command{
+	cmd := tenantsCommand(&cobra.Command{
 		Use:     "trust ID MODULE FILE|DIGEST",
 		Short:   "let a module run in the host's own process",
 		Long:    trustHelp,
 		Example: "  starling-host tenant trust acme dice dice.wasm",
-		Args:    arguments(3, "ID", "MODULE", "FILE|DIGEST"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			digest, err := digestOf(cmd.Context(), args[2])
-			if err != nil {
-				return err
-			}
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
-				return t.TrustModule(cmd.Context(), args[0], args[1], digest, !revoke)
-			})
-		},
-	}
-	f.addDatabase(cmd)
+	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+		digest, err := digestOf(ctx, args[2])
+		if err != nil {
+			return err
+		}
+		return t.TrustModule(ctx, args[0], args[1], digest, !revoke)
+	})
 	cmd.Flags().BoolVar(&revoke, "revoke", false, "take it back")
 	return cmd
 }
 
 // digestOf returns the digest that a text is, or that of the module in a file.
-func digestOf(ctx context.Context, ref string) (digest chain.Hash, err error) {
+func digestOf(ctx context.Context, ref string) (digest canon.Hash, err error) {
 	if b, err := hex.DecodeString(ref); err == nil && len(b) == len(digest) {
-		return chain.Hash(b), nil
+		return canon.Hash(b), nil
 	}
-	module, err := registry.Open(ctx, ref)
-	return chain.Sum(module.Wasm), err
+	module, err := guest.Find(ctx, ref)
+	return canon.Sum(module.Wasm), err
 }

@@ -7,48 +7,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/narrate"
 )
 
 const describeHelp = `Print what a module says of its tools, and what it is: its digest, its ABI and
-its imports. The module is loaded and asked with its imports refused; no tool
-runs and nothing is recorded.`
+its imports. The module is loaded and asked for its description. No tool runs and
+nothing is recorded.`
 
 func (a *app) toolCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "tool",
-		Short:   "look at tools",
-		Long:    "Commands that look at a module without running its tools.",
-		GroupID: groupRun,
-		Args:    knownSubcommand,
-		RunE:    showHelp,
-
-		SuggestionsMinimumDistance: typos,
-	}
 	var output string
 	describe := &cobra.Command{
 		Use:     "describe TOOL",
 		Short:   "name, description, schemas, wanted hosts, imports, digest",
 		Long:    describeHelp,
 		Example: "  starling-host tool describe dice.wasm\n  starling-host tool describe dice.wasm -o json",
-		Args:    arguments(1, "TOOL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.describe(cmd.Context(), args[0], output)
 		},
 	}
 	outputFlag(describe, &output)
-	cmd.AddCommand(a.checkCommand(), describe)
-	return cmd
+	return parent("tool", "look at tools", "Commands that look at a module without running its tools.", a.checkCommand(), describe)
 }
 
 func (a *app) describe(ctx context.Context, ref, output string) error {
-	module, err := load(ctx, ref, isolationInline, guest.Options{})
+	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}}) // nothing is recorded
+	defer db.Close()
+	module, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
 	if err != nil {
 		return err
 	}
-	defer module.close(context.WithoutCancel(ctx))
 	doc := newModuleDocument(module)
 	if output == outputJSON {
 		return a.writeValue(doc)
@@ -77,9 +65,9 @@ type toolDocument struct {
 	Limits       abi.Limits      `json:"limits,omitzero"`
 }
 
-func newModuleDocument(m *loaded) moduleDocument {
+func newModuleDocument(m *starling.Module) moduleDocument {
 	doc := moduleDocument{
-		Source: m.source.Source, Digest: m.Digest().String(), Size: len(m.source.Wasm),
+		Source: m.Source.Source, Digest: m.Digest().String(), Size: len(m.Source.Wasm),
 		ABI: m.ABI(), Imports: append([]string{}, m.Imports()...),
 	}
 	for _, t := range m.Tools() {
@@ -126,7 +114,7 @@ func readableSchema(schema json.RawMessage) string {
 	if string(schema) == "true" {
 		return "any JSON document"
 	}
-	return string(narrate.PrintableJSON(schema))
+	return string(starling.PrintableJSON(schema))
 }
 
 // listOr joins a list for reading; an empty one is the word instead.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -14,11 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/starling-host/starling/host/hostfile"
 )
 
 // collector takes spans by OTLP over HTTP.
@@ -41,7 +37,7 @@ func newCollector(t *testing.T) *collector {
 
 func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	var sent collectorpb.ExportTraceServiceRequest
+	var sent tracepb.TracesData
 	if err == nil {
 		err = proto.Unmarshal(body, &sent)
 	}
@@ -177,34 +173,5 @@ func TestABrokenCollectorIsNobodysProblem(t *testing.T) {
 				t.Errorf("it was said %d times that spans are lost:\n%s", n, tail(said, 3000))
 			}
 		})
-	}
-}
-
-func TestWhetherThereAreTraces(t *testing.T) {
-	file := hostfile.Traces{Endpoint: "http://127.0.0.1:4318/v1/traces"}
-	for _, c := range []struct {
-		file hostfile.Traces
-		env  string // NAME=VALUE, after OTEL_
-		want bool
-	}{
-		{hostfile.Traces{}, "", false},
-		{hostfile.Traces{Sample: 0.5}, "", false},
-		{file, "", true},
-		{file, "TRACES_EXPORTER=none", true},
-		{file, "SDK_DISABLED=true", false},
-		{hostfile.Traces{}, "EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", true},
-		{hostfile.Traces{}, "EXPORTER_OTLP_TRACES_ENDPOINT=http://127.0.0.1:4318", true},
-		{hostfile.Traces{Off: true}, "EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", false},
-	} {
-		getenv := func(name string) string {
-			value, _ := strings.CutPrefix(c.env, strings.TrimPrefix(name, "OTEL_")+"=")
-			if value == c.env {
-				return ""
-			}
-			return value
-		}
-		if got := tracesWanted(c.file, getenv); got != c.want {
-			t.Errorf("%s: %t", fmt.Sprint(c.file, " ", c.env), got)
-		}
 	}
 }

@@ -2,25 +2,31 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/host/narrate"
+	"github.com/spf13/cobra"
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/policy"
 )
 
 // Fuel is counted, so its suffixes are powers of ten; memory comes in powers of
 // two and is written as such.
 var (
-	fuelUnits = narrate.FuelUnits()
-	sizeUnits = narrate.SizeUnits()
+	fuelUnits = starling.FuelUnits()
+	sizeUnits = starling.SizeUnits()
 )
 
 // parseCount reads a positive whole number with one of the suffixes, or none.
-func parseCount(s string, units []narrate.Unit) (uint64, error) {
+func parseCount(s string, units []starling.Unit) (uint64, error) {
 	digits, factor := s, uint64(1)
 	for _, u := range units {
 		if rest, ok := strings.CutSuffix(s, u.Suffix); ok {
@@ -38,9 +44,9 @@ func parseCount(s string, units []narrate.Unit) (uint64, error) {
 	return total, nil
 }
 
-func formatFuel(n uint64) string            { return narrate.Fuel(n) }
-func formatSize(n uint64) string            { return narrate.Size(n) }
-func formatDuration(d time.Duration) string { return narrate.Duration(d) }
+func formatFuel(n uint64) string            { return starling.FormatFuel(n) }
+func formatSize(n uint64) string            { return starling.FormatSize(n) }
+func formatDuration(d time.Duration) string { return starling.FormatDuration(d) }
 
 // formatTime writes nanoseconds since 1970 as UTC with milliseconds.
 func formatTime(unixNano int64) string {
@@ -50,60 +56,132 @@ func formatTime(unixNano int64) string {
 // timeLayout is how times are printed, in UTC.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-func plural[N int | uint64](n N, noun string) string { return narrate.Plural(n, noun) }
+func plural[N int | uint64](n N, noun string) string { return starling.Plural(n, noun) }
 
-func grouped(n uint64) string { return narrate.Grouped(n) }
+func grouped(n uint64) string { return starling.GroupDigits(n) }
 
-// countFlag is a flag whose value is a number with a suffix.
-type countFlag struct {
-	value *uint64
-	units []narrate.Unit
-	name  string // of the value, in the help text
-	max   uint64 // the largest accepted value, 0 for 2^63-1
+// flagValue is the value of a flag that is more than a text.
+type flagValue struct {
+	kind     string // in the help text
+	standard string // what it is by default, in the help text; empty for nothing
+	set      func(string) error
+	given    string // what it was set to
 }
 
-func (f countFlag) String() string {
-	if f.value == nil || *f.value == 0 {
-		return ""
-	}
-	return narrate.Count(*f.value, f.units, "")
+func (v *flagValue) String() string { return cmp.Or(v.given, v.standard) }
+func (v *flagValue) Type() string   { return v.kind }
+
+func (v *flagValue) Set(s string) error {
+	v.given = s
+	return v.set(s)
 }
 
-func (f countFlag) Type() string { return f.name }
-
-func (f countFlag) Set(s string) error {
-	n, err := parseCount(s, f.units)
-	if err != nil {
-		return err
-	}
-	if limit := cmp.Or(f.max, math.MaxInt64); n > limit {
-		return fmt.Errorf("must be at most %s", narrate.Count(limit, f.units, ""))
-	}
-	*f.value = n
-	return nil
-}
-
-// choiceFlag is a flag that takes one of a few words.
-type choiceFlag struct {
-	value   *string
-	choices []string
-}
-
-func (f choiceFlag) String() string {
-	if f.value == nil {
-		return ""
-	}
-	return *f.value
-}
-
-func (f choiceFlag) Type() string { return strings.Join(f.choices, "|") }
-
-func (f choiceFlag) Set(s string) error {
-	for _, c := range f.choices {
-		if s == c {
-			*f.value = s
-			return nil
+// counted is a number with a suffix, of at most so much; 0 stands for 2^63-1.
+func counted(value *uint64, units []starling.Unit, kind string, most uint64) *flagValue {
+	return &flagValue{kind: kind, set: func(s string) error {
+		n, err := parseCount(s, units)
+		if err != nil {
+			return err
 		}
-	}
-	return fmt.Errorf("must be %s", strings.Join(f.choices, " or "))
+		if limit := cmp.Or(most, math.MaxInt64); n > limit {
+			return fmt.Errorf("must be at most %s", starling.FormatCount(limit, units, ""))
+		}
+		*value = n
+		return nil
+	}}
 }
+
+// choice is one of a few words.
+func choice(value *string, choices ...string) *flagValue {
+	return &flagValue{kind: strings.Join(choices, "|"), standard: *value, set: func(s string) error {
+		if !slices.Contains(choices, s) {
+			return fmt.Errorf("must be %s", strings.Join(choices, " or "))
+		}
+		*value = s
+		return nil
+	}}
+}
+
+// choiceFlag adds a flag that takes one of a few words, and completes them.
+func choiceFlag(cmd *cobra.Command, name, short, usage string, v *flagValue) {
+	cmd.Flags().VarP(v, name, short, usage)
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(strings.Split(v.kind, "|"), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// aged is a positive duration, also in days.
+func aged(value *time.Duration) *flagValue {
+	return &flagValue{kind: "AGE", set: func(s string) error {
+		const day = 24 * time.Hour
+		d, err := time.ParseDuration(s)
+		if digits, ok := strings.CutSuffix(s, "d"); ok {
+			var days uint64
+			days, err = strconv.ParseUint(digits, 10, 16) // which fits into a duration
+			d = time.Duration(days) * day
+		}
+		if err != nil || d <= 0 {
+			return errors.New("must be a positive duration, such as 90m, 36h or 30d")
+		}
+		*value = d
+		return nil
+	}}
+}
+
+// statusFlag adds --status, which takes one of the states of a run. The Starling runtime
+// calls an open run "in progress".
+func statusFlag(cmd *cobra.Command, value *string, usage string) {
+	v := choice(value, eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen)
+	set := v.set
+	v.set = func(s string) error {
+		if s == "in progress" || s == "in-progress" || s == "in_progress" {
+			s = eventlog.StatusOpen
+		}
+		return set(s)
+	}
+	choiceFlag(cmd, "status", "", usage, v)
+}
+
+// The values of -o.
+const (
+	outputText = "text"
+	outputJSON = "json"
+)
+
+// outputFlag adds -o to a command.
+func outputFlag(cmd *cobra.Command, value *string) {
+	*value = outputText
+	choiceFlag(cmd, "output", "o", "format of standard output", choice(value, outputText, outputJSON))
+}
+
+// Where a tool runs, as --isolation names it.
+const (
+	isolationInline  = "inline"
+	isolationProcess = "process"
+)
+
+// isolationFlag adds --isolation.
+func isolationFlag(cmd *cobra.Command, value *string) {
+	*value = isolationInline
+	choiceFlag(cmd, "isolation", "", "where the tool runs, inline or in a process of its own", choice(value, isolationInline, isolationProcess))
+}
+
+// engineFlag adds --engine.
+func engineFlag(cmd *cobra.Command, value *string) {
+	choiceFlag(cmd, "engine", "", "what executes modules, compiler or interpreter (default the best that works here)",
+		choice(value, string(starling.Compiler), string(starling.Interpreter)))
+}
+
+// policyFlag adds --policy to the commands that run tools.
+func policyFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "policy", "", "let the policy in `FILE` decide what tools may do")
+}
+
+// openPolicy reads the policy of a run; without a path there is none.
+func openPolicy(path string) (*policy.Policy, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return loadPolicy(path)
+}
+
+// terminalStatus returns the state of a run whose last event is of kind k.
+func terminalStatus(k event.Kind) string { return eventlog.RunSummary{TerminalKind: k}.Status() }

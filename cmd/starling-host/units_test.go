@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/narrate"
+	"github.com/starling-host/starling"
 )
 
 func TestParseCount(t *testing.T) {
 	for _, c := range []struct {
 		in    string
-		units []narrate.Unit
+		units []starling.Unit
 		want  uint64 // 0: refused
 	}{
 		{"1", fuelUnits, 1},
@@ -71,15 +71,15 @@ func TestFormat(t *testing.T) {
 
 func TestFlagValues(t *testing.T) {
 	var n uint64
-	f := countFlag{value: &n, units: sizeUnits, name: "SIZE", max: 1 << 30}
+	f := counted(&n, sizeUnits, "SIZE", 1<<30)
 	if err := f.Set("2GiB"); err == nil || n != 0 {
 		t.Errorf("2GiB is above the maximum: %v, %d", err, n)
 	}
-	if err := f.Set("64MiB"); err != nil || f.String() != "64MiB" {
+	if err := f.Set("64MiB"); err != nil || n != 64<<20 {
 		t.Errorf("got %v, %s", err, f)
 	}
 	word := "text"
-	c := choiceFlag{&word, []string{"text", "json"}}
+	c := choice(&word, "text", "json")
 	if err := c.Set("yaml"); err == nil || err.Error() != "must be text or json" || word != "text" {
 		t.Errorf("got %v, %s", err, word)
 	}

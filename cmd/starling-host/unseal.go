@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/cipherlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/tenant"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // readFlags open a database for commands that read runs, which may be encrypted.
@@ -80,17 +80,13 @@ func (u *unsealed) of(ctx context.Context, runID string) (eventlog.EventLog, err
 	if err != nil {
 		return nil, err
 	}
-	u.logs[id], err = cipherlog.New(u.database, key, id)
+	u.logs[id], err = store.Sealed(u.database, key, id)
 	return u.logs[id], err
 }
 
-// erasedIn reports whether the tenant of a run was erased. Who reads without the master key
-// is not told: with it the run might be read.
-func erasedIn(ctx context.Context, log database, runID string) bool {
-	u, withKey := log.(*unsealed)
-	if !withKey {
-		return false
-	}
+// Erased implements [starling.Unsealed]. Without the master key nothing is known of it:
+// with it the run might be read.
+func (u *unsealed) Erased(ctx context.Context, runID string) bool {
 	id, _, _ := strings.Cut(runID, "/")
 	_, err := u.tenants.DataKey(ctx, id)
 	return errors.Is(err, tenant.ErrErased)
@@ -105,13 +101,13 @@ func (u *unsealed) Read(ctx context.Context, runID string) ([]event.Event, error
 	return log.Read(ctx, runID)
 }
 
-// Events implements [eventlog.EventSource].
+// Events implements [eventlog.EventLog].
 func (u *unsealed) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
 	}
-	return eventlog.Events(ctx, log, runID, after)
+	return log.Events(ctx, runID, after)
 }
 
 // Stream implements [eventlog.EventLog].
@@ -123,29 +119,26 @@ func (u *unsealed) Stream(ctx context.Context, runID string) (<-chan event.Event
 	return log.Stream(ctx, runID)
 }
 
-// Run implements [eventlog.RunFinder].
+// Run implements [eventlog.EventLog].
 func (u *unsealed) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return eventlog.RunSummary{}, err
 	}
-	return log.(eventlog.RunFinder).Run(ctx, runID)
+	return log.Run(ctx, runID)
 }
 
-// asStored returns the log that has the run as it is stored.
-func asStored(log database) database {
-	if u, ok := log.(*unsealed); ok {
-		return u.database
-	}
-	return log
-}
+// Stored implements [starling.Unsealed].
+func (u *unsealed) Stored() store.Database { return u.database }
 
-// opens reports whether the log reads an encrypted run as it was before.
-func opens(ctx context.Context, log database, runID string) (bool, error) {
-	u, ok := log.(*unsealed)
-	if !ok {
-		return false, nil
-	}
+// Opens implements [starling.Unsealed].
+func (u *unsealed) Opens(ctx context.Context, runID string) (bool, error) {
 	of, err := u.of(ctx, runID)
 	return of != eventlog.EventLog(u.database), err
+}
+
+// erased reports whether the tenant of a run was erased, as far as this reader is told.
+func erased(ctx context.Context, log database, runID string) bool {
+	u, withKey := log.(*unsealed)
+	return withKey && u.Erased(ctx, runID)
 }

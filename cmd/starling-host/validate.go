@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 )
 
@@ -15,20 +15,20 @@ const validateHelp = `Check one run, or every run, without executing anything: t
 Merkle root, the invariants of a log, and that the modules of the run are in the
 database with the digests that it recorded.
 
-A run without a terminal event is open: it is in progress, or its process died.
-That is said and is no error.
+A run without a terminal event is open: it is in progress, or its process died. The
+output says so, and it is no error.
 
-Of a run that is encrypted, which is said as well, everything is checked that can
-be seen without its key: the chain and the root over what is stored, and the order
-of the events. With the master key (--key-file) it is checked as it was before it
-was encrypted as well, and so are its modules.
+An encrypted run is marked as such. Without its key the check covers the chain, the
+root over what is stored, and the order of the events. With the master key
+(--key-file) the run is also checked as it was before it was encrypted, with its
+modules.
 
-A run that a newer version of this program recorded, with events that this one does not
-know, is named and not checked; then the exit code is 4.
+A run that a newer version of this program recorded, with events that this one does
+not know, is named and not checked. Then the exit code is 4.
 
-Every run with events is checked, whichever program wrote them. The database keeps the
-hash of the last event of each run apart from the events, and a run that lacks it is
-named: "migrate" adds it.`
+Every run with events is checked, whichever program wrote them. The database keeps
+the hash of the last event of each run apart from the events. A run that lacks it is
+named; "migrate" adds it.`
 
 const validateExample = `  starling-host validate starling.db
   starling-host validate starling.db @last`
@@ -37,13 +37,10 @@ func (a *app) validateCommand() *cobra.Command {
 	var output string
 	var f readFlags
 	cmd := &cobra.Command{
-		Use:               "validate DB [RUN]",
-		Short:             "check chain, Merkle root and invariants",
-		Long:              validateHelp,
-		Example:           validateExample,
-		GroupID:           groupProve,
-		Args:              arguments(1, "DB", "RUN"),
-		ValidArgsFunction: completeRuns,
+		Use:     "validate DB [RUN]",
+		Short:   "check chain, Merkle root and invariants",
+		Long:    validateHelp,
+		Example: validateExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.validate(cmd.Context(), f, args, output)
 		},
@@ -59,35 +56,29 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 		return err
 	}
 	defer log.Close()
+	db := starling.Over(log, starling.Options{})
+	defer db.Close()
 	var ids []string
 	if len(args) == 2 {
-		id, err := resolveRun(ctx, log, args[1])
+		id, err := db.Find(ctx, args[1])
 		if err != nil {
 			return err
 		}
 		ids = []string{id}
-	} else if ids, err = allRuns(ctx, log); err != nil {
-		return err
+	} else if ids, err = db.RunIDs(ctx); err != nil {
+		return unreadable(ctx, err)
 	}
 	code, invalid, newer, headless := exitOK, 0, 0, 0
-	modules := newModuleChecks(log)
-	check := func(ctx context.Context, id string) (checked, error) {
-		c := checked{runID: id}
-		c.report, c.err = checkRun(ctx, log, id, modules)
-		if c.err == nil && c.report.Sealed > 0 {
-			c.opened, c.err = opens(ctx, log, id)
-		}
-		return c, ctx.Err()
-	}
-	err = inOrder(ctx, ids, check, func(c checked) error {
+	err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
+		c := checked(v)
 		switch {
-		case errors.Is(c.err, eventlog.ErrSchemaTooNew):
+		case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
 			code = worse(code, exitRefused)
 			newer++
-		case c.err != nil:
+		case c.Err != nil:
 			code = exitInvalid
 			invalid++
-		case !c.report.HeadKept:
+		case !c.Report.HeadKept:
 			headless++
 		}
 		return a.printChecked(c, output)
@@ -110,75 +101,33 @@ func (a *app) validate(ctx context.Context, f readFlags, args []string, output s
 }
 
 // checked is what the check of one run found.
-type checked struct {
-	runID  string
-	report eventlog.Report
-	opened bool  // the run is encrypted, and was checked with its key as well
-	err    error // the run is not valid
-}
-
-// checkRun checks a run's events as they are stored and, if they are encrypted and
-// the key is at hand, as they were before, and its modules. An error says why the
-// run is not valid; to be unreadable is one reason.
-func checkRun(ctx context.Context, log database, runID string, modules *moduleChecks) (eventlog.Report, error) {
-	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
-	report, err := eventlog.CheckRun(ctx, asStored(log), runID, options)
-	if err != nil {
-		return report, err
-	}
-	if report.Sealed > 0 {
-		opened, err := opens(ctx, log, runID)
-		if err != nil || !opened { // which modules a sealed run has only its key tells
-			return report, err
-		}
-		if _, err := eventlog.CheckRun(ctx, log, runID, options); err != nil {
-			return report, err
-		}
-	}
-	for first, err := range eventlog.Events(ctx, log, runID, 0) {
-		if err != nil {
-			return report, err
-		}
-		return report, modules.of(ctx, first)
-	}
-	return report, nil
-}
-
-// corruption returns what is wrong with a log without the words that every such
-// error begins with.
-func corruption(err error) string {
-	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
-		err = corrupt
-	}
-	text := strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
-	return strings.TrimPrefix(text, eventlog.ErrSchemaTooNew.Error()+": ")
-}
+type checked starling.Validation
 
 func (a *app) printChecked(c checked, output string) error {
 	if output == outputJSON {
 		return a.writeValue(c.document())
 	}
-	id := c.runID
+	id := c.RunID
 	switch {
-	case errors.Is(c.err, eventlog.ErrSchemaTooNew):
-		a.stdout.printf("newer    %s  %s\n", id, corruption(c.err))
-	case c.err != nil:
-		a.stdout.printf("invalid  %s  %s\n", id, corruption(c.err))
-	case c.report.Open:
-		a.stdout.printf("open     %s  %s, head %s\n", id, c.eventCount(), c.report.Head)
+	case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
+		a.stdout.printf("newer    %s  %s\n", id, starling.Corruption(c.Err))
+	case c.Err != nil:
+		a.stdout.printf("invalid  %s  %s\n", id, starling.Corruption(c.Err))
+	case c.Report.Open:
+		a.stdout.printf("open     %s  %s, head %s\n", id, c.eventCount(), c.Report.Head)
 	default:
-		a.stdout.printf("valid    %s  %s, root %s\n", id, c.eventCount(), c.report.Root)
+		a.stdout.printf("valid    %s  %s, root %s\n", id, c.eventCount(), c.Report.Root)
 	}
 	return nil
 }
 
 // eventCount says how many events a run has, and whether they are encrypted.
 func (c checked) eventCount() string {
-	text := plural(c.report.Events, "event")
-	if c.report.Sealed > 0 {
-		text += fmt.Sprintf(", %d sealed", c.report.Sealed)
+	text := plural(c.Report.Events, "event")
+	if c.Report.Sealed > 0 {
+		text += fmt.Sprintf(", %d sealed", c.Report.Sealed)
 	}
-	if c.opened {
+	if c.Opened {
 		text += " and opened"
 	}
 	return text
@@ -201,18 +150,18 @@ type checkedDocument struct {
 }
 
 func (c checked) document() checkedDocument {
-	doc := checkedDocument{RunID: c.runID, Valid: c.err == nil}
-	if c.err == nil {
-		doc.Status = terminalStatus(c.report.Terminal)
-		doc.Events, doc.Sealed, doc.Head = c.report.Events, c.report.Sealed, c.report.Head.String()
-		doc.Opened = c.opened
-		if !c.report.Open {
-			doc.MerkleRoot = c.report.Root.String()
+	doc := checkedDocument{RunID: c.RunID, Valid: c.Err == nil}
+	if c.Err == nil {
+		doc.Status = terminalStatus(c.Report.Terminal)
+		doc.Events, doc.Sealed, doc.Head = c.Report.Events, c.Report.Sealed, c.Report.Head.String()
+		doc.Opened = c.Opened
+		if !c.Report.Open {
+			doc.MerkleRoot = c.Report.Root.String()
 		}
 		return doc
 	}
-	doc.Error = corruption(c.err)
-	if corrupt := (*eventlog.CorruptError)(nil); errors.As(c.err, &corrupt) {
+	doc.Error = starling.Corruption(c.Err)
+	if corrupt := (*eventlog.CorruptError)(nil); errors.As(c.Err, &corrupt) {
 		doc.Seq, doc.Kind, doc.Invariant = corrupt.Seq, corrupt.Kind.String(), corrupt.Invariant
 	}
 	return doc

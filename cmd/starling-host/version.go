@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 func (a *app) versionCommand() *cobra.Command {
@@ -16,8 +16,6 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:     "version",
 		Short:   "what this program is and which formats it speaks",
 		Example: "  starling-host version",
-		GroupID: groupOther,
-		Args:    arguments(0),
 		RunE: func(*cobra.Command, []string) error {
 			a.printVersion()
 			return nil
@@ -31,7 +29,7 @@ func (a *app) printVersion() {
 		{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
 		{"wazero", dependencyVersion("github.com/tetratelabs/wazero")},
 		{"abi", abi.Version},
-		{"cost table", rewrite.CostTableVersion},
+		{"cost table", sandbox.CostTableVersion},
 		{"event schema", event.SchemaVersion},
 	} {
 		a.stdout.printf("%-15s  %v\n", line[0], line[1])

@@ -2,11 +2,15 @@ package event
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 )
 
 // Event is one entry of a run's log: the envelope and, inside it, the payload.
@@ -20,7 +24,7 @@ type Event struct {
 }
 
 // HashSize is the length of a hash in bytes.
-const HashSize = len(chain.Hash{})
+const HashSize = len(canon.Hash{})
 
 // Marshal returns the envelope of e, the bytes that are hashed. It refuses an
 // event that [Unmarshal] would refuse.
@@ -93,9 +97,156 @@ func Unmarshal(envelope []byte) (Event, error) {
 var errNotEnvelope = errors.New("event: envelope: want exactly the keys ts, seq, kind, run_id, payload and prev_hash, the last null or 32 bytes")
 
 // Hash returns the hash of an envelope.
-func Hash(envelope []byte) chain.Hash { return chain.Sum(envelope) }
+func Hash(envelope []byte) canon.Hash { return canon.Sum(envelope) }
 
 // Hash returns the hash of e's envelope.
-func (e Event) Hash() chain.Hash {
-	return chain.Sum(AppendEnvelope(make([]byte, 0, envelopeSize(e)), e))
+func (e Event) Hash() canon.Hash {
+	return canon.Sum(AppendEnvelope(make([]byte, 0, envelopeSize(e)), e))
+}
+
+// Payload is one of the structs that an event can carry.
+type Payload interface {
+	// EventKind is the kind of the events that carry the struct.
+	EventKind() Kind
+}
+
+// EncodePayload returns the canonical encoding of p. It refuses what an
+// envelope could not hold: text that is not UTF-8, a value that is not
+// canonical or that nests too deep.
+func EncodePayload[T any](p T) (canon.Raw, error) {
+	raw, err := canon.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("event: payload: %w", err)
+	}
+	return raw, nil
+}
+
+// Decode returns the payload of e, which must be of T's kind. Fields that a
+// newer writer added are ignored. A payload that is encrypted is [ErrSealed].
+func Decode[T Payload](e Event) (T, error) {
+	var p T
+	if e.Kind != p.EventKind() {
+		return p, fmt.Errorf("event: seq %d of run %q is %s, not %s", e.Seq, e.RunID, e.Kind, p.EventKind())
+	}
+	if looksSealed(e.Payload) {
+		return p, fmt.Errorf("%w: %s at seq %d of run %q", ErrSealed, e.Kind, e.Seq, e.RunID)
+	}
+	const mapMajor = 5 // RFC 8949 section 3.1; the codec would take null for an empty map
+	if len(e.Payload) == 0 || e.Payload[0]>>5 != mapMajor {
+		return p, fmt.Errorf("event: %s at seq %d of run %q: the payload is not a map", e.Kind, e.Seq, e.RunID)
+	}
+	if err := canon.Unmarshal(e.Payload, &p); err != nil {
+		return p, fmt.Errorf("event: %s at seq %d of run %q: %w", e.Kind, e.Seq, e.RunID, err)
+	}
+	return p, nil
+}
+
+// NewID returns a new ULID: 26 characters that sort by the millisecond of
+// their making and end in 80 bits from crypto/rand.
+func NewID() string {
+	return ulid.MustNew(ulid.Now(), rand.Reader).String()
+}
+
+// FirstID returns what sorts before every id that [NewID] returns from that millisecond on,
+// and behind all that it has returned before.
+func FirstID(at time.Time) string {
+	var id ulid.ULID
+	_ = id.SetTime(uint64(max(at.UnixMilli(), 0))) // an error beyond the year 10889
+	return id.String()
+}
+
+// RegistryHash returns RunStarted.ToolRegistryHash of the references, which
+// must be sorted by name: BLAKE3 of an array with one map of name and
+// schema_hash for each. It is nil when there are none. The fields that this
+// project adds to a reference are not covered, so that the hash means what it
+// means in the Starling format.
+func RegistryHash(refs []ToolSchemaRef) []byte {
+	if len(refs) == 0 {
+		return nil
+	}
+	b := canon.AppendArray(nil, len(refs))
+	for _, r := range refs {
+		b = canon.AppendMap(b, 2)
+		b = canon.AppendText(canon.AppendText(b, "name"), r.Name)
+		b = canon.AppendBytes(canon.AppendText(b, "schema_hash"), r.SchemaHash)
+	}
+	h := canon.Sum(b)
+	return h[:]
+}
+
+// ToJSON returns e as one line of JSON without a line feed, for export. The
+// keys are envelope and hash (both hexadecimal), kind (its name), payload (as
+// [canon.Render] shows it), run_id, seq and ts.
+//
+// Nothing is lost: envelope is the event, the rest is there to be read. A
+// reader who must be sure decodes envelope and compares its BLAKE3 with hash.
+func ToJSON(e Event) ([]byte, error) {
+	envelope, err := Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := canon.Render(e.Payload)
+	if err != nil {
+		return nil, err
+	}
+	line := make([]byte, 0, 2*len(envelope)+len(payload)+256)
+	line = append(line, `{"envelope":"`...)
+	line = hex.AppendEncode(line, envelope)
+	line = append(line, `","hash":"`...)
+	line = append(line, Hash(envelope).String()...)
+	line = append(line, `","kind":"`...)
+	line = append(line, e.Kind.String()...)
+	line = append(line, `","payload":`...)
+	line = append(line, payload...)
+	line = append(line, `,"run_id":`...)
+	line = canon.AppendString(line, e.RunID)
+	line = append(line, `,"seq":`...)
+	line = strconv.AppendUint(line, e.Seq, 10)
+	line = append(line, `,"ts":`...)
+	line = strconv.AppendInt(line, e.Timestamp, 10)
+	return append(line, '}'), nil
+}
+
+// absent is what [Diff] shows for a field that one side does not have.
+const absent = "(absent)"
+
+// Diff finds the first difference between two payloads, in the order of their
+// bytes. When there is none, same is true and the rest is empty.
+//
+// Field is the path to the difference, as in tool_schemas[0].sandbox.module,
+// and empty when the payloads differ as a whole. Want and have are the two
+// values there: text is given as it is, so that a caller can point at the
+// first character that differs; everything else is rendered as JSON; and
+// "(absent)" stands for what a side does not have.
+func Diff(expected, got canon.Raw) (field, want, have string, same bool) {
+	if bytes.Equal(expected, got) {
+		return "", "", "", true
+	}
+	field, a, b := canon.Difference(expected, got)
+	want, have = show(a), show(b)
+	if want == have { // text and bytes that read alike
+		want, have = render(a), render(b)
+	}
+	return field, want, have, false
+}
+
+// show gives one side of a difference to people.
+func show(v canon.Raw) string {
+	if text, ok := canon.Text(v); ok {
+		return text
+	}
+	return render(v)
+}
+
+// render shows v as JSON, and what is not canonical as the byte string that
+// it at least is.
+func render(v canon.Raw) string {
+	if len(v) == 0 {
+		return absent
+	}
+	rendered, err := canon.Render(v)
+	if err != nil {
+		rendered, _ = canon.Render(canon.AppendBytes(nil, v))
+	}
+	return string(rendered)
 }

@@ -1,9 +1,71 @@
 package event
 
 import (
+	"fmt"
+
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 )
+
+// Kind says what an event records. The set is closed: a new kind is a new
+// schema version (spec/event.md).
+type Kind uint8
+
+// The sixteen kinds. ContextTruncated and TurnFailed are reserved: readers
+// accept them, nothing here writes them.
+const (
+	KindRunStarted                Kind = 1
+	KindUserMessageAppended       Kind = 2
+	KindTurnStarted               Kind = 3
+	KindReasoningEmitted          Kind = 4
+	KindAssistantMessageCompleted Kind = 5
+	KindToolCallScheduled         Kind = 6
+	KindToolCallCompleted         Kind = 7
+	KindToolCallFailed            Kind = 8
+	KindSideEffectRecorded        Kind = 9
+	KindBudgetExceeded            Kind = 10
+	KindContextTruncated          Kind = 11
+	KindRunCompleted              Kind = 12
+	KindRunFailed                 Kind = 13
+	KindRunCancelled              Kind = 14
+	KindRunResumed                Kind = 15
+	KindTurnFailed                Kind = 16
+)
+
+var kindNames = [...]string{
+	KindRunStarted:                "RunStarted",
+	KindUserMessageAppended:       "UserMessageAppended",
+	KindTurnStarted:               "TurnStarted",
+	KindReasoningEmitted:          "ReasoningEmitted",
+	KindAssistantMessageCompleted: "AssistantMessageCompleted",
+	KindToolCallScheduled:         "ToolCallScheduled",
+	KindToolCallCompleted:         "ToolCallCompleted",
+	KindToolCallFailed:            "ToolCallFailed",
+	KindSideEffectRecorded:        "SideEffectRecorded",
+	KindBudgetExceeded:            "BudgetExceeded",
+	KindContextTruncated:          "ContextTruncated",
+	KindRunCompleted:              "RunCompleted",
+	KindRunFailed:                 "RunFailed",
+	KindRunCancelled:              "RunCancelled",
+	KindRunResumed:                "RunResumed",
+	KindTurnFailed:                "TurnFailed",
+}
+
+// Valid reports whether k is one of the sixteen kinds.
+func (k Kind) Valid() bool { return k >= KindRunStarted && k <= KindTurnFailed }
+
+// Terminal reports whether k ends a run.
+func (k Kind) Terminal() bool {
+	return k == KindRunCompleted || k == KindRunFailed || k == KindRunCancelled
+}
+
+// String returns the name of spec/event.md, or "Kind(n)".
+func (k Kind) String() string {
+	if k.Valid() {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
 
 // SchemaVersion is the version of the payloads below, written into
 // [RunStarted]. Readers accept 1 up to this one.
@@ -248,7 +310,7 @@ func ReservedEffect(name string) bool {
 }
 
 // Crossed reports whether a tool crossed the boundary, to read the clock, to draw a
-// number or to reach somebody. What the runtime takes note of by itself is none: that an
+// number or to send a message. What the runtime takes note of by itself is none: that an
 // effect is to come, a failure of the model, and what a policy says of a call.
 func (p SideEffectRecorded) Crossed() bool {
 	return p.Name != EffectIntent && p.Name != EffectModel && p.Name != EffectPolicy
@@ -374,9 +436,112 @@ type RunResumed struct {
 	PendingCalls uint32 `cbor:"pending_calls"`
 }
 
-// ContextTruncated is reserved. Nobody has said what its fields are, so a
+// ContextTruncated is reserved. Its fields are not defined yet, so a
 // reader gets them as they are.
 type ContextTruncated map[string]canon.Raw
 
 // TurnFailed is reserved like [ContextTruncated].
 type TurnFailed map[string]canon.Raw
+
+// EventKind implements [Payload].
+func (RunStarted) EventKind() Kind { return KindRunStarted }
+
+// EventKind implements [Payload].
+func (UserMessageAppended) EventKind() Kind { return KindUserMessageAppended }
+
+// EventKind implements [Payload].
+func (TurnStarted) EventKind() Kind { return KindTurnStarted }
+
+// EventKind implements [Payload].
+func (ReasoningEmitted) EventKind() Kind { return KindReasoningEmitted }
+
+// EventKind implements [Payload].
+func (AssistantMessageCompleted) EventKind() Kind { return KindAssistantMessageCompleted }
+
+// EventKind implements [Payload].
+func (ToolCallScheduled) EventKind() Kind { return KindToolCallScheduled }
+
+// EventKind implements [Payload].
+func (ToolCallCompleted) EventKind() Kind { return KindToolCallCompleted }
+
+// EventKind implements [Payload].
+func (ToolCallFailed) EventKind() Kind { return KindToolCallFailed }
+
+// EventKind implements [Payload].
+func (SideEffectRecorded) EventKind() Kind { return KindSideEffectRecorded }
+
+// EventKind implements [Payload].
+func (BudgetExceeded) EventKind() Kind { return KindBudgetExceeded }
+
+// EventKind implements [Payload].
+func (ContextTruncated) EventKind() Kind { return KindContextTruncated }
+
+// EventKind implements [Payload].
+func (RunCompleted) EventKind() Kind { return KindRunCompleted }
+
+// EventKind implements [Payload].
+func (RunFailed) EventKind() Kind { return KindRunFailed }
+
+// EventKind implements [Payload].
+func (RunCancelled) EventKind() Kind { return KindRunCancelled }
+
+// EventKind implements [Payload].
+func (RunResumed) EventKind() Kind { return KindRunResumed }
+
+// EventKind implements [Payload].
+func (TurnFailed) EventKind() Kind { return KindTurnFailed }
+
+// AsRunStarted decodes the payload of a [KindRunStarted] event.
+func (e Event) AsRunStarted() (RunStarted, error) { return Decode[RunStarted](e) }
+
+// AsUserMessageAppended decodes the payload of a [KindUserMessageAppended] event.
+func (e Event) AsUserMessageAppended() (UserMessageAppended, error) {
+	return Decode[UserMessageAppended](e)
+}
+
+// AsTurnStarted decodes the payload of a [KindTurnStarted] event.
+func (e Event) AsTurnStarted() (TurnStarted, error) { return Decode[TurnStarted](e) }
+
+// AsReasoningEmitted decodes the payload of a [KindReasoningEmitted] event.
+func (e Event) AsReasoningEmitted() (ReasoningEmitted, error) { return Decode[ReasoningEmitted](e) }
+
+// AsAssistantMessageCompleted decodes the payload of a
+// [KindAssistantMessageCompleted] event.
+func (e Event) AsAssistantMessageCompleted() (AssistantMessageCompleted, error) {
+	return Decode[AssistantMessageCompleted](e)
+}
+
+// AsToolCallScheduled decodes the payload of a [KindToolCallScheduled] event.
+func (e Event) AsToolCallScheduled() (ToolCallScheduled, error) { return Decode[ToolCallScheduled](e) }
+
+// AsToolCallCompleted decodes the payload of a [KindToolCallCompleted] event.
+func (e Event) AsToolCallCompleted() (ToolCallCompleted, error) { return Decode[ToolCallCompleted](e) }
+
+// AsToolCallFailed decodes the payload of a [KindToolCallFailed] event.
+func (e Event) AsToolCallFailed() (ToolCallFailed, error) { return Decode[ToolCallFailed](e) }
+
+// AsSideEffectRecorded decodes the payload of a [KindSideEffectRecorded] event.
+func (e Event) AsSideEffectRecorded() (SideEffectRecorded, error) {
+	return Decode[SideEffectRecorded](e)
+}
+
+// AsBudgetExceeded decodes the payload of a [KindBudgetExceeded] event.
+func (e Event) AsBudgetExceeded() (BudgetExceeded, error) { return Decode[BudgetExceeded](e) }
+
+// AsContextTruncated decodes the payload of a [KindContextTruncated] event.
+func (e Event) AsContextTruncated() (ContextTruncated, error) { return Decode[ContextTruncated](e) }
+
+// AsRunCompleted decodes the payload of a [KindRunCompleted] event.
+func (e Event) AsRunCompleted() (RunCompleted, error) { return Decode[RunCompleted](e) }
+
+// AsRunFailed decodes the payload of a [KindRunFailed] event.
+func (e Event) AsRunFailed() (RunFailed, error) { return Decode[RunFailed](e) }
+
+// AsRunCancelled decodes the payload of a [KindRunCancelled] event.
+func (e Event) AsRunCancelled() (RunCancelled, error) { return Decode[RunCancelled](e) }
+
+// AsRunResumed decodes the payload of a [KindRunResumed] event.
+func (e Event) AsRunResumed() (RunResumed, error) { return Decode[RunResumed](e) }
+
+// AsTurnFailed decodes the payload of a [KindTurnFailed] event.
+func (e Event) AsTurnFailed() (TurnFailed, error) { return Decode[TurnFailed](e) }

@@ -9,7 +9,7 @@ import (
 
 // Sealed is the payload of an event that is stored encrypted, whatever its kind.
 // Of such an event the envelope is visible, and the Merkle root of a terminal one,
-// so that the run can be validated by whoever has no key. Package cipherlog makes
+// so that the run can be validated without the key. Package cipherlog makes
 // and opens it; section 13 of spec/event.md says how.
 type Sealed struct {
 	Alg        string `cbor:"alg"` // SealedAlg

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -129,8 +128,8 @@ func merkleRoot(t *testing.T, e event.Event) []byte {
 }
 
 func TestStarlingChainsAndRoots(t *testing.T) {
-	runs := map[string]*chain.Tree{}
-	last := map[string]chain.Hash{}
+	runs := map[string]*canon.Tree{}
+	last := map[string]canon.Hash{}
 	terminals := 0
 	for i, ref := range references(t) {
 		e, err := event.Unmarshal(ref.envelope)
@@ -139,7 +138,7 @@ func TestStarlingChainsAndRoots(t *testing.T) {
 		}
 		tree := runs[e.RunID]
 		if tree == nil {
-			tree = new(chain.Tree)
+			tree = new(canon.Tree)
 			runs[e.RunID] = tree
 		} else if prev := last[e.RunID]; !bytes.Equal(e.PrevHash, prev[:]) {
 			t.Errorf("line %d: prev_hash %x, want %s", i+1, e.PrevHash, prev)

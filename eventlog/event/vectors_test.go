@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/vectortest"
 )
@@ -42,7 +41,7 @@ const (
 )
 
 func sum(s string) []byte {
-	h := chain.Sum([]byte(s))
+	h := canon.Sum([]byte(s))
 	return h[:]
 }
 
@@ -262,7 +261,7 @@ func directRun(t *testing.T) []event.Event {
 		event.RunCompleted{FinalText: `"Hello, Ada"`, ToolCallCount: 1, DurationMs: 4},
 	}
 	var run []event.Event
-	var tree chain.Tree
+	var tree canon.Tree
 	for i, p := range payloads {
 		e := event.Event{RunID: runID, Seq: uint64(i + 1), Timestamp: ts + int64(i)*1_000_000}
 		if i > 0 {
@@ -286,7 +285,7 @@ func TestVectorsRun(t *testing.T) {
 	for _, e := range directRun(t) {
 		lines = append(lines, lineOf(t, e.Kind.String(), e))
 	}
-	var tree chain.Tree
+	var tree canon.Tree
 	var prev []byte
 	for _, line := range vectortest.Check(t, "run.jsonl", lines) {
 		e := checkLine(t, line)

@@ -3,7 +3,7 @@ package logtest
 import (
 	"fmt"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -13,8 +13,8 @@ type Chain struct {
 	Clock int64 // timestamp of the next event, advanced by a millisecond each
 
 	seq  uint64
-	head chain.Hash
-	tree chain.Tree
+	head canon.Hash
+	tree canon.Tree
 }
 
 // Next returns the next event of the run, with payload p. It panics when p

@@ -22,7 +22,7 @@ func fence(t testing.TB, log eventlog.EventLog, runID string, last uint64) (writ
 			t.Fatalf("epoch %d after %d, %v", epoch, last, err)
 		}
 	}
-	return log.(eventlog.Fencer).Fenced(runID, epoch), epoch
+	return log.(eventlog.Store).Fenced(runID, epoch), epoch
 }
 
 // refused wants the next append of the event, or else the barrier behind it, to be
@@ -158,7 +158,7 @@ func transactingFenced(t *testing.T, log eventlog.EventLog) {
 	if !errors.Is(err, eventlog.ErrFenced) {
 		t.Errorf("in no epoch: %v", err)
 	}
-	store(t, log.(eventlog.Fencer).Fenced("run-1", epoch), c.Effect(3), c.Complete())
+	store(t, log.(eventlog.Store).Fenced("run-1", epoch), c.Effect(3), c.Complete())
 	other := Chain{RunID: "run-2"}
 	first := other.Start("g")
 	transact(t, tr, func(tx eventlog.Tx) (err error) { // begun and given away at once
@@ -168,7 +168,7 @@ func transactingFenced(t *testing.T, log eventlog.EventLog) {
 		}
 		return err
 	})
-	store(t, log.(eventlog.Fencer).Fenced("run-2", epoch), other.Effect(1), other.Complete())
+	store(t, log.(eventlog.Store).Fenced("run-2", epoch), other.Effect(1), other.Complete())
 	if r, err := eventlog.CheckRun(t.Context(), log, "run-1", eventlog.CheckOptions{Strict: true}); err != nil || r.Events != 4 {
 		t.Errorf("%d events, %v", r.Events, err)
 	}

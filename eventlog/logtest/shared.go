@@ -38,7 +38,10 @@ func RunShared(t *testing.T, open func(testing.TB) Shared) {
 		{"a migration brings the listing up to date", sharedMigration},
 		{"the evidence that a run was changed stays", sharedEvidence},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t, open(t))
+		})
 	}
 }
 
@@ -63,14 +66,14 @@ func sameRuns(t *testing.T, what string, log eventlog.EventLog, readOnly bool, r
 		want = append(want, summarise(evs))
 	}
 	slices.SortFunc(want, func(a, b eventlog.RunSummary) int { return b.StartedAt.Compare(a.StartedAt) })
-	all, err := log.(eventlog.RunLister).ListRuns(ctx)
+	all, err := log.ListRuns(ctx)
 	if diff := cmp.Diff(want, all, headless, cmpopts.EquateEmpty()); err != nil || diff != "" {
 		t.Fatalf("%s: all runs: %v\n%s", what, err, diff)
 	}
 	for _, status := range []string{"", eventlog.StatusOpen, eventlog.StatusCompleted} {
 		o := eventlog.RunPageOptions{Status: status, Limit: 3, Offset: 1}
 		expected, _ := o.Select(want)
-		page, err := log.(eventlog.RunPageLister).ListRunsPage(ctx, o)
+		page, err := log.ListRunsPage(ctx, o)
 		if diff := cmp.Diff(expected, page, headless, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("%s: a page of %q: %v\n%s", what, status, err, diff)
 		}
@@ -79,13 +82,13 @@ func sameRuns(t *testing.T, what string, log eventlog.EventLog, readOnly bool, r
 	for _, s := range selected.Select(want) {
 		events += int64(s.LastSeq)
 	}
-	report, err := log.(eventlog.RunPruner).PruneRuns(ctx, selected)
+	report, err := log.(eventlog.Store).PruneRuns(ctx, selected)
 	// A log that writes leaves the runs alone that it has in hand.
 	if err != nil || readOnly && (report.Runs != len(selected.Select(want)) || report.Events != events) {
 		t.Fatalf("%s: a dry run of pruning: %+v, %v", what, report, err)
 	}
 	for _, s := range want {
-		got, err := log.(eventlog.RunFinder).Run(ctx, s.RunID)
+		got, err := log.Run(ctx, s.RunID)
 		if diff := cmp.Diff(s, got, headless); err != nil || diff != "" {
 			t.Fatalf("%s: run %s: %v\n%s", what, s.RunID, err, diff)
 		}
@@ -200,7 +203,7 @@ func sharedTransaction(t *testing.T, db Shared) {
 		t.Fatal(err)
 	}
 	evs = append(evs, c.Complete())
-	store(t, log.(eventlog.Fencer).Fenced("shared", epoch), evs[4])
+	store(t, log.(eventlog.Store).Fenced("shared", epoch), evs[4])
 	sameRuns(t, "afterwards", log, false, map[string][]event.Event{"shared": evs})
 }
 
@@ -212,7 +215,7 @@ func sharedPruning(t *testing.T, db Shared) {
 	for _, e := range theirs {
 		db.Insert(t, e)
 	}
-	report, err := log.(eventlog.RunPruner).PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"theirs"}})
+	report, err := log.(eventlog.Store).PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"theirs"}})
 	if err != nil || report.Runs != 1 || report.Events != int64(len(theirs)) {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -231,7 +234,7 @@ func sharedMigration(t *testing.T, db Shared) {
 		db.Insert(t, e)
 	}
 	for _, dryRun := range []bool{true, false} {
-		report, err := log.(eventlog.SchemaKeeper).MigrateSchema(t.Context(), dryRun)
+		report, err := log.(eventlog.Database).MigrateSchema(t.Context(), dryRun)
 		if err != nil || report.From != report.To || report.Runs != 2 || !slices.Equal(report.Steps, []string{eventlog.StepCatchUp}) {
 			t.Errorf("dry run %v: %+v, %v", dryRun, report, err)
 		}
@@ -241,7 +244,7 @@ func sharedMigration(t *testing.T, db Shared) {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 	}
-	if report, err := log.(eventlog.SchemaKeeper).MigrateSchema(t.Context(), false); err != nil || len(report.Steps) > 0 {
+	if report, err := log.(eventlog.Database).MigrateSchema(t.Context(), false); err != nil || len(report.Steps) > 0 {
 		t.Errorf("once more: %+v, %v", report, err)
 	}
 }
@@ -276,11 +279,11 @@ func sharedEvidence(t *testing.T, db Shared) {
 		}
 		switch what {
 		case "at once":
-			if all, err := log.(eventlog.RunLister).ListRuns(t.Context()); err != nil || len(all) != 2 {
+			if all, err := log.ListRuns(t.Context()); err != nil || len(all) != 2 {
 				t.Errorf("%+v, %v", all, err)
 			}
 		default:
-			if _, err := log.(eventlog.SchemaKeeper).MigrateSchema(t.Context(), false); err != nil {
+			if _, err := log.(eventlog.Database).MigrateSchema(t.Context(), false); err != nil {
 				t.Error(err)
 			}
 		}

@@ -36,17 +36,17 @@ var always = []section{
 	{"a stream ends with its context and with its log", streamEnds},
 	{"summaries add up, the newest run first", listing},
 	{"pages filter, count and bound", paging},
-	{"a namespace is the runs whose ids begin with it and a slash", namespaces},
 	{"modules are kept by digest", modules},
-	{"pruning removes whole runs, and those alone that match", pruning},
 	{"a barrier with nothing before it returns at once", idleBarrier},
 	{"after Close every method says so", closed},
 	{"many runs are written and read at once", concurrent},
 	{"the log agrees with a simple model", model},
 }
 
-// fencers are for an [eventlog.Fencer].
-var fencers = []section{
+// stores are for an [eventlog.Store].
+var stores = []section{
+	{"a namespace is the runs whose ids begin with it and a slash", namespaces},
+	{"pruning removes whole runs, and those alone that match", pruning},
 	{"a writer in an earlier epoch, or in none, has lost its run", fencing},
 	{"what an earlier writer has on its way ends at the fence", fencingOnTheWay},
 	{"a writer who has lost nothing hears of the fence when it appends", fencingIdle},
@@ -72,8 +72,8 @@ var transactors = []section{
 func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
 	sections := always
 	probe := open(t)
-	if _, ok := probe.(eventlog.Fencer); ok {
-		sections = slices.Concat(sections, fencers)
+	if _, ok := probe.(eventlog.Store); ok {
+		sections = slices.Concat(sections, stores)
 	}
 	if _, ok := probe.(eventlog.Transactor); ok {
 		sections = slices.Concat(sections, transactors)
@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
 	}
 	for _, s := range sections {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			log := open(t)
 			defer log.Close()
 			s.test(t, log)
@@ -132,8 +133,8 @@ func strictCheck(t *testing.T, log eventlog.EventLog) {
 	if r.Events != last.Seq || r.Open || r.Terminal != last.Kind || r.Head != last.Hash() {
 		t.Errorf("report %+v", r)
 	}
-	if _, ok := log.(eventlog.RunFinder); ok != r.HeadKept {
-		t.Errorf("HeadKept is %v", r.HeadKept)
+	if !r.HeadKept {
+		t.Error("the log keeps no head of the run")
 	}
 }
 
@@ -223,7 +224,7 @@ func unknownRun(t *testing.T, log eventlog.EventLog) {
 	if _, err := eventlog.CheckRun(t.Context(), log, "nobody", eventlog.CheckOptions{}); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("CheckRun: %v", err)
 	}
-	for _, err := range eventlog.Events(t.Context(), log, "nobody", 0) {
+	for _, err := range log.Events(t.Context(), "nobody", 0) {
 		if !errors.Is(err, eventlog.ErrRunNotFound) {
 			t.Errorf("Events: %v", err)
 		}
@@ -248,7 +249,7 @@ func eventsAfter(t *testing.T, log eventlog.EventLog) {
 	store(t, log, evs...)
 	for _, after := range []uint64{0, 1, 1500, 2004, math.MaxInt64, math.MaxUint64 - 1} {
 		want := after
-		for e, err := range eventlog.Events(t.Context(), log, "run-1", after) {
+		for e, err := range log.Events(t.Context(), "run-1", after) {
 			if want++; err != nil || e.Seq != want {
 				t.Fatalf("after %d: event %d, want %d: %v", after, e.Seq, want, err)
 			}
@@ -263,10 +264,6 @@ func eventsAfter(t *testing.T, log eventlog.EventLog) {
 }
 
 func listing(t *testing.T, log eventlog.EventLog) {
-	lister, ok := log.(eventlog.RunLister)
-	if !ok {
-		t.Skip("SKIPPED: the log lists no runs")
-	}
 	answer := event.AssistantMessageCompleted{TurnID: "t1", InputTokens: 100, OutputTokens: 20, CostUSD: 0.25}
 	for i, id := range []string{"old", "new"} {
 		c := Chain{RunID: id, Clock: int64(i+1) * 1e9}
@@ -278,7 +275,7 @@ func listing(t *testing.T, log eventlog.EventLog) {
 			store(t, log, c.Next(event.ToolCallFailed{CallID: "c", Attempt: 2}))
 		}
 	}
-	got, err := lister.ListRuns(t.Context())
+	got, err := log.ListRuns(t.Context())
 	if err != nil || len(got) != 2 || got[0].RunID != "new" || got[1].RunID != "old" || got[1].DurationMs != 0 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -287,17 +284,13 @@ func listing(t *testing.T, log eventlog.EventLog) {
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Error(diff)
 	}
-	found, err := log.(eventlog.RunFinder).Run(t.Context(), "new")
+	found, err := log.Run(t.Context(), "new")
 	if err != nil || found != got[0] {
 		t.Errorf("Run: %+v, %v", found, err)
 	}
 }
 
 func paging(t *testing.T, log eventlog.EventLog) {
-	pager, ok := log.(eventlog.RunPageLister)
-	if !ok {
-		t.Skip("SKIPPED: the log lists no pages")
-	}
 	seedPages(t, log)
 	for _, tc := range []struct {
 		name  string
@@ -325,7 +318,7 @@ func paging(t *testing.T, log eventlog.EventLog) {
 		{"with tool calls", eventlog.RunPageOptions{RequireToolCalls: true, Limit: 2}, []string{"Run-4", "Run-2"}, 3},
 		{"all at once", eventlog.RunPageOptions{RequireToolCalls: true, Query: "run", StartedAfter: time.Unix(0, 1), Status: eventlog.StatusFailed}, []string{"Run-4"}, 1},
 	} {
-		page, err := pager.ListRunsPage(t.Context(), tc.o)
+		page, err := log.ListRunsPage(t.Context(), tc.o)
 		var ids []string
 		for _, r := range page.Runs {
 			ids = append(ids, r.RunID)
@@ -334,10 +327,10 @@ func paging(t *testing.T, log eventlog.EventLog) {
 			t.Errorf("%s: total %d, %v\n%s", tc.name, page.TotalMatching, err, diff)
 		}
 	}
-	if page, err := pager.ListRunsPage(t.Context(), eventlog.RunPageOptions{}); err != nil || page.Limit != eventlog.DefaultPageLimit {
+	if page, err := log.ListRunsPage(t.Context(), eventlog.RunPageOptions{}); err != nil || page.Limit != eventlog.DefaultPageLimit {
 		t.Errorf("default limit %d, %v", page.Limit, err)
 	}
-	if _, err := pager.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: "no such"}); err == nil {
+	if _, err := log.ListRunsPage(t.Context(), eventlog.RunPageOptions{Status: "no such"}); err == nil {
 		t.Error("an unknown status was accepted")
 	}
 }
@@ -432,15 +425,9 @@ func closed(t *testing.T, log eventlog.EventLog) {
 		"Read":   readErr,
 		"Stream": streamErr,
 	}
-	if l, ok := log.(eventlog.RunLister); ok {
-		_, errs["ListRuns"] = l.ListRuns(t.Context())
-	}
-	if l, ok := log.(eventlog.RunPageLister); ok {
-		_, errs["ListRunsPage"] = l.ListRunsPage(t.Context(), eventlog.RunPageOptions{})
-	}
-	if l, ok := log.(eventlog.RunFinder); ok {
-		_, errs["Run"] = l.Run(t.Context(), "run-1")
-	}
+	_, errs["ListRuns"] = log.ListRuns(t.Context())
+	_, errs["ListRunsPage"] = log.ListRunsPage(t.Context(), eventlog.RunPageOptions{})
+	_, errs["Run"] = log.Run(t.Context(), "run-1")
 	if l, ok := log.(eventlog.ModuleStore); ok {
 		digest, err := l.PutModule(t.Context(), []byte("m"))
 		errs["PutModule"] = err

@@ -10,8 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/registry"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -21,16 +20,16 @@ const maxMinimal = 2_000_000
 
 func build(t *testing.T, dir string) []byte {
 	t.Helper()
-	m, err := registry.Open(t.Context(), dir)
+	m, err := guest.Find(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m.Wasm
 }
 
-func check(t *testing.T, wasm []byte) rewrite.Info {
+func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 	t.Helper()
-	info, err := rewrite.Check(wasm, rewrite.DefaultLimits())
+	info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

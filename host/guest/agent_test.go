@@ -15,9 +15,9 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/registry"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/egress"
@@ -141,7 +141,7 @@ func TestARunNeedsItsModuleInItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := memlog.New()
+	log := store.Memory()
 	args := json.RawMessage(`{"url":"` + server.URL + `","moody":false}`)
 	turns := []agenttest.Turn{agenttest.Call("c1", "oracle", string(args)), agenttest.Say("so it is")}
 	a := &agent.Agent{Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: []tool.Tool{o}, Log: log, Config: agent.Config{Model: "m"}}

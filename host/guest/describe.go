@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/abi/schema"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/runtime/tool/validate"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Bounds on a description. It is shown to models and to people, so it is text
@@ -20,10 +20,10 @@ const (
 	maxTools            = 64
 	maxDescriptionBytes = 4 << 10
 	maxEffects          = 64
-	// maxSchemas bounds the schemas of a module together, see [validate.Schema.Size].
+	// maxSchemas bounds the schemas of a module together, see [tool.Schema.Size].
 	// They are kept as long as the module is loaded.
 	maxSchemas = 50_000
-	// maxSubschemas bounds those of a new module together, see [validate.Subschemas],
+	// maxSubschemas bounds those of a new module together, see [tool.Subschemas],
 	// which is at most 40 MB and 0.2 seconds. A schema of 64 KiB that says something of
 	// each of its properties has about 2,500.
 	maxSubschemas = 5_000
@@ -81,17 +81,17 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 		return nil, fmt.Errorf("effects: %w", err)
 	}
 	t := &Tool{desc: d}
-	if !validate.IsObject(d.InputSchema) {
+	if !tool.IsObjectSchema(d.InputSchema) {
 		return nil, fmt.Errorf(`input_schema: must be an object schema ("type": "object")`)
 	}
 	var err error
-	if t.input, err = validate.Compile(d.InputSchema); err != nil {
+	if t.input, err = tool.CompileSchema(d.InputSchema); err != nil {
 		return nil, fmt.Errorf("input_schema: %w", err)
 	}
 	if len(d.OutputSchema) == 0 {
 		return t, nil
 	}
-	if t.output, err = validate.Compile(d.OutputSchema); err != nil {
+	if t.output, err = tool.CompileSchema(d.OutputSchema); err != nil {
 		return nil, fmt.Errorf("output_schema: %w", err)
 	}
 	return t, nil
@@ -101,7 +101,7 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 func checkSubschemas(tools []abi.ToolDescription) error {
 	n := 0
 	for _, t := range tools {
-		n += validate.Subschemas(t.InputSchema) + validate.Subschemas(t.OutputSchema)
+		n += tool.Subschemas(t.InputSchema) + tool.Subschemas(t.OutputSchema)
 	}
 	if n > maxSubschemas {
 		return fmt.Errorf("has schemas with %d subschemas together, more than %d", n, maxSubschemas)

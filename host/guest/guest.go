@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -33,38 +33,15 @@ type Options struct {
 	New bool
 }
 
-// Engine loads modules: into this process (see [Inline]), or into processes of
-// their own, which is what package worker does.
-type Engine interface {
-	Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (Sandbox, error)
-}
-
-// Sandbox is a loaded module that executes calls. Whatever executes them, the
-// results, errors and meters are those that *sandbox.Module documents.
-type Sandbox interface {
-	Call(ctx context.Context, c sandbox.Call, imports sandbox.Imports) (sandbox.Result, error)
-	Describe(ctx context.Context) ([]byte, error)
-	Digest() chain.Hash
-	ABI() string
-	Imports() []string
-	Limits() sandbox.Limits
-	Size() int
-	Close(ctx context.Context) error
-}
+// Engine loads modules, into this process or into processes of their own, and Sandbox is
+// a module that it loaded.
+type (
+	Engine  = sandbox.Loader
+	Sandbox = sandbox.Loaded
+)
 
 // Inline returns the engine that executes modules in this process.
-func Inline(e *sandbox.Engine) Engine { return inline{e} }
-
-type inline struct{ engine *sandbox.Engine }
-
-// Load is sandbox.Engine.Load.
-func (i inline) Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (Sandbox, error) {
-	m, err := i.engine.Load(ctx, wasm, limits)
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
+func Inline(e *sandbox.Engine) Engine { return sandbox.Inline(e) }
 
 // Module is a loaded module and the tools in it.
 type Module struct {
@@ -156,7 +133,7 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 }
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
-func (m *Module) Digest() chain.Hash { return m.sandbox.Digest() }
+func (m *Module) Digest() canon.Hash { return canon.Hash(m.sandbox.Digest()) }
 
 // Size returns about how many bytes are kept of the module beside its compiled code:
 // its own, as they were rewritten, and what its schemas have become.
@@ -180,7 +157,7 @@ func (m *Module) identity(i imports) *event.Sandbox {
 		Module:    digest[:],
 		ABI:       m.sandbox.ABI(),
 		CostTable: rewrite.CostTableVersion,
-		Limits:    m.sandbox.Limits(),
+		Limits:    event.SandboxLimits(m.sandbox.Limits()),
 		Allow:     m.allow,
 	}
 	if i.policy != nil {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -27,7 +27,7 @@ func TestTheBoundOnInputIsOfTheArguments(t *testing.T) {
 	for less, fits := range map[int]bool{0: true, 1: false} {
 		most := len(clean) - less
 		p := parsePolicy(t, fmt.Sprintf("permissions: {tools: {messenger: {}}}\nresources: {limits: {input: %d}}", most))
-		limits := policy.NewRun(p, nil, nil).Narrow(sandbox.DefaultLimits())
+		limits := sandbox.Limits(policy.NewRun(p, nil, nil).Narrow(event.SandboxLimits(sandbox.DefaultLimits())))
 		module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{Limits: limits})
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // newLog returns a log that keeps no modules: the tests replay with the tool at hand.
-func newLog() eventlog.EventLog { return struct{ eventlog.EventLog }{memlog.New()} }
+func newLog() eventlog.EventLog { return struct{ eventlog.EventLog }{store.Memory()} }
 
 // newEngine returns an engine for one test.
 func newEngine(t *testing.T) *sandbox.Engine {

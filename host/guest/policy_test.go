@@ -24,13 +24,13 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
-	"github.com/starling-host/starling/runtime/tool/builtin"
 )
 
 // messenger loads the tool that sends what it is told to send.
@@ -286,7 +286,7 @@ secrets:
   - {name: NONE, audience: ["`+at+`"], body: true}
 `)
 	dir := t.TempDir()
-	log, err := sqlitelog.Open(t.Context(), filepath.Join(dir, "log.db"), sqlitelog.Options{})
+	log, err := store.OpenFile(t.Context(), filepath.Join(dir, "log.db"), store.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestPoliciesOfTheContext(t *testing.T) {
 func TestPoliciesOfTheBuiltInFetch(t *testing.T) {
 	p := parsePolicy(t, "permissions: {network: {allow: [{host: a.invalid, schemes: [http], max_calls: 1}]}}")
 	log := newLog()
-	d := agent.Direct{Log: log, Tool: builtin.Fetch()}
+	d := agent.Direct{Log: log, Tool: agentfile.Fetch()}
 	run := policy.NewRun(p, nil, nil)
 	for i, want := range []string{"a.invalid: ", "allows 1 requests in a run", "no rule names b.invalid"} {
 		url := []string{"http://a.invalid/", "http://a.invalid/", "http://b.invalid/"}[i]

@@ -13,8 +13,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/registry"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -197,7 +197,7 @@ func TestTheToolRunsUnderTheSuggestion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return policy.Narrow(sandbox.DefaultLimits(), parsed(t, text))
+		return sandbox.Limits(policy.Narrow(event.SandboxLimits(sandbox.DefaultLimits()), parsed(t, text)))
 	}
 	logOf := func(events []event.Event) string {
 		outcome, err := events[len(events)-2].AsToolCallCompleted()

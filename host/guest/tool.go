@@ -12,15 +12,14 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/runtime/tool/validate"
 )
 
 // Tool is one tool of a loaded module. It is safe for concurrent use: every
 // call has an instance of its own.
 type Tool struct {
 	desc   abi.ToolDescription
-	input  *validate.Schema // nil for a WASI command, which takes any document
-	output *validate.Schema // nil when any output will do
+	input  *tool.Schema // nil for a WASI command, which takes any document
+	output *tool.Schema // nil when any output will do
 	module *Module
 
 	imports imports
@@ -51,7 +50,7 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 	return &under
 }
 
-// CheckInput returns what is wrong with an input, a [*validate.Error] when it is
+// CheckInput returns what is wrong with an input, a [*tool.SchemaError] when it is
 // JSON that does not match the schema.
 func (t *Tool) CheckInput(input []byte) error {
 	clean, err := canon.JSON(input)
@@ -139,7 +138,9 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		Input:     input,
 		NoTimeout: info.Replay,
 		Begin:     beginIn(ctx),
-		Probe:     func(meter func() event.Meter) { step.SetProbe(ctx, meter) },
+		Probe: func(meter func() sandbox.Meter) {
+			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })
+		},
 	}
 	if !t.module.command() {
 		sealed, err := sealInput(t.Name(), input, info)

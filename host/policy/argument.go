@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // AllTools is the name under which a policy has what holds for all tools.
@@ -56,9 +56,9 @@ type Predicate struct {
 // toolRules is the map of tools in a file.
 type toolRules map[string]ToolRule
 
-// DecodeYAML implements [yaml.Decoder].
-func (t *toolRules) DecodeYAML(n *yaml.Node) error {
-	if err := n.Expect(yaml.Map); err != nil {
+// DecodeYAML implements [config.Decoder].
+func (t *toolRules) DecodeYAML(n *config.Node) error {
+	if err := n.Expect(config.Map); err != nil {
 		return err
 	}
 	*t = toolRules{}
@@ -81,9 +81,9 @@ func (t *toolRules) DecodeYAML(n *yaml.Node) error {
 // predicates is the map of arguments in a file.
 type predicates map[string]Predicate
 
-// DecodeYAML implements [yaml.Decoder].
-func (p *predicates) DecodeYAML(n *yaml.Node) error {
-	if err := n.Expect(yaml.Map); err != nil {
+// DecodeYAML implements [config.Decoder].
+func (p *predicates) DecodeYAML(n *config.Node) error {
+	if err := n.Expect(config.Map); err != nil {
 		return err
 	}
 	*p = predicates{}
@@ -103,17 +103,17 @@ func (p *predicates) DecodeYAML(n *yaml.Node) error {
 	return nil
 }
 
-// DecodeYAML implements [yaml.Decoder].
-func (p *Predicate) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (p *Predicate) DecodeYAML(n *config.Node) error {
 	var f struct {
-		Required  bool        `yaml:"required"`
-		Forbidden bool        `yaml:"forbidden"`
-		Const     jsonValue   `yaml:"const"`
-		Enum      []jsonValue `yaml:"enum"`
-		Pattern   yaml.Word   `yaml:"pattern"`
-		MaxLength yaml.Count  `yaml:"max_length"`
-		Minimum   jsonValue   `yaml:"minimum"`
-		Maximum   jsonValue   `yaml:"maximum"`
+		Required  bool         `yaml:"required"`
+		Forbidden bool         `yaml:"forbidden"`
+		Const     jsonValue    `yaml:"const"`
+		Enum      []jsonValue  `yaml:"enum"`
+		Pattern   config.Word  `yaml:"pattern"`
+		MaxLength config.Count `yaml:"max_length"`
+		Minimum   number       `yaml:"minimum"`
+		Maximum   number       `yaml:"maximum"`
 	}
 	if err := n.Decode(&f); err != nil {
 		return err
@@ -127,6 +127,7 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 	*p = Predicate{
 		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw,
 		Pattern: string(f.Pattern), MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
+		min: f.Minimum.exact, max: f.Maximum.exact,
 	}
 	unbounded := work(math.MaxInt) // by the size of the file
 	p.constant = identity(f.Const.value, &unbounded)
@@ -137,24 +138,9 @@ func (p *Predicate) DecodeYAML(n *yaml.Node) error {
 		p.Enum = append(p.Enum, v.raw)
 		p.among[identity(v.value, &unbounded)] = true
 	}
-	return p.compile(n, f.Minimum, f.Maximum)
-}
-
-// compile prepares what is compared.
-func (p *Predicate) compile(n *yaml.Node, minimum, maximum jsonValue) (err error) {
 	if at := n.Get("pattern"); at != nil {
 		if err := p.checkPattern(at); err != nil {
 			return err
-		}
-	}
-	for key, bound := range map[string]struct {
-		value jsonValue
-		to    **big.Rat
-	}{"minimum": {minimum, &p.min}, "maximum": {maximum, &p.max}} {
-		if at := n.Get(key); at != nil {
-			if *bound.to = rational(bound.value.value); *bound.to == nil {
-				return at.Errorf("", "this must be a number")
-			}
 		}
 	}
 	if p.min != nil && p.max != nil && p.min.Cmp(p.max) > 0 {
@@ -169,17 +155,30 @@ type jsonValue struct {
 	value any
 }
 
-// DecodeYAML implements [yaml.Decoder].
-func (v *jsonValue) DecodeYAML(n *yaml.Node) (err error) {
-	if v.raw, err = canon.Marshal(n.Value()); err != nil {
-		return n.Errorf("", "%v", err)
+// DecodeYAML implements [config.Decoder].
+func (v *jsonValue) DecodeYAML(n *config.Node) (err error) {
+	var doc []byte
+	if v.raw, doc, err = n.JSON(); err == nil {
+		v.value, err = decodeExact(doc)
 	}
-	doc, err := canon.ToJSON(v.raw)
-	if err != nil {
-		return n.Errorf("", "%v", err)
-	}
-	v.value, err = decodeExact(doc)
 	return err
+}
+
+// number is a number that JSON has.
+type number struct {
+	jsonValue
+	exact *big.Rat
+}
+
+// DecodeYAML implements [config.Decoder].
+func (b *number) DecodeYAML(n *config.Node) error {
+	if err := b.jsonValue.DecodeYAML(n); err != nil {
+		return err
+	}
+	if b.exact = rational(b.value); b.exact == nil {
+		return n.Errorf("", "this must be a number")
+	}
+	return nil
 }
 
 // decodeExact decodes a document that keeps its numbers as they are written.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -13,12 +13,12 @@ import (
 // of that: the exchanges stand in the log twice, and happened once.
 type copies struct {
 	key  map[string]string       // of each call: the id of the first in whose place it is made
-	left map[string][]chain.Hash // what a call may still begin with
-	done map[string][]chain.Hash // by key: the exchanges of the last call that has one
+	left map[string][]canon.Hash // what a call may still begin with
+	done map[string][]canon.Hash // by key: the exchanges of the last call that has one
 }
 
 func newCopies() *copies {
-	return &copies{key: map[string]string{}, left: map[string][]chain.Hash{}, done: map[string][]chain.Hash{}}
+	return &copies{key: map[string]string{}, left: map[string][]canon.Hash{}, done: map[string][]canon.Hash{}}
 }
 
 // scheduled takes note of an attempt at a call.
@@ -37,7 +37,7 @@ func (c *copies) scheduled(p event.ToolCallScheduled) {
 
 // copied reports whether an exchange is a copy, and takes note of it.
 func (c *copies) copied(p event.SideEffectRecorded) bool {
-	id := chain.Sum(slices.Concat(p.Request, []byte{0}, p.Value))
+	id := canon.Sum(slices.Concat(p.Request, []byte{0}, p.Value))
 	left := c.left[p.CallID]
 	if len(left) > 0 && left[0] == id {
 		c.left[p.CallID] = left[1:]

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // document is what stands in a file.
@@ -36,8 +36,8 @@ func (d *document) policy(name string) (*Policy, error) {
 // version is the version of the dialect, in quotes: without them it is a number.
 type version string
 
-// DecodeYAML implements [yaml.Decoder].
-func (v *version) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (v *version) DecodeYAML(n *config.Node) error {
 	if text, ok := n.Text(); !ok || text != Version {
 		return n.Errorf(`write version: "`+Version+`", with the quotes`, "this must be the version of the format")
 	}
@@ -47,18 +47,18 @@ func (v *version) DecodeYAML(n *yaml.Node) error {
 
 // limits are event.SandboxLimits in a file.
 type limits struct {
-	Fuel        yaml.Count  `yaml:"fuel"`
-	Memory      yaml.Size   `yaml:"memory"`
-	Deadline    yaml.Period `yaml:"deadline"`
-	Input       yaml.Size   `yaml:"input"`
-	Output      yaml.Size   `yaml:"output"`
-	Log         yaml.Size   `yaml:"log"`
-	Effects     yaml.Count  `yaml:"effects"`
-	EffectBytes yaml.Size   `yaml:"effect_bytes"`
+	Fuel        config.Count  `yaml:"fuel"`
+	Memory      config.Size   `yaml:"memory"`
+	Deadline    config.Period `yaml:"deadline"`
+	Input       config.Size   `yaml:"input"`
+	Output      config.Size   `yaml:"output"`
+	Log         config.Size   `yaml:"log"`
+	Effects     config.Count  `yaml:"effects"`
+	EffectBytes config.Size   `yaml:"effect_bytes"`
 }
 
-// CheckYAML implements [yaml.Checker].
-func (l *limits) CheckYAML(n *yaml.Node) error {
+// CheckYAML implements [config.Checker].
+func (l *limits) CheckYAML(n *config.Node) error {
 	if l.Memory > wasm.MaxPages*wasm.PageSize {
 		return n.Get("memory").Errorf("", "a module has at most 4GiB")
 	}

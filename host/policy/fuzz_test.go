@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
-	"github.com/starling-host/starling/runtime/yaml"
 )
 
 // FuzzParse reads anything as a policy, as tenants may send it: it is refused with a
@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Parse("p.yaml", data)
 		if err != nil {
-			if _, ok := errors.AsType[*yaml.Error](err); !ok {
+			if _, ok := errors.AsType[*config.Error](err); !ok {
 				t.Fatalf("an error without a place: %v", err)
 			}
 			return

@@ -1,6 +1,6 @@
 package policy
 
-import "github.com/starling-host/starling/runtime/yaml"
+import "github.com/starling-host/starling/runtime/config"
 
 // lines are where in its file the parts of a policy begin; of a part that is not there,
 // where the one begins that it would be in.
@@ -11,7 +11,7 @@ type lines struct {
 	limits  map[string]int // by the keys of resources.limits
 }
 
-func linesOf(root *yaml.Node) lines {
+func linesOf(root *config.Node) lines {
 	l := lines{
 		network: lineOf(root, "permissions", "network", "allow"), tools: lineOf(root, "permissions", "tools"),
 		secrets: lineOf(root, "secrets"), limits: map[string]int{},
@@ -24,7 +24,7 @@ func linesOf(root *yaml.Node) lines {
 
 // lineOf returns the line of the last key on a path that is there; without the first
 // one it is 1.
-func lineOf(n *yaml.Node, path ...string) int {
+func lineOf(n *config.Node, path ...string) int {
 	line := 1
 	for _, want := range path {
 		for _, key := range n.Keys() {

@@ -5,9 +5,8 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // Version is the version of the dialect.
@@ -37,14 +36,14 @@ type Policy struct {
 
 	none   bool // see None
 	lines  lines
-	digest chain.Hash
+	digest canon.Hash
 	size   int
 }
 
 // Load reads a policy from a file. What is wrong with its content is a
-// [*yaml.Error].
+// [*config.Error].
 func Load(path string) (*Policy, error) {
-	data, err := yaml.ReadFile(path)
+	data, err := config.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
@@ -54,7 +53,7 @@ func Load(path string) (*Policy, error) {
 // Parse reads a policy from the content of a file, whose name stands in errors and
 // decisions.
 func Parse(name string, data []byte) (*Policy, error) {
-	root, err := yaml.Parse(name, data)
+	root, err := config.Parse(name, data)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +95,7 @@ func (p *Policy) Size() int { return p.size }
 // Digest is the identity of what the policy says: BLAKE3-256 of its canonical form
 // (spec/policy.md). The name of the file, comments, the order of keys and the lines
 // are no part of it; the order of rules is, since decisions number them.
-func (p *Policy) Digest() chain.Hash { return p.digest }
+func (p *Policy) Digest() canon.Hash { return p.digest }
 
 // canonical is the form of a policy that is hashed.
 type canonical struct {
@@ -113,6 +112,6 @@ func (p *Policy) seal() error {
 	if err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	p.digest = chain.Sum(form)
+	p.digest = canon.Sum(form)
 	return nil
 }

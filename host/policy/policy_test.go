@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/tool/validate"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/spec"
 )
 
@@ -191,7 +191,7 @@ func TestBad(t *testing.T) {
 	for name, c := range bad {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("policy.yaml", []byte(c.text))
-			var at *yaml.Error
+			var at *config.Error
 			if !errors.As(err, &at) {
 				t.Fatalf("error %v (%T)", err, err)
 			}
@@ -205,9 +205,9 @@ func TestBad(t *testing.T) {
 	}
 }
 
-func schema(t *testing.T) *validate.Schema {
+func schema(t *testing.T) *tool.Schema {
 	t.Helper()
-	s, err := validate.Compile(spec.PolicySchema())
+	s, err := tool.CompileSchema(spec.PolicySchema())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func schema(t *testing.T) *validate.Schema {
 func TestSchemaAgrees(t *testing.T) {
 	s := schema(t)
 	judge := func(text string) error {
-		n, err := yaml.Parse("policy.yaml", []byte(text))
+		n, err := config.Parse("policy.yaml", []byte(text))
 		if err != nil {
 			return nil // it is no YAML of ours, which no schema sees
 		}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
-	"github.com/starling-host/starling/runtime/yaml"
 )
 
 // Rule allows requests. A list that is empty restricts nothing.
@@ -33,17 +33,17 @@ type Rule struct {
 // isFor reports whether the rule is for the requests of a tool.
 func (r *Rule) isFor(tool string) bool { return len(r.Tools) == 0 || slices.Contains(r.Tools, tool) }
 
-// DecodeYAML implements [yaml.Decoder].
-func (r *Rule) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (r *Rule) DecodeYAML(n *config.Node) error {
 	var f struct {
-		Host     hostPattern   `yaml:"host,required"`
+		Host     hostRule      `yaml:"host,required"`
 		Schemes  []scheme      `yaml:"schemes"`
 		Ports    []port        `yaml:"ports"`
 		Methods  []method      `yaml:"methods"`
 		Paths    []pathPattern `yaml:"paths"`
 		Tools    []toolName    `yaml:"tools"`
-		MaxCalls yaml.Count    `yaml:"max_calls"`
-		MaxBytes yaml.Size     `yaml:"max_bytes"`
+		MaxCalls config.Count  `yaml:"max_calls"`
+		MaxBytes config.Size   `yaml:"max_bytes"`
 		Private  bool          `yaml:"private"`
 	}
 	if err := n.Decode(&f); err != nil {
@@ -52,11 +52,14 @@ func (r *Rule) DecodeYAML(n *yaml.Node) error {
 	if err := noEmptyList(n, "schemes", "ports", "methods", "paths", "tools"); err != nil {
 		return err
 	}
-	if f.Private && !exact(f.Host.text) {
+	if f.Host.Port() != 0 {
+		return n.Get("host").Errorf("write them as in: ports: [8443]", "a host is written without its port")
+	}
+	if f.Private && !exact(f.Host.String()) {
 		return n.Get("private").Errorf("whoever has the domain decides where its names lead", "only a rule for one host can open private addresses")
 	}
 	*r = Rule{
-		Line: n.Line(), Host: f.Host.text, host: f.Host.rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
+		Line: n.Line(), Host: f.Host.String(), host: f.Host.Rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
 		Methods: set(f.Methods), Tools: set(f.Tools),
 		MaxCalls: uint64(f.MaxCalls), MaxBytes: uint64(f.MaxBytes), Private: f.Private,
 	}
@@ -77,7 +80,7 @@ func exact(host string) bool { return host != "*" && !strings.HasPrefix(host, ".
 
 // noEmptyList refuses lists with nothing in them, of which nobody could tell
 // whether they allow all or nothing.
-func noEmptyList(n *yaml.Node, keys ...string) error {
+func noEmptyList(n *config.Node, keys ...string) error {
 	for _, key := range keys {
 		list := n.Get(key)
 		if list == nil {
@@ -124,32 +127,26 @@ func (r Rule) String() string {
 	return b.String()
 }
 
-// hostPattern is the host of a rule.
-type hostPattern struct {
-	text string
-	rule egress.Rule
-}
+// hostRule is a host, or those below a domain, in a file.
+type hostRule struct{ egress.Rule }
 
-// DecodeYAML implements [yaml.Decoder].
-func (h *hostPattern) DecodeYAML(n *yaml.Node) (err error) {
-	if err := n.Decode(&h.text); err != nil {
+// DecodeYAML implements [config.Decoder].
+func (h *hostRule) DecodeYAML(n *config.Node) (err error) {
+	var text string
+	if err := n.Decode(&text); err != nil {
 		return err
 	}
-	if h.rule, err = egress.ParseRule(h.text); err != nil {
+	if h.Rule, err = egress.ParseRule(text); err != nil {
 		return n.Errorf("", "%s", strings.TrimPrefix(err.Error(), "egress: "))
 	}
-	if h.rule.Port() != 0 {
-		return n.Errorf("write them as in: ports: [8443]", "a host is written without its port")
-	}
-	h.text = h.rule.String()
 	return nil
 }
 
 // scheme is http or https.
 type scheme string
 
-// DecodeYAML implements [yaml.Decoder].
-func (s *scheme) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (s *scheme) DecodeYAML(n *config.Node) error {
 	text, ok := n.Text()
 	if !ok || text != "http" && text != "https" {
 		return n.Errorf("", "this must be http or https")
@@ -161,8 +158,8 @@ func (s *scheme) DecodeYAML(n *yaml.Node) error {
 // port is the number of a port.
 type port uint16
 
-// DecodeYAML implements [yaml.Decoder].
-func (p *port) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (p *port) DecodeYAML(n *config.Node) error {
 	var i int
 	if err := n.Decode(&i); err != nil {
 		return err
@@ -179,8 +176,8 @@ type method string
 
 var methodPattern = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
 
-// DecodeYAML implements [yaml.Decoder].
-func (m *method) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (m *method) DecodeYAML(n *config.Node) error {
 	text, ok := n.Text()
 	if !ok || !methodPattern.MatchString(text) {
 		return n.Errorf("write it in capitals, as in: methods: [GET, POST]", "this must be a method of HTTP")
@@ -192,8 +189,8 @@ func (m *method) DecodeYAML(n *yaml.Node) error {
 // pathPattern is a Pattern in a file.
 type pathPattern struct{ Pattern }
 
-// DecodeYAML implements [yaml.Decoder].
-func (p *pathPattern) DecodeYAML(n *yaml.Node) (err error) {
+// DecodeYAML implements [config.Decoder].
+func (p *pathPattern) DecodeYAML(n *config.Node) (err error) {
 	var text string
 	if err := n.Decode(&text); err != nil {
 		return err
@@ -209,8 +206,8 @@ type toolName string
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// DecodeYAML implements [yaml.Decoder].
-func (t *toolName) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (t *toolName) DecodeYAML(n *config.Node) error {
 	text, ok := n.Text()
 	if !ok || !namePattern.MatchString(text) {
 		return n.Errorf("", "this must be the name of a tool: 1 to 64 letters, digits, _ and -")

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/runtime/tool/builtin"
 )
 
 // Run is what the policies have to do with one run: how much of their rules it has
@@ -41,10 +40,10 @@ type runKey struct{}
 // of the built-in tools and of every module, also of one that was loaded before the
 // run was known.
 func With(ctx context.Context, run *Run) context.Context {
-	return builtin.WithDecider(context.WithValue(ctx, runKey{}, run), run)
+	return egress.WithDecider(context.WithValue(ctx, runKey{}, run), run)
 }
 
-// Decide implements [builtin.Decider]. Of a built-in tool the requests are counted,
+// Decide implements [egress.Decider]. Of a built-in tool the requests are counted,
 // and bytes are not.
 func (r *Run) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
 	h := &hops{exchange: r.Exchange(tool, 0)}

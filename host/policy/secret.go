@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
-	"github.com/starling-host/starling/runtime/yaml"
 )
 
 // Secrets is where the values of secrets are. It must be safe for concurrent use.
@@ -48,14 +48,14 @@ type Binding struct {
 
 var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
 
-// DecodeYAML implements [yaml.Decoder].
-func (b *Binding) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (b *Binding) DecodeYAML(n *config.Node) error {
 	var f struct {
-		Name     secretName `yaml:"name,required"`
-		Audience []audience `yaml:"audience,required"`
-		Header   yaml.Word  `yaml:"header"`
-		Query    yaml.Word  `yaml:"query"`
-		Body     bool       `yaml:"body"`
+		Name     secretName  `yaml:"name,required"`
+		Audience []audience  `yaml:"audience,required"`
+		Header   config.Word `yaml:"header"`
+		Query    config.Word `yaml:"query"`
+		Body     bool        `yaml:"body"`
 	}
 	if at := n.Get("value"); at != nil {
 		return at.Hidden().Errorf("give it to the host with: starling-host secret set", "a policy has the names of secrets, never a value")
@@ -93,8 +93,8 @@ func (b *Binding) DecodeYAML(n *yaml.Node) error {
 // secretName is the name of a secret.
 type secretName string
 
-// DecodeYAML implements [yaml.Decoder].
-func (s *secretName) DecodeYAML(n *yaml.Node) error {
+// DecodeYAML implements [config.Decoder].
+func (s *secretName) DecodeYAML(n *config.Node) error {
 	text, ok := n.Text()
 	if !ok || !egress.IsSecretName(text) {
 		return n.Errorf("", "this must be the name of a secret: 1 to 64 of A-Z, 0-9 and underscores, with a letter at the beginning")
@@ -104,18 +104,14 @@ func (s *secretName) DecodeYAML(n *yaml.Node) error {
 }
 
 // audience is a host that may have a secret.
-type audience struct{ egress.Rule }
+type audience struct{ hostRule }
 
-// DecodeYAML implements [yaml.Decoder].
-func (a *audience) DecodeYAML(n *yaml.Node) (err error) {
-	var text string
-	if err := n.Decode(&text); err != nil {
+// DecodeYAML implements [config.Decoder].
+func (a *audience) DecodeYAML(n *config.Node) error {
+	if err := a.hostRule.DecodeYAML(n); err != nil {
 		return err
 	}
-	if a.Rule, err = egress.ParseRule(text); err != nil {
-		return n.Errorf("", "%s", strings.TrimPrefix(err.Error(), "egress: "))
-	}
-	if strings.HasPrefix(text, "*") {
+	if strings.HasPrefix(a.String(), "*") {
 		return n.Errorf("name the hosts", "a secret for everybody is none")
 	}
 	return nil

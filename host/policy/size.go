@@ -5,12 +5,12 @@ import (
 	"regexp"
 	"regexp/syntax"
 
-	"github.com/starling-host/starling/runtime/pattern"
-	"github.com/starling-host/starling/runtime/yaml"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // maxPatterns bounds the steps of the patterns of a policy together, see
-// [pattern.Steps]. Policies come from tenants.
+// [tool.PatternSteps]. Policies come from tenants.
 const maxPatterns = 50_000
 
 // whole is the expression that matches a text as a whole.
@@ -18,10 +18,10 @@ func (p *Predicate) whole() string { return `\A(?:` + p.Pattern + `)\z` }
 
 // checkPattern refuses what is no expression, and one that is too large. It looks at
 // the pattern alone first: "a)|(?:b" would be one between parentheses.
-func (p *Predicate) checkPattern(at *yaml.Node) error {
+func (p *Predicate) checkPattern(at *config.Node) error {
 	var err error
-	p.steps, err = pattern.Steps(p.Pattern)
-	if errors.Is(err, pattern.ErrTooLarge) {
+	p.steps, err = tool.PatternSteps(p.Pattern)
+	if errors.Is(err, tool.ErrPatternTooLarge) {
 		return at.Errorf("bound the length of a text with max_length, and the length of its parts not at all", "%v", err)
 	}
 	if err != nil {
@@ -35,7 +35,7 @@ func (p *Predicate) checkPattern(at *yaml.Node) error {
 
 // compilePatterns compiles the patterns, unless they are too large together. It
 // returns their steps.
-func (d *document) compilePatterns(root *yaml.Node) (total int, err error) {
+func (d *document) compilePatterns(root *config.Node) (total int, err error) {
 	for _, t := range d.Permissions.Tools {
 		for _, p := range t.Arguments {
 			total += p.steps

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
-	"github.com/starling-host/starling/runtime/yaml"
 )
 
 // SchemaURL is where editors find the schema.
@@ -44,7 +44,7 @@ func Suggest(events []event.Event) ([]byte, error) {
 	b.WriteString(s.calls.limits())
 	b.WriteString(s.bindings())
 	if _, err := Parse("the suggestion", b.Bytes()); err != nil {
-		if bad, ok := errors.AsType[*yaml.Error](err); ok {
+		if bad, ok := errors.AsType[*config.Error](err); ok {
 			err = errors.New(bad.Message())
 		}
 		return nil, fmt.Errorf("policy: no policy can say what the run did: %w", err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // used is the most that a call of a sandboxed tool used of each limit.

@@ -35,6 +35,9 @@ func (p Processor) Engine() string {
 // machine, where nobody sets the variable, that test has nothing to do.
 func (p Processor) Output(t testing.TB, test, variable string, env ...string) []byte {
 	t.Helper()
+	if !p.Compiler && os.Getenv("STARLING_NIGHTLY") == "" {
+		t.Skipf("NIGHTLY: %s: builds the tests for a processor that has the interpreter alone", p.GOARCH)
+	}
 	emulator := p.find()
 	if emulator == "" {
 		t.Skipf("SKIPPED: no emulator of a processor of the kind %s: install qemu-user-static", p.GOARCH)

@@ -3,8 +3,6 @@ package sandbox
 import (
 	"context"
 	"testing"
-
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 // BenchmarkLoadGo compares a compilation, the gate and the rewriting with a load that
@@ -77,7 +75,7 @@ func BenchmarkCall(b *testing.B) {
 
 func benchmarkCall(b *testing.B, m *Module, input []byte) {
 	b.ReportAllocs()
-	var meter event.Meter
+	var meter Meter
 	w := &world{}
 	for b.Loop() {
 		result, err := m.Call(b.Context(), Call{Tool: "echo", Input: input}, w)

@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/cachefile"
-	"github.com/starling-host/starling/host/disk"
-	"github.com/starling-host/starling/host/program"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/cachefile"
+	"github.com/starling-host/starling/host/internal/disk"
+	"github.com/starling-host/starling/host/internal/program"
+	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
 // cache is where compiled code is kept. Every module has a folder of its own,
@@ -69,7 +68,7 @@ func (c *cache) folder(rewritten []byte) string {
 	if c.root == "" {
 		return ""
 	}
-	digest := chain.Sum(rewritten)
+	digest := Sum(rewritten)
 	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
 }
 

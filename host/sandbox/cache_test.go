@@ -11,10 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 func TestCacheFolderBelongsToThisUserAlone(t *testing.T) {
@@ -87,6 +86,7 @@ func TestModulesThatDifferInBodiesAlone(t *testing.T) {
 // TestSpoiledCodeIsCompiledAgain: a folder that does not have a module's code never gives
 // another result, whatever else it has.
 func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
+	t.Parallel()
 	spoil := map[string]func(t *testing.T, file string){
 		"cut":     func(t *testing.T, file string) { must(t, os.Truncate(file, 10)) },
 		"empty":   func(t *testing.T, file string) { must(t, os.Truncate(file, 0)) },
@@ -97,7 +97,7 @@ func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
 		"under another name": func(t *testing.T, file string) { must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "other"))) },
 		"the shell's": func(t *testing.T, file string) {
 			must(t, os.Remove(file))
-			p, err := compiler().check(tiny(output("executed")).Bytes(), chain.Hash{}, DefaultLimits())
+			p, err := compiler().check(tiny(output("executed")).Bytes(), Digest{}, DefaultLimits())
 			must(t, err)
 			shell, err := rewrite.Shell(p.Wasm)
 			must(t, err)
@@ -134,11 +134,11 @@ func TestAFolderThatCannotBeWrittenIsNotTheModulesFault(t *testing.T) {
 	defer e.Close(context.Background())
 	must(t, os.WriteFile(filepath.Join(dir, "cost-table-1"), nil, 0o600))
 	_, err = e.Load(t.Context(), tiny(output("executed")).Bytes(), Limits{})
-	if _, refused := errors.AsType[*rewrite.Refusal](err); !errors.Is(err, tool.ErrHost) || refused {
+	if _, refused := errors.AsType[*rewrite.Refusal](err); !errors.Is(err, abi.ErrHost) || refused {
 		t.Errorf("got %v", err)
 	}
 	err = Compile(t.Context(), tiny(output("executed")).Bytes(), filepath.Join(dir, "cost-table-1"))
-	if !errors.Is(err, tool.ErrHost) {
+	if !errors.Is(err, abi.ErrHost) {
 		t.Errorf("a file in place of the folder: %v", err)
 	}
 }
@@ -157,6 +157,7 @@ func alter(file string) error {
 // hand a module that it finds in the cache folder to a second caller before it has
 // finished with it. Code that is spoiled is made again by one of them.
 func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")
 	slow := tiny(output("executed"))
 	slow.Types = make([]wasm.FuncType, 5000) // what makes the rest of the work take long

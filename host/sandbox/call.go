@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Call says what to call and how it ends.
@@ -24,7 +22,7 @@ type Call struct {
 	// Probe, unless it is nil, is called once before anything runs, with a
 	// function that reads the meter. Imports may call that function while they
 	// answer; after Call has returned it returns the final reading.
-	Probe func(meter func() event.Meter)
+	Probe func(meter func() Meter)
 
 	// Begin, unless it is nil, is called when the call has all that it waits for,
 	// right before the guest runs. With an error, which Call returns, nothing runs.
@@ -50,7 +48,7 @@ type Result struct {
 	Output []byte
 
 	// Meter is what the call consumed, also when it failed.
-	Meter event.Meter
+	Meter Meter
 }
 
 // Call makes one call, in a sandbox that equals that of every other call.
@@ -61,23 +59,27 @@ type Result struct {
 // other than zero is an error of no class, the tool's own failure. An error
 // that Imports panicked with comes back as it is. Everything that an error
 // text says is determined by the module, the input and the effects, so it is
-// the same on replay. What the host itself fails at matches tool.ErrHost, and
+// the same on replay. What the host itself fails at matches abi.ErrHost, and
 // is no outcome of the call.
-func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, error) {
+func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, err error) {
 	if !m.enter() {
 		return Result{}, ErrClosed
 	}
 	defer m.leave()
-	var p *probed
+	var p *probed // nil without a probe, so that such a call allocates nothing for it
 	if c.Probe != nil {
 		p = &probed{}
 		c.Probe(p.meter)
 	}
-	if err := m.refuses(ctx, c); err != nil {
-		return Result{}, err
-	}
-	if m.start.failure != nil {
-		p.fail(m.start.meter)
+	switch {
+	case c.StopErr != nil && c.StopAt == 0:
+		return Result{}, c.StopErr
+	case ctx.Err() != nil:
+		return Result{}, abi.ErrCancelled
+	case m.start.failure != nil:
+		if p != nil {
+			p.last = m.start.meter
+		}
 		return Result{Meter: m.start.meter}, m.start.failure
 	}
 	if c.Begin != nil {
@@ -85,27 +87,17 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (Result, err
 			return Result{}, err
 		}
 	}
-	return m.call(ctx, c, imports, p)
-}
-
-// refuses returns why a call ends before it begins.
-func (m *Module) refuses(ctx context.Context, c Call) error {
-	switch {
-	case c.StopErr != nil && c.StopAt == 0:
-		return c.StopErr
-	case ctx.Err() != nil:
-		return tool.ErrCancelled
-	}
-	return nil
-}
-
-func (m *Module) call(ctx context.Context, c Call, imports Imports, p *probed) (r Result, err error) {
 	s, err := m.begin()
 	if err != nil {
 		return Result{}, err
 	}
+	if p != nil {
+		p.live = s
+	}
 	defer func() {
-		p.end()
+		if p != nil {
+			p.last, p.live = s.meter(), nil
+		}
 		if broken := m.end(s); broken != nil {
 			r, err = Result{}, broken
 		}
@@ -115,7 +107,6 @@ func (m *Module) call(ctx context.Context, c Call, imports Imports, p *probed) (
 	s.stopAt, s.stop = c.StopAt, c.StopErr
 	s.attend(ctx, !c.NoTimeout)
 	s.allow(m.limits.Fuel)
-	p.begin(s)
 	s.watch = m.engine.watched(c.Tool)
 	defer s.watch.end(s)
 	if m.abi == abi.Command {
@@ -139,37 +130,20 @@ func (m *Module) begin() (*session, error) {
 
 // end gives the instance of a call back.
 func (m *Module) end(s *session) error {
-	s.close()
+	if s.cancel != nil {
+		s.cancel()
+	}
 	return m.giveBack(s.instance)
 }
 
-// probed is what a call's probe reads: the meter while the call is in progress,
-// and then the last reading, since the instance serves other calls. Nil when
-// the call has no probe.
+// probed is what a call's probe reads: the meter while the call is in progress, and then
+// the last reading, since the instance serves other calls.
 type probed struct {
 	live *session
-	last event.Meter
+	last Meter
 }
 
-func (p *probed) begin(s *session) {
-	if p != nil {
-		p.live = s
-	}
-}
-
-func (p *probed) end() {
-	if p != nil && p.live != nil {
-		p.last, p.live = p.live.meter(), nil
-	}
-}
-
-func (p *probed) fail(m event.Meter) {
-	if p != nil {
-		p.last = m
-	}
-}
-
-func (p *probed) meter() event.Meter {
+func (p *probed) meter() Meter {
 	if p.live != nil {
 		return p.live.meter()
 	}
@@ -215,7 +189,7 @@ func (s *session) execute(input []byte) ([]byte, error) {
 	}
 	address := uint32(result)
 	if address == 0 || !s.instance.has(address, uint64(length)) {
-		return nil, s.failure(tool.ErrPanicked, outside("what "+abi.ExportAlloc+" returned", address, length))
+		return nil, s.failure(abi.ErrPanicked, outside("what "+abi.ExportAlloc+" returned", address, length))
 	}
 	s.copyIn(address, input)
 	packed, err := s.invoke(abi.ExportExecute, uint64(address), uint64(length))
@@ -230,9 +204,9 @@ func (s *session) document(export string, packed, most uint64) ([]byte, error) {
 	address, length := abi.Unpack(packed)
 	switch {
 	case uint64(length) > most:
-		return nil, fmt.Errorf("%w: output of %d bytes, more than %d", tool.ErrLimit, length, most)
+		return nil, fmt.Errorf("%w: output of %d bytes, more than %d", abi.ErrLimit, length, most)
 	case !s.instance.has(address, uint64(length)):
-		return nil, s.failure(tool.ErrPanicked, outside("what "+export+" returned", address, length))
+		return nil, s.failure(abi.ErrPanicked, outside("what "+export+" returned", address, length))
 	}
 	return s.copyOut(address, length), nil
 }
@@ -241,34 +215,28 @@ func (s *session) document(export string, packed, most uint64) ([]byte, error) {
 // business exiting, with whatever code.
 func (s *session) exited(err error) error {
 	if e, ok := errors.AsType[*exit](err); ok {
-		return s.failure(tool.ErrPanicked, e.Error()+" before there was a result")
+		return s.failure(abi.ErrPanicked, e.Error()+" before there was a result")
 	}
 	return err
 }
 
-// runCommand is a call of a WASI command: it reads the input on fd 0 and
-// writes the output on fd 1, and has succeeded when it returns or exits with
-// code zero.
+// runCommand is a call of a WASI command: it reads the input on fd 0 and writes the output
+// on fd 1, and has succeeded when it returns or exits with code zero. The error of another
+// code is what the command has written, or the code if it has written nothing.
 func (s *session) runCommand(input []byte) ([]byte, error) {
 	s.stdin, s.stdout = input, []byte{}
 	_, err := s.invoke(abi.ExportStart)
 	if e, ok := errors.AsType[*exit](err); ok {
-		err = nil
-		if e.code != 0 {
-			err = s.commandFailed(e)
+		text := s.log.excerpt()
+		switch {
+		case e.code == 0:
+			err = nil
+		case text != "":
+			err = fmt.Errorf("%w: %s", e, text)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return s.stdout, nil
-}
-
-// commandFailed is what a command said before it exited, or its code when it
-// said nothing.
-func (s *session) commandFailed(e *exit) error {
-	if text := s.log.excerpt(); text != "" {
-		return fmt.Errorf("%w: %s", e, text)
-	}
-	return e
 }

@@ -11,10 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // end is what a hand-built guest is expected to come to.
@@ -59,16 +57,17 @@ func returns(address, length uint32) *wasmtest.Module {
 }
 
 func TestAGuestThatLies(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []end{
-		{name: "no room", module: allocates(asm().I32(0)), class: tool.ErrPanicked, text: "what starling_alloc returned"},
-		{name: "room at the end of memory", module: allocates(asm().I32(65536 - 9)), class: tool.ErrPanicked, text: "(10 bytes at 0xfff7) is outside of memory"},
+		{name: "no room", module: allocates(asm().I32(0)), class: abi.ErrPanicked, text: "what starling_alloc returned"},
+		{name: "room at the end of memory", module: allocates(asm().I32(65536 - 9)), class: abi.ErrPanicked, text: "(10 bytes at 0xfff7) is outside of memory"},
 		{name: "room that just fits", module: allocates(asm().I32(65536 - 10))},
-		{name: "room beyond the address space", module: allocates(asm().I32(-1)), class: tool.ErrPanicked, text: "(10 bytes at 0xffffffff)"},
-		{name: "a document outside of memory", module: returns(65536, 1), class: tool.ErrPanicked, text: "what starling_execute returned (1 bytes at 0x10000)"},
-		{name: "a document that wraps around", module: returns(math.MaxUint32, 2), class: tool.ErrPanicked, text: "outside of memory"},
-		{name: "a document larger than memory", module: returns(0, 65537), class: tool.ErrPanicked, text: "outside of memory"},
-		{name: "a document larger than its limit", module: returns(0, 65536), limits: Limits{OutputBytes: 65535}, class: tool.ErrLimit, text: "output of 65536 bytes, more than 65535"},
-		{name: "a document of 4 GiB", module: returns(0, math.MaxUint32), class: tool.ErrLimit, text: "output of 4294967295 bytes"},
+		{name: "room beyond the address space", module: allocates(asm().I32(-1)), class: abi.ErrPanicked, text: "(10 bytes at 0xffffffff)"},
+		{name: "a document outside of memory", module: returns(65536, 1), class: abi.ErrPanicked, text: "what starling_execute returned (1 bytes at 0x10000)"},
+		{name: "a document that wraps around", module: returns(math.MaxUint32, 2), class: abi.ErrPanicked, text: "outside of memory"},
+		{name: "a document larger than memory", module: returns(0, 65537), class: abi.ErrPanicked, text: "outside of memory"},
+		{name: "a document larger than its limit", module: returns(0, 65536), limits: Limits{OutputBytes: 65535}, class: abi.ErrLimit, text: "output of 65536 bytes, more than 65535"},
+		{name: "a document of 4 GiB", module: returns(0, math.MaxUint32), class: abi.ErrLimit, text: "output of 4294967295 bytes"},
 		{name: "an empty document at a wild address", module: returns(0xaaaaaaaa, 0)},
 	} {
 		tt.check(t)
@@ -77,7 +76,7 @@ func TestAGuestThatLies(t *testing.T) {
 
 func TestATrapHasOneOfSevenNames(t *testing.T) {
 	trap := func(name, text string, code *wasm.Asm) end {
-		return end{name: name, module: tiny(code.Op(wasm.OpUnreachable)), class: tool.ErrPanicked, text: "trap: " + text}
+		return end{name: name, module: tiny(code.Op(wasm.OpUnreachable)), class: abi.ErrPanicked, text: "trap: " + text}
 	}
 	indirect := func(index int32) *wasmtest.Module {
 		m := tiny(asm().I32(0).I32(index).Index(wasm.OpCallIndirect, 1).Op(wasm.OpUnreachable))
@@ -109,7 +108,7 @@ func TestATrapHasOneOfSevenNames(t *testing.T) {
 		{"calling beyond all tables", "invalid table access", -1},
 		{"calling a function of another type", "indirect call type mismatch", 2},
 	} {
-		end{name: tt.name, module: indirect(tt.index), class: tool.ErrPanicked, text: "trap: " + tt.text}.check(t)
+		end{name: tt.name, module: indirect(tt.index), class: abi.ErrPanicked, text: "trap: " + tt.text}.check(t)
 	}
 }
 
@@ -127,40 +126,52 @@ const (
 )
 
 func TestACallIsBoundedByFuelAndDepth(t *testing.T) {
+	t.Parallel()
 	spin := looping(asm())
 	recursive := with(func(m *wasmtest.Module) { m.Funcs[2].Code = asm().I32(0).I32(0).Index(wasm.OpCall, 2) })
 	for _, tt := range []end{
-		{name: "a loop", module: tiny(spin), limits: Limits{Fuel: 12_000_000}, class: tool.ErrFuel, text: "more than 12000000 units"},
-		{name: "a loop in the allocator", module: allocates(spin), limits: Limits{Fuel: 1000}, class: tool.ErrFuel, text: "more than 1000 units"},
-		{name: "calls without end", module: recursive, limits: Limits{Depth: 5000}, class: tool.ErrLimit, text: "call stack deeper than 5000 slots"},
+		{name: "a loop", module: tiny(spin), limits: Limits{Fuel: 12_000_000}, class: abi.ErrFuel, text: "more than 12000000 units"},
+		{name: "a loop in the allocator", module: allocates(spin), limits: Limits{Fuel: 1000}, class: abi.ErrFuel, text: "more than 1000 units"},
+		{name: "calls without end", module: recursive, limits: Limits{Depth: 5000}, class: abi.ErrLimit, text: "call stack deeper than 5000 slots"},
 		{name: "filling memory for ever", module: withPages(tiny(looping(asm().I32(0).I32(7).I32(1<<24).Memory(wasm.OpMemoryFill))), 256),
-			limits: Limits{Fuel: 50_000_000}, class: tool.ErrFuel},
+			limits: Limits{Fuel: 50_000_000}, class: abi.ErrFuel},
 		{name: "growing memory for ever", module: tiny(looping(asm().I32(1).Memory(wasm.OpMemoryGrow).Op(wasm.OpDrop))),
-			limits: Limits{Fuel: 1_000_000, MemoryPages: 16}, class: tool.ErrFuel},
+			limits: Limits{Fuel: 1_000_000, MemoryPages: 16}, class: abi.ErrFuel},
 		{name: "asking for the time for ever", module: tiny(looping(asm().Index(wasm.OpCall, 0).Op(wasm.OpDrop)), "now"),
-			class: tool.ErrLimit, text: "more than 1000 effects"},
+			class: abi.ErrLimit, text: "more than 1000 effects"},
 		{name: "reading the clock for ever", module: tiny(looping(asm().I32(1).I64(0).I32(8).Index(wasm.OpCall, 0).Op(wasm.OpDrop)), "clock_time_get"),
-			limits: Limits{Fuel: 5_000_000}, class: tool.ErrFuel},
+			limits: Limits{Fuel: 5_000_000}, class: abi.ErrFuel},
 		{name: "drawing random bytes for ever", module: withPages(tiny(looping(asm().I32(0).I32(1<<24).Index(wasm.OpCall, 0).Op(wasm.OpDrop)), "random_get"), 256),
-			limits: Limits{Fuel: 40_000_000}, class: tool.ErrFuel},
+			limits: Limits{Fuel: 40_000_000}, class: abi.ErrFuel},
 	} {
 		tt.check(t)
 	}
 }
 
 // TestTheDeepestCallIsTheSameOnBothEngines has a guest nest as many calls as the
-// budget has frames for, the default one and the greatest that there is.
+// budget has frames for. The interpreter has room for its default; beyond that the call
+// has no outcome there, and never another one than the compiler's.
 func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
+	t.Parallel()
 	m := tiny(asm().I32(0).I32(0).Index(wasm.OpCall, 2)).Bytes()
-	for _, depth := range []uint32{0, maxDepth} {
+	for _, depth := range []uint32{interpreterDepth, DefaultLimits().Depth, maxDepth} {
 		limits := Limits{Depth: depth}
 		want := endingOf(t, load(t, compiler(), m, limits), peace)
-		if !strings.Contains(want, fmt.Sprintf("deeper than %d slots", WithDefaults(limits).Depth)) {
+		if !strings.Contains(want, fmt.Sprintf("deeper than %d slots", depth)) {
 			t.Errorf("depth %d: %s", depth, want)
 		}
-		if got := endingOf(t, load(t, interpreter(), m, limits), peace); got != want {
+		interpreted := load(t, interpreter(), m, limits)
+		if depth > interpreterDepth {
+			_, err := interpreted.Call(t.Context(), Call{Input: []byte("x")}, &world{})
+			if !errors.Is(err, abi.ErrHost) || !strings.Contains(err.Error(), "call stack is too small") {
+				t.Errorf("depth %d on the interpreter: %v", depth, err)
+			}
+		} else if got := endingOf(t, interpreted, peace); got != want {
 			t.Errorf("depth %d\ncompiler    %s\ninterpreter %s", depth, want, got)
 		}
+	}
+	if got := load(t, interpreter(), m, Limits{}).Limits().Depth; got != interpreterDepth {
+		t.Errorf("the interpreter's default is %d", got)
 	}
 }
 
@@ -182,7 +193,7 @@ func TestEffectsAreCountedBeforeTheyHappen(t *testing.T) {
 	} {
 		w := &world{}
 		_, err := load(t, compiler(), tiny(forever, "random").Bytes(), tt.limits).Call(t.Context(), Call{Input: []byte("x")}, w)
-		if !errors.Is(err, tool.ErrLimit) || !strings.Contains(err.Error(), tt.text) || len(w.effects) != tt.want {
+		if !errors.Is(err, abi.ErrLimit) || !strings.Contains(err.Error(), tt.text) || len(w.effects) != tt.want {
 			t.Errorf("%+v: %d effects, error %v", tt.limits, len(w.effects), err)
 		}
 	}
@@ -242,13 +253,13 @@ func TestStartUpHasNoEffects(t *testing.T) {
 	call := asm().Index(wasm.OpCall, 0).Op(wasm.OpDrop)
 	request := asm().I32(0).I32(1).I32(0).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
 	for _, tt := range []end{
-		{name: "the time", module: sealed(call, "now"), class: tool.ErrPanicked, text: "starling:v1.now was called during _initialize, which may have no effects"},
-		{name: "randomness", module: sealed(call, "random"), class: tool.ErrPanicked, text: "starling:v1.random was called during _initialize"},
-		{name: "a request", module: sealed(request, "http"), class: tool.ErrPanicked, text: "starling:v1.http was called during _initialize"},
-		{name: "an exit", module: sealed(asm().I32(0).Index(wasm.OpCall, 0), "proc_exit"), class: tool.ErrPanicked, text: "exit code 0"},
-		{name: "the time, in the start function", module: startsWith(sealed(call, "now"), 4), class: tool.ErrPanicked,
+		{name: "the time", module: sealed(call, "now"), class: abi.ErrPanicked, text: "starling:v1.now was called during _initialize, which may have no effects"},
+		{name: "randomness", module: sealed(call, "random"), class: abi.ErrPanicked, text: "starling:v1.random was called during _initialize"},
+		{name: "a request", module: sealed(request, "http"), class: abi.ErrPanicked, text: "starling:v1.http was called during _initialize"},
+		{name: "an exit", module: sealed(asm().I32(0).Index(wasm.OpCall, 0), "proc_exit"), class: abi.ErrPanicked, text: "exit code 0"},
+		{name: "the time, in the start function", module: startsWith(sealed(call, "now"), 4), class: abi.ErrPanicked,
 			text: "in the start function: tool: panicked: starling:v1.now was called during the start function"},
-		{name: "a trap", module: sealed(asm().Op(wasm.OpUnreachable)), class: tool.ErrPanicked, text: "in _initialize: tool: panicked: trap: unreachable"},
+		{name: "a trap", module: sealed(asm().Op(wasm.OpUnreachable)), class: abi.ErrPanicked, text: "in _initialize: tool: panicked: trap: unreachable"},
 	} {
 		tt.check(t)
 	}
@@ -281,7 +292,7 @@ func TestStartUpIsBounded(t *testing.T) {
 	m := tiny(output("executed"))
 	m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportInitialize, Code: looping(asm())})
 	_, err := load(t, compiler(), m.Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
-	if !errors.Is(err, tool.ErrFuel) || !strings.Contains(err.Error(), "in _initialize: tool: out of fuel: more than 1000000000 units") {
+	if !errors.Is(err, abi.ErrFuel) || !strings.Contains(err.Error(), "in _initialize: tool: out of fuel: more than 1000000000 units") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -320,6 +331,7 @@ func TestAMistakeInImportsIsNotTheGuests(t *testing.T) {
 // Every call finds memory as the module declares it, whatever other calls do
 // at the same time.
 func TestCallsDoNotSeeEachOther(t *testing.T) {
+	t.Parallel()
 	code := asm().I32(outputAt).I32(outputAt).Access(wasm.OpI32Load, 0).I32(1).Op(wasm.OpI32Add).Access(wasm.OpI32Store, 0).
 		Index(wasm.OpCall, 0).Op(wasm.OpDrop).I64(int64(abi.Pack(outputAt, 4)))
 	m := load(t, compiler(), tiny(code, "now").Bytes(), Limits{})
@@ -340,8 +352,8 @@ func TestCallsDoNotSeeEachOther(t *testing.T) {
 
 func TestTheMeterCanBeReadDuringAndAfterTheCall(t *testing.T) {
 	w := &world{}
-	var meter func() event.Meter
-	c := Call{Input: []byte("x"), Probe: func(f func() event.Meter) { meter, w.meter = f, f }}
+	var meter func() Meter
+	c := Call{Input: []byte("x"), Probe: func(f func() Meter) { meter, w.meter = f, f }}
 	code := asm().Index(wasm.OpCall, 0).Op(wasm.OpDrop).Index(wasm.OpCall, 0).Op(wasm.OpDrop).I64(0)
 	got, err := load(t, compiler(), tiny(code, "now").Bytes(), Limits{}).Call(context.Background(), c, w)
 	if err != nil {

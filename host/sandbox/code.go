@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Code holds on to the compiled code of a module that others load, for as long as they
-// may. Its folder can lose it meanwhile, for one to somebody who empties caches; a file
-// that is open stays, and is put back.
+// Code keeps the compiled code of a module available to processes that load it. The cache
+// folder may lose it meanwhile, for instance when a user empties it. The file stays open
+// here, and is put back.
 type Code struct {
 	engine *Engine
-	turn   *semaphore.Weighted // of the module, see Engine.compiling
+	lock   *semaphore.Weighted // of the module, see Engine.compiling
 	folder string
 	name   string   // of the file in it
 	file   *os.File // nil if the engine keeps no code
@@ -26,7 +26,7 @@ type Code struct {
 // Hold returns the code of a module that was prepared, and that loads. It is to be called
 // by the function that Prepare calls. The error is ErrSpoiled if the code is gone already.
 func (e *Engine) Hold(p *Prepared) (*Code, error) {
-	c := &Code{engine: e, turn: e.compiling[p.Digest[0]], folder: p.Folder}
+	c := &Code{engine: e, lock: e.compiling[p.Digest[0]], folder: p.Folder}
 	if p.Folder == "" {
 		return c, nil
 	}
@@ -62,10 +62,10 @@ func (c *Code) Load(ctx context.Context, load func() error) error {
 			return err
 		}
 	}
-	if err := c.turn.Acquire(ctx, exclusive); err != nil {
+	if err := c.lock.Acquire(ctx, exclusive); err != nil {
 		return err
 	}
-	defer c.turn.Release(exclusive)
+	defer c.lock.Release(exclusive)
 	if err := errors.Join(empty(c.folder), c.engine.cache.fill(c.folder, c.putBack)); err != nil {
 		return err
 	}
@@ -96,4 +96,25 @@ func (c *Code) Close() error {
 		return nil
 	}
 	return c.file.Close()
+}
+
+// piece is how much of a module's code is written at once, in bytes. The engine reads all
+// of it in one system call, and a kernel that is not preemptible gives the processor to
+// others only between every few pieces of the file, which it keeps as they were written:
+// of code that was written at once a worker read 12 MB in 45 ms, and for as long nobody
+// else had the processor.
+const piece = 16 << 10
+
+// writePieces makes a file at path. It returns once the file is on the disk.
+func writePieces(path string, from io.Reader) error {
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	// Without the files' own ways to copy, which take more at once.
+	_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, piece))
+	if err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
 }

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name, input string
 		output, log string
@@ -21,7 +22,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 		{name: "the time", input: `"time"`, output: `"2026-09-21T14:13:21Z"`},
 		{name: "failure", input: `"fail"`, text: "exit code 7: cannot do that", log: "cannot do that\n"},
 		{name: "a panic", input: `"panic"`, text: "the command has a bug", log: "panic: the command has a bug"},
-		{name: "too much output", input: `"flood"`, class: tool.ErrLimit, text: "output of more than 1048576 bytes"},
+		{name: "too much output", input: `"flood"`, class: abi.ErrLimit, text: "output of more than 1048576 bytes"},
 	}
 	modules := [2]*Module{load(t, compiler(), goGuest(t, "command"), Limits{}), load(t, interpreter(), goGuest(t, "command"), Limits{})}
 	for _, tt := range tests {
@@ -45,6 +46,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 }
 
 func TestHowACommandEnds(t *testing.T) {
+	t.Parallel()
 	exit := func(code int32) []byte {
 		return wasiCommand(asm().I32(code).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable), "proc_exit")
 	}

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 )
@@ -28,7 +28,7 @@ func Compile(ctx context.Context, rewritten []byte, dir string) error {
 }
 
 // CompileAlone is Compile on all processors, for a process that does nothing else: it
-// dies of what the engine panics at. An error that is no tool.ErrHost is why the engine
+// dies of what the engine panics at. An error that is no abi.ErrHost is why the engine
 // does not accept the module.
 func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
 	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
@@ -112,7 +112,7 @@ func accepted(take func() error) (err error) {
 			err = refuse("the engine panics when it compiles it", "")
 		}
 	}()
-	if err = take(); err != nil && !errors.Is(err, tool.ErrHost) {
+	if err = take(); err != nil && !errors.Is(err, abi.ErrHost) {
 		err = refuse("the engine cannot compile it: "+err.Error(), "")
 	}
 	return err

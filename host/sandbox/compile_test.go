@@ -7,17 +7,16 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"github.com/starling-host/starling/eventlog/chain"
 )
 
 // TestCodeIsTheSameOnAnyNumberOfProcessors: who compiles alone, and who compiles with
 // all that the machine has, run the same.
 func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("SKIPPED: the race detector takes minutes for it")
 	}
-	p, err := compiler().check(goGuest(t, "tool"), chain.Hash{}, DefaultLimits())
+	p, err := compiler().check(goGuest(t, "tool"), Digest{}, DefaultLimits())
 	must(t, err)
 	var alone []byte
 	for _, processors := range []int{1, 2, 7} {
@@ -41,7 +40,7 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
 	e := keeping(t)
 	wasm := tiny(output(`{"output":1}`)).Bytes()
-	digest := chain.Sum(wasm)
+	digest := Sum(wasm)
 	busy := e.compiling[digest[0]]
 	must(t, busy.Acquire(t.Context(), exclusive)) // as a load does that compiles
 	p, err := e.check(wasm, digest, DefaultLimits())
@@ -51,7 +50,7 @@ func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
 		"a load":               func(ctx context.Context) error { _, err := e.Load(ctx, wasm, DefaultLimits()); return err },
 		"a load that has code": func(ctx context.Context) error { return e.loadHere(ctx, p, func(*Prepared) error { return nil }) },
 		"code that is put back": func(ctx context.Context) error {
-			return (&Code{engine: e, turn: busy, folder: p.Folder, file: os.Stdin}).Load(ctx, func() error { return ErrSpoiled })
+			return (&Code{engine: e, lock: busy, folder: p.Folder, file: os.Stdin}).Load(ctx, func() error { return ErrSpoiled })
 		},
 	}
 	for name, wait := range waits {

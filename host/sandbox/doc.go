@@ -17,7 +17,7 @@
 //
 // # The path of a module
 //
-//	Engine.Load   gate and rewrite (host/rewrite), exports of the contract, compile, sealed start-up -> start
+//	Engine.Load   gate and rewrite (host/internal/rewrite), exports of the contract, compile, sealed start-up -> start
 //	Module.Call   instance at the start -> input -> execute -> output -> instance put back to the start
 //
 // A session is the host's side of one call; the context of its instance leads

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
 )
 
 // traps are the ways in which WebAssembly itself ends a guest (core
@@ -22,8 +22,8 @@ var traps = []string{
 	"indirect call type mismatch",
 }
 
-// engineOverflow is the engine's own limit on nested calls, which is out of reach
-// of Limits.Depth on both engines.
+// engineOverflow is the engine's own limit on nested calls. The compiler's is out of
+// reach of every Limits.Depth, the interpreter's of its default.
 const engineOverflow = "stack overflow"
 
 // exit is the panic of proc_exit.
@@ -50,11 +50,11 @@ func (s *session) outcome(err error) error {
 func (s *session) trapped(reason string) error {
 	switch {
 	case s.overflowed():
-		return s.failure(tool.ErrLimit, fmt.Sprintf("call stack deeper than %d slots", s.limits.Depth))
+		return s.failure(abi.ErrLimit, fmt.Sprintf("call stack deeper than %d slots", s.limits.Depth))
 	case slices.Contains(traps, reason) && uint32(s.instance.refused.Get()) != 0:
-		return s.failure(tool.ErrMemory, fmt.Sprintf("more than %g MiB of memory, then a trap: %s", float64(s.limits.MemoryPages)/16, reason))
+		return s.failure(abi.ErrMemory, fmt.Sprintf("more than %g MiB of memory, then a trap: %s", float64(s.limits.MemoryPages)/16, reason))
 	case slices.Contains(traps, reason):
-		return s.failure(tool.ErrPanicked, "trap: "+reason)
+		return s.failure(abi.ErrPanicked, "trap: "+reason)
 	case reason == engineOverflow:
 		return hostFailed(errors.New("the engine's own call stack is too small for this call"))
 	}
@@ -62,7 +62,7 @@ func (s *session) trapped(reason string) error {
 }
 
 // HostFailure is the error of a call that the host failed at. It says nothing
-// about the guest, and matches tool.ErrHost.
+// about the guest, and matches abi.ErrHost.
 type HostFailure struct{ cause error }
 
 func hostFailed(cause error) error { return &HostFailure{cause} }
@@ -70,8 +70,8 @@ func hostFailed(cause error) error { return &HostFailure{cause} }
 // Error returns the cause's text behind the package's name.
 func (e *HostFailure) Error() string { return "sandbox: " + e.cause.Error() }
 
-// Unwrap returns tool.ErrHost and the cause.
-func (e *HostFailure) Unwrap() []error { return []error{tool.ErrHost, e.cause} }
+// Unwrap returns abi.ErrHost and the cause.
+func (e *HostFailure) Unwrap() []error { return []error{abi.ErrHost, e.cause} }
 
 // overflowed reports whether the guest was ended by the frame budget, which
 // the rewriter counts down.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -18,7 +18,7 @@ import (
 
 // features are what the engine accepts: WebAssembly 2.0 without vector
 // instructions, whose NaN results differ between processors. The gate in
-// host/rewrite refuses more.
+// host/internal/rewrite refuses more.
 const features = api.CoreFeaturesV2 &^ api.CoreFeatureSIMD
 
 // ErrClosed is returned by everything that is asked of an [Engine] or a
@@ -101,8 +101,8 @@ type Engine struct {
 	life        lifetime
 	idle        atomic.Int64 // instances in the pools of all modules
 
-	// compiling is held while a module is compiled, by the first byte of its digest:
-	// whoever asks for the same one meanwhile finds it in the cache. It is held for
+	// compiling is held while a module is compiled, by the first byte of its digest: a
+	// second load of the same module waits and finds it in the cache. It is held for
 	// reading while code is loaded, because the engine, where it does not find any, makes
 	// code of the shell and keeps it in its place.
 	compiling [256]*semaphore.Weighted // writing takes [exclusive]
@@ -200,30 +200,14 @@ func (e *Engine) Close(ctx context.Context) error {
 	if !e.life.end() {
 		return nil
 	}
+	e.mu.Lock()
+	open := maps.Clone(e.modules)
+	e.mu.Unlock()
 	var err error
-	for m := range e.open() {
+	for m := range open {
 		err = errors.Join(err, m.Close(ctx))
 	}
 	return errors.Join(err, e.cache.close(), e.store.Close())
-}
-
-func (e *Engine) add(m *Module) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.modules[m] = true
-}
-
-func (e *Engine) remove(m *Module) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.modules, m)
-}
-
-// open returns the modules that are not closed.
-func (e *Engine) open() map[*Module]bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return maps.Clone(e.modules)
 }
 
 // lifetime lets Close wait for users and turn later ones away. Unlike a

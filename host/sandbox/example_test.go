@@ -6,9 +6,9 @@ import (
 	"log"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // fixed is a world that always answers the same.

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // An export that the host calls or reads.

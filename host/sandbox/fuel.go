@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
 )
 
 // The rewriter makes a module count its own instructions in one global and
@@ -63,7 +63,7 @@ func (s *session) refill() {
 	s.watch.spent(used)
 	switch {
 	case used > s.budget:
-		s.end(fmt.Errorf("%w: more than %d units", tool.ErrFuel, s.budget))
+		s.end(fmt.Errorf("%w: more than %d units", abi.ErrFuel, s.budget))
 	case s.stop != nil && used >= s.stopAt:
 		s.end(s.stop)
 	case s.attended && s.over(now):

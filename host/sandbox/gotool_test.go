@@ -3,12 +3,11 @@ package sandbox
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // observation is everything that a call can be told by.
@@ -34,11 +33,12 @@ func observe(t *testing.T, m *Module, c Call, w *world) (observation, error) {
 func observeGo(t *testing.T, interpreted bool, name, input string) (observation, error) {
 	w := &world{http: func(string) (string, abi.Status) { return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 0 }}
 	c := Call{Tool: name, Input: envelope(name, input)}
-	c.Probe = func(meter func() event.Meter) { w.meter = meter }
+	c.Probe = func(meter func() Meter) { w.meter = meter }
 	return observe(t, goTool(t, interpreted), c, w)
 }
 
 func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		tool, input string
 		output      string   // a part of the output document
@@ -60,14 +60,15 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 		{tool: "flood", input: `null`, output: `{"output":null}`, log: "line 0\nline 1\n"},
 		{tool: "fetch", input: `"GET http://h/ HTTP/1.1\r\n\r\n"`, effects: []string{"http"}, output: `[40,"HTTP/1.1 200 OK\r\n`},
 		{tool: "recovered", input: `null`, output: `assignment to entry in nil map`},
-		{tool: "panic", input: `null`, err: tool.ErrPanicked, text: "the tool has a bug", log: "panic: the tool has a bug"},
-		{tool: "nil", input: `null`, err: tool.ErrPanicked, text: "nil pointer dereference"},
-		{tool: "exit", input: `null`, err: tool.ErrPanicked, text: "exit code 3"},
-		{tool: "deadlock", input: `null`, err: tool.ErrPanicked, text: "deadlock"},
-		{tool: "big", input: `null`, effects: []string{"now"}, err: tool.ErrLimit, text: "output of 2097"},
+		{tool: "panic", input: `null`, err: abi.ErrPanicked, text: "the tool has a bug", log: "panic: the tool has a bug"},
+		{tool: "nil", input: `null`, err: abi.ErrPanicked, text: "nil pointer dereference"},
+		{tool: "exit", input: `null`, err: abi.ErrPanicked, text: "exit code 3"},
+		{tool: "deadlock", input: `null`, err: abi.ErrPanicked, text: "deadlock"},
+		{tool: "big", input: `null`, effects: []string{"now"}, err: abi.ErrLimit, text: "output of 2097"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.tool, func(t *testing.T) {
+			t.Parallel()
 			got, err := observeGo(t, false, tt.tool, tt.input)
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("error %v, want class %v", err, tt.err)
@@ -94,24 +95,30 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 // A Go runtime that is refused something dies in its own words, which must
 // reach whoever reads the error.
 func TestAGoToolRunsIntoItsLimits(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
-		t.Skip("SKIPPED: compiles a Go tool eight times")
+		t.Skip("SKIPPED: compiles a Go tool three times")
 	}
+	goCompiler := sync.OnceValue(func() *Engine { return keeping(t) })
 	tests := []struct {
 		tool   string
 		limits Limits
 		class  error
 		text   string
 	}{
-		{"spin", Limits{Fuel: 30_000_000}, tool.ErrFuel, "more than 30000000 units"},
-		{"recurse", Limits{Depth: 8192}, tool.ErrLimit, "call stack deeper than 8192 slots"},
-		{"hoard", Limits{MemoryPages: 256}, tool.ErrLimit, "more than 16 MiB of memory, then a trap: unreachable"},
+		{"spin", Limits{Fuel: 30_000_000}, abi.ErrFuel, "more than 30000000 units"},
+		{"recurse", Limits{Depth: 8192}, abi.ErrLimit, "call stack deeper than 8192 slots"},
+		{"hoard", Limits{MemoryPages: 256}, abi.ErrLimit, "more than 16 MiB of memory, then a trap: unreachable"},
 		{"flood", Limits{LogBytes: 1000}, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.tool, func(t *testing.T) {
+			t.Parallel()
 			var seen []observation
 			onBothEngines(t, func(t *testing.T, e *Engine) {
+				if !e.interpreter {
+					e = goCompiler() // some of these limits are not in the code
+				}
 				m := load(t, e, goGuest(t, "tool"), tt.limits)
 				got, err := observe(t, m, Call{Tool: tt.tool, Input: envelope(tt.tool, "null")}, &world{})
 				if !errors.Is(err, tt.class) || !strings.Contains(got.Error, tt.text) {

@@ -10,10 +10,9 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // world answers imports. Its zero value is a world in which nothing is wrong.
@@ -22,7 +21,7 @@ type world struct {
 	effects  []string
 	requests []string
 	http     func(request string) (string, abi.Status)
-	meter    func() event.Meter
+	meter    func() Meter
 	fuel     []uint64 // the meter at each effect
 }
 

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/tetratelabs/wazero/api"
 )
 

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/rewrite/hostiletest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/hostiletest"
 )
 
 // hostileLimits make every attack end soon, by whatever it runs into.
-var hostileLimits = Limits{Fuel: 3_000_000, MemoryPages: 64, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
+var hostileLimits = Limits{Fuel: 3_000_000, Depth: interpreterDepth, MemoryPages: 64, Effects: 50, EffectBytes: 1 << 20, LogBytes: 1 << 10, OutputBytes: 1 << 16}
 
 var attack, peace = Call{Tool: "hostile", Input: []byte(hostiletest.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
 
@@ -22,7 +22,7 @@ var attack, peace = Call{Tool: "hostile", Input: []byte(hostiletest.Attack)}, Ca
 func endingOf(t *testing.T, m *Module, c Call) string {
 	t.Helper()
 	got, err := m.Call(t.Context(), c, &world{})
-	if errors.Is(err, tool.ErrHost) {
+	if errors.Is(err, abi.ErrHost) {
 		t.Fatalf("the host failed: %v", err)
 	}
 	return fmt.Sprintf("%q, %v, fuel %d, memory %d, %d bytes of log", got.Output, err, got.Meter.Fuel, got.Meter.PeakMemory, len(got.Meter.Log))
@@ -32,6 +32,7 @@ func endingOf(t *testing.T, m *Module, c Call) string {
 // ends, with the same outcome and the same count; the next call of the same module
 // succeeds, in an instance that is as good as new.
 func TestHostileRuns(t *testing.T) {
+	t.Parallel()
 	runs := hostiletest.Runs()
 	if len(runs) < 25 {
 		t.Errorf("%d families", len(runs))
@@ -39,6 +40,7 @@ func TestHostileRuns(t *testing.T) {
 	engine := keeping(t)
 	for _, run := range runs {
 		t.Run(run.Name, func(t *testing.T) {
+			t.Parallel()
 			compiled := load(t, compiler(), run.Wasm, hostileLimits)
 			want := endingOf(t, compiled, attack)
 			if got := endingOf(t, compiled, attack); got != want {
@@ -48,7 +50,7 @@ func TestHostileRuns(t *testing.T) {
 			if got := endingOf(t, kept, attack); got != want {
 				t.Errorf("compiler %s\nkept code %s", want, got)
 			}
-			if run.Always && strings.Contains(want, tool.ErrFuel.Error()) {
+			if run.Always && strings.Contains(want, abi.ErrFuel.Error()) {
 				return // the budget of a start takes the interpreter half a minute
 			}
 			interpreted := load(t, interpreter(), run.Wasm, hostileLimits)
@@ -71,6 +73,7 @@ func TestHostileRuns(t *testing.T) {
 // deadline. It ends with that, or before by itself; and what the deadline ended
 // is repeated at the same count, on the other engine, without a clock.
 func TestHostileRunsEndInTime(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("SKIPPED: takes the time that the attacks are given")
 	}
@@ -88,7 +91,7 @@ func TestHostileRunsEndInTime(t *testing.T) {
 		if late := time.Since(began) - 30*time.Millisecond; late > worst {
 			worst, which = late, run.Name
 		}
-		if !errors.Is(err, tool.ErrTimeout) || recorded.Meter.Fuel > 50_000_000 {
+		if !errors.Is(err, abi.ErrTimeout) || recorded.Meter.Fuel > 50_000_000 {
 			continue // what the interpreter would take too long for is left out
 		}
 		stop := errors.New("recorded")

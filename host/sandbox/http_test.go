@@ -8,9 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // exchange is one call of http by a hand-built guest.
@@ -108,13 +107,13 @@ func TestHTTPEndsAGuestThatLiesOrAsksForTooMuch(t *testing.T) {
 		text   string
 		sent   bool
 	}{
-		{"a request outside of memory", exchange{0xffff, 2, bufferAt, 16}, Limits{}, tool.ErrPanicked, "http: the request (2 bytes at 0xffff) is outside of memory", false},
-		{"a request of 4 GiB", exchange{1, 0xffffffff, bufferAt, 16}, Limits{}, tool.ErrPanicked, "http: the request", false},
-		{"a buffer outside of memory", exchange{requestAt, 26, 0xfff8, 9}, Limits{}, tool.ErrPanicked, "http: the buffer (9 bytes at 0xfff8) is outside of memory", false},
-		{"a buffer that wraps around", exchange{requestAt, 26, 0xfffffff8, 16}, Limits{}, tool.ErrPanicked, "http: the buffer", false},
-		{"a wild buffer for a fetch", exchange{0, 0, 0xffffffff, 1}, Limits{}, tool.ErrPanicked, "http: the buffer", false},
-		{"a request larger than what may be recorded", exchange{requestAt, 26, bufferAt, 16}, Limits{EffectBytes: 25}, tool.ErrLimit, "more than 25 bytes", false},
-		{"a response larger than what may be recorded", exchange{requestAt, 26, bufferAt, 16}, Limits{EffectBytes: 26}, tool.ErrLimit, "more than 26 bytes", true},
+		{"a request outside of memory", exchange{0xffff, 2, bufferAt, 16}, Limits{}, abi.ErrPanicked, "http: the request (2 bytes at 0xffff) is outside of memory", false},
+		{"a request of 4 GiB", exchange{1, 0xffffffff, bufferAt, 16}, Limits{}, abi.ErrPanicked, "http: the request", false},
+		{"a buffer outside of memory", exchange{requestAt, 26, 0xfff8, 9}, Limits{}, abi.ErrPanicked, "http: the buffer (9 bytes at 0xfff8) is outside of memory", false},
+		{"a buffer that wraps around", exchange{requestAt, 26, 0xfffffff8, 16}, Limits{}, abi.ErrPanicked, "http: the buffer", false},
+		{"a wild buffer for a fetch", exchange{0, 0, 0xffffffff, 1}, Limits{}, abi.ErrPanicked, "http: the buffer", false},
+		{"a request larger than what may be recorded", exchange{requestAt, 26, bufferAt, 16}, Limits{EffectBytes: 25}, abi.ErrLimit, "more than 25 bytes", false},
+		{"a response larger than what may be recorded", exchange{requestAt, 26, bufferAt, 16}, Limits{EffectBytes: 26}, abi.ErrLimit, "more than 26 bytes", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

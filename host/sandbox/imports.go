@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Imports is what the outside does for a guest. Every method is one recorded
@@ -113,6 +112,6 @@ func (s *session) fetch(buf, capacity uint32) int64 {
 // empty area is anywhere: Zig's empty slices point to 0xaaaaaaaa.
 func (s *session) need(what string, address, length uint32) {
 	if !s.instance.has(address, uint64(length)) {
-		s.end(s.failure(tool.ErrPanicked, outside(what, address, length)))
+		s.end(s.failure(abi.ErrPanicked, outside(what, address, length)))
 	}
 }

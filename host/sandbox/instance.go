@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
-	"github.com/starling-host/starling/host/wasm"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"

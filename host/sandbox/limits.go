@@ -1,16 +1,43 @@
 package sandbox
 
 import (
+	"encoding/hex"
 	"fmt"
 	"math"
 
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"lukechampine.com/blake3"
 )
 
 // Limits are the bounds of one call. InputBytes is of a part of the input that this
 // package does not know, and is held by host/guest.
-type Limits = event.SandboxLimits
+type Limits struct {
+	Fuel        uint64 // units of spec/determinism.md
+	MemoryPages uint32 // 64 KiB pages, 1 to 65536
+	Depth       uint32 // weighted frame slots
+	TimeoutMs   int64  // wall clock
+	InputBytes  uint64
+	OutputBytes uint64
+	LogBytes    uint64 // what is kept of what the guest writes to fd 1 and 2
+	Effects     uint64 // recorded effects per call
+	EffectBytes uint64
+}
+
+// Meter is what a call has consumed.
+type Meter struct {
+	Fuel       uint64 // units of spec/determinism.md
+	PeakMemory uint64 // bytes of linear memory
+	Log        string // what the guest wrote to fd 1 and 2, valid UTF-8, capped
+}
+
+// Digest is a BLAKE3-256 digest.
+type Digest [32]byte
+
+// String returns the digest in hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// Sum returns the digest of b.
+func Sum(b []byte) Digest { return blake3.Sum256(b) }
 
 // Bounds on the limits themselves. Beyond them a limit would not hold: a
 // module has at most 65536 pages, and the engine's own call stack, which is
@@ -18,6 +45,12 @@ type Limits = event.SandboxLimits
 const (
 	maxMemoryPages = 65536
 	maxDepth       = 1 << 20
+
+	// interpreterDepth is the default of Limits.Depth on an interpreter, whose call
+	// stack holds 2000 frames. A frame takes at least 16 slots of Depth; a leaf and the
+	// host's functions take none, so there is room for a few more. With a higher limit,
+	// a call that nests deeper is a HostFailure there.
+	interpreterDepth = (2000 - 16) * 16
 )
 
 // DefaultLimits returns the bounds of a call that nobody has asked to change.
@@ -35,12 +68,12 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WithDefaults gives every limit that is zero its default.
+// WithDefaults gives every limit that is zero its default, but for the depth, whose default
+// is the engine's.
 func WithDefaults(l Limits) Limits {
 	d := DefaultLimits()
 	fill(&l.Fuel, d.Fuel)
 	fill(&l.MemoryPages, d.MemoryPages)
-	fill(&l.Depth, d.Depth)
 	fill(&l.TimeoutMs, d.TimeoutMs)
 	fill(&l.InputBytes, d.InputBytes)
 	fill(&l.OutputBytes, d.OutputBytes)
@@ -52,8 +85,12 @@ func WithDefaults(l Limits) Limits {
 
 // complete gives every limit that is zero its default, so that nothing that a
 // guest does is ever unbounded.
-func complete(l Limits) (Limits, error) {
+func (e *Engine) complete(l Limits) (Limits, error) {
 	l = WithDefaults(l)
+	if e.interpreter {
+		fill(&l.Depth, interpreterDepth)
+	}
+	fill(&l.Depth, DefaultLimits().Depth)
 	switch {
 	case l.MemoryPages > maxMemoryPages:
 		return l, fmt.Errorf("sandbox: a limit of %d memory pages: a module has at most %d", l.MemoryPages, maxMemoryPages)

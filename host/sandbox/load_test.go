@@ -8,16 +8,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 func TestLoadTellsWhatAModuleIs(t *testing.T) {
 	binary := tiny(output("executed"), "now", "fd_write", "fd_write", "clock_time_get").Bytes()
 	m := load(t, compiler(), binary, Limits{Fuel: 5})
-	if m.ABI() != abi.Version || m.Digest() != chain.Sum(binary) {
+	if m.ABI() != abi.Version || m.Digest() != Sum(binary) {
 		t.Errorf("abi %s, digest %s", m.ABI(), m.Digest())
 	}
 	want := []string{"starling:v1.now", "wasi_snapshot_preview1.clock_time_get", "wasi_snapshot_preview1.fd_write"}

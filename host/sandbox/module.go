@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/tetratelabs/wazero"
 )
 
@@ -19,7 +18,7 @@ type Module struct {
 	code     wazero.CompilationCache
 	compiled wazero.CompiledModule
 
-	digest  chain.Hash
+	digest  Digest
 	abi     string
 	imports []string
 	limits  Limits
@@ -78,7 +77,9 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.free(ctx))
 	}
-	e.add(m)
+	e.mu.Lock()
+	e.modules[m] = true
+	e.mu.Unlock()
 	return m, nil
 }
 
@@ -100,7 +101,7 @@ func (m *Module) compile(ctx context.Context, p *Prepared) error {
 
 // Digest returns the BLAKE3-256 of the bytes that were loaded: the module's
 // identity.
-func (m *Module) Digest() chain.Hash { return m.digest }
+func (m *Module) Digest() Digest { return m.digest }
 
 // ABI returns abi.Version, or abi.Command for a WASI command.
 func (m *Module) ABI() string { return m.abi }
@@ -120,7 +121,7 @@ type Start struct {
 	// Digest is BLAKE3-256 of the memory, of the module's own mutable globals in
 	// the order of their indices, as eight bytes each, and of the number of
 	// pages as four, little-endian.
-	Digest chain.Hash
+	Digest Digest
 	Pages  uint32 // of memory, 64 KiB each
 	Fuel   uint64 // that start function, _initialize and starling_warmup took
 }
@@ -145,7 +146,9 @@ func (m *Module) Close(ctx context.Context) error {
 	if !m.life.end() {
 		return nil
 	}
-	m.engine.remove(m)
+	m.engine.mu.Lock()
+	delete(m.engine.modules, m)
+	m.engine.mu.Unlock()
 	return m.free(ctx)
 }
 
@@ -187,4 +190,36 @@ func importNames(info rewrite.Info) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names) // Go links some imports twice
+}
+
+// Loader loads modules: into this process, or into processes of their own.
+type Loader interface {
+	Load(ctx context.Context, wasm []byte, limits Limits) (Loaded, error)
+}
+
+// Loaded is a module that executes calls. Whatever executes them, the results, errors and
+// meters are those that [*Module] documents.
+type Loaded interface {
+	Call(ctx context.Context, c Call, imports Imports) (Result, error)
+	Describe(ctx context.Context) ([]byte, error)
+	Digest() Digest
+	ABI() string
+	Imports() []string
+	Limits() Limits
+	Size() int
+	Close(ctx context.Context) error
+}
+
+// Inline returns the loader that executes modules in this process.
+func Inline(e *Engine) Loader { return inline{e} }
+
+type inline struct{ engine *Engine }
+
+// Load is [Engine.Load].
+func (i inline) Load(ctx context.Context, wasm []byte, limits Limits) (Loaded, error) {
+	m, err := i.engine.Load(ctx, wasm, limits)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }

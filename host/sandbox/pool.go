@@ -51,8 +51,8 @@ func (p *pool) put(i *instance) bool {
 	return true
 }
 
-// turn counts one reset and reports whether it is the nth.
-func (p *pool) turn(n uint64) bool {
+// everyNth counts one reset and reports whether it is the nth.
+func (p *pool) everyNth(n uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used++
@@ -99,7 +99,7 @@ func (m *Module) giveBack(i *instance) error {
 		i.discard() // nothing was promised yet: the next call gets a new one
 		return nil
 	}
-	if every := m.engine.verify; every > 0 && m.pool.turn(every) {
+	if every := m.engine.verify; every > 0 && m.pool.everyNth(every) {
 		if err := i.verify(m.start); err != nil {
 			i.discard()
 			return err

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // Prepared is a module that was checked and rewritten, and that any process may load
 // with the same limits: all that [Engine.LoadPrepared] has to know.
 type Prepared struct {
-	Digest  chain.Hash // see [Module.Digest]
-	ABI     string     // see [Module.ABI]
-	Imports []string   // see [Module.Imports]
-	Limits  Limits     // see [Module.Limits]
+	Digest  Digest   // see [Module.Digest]
+	ABI     string   // see [Module.ABI]
+	Imports []string // see [Module.Imports]
+	Limits  Limits   // see [Module.Limits]
 
 	Wasm    []byte            // as it was rewritten; its rewrite.Shell if there is a Folder
 	Size    int               // of the whole module, in bytes, as it was rewritten
@@ -42,11 +41,11 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 		return ErrClosed
 	}
 	defer e.life.leave()
-	limits, err := complete(limits)
+	limits, err := e.complete(limits)
 	if err != nil {
 		return err
 	}
-	digest := chain.Sum(wasmBytes)
+	digest := Sum(wasmBytes)
 	key := e.key(digest, limits)
 	if p := e.cache.recall(key, digest, limits); p != nil {
 		if err := e.loadHere(ctx, p, load); !errors.Is(err, ErrSpoiled) {
@@ -66,30 +65,32 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 	return err
 }
 
-// loadHere calls load while nobody puts code of that module into its folder.
+// loadHere calls load while no other load puts code of that module into its folder.
 func (e *Engine) loadHere(ctx context.Context, p *Prepared, load func(*Prepared) error) error {
-	turn := e.compiling[p.Digest[0]]
-	if err := turn.Acquire(ctx, 1); err != nil {
+	lock := e.compiling[p.Digest[0]]
+	if err := lock.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer turn.Release(1)
+	defer lock.Release(1)
 	return load(p)
 }
 
-// withCode has a module loaded by its shell, when its code is there.
+// withCode compiles a module, unless its code is there, and has its shell loaded. Spoiled
+// code is compiled again, unless another load has done so meanwhile. Another process that
+// finds the same may spoil it once more.
 func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared) error) (err error) {
 	whole := p.Wasm
 	if p.Wasm, err = rewrite.Shell(whole); err != nil {
 		return err
 	}
 	compile := func(dir string) error { return e.compile(ctx, whole, dir) }
-	turn := e.compiling[p.Digest[0]]
+	lock := e.compiling[p.Digest[0]]
 	if !e.cache.use(p.Folder) {
-		if err := turn.Acquire(ctx, exclusive); err != nil {
+		if err := lock.Acquire(ctx, exclusive); err != nil {
 			return err
 		}
 		err = e.cache.fill(p.Folder, compile)
-		turn.Release(exclusive)
+		lock.Release(exclusive)
 		if err != nil {
 			return err
 		}
@@ -97,18 +98,13 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 	if err := e.loadHere(ctx, p, load); !errors.Is(err, ErrSpoiled) {
 		return err
 	}
-	if err := turn.Acquire(ctx, exclusive); err != nil {
+	if err := lock.Acquire(ctx, exclusive); err != nil {
 		return err
 	}
-	defer turn.Release(exclusive)
-	return e.mend(p, compile, load)
-}
-
-// mend compiles a module again whose code is spoiled, unless somebody else has meanwhile.
-// Another process that finds the same may spoil it again, once.
-func (e *Engine) mend(p *Prepared, compile func(dir string) error, load func(*Prepared) error) error {
-	err := load(p)
-	for i := 0; i < mendings && errors.Is(err, ErrSpoiled); i++ {
+	defer lock.Release(exclusive)
+	err = load(p)
+	const attempts = 3 // because two processes may compile into the same folder at once
+	for i := 0; i < attempts && errors.Is(err, ErrSpoiled); i++ {
 		if err := errors.Join(empty(p.Folder), e.cache.fill(p.Folder, compile)); err != nil {
 			return err
 		}
@@ -117,12 +113,9 @@ func (e *Engine) mend(p *Prepared, compile func(dir string) error, load func(*Pr
 	return err
 }
 
-// mendings are so many because two processes may mend the same folder at once.
-const mendings = 3
-
 // check gates and rewrites a module. What it returns is not compiled yet, and its data is
 // that of wasmBytes.
-func (e *Engine) check(wasmBytes []byte, digest chain.Hash, limits Limits) (*Prepared, error) {
+func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
 	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
 		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil,
 	})

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // The commands of a scribbler. Each is eight bytes: the command, and an
@@ -103,7 +103,7 @@ func scribble(r *rand.Rand) []byte {
 func callOutcome(t *testing.T, m *Module, c Call) string {
 	got, err := m.Call(t.Context(), c, &world{})
 	class := "none"
-	for _, sentinel := range []error{tool.ErrPanicked, tool.ErrFuel, tool.ErrLimit, tool.ErrTimeout} {
+	for _, sentinel := range []error{abi.ErrPanicked, abi.ErrFuel, abi.ErrLimit, abi.ErrTimeout} {
 		if errors.Is(err, sentinel) {
 			class = sentinel.Error()
 		}
@@ -115,9 +115,13 @@ func callOutcome(t *testing.T, m *Module, c Call) string {
 // calls have used, four at a time, and each of them again in an instance that
 // nobody has used: by every way of resetting, verified after each call.
 func TestUsedInstancesAreAsGoodAsNewOnes(t *testing.T) {
-	calls := 10_000
-	if testing.Short() {
+	t.Parallel()
+	calls := 2500
+	switch {
+	case testing.Short():
 		calls = 1000
+	case os.Getenv("STARLING_NIGHTLY") != "":
+		calls = 10_000
 	}
 	fresh := load(t, engineWith(t, Config{Reset: ResetFresh}), scribbler(), Limits{MemoryPages: 16, Depth: 4096})
 	for _, reset := range []Reset{ResetScan, ResetPagemap, ResetCompare} {
@@ -137,6 +141,7 @@ func TestUsedInstancesAreAsGoodAsNewOnes(t *testing.T) {
 				})
 			}
 			group.Wait()
+			callOutcome(t, pooled, Call{Tool: "scribbler", Input: []byte{scribbleLook, 0, 0, 0, 0, 0, 0, 0}}) // a call that traps leaves no instance
 			if idle := len(pooled.pool.idle); idle == 0 || idle > 4 {
 				t.Errorf("%d instances are idle after four callers", idle)
 			}
@@ -157,8 +162,9 @@ func engineWith(t testing.TB, c Config) *Engine {
 // TestAGoToolIsPristineEveryTime makes friendly and hostile calls of a Go tool
 // in one order on used instances, and in another on new ones.
 func TestAGoToolIsPristineEveryTime(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
-		t.Skip("SKIPPED: compiles a Go tool and verifies all of its memory a hundred times")
+		t.Skip("SKIPPED: compiles a Go tool and verifies all of its memory many times")
 	}
 	module := goGuest(t, "tool")
 	pooled := load(t, engineWith(t, Config{VerifyEvery: 1}), module, Limits{})
@@ -168,8 +174,12 @@ func TestAGoToolIsPristineEveryTime(t *testing.T) {
 	for _, name := range tools {
 		want[name] = callOutcome(t, fresh, Call{Tool: name, Input: envelope(name, `null`)})
 	}
+	calls := 30
+	if os.Getenv("STARLING_NIGHTLY") != "" {
+		calls = 100
+	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 100 {
+	for range calls {
 		name := tools[r.IntN(len(tools))]
 		if diff := cmp.Diff(want[name], callOutcome(t, pooled, Call{Tool: name, Input: envelope(name, `null`)})); diff != "" {
 			t.Fatalf("%s:\n%s", name, diff)

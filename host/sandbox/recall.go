@@ -7,9 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/host/cachefile"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/cachefile"
+	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
 // What was prepared is kept beside the code, so that a module is checked and rewritten
@@ -45,21 +44,21 @@ func (e *entry) prepared() *Prepared {
 
 // key is under what this program keeps what it made of a module: all that decides about
 // it. It is empty if nothing is kept.
-func (e *Engine) key(digest chain.Hash, l Limits) string {
+func (e *Engine) key(digest Digest, l Limits) string {
 	if e.cache.program == "" || e.profile != nil {
 		return ""
 	}
 	b := append(digest[:], e.cache.program...)
 	b = binary.LittleEndian.AppendUint32(b, l.MemoryPages)
 	b = binary.LittleEndian.AppendUint32(b, l.Depth)
-	return filepath.Join(e.cache.root, preparedFolder, chain.Sum(b).String())
+	return filepath.Join(e.cache.root, preparedFolder, Sum(b).String())
 }
 
 const preparedFolder = "prepared"
 
 // recall returns what was kept under the key for a module of that digest, if its code is
 // there as well, or nil.
-func (c *cache) recall(key string, digest chain.Hash, l Limits) *Prepared {
+func (c *cache) recall(key string, digest Digest, l Limits) *Prepared {
 	if key == "" || !c.use(key) {
 		return nil
 	}

@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/eventlog/chain"
 )
 
 // recalled returns what the engine has kept of a module, or nil.
 func recalled(e *Engine, wasm []byte, l Limits) *Prepared {
-	digest := chain.Sum(wasm)
+	digest := Sum(wasm)
 	return e.cache.recall(e.key(digest, l), digest, l)
 }
 
@@ -92,14 +91,14 @@ func TestASecondEngineDoesNotPrepareAgain(t *testing.T) {
 func TestAnEntryThatIsDamagedIsMadeAgain(t *testing.T) {
 	e := keeping(t)
 	wasm := tiny(output("executed")).Bytes()
-	key := e.key(chain.Sum(wasm), DefaultLimits())
+	key := e.key(Sum(wasm), DefaultLimits())
 	damage := map[string]func() error{
 		"cut":     func() error { return os.Truncate(key, 100) },
 		"shorter": func() error { return os.Truncate(key, 10) },
 		"empty":   func() error { return os.Truncate(key, 0) },
 		"altered": func() error { return alter(key) },
 		"no entry": func() error {
-			sum := chain.Sum([]byte("text"))
+			sum := Sum([]byte("text"))
 			return os.WriteFile(key, append(sum[:], "text"...), 0o600)
 		},
 		"a folder": func() error { return errors.Join(os.Remove(key), os.Mkdir(key, 0o700)) },

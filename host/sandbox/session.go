@@ -8,8 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
 )
 
 // session is the host's side of one call: all that the guest can reach through
@@ -94,16 +93,9 @@ func (s *session) outside() context.Context {
 	return s.limited
 }
 
-// close ends what the call has begun in the host.
-func (s *session) close() {
-	if s.cancel != nil {
-		s.cancel()
-	}
-}
-
 // meter is what the call has consumed so far.
-func (s *session) meter() event.Meter {
-	return event.Meter{
+func (s *session) meter() Meter {
+	return Meter{
 		Fuel:       s.instance.fuel.Get(),
 		PeakMemory: uint64(s.instance.memory.Size()), // memory never shrinks in a call
 		Log:        s.log.text(),
@@ -121,18 +113,18 @@ func (s *session) end(err error) { panic(&ending{err}) }
 // interruption says how the world ended a call.
 func (s *session) interruption() error {
 	if s.ctx.Err() != nil {
-		return tool.ErrCancelled
+		return abi.ErrCancelled
 	}
-	return fmt.Errorf("%w: the call took longer than %d ms", tool.ErrTimeout, s.limits.TimeoutMs)
+	return fmt.Errorf("%w: the call took longer than %d ms", abi.ErrTimeout, s.limits.TimeoutMs)
 }
 
 // effect counts one recorded effect before it happens. Sealed, it refuses it.
 func (s *session) effect(name string, bytes uint64) {
 	if s.imports == nil {
-		s.end(s.failure(tool.ErrPanicked, name+" was called during "+s.phase+", which may have no effects"))
+		s.end(s.failure(abi.ErrPanicked, name+" was called during "+s.phase+", which may have no effects"))
 	}
 	if s.effects++; s.effects > s.limits.Effects {
-		s.end(fmt.Errorf("%w: more than %d effects", tool.ErrEffects, s.limits.Effects))
+		s.end(fmt.Errorf("%w: more than %d effects", abi.ErrEffects, s.limits.Effects))
 	}
 	s.recorded(bytes)
 }
@@ -140,7 +132,7 @@ func (s *session) effect(name string, bytes uint64) {
 // recorded counts the bytes that an effect puts into the log.
 func (s *session) recorded(bytes uint64) {
 	if s.effectBytes += bytes; s.effectBytes > s.limits.EffectBytes {
-		s.end(fmt.Errorf("%w: effects of more than %d bytes", tool.ErrLimit, s.limits.EffectBytes))
+		s.end(fmt.Errorf("%w: effects of more than %d bytes", abi.ErrLimit, s.limits.EffectBytes))
 	}
 }
 

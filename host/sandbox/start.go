@@ -6,11 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/starling-host/starling/eventlog/chain"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/rewrite"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
-	"github.com/starling-host/starling/host/wasm"
 	"github.com/tetratelabs/wazero/api"
 )
 
@@ -32,7 +30,7 @@ type start struct {
 	// failure is why there is no start, and meter what it took to find out.
 	// Every call ends with it, as if the call had made it.
 	failure error
-	meter   event.Meter
+	meter   Meter
 }
 
 // prepare brings an instance of the module to its start and keeps that. The
@@ -110,10 +108,10 @@ func (st *start) seal(s *session) {
 }
 
 // digest is [Start].Digest for a module with that many globals of its own.
-func (st *start) digest(own int) chain.Hash {
+func (st *start) digest(own int) Digest {
 	b := slices.Clone(st.image.Contents())
 	for _, v := range st.globals[:own] {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	return chain.Sum(binary.LittleEndian.AppendUint32(b, st.pages))
+	return Sum(binary.LittleEndian.AppendUint32(b, st.pages))
 }

@@ -7,10 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/wasm"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // busy asks for the time, computes, calls, grows its memory, writes to its log and draws random
@@ -35,6 +34,7 @@ func busy() []byte {
 // A call that the world ended is repeated up to the same count, on either
 // engine and whatever the slices of fuel were.
 func TestAStopIsReplayedAtTheSameCount(t *testing.T) {
+	t.Parallel()
 	modules := map[string]*Module{
 		"compiler":    load(t, compiler(), busy(), Limits{MemoryPages: 32}),
 		"interpreter": load(t, interpreter(), busy(), Limits{MemoryPages: 32}),
@@ -57,11 +57,12 @@ func TestAStopIsReplayedAtTheSameCount(t *testing.T) {
 // Where the slices of fuel ended when a call was recorded must not matter: a
 // budget that ends a call makes a check at which no slice ends.
 func TestAStopIsReplayedWithOtherSlices(t *testing.T) {
+	t.Parallel()
 	m := load(t, compiler(), busy(), Limits{MemoryPages: 32})
 	for _, budget := range []uint64{1, 4_999_000, 5_000_001, 12_345_678} {
 		short := load(t, compiler(), busy(), Limits{MemoryPages: 32, Fuel: budget})
 		recorded, err := short.Call(t.Context(), Call{Input: []byte("x")}, &world{})
-		if !errors.Is(err, tool.ErrFuel) || recorded.Meter.Fuel <= budget {
+		if !errors.Is(err, abi.ErrFuel) || recorded.Meter.Fuel <= budget {
 			t.Fatalf("error %v at %d", err, recorded.Meter.Fuel)
 		}
 		stop := errors.New("recorded")
@@ -74,12 +75,12 @@ func TestAStopIsReplayedWithOtherSlices(t *testing.T) {
 
 // cancelAt cancels a call at an effect, after which it computes until the host
 // looks, and returns the last reading of the meter.
-func cancelAt(t *testing.T, m *Module, effect int) event.Meter {
+func cancelAt(t *testing.T, m *Module, effect int) Meter {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w := &cancelling{at: effect, cancel: cancel}
 	got, err := m.Call(ctx, Call{Input: []byte("x")}, w)
-	if !errors.Is(err, tool.ErrCancelled) || got.Meter.Fuel == 0 || len(w.effects) < effect {
+	if !errors.Is(err, abi.ErrCancelled) || got.Meter.Fuel == 0 || len(w.effects) < effect {
 		t.Fatalf("error %v at %d, after %d effects", err, got.Meter.Fuel, len(w.effects))
 	}
 	return got.Meter
@@ -104,12 +105,12 @@ func TestAStopBeforeTheBeginningRunsNothing(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	got, err := m.Call(cancelled, Call{Input: []byte("x")}, &world{})
-	if !errors.Is(err, tool.ErrCancelled) || got.Meter != (event.Meter{}) {
+	if !errors.Is(err, abi.ErrCancelled) || got.Meter != (Meter{}) {
 		t.Errorf("cancelled: %v, %+v", err, got.Meter)
 	}
 	stop := errors.New("recorded")
 	got, err = m.Call(t.Context(), Call{Input: []byte("x"), StopErr: stop}, &world{})
-	if err != stop || got.Meter != (event.Meter{}) {
+	if err != stop || got.Meter != (Meter{}) {
 		t.Errorf("replayed: %v, %+v", err, got.Meter)
 	}
 }
@@ -131,7 +132,7 @@ func TestASpinningGuestEndsAndLeavesTheProcessAlone(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			began, ended := make(chan bool), make(chan error)
 			go func() {
-				_, err := m.Call(ctx, Call{Input: []byte("x"), Probe: func(func() event.Meter) { close(began) }}, &world{})
+				_, err := m.Call(ctx, Call{Input: []byte("x"), Probe: func(func() Meter) { close(began) }}, &world{})
 				ended <- err
 			}()
 			<-began
@@ -139,11 +140,11 @@ func TestASpinningGuestEndsAndLeavesTheProcessAlone(t *testing.T) {
 				runtime.GC() // stops the world: it cannot return before the guest has come out
 			}
 			cancel()
-			if err := <-ended; !errors.Is(err, tool.ErrCancelled) {
+			if err := <-ended; !errors.Is(err, abi.ErrCancelled) {
 				t.Errorf("cancelled: %v", err)
 			}
 			m = load(t, compiler(), guest, Limits{Fuel: 1 << 60, TimeoutMs: 20})
-			if _, err := m.Call(t.Context(), Call{Input: []byte("x")}, &world{}); !errors.Is(err, tool.ErrTimeout) {
+			if _, err := m.Call(t.Context(), Call{Input: []byte("x")}, &world{}); !errors.Is(err, abi.ErrTimeout) {
 				t.Errorf("at the deadline: %v", err)
 			}
 		})

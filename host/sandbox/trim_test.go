@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/disk"
+	"github.com/starling-host/starling/host/internal/disk"
 )
 
 // addCode puts so many bytes into the cache, as if they had been used some time ago.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/abi"
 )
 
 // The standard streams.
@@ -95,7 +95,7 @@ func (s *session) write(fd uint32, p []byte) {
 		return
 	}
 	if uint64(len(s.stdout)+len(p)) > s.limits.OutputBytes {
-		s.end(fmt.Errorf("%w: output of more than %d bytes", tool.ErrLimit, s.limits.OutputBytes))
+		s.end(fmt.Errorf("%w: output of more than %d bytes", abi.ErrLimit, s.limits.OutputBytes))
 	}
 	s.stdout = append(s.stdout, p...)
 }

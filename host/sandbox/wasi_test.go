@@ -15,9 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite"
-	"github.com/starling-host/starling/host/wasm/wasmtest"
-	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // idle is an open session of a tool that does not run, for calling host
@@ -239,7 +238,7 @@ func TestTheHostsOwnWorkCostsFuel(t *testing.T) {
 	s := idle(t, &world{})
 	s.allow(60_000)
 	defer func() {
-		if e, ok := recover().(*ending); !ok || !errors.Is(e.err, tool.ErrFuel) || s.meter().Fuel != 60_001 {
+		if e, ok := recover().(*ending); !ok || !errors.Is(e.err, abi.ErrFuel) || s.meter().Fuel != 60_001 {
 			t.Errorf("ended with %v at %d", e, s.meter().Fuel)
 		}
 	}()
@@ -413,7 +412,7 @@ func FuzzImports(f *testing.F) {
 			switch v := recover().(type) {
 			case nil, *exit:
 			case *ending:
-				if !errors.Is(v.err, tool.ErrPanicked) && !errors.Is(v.err, tool.ErrLimit) {
+				if !errors.Is(v.err, abi.ErrPanicked) && !errors.Is(v.err, abi.ErrLimit) {
 					t.Errorf("ended with %v", v.err)
 				}
 			default:

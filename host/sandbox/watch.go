@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // Profiler is told which functions a call enters and leaves, and how much fuel

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/rewrite/hostiletest"
-	"github.com/starling-host/starling/host/wasm"
+	"github.com/starling-host/starling/host/hostiletest"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // tally is a profiler that adds up.
@@ -50,16 +50,16 @@ func (p *tally) End(fuel uint64) { p.spend(fuel); p.ended = true }
 // of hostile ones: nothing else about them changes, and the profile accounts for
 // all of their fuel.
 func TestAProfileHasEveryUnit(t *testing.T) {
+	t.Parallel()
 	var p *tally
 	profiled := engineWith(t, Config{Profile: func(string) Profiler {
 		p = &tally{own: map[uint32]uint64{}}
 		return p
 	}})
-	plain := engineWith(t, Config{})
-	compare := func(name string, wasm []byte, l Limits, c Call) {
+	plain := compiler()
+	compare := func(name string, unprofiled, m *Module, c Call) {
 		t.Helper()
-		want := endingOf(t, load(t, plain, wasm, l), c)
-		m := load(t, profiled, wasm, l)
+		want := endingOf(t, unprofiled, c)
 		p = nil
 		if diff := cmp.Diff(want, endingOf(t, m, c)); diff != "" {
 			t.Errorf("%s (-plain +profiled):\n%s", name, diff)
@@ -73,13 +73,14 @@ func TestAProfileHasEveryUnit(t *testing.T) {
 		}
 	}
 	for _, run := range hostiletest.Runs() {
-		compare(run.Name, run.Wasm, hostileLimits, attack)
+		compare(run.Name, load(t, plain, run.Wasm, hostileLimits), load(t, profiled, run.Wasm, hostileLimits), attack)
 	}
 	if testing.Short() {
 		return
 	}
+	m := load(t, profiled, goGuest(t, "tool"), Limits{})
 	for _, name := range []string{"echo", "maps", "panic", "exit"} {
-		compare(name, goGuest(t, "tool"), Limits{}, Call{Tool: name, Input: envelope(name, `null`)})
+		compare(name, goTool(t, false), m, Call{Tool: name, Input: envelope(name, `null`)})
 		if p.deepest < 5 || p.imports+len(p.own) < 20 {
 			t.Errorf("%s: %d deep, %d functions", name, p.deepest, len(p.own))
 		}
@@ -88,6 +89,7 @@ func TestAProfileHasEveryUnit(t *testing.T) {
 
 // TestATraceHasEveryImport compares a trace with what a tool does.
 func TestATraceHasEveryImport(t *testing.T) {
+	t.Parallel()
 	const request = "GET http://h/ HTTP/1.1\r\n\r\n"
 	code := asm().
 		Index(wasm.OpCall, 0).Op(wasm.OpDrop).                                                           // now

@@ -3,9 +3,11 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +15,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
@@ -49,9 +50,14 @@ type Agent struct {
 	// Metrics and Tracer watch live runs. Nil for neither.
 	Metrics *observe.Metrics
 	Tracer  *observe.Tracer
+
+	// direct has the agent call its one tool with the input, and ask no model: see
+	// [Direct].
+	direct bool
+	input  json.RawMessage
 }
 
-// Config is what the runs of an [Agent] have in common.
+// Config has the settings that all runs of an [Agent] share.
 type Config struct {
 	Model        string
 	SystemPrompt string
@@ -109,7 +115,7 @@ type Config struct {
 	ClockFn func() time.Time
 }
 
-// defaultModelAttempts is what Config.ModelAttempts means by zero.
+// defaultModelAttempts replaces a Config.ModelAttempts of zero.
 const defaultModelAttempts = 3
 
 // Errors of an agent that cannot run.
@@ -122,6 +128,8 @@ var (
 // Validate returns what is wrong with the agent, or nil. A replay needs no Log.
 func (a *Agent) Validate() error {
 	switch {
+	case a.direct:
+		return nil
 	case a.Provider == nil:
 		return errNoProvider
 	case a.Log == nil:
@@ -132,6 +140,8 @@ func (a *Agent) Validate() error {
 
 func (a *Agent) validate() error {
 	switch {
+	case a.direct:
+		return nil
 	case a.Provider == nil:
 		return errNoProvider
 	case a.Config.Model == "":
@@ -167,9 +177,24 @@ func (a *Agent) validateTools() error {
 	return nil
 }
 
+// info identifies the provider, if there is one.
+func (a *Agent) info() provider.Info {
+	if a.Provider == nil {
+		return provider.Info{}
+	}
+	return a.Provider.Info()
+}
+
 // started is the first event of a run.
 func (a *Agent) started(goal string) event.RunStarted {
-	info := a.Provider.Info()
+	if a.direct {
+		refs := []event.ToolSchemaRef{ToolRef(a.Tools[0])}
+		return event.RunStarted{
+			SchemaVersion: event.SchemaVersion, Goal: a.Tools[0].Name(), ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
+			StarlingVersion: version(), AppVersion: a.Config.AppVersion,
+		}
+	}
+	info := a.info()
 	refs := a.toolRefs()
 	started := event.RunStarted{
 		SchemaVersion: event.SchemaVersion, Goal: goal,
@@ -222,8 +247,15 @@ func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
 	return &ordered
 }
 
+// ToolRef returns how RunStarted identifies a tool.
+func ToolRef(t tool.Tool) event.ToolSchemaRef {
+	return event.ToolSchemaRef{
+		Name: t.Name(), SchemaHash: hashOf(t.Schema()), DescriptionHash: hashOf([]byte(t.Description())), Sandbox: tool.SandboxOf(t),
+	}
+}
+
 func hashOf(b []byte) []byte {
-	h := chain.Sum(b)
+	h := canon.Sum(b)
 	return h[:]
 }
 
@@ -257,7 +289,7 @@ func (c *Config) requestOptions() *event.RequestOptions {
 	return &o
 }
 
-// request is what the model is asked next.
+// request is the next request to the model.
 func (a *Agent) request(messages []provider.Message) *provider.Request {
 	req := &provider.Request{
 		Model: a.Config.Model, SystemPrompt: a.Config.SystemPrompt, Messages: messages,
@@ -270,7 +302,7 @@ func (a *Agent) request(messages []provider.Message) *provider.Request {
 	return req
 }
 
-// stepConfig is what live runs and replays have in common.
+// stepConfig has the settings that live runs and replays share.
 func (a *Agent) stepConfig(runID string) step.Config {
 	attempts := a.Config.ModelAttempts
 	if attempts == 0 {
@@ -317,4 +349,58 @@ func (a *Agent) preflight(ctx context.Context) error {
 		return nil
 	}
 	return eventlog.Preflight(ctx, a.Log)
+}
+
+// modulePath is the module that this package belongs to.
+const modulePath = "github.com/starling-host/starling"
+
+// version returns the version of this module as the program was linked with
+// it, or "(devel)".
+func version() string {
+	const unknown = "(devel)"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return unknown
+	}
+	if info.Main.Path == modulePath && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == modulePath {
+			return dep.Version
+		}
+	}
+	return unknown
+}
+
+// Budget bounds what one run may spend, BudgetExceeded is the error of a run that spent
+// it, BudgetMeter counts, and Prices say what tokens cost.
+type (
+	Budget         = budget.Limits
+	BudgetExceeded = budget.Exceeded
+	BudgetMeter    = budget.Meter
+	Prices         = budget.Prices
+	Rates          = budget.Rates
+	Price          = budget.Price
+)
+
+// NewBudgetMeter returns a meter that has counted nothing.
+func NewBudgetMeter(b Budget) *BudgetMeter { return budget.NewMeter(b) }
+
+// ResumeBudget returns a meter that has counted what the events of a run have spent.
+func ResumeBudget(b Budget, events []event.Event) (*BudgetMeter, error) {
+	return budget.Resume(b, events)
+}
+
+// Cost returns what an answer cost in US dollars, and whether the price of the model is
+// known.
+func Cost(model string, u provider.Usage) (usd float64, known bool) { return budget.Cost(model, u) }
+
+// BuiltinPrices returns the prices that this version knows.
+func BuiltinPrices() Prices { return budget.Builtin() }
+
+// RegisterPricing sets the price of a model for this process, in US dollars for a million
+// tokens.
+func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
+	budget.RegisterPricing(model, inPerMtok, outPerMtok)
 }

@@ -17,15 +17,13 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
-	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -46,7 +44,7 @@ var panicking = tool.Typed("panicking", "Panics.", func(context.Context, struct{
 // newAgent returns an agent with a log of its own.
 func newAgent(turns []agenttest.Turn, tools ...tool.Tool) *agent.Agent {
 	return &agent.Agent{
-		Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: tools, Log: memlog.New(),
+		Provider: agenttest.ScriptedProvider{Turns: turns}, Tools: tools, Log: store.Memory(),
 		Config: agent.Config{Model: "gpt-4o-mini", SystemPrompt: "You are a helper.", AppVersion: "1"},
 	}
 }
@@ -82,7 +80,7 @@ func kinds(events []event.Event) string {
 }
 
 // mustReplay replays a run in both ways: by the agent, and from the record alone.
-func mustReplay(t failer, a *agent.Agent, live *agent.RunResult, events []event.Event) {
+func mustReplay(t failer, a *agent.Agent, live *agent.Result, events []event.Event) {
 	t.Helper()
 	offline := *a
 	offline.Log, offline.Provider = nil, agenttest.ScriptedProvider{} // which has nothing to say
@@ -90,7 +88,7 @@ func mustReplay(t failer, a *agent.Agent, live *agent.RunResult, events []event.
 	if err != nil {
 		t.Fatalf("replay: %v\n%s", err, kinds(events))
 	}
-	if diff := cmp.Diff(live, got, cmpopts.IgnoreFields(agent.RunResult{}, "Duration")); live != nil && diff != "" {
+	if diff := cmp.Diff(live, got, cmpopts.IgnoreFields(agent.Result{}, "Duration")); live != nil && diff != "" {
 		t.Errorf("results (-live +replay):\n%s", diff)
 	}
 	resolve := func(_ context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {
@@ -101,7 +99,7 @@ func mustReplay(t failer, a *agent.Agent, live *agent.RunResult, events []event.
 		}
 		return nil, fmt.Errorf("no tool %q", ref.Name)
 	}
-	v, err := replay.Run(context.Background(), events, resolve, replay.Options{})
+	v, err := agent.Replay(context.Background(), events, resolve, agent.ReplayOptions{})
 	if err != nil || !v.Identical() {
 		t.Errorf("from the record: %v, %v", v.Divergence, err)
 	}
@@ -172,8 +170,8 @@ func TestEveryEnd(t *testing.T) {
 				if r == nil {
 					t.Fatal(err)
 				}
-				if r.TerminalKind != tt.kind || r.ErrorType != tt.errType || !errors.Is(err, tt.err) {
-					t.Errorf("ended with %s, %q, %v", r.TerminalKind, r.ErrorType, err)
+				if r.Terminal != tt.kind || r.ErrorType != tt.errType || !errors.Is(err, tt.err) {
+					t.Errorf("ended with %s, %q, %v", r.Terminal, r.ErrorType, err)
 				}
 				events := eventsOf(t, a, r.RunID, false)
 				if got := kinds(events[1 : len(events)-1]); tt.events != "" && got != tt.events {
@@ -266,7 +264,7 @@ func TestTimeIsSpentDuringAnAnswer(t *testing.T) {
 		}
 		next := logtest.Resume(events[:2])
 		old := append(events[:2:2], next.Next(event.SideEffectRecorded{Name: event.EffectModel, Value: failure}), next.Next(trip))
-		var leaves chain.Tree
+		var leaves canon.Tree
 		for _, ev := range old {
 			leaves.Add(ev.Hash())
 		}
@@ -312,7 +310,7 @@ func TestReasoningIsSensitive(t *testing.T) {
 	}
 	events := eventsOf(t, a, r.RunID, false)
 	older, blocks := slices.Clone(events), 0
-	var tree chain.Tree
+	var tree canon.Tree
 	for i := range older {
 		ev := &older[i]
 		if i > 0 {
@@ -367,7 +365,7 @@ func TestCancellation(t *testing.T) {
 				a := newAgent([]agenttest.Turn{turn, agenttest.Say("never")}, waits)
 				time.AfterFunc(time.Second, cancel)
 				r, err := a.Run(ctx, "wait")
-				if r == nil || r.TerminalKind != event.KindRunCancelled || r.Error != "cancelled" || err != context.Canceled {
+				if r == nil || r.Terminal != event.KindRunCancelled || r.Error != "cancelled" || err != context.Canceled {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				events := eventsOf(t, a, r.RunID, false)
@@ -481,10 +479,10 @@ func TestWhatDiverges(t *testing.T) {
 	}
 	changed := *a
 	changed.Config.Model = "gpt-9"
-	if err := replay.Verify(context.Background(), a.Log, r.RunID, &changed); !errors.Is(err, agent.ErrProviderModelMismatch) {
+	if err := agent.Verify(context.Background(), a.Log, r.RunID, &changed); !errors.Is(err, agent.ErrProviderModelMismatch) {
 		t.Errorf("another model: %v", err)
 	}
-	if err := replay.Verify(context.Background(), a.Log, r.RunID, &changed, replay.WithForceProvider()); err != nil {
+	if err := agent.Verify(context.Background(), a.Log, r.RunID, &changed, agent.WithForceProvider()); err != nil {
 		t.Errorf("another model, forced: %v", err)
 	}
 }

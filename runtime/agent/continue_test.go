@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/step"
@@ -96,7 +96,7 @@ func guarded(t tool.Tool) tool.Tool {
 
 func continuedDirectRuns(t *testing.T, wrap func(tool.Tool) tool.Tool) {
 	w := world{}
-	d := agent.Direct{Log: memlog.New(), Tool: wrap(raw("shop", w.shop))}
+	d := agent.Direct{Log: store.Memory(), Tool: wrap(raw("shop", w.shop))}
 	if _, err := d.RunWithID(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func mustRun(t *testing.T, a *agent.Agent) string {
 // are none.
 func TestWhatCannotBeContinued(t *testing.T) {
 	ctx := context.Background()
-	d := agent.Direct{Log: memlog.New(), Tool: native(asking)}
+	d := agent.Direct{Log: store.Memory(), Tool: native(asking)}
 	if _, err := d.Opening(ctx, "run", json.RawMessage(`{`)); err == nil {
 		t.Error("a run was opened with broken arguments")
 	}
@@ -271,7 +271,7 @@ func TestARunOfANewerProgramIsLeftToIt(t *testing.T) {
 		},
 		"abandon": func(log eventlog.EventLog) error { return agent.Abandon(ctx, log, "newer", "nobody goes on with it") },
 	} {
-		log := memlog.New()
+		log := store.Memory()
 		c := logtest.Chain{RunID: "newer"}
 		first := c.Next(event.RunStarted{SchemaVersion: event.SchemaVersion + 1, ToolSchemas: []event.ToolSchemaRef{}})
 		if err := log.Append(ctx, "newer", first); err != nil {
@@ -297,7 +297,7 @@ func TestAbandonedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := eventsOf(t, a, r.RunID, false)
-	d := agent.Direct{Log: memlog.New(), Tool: raw("shop", world{}.shop)}
+	d := agent.Direct{Log: store.Memory(), Tool: raw("shop", world{}.shop)}
 	if _, err := d.RunWithID(ctx, "run", json.RawMessage(`{"Item":"tea"}`)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,10 +14,13 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// conversation is what the model is told with each request. It is a function of
+// conversation is the history that each request to the model carries. It is a function of
 // the run's events: a live run extends it as it goes, and a run that is resumed
 // finds it again in the log.
+//
+// In a direct run there is no model, and one use that the caller asks for.
 type conversation struct {
+	direct   bool
 	messages []provider.Message
 	turnID   string   // of the last answer
 	uses     []*use   // what that answer asked for
@@ -27,18 +31,24 @@ type conversation struct {
 
 	reasoning []provider.Reasoning // of the answer that is being read from the log
 
-	tracer *observe.Tracer // of a live run; nil in a replay, which nobody watches
+	tracer *observe.Tracer // of a live run; nil in a replay
 }
 
 // use is a tool use and its outcome.
 type use struct {
 	provider.ToolUse
-	callID string               // of the call that a process made for it that died; empty for none
-	result *provider.ToolResult // nil as long as there is no outcome
+	callID string // of the last call for it by a process that died; empty for none
+	done   bool   // it has an outcome: output or err
+	output json.RawMessage
+	err    error
 }
 
-// fresh is the conversation at the start of a run.
-func fresh(goal string) *conversation {
+// begin is the conversation at the start of a run.
+func (a *Agent) begin(goal string) *conversation {
+	if a.direct {
+		call := provider.ToolUse{Name: a.Tools[0].Name(), Args: a.input}
+		return &conversation{direct: true, turnID: DirectTurn, uses: []*use{{ToolUse: call}}}
+	}
 	return &conversation{messages: []provider.Message{{Role: provider.RoleUser, Content: goal}}}
 }
 
@@ -55,15 +65,15 @@ func (t *conversation) heard(r *provider.Response) {
 
 // pending returns the uses that are to be called: those without an outcome.
 func (t *conversation) pending() []*use {
-	return slices.DeleteFunc(slices.Clone(t.uses), func(u *use) bool { return u.result != nil })
+	return slices.DeleteFunc(slices.Clone(t.uses), func(u *use) bool { return u.done })
 }
 
-// settle gives a use its outcome, in the words that the model reads.
-func (u *use) settle(result json.RawMessage, err error) {
-	u.result = &provider.ToolResult{CallID: u.CallID, Content: string(result)}
-	if err != nil {
-		u.result.Content, u.result.IsError = tool.ErrorText(err), true
+// interrupted counts the calls that a process began, or was about to, and did not end.
+func (t *conversation) interrupted() uint32 {
+	if t.direct && t.uses[0].CallID == "" {
+		return 0
 	}
+	return uint32(len(t.pending()))
 }
 
 // settled adds the outcomes when all of them are there, in the order of the uses,
@@ -72,8 +82,16 @@ func (t *conversation) settled() {
 	if len(t.pending()) > 0 {
 		return
 	}
+	if t.direct {
+		t.answered = true
+		return
+	}
 	for _, u := range t.uses {
-		t.messages = append(t.messages, provider.Message{Role: provider.RoleTool, ToolResult: u.result})
+		told := &provider.ToolResult{CallID: u.CallID, Content: string(u.output)}
+		if u.err != nil {
+			told.Content, told.IsError = tool.ErrorText(u.err), true
+		}
+		t.messages = append(t.messages, provider.Message{Role: provider.RoleTool, ToolResult: told})
 	}
 	t.uses = nil
 	for _, text := range t.later {
@@ -93,12 +111,12 @@ func (t *conversation) say(text string) {
 }
 
 // recall rebuilds the conversation of a run from its events.
-func recall(events []event.Event) (*conversation, error) {
+func (a *Agent) recall(events []event.Event) (*conversation, error) {
 	started, err := events[0].AsRunStarted()
 	if err != nil {
 		return nil, err
 	}
-	t := fresh(started.Goal)
+	t := a.begin(started.Goal)
 	for _, ev := range events {
 		if err := t.read(ev); err != nil {
 			return nil, fmt.Errorf("starling: seq %d: %w", ev.Seq, err)
@@ -142,14 +160,20 @@ func (t *conversation) readAnswer(ev event.Event) error {
 	return err
 }
 
-// readCall takes an event of a call; those of calls that tools made are nobody's
-// here.
+// readCall takes an event of a call. It ignores calls that tools made.
 func (t *conversation) readCall(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
 		p, err := ev.AsToolCallScheduled()
+		if err != nil || p.ParentID != "" {
+			return err
+		}
 		for _, u := range t.uses {
-			if p.ParentID == "" && (u.CallID == p.CallID || p.IdempKey != "" && u.CallID == p.IdempKey) {
+			if t.direct {
+				u.CallID = cmp.Or(u.CallID, p.CallID)
+				u.callID = p.CallID
+				u.Args, err = canon.ToJSON(p.Args)
+			} else if u.CallID == p.CallID || p.IdempKey != "" && u.CallID == p.IdempKey {
 				u.callID = p.CallID
 			}
 		}
@@ -171,16 +195,15 @@ func (t *conversation) readCall(ev event.Event) error {
 	}
 }
 
-// outcome settles the use that a call was made for.
-func (t *conversation) outcome(callID string, result json.RawMessage, err *step.CallError) {
+// outcome takes the outcome of the use that a call was made for.
+func (t *conversation) outcome(callID string, output json.RawMessage, failed *step.CallError) {
 	for _, u := range t.uses {
-		if u.callID != callID || u.result != nil {
+		if u.callID != callID || u.done {
 			continue
 		}
-		if err != nil {
-			u.settle(nil, err)
-		} else {
-			u.settle(result, nil)
+		u.done, u.output = true, output
+		if failed != nil {
+			u.err = failed
 		}
 		t.settled()
 		return

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/step"
@@ -46,20 +46,12 @@ type Direct struct {
 	Tracer *observe.Tracer
 }
 
-// Result is a run that ended, in whatever way.
-type Result struct {
-	RunID      string
-	Output     json.RawMessage // canonical JSON; nil unless the run completed
-	Terminal   event.Kind      // RunCompleted, RunFailed or RunCancelled
-	Error      string          // why the run did not complete, or empty
-	ErrorType  string          // an Error constant of package event, or empty
-	Meter      event.Meter     // what sandboxed tools consumed
-	Effects    int             // crossings of the boundary
-	BytesIn    int             // of encoded values that effects returned
-	BytesOut   int             // of the requests that effects sent
-	Duration   time.Duration   // of the run; a replay gives the recorded one, in whole milliseconds
-	MerkleRoot []byte          // of the terminal event
-	Events     uint64          // of the run, the terminal event included
+// agent is the driver of the run: an agent whose only use of a tool the caller asks for.
+func (d Direct) agent(input json.RawMessage) *Agent {
+	return &Agent{
+		direct: true, input: input, Tools: []tool.Tool{d.Tool}, Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
+		Config: Config{AppVersion: d.AppVersion, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
+	}
 }
 
 // Run makes one run under a fresh id. See [Direct.RunWithID].
@@ -69,18 +61,59 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 
 // RunWithID makes one run. When it returns a Result, all events of the run are
 // durable. How the run ended is in the Result, including that ctx ended it; an
-// error means that the host could not do its part: the input is no arguments
-// (see [step.CheckArgs]), or the tool's module is not in the log ([ErrModuleNotStored]),
-// and nothing was recorded; or the log failed and the run stays open.
+// error means that the host could not do its part. Nothing is recorded if the input is
+// no arguments (see [step.CheckArgs]), or the tool's module is not in the log
+// ([ErrModuleNotStored]). If the log fails, the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
+	return d.agent(input).run(ctx, runID, "", nil)
+}
+
+// Opening returns the first event of a run that another process will make with
+// [Direct.Continue]: once it is in the log, the run is known. The input belongs to the
+// call and is not in the event; Opening checks it all the same.
+func (d Direct) Opening(ctx context.Context, runID string, input json.RawMessage) (event.Event, error) {
+	return d.agent(input).Opening(ctx, runID, "")
+}
+
+// Continue makes a run that is there already: one that was opened and not begun,
+// which leaves no trace in it, or one whose process died. Then RunResumed marks the
+// seam, and a call without an outcome is made again: recorded effects are not repeated,
+// and the others keep their idempotency keys. If the call was recorded, so is its input,
+// and input is not used.
+//
+// It returns what [Direct.RunWithID] does. Further errors: [ErrRunNotFound],
+// [ErrRunAlreadyTerminal], [ErrSchemaVersionMismatch], [ErrAgentChanged] if the run
+// was begun with another tool, and [ErrRunInUse].
+func (d Direct) Continue(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
+	return d.agent(input).Continue(ctx, runID)
+}
+
+// Replay makes the run again with the recording in place of the world, see
+// [Agent.Replay]. The input is the recorded one.
+func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*Result, error) {
+	return d.agent(nil).Replay(ctx, recorded, o)
+}
+
+func checkInput(input json.RawMessage) error {
 	if err := step.CheckArgs(input); err != nil {
-		return nil, fmt.Errorf("agent: input: %w", err)
+		return fmt.Errorf("agent: input: %w", err)
 	}
-	started := d.started()
-	if err := modulesStored(ctx, d.Log, started.ToolSchemas); err != nil {
-		return nil, err
+	return nil
+}
+
+// recordedInput returns the arguments of the first call, or null if the
+// recording ends before it.
+func recordedInput(recorded []event.Event) (json.RawMessage, error) {
+	for _, ev := range recorded {
+		if ev.Kind == event.KindToolCallScheduled {
+			call, err := ev.AsToolCallScheduled()
+			if err != nil {
+				return nil, err
+			}
+			return canon.ToJSON(call.Args)
+		}
 	}
-	return d.live(ctx, runID, directPart{started: started, input: input})
+	return json.RawMessage("null"), nil
 }
 
 // ErrModuleNotStored: a run was to begin with a module that its log does not have. It
@@ -95,10 +128,10 @@ func modulesStored(ctx context.Context, log eventlog.EventLog, tools []event.Too
 		return nil
 	}
 	for _, t := range tools {
-		if t.Sandbox == nil || len(t.Sandbox.Module) != len(chain.Hash{}) {
+		if t.Sandbox == nil || len(t.Sandbox.Module) != len(canon.Hash{}) {
 			continue
 		}
-		digest := chain.Hash(t.Sandbox.Module)
+		digest := canon.Hash(t.Sandbox.Module)
 		stored, err := store.HasModule(ctx, digest)
 		if err != nil {
 			return fmt.Errorf("agent: tool %q: %w", t.Name, err)
@@ -108,232 +141,4 @@ func modulesStored(ctx context.Context, log eventlog.EventLog, tools []event.Too
 		}
 	}
 	return nil
-}
-
-// live makes a part of a run, in a span of its own.
-func (d Direct) live(ctx context.Context, runID string, part directPart) (*Result, error) {
-	ctx, endSpan := d.Tracer.StartRun(ctx, observe.Run{RunID: runID})
-	result, err := d.measured(ctx, runID, part)
-	end := observe.RunEnd{}
-	if result != nil {
-		end.Terminal, end.ErrorType = result.Terminal, result.ErrorType
-	}
-	endSpan(end)
-	return result, err
-}
-
-// measured makes a part of a run and counts it.
-func (d Direct) measured(ctx context.Context, runID string, part directPart) (*Result, error) {
-	if part.seam {
-		d.Metrics.RunResumed()
-	} else {
-		d.Metrics.RunStarted()
-	}
-	began := time.Now() // and not ClockFn, which has an effect on what is recorded
-	result, err := d.durable(ctx, runID, part)
-	if result == nil {
-		d.Metrics.RunEnded(0, "", 0)
-		return nil, err
-	}
-	d.Metrics.RunEnded(result.Terminal, result.ErrorType, time.Since(began))
-	return result, err
-}
-
-// durable makes a part of a run and sees to it that it is durable.
-func (d Direct) durable(ctx context.Context, runID string, part directPart) (*Result, error) {
-	config := step.Config{
-		Log: d.Log, RunID: runID, Tools: step.NewRegistry(tracedTools(d.Tracer, []tool.Tool{d.Tool})...),
-		ClockFn: d.ClockFn, Logger: d.Logger, Earlier: part.earlier,
-	}
-	if d.Metrics != nil {
-		config.Metrics = d.Metrics
-	}
-	c, err := step.NewContext(config)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	began := d.clock()
-	result, err := d.drive(step.WithContext(ctx, c), c, part, began)
-	if err == nil {
-		if err = d.Log.Sync(context.WithoutCancel(ctx), runID); err != nil {
-			err = fmt.Errorf("agent: make run %s durable: %w", runID, err)
-		}
-	}
-	if err != nil {
-		c.LogEnded(ctx, 0, "", max(d.clock().Sub(began), 0))
-		return nil, err
-	}
-	c.LogEnded(ctx, result.Terminal, result.ErrorType, result.Duration)
-	return result, nil
-}
-
-// ReplayOptions says how a recording is followed. The zero value compares
-// everything.
-type ReplayOptions struct {
-	// OtherModule takes RunStarted from the recording and ignores fuel and
-	// peak memory: for asking whether another version of a tool does the same.
-	OtherModule bool
-
-	// Force lets a run be replayed by an agent of another provider or model: that
-	// identity, and nothing else, is taken from the recording.
-	Force bool
-
-	// Matched, unless it is nil, is told of each recorded event that the replay has
-	// arrived at and found the same.
-	Matched func(event.Event)
-}
-
-// Replay makes the run again with the recording in place of the world. The
-// input is the recorded one. Log, ClockFn and Metrics are not used. A run that was
-// continued is followed through all of its processes.
-//
-// The error is a *[step.MismatchError] if the run is not the recorded one, and
-// [step.ErrRecordingEnded] if the recording ended first and the run was the same
-// until then. With an error, Result is nil unless the run came to its end.
-func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (result *Result, err error) {
-	if len(recorded) == 0 {
-		return nil, errors.New("agent: nothing is recorded")
-	}
-	started := d.started()
-	if o.OtherModule {
-		if started, err = recorded[0].AsRunStarted(); err != nil {
-			return nil, fmt.Errorf("agent: %w", err)
-		}
-	}
-	err = step.ErrRecordingEnded
-	for _, s := range sessions(recorded) {
-		if !errors.Is(err, step.ErrRecordingEnded) {
-			return result, err
-		}
-		if result, err = d.replaySession(ctx, started, recorded[:s.from], recorded[s.from:s.to], o); err != nil && result != nil {
-			return result, err
-		}
-	}
-	return result, err
-}
-
-// replaySession follows the recording through one process.
-func (d Direct) replaySession(ctx context.Context, started event.RunStarted, earlier, recorded []event.Event, o ReplayOptions) (*Result, error) {
-	cfg := step.Config{
-		Mode: step.ModeReplay, RunID: recorded[0].RunID, Earlier: earlier, Recorded: recorded,
-		Tools: d.registry(), Logger: d.Logger, IgnoreMeter: o.OtherModule, Matched: o.Matched,
-	}
-	if reason, ok := abandoned(recorded); ok {
-		return d.replayAbandoned(ctx, cfg, started, reason)
-	}
-	c, err := step.NewContext(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	input, err := recordedInput(recorded)
-	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	part, err := takeUp(started, earlier, input)
-	if err != nil {
-		return nil, err
-	}
-	part.seam = len(earlier) > 0
-	result, err := d.drive(step.WithContext(ctx, c), c, part, time.Time{})
-	if wrong := c.Finish(); wrong != nil {
-		return result, wrong
-	}
-	return result, err
-}
-
-// drive is the run, or what one process does of it, live and in a replay: open it,
-// call the tool, end it.
-func (d Direct) drive(ctx context.Context, c *step.Context, part directPart, began time.Time) (*Result, error) {
-	if err := part.open(ctx, c); err != nil {
-		return nil, err
-	}
-	output, failed, err := part.call(ctx, d.Tool.Name())
-	if err != nil {
-		return nil, err
-	}
-	result := &Result{RunID: c.RunID(), Output: output}
-	result.classify(failed)
-	result.Duration = d.since(ctx, began)
-	if err := result.end(ctx, c); err != nil {
-		return nil, err
-	}
-	result.complete(c)
-	return result, nil
-}
-
-// complete fills in what the run has come to.
-func (r *Result) complete(c *step.Context) {
-	totals := c.Totals()
-	r.Meter, r.Effects = totals.Meter, totals.Effects
-	r.BytesIn, r.BytesOut = totals.BytesIn, totals.BytesOut
-	r.MerkleRoot, r.Events = totals.MerkleRoot, totals.Events
-}
-
-// classify decides from the failure of the call, nil if it succeeded, how the
-// run ends. It is a function of what is recorded, so that a replay decides the
-// same.
-func (r *Result) classify(failed *step.CallError) {
-	if failed == nil {
-		r.Terminal = event.KindRunCompleted
-		return
-	}
-	r.Terminal, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
-	if r.ErrorType == event.ErrorCancelled {
-		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
-	}
-}
-
-// end records the terminal event.
-func (r *Result) end(ctx context.Context, c *step.Context) error {
-	ms := r.Duration.Milliseconds()
-	switch r.Terminal {
-	case event.KindRunCompleted:
-		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{FinalText: string(r.Output), ToolCallCount: uint32(c.Totals().ToolCalls), DurationMs: ms})
-	case event.KindRunCancelled:
-		return step.Emit(ctx, c, r.Terminal, event.RunCancelled{Reason: r.Error, DurationMs: ms})
-	default:
-		return step.Emit(ctx, c, r.Terminal, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
-	}
-}
-
-// since returns how long the run took; a replay takes that from the recording.
-func (d Direct) since(ctx context.Context, began time.Time) time.Duration {
-	if began.IsZero() {
-		return time.Duration(step.ReplayDurationMs(ctx, 0)) * time.Millisecond
-	}
-	return max(d.clock().Sub(began), 0)
-}
-
-func (d Direct) clock() time.Time {
-	if d.ClockFn == nil {
-		return time.Now()
-	}
-	return d.ClockFn()
-}
-
-// registry returns the one tool, by name.
-func (d Direct) registry() *step.Registry { return step.NewRegistry(d.Tool) }
-
-// started is the first event of a run of d.
-func (d Direct) started() event.RunStarted {
-	refs := []event.ToolSchemaRef{ToolRef(d.Tool)}
-	return event.RunStarted{
-		SchemaVersion:    event.SchemaVersion,
-		Goal:             d.Tool.Name(),
-		ToolSchemas:      refs,
-		ToolRegistryHash: event.RegistryHash(refs),
-		StarlingVersion:  version(),
-		AppVersion:       d.AppVersion,
-	}
-}
-
-// ToolRef returns how RunStarted identifies a tool.
-func ToolRef(t tool.Tool) event.ToolSchemaRef {
-	schema, description := chain.Sum(t.Schema()), chain.Sum([]byte(t.Description()))
-	return event.ToolSchemaRef{
-		Name:            t.Name(),
-		SchemaHash:      schema[:],
-		DescriptionHash: description[:],
-		Sandbox:         tool.SandboxOf(t),
-	}
 }

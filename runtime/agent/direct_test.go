@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -39,7 +39,7 @@ func asking(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 }
 
 func TestResultSaysWhatTheLogSays(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	at := time.Unix(1_800_000_000, 0)
 	d := agent.Direct{Log: log, Tool: native(asking), AppVersion: "app", ClockFn: func() time.Time { at = at.Add(time.Millisecond); return at }}
 	got, err := d.RunWithID(context.Background(), "run", json.RawMessage(`{ "b": 1, "a": 2.0 }`))
@@ -48,7 +48,7 @@ func TestResultSaysWhatTheLogSays(t *testing.T) {
 	}
 	want := &agent.Result{
 		RunID: "run", Output: json.RawMessage(`"yes"`), Terminal: event.KindRunCompleted,
-		Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6, Duration: 9 * time.Millisecond, MerkleRoot: got.MerkleRoot,
+		ToolCallCount: 1, Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6, Duration: 9 * time.Millisecond, MerkleRoot: got.MerkleRoot,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -79,7 +79,7 @@ func TestResultSaysWhatTheLogSays(t *testing.T) {
 }
 
 func TestFailureOfTheLogIsAnErrorOfTheHost(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	d := agent.Direct{Log: log, Tool: native(func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, log.Close() })}
 	if result, err := d.Run(context.Background(), json.RawMessage(`{}`)); !errors.Is(err, eventlog.ErrLogClosed) || result != nil {
 		t.Errorf("got %+v, %v", result, err)
@@ -87,7 +87,7 @@ func TestFailureOfTheLogIsAnErrorOfTheHost(t *testing.T) {
 }
 
 func TestInputThatIsNoArgumentsLeavesNoRun(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	d := agent.Direct{Log: log, Tool: native(asking)}
 	if _, err := d.RunWithID(context.Background(), "run", json.RawMessage(`{`)); err == nil {
 		t.Error("it was accepted")
@@ -100,7 +100,7 @@ func TestInputThatIsNoArgumentsLeavesNoRun(t *testing.T) {
 // A direct run is one call of one tool, and everything that it did is in the log.
 func ExampleDirect() {
 	ctx := context.Background()
-	log := memlog.New()
+	log := store.Memory()
 	result, err := agent.Direct{Log: log, Tool: native(asking)}.Run(ctx, json.RawMessage(`{"city":"Oslo"}`))
 	if err != nil {
 		panic(err)

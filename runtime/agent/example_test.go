@@ -6,16 +6,15 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
-	"github.com/starling-host/starling/runtime/replay"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // clerk is an agent whose model follows a script. A real one has a provider of
-// runtime/provider/anthropic, openai and so on in its place.
+// runtime/internal/anthropic, openai and so on in its place.
 func clerk() *agent.Agent {
 	stock := tool.Typed("stock", "How many are left.", func(ctx context.Context, in struct {
 		Item string `json:"item"`
@@ -28,7 +27,7 @@ func clerk() *agent.Agent {
 			agenttest.Call("c1", "stock", `{"item": "kettle"}`), agenttest.Say("There are three kettles left."),
 		}},
 		Tools:  []tool.Tool{stock},
-		Log:    memlog.New(),
+		Log:    store.Memory(),
 		Config: agent.Config{Model: "scripted-1", SystemPrompt: "You are a clerk.", MaxTurns: 8},
 	}
 }
@@ -40,10 +39,10 @@ func ExampleAgent_Run() {
 		panic(err)
 	}
 	fmt.Println(r.FinalText)
-	fmt.Println(r.TurnCount, "turns,", r.ToolCallCount, "call,", r.TerminalKind)
+	fmt.Println(r.TurnCount, "turns,", r.ToolCallCount, "call,", r.Terminal)
 
 	// Whoever has the log can make the run again, without model and warehouse.
-	fmt.Println("replay:", replay.Verify(context.Background(), a.Log, r.RunID, a))
+	fmt.Println("replay:", agent.Verify(context.Background(), a.Log, r.RunID, a))
 	// Output:
 	// There are three kettles left.
 	// 2 turns, 1 call, RunCompleted
@@ -111,7 +110,7 @@ func ExampleAgent_Resume() {
 	events, _ := a.Log.Read(context.Background(), whole.RunID)
 
 	// A process that died after the fourth event leaves this.
-	crashed := memlog.New()
+	crashed := store.Memory()
 	for _, ev := range events[:4] {
 		_ = crashed.Append(context.Background(), ev.RunID, ev)
 	}
@@ -121,7 +120,7 @@ func ExampleAgent_Resume() {
 
 	_, err = a.Resume(context.Background(), whole.RunID, "")
 	fmt.Println(errors.Is(err, agent.ErrRunAlreadyTerminal))
-	fmt.Println("replay:", replay.Verify(context.Background(), a.Log, whole.RunID, a))
+	fmt.Println("replay:", agent.Verify(context.Background(), a.Log, whole.RunID, a))
 	// Output:
 	// There are three kettles left. <nil>
 	// true

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -161,7 +161,7 @@ func TestNoTextOfATenantIsLoggedOfDirectRuns(t *testing.T) {
 	input := json.RawMessage(fmt.Sprintf(`{"goal":%q}`, canary))
 	for _, own := range tenants() {
 		log := &operatorsLog{}
-		d := agent.Direct{Log: memlog.New(), Tool: own, Logger: log.logger()}
+		d := agent.Direct{Log: store.Memory(), Tool: own, Logger: log.logger()}
 		r, err := d.Run(t.Context(), input)
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestNoTextOfATenantIsLoggedOfDirectRuns(t *testing.T) {
 
 // full is a log that takes so many events, and then fails.
 type full struct {
-	*memlog.Log
+	*store.MemoryLog
 	left *int
 }
 
@@ -194,19 +194,19 @@ func (f full) Append(ctx context.Context, runID string, ev event.Event) error {
 	if *f.left--; *f.left < 0 {
 		return errors.New("disk full")
 	}
-	return f.Log.Append(ctx, runID, ev)
+	return f.MemoryLog.Append(ctx, runID, ev)
 }
 
 // TestARunThatStaysOpenIsLogged fails the log in the middle of runs.
 func TestARunThatStaysOpenIsLogged(t *testing.T) {
 	log, left := &operatorsLog{}, 3
-	d := agent.Direct{Log: full{memlog.New(), &left}, Tool: tenants()[0], Logger: log.logger()}
+	d := agent.Direct{Log: full{store.Memory(), &left}, Tool: tenants()[0], Logger: log.logger()}
 	if _, err := d.RunWithID(t.Context(), "r1", json.RawMessage(`{}`)); err == nil {
 		t.Error("ended")
 	}
 	a := newAgent([]agenttest.Turn{agenttest.Say(canary)})
 	left = 2
-	a.Log, a.Config.Logger = full{memlog.New(), &left}, log.logger()
+	a.Log, a.Config.Logger = full{store.Memory(), &left}, log.logger()
 	if _, err := a.RunWithID(t.Context(), "r2", canary); err == nil {
 		t.Error("ended")
 	}

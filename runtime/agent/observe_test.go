@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/observe"
@@ -80,7 +80,7 @@ func TestGuardedToolsAreTraced(t *testing.T) {
 		t.Errorf("spans of an agent (-want +got):\n%s", diff)
 	}
 	spans.Reset()
-	d := agent.Direct{Log: memlog.New(), Tool: guarded, Tracer: tracer}
+	d := agent.Direct{Log: store.Memory(), Tool: guarded, Tracer: tracer}
 	r, err := d.Run(context.Background(), json.RawMessage(`{}`))
 	if err != nil || r.Error != "" {
 		t.Fatalf("%+v, %v", r, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -17,6 +17,22 @@ import (
 // or model.
 var ErrProviderModelMismatch = errors.New("starling: provider or model mismatch")
 
+// ReplayOptions says how a recording is followed. The zero value compares
+// everything.
+type ReplayOptions struct {
+	// OtherModule takes RunStarted from the recording and ignores fuel and
+	// peak memory: for asking whether another version of a tool does the same.
+	OtherModule bool
+
+	// Force lets a run be replayed by an agent of another provider or model: that
+	// identity, and nothing else, is taken from the recording.
+	Force bool
+
+	// Matched, unless it is nil, is told of each recorded event that the replay has
+	// arrived at and found the same.
+	Matched func(event.Event)
+}
+
 // Replay makes a run again with the recording in place of the world: of the model,
 // the clock and whatever the tools asked. Log, Metrics and Tracer are not used. A
 // run that was resumed is followed through all of its processes.
@@ -25,7 +41,7 @@ var ErrProviderModelMismatch = errors.New("starling: provider or model mismatch"
 // [ErrProviderModelMismatch] if it was recorded with another model and o.Force is
 // not set, and [step.ErrRecordingEnded] if the recording ended first and the run
 // was the same until then. How the run itself ended is in the result alone.
-func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*RunResult, error) {
+func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*Result, error) {
 	if len(recorded) == 0 {
 		return nil, errors.New("starling: nothing is recorded")
 	}
@@ -39,7 +55,7 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	if a, err = a.as(started, o); err != nil {
 		return nil, err
 	}
-	var result *RunResult
+	var result *Result
 	err = step.ErrRecordingEnded
 	for _, s := range sessions(recorded) {
 		if !errors.Is(err, step.ErrRecordingEnded) {
@@ -55,8 +71,11 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 // as returns the agent for the replay of a run: with the recorded order of tools,
 // and with the identity of the recorded provider if that is not to be compared.
 func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
+	if a.direct {
+		return a, nil
+	}
 	a = a.inOrder(started.ToolSchemas)
-	info := a.Provider.Info()
+	info := a.info()
 	if info.ID == started.ProviderID && info.APIVersion == started.APIVersion && a.Config.Model == started.ModelID {
 		return a, nil
 	}
@@ -65,7 +84,7 @@ func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
 			started.ProviderID, started.APIVersion, started.ModelID, info.ID, info.APIVersion, a.Config.Model)
 	}
 	forced := *a
-	forced.Provider = nobody{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}}
+	forced.Provider = unasked{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}}
 	forced.Config.Model = started.ModelID
 	return &forced, nil
 }
@@ -85,7 +104,15 @@ func sessions(recorded []event.Event) []session {
 }
 
 // replaySession follows the recording through one process.
-func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Event, o ReplayOptions) (*RunResult, error) {
+func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Event, o ReplayOptions) (*Result, error) {
+	if a.direct {
+		again := *a
+		a = &again
+		var err error
+		if a.input, err = recordedInput(recorded); err != nil {
+			return nil, err
+		}
+	}
 	cfg := a.stepConfig(recorded[0].RunID)
 	cfg.Mode, cfg.Earlier, cfg.Recorded = step.ModeReplay, earlier, recorded
 	cfg.IgnoreMeter, cfg.Matched = o.OtherModule, o.Matched
@@ -118,7 +145,7 @@ func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event
 			return nil, err
 		}
 		return func(ctx context.Context) (*conversation, error) {
-			return fresh(started.Goal), step.Emit(ctx, c, event.KindRunStarted, started)
+			return a.begin(started.Goal), step.Emit(ctx, c, event.KindRunStarted, started)
 		}, nil
 	}
 	seam, err := first.AsRunResumed()
@@ -126,7 +153,10 @@ func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event
 		return nil, err
 	}
 	r := resumption{earlier: earlier, message: seam.ExtraMessage, reissue: seam.ReissueTools, seam: true}
-	talk, err := r.conversation()
+	if a.direct {
+		r.message, r.reissue = "", true
+	}
+	talk, err := a.recallFor(r)
 	if err != nil {
 		return nil, err
 	}
@@ -142,23 +172,23 @@ func (a *Agent) startedAs(first event.Event, o ReplayOptions) (event.RunStarted,
 	return a.started(recorded.Goal), nil
 }
 
-// nobody is a provider that has a name and is never asked.
-type nobody struct{ info provider.Info }
+// unasked is a provider that has a name and is never asked.
+type unasked struct{ info provider.Info }
 
 // Info implements [provider.Provider].
-func (n nobody) Info() provider.Info { return n.info }
+func (u unasked) Info() provider.Info { return u.info }
 
 // Stream implements [provider.Provider].
-func (n nobody) Stream(context.Context, *provider.Request) (provider.EventStream, error) {
+func (unasked) Stream(context.Context, *provider.Request) (provider.EventStream, error) {
 	return nil, errors.New("starling: this provider exists to be replayed")
 }
 
-// FromRecord returns the agent that a run was recorded with, as far as the log says
-// it: for a replay, which asks no provider. The tools are to be found by whoever
-// knows them, in any order.
+// FromRecord returns the agent that a run was recorded with, as far as the log describes
+// it: for a replay, which asks no provider. The caller finds the tools; their order does
+// not matter.
 func FromRecord(started event.RunStarted, tools []tool.Tool) *Agent {
 	a := &Agent{
-		Provider: nobody{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}},
+		Provider: unasked{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}},
 		Tools:    tools,
 		Budget:   budget.FromEvent(started.Budget),
 		Config: Config{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
@@ -23,7 +24,7 @@ var (
 	// ErrPartialToolCall: calls have no outcome, and were not to be made again.
 	ErrPartialToolCall = errors.New("starling: run has tool calls without an outcome")
 
-	// ErrRunInUse: somebody else has written to the run.
+	// ErrRunInUse: another process has written to the run.
 	ErrRunInUse = errors.New("starling: run in use")
 
 	// ErrSchemaVersionMismatch: a newer program has begun the run, with events that
@@ -42,14 +43,14 @@ var (
 // ResumeOption changes how a run is resumed.
 type ResumeOption func(*resumption)
 
-// WithReissueTools says what becomes of calls without an outcome: they are made
+// WithReissueTools decides about calls without an outcome: they are made
 // again under fresh call ids (true, the default), or the run is not resumed
 // ([ErrPartialToolCall]).
 func WithReissueTools(reissue bool) ResumeOption {
 	return func(r *resumption) { r.reissue = reissue }
 }
 
-// resumption is how a process takes a run up.
+// resumption says how a process continues a run.
 type resumption struct {
 	earlier []event.Event
 	message string
@@ -63,7 +64,7 @@ func (r *resumption) unbegun() bool { return !r.seam && len(r.earlier) == 1 }
 
 // Resume takes a run up where its process left it: after a crash, or because the
 // host could not go on. See [Agent.ResumeWith].
-func (a *Agent) Resume(ctx context.Context, runID, message string) (*RunResult, error) {
+func (a *Agent) Resume(ctx context.Context, runID, message string) (*Result, error) {
 	return a.ResumeWith(ctx, runID, message)
 }
 
@@ -75,7 +76,7 @@ func (a *Agent) Resume(ctx context.Context, runID, message string) (*RunResult, 
 // What is returned is as with [Agent.RunWithID]. The agent must be the one that
 // began the run, but for versions: what the model was told is recorded, and is
 // compared.
-func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...ResumeOption) (*RunResult, error) {
+func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...ResumeOption) (*Result, error) {
 	r := resumption{message: message, reissue: true, seam: true}
 	for _, o := range opts {
 		o(&r)
@@ -85,12 +86,12 @@ func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...R
 
 // Continue makes a run that is there already: one that was opened and not begun,
 // which leaves no trace in it, or one whose process died, as [Agent.Resume] does.
-// It is how a worker takes up whatever run it is given.
-func (a *Agent) Continue(ctx context.Context, runID string) (*RunResult, error) {
+// Workers use it for every run.
+func (a *Agent) Continue(ctx context.Context, runID string) (*Result, error) {
 	return a.resume(ctx, runID, resumption{reissue: true}, nil)
 }
 
-func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.Observer) (*RunResult, error) {
+func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.Observer) (*Result, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	if err != nil {
 		return nil, err
 	}
-	talk, err := r.conversation()
+	talk, err := a.recallFor(r)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	return result, err
 }
 
-// inUse says of an error whether somebody else has written to the run.
+// inUse marks an error with ErrRunInUse if another process has written to the run.
 func inUse(err error) error {
 	if errors.Is(err, eventlog.ErrInvalidAppend) {
 		return fmt.Errorf("%w: %w", ErrRunInUse, err)
@@ -141,7 +142,7 @@ func (a *Agent) resumable(ctx context.Context, runID string) ([]event.Event, *Ag
 	if err != nil {
 		return nil, nil, err
 	}
-	if started.ProviderID == "" && started.ModelID == "" {
+	if !a.direct && started.ProviderID == "" && started.ModelID == "" {
 		return nil, nil, ErrNoModel
 	}
 	a = a.inOrder(started.ToolSchemas)
@@ -192,16 +193,19 @@ func sameStart(mine, recorded event.RunStarted) error {
 	return fmt.Errorf("%w: %s was %s and is %s", ErrAgentChanged, field, was, is)
 }
 
-// conversation is what the model has been told, and what is to be called again.
-func (r *resumption) conversation() (*conversation, error) {
-	talk, err := recall(r.earlier)
+// recallFor rebuilds the conversation, with the calls that are to be made again.
+func (a *Agent) recallFor(r resumption) (*conversation, error) {
+	talk, err := a.recall(r.earlier)
 	if err != nil {
 		return nil, err
 	}
 	if n := len(talk.pending()); n > 0 && !r.reissue {
 		return nil, fmt.Errorf("%w: %d of turn %s", ErrPartialToolCall, n, talk.turnID)
 	}
-	return talk, nil
+	if a.direct {
+		err = checkInput(talk.uses[0].Args)
+	}
+	return talk, err
 }
 
 // open records the seam.
@@ -212,11 +216,109 @@ func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversati
 		return err
 	}
 	err := step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{
-		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(len(talk.pending())),
+		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: talk.interrupted(),
 	})
 	if err != nil || r.message == "" {
 		return err
 	}
 	talk.say(r.message)
 	return step.Emit(ctx, c, event.KindUserMessageAppended, event.UserMessageAppended{Content: r.message})
+}
+
+// notMade is the reason of a run that was cancelled before anybody could make it.
+const notMade = "cancelled before it was made"
+
+// Abandon ends a run that cannot be made, because its tool is gone or the host has failed
+// at it too often. The run ends as failed for that reason, with the type "internal", or as
+// cancelled if the reason is empty. Calls that were begun stay without an outcome. A replay ends the run at the same place.
+//
+// A run that has ended is [ErrRunAlreadyTerminal]. Otherwise the end is durable
+// when Abandon returns nil.
+func Abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) error {
+	events, _, err := openRun(ctx, log, runID)
+	if err != nil {
+		return err
+	}
+	c, err := step.NewContext(step.Config{Log: log, RunID: runID, Earlier: events})
+	if err != nil {
+		return err
+	}
+	ctx = step.WithContext(ctx, c)
+	if len(events) > 1 {
+		seam := event.RunResumed{AtSeq: uint64(len(events)), PendingCalls: unsettled(events)}
+		if err := step.Emit(ctx, c, event.KindRunResumed, seam); err != nil {
+			return inUse(err)
+		}
+	}
+	if err := abandonedFor(reason).end(ctx, c); err != nil {
+		return inUse(err)
+	}
+	return inUse(log.Sync(context.WithoutCancel(ctx), runID))
+}
+
+// abandonedFor returns the end of a run that was abandoned for a reason.
+func abandonedFor(reason string) *Result {
+	if reason == "" {
+		return &Result{Terminal: event.KindRunCancelled, Error: notMade}
+	}
+	return &Result{Terminal: event.KindRunFailed, Error: reason, ErrorType: event.ErrorInternal}
+}
+
+// unsettled counts calls without an outcome.
+func unsettled(events []event.Event) uint32 {
+	open := map[string]bool{}
+	for _, ev := range events {
+		switch ev.Kind {
+		case event.KindToolCallScheduled:
+			p, _ := ev.AsToolCallScheduled() // the events have been checked
+			open[p.CallID] = true
+		case event.KindToolCallCompleted:
+			p, _ := ev.AsToolCallCompleted()
+			delete(open, p.CallID)
+		case event.KindToolCallFailed:
+			if p, _ := ev.AsToolCallFailed(); p.Final {
+				delete(open, p.CallID)
+			}
+		}
+	}
+	return uint32(len(open))
+}
+
+// abandoned reports whether all that a process did was to end the run, and why.
+func abandoned(session []event.Event) (reason string, ok bool) {
+	if len(session) != 2 {
+		return "", false
+	}
+	if failed, err := session[1].AsRunFailed(); err == nil {
+		return failed.Error, failed.ErrorType == event.ErrorInternal
+	}
+	cancelled, err := session[1].AsRunCancelled()
+	return "", err == nil && cancelled.Reason == notMade
+}
+
+// replayAbandoned replays a session that only ended the run, and perhaps began it.
+func (a *Agent) replayAbandoned(ctx context.Context, cfg step.Config, o ReplayOptions, reason string) (*Result, error) {
+	c, err := step.NewContext(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx = step.WithContext(ctx, c)
+	if len(cfg.Earlier) == 0 {
+		var started event.RunStarted
+		if started, err = a.startedAs(cfg.Recorded[0], o); err == nil {
+			err = step.Emit(ctx, c, event.KindRunStarted, started)
+		}
+	} else {
+		err = step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{AtSeq: uint64(len(cfg.Earlier)), PendingCalls: unsettled(cfg.Earlier)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := abandonedFor(reason)
+	r.RunID, r.Duration = cfg.RunID, time.Duration(step.ReplayDurationMs(ctx, 0))*time.Millisecond
+	if err := errors.Join(r.end(ctx, c), c.Finish()); err != nil {
+		return nil, err
+	}
+	r.complete(c, &conversation{})
+	return r, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/provider"
@@ -22,7 +22,7 @@ import (
 // that died there.
 func cut(t failer, events []event.Event, n int) eventlog.EventLog {
 	t.Helper()
-	log := memlog.New()
+	log := store.Memory()
 	for _, ev := range events[:n] {
 		if err := log.Append(context.Background(), ev.RunID, ev); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestWhatCannotBeResumed(t *testing.T) {
 	for events[half-1].Kind != event.KindToolCallScheduled {
 		half--
 	}
-	direct, err := agent.Direct{Log: memlog.New(), Tool: failing}.Run(context.Background(), []byte(`{}`))
+	direct, err := agent.Direct{Log: store.Memory(), Tool: failing}.Run(context.Background(), []byte(`{}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestWhatCannotBeResumed(t *testing.T) {
 		opts  []agent.ResumeOption
 		want  error
 	}{
-		{"no such run", memlog.New(), "nobody", nil, nil, agent.ErrRunNotFound},
+		{"no such run", store.Memory(), "nobody", nil, nil, agent.ErrRunNotFound},
 		{"a run that has ended", a.Log, r.RunID, nil, nil, agent.ErrRunAlreadyTerminal},
 		{"calls that are not to be repeated", cut(t, events, half), r.RunID, nil, []agent.ResumeOption{agent.WithReissueTools(false)}, agent.ErrPartialToolCall},
 		{"another prompt", cut(t, events, half), r.RunID, func(a *agent.Agent) { a.Config.SystemPrompt = "?" }, nil, agent.ErrAgentChanged},
@@ -172,7 +172,7 @@ func TestWhatCannotBeResumed(t *testing.T) {
 
 // direct1 is a log with the beginning of a direct run.
 func direct1(t *testing.T, runID string) eventlog.EventLog {
-	log := memlog.New()
+	log := store.Memory()
 	agenttest.AppendRunStarted(t, log, runID, event.RunStarted{Goal: "failing"})
 	return log
 }
@@ -270,7 +270,7 @@ func TestALostAcknowledgement(t *testing.T) {
 		if r != nil || !errors.Is(err, errForgotten) {
 			t.Fatalf("barrier %d: %+v, %v", n, r, err)
 		}
-		runs, err := inner.(eventlog.RunLister).ListRuns(context.Background())
+		runs, err := inner.ListRuns(context.Background())
 		if err != nil || len(runs) != 1 {
 			t.Fatalf("barrier %d: %d runs, %v", n, len(runs), err)
 		}

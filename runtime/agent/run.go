@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,30 +18,30 @@ import (
 // turn.
 var ErrMaxTurns = errors.New("starling: max turns exceeded")
 
-// RunResult is a run that came to its end, in whatever way. All of it is in the
-// log.
-type RunResult struct {
+// Result is a run that ended, in whatever way. All of it is in the log.
+type Result struct {
 	RunID         string
-	FinalText     string // the model's answer; empty unless the run completed
+	FinalText     string          // the model's answer; empty unless the run completed
+	Output        json.RawMessage // of a direct run: canonical JSON; nil unless the run completed
 	TurnCount     int
 	ToolCallCount int // without further attempts
 	TotalCostUSD  float64
 	InputTokens   int64
 	OutputTokens  int64
 	Duration      time.Duration // a replay gives the recorded one, in whole milliseconds
-	TerminalKind  event.Kind    // RunCompleted, RunFailed or RunCancelled
+	Terminal      event.Kind    // RunCompleted, RunFailed or RunCancelled
 	Error         string        // why the run did not complete, or empty
 	ErrorType     string        // of RunFailed: an Error constant of package event
 	MerkleRoot    []byte        // of the terminal event
 	Events        uint64        // of the run, the terminal event included
 	CacheStats    CacheStats
 	Meter         event.Meter // what sandboxed tools consumed
-	Effects       int         // crossings of the boundary
+	Effects       int         // host calls
 	BytesIn       int         // of encoded values that effects returned
 	BytesOut      int         // of the requests that effects sent
 }
 
-// CacheStats is what the provider's prompt cache did.
+// CacheStats counts hits and misses of the provider's prompt cache.
 type CacheStats struct {
 	Hits         int // answers that read from the cache
 	Misses       int // answers that did not
@@ -49,7 +50,7 @@ type CacheStats struct {
 }
 
 // Run makes a run under a fresh id. See [Agent.RunWithID].
-func (a *Agent) Run(ctx context.Context, goal string) (*RunResult, error) {
+func (a *Agent) Run(ctx context.Context, goal string) (*Result, error) {
 	return a.RunWithID(ctx, a.newRunID(), goal)
 }
 
@@ -62,11 +63,11 @@ func (a *Agent) Run(ctx context.Context, goal string) (*RunResult, error) {
 // if that ended. That a tool fails ends no run: the model is told. Without a
 // result the run was not begun, or it stays open because the host could not do
 // its part, and [Agent.Resume] can take it up.
-func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*RunResult, error) {
+func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*Result, error) {
 	return a.run(ctx, runID, goal, nil)
 }
 
-// Opening returns the first event of a run that somebody else will make, with
+// Opening returns the first event of a run that another process will make, with
 // [Agent.Continue]: once it is in the log, the run is known. The caller must store the
 // modules of the tools first.
 func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, error) {
@@ -78,6 +79,9 @@ func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, e
 
 // canRun returns why the agent cannot work on a goal, or nil.
 func (a *Agent) canRun(goal string) error {
+	if a.direct {
+		return checkInput(a.input)
+	}
 	if err := a.Validate(); err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (a *Agent) canRun(goal string) error {
 	return nil
 }
 
-func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*RunResult, error) {
+func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*Result, error) {
 	if err := a.canRun(goal); err != nil {
 		return nil, err
 	}
@@ -104,13 +108,13 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 	}
 	a.Metrics.RunStarted()
 	return a.conduct(ctx, c, func(ctx context.Context) (*conversation, error) {
-		return fresh(goal), step.Emit(ctx, c, event.KindRunStarted, started)
+		return a.begin(goal), step.Emit(ctx, c, event.KindRunStarted, started)
 	})
 }
 
 // conduct makes a live run from its opening to its end.
-func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*RunResult, error) {
-	info := a.Provider.Info()
+func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*Result, error) {
+	info := a.info()
 	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
 	ctx, cancel := a.bounded(ctx, c)
 	defer cancel()
@@ -141,12 +145,12 @@ func (a *Agent) bounded(ctx context.Context, c *step.Context) (context.Context, 
 	return context.WithTimeoutCause(ctx, left, step.ErrWallClock)
 }
 
-// report tells whoever watches how the run ended.
-func (a *Agent) report(ctx context.Context, c *step.Context, r *RunResult, endSpan func(observe.RunEnd), took time.Duration) {
+// report ends the span and tells metrics and log how the run ended.
+func (a *Agent) report(ctx context.Context, c *step.Context, r *Result, endSpan func(observe.RunEnd), took time.Duration) {
 	end := observe.RunEnd{}
 	if r != nil {
 		end = observe.RunEnd{
-			Terminal: r.TerminalKind, ErrorType: r.ErrorType,
+			Terminal: r.Terminal, ErrorType: r.ErrorType,
 			InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostUSD: r.TotalCostUSD,
 		}
 	}
@@ -156,13 +160,13 @@ func (a *Agent) report(ctx context.Context, c *step.Context, r *RunResult, endSp
 }
 
 // drive is the run, live and in a replay: open it, let the model work, end it.
-func (a *Agent) drive(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error), began time.Time) (*RunResult, error) {
+func (a *Agent) drive(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error), began time.Time) (*Result, error) {
 	talk, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	err = a.work(ctx, c, talk)
-	result := &RunResult{RunID: c.RunID()}
+	result := &Result{RunID: c.RunID()}
 	if !result.classify(err, talk) {
 		return nil, err
 	}
@@ -246,7 +250,7 @@ func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 		return err
 	}
 	for i, r := range results {
-		uses[i].settle(r.Result, r.Err)
+		uses[i].done, uses[i].output, uses[i].err = true, r.Result, r.Err
 	}
 	talk.settled()
 	return nil
@@ -261,22 +265,27 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 	if retry, ok := a.Config.Retries[u.Name]; ok {
 		call.Retry = &retry
 	}
-	if len(u.Args) == 0 || u.Args[0] != '{' {
+	if !a.direct && (len(u.Args) == 0 || u.Args[0] != '{') {
 		call.Refuse = errNoObject
 	}
 	return call
 }
 
-// errNoObject is what the model is told that wrote broken arguments.
+// errNoObject tells the model that it wrote broken arguments.
 var errNoObject = errors.New("the arguments are not a JSON object")
 
 // classify decides from the error of the work how the run ends. It is false if
 // the run does not end: then it stays open.
-func (r *RunResult) classify(err error, talk *conversation) bool {
+func (r *Result) classify(err error, talk *conversation) bool {
 	var failed *step.ModelError
 	switch {
+	case talk.direct && err == nil:
+		r.classifyCall(talk.uses[0])
+		return true
+	case talk.direct:
+		return false
 	case err == nil:
-		r.TerminalKind, r.FinalText = event.KindRunCompleted, talk.final
+		r.Terminal, r.FinalText = event.KindRunCompleted, talk.final
 		return true
 	case errors.Is(err, step.ErrBudgetExceeded):
 		r.Error, r.ErrorType = step.ErrBudgetExceeded.Error(), event.ErrorBudget
@@ -285,33 +294,46 @@ func (r *RunResult) classify(err error, talk *conversation) bool {
 	case errors.As(err, &failed):
 		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
 	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
-		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(err)
+		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(err)
 		return true
 	default:
 		return false
 	}
-	r.TerminalKind = event.KindRunFailed
+	r.Terminal = event.KindRunFailed
 	return true
 }
 
+// classifyCall decides from the outcome of its one call how a direct run ends.
+func (r *Result) classifyCall(u *use) {
+	failed, _ := u.err.(*step.CallError)
+	if failed == nil {
+		r.Terminal, r.Output = event.KindRunCompleted, u.output
+		return
+	}
+	r.Terminal, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
+	if r.ErrorType == event.ErrorCancelled {
+		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
+	}
+}
+
 // end records the terminal event.
-func (r *RunResult) end(ctx context.Context, c *step.Context) error {
+func (r *Result) end(ctx context.Context, c *step.Context) error {
 	totals, spent, ms := c.Totals(), c.Spent(), r.Duration.Milliseconds()
-	switch r.TerminalKind {
+	switch r.Terminal {
 	case event.KindRunCompleted:
-		return step.Emit(ctx, c, r.TerminalKind, event.RunCompleted{
-			FinalText: r.FinalText, TurnCount: uint32(totals.Turns), ToolCallCount: uint32(totals.ToolCalls),
+		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{
+			FinalText: r.FinalText + string(r.Output), TurnCount: uint32(totals.Turns), ToolCallCount: uint32(totals.ToolCalls),
 			TotalCostUSD: spent.USD, TotalInputTokens: spent.InputTokens, TotalOutputTokens: spent.OutputTokens, DurationMs: ms,
 		})
 	case event.KindRunCancelled:
-		return step.Emit(ctx, c, r.TerminalKind, event.RunCancelled{Reason: r.Error, DurationMs: ms})
+		return step.Emit(ctx, c, r.Terminal, event.RunCancelled{Reason: r.Error, DurationMs: ms})
 	default:
-		return step.Emit(ctx, c, r.TerminalKind, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
+		return step.Emit(ctx, c, r.Terminal, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
 	}
 }
 
 // complete fills in what the run has come to.
-func (r *RunResult) complete(c *step.Context, talk *conversation) {
+func (r *Result) complete(c *step.Context, talk *conversation) {
 	totals, spent := c.Totals(), c.Spent()
 	r.TurnCount, r.ToolCallCount = totals.Turns, totals.ToolCalls
 	r.TotalCostUSD, r.InputTokens, r.OutputTokens = spent.USD, spent.InputTokens, spent.OutputTokens

@@ -14,9 +14,9 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/sqlitelog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agenttest"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -35,7 +35,7 @@ func seedRuns(t *testing.T) map[string][]event.Event {
 	if err := os.WriteFile(path, db, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log, err := sqlitelog.Open(t.Context(), path, sqlitelog.Options{ReadOnly: true})
+	log, err := store.OpenFile(t.Context(), path, store.FileOptions{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

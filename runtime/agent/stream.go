@@ -46,8 +46,8 @@ type ToolCallEnded struct {
 
 // Done is the last event of every stream.
 type Done struct {
-	Result *RunResult // nil if the run stays open
-	Err    error      // as [Agent.RunWithID] returns it
+	Result *Result // nil if the run stays open
+	Err    error   // as [Agent.RunWithID] returns it
 }
 
 func (TextDelta) agentEvent()       {}
@@ -58,14 +58,14 @@ func (ToolCallEnded) agentEvent()   {}
 func (Done) agentEvent()            {}
 
 // RunStream begins a run and returns its id and what it does. The channel is closed
-// after one [Done]. The run goes at the reader's pace; when ctx ends, what nobody
-// reads is dropped, but for Done, which is kept.
+// after one [Done]. The run goes at the reader's pace. When ctx ends, unread events are
+// dropped, except for Done.
 func (a *Agent) RunStream(ctx context.Context, goal string) (string, <-chan AgentEvent, error) {
 	if err := a.Validate(); err != nil {
 		return "", nil, err
 	}
 	runID := a.newRunID()
-	return runID, watch(ctx, func(o step.Observer) (*RunResult, error) { return a.run(ctx, runID, goal, o) }), nil
+	return runID, watch(ctx, func(o step.Observer) (*Result, error) { return a.run(ctx, runID, goal, o) }), nil
 }
 
 // ResumeStream is [Agent.ResumeWith], watched.
@@ -77,11 +77,11 @@ func (a *Agent) ResumeStream(ctx context.Context, runID, message string, opts ..
 	for _, o := range opts {
 		o(&r)
 	}
-	return watch(ctx, func(o step.Observer) (*RunResult, error) { return a.resume(ctx, runID, r, o) }), nil
+	return watch(ctx, func(o step.Observer) (*Result, error) { return a.resume(ctx, runID, r, o) }), nil
 }
 
 // watch makes a run that tells what it does.
-func watch(ctx context.Context, run func(step.Observer) (*RunResult, error)) <-chan AgentEvent {
+func watch(ctx context.Context, run func(step.Observer) (*Result, error)) <-chan AgentEvent {
 	w := &watcher{ctx: ctx, events: make(chan AgentEvent)}
 	out := make(chan AgentEvent, 1) // so that Done needs no reader
 	done := make(chan Done, 1)
@@ -93,8 +93,8 @@ func watch(ctx context.Context, run func(step.Observer) (*RunResult, error)) <-c
 	return out
 }
 
-// watcher is the observer of a run. Its events go through a channel of their own,
-// so that nobody writes to one that is closed.
+// watcher is the observer of a run. Its events go through a channel of their own, which
+// is never closed.
 type watcher struct {
 	ctx    context.Context
 	events chan AgentEvent
@@ -129,7 +129,7 @@ func (w *watcher) last(out chan AgentEvent, d Done) {
 	case <-out:
 	default:
 	}
-	out <- d // nobody else writes
+	out <- d // this goroutine is the only writer
 }
 
 func (w *watcher) send(ev AgentEvent) {

@@ -42,7 +42,7 @@ const subagentSchema = `{"type":"object","properties":{"goal":{"type":"string","
 // Schema implements [tool.Tool].
 func (s subagent) Schema() json.RawMessage { return json.RawMessage(subagentSchema) }
 
-// innerRun is what the outer run records of the inner one.
+// innerRun is the outer run's record of the inner one.
 type innerRun struct {
 	RunID  string `cbor:"run_id"`
 	Answer string `cbor:"answer"`
@@ -73,7 +73,7 @@ func (s subagent) Execute(ctx context.Context, input json.RawMessage) (json.RawM
 func (s subagent) run(ctx context.Context, goal string) (innerRun, error) {
 	r, err := s.agent.Run(ctx, goal)
 	switch {
-	case r == nil || r.TerminalKind == event.KindRunCancelled:
+	case r == nil || r.Terminal == event.KindRunCancelled:
 		return innerRun{}, err
 	case err != nil:
 		return innerRun{RunID: r.RunID, Error: r.Error}, nil

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -35,7 +34,7 @@ func TestAnAgentIsATool(t *testing.T) {
 	}
 	events := eventsOf(t, outer, r.RunID, false)
 	mustReplay(t, outer, r, events)
-	runs, err := inner.Log.(eventlog.RunLister).ListRuns(context.Background())
+	runs, err := inner.Log.ListRuns(context.Background())
 	if err != nil || len(runs) != 2 {
 		t.Fatalf("%d runs, %v", len(runs), err)
 	}

@@ -29,8 +29,8 @@ func (t traced) Stream(ctx context.Context, req *provider.Request) (provider.Eve
 	return &tracedStream{EventStream: stream, end: end}, nil
 }
 
-// tracedStream ends the span when the response does. It is used from one
-// goroutine, but for Close, which is called when nobody reads any more.
+// tracedStream ends the span when the response ends. One goroutine reads it, and calls
+// Close after its last read.
 type tracedStream struct {
 	provider.EventStream
 	call observe.CallEnd

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/provider"
@@ -27,7 +27,7 @@ func desk(model provider.Provider) *agent.Agent {
 		return map[string]any{"id": in.ID, "plan": plan, "at": step.Now(ctx).Unix()}, err
 	})
 	return &agent.Agent{
-		Provider: model, Tools: []tool.Tool{lookup}, Log: memlog.New(),
+		Provider: model, Tools: []tool.Tool{lookup}, Log: store.Memory(),
 		Config: agent.Config{Model: "scripted-1", SystemPrompt: "You help customers.", MaxTurns: 5},
 	}
 }
@@ -82,7 +82,7 @@ func TestAssertionsFail(t *testing.T) {
 }
 
 func TestAppendRunStarted(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	first := agenttest.AppendRunStarted(t, log, "run", event.RunStarted{Goal: "go"})
 	hash := first.Hash()
 	payload, err := event.EncodePayload(event.UserMessageAppended{Content: "and on"})

@@ -8,24 +8,23 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/replay"
 )
 
 // AssertReplayMatches fails the test unless the agent makes the recorded run again,
 // byte for byte.
 func AssertReplayMatches(t testing.TB, log eventlog.EventLog, runID string, a *agent.Agent) {
 	t.Helper()
-	if err := replay.Verify(context.Background(), log, runID, a); err != nil {
+	if err := agent.Verify(context.Background(), log, runID, a); err != nil {
 		t.Errorf("the replay of run %s: %v", runID, err)
 	}
 }
 
 // AssertReplayDiverges fails the test unless the agent differs from the recorded
 // run, and returns where.
-func AssertReplayDiverges(t testing.TB, log eventlog.EventLog, runID string, a *agent.Agent) *replay.Divergence {
+func AssertReplayDiverges(t testing.TB, log eventlog.EventLog, runID string, a *agent.Agent) *agent.Divergence {
 	t.Helper()
-	err := replay.Verify(context.Background(), log, runID, a)
-	var d *replay.Divergence
+	err := agent.Verify(context.Background(), log, runID, a)
+	var d *agent.Divergence
 	if !errors.As(err, &d) {
 		t.Errorf("the replay of run %s: %v, want a divergence", runID, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 )
 
 // mostLine bounds a line of a fixture: an event in hexadecimal and as JSON.
@@ -26,7 +26,7 @@ func Fixture(t testing.TB, path string) (log eventlog.EventLog, runID string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = memlog.New()
+	log = store.Memory()
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, mostLine)
 	for n := 1; lines.Scan(); n++ {

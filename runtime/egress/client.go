@@ -42,11 +42,6 @@ type Config struct {
 	// and its time goes on meanwhile. Nil: no bound.
 	Slots *Slots
 
-	// Turn waits until what a response takes to be searched for secrets may be computed,
-	// and end says that it was; it is asked again for every millisecond of that. Nil:
-	// nobody waits. Most responses are short, and searched without.
-	Turn func(context.Context) (end func(), err error)
-
 	// Resolve looks up the addresses of a name. It is asked once per exchange and
 	// must respect ctx. Default: the system's resolver, without its search list
 	// for names that have a dot.
@@ -82,8 +77,8 @@ func orDefault[T int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// And returns the client for an exchange or a run about which somebody else decides
-// as well: if the client was made with an authorizer, both must allow a request.
+// And returns the client with a further authorizer, for an exchange or a run. If the
+// client has one already, both must allow a request.
 func (c *Client) And(a Authorizer) *Client {
 	and := *c
 	and.config.Authorize = a

@@ -44,9 +44,8 @@ func connectError(t target, err error) error {
 	return failf(abi.StatusNetwork, "%s: %s", t.hostPort(), networkReason(err))
 }
 
-// resolve returns the addresses of the target. One that may not be reached
-// refuses them all: which of them a connection would have gone to is up to
-// whoever answers for the name.
+// resolve returns the addresses of the target. It refuses all of them if one may not be
+// reached, because the DNS server of the name decides which of them is used.
 func (c *Client) resolve(ctx context.Context, t target, local bool) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		if why := c.guard.refuse(t.addr, local); why != "" {

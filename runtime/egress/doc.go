@@ -2,9 +2,9 @@
 // chooses.
 //
 // A guest writes an HTTP request as text, the host carries it out, and the
-// response goes back as text. Whoever wrote the guest also picks the URL, may
+// response goes back as text. The author of the guest also picks the URL, may
 // run the DNS server that answers for it, and may run the server behind it.
-// The package therefore believes none of the three:
+// So the package trusts none of the three:
 //
 //	request text -> ParseRequest -> decision -> resolve -> check every address -> connect -> check again -> exchange -> response text
 //

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -27,7 +29,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 		defer close(written)
 		conn.Write(message)
 	}()
-	response, err := c.receive(ctx, conn, method, grant)
+	response, err := c.receive(conn, method, grant)
 	interrupt(conn)
 	<-written
 	return response, err
@@ -36,7 +38,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 // interrupt makes reads and writes on conn fail, those in progress too.
 func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
-func (c *Client) receive(ctx context.Context, conn net.Conn, method string, grant Grant) ([]byte, error) {
+func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, error) {
 	head := &headReader{r: conn, left: c.config.MaxHeaderBytes}
 	buffered := bufio.NewReader(head)
 	res, err := readHead(buffered, method)
@@ -56,7 +58,7 @@ func (c *Client) receive(ctx context.Context, conn net.Conn, method string, gran
 	if err != nil {
 		return nil, err
 	}
-	if body, err = c.scrub(ctx, res, body, grant.Secrets); err != nil {
+	if res.Header, body, err = scrub(res.Header, body, grant.Secrets); err != nil {
 		return nil, err
 	}
 	if len(grant.Secrets) > 0 {
@@ -67,18 +69,6 @@ func (c *Client) receive(ctx context.Context, conn net.Conn, method string, gran
 		return nil, grantExceeded(grant.MaxResponse)
 	}
 	return response, nil
-}
-
-// scrub takes the secrets out of a response. The body is there as a whole, so no border
-// of chunks or packets runs through one.
-func (c *Client) scrub(ctx context.Context, res *http.Response, body []byte, secrets []Secret) (_ []byte, err error) {
-	search := newSearch(ctx, c.config.Turn)
-	defer search.rest()
-	clean := newScrubber(search, secrets)
-	if res.Header, err = clean.header(search, res.Header); err != nil {
-		return nil, err
-	}
-	return clean.clean(search, body)
 }
 
 func grantExceeded(limit int64) error {
@@ -173,4 +163,25 @@ func (h *headReader) Read(p []byte) (int, error) {
 	n, err := h.r.Read(p[:min(int64(len(p)), h.left)])
 	h.left -= int64(n)
 	return n, err
+}
+
+// Response is a response that [Client.Do] returned, taken apart.
+type Response struct {
+	Status int // for instance 200
+	Header http.Header
+	Body   []byte
+}
+
+// ParseResponse reads what [Client.Do] returned for a request that was not HEAD.
+func ParseResponse(raw []byte) (*Response, error) {
+	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(raw)), nil)
+	if err != nil {
+		return nil, fmt.Errorf("egress: %w", err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("egress: %w", err)
+	}
+	return &Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
 }

@@ -81,24 +81,6 @@ func TestAFormWhoseTypeIsUntidyIsAForm(t *testing.T) {
 	}
 }
 
-// A guest that does not say of what type a body is has a server decode what the host
-// did not encode.
-func TestSecretsThatAServerDecodes(t *testing.T) {
-	for value, echo := range map[string]string{
-		"abc+def/ghi+jkl=":             "abc def/ghi jkl=",
-		"token%2Fwith%2Bescapes":       "token/with+escapes",
-		"token%2Fwith+escapes":         "token/with escapes",
-		"broken%zz+escapes":            "broken%zz escapes",
-		`DOMAIN\\user`:                 `DOMAIN\user`,
-		"dXNlcm5hbWU6cGFzc3dvcmQ=":     "username:password",
-		"dXNlcm5hbWU_cGFzc3dvcmQ-fn5-": "username?password>~~~",
-	} {
-		if got := cleaned(t, newScrubber(unhurried(), []Secret{{"K", []byte(value)}}), "<"+echo+">"); got != "<{{secret:K}}>" {
-			t.Errorf("%q, read as %q, became %q", value, echo, got)
-		}
-	}
-}
-
 // Some servers answer in the characters for which the guest asks.
 func TestResponsesInOtherCharacters(t *testing.T) {
 	client := New(Config{Authorize: granting{value: canary, plain: true}})

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"html"
+	"math/bits"
 	"net/http"
 	"regexp"
 	"slices"
@@ -15,79 +17,109 @@ import (
 	"unicode/utf8"
 )
 
-// scrubber takes secrets out of a response: where one stands, its placeholder is
-// put back. It finds a secret
+// scrubber replaces the secrets in a response by their placeholders. It finds a secret
 //
-//   - as it is, and with any of its characters percent-encoded, escaped as JSON
-//     and JavaScript do, or as HTML does;
-//   - in base64 and base64url, alone or anywhere inside of something longer;
-//   - in hexadecimal;
-//   - and each of these of what it was before in one of the forms that requests and
-//     pages have it in, see forms.
+//   - as it is, or with any of its characters escaped as in a URL, a string of JSON,
+//     or HTML;
+//   - in base64, base64url or hexadecimal, alone or inside of something longer;
+//   - after two of these steps: percent-encoded and then put into JSON, for instance.
 //
-// That keeps out what a server echoes. It is no match for a server that wants to
-// tell the guest: one that knows the secret can spell it in ways without end.
-type scrubber []pattern
-
-// pattern is what one secret is looked for as.
-type pattern struct {
-	size        int // of the secret
-	placeholder []byte
-	forms       []form
+// This protects from a server that echoes what it received. It does not protect from a
+// server that wants to tell the guest: that server can write a secret in endless ways.
+//
+// The search is a hash of each eight bytes of the response, looked up among the hashes
+// of the first eight bytes of every spelling of every secret. It reads the response once
+// as it is and once for each kind of escape that occurs in it.
+type scrubber struct {
+	needles map[uint64][]needle // by their first eight bytes; longer ones first
+	filter  []uint64            // a bit for each key of needles
+	shift   int                 // of a hash, to get its bit
+	work    int                 // bytes that may still be compared
 }
 
-// form is one of the forms of a secret.
-type form struct {
-	value   []byte
-	encoded [][]byte  // base64 and hexadecimal
-	first   [256]bool // how the value may begin
+// needle is a spelling of a secret, folded.
+type needle struct{ text, placeholder string }
+
+// fold makes equal what servers do not keep apart: the cases of letters, as in the name
+// of a header; a space and a plus, as in a form; base64 and base64url.
+var fold = func() (t [256]byte) {
+	for c := range t {
+		t[c] = byte(c)
+	}
+	for c := 'A'; c <= 'Z'; c++ {
+		t[c] = byte(c - 'A' + 'a')
+	}
+	t[' '], t['-'], t['_'] = '+', '+', '/'
+	return t
+}()
+
+func folded(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = fold[c]
+	}
+	return string(b)
 }
 
-// newScrubber prepares for the secrets that are long enough to be recognised, until
-// the search is given up. Longer ones come first, since they may hold others.
-func newScrubber(search *search, secrets []Secret) scrubber {
-	var s scrubber
+// The bound on the work of a search. A response in which no secret nearly occurs needs
+// none of it, and one full of secrets needs about a byte for each of its own. The
+// spellings of a secret of 64 KiB take about 20 MiB of it.
+const (
+	workPerByte = 8
+	freeWork    = 64 << 20
+)
+
+// hashFactor spreads keys over the filter: the upper bits of the product are the hash.
+const hashFactor = 0x9e3779b97f4a7c15
+
+// newScrubber prepares the search of a response that has so many bytes. It leaves out
+// secrets that are too short to be told from other text.
+func newScrubber(secrets []Secret, response int) *scrubber {
+	s := &scrubber{needles: map[uint64][]needle{}, work: freeWork + workPerByte*response}
 	for _, secret := range secrets {
-		if len(secret.Value) < MinSecretBytes || !search.goesOn(preparing*len(secret.Value)) {
+		if len(secret.Value) < MinSecretBytes {
 			continue
 		}
-		s = append(s, pattern{len(secret.Value), []byte(secret.placeholder()), forms(secret.Value)})
+		if s.work -= 64 * len(secret.Value); s.work < 0 { // what escapes takes
+			return s
+		}
+		for _, text := range s.spellings(string(secret.Value)) {
+			if len(text) >= MinSecretBytes {
+				key := binary.LittleEndian.Uint64([]byte(text))
+				s.needles[key] = append(s.needles[key], needle{text, secret.placeholder()})
+			}
+		}
 	}
-	slices.SortStableFunc(s, func(a, b pattern) int { return cmp.Compare(b.size, a.size) })
+	size := max(64, 64*len(s.needles))
+	s.filter = make([]uint64, 1<<bits.Len(uint(size/64)))
+	s.shift = 64 - bits.Len(uint(64*len(s.filter)-1))
+	for key, needles := range s.needles {
+		bit := key * hashFactor >> s.shift
+		s.filter[bit/64] |= 1 << (bit % 64)
+		slices.SortStableFunc(needles, func(a, b needle) int { return cmp.Compare(len(b.text), len(a.text)) })
+	}
 	return s
 }
 
-// forms returns the value, and what it is after one step on its way through a
-// server: as a form, a JSON document and a page have it, and as it becomes when its
-// bytes are taken for ISO 8859-1, as many servers take those of a header; and what
-// it is when a server decodes it that was not encoded, see read. What a server then
-// does to these, it does to what it was sent: one that shows the body of a request in
-// a JSON document escapes what is escaped already. Most secrets are the same in all
-// forms.
-func forms(value []byte) []form {
-	text := string(value)
-	percent := escapeQuery(text)
-	all := []string{text, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(text)}
-	if quoted, ok := jsonString(value); ok {
-		ascii := nonASCII.ReplaceAllStringFunc(quoted, unicodeEscapes)
-		all = append(all, quoted, markup.ReplaceAllStringFunc(quoted, unicodeEscapes), ascii, strings.ReplaceAll(ascii, "/", `\/`))
-	}
-	var latin []rune
-	for _, c := range value {
-		latin = append(latin, rune(c))
-	}
-	all = append(all, string(latin))
-	all = append(all, read(text)...)
-	var forms []form
-	for i, text := range all {
-		if len(text) >= MinSecretBytes && !slices.Contains(all[:i], text) {
-			forms = append(forms, newForm([]byte(text)))
+// spellings returns what to look for: the value and what one step makes of it; each of
+// these in base64 and hexadecimal. A search undoes one more step of escaping.
+func (s *scrubber) spellings(value string) []string {
+	all := escapes(value)
+	once := slices.Concat(all, encodings(value))
+	for _, text := range once {
+		if s.work -= 16 * len(text); s.work < 0 {
+			return nil
 		}
+		all = append(all, encodings(text)...)
 	}
-	return forms
+	for i, text := range all {
+		all[i] = folded(text)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
-// Encoders agree on what they must escape. Beside that Go's escapes what is markup,
+// Encoders of JSON agree on what they must escape. Beside that Go's escapes markup,
 // Python's what is not ASCII, and PHP's that and the slash.
 var (
 	lowerEscapes = regexp.MustCompile(`%..`)
@@ -95,7 +127,20 @@ var (
 	nonASCII     = regexp.MustCompile(`[^\x00-\x7f]`)
 )
 
-// unicodeEscapes returns the character as \uXXXX, or as two of these.
+// escapes returns the value as a form, a page and a JSON document have it. Most values
+// are the same in all of them.
+func escapes(value string) []string {
+	percent := escapeQuery(value)
+	all := []string{value, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
+	if quoted, ok := jsonString([]byte(value)); ok {
+		ascii := nonASCII.ReplaceAllStringFunc(quoted, unicodeEscapes)
+		all = append(all, quoted, markup.ReplaceAllStringFunc(quoted, unicodeEscapes), ascii, strings.ReplaceAll(ascii, "/", `\/`))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unicodeEscapes returns a character as \uXXXX, or as two of these.
 func unicodeEscapes(char string) string {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(char)) {
@@ -104,190 +149,170 @@ func unicodeEscapes(char string) string {
 	return b.String()
 }
 
-func newForm(value []byte) form {
-	f := form{value: value, encoded: encodings(value)}
-	for _, c := range []byte{value[0], '%', '\\', '&', '+'} {
-		f.first[c] = true
-	}
-	return f
-}
-
-// folded returns the form as it is where case does not count.
-func (f *form) folded() form {
-	lower := newForm(bytes.ToLower(f.value))
-	for n, encoded := range f.encoded { // which is not the lower value encoded
-		lower.encoded[n] = bytes.ToLower(encoded)
-	}
-	return lower
-}
-
-// encodings returns the value in hexadecimal, and in both alphabets of base64
-// what does not depend on what stands before and behind it: once for each of the
+// encodings returns the value in hexadecimal, and in both alphabets of base64 the part
+// that does not depend on what stands before and behind the value: once for each of the
 // three places where it may begin in a group of three bytes.
-func encodings(value []byte) [][]byte {
-	digits := hex.EncodeToString(value)
-	all := [][]byte{[]byte(digits), []byte(strings.ToUpper(digits))}
+func encodings(value string) []string {
+	digits := hex.EncodeToString([]byte(value))
+	all := []string{digits, strings.ToUpper(digits)}
 	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
 			whole := alphabet.EncodeToString(append(make([]byte, before), value...))
-			from, to := (before*8+5)/6, (before+len(value))*8/6
-			all = append(all, []byte(whole[from:to]))
+			all = append(all, whole[(before*8+5)/6:(before+len(value))*8/6])
 		}
 	}
 	return all
 }
 
-// clean returns b without the secrets: b itself if none is there, and nothing if the
-// search is given up before all is searched.
-func (s scrubber) clean(search *search, b []byte) ([]byte, error) {
-	for _, p := range s {
-		for _, f := range p.forms {
-			b = f.clean(search, b, p.placeholder)
-		}
-	}
-	if search.err != nil {
-		return nil, search.err
-	}
-	return b, nil
+// span is a place in a response where a secret stands.
+type span struct {
+	from, to    int
+	placeholder string
 }
 
-// names reports whether a secret stands in the name of a header. Case tells nothing
-// there: names arrive in the one in which HTTP libraries write them.
-func (s scrubber) names(search *search, header string) bool {
-	lower := bytes.ToLower([]byte(header))
-	for _, p := range s {
-		for _, f := range p.forms {
-			if len(header) < len(f.value) { // in no form it is longer than the name
-				continue
-			}
-			f := f.folded()
-			if !bytes.Equal(f.clean(search, lower, p.placeholder), lower) {
-				return true
-			}
+// clean returns b without the secrets: b itself if it has none.
+func (s *scrubber) clean(b []byte) ([]byte, error) {
+	if len(s.needles) == 0 && s.work >= 0 {
+		return b, nil
+	}
+	var found []span
+	for _, r := range readings {
+		if r.opens == 0 || bytes.IndexByte(b, r.opens) >= 0 {
+			found = s.search(b, r, found)
 		}
 	}
-	return false
-}
-
-// clean replaces the value where it stands, escaped or encoded, until the search is
-// given up.
-func (f *form) clean(search *search, b, placeholder []byte) []byte {
-	b = f.cleanEscaped(search, b, placeholder)
-	for _, encoded := range f.encoded {
-		if search.goesOn(len(b)) && bytes.Contains(b, encoded) {
-			b = bytes.ReplaceAll(b, encoded, placeholder)
-		}
+	if s.work < 0 {
+		return nil, Denied("the response nearly has secrets in it at too many places, and could not be searched for them")
 	}
-	return b
-}
-
-// cleanEscaped replaces the value where it stands with any of its characters
-// escaped.
-func (f *form) cleanEscaped(search *search, b, placeholder []byte) []byte {
+	if len(found) == 0 {
+		return b, nil
+	}
+	slices.SortStableFunc(found, func(a, b span) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 	var out []byte
 	kept := 0
-	for i := 0; i < len(b); i++ {
-		if !f.first[b[i]] {
-			continue
+	for _, f := range found {
+		if f.from >= kept {
+			out = append(append(out, b[kept:f.from]...), f.placeholder...)
 		}
-		if !search.goesOn(len(f.value)) {
-			break
-		}
-		n := spelled(b[i:], f.value, maxAmbiguous)
-		if n == 0 {
-			continue
-		}
-		out = append(append(out, b[kept:i]...), placeholder...)
-		kept = i + n
-		i = kept - 1
+		kept = max(kept, f.to)
 	}
-	if kept == 0 {
-		return b
-	}
-	return append(out, b[kept:]...)
+	return append(out, b[kept:]...), nil
 }
 
-// header returns the headers without the secrets. One whose name has a secret in
-// it is left out.
-func (s scrubber) header(search *search, header http.Header) (http.Header, error) {
-	if len(s) == 0 {
-		return header, nil
-	}
-	cleaned := make(http.Header, len(header))
-	for name, values := range header {
-		if s.names(search, name) {
-			continue
-		}
-		for _, v := range values {
-			clean, err := s.clean(search, []byte(v))
-			if err != nil {
-				return nil, err
+// search appends the places of secrets in b to found.
+func (s *scrubber) search(b []byte, r reading, found []span) []span {
+	var (
+		window uint64 // the last eight bytes, folded
+		from   [8]int // where each of them begins in b
+		count  uint
+		room   [8]byte
+	)
+	for i := 0; i < len(b) && s.work >= 0; {
+		text, next := b[i:i+1], i+1
+		if b[i] == r.opens {
+			if decoded, n := r.decode(room[:0], b[i:]); n > 0 {
+				text, next = decoded, i+n
 			}
-			cleaned[name] = append(cleaned[name], string(clean))
 		}
-	}
-	return cleaned, nil
-}
-
-// maxAmbiguous bounds how often both readings of a character are tried: as
-// itself and as the beginning of an escape.
-const maxAmbiguous = 8
-
-// spelled returns how many bytes at the beginning of b spell the value, or 0.
-func spelled(b, value []byte, ambiguous int) int {
-	total := 0
-	for len(value) > 0 {
-		n, of := escaped(b, value)
-		literal := len(b) > 0 && b[0] == value[0]
-		switch {
-		case literal && n > 0 && ambiguous > 0:
-			if rest := spelled(b[1:], value[1:], ambiguous-1); rest > 0 {
-				return total + 1 + rest
+		for _, c := range text {
+			window = window>>8 | uint64(fold[c])<<56
+			from[count%8] = i
+			count++
+			if bit := window * hashFactor >> (s.shift & 63); s.filter[bit/64]&(1<<(bit%64)) == 0 || count < 8 {
+				continue
 			}
-		case literal:
-			n, of = 1, 1
-		case n == 0:
-			return 0
+			if f := s.match(b, from[count%8], s.needles[window], r); f.to > 0 {
+				found, next, count = append(found, f), f.to, 0
+				break
+			}
 		}
-		total, b, value = total+n, b[n:], value[of:]
+		i = next
 	}
-	return total
+	return found
 }
 
-// escaped returns how many bytes at the beginning of b are an escape of how many
-// at the beginning of the value, or zeros.
-func escaped(b, value []byte) (n, of int) {
-	if len(b) == 0 {
-		return 0, 0
-	}
-	switch b[0] {
-	case '%':
-		if len(b) >= 3 && isHex(b[1:3], value[0]) {
-			return 3, 1
+// match returns the first of the needles that stands at a place in b.
+func (s *scrubber) match(b []byte, from int, needles []needle, r reading) span {
+	var room [8]byte
+	for _, needle := range needles {
+		to, at := from, 0
+	compare:
+		for to < len(b) && at < len(needle.text) {
+			text, n := b[to:to+1], 1
+			if b[to] == r.opens {
+				if decoded, length := r.decode(room[:0], b[to:]); length > 0 {
+					text, n = decoded, length
+				}
+			}
+			for _, c := range text {
+				if at == len(needle.text) || fold[c] != needle.text[at] {
+					break compare
+				}
+				at++
+			}
+			to += n
 		}
-	case '+':
-		if value[0] == ' ' {
-			return 1, 1
+		if s.work -= at + 1; at == len(needle.text) && s.work >= 0 {
+			return span{from, to, needle.placeholder}
 		}
-	case '\\':
-		return backslashed(b, value)
-	case '&':
-		return entity(b, value)
 	}
-	return 0, 0
+	return span{}
 }
 
-func isHex(digits []byte, want byte) bool { return number(digits, 16) == rune(want) }
+// reading is a way to read a response: as it is, or with one kind of escape undone.
+type reading struct {
+	opens  byte
+	decode func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
+}
 
-// number returns the number of a base up to 16, or -1 for what is none and for what is
-// beyond all characters. It is asked about each escape of a response, so that errors
-// would take more time than everything else.
-func number(digits []byte, base rune) rune {
-	if len(digits) == 0 {
+var readings = []reading{
+	{0, func([]byte, []byte) ([]byte, int) { return nil, 0 }},
+	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity},
+}
+
+func percentEscape(into, b []byte) ([]byte, int) {
+	if c := number(b[1:], 2, 16); c >= 0 {
+		return append(into, byte(c)), 3
+	}
+	return nil, 0
+}
+
+// jsonEscape reads the escapes of JSON and the \xXX of JavaScript.
+func jsonEscape(into, b []byte) ([]byte, int) {
+	if len(b) < 2 {
+		return nil, 0
+	}
+	switch c := b[1]; c {
+	case '"', '\\', '/':
+		return append(into, c), 2
+	case 'x':
+		if c := number(b[2:], 2, 16); c >= 0 {
+			return append(into, byte(c)), 4
+		}
+	case 'u':
+		r, n := number(b[2:], 4, 16), 6
+		if utf16.IsSurrogate(r) && bytes.HasPrefix(b[6:], []byte(`\u`)) {
+			if pair := utf16.DecodeRune(r, number(b[8:], 4, 16)); pair != utf8.RuneError {
+				r, n = pair, 12
+			}
+		}
+		if r >= 0 {
+			return utf8.AppendRune(into, r), n
+		}
+	default:
+		if i := strings.IndexByte("bfnrt", c); i >= 0 {
+			return append(into, "\b\f\n\r\t"[i]), 2
+		}
+	}
+	return nil, 0
+}
+
+// number reads so many digits, or returns -1.
+func number(b []byte, digits int, base rune) (n rune) {
+	if digits == 0 || len(b) < digits {
 		return -1
 	}
-	n := rune(0)
-	for _, c := range digits {
+	for _, c := range b[:digits] {
 		digit := base
 		switch lower := c | 0x20; {
 		case '0' <= c && c <= '9':
@@ -302,73 +327,49 @@ func number(digits []byte, base rune) rune {
 	return n
 }
 
-// backslashed reads the escapes of JSON, and those of JavaScript for single
-// characters.
-func backslashed(b, value []byte) (n, of int) {
-	if len(b) < 2 {
-		return 0, 0
-	}
-	switch c := b[1]; {
-	case c == 'u':
-		return unicodeEscape(b, value)
-	case c == 'x' && len(b) >= 4 && isHex(b[2:4], value[0]):
-		return 4, 1
-	case strings.IndexByte(`"\/'`, c) >= 0 && value[0] == c:
-		return 2, 1
-	}
-	if i := strings.IndexByte("bfnrt", b[1]); i >= 0 && value[0] == "\b\f\n\r\t"[i] {
-		return 2, 1
-	}
-	return 0, 0
-}
-
-// unicodeEscape reads \uXXXX, two of them for a character beyond U+FFFF, and the
-// \u{X} of JavaScript.
-func unicodeEscape(b, value []byte) (n, of int) {
-	want, size := utf8.DecodeRune(value)
-	if digits, found := bytes.CutPrefix(b, []byte(`\u{`)); found {
-		end := bytes.IndexByte(digits[:min(len(digits), 8)], '}')
-		if number(digits[:max(end, 0)], 16) != want || want == utf8.RuneError {
-			return 0, 0
-		}
-		return len(`\u{`) + end + 1, size
-	}
-	unit := func(at int) rune {
-		if len(b) < at+6 || b[at] != '\\' || b[at+1] != 'u' {
-			return utf8.RuneError
-		}
-		return number(b[at+2:at+6], 16)
-	}
-	switch r := unit(0); {
-	case r < 0 || r == utf8.RuneError:
-		return 0, 0
-	case r == want:
-		return 6, size
-	case utf16.IsSurrogate(r) && utf16.DecodeRune(r, unit(6)) == want && want != utf8.RuneError:
-		return 12, size
-	}
-	return 0, 0
-}
-
 // entities are the characters that HTML and XML escape by name.
 var entities = map[string]byte{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
 
 // entity reads a reference to a character: &amp; &#38; &#x26;.
-func entity(b, value []byte) (n, of int) {
+func entity(into, b []byte) ([]byte, int) {
 	end := bytes.IndexByte(b[:min(len(b), 12)], ';')
 	if end < 2 {
-		return 0, 0
+		return nil, 0
 	}
-	if c, ok := entities[string(b[1:end])]; ok && c == value[0] {
-		return end + 1, 1
+	if c, ok := entities[string(b[1:end])]; ok {
+		return append(into, c), end + 1
 	}
 	digits, base := b[2:end], rune(10)
 	if len(digits) > 0 && digits[0]|0x20 == 'x' {
 		digits, base = digits[1:], 16
 	}
-	want, size := utf8.DecodeRune(value)
-	if b[1] != '#' || number(digits, base) != want || want == utf8.RuneError {
-		return 0, 0
+	if r := number(digits, len(digits), base); b[1] == '#' && r >= 0 {
+		return utf8.AppendRune(into, r), end + 1
 	}
-	return end + 1, size
+	return nil, 0
+}
+
+// scrub takes the secrets out of the headers and the body of a response. It drops headers
+// with a secret in their name. The body is complete, so no border of chunks or packets
+// splits a secret.
+func scrub(header http.Header, body []byte, secrets []Secret) (http.Header, []byte, error) {
+	if len(secrets) == 0 {
+		return header, body, nil
+	}
+	s := newScrubber(secrets, len(body))
+	cleaned := make(http.Header, len(header))
+	for name, values := range header {
+		if clean, err := s.clean([]byte(name)); err != nil || string(clean) != name {
+			continue
+		}
+		for _, v := range values {
+			clean, err := s.clean([]byte(v))
+			if err != nil {
+				return nil, nil, err
+			}
+			cleaned[name] = append(cleaned[name], string(clean))
+		}
+	}
+	body, err := s.clean(body)
+	return cleaned, body, err
 }

@@ -1,9 +1,11 @@
 package egress
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,7 +19,7 @@ const (
 	PlaceBody   = "body"
 )
 
-// MinSecretBytes is how long a secret is at least. A shorter one could not be
+// MinSecretBytes is the least length of a secret. A shorter one could not be
 // told from the rest of a response, and is not sent.
 const MinSecretBytes = 8
 
@@ -99,7 +101,7 @@ func (f *finder) fields(query, place string, field func(key string) string) {
 }
 
 // unescape decodes the name or the value of a parameter. What is no encoding
-// stays as it is, for that is how it would be sent.
+// stays as it is, because it would be sent like that.
 func unescape(s string) string {
 	if decoded, err := url.QueryUnescape(s); err == nil {
 		return decoded
@@ -273,5 +275,76 @@ func (r *Request) plainly() error {
 		r.Header = http.Header{}
 	}
 	r.Header["Accept-Encoding"] = []string{"identity"}
+	return nil
+}
+
+// A guest writes the text around a secret, and the headers that say how a server reads it.
+// So it could make a server that echoes return the secret in a form that is not found. The
+// checks here refuse that.
+
+// opensEscape finds a placeholder behind the beginning of an escape. Of "\u00" and a
+// secret, a server that reads JSON makes one character, which has the first two of
+// the secret in it, and the rest of the secret.
+var opensEscape = regexp.MustCompile(`(?i)(?:%(?:25)*(?:u[0-9a-f]{0,3}|[0-9a-f]?)|\\(?:x[0-9a-f]?|u[0-9a-f]{0,3}|u\{[0-9a-f]*|[0-7]{0,2})|&(?:#[0-9]*|#x[0-9a-f]*)?)\{\{secret:`)
+
+var (
+	// charset finds what a content type says of characters, and charsetInside what a
+	// part of a multipart body or an XML document does.
+	charset       = regexp.MustCompile(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
+	charsetInside = regexp.MustCompile(`(?i)(?:<\?xml[^>]*\sencoding|content-type\s*:[^\r\n]*charset\*?)\s*=\s*["']?([^"';,>?\s]*)`)
+
+	// likeASCII are the character sets in which the bytes of ASCII are those
+	// characters, and nothing else is.
+	likeASCII = regexp.MustCompile(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
+
+	// transferEncoding finds how a part of a multipart body is encoded.
+	transferEncoding = regexp.MustCompile(`(?i)content-transfer-encoding\s*:\s*([a-z0-9-]*)`)
+	asItIs           = regexp.MustCompile(`(?i)^(?:7bit|8bit|binary)$`)
+)
+
+// unlike returns the first thing that an expression finds in text and that is not as
+// it should be, or "".
+func unlike(should, finds *regexp.Regexp, text string) string {
+	for _, m := range finds.FindAllStringSubmatch(text, -1) {
+		if !should.MatchString(m[1]) {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// checkReading refuses a request with secrets that has its server read them as
+// something else.
+func (r *Request) checkReading(secrets []Placeholder) error {
+	if len(secrets) == 0 {
+		return nil
+	}
+	other := unlike(likeASCII, charset, r.Header.Get("Content-Type"))
+	inBody := func(p Placeholder) bool { return p.Place == PlaceBody }
+	if slices.ContainsFunc(secrets, inBody) && r.bodyKind() == rawBody {
+		other = cmp.Or(other, unlike(likeASCII, charsetInside, string(r.Body)))
+		if coding := unlike(asItIs, transferEncoding, string(r.Body)); coding != "" {
+			return Denied("a body with a secret is sent as it is, not as %s", quote(coding))
+		}
+	}
+	if other != "" {
+		return Denied("a request with a secret is sent in UTF-8, not in %s", quote(other))
+	}
+	return nil
+}
+
+// checkPlain refuses a response in which secrets could not be found: one that is
+// compressed all the same, or in other characters.
+func checkPlain(header http.Header) error {
+	for _, list := range header["Content-Encoding"] {
+		for _, coding := range splitList(list) {
+			if !strings.EqualFold(coding, "identity") {
+				return Denied("the response is encoded as %s, and could not be searched for secrets", quote(coding))
+			}
+		}
+	}
+	if name := unlike(likeASCII, charset, strings.Join(header["Content-Type"], "\n")); name != "" {
+		return Denied("the response is in %s, and could not be searched for secrets", quote(name))
+	}
 	return nil
 }

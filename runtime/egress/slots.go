@@ -12,7 +12,7 @@ type Slots struct {
 	mu      sync.Mutex
 	most    int             // less than zero is any number; guarded by mu, and so is what follows
 	taken   int             // more than most, if that was lowered meanwhile
-	waiting []chan struct{} // who came first is first; closed when it has its slot
+	waiting []chan struct{} // in the order of arrival; closed when it has its slot
 }
 
 // NewSlots returns so many. Less than zero are any number.

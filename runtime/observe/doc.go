@@ -26,7 +26,7 @@
 // invent the name of a tool. So a tool or a model gets a label of its own when
 // it was announced with [Metrics.KnowTools] or [Metrics.KnowModels], or when a
 // call of it has succeeded, which no invented one does, and only the first
-// [MaxNames] of each, and of tools only so many for each who has a share of
-// them, by [Metrics.Share]. Everything else is counted as "other". All other
+// [MaxNames] of each, and of tools only so many for each owner of a share of
+// them, see [Metrics.Share]. Everything else is counted as "other". All other
 // labels are from closed sets.
 package observe

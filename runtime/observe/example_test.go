@@ -7,8 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 
-	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/memlog"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -20,8 +18,7 @@ func ExampleNewMetrics() {
 	metrics := observe.NewMetrics(registry)
 	metrics.KnowTools("search", "deploy")
 
-	_ = step.Config{Metrics: metrics}               // calls and appends of runs
-	_ = eventlog.WithMetrics(memlog.New(), metrics) // appends of the program's own
+	_ = step.Config{Metrics: metrics} // calls and appends of runs
 	http.Handle("/metrics", observe.MetricsHandler(registry))
 }
 

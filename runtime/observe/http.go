@@ -44,59 +44,70 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 	m.duration.WithLabelValues(route).Observe(d.Seconds())
 }
 
-// QueueState is how much work there is, and how many hosts there are.
+// QueueState counts jobs and hosts.
 type QueueState struct {
 	Ready, Sleeping, Running int
 	Oldest                   time.Time      // when the oldest of all of it was enqueued; zero when there is none
 	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
 }
 
-// queueMetrics asks for the state of a queue when somebody looks.
-type queueMetrics struct {
-	state             func(context.Context) (QueueState, error)
-	jobs, wait, hosts *prometheus.Desc
+// scrapeTime bounds how long a scrape waits for the values that are read at that moment.
+const scrapeTime = 2 * time.Second
+
+// scraped are metrics that are asked for at each scrape.
+type scraped struct {
+	all []*prometheus.Desc
+	ask func(ctx context.Context, give func(d *prometheus.Desc, value float64, labels ...string))
 }
 
-// queueTime bounds how long a look at the metrics may take because of the queue.
-const queueTime = 2 * time.Second
-
-// RegisterQueue registers the metrics of a queue with r. State is asked each time
-// that somebody looks; an error leaves them out.
-func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueState, error)) {
-	r.MustRegister(&queueMetrics{
-		state: state,
-		jobs:  prometheus.NewDesc(metricQueueJobs, "Runs that are in the queue, by state (ready, sleeping or running).", []string{labelState}, nil),
-		wait:  prometheus.NewDesc(metricQueueOldest, "Time since the oldest run in the queue was enqueued, 0 for an empty queue.", nil, nil),
-		hosts: prometheus.NewDesc(metricHosts, "Hosts that share the database, by state (working, draining, drained, silent or gone).", []string{labelState}, nil),
-	})
+// describe adds a metric.
+func (s *scraped) describe(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	s.all = append(s.all, d)
+	return d
 }
 
 // Describe implements [prometheus.Collector].
-func (q *queueMetrics) Describe(to chan<- *prometheus.Desc) {
-	to <- q.jobs
-	to <- q.wait
-	to <- q.hosts
+func (s *scraped) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range s.all {
+		to <- d
+	}
 }
 
 // Collect implements [prometheus.Collector].
-func (q *queueMetrics) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), queueTime)
+func (s *scraped) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	s, err := q.state(ctx)
-	if err != nil {
-		return
+	s.ask(ctx, func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	})
+}
+
+// RegisterQueue registers the metrics of a queue with r. It calls state at each scrape; an
+// error leaves the metrics out.
+func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueState, error)) {
+	m := &scraped{}
+	jobs := m.describe(metricQueueJobs, "Runs that are in the queue, by state (ready, sleeping or running).", labelState)
+	oldest := m.describe(metricQueueOldest, "Time since the oldest run in the queue was enqueued, 0 for an empty queue.")
+	hosts := m.describe(metricHosts, "Hosts that share the database, by state (working, draining, drained, silent or gone).", labelState)
+	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
+		s, err := state(ctx)
+		if err != nil {
+			return
+		}
+		for state, n := range map[string]int{"ready": s.Ready, "sleeping": s.Sleeping, "running": s.Running} {
+			give(jobs, float64(n), state)
+		}
+		age := 0.0
+		if !s.Oldest.IsZero() {
+			age = max(time.Since(s.Oldest).Seconds(), 0)
+		}
+		give(oldest, age)
+		for _, state := range []string{"working", "draining", "drained", "silent", "gone"} {
+			give(hosts, float64(s.Hosts[state]), state)
+		}
 	}
-	for state, n := range map[string]int{"ready": s.Ready, "sleeping": s.Sleeping, "running": s.Running} {
-		to <- prometheus.MustNewConstMetric(q.jobs, prometheus.GaugeValue, float64(n), state)
-	}
-	age := 0.0
-	if !s.Oldest.IsZero() {
-		age = max(time.Since(s.Oldest).Seconds(), 0)
-	}
-	to <- prometheus.MustNewConstMetric(q.wait, prometheus.GaugeValue, age)
-	for _, state := range []string{"working", "draining", "drained", "silent", "gone"} {
-		to <- prometheus.MustNewConstMetric(q.hosts, prometheus.GaugeValue, float64(s.Hosts[state]), state)
-	}
+	r.MustRegister(m)
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime and of the
@@ -105,4 +116,81 @@ func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
+}
+
+// RegisterBuild registers a metric with r that is always 1, and has the version of the
+// program as a label.
+func RegisterBuild(r prometheus.Registerer, version string) {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: metricBuild, Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{labelVersion: version},
+	})
+	g.Set(1)
+	r.MustRegister(g)
+}
+
+// RegisterCertificate registers the time at which a server's certificate expires with r,
+// in seconds since 1970. It calls expires at each scrape.
+func RegisterCertificate(r prometheus.Registerer, expires func() time.Time) {
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: metricCertificate, Help: "When the certificate expires, in seconds since 1970.",
+	}, func() float64 { return float64(expires().Unix()) }))
+}
+
+// Retention measures that old runs are removed. A nil *Retention measures nothing. It is
+// safe for concurrent use.
+type Retention struct{ last prometheus.Gauge }
+
+// NewRetention registers the metric with r: when all that is due was removed last, as
+// seconds since 1970, and 0 until then.
+func NewRetention(r prometheus.Registerer) *Retention {
+	return &Retention{gauge(r, metricRetention, "When all runs that were old enough had been removed last, in seconds since 1970; 0 for never.")}
+}
+
+// Succeeded says that nothing is left that is old enough to be removed.
+func (m *Retention) Succeeded() {
+	if m != nil {
+		m.last.SetToCurrentTime()
+	}
+}
+
+// SpaceState is what a host stores, and the room that there is for it, in bytes. What is
+// less than zero is not known.
+type SpaceState struct {
+	Disks    map[string]DiskState // by what is on them, such as database or cache
+	Database int64                // with its WAL
+	Modules  int64                // how many are stored
+	Bytes    int64                // of these modules
+	Compiled int64                // code in the cache
+}
+
+// DiskState is the room on a disk.
+type DiskState struct{ Free, Total int64 }
+
+// RegisterSpace registers metrics of the space that a host uses with r. It calls state at
+// each scrape.
+func RegisterSpace(r prometheus.Registerer, state func(context.Context) SpaceState) {
+	m := &scraped{}
+	free := m.describe(metricDiskFree, "Room on the disk of a folder of the host.", labelFolder)
+	size := m.describe(metricDiskSize, "Size of the disk of a folder of the host.", labelFolder)
+	database := m.describe(metricDatabase, "Size of the database, with the WAL of a file.")
+	modules := m.describe(metricModules, "Modules that are stored for tenants, for their runs and for agents.")
+	bytes := m.describe(metricModuleBytes, "Size of the modules that are stored.")
+	compiled := m.describe(metricCompiled, "Size of the compiled code in the cache folder.")
+	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
+		known := func(d *prometheus.Desc, value int64, labels ...string) {
+			if value >= 0 {
+				give(d, float64(value), labels...)
+			}
+		}
+		now := state(ctx)
+		for folder, d := range now.Disks {
+			known(free, d.Free, folder)
+			known(size, d.Total, folder)
+		}
+		known(database, now.Database)
+		known(modules, now.Modules)
+		known(bytes, now.Bytes)
+		known(compiled, now.Compiled)
+	}
+	r.MustRegister(m)
 }

@@ -2,17 +2,21 @@ package observe
 
 import (
 	"net/http"
+	"slices"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/step"
 )
 
 // The buckets, in seconds. Each set spans what is usual for its kind, from a
-// good case to one that somebody waits for: a sandboxed tool takes microseconds
+// good case to one that a user notices: a sandboxed tool takes microseconds
 // and one that calls a server seconds; an append is a queue that takes
 // microseconds until the disk is behind.
 var (
@@ -76,9 +80,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// Share returns metrics that count where m does, and through which owner, one of
-// several who do not trust each other, gives at most most tools a label of their own.
-// A label that is there already costs nothing.
+// Share returns metrics that count into m, through which one tenant can give at most most
+// tools a label of their own. A label that exists already does not count.
 func (m *Metrics) Share(owner string, most int) *Metrics {
 	if m == nil {
 		return nil
@@ -146,8 +149,8 @@ func (m *Metrics) RunEnded(terminal event.Kind, errorType string, d time.Duratio
 	m.runDuration.WithLabelValues(status).Observe(d.Seconds())
 }
 
-// RunAbandoned counts a run that ends here without being made: as ended, and if nobody
-// had begun with it, as started, too. It has no duration. See [Metrics.RunEnded] for the
+// RunAbandoned counts a run that ends here without being made: as ended, and as started
+// too if no process had begun it. It has no duration. See [Metrics.RunEnded] for the
 // rest.
 func (m *Metrics) RunAbandoned(begun bool, terminal event.Kind, errorType string) {
 	if m == nil {
@@ -238,4 +241,106 @@ func counters(r prometheus.Registerer, name, help string, labels ...string) *pro
 
 func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+}
+
+// MaxNames bounds the tools, and the models, that have a label of their own.
+const MaxNames = 100
+
+// maxNameBytes bounds one name, in a label and in an attribute.
+const maxNameBytes = 128
+
+// names are the values of one label that are the names of something.
+type names struct {
+	mu    sync.RWMutex
+	known map[string]string // the owner of each; guarded by mu
+}
+
+// share is the part of names that one owner may take.
+type share struct {
+	*names
+	owner string
+	most  int
+}
+
+func newNames() share { return share{&names{known: map[string]string{}}, "", MaxNames} }
+
+// know adds names as long as there is room.
+func (s share) know(all []string) {
+	for _, name := range all {
+		s.label(name, true)
+	}
+}
+
+// label returns the name if it has a label of its own, or if it is real and
+// there is room for it, and "other" if not.
+func (s share) label(name string, real bool) string {
+	s.mu.RLock()
+	_, known := s.known[name]
+	s.mu.RUnlock()
+	if known || real && s.add(name) {
+		return name
+	}
+	return other
+}
+
+func (s share) add(name string) bool {
+	if name == "" || len(name) > maxNameBytes || !utf8.ValidString(name) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.known[name]; known {
+		return true
+	}
+	if len(s.known) >= MaxNames || s.taken() >= s.most {
+		return false
+	}
+	s.known[name] = s.owner
+	return true
+}
+
+// taken counts the names of the owner. The caller holds mu.
+func (s share) taken() int {
+	n := 0
+	for _, owner := range s.known {
+		if owner == s.owner {
+			n++
+		}
+	}
+	return n
+}
+
+// oneOf returns value if it is in the set, and "other" if not.
+func oneOf(value string, set []string) string {
+	if slices.Contains(set, value) {
+		return value
+	}
+	return other
+}
+
+var (
+	statuses = []string{statusOK, statusError, statusCancelled}
+	axes     = []string{
+		budget.InputTokens, budget.OutputTokens, budget.USD, budget.WallClock, budget.Fuel, budget.Effects, budget.EgressBytes,
+	}
+)
+
+func statusLabel(status string) string { return oneOf(status, statuses) }
+func axisLabel(axis string) string     { return oneOf(axis, axes) }
+
+func errorLabel(errorType string) string {
+	if errorType == "" {
+		return none
+	}
+	return oneOf(errorType, errorTypes)
+}
+
+// kindLabel lets the name of a kind through.
+func kindLabel(name string) string {
+	for k := event.Kind(1); k.Valid(); k++ {
+		if k.String() == name {
+			return name
+		}
+	}
+	return other
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/step"
@@ -243,7 +242,6 @@ func TestNilMetrics(t *testing.T) {
 	if w.Code != http.StatusNotFound {
 		t.Errorf("without a gatherer the status is %d", w.Code)
 	}
-	var _ eventlog.AppendObserver = (*observe.Metrics)(nil)
 	var _ step.MetricsSink = (*observe.Metrics)(nil)
 }
 

@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 )

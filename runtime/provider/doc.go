@@ -7,7 +7,7 @@
 // providertest. Nothing else of the runtime knows a vendor.
 //
 // Package step consumes the stream, checks it ([ErrInvalidStream] there) and
-// records what came of it. For a run to be replayed, a Request must be a function
+// records the outcome. For a run to be replayed, a Request must be a function
 // of the run's log alone: so the arguments of tool uses in its history are
 // canonical JSON, whatever spaces, key order or escapes the model wrote, and
 // [Request.Hash] is what a replay compares.

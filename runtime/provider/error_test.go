@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -96,7 +96,7 @@ func TestHashBodies(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	if want := chain.Sum([]byte(body)); string(sum.Sum()) != string(want[:]) {
+	if want := canon.Sum([]byte(body)); string(sum.Sum()) != string(want[:]) {
 		t.Errorf("got %x, want %s", sum.Sum(), want)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 )
 
 // BodyHash is filled while the body of a response is read.
@@ -54,7 +54,7 @@ func (t hashingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.note(resp)
 	}
 	if b, ok := req.Context().Value(bodyHashKey{}).(*BodyHash); ok && err == nil {
-		b.state = chain.New()
+		b.state = canon.NewHash()
 		resp.Body = hashingBody{resp.Body, b.state}
 	}
 	return resp, err

@@ -1,6 +1,8 @@
 package provider
 
-import "context"
+import (
+	"context"
+)
 
 // Provider is a model behind an API. Implementations must be safe for concurrent
 // use.
@@ -105,4 +107,22 @@ type Usage struct {
 	OutputTokens      int64
 	CacheReadTokens   int64
 	CacheCreateTokens int64
+}
+
+// Response is an answer that is complete.
+type Response struct {
+	TurnID          string // of the log
+	Text            string
+	Reasoning       []Reasoning
+	ToolUses        []ToolUse
+	StopReason      string // in the provider's own word
+	Usage           Usage
+	CostUSD         float64 // zero if the model has no known price
+	RawResponseHash []byte  // see StreamChunk
+	RequestID       string
+}
+
+// Message returns the response as the next entry of the conversation.
+func (r *Response) Message() Message {
+	return Message{Role: RoleAssistant, Content: r.Text, ToolUses: r.ToolUses, Reasoning: r.Reasoning}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 )
 
 // Request is a prompt with everything that changes the answer. The zero value of
@@ -41,7 +40,7 @@ type Message struct {
 	ToolResult  *ToolResult       // of RoleTool
 	Annotations map[string]string // for adapters; not sent as text
 
-	// Reasoning is what an assistant thought before Content, with the
+	// Reasoning is the assistant's reasoning before Content, with the
 	// signatures that some providers want back.
 	Reasoning []Reasoning `cbor:"Reasoning,omitempty"`
 }
@@ -72,7 +71,7 @@ func (u ToolUse) Object() json.RawMessage {
 	return append(append([]byte(`{"arguments":`), u.Args...), '}')
 }
 
-// ToolResult is what a tool answered.
+// ToolResult is the answer of a tool.
 type ToolResult struct {
 	CallID  string
 	Content string // JSON, or the text of an error
@@ -86,9 +85,9 @@ type ToolDefinition struct {
 	Schema      json.RawMessage // JSON Schema of the input
 }
 
-// ObjectSchema returns the schema of a tool's input for those who know inputs that are
-// objects and no others, as models and MCP clients do: a tool that takes any document,
-// whose schema is true, takes any object of theirs.
+// ObjectSchema returns the schema of a tool's input for vendors that accept only
+// objects, as models and MCP clients do: a tool that takes any document, whose schema is
+// true, takes any object from them.
 func ObjectSchema(schema json.RawMessage) json.RawMessage {
 	if string(bytes.TrimSpace(schema)) == "true" {
 		return json.RawMessage(`{"type":"object"}`)
@@ -98,10 +97,10 @@ func ObjectSchema(schema json.RawMessage) json.RawMessage {
 
 // Hash is the BLAKE3-256 of the request in canonical CBOR, with the names of Go
 // fields as keys and JSON as byte strings: the prompt_hash of TurnStarted.
-func (r *Request) Hash() (chain.Hash, error) {
+func (r *Request) Hash() (canon.Hash, error) {
 	b, err := canon.Marshal(r)
 	if err != nil {
-		return chain.Hash{}, err
+		return canon.Hash{}, err
 	}
-	return chain.Sum(b), nil
+	return canon.Sum(b), nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -131,8 +131,7 @@ func (c *Context) usedByTools() error {
 	return c.meter.Tools()
 }
 
-// cost returns what tokens cost, zero if nobody knows. An unknown model is told
-// once.
+// cost returns what tokens cost, or zero for an unknown model, which is logged once.
 func (c *Context) cost(ctx context.Context, model string, u provider.Usage) float64 {
 	if c.cfg.Prices != nil {
 		usd, _ := c.cfg.Prices.Cost(model, u)

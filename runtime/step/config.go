@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -103,7 +103,7 @@ type Config struct {
 	// Metrics is told about live calls and appends. Nil disables it.
 	Metrics MetricsSink
 
-	// Observer is told what a live run does while it does it. Nil for nobody.
+	// Observer is told what a live run does while it does it. Nil for none.
 	Observer Observer
 
 	// EmitTimeout bounds each append and each barrier, which otherwise do not
@@ -122,8 +122,8 @@ type MetricsSink interface {
 	ObserveBudgetExceeded(axis string)
 }
 
-// Observer watches a live run. Its methods are called by whoever does what they
-// tell of, by several goroutines at a time, and hold that up until they return.
+// Observer watches a live run. Several goroutines call its methods at a time, and wait
+// until they return.
 type Observer interface {
 	// Chunk tells of a piece of the model's answer.
 	Chunk(turnID string, attempt int, chunk provider.StreamChunk)

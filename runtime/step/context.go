@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 )
 
 // Context is the state of one run: where its chain of events stands and, in a
@@ -26,7 +26,7 @@ type Context struct {
 	mu       sync.Mutex
 	seq      uint64              // of the last event
 	prevHash []byte              // hash of the last event, nil before the first; live only
-	leaves   chain.Tree          // over the hashes of all events; live only
+	leaves   canon.Tree          // over the hashes of all events; live only
 	matcher  *matcher            // nil in live mode
 	callIDs  map[string]struct{} // that the run has used
 	totals   Totals
@@ -45,7 +45,7 @@ type Totals struct {
 	Events     uint64 // written or, in a replay, matched
 	Turns      int    // exchanges with the model that were begun
 	ToolCalls  int    // without further attempts
-	Effects    int    // crossings of the boundary: readings of the clock, draws, side effects
+	Effects    int    // host calls: readings of the clock, draws, side effects
 	BytesIn    int    // of encoded values that effects returned
 	BytesOut   int    // of the requests that effects sent
 	Meter      Meter  // fuel of all attempts, the highest peak memory, the log of the attempt that ended last
@@ -220,8 +220,8 @@ func (c *Context) count(a *attempt, payload any) {
 	}
 }
 
-// effect counts a crossing of the boundary, which an intent is not, nor a failure
-// of the model. That a cap is passed is looked at in [Checkpoint].
+// effect counts a host call; an intent and a failure of the model are none. [Checkpoint]
+// looks whether a cap is passed.
 func (c *Context) effect(p *event.SideEffectRecorded) {
 	_ = c.meter.Effect(*p)
 	c.totals.addEffect(p)

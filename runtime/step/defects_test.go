@@ -15,7 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 )
 
@@ -243,7 +243,7 @@ func TestFailureOfTheLogIsNotAFailureOfTheTool(t *testing.T) {
 	full := errors.New("disk is full")
 	for after := 1; after <= 5; after++ {
 		t.Run(fmt.Sprintf("after %d events", after), func(t *testing.T) {
-			log := &failingLog{EventLog: memlog.New(), left: after, err: full}
+			log := &failingLog{EventLog: store.Memory(), left: after, err: full}
 			c := step.MustNewContext(step.Config{Log: log, RunID: "run", Tools: step.NewRegistry(newTool("busy", busy))})
 			err := drive(context.Background(), c, callOnce("busy", `1`))
 			if !errors.Is(err, full) || !errors.Is(c.Err(), full) {
@@ -273,7 +273,7 @@ func mustReplayOpen(t failer, events []event.Event, cfg step.Config, do body) {
 // A call without an outcome may have been one that never ends. Its replay ends where
 // the record does: before the tool, or behind its last effect.
 func TestNothingIsExecutedBehindTheEndOfARecording(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	c := step.MustNewContext(step.Config{Log: log, RunID: "run", Tools: step.NewRegistry(newTool("busy", busy))})
 	if err := drive(context.Background(), c, callOnce("busy", `1`)); err != nil {
 		t.Fatal(err)

@@ -58,6 +58,5 @@
 // which use this package at the same time can be recorded, and will be reported
 // as different when it is replayed. Concurrency that replays is [CallTools]. A
 // goroutine that outlives its call gets [ErrEnded]. Now, Random and Seed have no
-// error to return and panic; in a tool's own goroutine nobody else recovers
-// that.
+// error to return and panic; a tool must recover that panic in goroutines of its own.
 package step

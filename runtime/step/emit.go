@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/chain"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -77,12 +76,12 @@ func copyRecorded(payload, recorded any) {
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
 	case *event.RunCancelled:
 		r := recorded.(*event.RunCancelled)
-		p.MerkleRoot, p.DurationMs, p.Reason = r.MerkleRoot, r.DurationMs, r.Reason // the words are those of whoever cancelled
+		p.MerkleRoot, p.DurationMs, p.Reason = r.MerkleRoot, r.DurationMs, r.Reason // the caller that cancelled chose the words
 	}
 }
 
-// CopyAllowed copies what egress allowed to each tool, and which policies. Whoever
-// replays has neither, and the decisions are recorded with the effects.
+// CopyAllowed copies what egress allowed to each tool, and which policies. A replay has
+// neither: the decisions are recorded with the effects.
 func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 	for i := range min(len(tools), len(recorded)) {
 		if tools[i].Sandbox == nil || recorded[i].Sandbox == nil {
@@ -96,7 +95,7 @@ func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 
 // setRoot fills in the merkle root over leaves if payload points to a terminal
 // event.
-func setRoot(payload any, leaves *chain.Tree) {
+func setRoot(payload any, leaves *canon.Tree) {
 	root := func() []byte { h := leaves.Root(); return h[:] }
 	switch p := payload.(type) {
 	case *event.RunCompleted:

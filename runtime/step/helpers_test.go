@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -75,7 +75,7 @@ func recordRun(t failer, cfg step.Config, do body) []event.Event {
 // recordOpen is recordRun for a run that may stay open.
 func recordOpen(t failer, cfg step.Config, do body) []event.Event {
 	t.Helper()
-	log := memlog.New()
+	log := store.Memory()
 	cfg.Log, cfg.RunID = log, "run"
 	if err := drive(context.Background(), step.MustNewContext(cfg), do); err != nil {
 		t.Fatalf("live: %v", err)
@@ -149,7 +149,7 @@ func dump(events []event.Event) string {
 // tampers with a log and knows the format would.
 func rechain(t failer, events []event.Event) []event.Event {
 	t.Helper()
-	log := memlog.New()
+	log := store.Memory()
 	cfg := step.Config{Log: log, RunID: "run"}
 	c := step.MustNewContext(cfg)
 	for _, ev := range events {
@@ -193,13 +193,13 @@ func emitAs[T event.Payload](ctx context.Context, c *step.Context, ev event.Even
 
 // syncLog is a log in memory that knows which events are durable.
 type syncLog struct {
-	*memlog.Log
+	*store.MemoryLog
 	all, durable []event.Event
 }
 
 func (l *syncLog) Append(ctx context.Context, runID string, ev event.Event) error {
 	l.all = append(l.all, ev)
-	return l.Log.Append(ctx, runID, ev)
+	return l.MemoryLog.Append(ctx, runID, ev)
 }
 
 func (l *syncLog) Sync(context.Context, string) error {
@@ -210,7 +210,7 @@ func (l *syncLog) Sync(context.Context, string) error {
 // record makes a live run on l.
 func (l *syncLog) record(t failer, cfg step.Config, do body) []event.Event {
 	t.Helper()
-	l.Log = memlog.New()
+	l.MemoryLog = store.Memory()
 	cfg.Log, cfg.RunID = l, "run"
 	if err := drive(context.Background(), step.MustNewContext(cfg), do); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -28,7 +28,7 @@ func (l strictLog) Append(ctx context.Context, runID string, ev event.Event) err
 }
 
 func TestTheEndOfACancelledRunIsRecorded(t *testing.T) {
-	log := memlog.New()
+	log := store.Memory()
 	c := step.MustNewContext(step.Config{Log: strictLog{log}, RunID: "run"})
 	err := drive(context.Background(), c, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func (stuckLog) Append(ctx context.Context, _ string, _ event.Event) error {
 
 func TestEmitTimeoutBoundsALogThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := step.MustNewContext(step.Config{Log: stuckLog{memlog.New()}, RunID: "run", EmitTimeout: time.Minute})
+		c := step.MustNewContext(step.Config{Log: stuckLog{store.Memory()}, RunID: "run", EmitTimeout: time.Minute})
 		if err := drive(context.Background(), c, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
@@ -65,7 +65,7 @@ func TestARunCannotEndBeforeItsCalls(t *testing.T) {
 		<-release
 		return nil, nil
 	})
-	log := memlog.New()
+	log := store.Memory()
 	cfg.Log, cfg.RunID = log, "run"
 	done := make(chan error, 1)
 	err := drive(context.Background(), step.MustNewContext(cfg), func(ctx context.Context) error {

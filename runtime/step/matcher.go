@@ -186,7 +186,7 @@ func (m *matcher) last(id string) uint64 {
 	return m.events[s.events[s.next-1]].Seq
 }
 
-// leftover returns the mismatch of the first event that nobody claimed, or nil.
+// leftover returns the mismatch of the first event that the replay did not reach, or nil.
 func (m *matcher) leftover() error {
 	var first *event.Event
 	for id := range m.streams {

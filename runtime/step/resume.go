@@ -1,11 +1,12 @@
 package step
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/budget"
+	"github.com/starling-host/starling/runtime/internal/budget"
 )
 
 // continueFrom puts the Context behind the earlier events of the run.
@@ -115,4 +116,98 @@ func (c *Context) freeCallID(id string) bool {
 	defer c.mu.Unlock()
 	_, used := c.callIDs[id]
 	return !used
+}
+
+// carried has, by the id that idempotency keys are made of, what was recorded of
+// calls that have no outcome: the effects of their last attempt, in order. A call
+// that is made in the place of such a one begins with these answers, so that
+// what is known to have happened does not happen again.
+type carried map[string][]event.SideEffectRecorded
+
+// openCall is a call of the earlier events that has no outcome yet.
+type openCall struct {
+	key     string // what idempotency keys are made of
+	effects []event.SideEffectRecorded
+}
+
+// carry collects what earlier events recorded of calls without an outcome.
+func carry(earlier []event.Event) (carried, error) {
+	open := map[string]*openCall{}
+	for _, ev := range earlier {
+		if err := follow(open, ev); err != nil {
+			return nil, err
+		}
+	}
+	c := carried{}
+	for _, call := range open {
+		// A call may have been made again by one process after the other. Each
+		// began with what the one before it had, so the longest record is the last.
+		if len(call.effects) > len(c[call.key]) {
+			c[call.key] = call.effects
+		}
+	}
+	return c, nil
+}
+
+// follow takes note of one earlier event.
+func follow(open map[string]*openCall, ev event.Event) error {
+	switch ev.Kind {
+	case event.KindToolCallScheduled:
+		p, err := ev.AsToolCallScheduled()
+		open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
+		return err
+	case event.KindSideEffectRecorded:
+		p, err := ev.AsSideEffectRecorded()
+		// Whether the call may be made is asked anew, for the policy may be another.
+		if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
+			call.effects = append(call.effects, p)
+		}
+		return err
+	case event.KindToolCallCompleted:
+		p, err := ev.AsToolCallCompleted()
+		settle(open, p.CallID)
+		return err
+	case event.KindToolCallFailed:
+		p, err := ev.AsToolCallFailed()
+		if p.Final {
+			settle(open, p.CallID)
+		}
+		return err
+	}
+	return nil
+}
+
+// settle forgets a call that has its outcome, with those in whose place it was
+// made.
+func settle(open map[string]*openCall, callID string) {
+	done := open[callID]
+	if done == nil {
+		return
+	}
+	for id, call := range open {
+		if call.key == done.key {
+			delete(open, id)
+		}
+	}
+}
+
+// known returns the next effect that was recorded of the call in whose place the
+// attempt is made, if the attempt has arrived at the same one. With the first
+// difference, and at an effect that the world had cut off, the attempt is on its
+// own.
+func (s *scope) known(name string, request []byte) (event.SideEffectRecorded, bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	rest := s.attempt.carried
+	if len(rest) == 0 || s.c.replaying() {
+		return event.SideEffectRecorded{}, false
+	}
+	next := rest[0]
+	same := next.Name == name && bytes.Equal(next.Request, request)
+	if !same || next.Error != nil && byWorld(next.Error.Type) {
+		s.attempt.carried = nil
+		return event.SideEffectRecorded{}, false
+	}
+	s.attempt.carried = rest[1:]
+	return next, true
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -246,10 +246,10 @@ func TestOutsideOfARunPanics(t *testing.T) {
 func TestInvalidConfigs(t *testing.T) {
 	cases := map[string]step.Config{
 		"nothing":                    {},
-		"no run id":                  {Log: memlog.New()},
+		"no run id":                  {Log: store.Memory()},
 		"no log":                     {RunID: "run"},
 		"a replay without a record":  {RunID: "run", Mode: step.ModeReplay},
-		"a mode that does not exist": {RunID: "run", Log: memlog.New(), Mode: 7},
+		"a mode that does not exist": {RunID: "run", Log: store.Memory(), Mode: 7},
 		"the record of another run":  {RunID: "run", Mode: step.ModeReplay, Recorded: []event.Event{{RunID: "other", Seq: 1}}},
 	}
 	for name, cfg := range cases {

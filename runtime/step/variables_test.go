@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -24,7 +24,7 @@ func tenant() step.Config {
 // recordWith makes a live run with variables.
 func recordWith(t *testing.T, cfg step.Config, variables map[string]any, do body) []event.Event {
 	t.Helper()
-	log := memlog.New()
+	log := store.Memory()
 	cfg.Log, cfg.RunID = log, "run"
 	ctx, err := tool.WithVariables(tool.WithSessionID(context.Background(), "session"), variables)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestRunWithinARunHasItsVariables(t *testing.T) {
 	var inner json.RawMessage
 	cfg := oneTool("delegate", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		child := tenant()
-		child.Log, child.RunID = memlog.New(), "child"
+		child.Log, child.RunID = store.Memory(), "child"
 		err := drive(ctx, step.MustNewContext(child), func(ctx context.Context) (err error) {
 			inner, err = step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "tenant", Args: json.RawMessage(`{}`)})
 			return err

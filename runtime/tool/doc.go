@@ -24,8 +24,8 @@
 // package step writes into the log as the error type of a ToolCallFailed event.
 // An error that wraps none of them is simply the tool's own.
 //
-// Of its own errors a tool can also say what is to be done about them. Whoever
-// calls asks with [KindOf], and follows a [RetryConfig] where one is set:
+// A tool can also say what to do about its own errors. The caller asks with [KindOf], and
+// follows a [RetryConfig] where one is set:
 //
 //	a plain error  the call is made again, up to MaxAttempts
 //	[ErrTransient] likewise, and also for calls that are only marked idempotent

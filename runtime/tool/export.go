@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Format is the shape in which somebody wants to be told of tools.
+// Format is the shape in which [Export] describes tools.
 type Format string
 
 // The formats of [Export]. What it returns is the member "tools" of the document
@@ -19,10 +19,10 @@ const (
 	FormatMCP       Format = "mcp"       // a result of tools/list
 )
 
-// Export describes tools in a format, in the order that is given. It is always a
-// JSON array: without tools an empty one, because some who accept that refuse
-// null. The bytes depend on the arguments alone. The error is about a format that
-// is not known, two tools of one name, or a schema that is no JSON object.
+// Export describes tools in a format, in the given order. The result is always a JSON
+// array, without tools an empty one, because some vendors refuse null. The bytes depend
+// only on the arguments. It fails for an unknown format, two tools of one name, or a schema
+// that is no JSON object.
 func Export(format Format, tools []Tool) (json.RawMessage, error) {
 	list := make([]any, 0, len(tools))
 	seen := make(map[string]bool, len(tools))
@@ -53,8 +53,8 @@ func isObject(doc json.RawMessage) bool {
 	return json.Unmarshal(doc, &object) == nil && object != nil
 }
 
-// The entries of the formats. A description that is empty is left out, because
-// some who accept that refuse an empty one.
+// The entries of the formats. An empty description is left out, because some vendors
+// refuse it.
 type (
 	openAITool struct {
 		Type     string         `json:"type"`

@@ -1,7 +1,9 @@
 package tool
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -16,7 +18,7 @@ type Failure struct {
 	Err   error         // never nil
 }
 
-// Error returns the text of Err, which is what a model reads.
+// Error returns the text of Err, which a model reads.
 func (f *Failure) Error() string { return f.Err.Error() }
 
 // Unwrap returns Err.
@@ -67,4 +69,76 @@ func KindOf(err error) (kind abi.ErrorKind, after time.Duration) {
 		return abi.ErrorTransient, 0
 	}
 	return abi.ErrorTool, 0
+}
+
+// What zero means in the fields of a [RetryConfig].
+const (
+	DefaultMaxAttempts   = 2
+	DefaultMaxSnoozes    = 100
+	DefaultMaxSnoozeTime = time.Hour
+)
+
+// RetryConfig is the policy for a tool whose failed calls may be made again. The
+// zero value makes two attempts, one right after the other.
+//
+// What the tool says of its error comes first, see [KindOf]: cancel and discard
+// end the call, and a snooze does not count as an attempt.
+type RetryConfig struct {
+	// MaxAttempts bounds the attempts, the first one included. Zero means
+	// [DefaultMaxAttempts], one means that nothing is repeated.
+	MaxAttempts int
+
+	// Jitter is the share, 0 to 1, by which a delay is made longer or shorter at
+	// random, so that calls that failed together do not come back together. Zero
+	// means no delay at all.
+	Jitter float64
+
+	// MaxSnoozes bounds how often a call may snooze, and MaxSnoozeTime how long in
+	// all. A snooze beyond either is the failure of the call. Zero means
+	// [DefaultMaxSnoozes] and [DefaultMaxSnoozeTime].
+	MaxSnoozes    int
+	MaxSnoozeTime time.Duration
+}
+
+// Check returns what is wrong with the policy, or nil.
+func (r RetryConfig) Check() error {
+	switch {
+	case r.MaxAttempts < 0:
+		return fmt.Errorf("tool: RetryConfig.MaxAttempts is %d, want 0 or more", r.MaxAttempts)
+	case !(r.Jitter >= 0 && r.Jitter <= 1): // which NaN is not
+		return fmt.Errorf("tool: RetryConfig.Jitter is %v, want 0 to 1", r.Jitter)
+	case r.MaxSnoozes < 0 || r.MaxSnoozeTime < 0:
+		return fmt.Errorf("tool: RetryConfig.MaxSnoozes is %d and MaxSnoozeTime %v, want 0 or more", r.MaxSnoozes, r.MaxSnoozeTime)
+	}
+	return nil
+}
+
+// Attempts returns how many attempts the policy allows.
+func (r RetryConfig) Attempts() int {
+	return cmp.Or(r.MaxAttempts, DefaultMaxAttempts)
+}
+
+// Snooze reports whether a call may snooze for the given time after so many snoozes
+// that took so long together.
+func (r RetryConfig) Snooze(snoozes int, waited, next time.Duration) bool {
+	most, longest := cmp.Or(r.MaxSnoozes, DefaultMaxSnoozes), cmp.Or(r.MaxSnoozeTime, DefaultMaxSnoozeTime)
+	return snoozes < most && next <= longest-waited
+}
+
+// maxPower is the attempt from which delays do not grow. Its own is 136 years,
+// and twice that is the most that a Duration holds.
+const maxPower = 256
+
+// Delay returns how long to wait after the given failed attempt, from 1: nothing
+// without Jitter, and otherwise the fourth power of the attempt in seconds (1,
+// 16, 81, 256, 625 and so on), up to the share Jitter less or more, as bits are
+// small or large. It is a function of its arguments alone.
+func (r RetryConfig) Delay(attempt int, bits uint64) time.Duration {
+	if r.Jitter == 0 {
+		return 0
+	}
+	n := int64(min(max(attempt, 1), maxPower))
+	delay := time.Duration(n*n*n*n) * time.Second
+	share := float64(bits>>11)/(1<<52) - 1 // in [-1, 1)
+	return delay + time.Duration(share*r.Jitter*float64(delay))
 }

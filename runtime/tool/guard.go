@@ -37,10 +37,37 @@ type guarded struct {
 
 var errUnguarded = errors.New("tool: a guarded tool was called without its guard being asked")
 
-// Execute refuses: whoever calls it has not asked the guard.
+// Execute refuses: its caller has not asked the guard.
 func (g *guarded) Execute(context.Context, json.RawMessage) (json.RawMessage, error) {
 	return nil, ToolCancel(errUnguarded)
 }
 
 // Unwrap returns the tool inside.
 func (g *guarded) Unwrap() Tool { return g.Tool }
+
+// Middleware returns a function that does something around inner, or instead
+// of it.
+type Middleware func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error)
+
+// Wrap returns t with middleware around its Execute. Each one wraps what the
+// ones before it made, so the last one passed runs first, and one that does not
+// call inner keeps all others from running. Name, description and schema stay.
+func Wrap(t Tool, mw ...Middleware) Tool {
+	execute := t.Execute
+	for _, m := range mw {
+		execute = m(execute)
+	}
+	return &wrapped{t, execute}
+}
+
+type wrapped struct {
+	Tool
+	execute func(context.Context, json.RawMessage) (json.RawMessage, error)
+}
+
+func (w *wrapped) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	return w.execute(ctx, input)
+}
+
+// Unwrap returns the tool inside.
+func (w *wrapped) Unwrap() Tool { return w.Tool }

@@ -9,15 +9,25 @@ import (
 
 	"github.com/starling-host/starling/abi/schema"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/runtime/tool/validate"
+	"github.com/starling-host/starling/runtime/internal/validate"
 )
 
-// input is what a native tool takes: a schema, and what holds callers to it.
+// input is the schema of a native tool's input, and its compiled form.
 type input struct {
 	schema   json.RawMessage
 	check    *validate.Schema
 	defaults *schema.Defaults
 }
+
+// described is what all native tools say of themselves.
+type described struct {
+	name, description string
+	input             *input
+}
+
+func (d *described) Name() string            { return d.name }
+func (d *described) Description() string     { return d.description }
+func (d *described) Schema() json.RawMessage { return d.input.schema }
 
 // newInput compiles a schema. The error says what is wrong with it.
 func newInput(doc json.RawMessage) (*input, error) {
@@ -70,8 +80,8 @@ func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
 	return filled, nil
 }
 
-// checkDefaults refuses a default that its own schema does not allow: whoever
-// relies on it would be told that the input is wrong.
+// checkDefaults refuses a default that its own schema does not allow: an input that
+// relies on it would be refused.
 func checkDefaults(place string, doc json.RawMessage) error {
 	var s struct {
 		Default    json.RawMessage            `json:"default"`
@@ -100,3 +110,27 @@ func checkDefaults(place string, doc json.RawMessage) error {
 	}
 	return checkDefaults(place+"/items", s.Items)
 }
+
+// Schema is a compiled JSON Schema, and SchemaError says how a document fails to match
+// one.
+type (
+	Schema      = validate.Schema
+	SchemaError = validate.Error
+)
+
+// CompileSchema compiles a JSON Schema. It refuses one that could take without bound of
+// time or memory.
+func CompileSchema(doc []byte) (*Schema, error) { return validate.Compile(doc) }
+
+// Subschemas returns how many schemas a schema has inside it.
+func Subschemas(doc []byte) int { return validate.Subschemas(doc) }
+
+// IsObjectSchema reports whether a schema says that a value is an object.
+func IsObjectSchema(doc []byte) bool { return validate.IsObject(doc) }
+
+// ErrPatternTooLarge says that a regular expression would become too large.
+var ErrPatternTooLarge = validate.ErrPatternTooLarge
+
+// PatternSteps returns about how large a regular expression becomes, in instructions of
+// its automaton, or why it is refused.
+func PatternSteps(expr string) (int, error) { return validate.PatternSteps(expr) }

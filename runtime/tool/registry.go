@@ -79,11 +79,10 @@ func (r *Registry) Execute(name, argsJSON string) (string, error) {
 
 // reflected is a tool that is called by reflection.
 type reflected struct {
-	name, description string
-	input             *input
-	fn                reflect.Value
-	args              reflect.Type // the struct
-	pointer           bool         // fn takes a pointer to it
+	described
+	fn      reflect.Value
+	args    reflect.Type // the struct
+	pointer bool         // fn takes a pointer to it
 }
 
 // reflectTool makes a tool of a function.
@@ -108,12 +107,8 @@ func reflectTool(name, description string, fn any) (*reflected, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reflected{name, description, in, v, args, pointer}, nil
+	return &reflected{described{name, description, in}, v, args, pointer}, nil
 }
-
-func (t *reflected) Name() string            { return t.name }
-func (t *reflected) Description() string     { return t.description }
-func (t *reflected) Schema() json.RawMessage { return t.input.schema }
 
 func (t *reflected) Execute(_ context.Context, input json.RawMessage) (output json.RawMessage, err error) {
 	defer Recover(&err)

@@ -3,9 +3,9 @@ package tool
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -50,59 +50,40 @@ type Wrapper interface {
 // SandboxOf returns the sandbox of t, or of the tool that t wraps, or nil when
 // there is none.
 func SandboxOf(t Tool) *event.Sandbox {
-	for t != nil {
-		if s, ok := t.(Sandboxed); ok {
-			return s.Sandbox()
-		}
-		w, ok := t.(Wrapper)
-		if !ok {
-			return nil
-		}
-		t = w.Unwrap()
+	if s, ok := inside[Sandboxed](t); ok {
+		return s.Sandbox()
 	}
 	return nil
 }
 
-// The classes of failure.
+// inside returns t, or the outermost of the tools that it wraps, that is a T.
+func inside[T Tool](t Tool) (found T, ok bool) {
+	for t != nil {
+		if found, ok = t.(T); ok {
+			return found, true
+		}
+		w, wraps := t.(Wrapper)
+		if !wraps {
+			break
+		}
+		t = w.Unwrap()
+	}
+	return found, false
+}
+
+// The classes of failure are those of package abi, which the sandbox shares.
 var (
-	// ErrPanicked: the tool panicked, or its module trapped.
-	ErrPanicked = errors.New("tool: panicked")
-
-	// ErrTransient: the same call may succeed when it is made again. Only a
-	// call of which the caller says that it may be repeated ever is.
-	ErrTransient = errors.New("tool: transient failure")
-
-	// ErrTimeout: a deadline of the host ended the call.
-	ErrTimeout = errors.New("tool: deadline exceeded")
-
-	// ErrCancelled: the caller ended the call.
-	ErrCancelled = errors.New("tool: cancelled")
-
-	// ErrFuel: the call spent its fuel.
-	ErrFuel = errors.New("tool: out of fuel")
-
-	// ErrLimit: the call ran into another of its limits.
-	ErrLimit = errors.New("tool: limit reached")
-
-	// ErrMemory and ErrEffects are [ErrLimit] of the two limits that callers raise most:
-	// linear memory, and the number of effects.
-	ErrMemory, ErrEffects error = &limitError{}, &limitError{}
-
-	// ErrLost: the call was being made in another process, and that process
-	// died or had to be ended.
-	ErrLost = errors.New("tool: lost")
-
-	// ErrHost: the host could not make the call, or not to its end, and nobody
-	// knows what would have come of it. It is no outcome, and so the one class
-	// that is never recorded: the run stops where it is.
-	ErrHost = errors.New("tool: host failure")
+	ErrPanicked  = abi.ErrPanicked
+	ErrTransient = abi.ErrTransient
+	ErrTimeout   = abi.ErrTimeout
+	ErrCancelled = abi.ErrCancelled
+	ErrFuel      = abi.ErrFuel
+	ErrLimit     = abi.ErrLimit
+	ErrMemory    = abi.ErrMemory
+	ErrEffects   = abi.ErrEffects
+	ErrLost      = abi.ErrLost
+	ErrHost      = abi.ErrHost
 )
-
-// limitError matches ErrLimit, and reads the same.
-type limitError struct{ _ byte } // of a size, so that two of them are not equal
-
-func (*limitError) Error() string        { return ErrLimit.Error() }
-func (*limitError) Is(target error) bool { return target == ErrLimit }
 
 // Recover turns a panic into an error that wraps [ErrPanicked], and the
 // panic's value when that is an error. The text has no stack, so that the same
@@ -118,3 +99,56 @@ func Recover(err *error) {
 		*err = fmt.Errorf("%w: %v", ErrPanicked, v)
 	}
 }
+
+// Sourced is a tool that a program can find again by a name, so that a run is
+// replayed where the tool was never set up. What the name says is recorded with
+// the run.
+type Sourced interface {
+	Tool
+
+	// Source is a kind and a name, such as "builtin:fetch" or "mcp:search".
+	Source() string
+}
+
+// SourceOf returns the source of t, or of the tool that t wraps, or "".
+func SourceOf(t Tool) string {
+	if s, ok := inside[Sourced](t); ok {
+		return s.Source()
+	}
+	return ""
+}
+
+// WithSource returns t with a source.
+func WithSource(t Tool, source string) Tool { return sourced{t, source} }
+
+type sourced struct {
+	Tool
+	source string
+}
+
+// Source implements [Sourced].
+func (s sourced) Source() string { return s.source }
+
+// Unwrap implements [Wrapper].
+func (s sourced) Unwrap() Tool { return s.Tool }
+
+// SourceExport begins the source of a tool that has another name in its module.
+const SourceExport = "export:"
+
+// Rename returns t under another name. If it has no source, that says then what it
+// was called.
+func Rename(t Tool, name string) Tool {
+	source := SourceOf(t)
+	if source == "" {
+		source = SourceExport + t.Name()
+	}
+	return renamed{sourced{t, source}, name}
+}
+
+type renamed struct {
+	sourced
+	name string
+}
+
+// Name implements [Tool].
+func (r renamed) Name() string { return r.name }

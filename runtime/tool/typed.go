@@ -22,18 +22,13 @@ func Typed[In, Out any](name, description string, fn func(context.Context, In) (
 	if err != nil {
 		panic(fmt.Sprintf("tool: %q: input %v", name, err))
 	}
-	return &typed[In, Out]{name, description, in, fn}
+	return &typed[In, Out]{described{name, description, in}, fn}
 }
 
 type typed[In, Out any] struct {
-	name, description string
-	input             *input
-	fn                func(context.Context, In) (Out, error)
+	described
+	fn func(context.Context, In) (Out, error)
 }
-
-func (t *typed[In, Out]) Name() string            { return t.name }
-func (t *typed[In, Out]) Description() string     { return t.description }
-func (t *typed[In, Out]) Schema() json.RawMessage { return t.input.schema }
 
 func (t *typed[In, Out]) Execute(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
 	defer Recover(&err)
@@ -50,4 +45,62 @@ func (t *typed[In, Out]) Execute(ctx context.Context, input json.RawMessage) (ou
 		return nil, fmt.Errorf("output: %w", err)
 	}
 	return output, nil
+}
+
+// TextTool is a tool that describes its input with a [ToolSchema] and answers
+// with text. [Adapt] makes a [Tool] of it. It suits a struct that has something
+// to keep: a connection, a key, a cache.
+type TextTool interface {
+	Name() string
+	Description() string
+	InputSchema() ToolSchema
+	Execute(ctx context.Context, input json.RawMessage) (string, error)
+}
+
+// Adapt returns the Tool that t is. Its result is the text, as a JSON string. It
+// panics when t has no name, or a schema that is not one; the schema is asked
+// for once.
+//
+// Execute refuses an input that does not match the schema, with an error that
+// lists every mismatch, and t is not called. Parameters that are left out and
+// have a default are filled in. A panic of t is an error that wraps
+// [ErrPanicked].
+func Adapt(t TextTool) Tool {
+	return NewFuncTool(t.Name(), t.Description(), t.InputSchema(), t.Execute)
+}
+
+// NewFuncTool returns the tool that calls fn: [Adapt] for a function that keeps nothing. It
+// panics when fn is nil, and when Adapt does.
+func NewFuncTool(name, description string, schema ToolSchema, fn func(ctx context.Context, input json.RawMessage) (string, error)) Tool {
+	doc, err := schema.JSON()
+	var in *input
+	if err == nil {
+		in, err = newInput(doc)
+	}
+	switch {
+	case fn == nil:
+		panic(fmt.Sprintf("tool: %q: the function is nil", name))
+	case err != nil:
+		panic(fmt.Sprintf("tool: %q: schema: %v", name, err))
+	case name == "":
+		panic("tool: a tool has no name")
+	}
+	return &adapted{described{name, description, in}, fn}
+}
+
+type adapted struct {
+	described
+	fn func(context.Context, json.RawMessage) (string, error)
+}
+
+func (a *adapted) Execute(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
+	defer Recover(&err)
+	if input, err = a.input.read(input); err != nil {
+		return nil, err
+	}
+	text, err := a.fn(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(text)
 }

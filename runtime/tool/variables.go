@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// RunContext is what a tool may know of the run that it is called in.
+// RunContext describes the run to a tool that is called in it.
 type RunContext struct {
 	RunID     string         // empty outside of a run
 	SessionID string         // the conversation that the run is part of; empty without one

@@ -15,9 +15,8 @@ import (
 
 // store is a database whose writer does nothing until the test tells it to.
 type store struct {
-	runs  *Runs[int]
-	queue *Queue[int]
-	at    map[string]Place
+	runs *Runs[int]
+	at   map[string]Place
 }
 
 func newStore() *store {
@@ -26,15 +25,13 @@ func newStore() *store {
 		Name: "store", Sink: "test",
 		Find:   func(_ context.Context, runID string) (Place, error) { return s.at[runID], nil },
 		Refuse: func() error { return nil },
-		Queue:  func(string) *Queue[int] { return s.queue },
 	})
-	s.queue = s.runs.NewQueue()
 	return s
 }
 
 // commit writes one batch.
 func (s *store) commit() (taken int) {
-	batch := s.queue.Take(nil)
+	batch := s.runs.Take(nil)
 	s.runs.Lock()
 	defer s.runs.Unlock()
 	for _, it := range batch {
@@ -59,7 +56,7 @@ func (s *store) fence(runID string) (epoch uint64) {
 	at := s.at[runID]
 	at.Epoch++
 	s.at[runID] = at
-	s.runs.Fenced(runID, at.Epoch)
+	s.runs.fenced(runID, at.Epoch)
 	return at.Epoch
 }
 
@@ -83,7 +80,7 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 		s.append(t, 0, c.Start("g"))
 		go func() { done[0] = s.runs.Sync(t.Context(), "r", 0) }()
 		synctest.Wait()
-		first := s.queue.Take(nil)
+		first := s.runs.Take(nil)
 		s.append(t, 0, c.Complete())
 		go func() { done[1] = s.runs.Sync(t.Context(), "r", 0) }()
 		synctest.Wait()
@@ -113,7 +110,7 @@ func TestWhatNobodyWaitsForIsWrittenLater(t *testing.T) {
 		"nobody waits": {after: longestDelay},
 		"a barrier":    {more: func(ctx context.Context, s *store) { go s.runs.Sync(ctx, "r", 0) }},
 		"a reader":     {more: func(ctx context.Context, s *store) { go s.runs.Settle(ctx, "r") }},
-		"a task":       {more: func(ctx context.Context, s *store) { s.queue.Put(ctx, Item[int]{Task: chore{}}) }},
+		"a task":       {more: func(ctx context.Context, s *store) { s.runs.Put(ctx, Item[int]{Task: chore{}}) }},
 		"the end":      {more: func(_ context.Context, s *store) { s.runs.Close() }},
 		"many events":  {effects: manyEvents - 1, size: 1},
 		"long events":  {effects: 1, size: manyBytes},
@@ -161,7 +158,7 @@ func TestWhoIsGivenARunNeedNotLook(t *testing.T) {
 	s.commit()
 	epoch := s.fence("r")
 	s.runs.Lock()
-	s.runs.Given("r", s.at["r"])
+	s.runs.give("r", s.at["r"])
 	s.runs.Unlock()
 	delete(s.at, "r") // as if it had no events
 	s.append(t, epoch, c.Complete())
@@ -187,10 +184,10 @@ func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
 	}
 	s.at["r"] = at
 	s.runs.Lock()
-	s.runs.Moved("r", false)
+	s.runs.moved("r", false)
 	s.runs.Unlock()
 	e := c.Effect(2)
-	if err := s.queue.Put(t.Context(), Item[int]{Run: r, Event: e}); !errors.Is(err, errMoved) {
+	if err := s.runs.Put(t.Context(), Item[int]{Run: r, Event: e}); !errors.Is(err, errMoved) {
 		t.Errorf("with the cursor of before: %v", err)
 	}
 	if err := s.runs.appendTo(t.Context(), r, e); err != nil {
@@ -246,7 +243,7 @@ func TestAWriterThatWasToldStays(t *testing.T) {
 	}
 	s.runs.release(r)
 	s.runs.Lock()
-	s.runs.Moved("r", true)
+	s.runs.moved("r", true)
 	s.runs.Unlock()
 	if err := s.runs.Sync(t.Context(), "r", 0); !errors.Is(err, eventlog.ErrFenced) {
 		t.Errorf("Sync: %v", err)
@@ -290,7 +287,7 @@ func TestALogThatStopsTellsEverybody(t *testing.T) {
 		}
 		tell("a later barrier", func() error { return s.runs.Sync(t.Context(), "r", 0) })
 		tell("the writer", func() error {
-			if batch := s.queue.Take(nil); len(batch) != 0 {
+			if batch := s.runs.Take(nil); len(batch) != 0 {
 				t.Errorf("the writer gets %d items", len(batch))
 			}
 			return s.runs.Failure()
@@ -339,7 +336,7 @@ func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		s.queue.Gather(runs, time.Minute)
+		s.runs.Gather(runs, time.Minute)
 		if n := s.commit(); n != runs {
 			t.Errorf("a batch of %d events, want %d", n, runs)
 		}
@@ -351,7 +348,7 @@ func TestNobodyWaitsLongForOneWhoStaysAway(t *testing.T) {
 	s := newStore()
 	for _, d := range []time.Duration{0, time.Hour} {
 		s.begin(t)
-		s.queue.Gather(2, d)
+		s.runs.Gather(2, d)
 		if n := s.commit(); n != 1 {
 			t.Errorf("a batch of %d events, want 1", n)
 		}
@@ -363,32 +360,5 @@ func (s *store) begin(t *testing.T) {
 	c := logtest.Chain{RunID: event.NewID()}
 	if err := s.runs.Append(t.Context(), c.RunID, 0, c.Start("g")); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestARunChangesItsQueueWhenNothingIsOnItsWay offers it another queue all the time.
-func TestARunChangesItsQueueWhenNothingIsOnItsWay(t *testing.T) {
-	s := newStore()
-	first, second := s.queue, s.runs.NewQueue()
-	c := logtest.Chain{RunID: "run"}
-	s.append(t, 0, c.Start("g"))
-	s.queue = second
-	s.append(t, 0, c.Effect(1))
-	s.runs.Lock()
-	if first.Load() != 2 || second.Load() != 0 {
-		t.Errorf("%d and %d events, want 2 and 0", first.Load(), second.Load())
-	}
-	s.runs.Unlock()
-	s.queue = first
-	s.commit()
-	s.runs.Lock()
-	if first.Load() != 2 {
-		t.Errorf("%d events are in the hand of the writer, want 2", first.Load())
-	}
-	s.runs.Unlock()
-	s.queue = second
-	s.append(t, 0, c.Effect(1))
-	if n := s.commit(); n != 1 {
-		t.Errorf("%d events are in the other queue, want 1", n)
 	}
 }

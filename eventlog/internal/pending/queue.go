@@ -23,8 +23,8 @@ const (
 	maxBatchBytes = 4 << 20
 )
 
-// An event that nobody waits for is not worth a commit of its own. It is written with the
-// next that somebody waits for, or with so many others, or after a while.
+// An event without a waiter is not worth a commit of its own. It is written with the next
+// event that has a waiter, or with so many others, or after a while.
 const (
 	manyEvents   = 64
 	manyBytes    = 256 << 10
@@ -47,70 +47,51 @@ func (it *Item[W]) size() int {
 	return len(it.Event.Payload)
 }
 
-// Task is what a backend's writer does in its turn between events.
+// Task is what a backend's writer does between events.
 type Task interface {
 	// Size is how many bytes of memory the task keeps busy.
 	Size() int
 }
 
-// Queue is what waits for one writer. While one batch waits for the database, the next
-// one gathers, so that what somebody waits for is committed at once and many runs share a
-// commit.
-type Queue[W any] struct {
-	runs *Runs[W]
-
-	// Guarded by the lock of Runs, but for receiving from work.
+// queue is what waits for the writer. While one batch waits for the database, the next
+// one gathers, so that many runs share a commit. It is guarded by the lock of Runs.
+type queue[W any] struct {
 	items   []Item[W]
 	bytes   int           // of items, by size
-	writing int           // items in the hand of the writer
 	wanted  bool          // the writer is to take what there is, until the queue is empty
 	delay   *time.Timer   // after which it is wanted in any case; stopped while nothing waits for that
 	delayed bool          // the timer runs
 	room    chan struct{} // closed, and made anew, when the queue gets shorter
 	work    chan struct{} // capacity 1: the queue is wanted, or the log ends
 
-	length atomic.Int64 // of items, for those who do not hold the lock
+	length atomic.Int64 // of items, for readers without the lock
 }
 
-// NewQueue adds a queue, for one writer.
-func (s *Runs[W]) NewQueue() *Queue[W] {
-	q := &Queue[W]{runs: s, room: make(chan struct{}), work: make(chan struct{}, 1)}
-	q.delay = time.AfterFunc(time.Hour, q.overdue)
-	q.delay.Stop()
-	s.Lock()
-	defer s.Unlock()
-	s.queues = append(s.queues, q)
-	return q
-}
-
-// Len returns how many items wait.
-func (q *Queue[W]) Len() int { return int(q.length.Load()) }
-
-// Load returns how many items are on their way through the queue: those that wait and
-// those that are being written. The caller holds the lock of Runs.
-func (q *Queue[W]) Load() int { return len(q.items) + q.writing }
+// Queued returns how many items wait for the writer.
+func (s *Runs[W]) Queued() int { return int(s.queue.length.Load()) }
 
 // Put waits for room and hands the item to the writer.
-func (q *Queue[W]) Put(ctx context.Context, it Item[W]) error {
+func (s *Runs[W]) Put(ctx context.Context, it Item[W]) error {
 	for {
-		room, err := q.tryPut(&it)
+		room, err := s.tryPut(&it)
 		if room == nil {
 			return err
 		}
 		select {
 		case <-room:
 		case <-ctx.Done():
-			b := &q.runs.backend
+			b := &s.backend
 			return fmt.Errorf("%s: %d events wait for the %s: %w", b.Name, MaxQueued, b.Sink, context.Cause(ctx))
 		}
 	}
 }
 
 // tryPut returns a channel to wait on when the queue is full.
-func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
-	q.runs.Lock()
-	defer q.runs.Unlock()
-	if err := q.runs.writable(); err != nil {
+func (s *Runs[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
+	s.Lock()
+	defer s.Unlock()
+	q := &s.queue
+	if err := s.writable(); err != nil {
 		return nil, err
 	}
 	switch r := it.Run; {
@@ -128,7 +109,7 @@ func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	q.length.Store(int64(len(q.items)))
 	switch {
 	case it.Task != nil, len(q.items) >= manyEvents, q.bytes >= manyBytes:
-		q.want()
+		s.want()
 	case !q.wanted && !q.delayed:
 		q.delayed = true
 		q.delay.Reset(longestDelay)
@@ -136,24 +117,26 @@ func (q *Queue[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// want has the writer take what there is, because somebody waits for it. The caller holds
+// want has the writer take what there is, because a caller waits for it. The caller holds
 // the lock of Runs.
-func (q *Queue[W]) want() {
+func (s *Runs[W]) want() {
+	q := &s.queue
 	if len(q.items) > 0 {
 		q.wanted = true
-		q.signal()
+		s.signal()
 	}
 }
 
 // overdue is called by the timer.
-func (q *Queue[W]) overdue() {
-	q.runs.Lock()
-	defer q.runs.Unlock()
+func (s *Runs[W]) overdue() {
+	s.Lock()
+	defer s.Unlock()
+	q := &s.queue
 	q.delayed = false
-	q.want()
+	s.want()
 }
 
-// GatherTime is the d of [Queue.Gather] for a writer whose last batch took so long.
+// GatherTime is the d of [Runs.Gather] for a writer whose last batch took so long.
 func GatherTime(took time.Duration) time.Duration { return min(took/2, 500*time.Microsecond) }
 
 // gatherQuiet is how long Gather waits for the next one to come back. Who was answered
@@ -162,16 +145,15 @@ const gatherQuiet = 100 * time.Microsecond
 
 // Gather gives those who were answered a moment ago the time to come back, so that they
 // are in one batch and not the fastest of them in one and the others in the next: it
-// returns once n items wait, or nobody has come for a while, or d is over (see
+// returns once n items wait, or none has come for a while, or d is over (see
 // [GatherTime]). It yields instead of sleeping, because a process that has nothing to do
 // wakes up to a millisecond late.
-func (q *Queue[W]) Gather(n int, d time.Duration) {
-	q.answered()
+func (s *Runs[W]) Gather(n int, d time.Duration) {
 	began := time.Now()
 	last, have := began, 0
 	for {
 		was := have
-		have = q.Len()
+		have = s.Queued()
 		now := time.Now()
 		if have != was {
 			last = now
@@ -183,21 +165,15 @@ func (q *Queue[W]) Gather(n int, d time.Duration) {
 	}
 }
 
-// answered notes that the writer has nothing in hand.
-func (q *Queue[W]) answered() {
-	q.runs.Lock()
-	defer q.runs.Unlock()
-	q.writing = 0
-}
-
 // Take waits until the queue is wanted and returns its front, in the room of the batch
 // before, which is cleared. Events of runs that have failed are left out. Nothing is
 // returned once the log has stopped, or is closing and the queue is empty.
-func (q *Queue[W]) Take(batch []Item[W]) []Item[W] {
+func (s *Runs[W]) Take(batch []Item[W]) []Item[W] {
+	q := &s.queue
 	clear(batch)
 	for {
 		more, ends := false, false
-		batch, more, ends = q.front(batch[:0])
+		batch, more, ends = s.front(batch[:0])
 		switch {
 		case len(batch) > 0:
 			return batch
@@ -212,12 +188,12 @@ func (q *Queue[W]) Take(batch []Item[W]) []Item[W] {
 
 // front moves the front of the queue into the batch. It reports whether there is more,
 // and whether nothing more will come.
-func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
-	q.runs.Lock()
-	defer q.runs.Unlock()
+func (s *Runs[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
+	s.Lock()
+	defer s.Unlock()
+	q := &s.queue
 	n, size := 0, 0
-	q.writing = 0
-	ends = q.runs.closing || q.runs.failed != nil
+	ends = s.closing || s.failed != nil
 	if !q.wanted && !ends {
 		return batch, false, false
 	}
@@ -234,8 +210,7 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 		clear(q.items[rest:])
 		q.items = q.items[:rest]
 		q.bytes -= size
-		q.writing = len(batch)
-		q.widen()
+		s.widen()
 	}
 	q.wanted = len(q.items) > 0
 	return batch, q.wanted, ends
@@ -243,23 +218,26 @@ func (q *Queue[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 
 // drop empties the queue of a log that has stopped, and returns what was in it. The
 // caller holds the lock of Runs.
-func (q *Queue[W]) drop() []Item[W] {
+func (s *Runs[W]) drop() []Item[W] {
+	q := &s.queue
 	left := q.items
 	q.items, q.bytes = nil, 0
-	q.widen()
-	q.signal()
+	s.widen()
+	s.signal()
 	return left
 }
 
-// widen tells who waits for room. The caller holds the lock of Runs.
-func (q *Queue[W]) widen() {
+// widen wakes the callers that wait for room. The caller holds the lock of Runs.
+func (s *Runs[W]) widen() {
+	q := &s.queue
 	q.length.Store(int64(len(q.items)))
 	close(q.room)
 	q.room = make(chan struct{})
 }
 
 // signal wakes the writer.
-func (q *Queue[W]) signal() {
+func (s *Runs[W]) signal() {
+	q := &s.queue
 	select {
 	case q.work <- struct{}{}:
 	default:

@@ -3,13 +3,19 @@ package pending
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
 // MaxIdleRuns is how many open runs keep their cursor while nothing of them is on its
@@ -36,9 +42,6 @@ type Backend[W any] struct {
 	// Refuse says why the log takes nothing although it is neither closed nor stopped,
 	// if so. It is called with the lock of Runs held.
 	Refuse func() error
-	// Queue returns the queue for the next events of a run of which nothing is on its way
-	// in the epoch. It is called with the lock of Runs held.
-	Queue func(runID string) *Queue[W]
 }
 
 // Runs are the runs that a process writes to one log. W is what the backend's writer
@@ -46,19 +49,22 @@ type Backend[W any] struct {
 type Runs[W any] struct {
 	backend Backend[W]
 
-	// Mutex guards everything below, the queues, and what a Run says it does of the
+	// Mutex guards everything below and what a Run says it does of the
 	// Run. It is never held across a call of the database.
 	sync.Mutex
 	runs    map[string][]*Run[W] // the writers of each run, by rising epoch
-	queues  []*Queue[W]
+	queue   queue[W]
 	closing bool
 	failed  error // the failure that stopped the log
 }
 
-// New returns the runs of a log that nobody has appended to. Its queues are made by
-// [Runs.NewQueue].
+// New returns the runs of a log that nothing has been appended to.
 func New[W any](b Backend[W]) *Runs[W] {
-	return &Runs[W]{backend: b, runs: make(map[string][]*Run[W])}
+	s := &Runs[W]{backend: b, runs: make(map[string][]*Run[W])}
+	s.queue.room, s.queue.work = make(chan struct{}), make(chan struct{}, 1)
+	s.queue.delay = time.AfterFunc(time.Hour, s.overdue)
+	s.queue.delay.Stop()
+	return s
 }
 
 // Writable says why the log takes nothing, if so.
@@ -101,7 +107,7 @@ func (s *Runs[W]) AtWork() []string {
 	return slices.AppendSeq([]string{}, maps.Keys(s.runs))
 }
 
-// Close lets nothing more in and wakes the writers, which write what is queued. It
+// Close lets nothing more in and wakes the writer, which writes what is queued. It
 // reports false when that was done before.
 func (s *Runs[W]) Close() bool {
 	s.Lock()
@@ -110,13 +116,11 @@ func (s *Runs[W]) Close() bool {
 		return false
 	}
 	s.closing = true
-	for _, q := range s.queues {
-		q.signal()
-	}
+	s.signal()
 	return true
 }
 
-// Stop ends the log with a failure after which nobody can tell what the database holds.
+// Stop ends the log with a failure after which the state of the database is unknown.
 // Nothing is tried again: every barrier and every later call gets [Runs.Failure], which
 // wraps [eventlog.ErrLogStopped] and the cause. It returns what was queued.
 func (s *Runs[W]) Stop(cause error) []Item[W] {
@@ -130,11 +134,7 @@ func (s *Runs[W]) Stop(cause error) []Item[W] {
 			r.answer(r.queued, s.failed)
 		}
 	}
-	var left []Item[W]
-	for _, q := range s.queues {
-		left = append(left, q.drop()...)
-	}
-	return left
+	return s.drop()
 }
 
 // Durable says that the events of the run are durable up to seq. The caller holds the
@@ -150,10 +150,10 @@ func (s *Runs[W]) Durable(r *Run[W], seq uint64) {
 	}
 }
 
-// Fenced says that a transaction which was committed has given the run to a new writer.
+// fenced says that a transaction which was committed has given the run to a new writer.
 // The earlier ones have lost it. Of whom nothing is on its way is forgotten, and finds
 // the epoch in the database when it appends again. The caller holds the lock.
-func (s *Runs[W]) Fenced(runID string, epoch uint64) {
+func (s *Runs[W]) fenced(runID string, epoch uint64) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		if r.Epoch < epoch && !s.forget(r) {
 			r.GiveUp(StaleEpoch(runID, r.Epoch, epoch))
@@ -161,10 +161,10 @@ func (s *Runs[W]) Fenced(runID string, epoch uint64) {
 	}
 }
 
-// Given says where a run stands that a committed transaction has given to a new writer.
+// give says where a run stands that a committed transaction has given to a new writer.
 // That is most often one of this process, who then need not look. The caller holds the
-// lock, and has called Fenced.
-func (s *Runs[W]) Given(runID string, at Place) {
+// lock, and has called fenced.
+func (s *Runs[W]) give(runID string, at Place) {
 	if r := s.writerOf(runID, at.Epoch); r != nil && r.Epoch == at.Epoch || at.Run().TerminalKind != 0 {
 		return
 	}
@@ -172,9 +172,9 @@ func (s *Runs[W]) Given(runID string, at Place) {
 	r.loaded.Store(true)
 }
 
-// Moved says that a transaction which was committed has continued the run, and whether
+// moved says that a transaction which was committed has continued the run, and whether
 // it has ended it. The caller holds the lock.
-func (s *Runs[W]) Moved(runID string, ended bool) {
+func (s *Runs[W]) moved(runID string, ended bool) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		r.loaded.Store(false)
 		r.ended = r.ended || ended
@@ -182,8 +182,8 @@ func (s *Runs[W]) Moved(runID string, ended bool) {
 	}
 }
 
-// writerOf returns who writes the run in that epoch. Where nobody has appended to the
-// log itself, that is whoever writes the run now. The caller holds the lock.
+// writerOf returns the writer of the run in that epoch. If nothing was appended to the log
+// itself, that is the run's present writer. The caller holds the lock.
 func (s *Runs[W]) writerOf(runID string, epoch uint64) *Run[W] {
 	all := s.runs[runID]
 	for _, r := range all {
@@ -218,7 +218,11 @@ func (s *Runs[W]) hold(runID string, epoch uint64) (*Run[W], error) {
 // remember adds a writer. The caller holds the lock.
 func (s *Runs[W]) remember(r *Run[W]) *Run[W] {
 	if len(s.runs) >= MaxIdleRuns {
-		s.forgetIdle()
+		for _, all := range s.runs {
+			for _, idle := range slices.Clone(all) {
+				s.forget(idle)
+			}
+		}
 	}
 	all := s.runs[r.ID]
 	at, _ := slices.BinarySearchFunc(all, r.Epoch, func(r *Run[W], epoch uint64) int { return cmp.Compare(r.Epoch, epoch) })
@@ -249,10 +253,293 @@ func (s *Runs[W]) forget(r *Run[W]) bool {
 	return true
 }
 
-func (s *Runs[W]) forgetIdle() {
-	for _, all := range s.runs {
-		for _, r := range slices.Clone(all) {
-			s.forget(r)
+// Run is a run that this process writes, in one epoch. A later writer of the run
+// has a Run of its own.
+type Run[W any] struct {
+	ID    string
+	Epoch uint64 // zero for the log itself
+
+	// Writer is what the backend's writer keeps of the run. Nothing else touches it.
+	Writer W
+
+	// appending serialises Append, and guards cursor and row.
+	appending sync.Mutex
+	cursor    eventlog.Cursor
+	row       int64 // see Place
+
+	// loaded says that cursor is where the run stands, as far as this process knows. A
+	// transaction that has continued the run takes it back.
+	loaded atomic.Bool
+
+	// Guarded by the lock of Runs.
+	users   int // calls of Append that hold the run
+	ended   bool
+	queued  uint64 // number of the last event that was taken
+	durable uint64 // number of the last event that is durable
+	failed  error  // another writer continued the run, or was given it
+	waiters []waiter
+}
+
+// waiter is a barrier: done gets nil once event seq is durable.
+type waiter struct {
+	seq  uint64
+	done chan error // capacity 1
+}
+
+// GiveUp fails the run for good: every barrier and every later call of its writer gets
+// err. The caller holds the lock of Runs.
+func (r *Run[W]) GiveUp(err error) {
+	if r.failed == nil {
+		r.failed = err
+		r.answer(r.queued, err)
+	}
+}
+
+// take notes that the event is on its way. The caller holds the lock of Runs.
+func (r *Run[W]) take(seq uint64, terminal bool) {
+	r.queued, r.ended = seq, terminal
+	if r.durable == 0 {
+		r.durable = seq - 1
+	}
+}
+
+// wait returns a channel that tells when all that was taken is durable. The caller
+// holds the lock of Runs.
+func (r *Run[W]) wait() <-chan error {
+	done := make(chan error, 1)
+	r.waiters = append(r.waiters, waiter{r.queued, done})
+	return done
+}
+
+// answer tells the barriers up to event seq. The caller holds the lock of Runs.
+func (r *Run[W]) answer(seq uint64, err error) {
+	n := 0
+	for n < len(r.waiters) && r.waiters[n].seq <= seq {
+		r.waiters[n].done <- err
+		n++
+	}
+	r.waiters = append(r.waiters[:0], r.waiters[n:]...)
+}
+
+// errMoved means that a transaction has continued the run since it was loaded.
+var errMoved = errors.New("pending: the run has moved")
+
+// Append checks in memory that the event continues the run, under the epoch, and queues
+// it. Only the first event that this process appends to a run in an epoch looks into
+// the database. Epoch zero is that of the log itself, outside of every epoch.
+func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error {
+	r, err := s.hold(runID, epoch)
+	if err != nil {
+		return err
+	}
+	defer s.release(r)
+	r.appending.Lock()
+	defer r.appending.Unlock()
+	for err = errMoved; err == errMoved; {
+		err = s.appendTo(ctx, r, ev)
+	}
+	return err
+}
+
+// appendTo makes one attempt. The caller holds r.appending.
+func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error {
+	known := r.loaded.Load()
+	if err := s.load(ctx, r); err != nil {
+		return err
+	}
+	next := r.cursor
+	if err := next.Append(r.ID, ev); err != nil {
+		s.Lock()
+		idle := r.queued == r.durable
+		s.Unlock()
+		if known && idle { // another program may have continued the run since it was loaded
+			r.loaded.Store(false)
+			return errMoved
 		}
+		return err
+	}
+	it := Item[W]{Run: r, Row: r.row, Event: ev, After: next.Run()}
+	if err := s.Put(ctx, it); err != nil {
+		return err
+	}
+	r.cursor = next
+	return nil
+}
+
+// load finds where the run stands, unless that is known, and whether the epoch is still
+// the last one. The caller holds r.appending.
+func (s *Runs[W]) load(ctx context.Context, r *Run[W]) error {
+	if r.loaded.Swap(true) {
+		return nil
+	}
+	at, err := s.backend.Find(ctx, r.ID)
+	if err == nil && at.Epoch != r.Epoch {
+		err = StaleEpoch(r.ID, r.Epoch, at.Epoch)
+	}
+	if err != nil {
+		r.loaded.Store(false)
+		return err
+	}
+	r.cursor, r.row = at.Cursor, at.Row
+	return nil
+}
+
+// Sync waits until all that was appended to the run in that epoch is durable. A run of
+// which nothing is on its way costs no more than a look into a map.
+func (s *Runs[W]) Sync(ctx context.Context, runID string, epoch uint64) error {
+	done, err := s.barrier(runID, epoch)
+	if done == nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Settle waits until what this process has appended to the run can be read. A log that
+// has stopped still shows what is durable.
+func (s *Runs[W]) Settle(ctx context.Context, runID string) error {
+	done, err := s.barrier(runID, now)
+	if errors.Is(err, eventlog.ErrLogClosed) {
+		return err
+	}
+	if done == nil {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Events yields the events of a run with numbers above after, as [tail.Events] does,
+// once what this process has appended to it can be read.
+func (s *Runs[W]) Events(ctx context.Context, runID string, after uint64, page tail.Page) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		if err := s.Settle(ctx, runID); err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		tail.Events(ctx, runID, after, page)(yield)
+	}
+}
+
+// barrier returns a channel that tells when all that is queued of the run in that epoch
+// is durable; nil if it is so already.
+func (s *Runs[W]) barrier(runID string, epoch uint64) (<-chan error, error) {
+	s.Lock()
+	defer s.Unlock()
+	r := s.writerOf(runID, epoch)
+	switch {
+	case s.failed != nil:
+		return nil, s.failed
+	case r != nil && r.failed != nil:
+		return nil, r.failed
+	case r != nil && r.durable != r.queued:
+		s.want()
+		return r.wait(), nil
+	case s.closing:
+		return nil, eventlog.ErrLogClosed
+	}
+	return nil, nil
+}
+
+// StaleEpoch is the error of a writer whose epoch is not the last one.
+func StaleEpoch(runID string, epoch, last uint64) error {
+	return fmt.Errorf("%w: run %q is in epoch %d, the writer's is %d", eventlog.ErrFenced, runID, last, epoch)
+}
+
+// Continued is the error of a run that another process has continued.
+func Continued(runID string) error {
+	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, runID)
+}
+
+// Epochs is a log that is written in epochs, as [Runs] is.
+type Epochs interface {
+	Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error
+	Sync(ctx context.Context, runID string, epoch uint64) error
+}
+
+// fenced is a log for the writer that was given one run in one epoch.
+type fenced struct {
+	eventlog.EventLog
+	epochs Epochs
+	runID  string
+	epoch  uint64
+}
+
+// Fenced returns the log for the writer that was given the run in the epoch, see
+// [eventlog.Store].
+func Fenced(log eventlog.EventLog, epochs Epochs, runID string, epoch uint64) eventlog.EventLog {
+	return &fenced{log, epochs, runID, epoch}
+}
+
+// Append implements [eventlog.EventLog]. It takes events of the writer's run alone.
+func (w *fenced) Append(ctx context.Context, runID string, ev event.Event) error {
+	if runID != w.runID {
+		return fmt.Errorf("%w: the writer was given run %q, not %q", eventlog.ErrInvalidAppend, w.runID, runID)
+	}
+	return w.epochs.Append(ctx, runID, w.epoch, ev)
+}
+
+// Sync implements [eventlog.EventLog].
+func (w *fenced) Sync(ctx context.Context, runID string) error {
+	if runID != w.runID {
+		return w.EventLog.Sync(ctx, runID)
+	}
+	return w.epochs.Sync(ctx, runID, w.epoch)
+}
+
+// Close implements [eventlog.EventLog]. The log stays open.
+func (w *fenced) Close() error { return nil }
+
+// Changes is what a transaction does to runs. The zero value is ready.
+type Changes struct {
+	Epochs map[string]uint64 // that it has made
+	Moved  map[string]Place  // the runs that it has continued, and where they stand
+	given  map[string]Place  // where the runs in Epochs stand
+}
+
+// Fence notes an epoch that the transaction has made of a run.
+func (c *Changes) Fence(runID string, epoch uint64) {
+	if c.Epochs == nil {
+		c.Epochs, c.given = make(map[string]uint64), make(map[string]Place)
+	}
+	c.Epochs[runID] = epoch
+}
+
+// Give notes where a run stands of which the transaction has made an epoch.
+func (c *Changes) Give(runID string, at Place) {
+	at.Epoch = c.Epochs[runID]
+	c.given[runID] = at
+}
+
+// Move notes that the transaction has continued a run.
+func (c *Changes) Move(runID string, at Place) {
+	if c.Moved == nil {
+		c.Moved = make(map[string]Place)
+	}
+	if c.Moved[runID] = at; c.Epochs[runID] != 0 {
+		c.Give(runID, at)
+	}
+}
+
+// Committed tells the writers in this process what a transaction has done to their runs,
+// and their streams. The caller holds the lock.
+func (s *Runs[W]) Committed(c *Changes, hub *tail.Hub) {
+	for id, epoch := range c.Epochs {
+		s.fenced(id, epoch)
+	}
+	for id, at := range c.Moved {
+		s.moved(id, at.Run().TerminalKind != 0)
+		hub.Wake(id)
+	}
+	for id, at := range c.given {
+		s.give(id, at)
 	}
 }

@@ -1,12 +1,17 @@
 package tail
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -54,4 +59,70 @@ func Collect(events iter.Seq2[event.Event, error]) ([]event.Event, error) {
 		all = append(all, e)
 	}
 	return all, nil
+}
+
+// Summary computes the summary of a run from its events, for a backend whose own
+// summary, kept, lacks events: another program has appended them, or the tables were
+// restored one by one. kept is zero where the backend has none.
+//
+// The result is kept itself if the events up to kept.LastSeq do not add up to it, or if
+// the events do not continue each other. That difference is the evidence that the
+// run was changed, and the caller must not replace it. A run of which nothing is kept
+// is summarised as it is, as far as it can be read.
+func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.RunSummary) (eventlog.RunSummary, error) {
+	var at eventlog.Cursor
+	fits, linked := false, true
+	for e, err := range events {
+		if errors.Is(err, eventlog.ErrLogCorrupt) {
+			linked = false
+			break
+		}
+		if err != nil {
+			return eventlog.RunSummary{}, err
+		}
+		last := at.Run()
+		linked = linked && e.Seq == last.LastSeq+1 && (last.LastSeq == 0 || bytes.Equal(e.PrevHash, last.Head[:]))
+		at.Skip(e)
+		fits = fits || at.Run() == kept
+	}
+	if kept.LastSeq > 0 && !(fits && linked) {
+		return kept, nil
+	}
+	s := at.Run()
+	if s.LastSeq == 0 {
+		s.RunID, s.StartedAt = runID, time.Unix(0, 0).UTC()
+	}
+	return s, nil
+}
+
+// Merge replaces in a listing, the newest first, the summaries of the runs that are named
+// by those that look finds. One that was computed, and is not kept, has no head: that would
+// be evidence of nothing.
+func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) (s eventlog.RunSummary, kept bool, err error)) ([]eventlog.RunSummary, error) {
+	if len(behind) == 0 {
+		return runs, nil
+	}
+	behind = slices.Clone(behind)
+	slices.Sort(behind)
+	runs = slices.DeleteFunc(runs, func(s eventlog.RunSummary) bool {
+		_, found := slices.BinarySearch(behind, s.RunID)
+		return found
+	})
+	for _, id := range slices.Backward(behind) {
+		s, kept, err := look(id)
+		switch {
+		case errors.Is(err, eventlog.ErrRunNotFound):
+			continue // it was removed meanwhile
+		case errors.Is(err, eventlog.ErrLogCorrupt):
+			s = eventlog.RunSummary{RunID: id} // one damaged row does not hide the other runs
+		case err != nil:
+			return nil, err
+		}
+		if !kept {
+			s.Head = canon.Hash{}
+		}
+		runs = append(runs, s)
+	}
+	slices.SortStableFunc(runs, func(a, b eventlog.RunSummary) int { return b.StartedAt.Compare(a.StartedAt) })
+	return runs, nil
 }

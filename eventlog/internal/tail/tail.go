@@ -20,7 +20,7 @@ type Page func(ctx context.Context, runID string, after uint64, n int) ([]event.
 const MaxPageBytes = 4 << 20
 
 // more reports whether there may be more events right behind a page of at most n, so
-// that nobody asks who has seen the end.
+// that no reader asks again after the end.
 func more(page []event.Event, n int) bool {
 	size := 0
 	for _, e := range page {
@@ -225,7 +225,7 @@ func (h *Hub) WakeAll() {
 	}
 }
 
-// Idle reports whether nobody streams.
+// Idle reports whether there is no stream.
 func (h *Hub) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,13 +20,12 @@ import (
 var update = flag.Bool("update", false, "write the vectors of spec/vectors")
 
 // Check fails the test unless the named vector file has the lines want, and
-// returns what it has. The caller's package must be two folders below the
-// repository's root.
+// returns what it has.
 func Check[T any](t *testing.T, name string, want []T) []T {
 	t.Helper()
 	text := encode(t, want)
 	if *update {
-		if err := os.WriteFile(filepath.Join("..", "..", "spec", "vectors", name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root(t), "spec", "vectors", name), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return want
@@ -68,4 +67,18 @@ func compare(t *testing.T, name string, have, want [][]byte) {
 			t.Fatalf("spec/vectors/%s line %d\nfile: %s\ncode: %s", name, i+1, have[i], want[i])
 		}
 	}
+}
+
+// root returns the repository's folder, above that of the test.
+func root(t *testing.T) string {
+	t.Helper()
+	dir := "."
+	for range 8 {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		dir = filepath.Join(dir, "..")
+	}
+	t.Fatal("there is no go.mod above the test")
+	return ""
 }

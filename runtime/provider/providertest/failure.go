@@ -15,8 +15,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// statuses checks the class of statuses with a body of the vendor's, that what the
-// server asks for is heard, and that bodies of somebody in between are survived.
+// statuses checks that each status has its class, with the body of the vendor and with
+// that of a proxy, and that Retry-After is obeyed.
 func (s *Suite) statuses(t *testing.T) {
 	for _, tc := range []struct {
 		status int
@@ -113,7 +113,7 @@ func (s *Suite) spoiled(t *testing.T, recordings []recording) {
 	}
 }
 
-// refused connects to a port on which nobody listens any more.
+// refused connects to a port that no process listens on.
 func (s *Suite) refused(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// memoryURL is where the server in memory is. Nothing resolves it.
+// memoryURL is the address of the server in memory. Nothing resolves it.
 const memoryURL = "http://provider.invalid"
 
 // memory is a server without a network.
@@ -23,12 +23,12 @@ type memory struct {
 	open     atomic.Int64 // bodies that have not been closed
 }
 
-// reply is how a body is read: one piece of first bytes, unless that is 0, and
+// reply describes how a body is read: one piece of first bytes, unless that is 0, and
 // then pieces of size bytes, unless that is 0.
 type reply struct {
 	body        []byte
 	first, size int
-	hangs       bool  // at the end, until somebody stops it
+	hangs       bool  // at the end, until the reader stops it
 	end         error // nil means io.EOF
 	lastWithEnd bool  // the last piece comes together with the end
 }

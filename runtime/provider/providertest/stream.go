@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/eventlog/chain"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -95,10 +95,10 @@ func follow(open map[string]bool, c provider.StreamChunk) error {
 	return nil
 }
 
-// wanted are the chunks of a response of which sent came over the wire.
+// wanted are the chunks of a response whose bytes are sent.
 func (r *recording) wanted(sent []byte) []provider.StreamChunk {
 	want := slices.Clone(r.Want)
-	sum := chain.Sum(sent)
+	sum := canon.Sum(sent)
 	want[len(want)-1].RawResponseHash = sum[:]
 	return want
 }

@@ -15,8 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/starling-host/starling/runtime/internal/converse"
+	"github.com/starling-host/starling/runtime/internal/openai"
 	"github.com/starling-host/starling/runtime/provider"
-	"github.com/starling-host/starling/runtime/provider/openai"
 	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
@@ -62,7 +63,7 @@ func TestSubject(t *testing.T) {
 		if defect.transport != nil {
 			client = &http.Client{Transport: defect.transport(client.Transport)}
 		}
-		p, err := openai.New(openai.WithAPIKey(providertest.Key), openai.WithBaseURL(url), openai.WithHTTPClient(client))
+		p, err := openai.OpenAI.New(converse.Config{APIKey: providertest.Key, BaseURL: url, HTTP: client})
 		if err != nil {
 			t.Fatal(err)
 		}

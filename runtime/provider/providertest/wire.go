@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// wireRequest is a request as it was sent.
+// wireRequest is a sent request.
 type wireRequest struct {
 	Name   string      `json:"name"`
 	Target string      `json:"target"` // method and URI

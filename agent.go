@@ -1,0 +1,239 @@
+package starling
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// AgentOptions say under which conditions an agent runs.
+type AgentOptions struct {
+	// Policy decides what tools may do. Nil leaves that to the agent's file.
+	Policy *policy.Policy
+	// Secrets has the values that the policy lets tools send. Nil is [EnvSecrets].
+	Secrets policy.Secrets
+}
+
+// Agent is an agent that is ready to run. [DB.Close] closes it.
+type Agent struct {
+	// Agent drives the runs. Its fields can be changed before the first one.
+	*agent.Agent
+
+	db        *DB
+	box       *agentfile.Toolbox
+	rules     *policy.Run // nil without a policy
+	variables []byte
+}
+
+// OpenAgent opens the agent of a file, agent.yaml. It finds the tools, stores their modules,
+// and starts or connects to the MCP servers that the file names.
+func (db *DB) OpenAgent(ctx context.Context, path string, o AgentOptions) (*Agent, error) {
+	file, err := agentfile.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return db.OpenAgentFile(ctx, file, o)
+}
+
+// OpenAgentFile is [DB.OpenAgent] for a file that was read already.
+func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOptions) (*Agent, error) {
+	model, err := file.Provider(ctx, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	log, err := db.Log(ctx)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := db.engine.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{db: db, variables: file.Variables, rules: rulesOf(o.Policy, o.Secrets)}
+	if a.box, err = file.OpenTools(ctx, &ModuleLoader{Engine: engine, Store: log, Policy: a.rules}, os.Getenv); err != nil {
+		return nil, err
+	}
+	a.Agent = &agent.Agent{Provider: model, Tools: a.box.Tools, Log: log, Config: file.Config(), Budget: file.Budget(), Metrics: db.o.Metrics, Tracer: db.o.Tracer}
+	a.Config.Retries, a.Config.AppVersion = a.box.Retries, db.o.AppVersion
+	if db.o.Logger != nil {
+		a.Config.Logger = db.o.Logger
+	}
+	if a.rules != nil {
+		a.Tools = make([]tool.Tool, len(a.box.Tools))
+		for i, t := range a.box.Tools {
+			a.Tools[i] = a.rules.Guard(t)
+		}
+	}
+	db.opened(a, a.close)
+	return a, nil
+}
+
+// Close releases the tools of the agent. Its runs must have ended.
+func (a *Agent) Close() { a.db.closeOne(a) }
+
+func (a *Agent) close() {
+	if a.box != nil {
+		a.box.Close()
+	}
+}
+
+// BudgetCounts reports whether a budget in US dollars, if the agent has one, can be kept:
+// the price of its model is known, or it is a script.
+func BudgetCounts(file *agentfile.File) bool {
+	_, known := agent.Cost(file.Model, provider.Usage{})
+	return known || file.Budget().MaxUSD == 0 || file.Endpoint.Script != ""
+}
+
+// context returns what the tools of a run see: the policy and the variables.
+func (a *Agent) context(ctx context.Context) (context.Context, error) {
+	if a.rules != nil {
+		ctx = policy.With(ctx, a.rules)
+	}
+	return tool.WithVariablesJSON(ctx, a.variables)
+}
+
+// Run tells the model a goal, lets it work with tools until it answers, and records all of
+// it. What is returned is as with [agent.Agent.RunWithID].
+func (a *Agent) Run(ctx context.Context, goal string) (*agent.Result, error) {
+	ctx, err := a.context(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.Agent.Run(ctx, goal)
+}
+
+// Stream is [Agent.Run], watched: it returns the id of the run and what it does, see
+// [agent.Agent.RunStream].
+func (a *Agent) Stream(ctx context.Context, goal string) (string, <-chan agent.AgentEvent, error) {
+	ctx, err := a.context(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	return a.Agent.RunStream(ctx, goal)
+}
+
+// Resume goes on with a run that has no end, see [agent.Agent.ResumeWith]. The message is
+// said to the model where it goes on, if it is not empty.
+func (a *Agent) Resume(ctx context.Context, runID, message string, opts ...agent.ResumeOption) (<-chan agent.AgentEvent, error) {
+	if a.rules != nil {
+		earlier, err := a.Log.Read(ctx, runID)
+		if err == nil {
+			err = a.rules.Resume(earlier)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	ctx, err := a.context(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.Agent.ResumeStream(ctx, runID, message, opts...)
+}
+
+// openReplayingAgent opens an agent that replays. Its model is never asked, so it needs no
+// key, and its modules are not stored.
+func openReplayingAgent(ctx context.Context, path string, engine guest.Engine) (*Agent, error) {
+	file, err := agentfile.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	model, err := file.Provider(ctx, func(name string) string { return cmp.Or(os.Getenv(name), "unused") })
+	if err != nil {
+		return nil, err
+	}
+	box, err := file.OpenToolsForReplay(ctx, &ModuleLoader{Engine: engine}, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
+	a.Config.Retries = box.Retries
+	return &Agent{Agent: a, box: box}, nil
+}
+
+// replaying returns the agent for the replay of a run: with the recorded tools of the
+// servers that cannot be reached.
+func (a *Agent) replaying(ctx context.Context, events []event.Event, resolve agent.Resolver) (*agent.Agent, error) {
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return nil, err
+	}
+	now := *a.Agent
+	now.Tools, now.Config.Retries = slices.Clone(now.Tools), maps.Clone(now.Config.Retries)
+	for _, ref := range started.ToolSchemas {
+		retry, misses := a.box.Misses(ref)
+		if !misses {
+			continue
+		}
+		t, err := resolve(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if now.Tools = append(now.Tools, t); retry != nil {
+			now.Config.Retries[ref.Name] = *retry
+		}
+	}
+	return &now, nil
+}
+
+// ModuleLoader loads the modules of an agent into one engine. It stores them first, so that
+// a run can be replayed from the database alone. It is an [agentfile.Loader].
+type ModuleLoader struct {
+	Engine guest.Engine
+	Store  eventlog.ModuleStore // nil stores nothing
+	Policy *policy.Run          // nil: each module has the hosts that its entry allows
+
+	// Stored has the sizes of the modules that were stored, by digest. Nil keeps none.
+	Stored map[canon.Hash]int64
+}
+
+// LoadModule implements [agentfile.Loader].
+func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]tool.Tool, func() error, error) {
+	source, err := guest.Find(ctx, m.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l.Store != nil {
+		digest, err := l.Store.PutModule(ctx, source.Wasm)
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.Stored != nil {
+			l.Stored[digest] = int64(len(source.Wasm))
+		}
+	}
+	client, err := NewEgress(m.AllowHosts, m.AllowPrivate)
+	if err != nil {
+		return nil, nil, fmt.Errorf("allow_hosts: %w", err)
+	}
+	limits := sandbox.Limits(m.Limits)
+	if l.Policy != nil {
+		limits = sandbox.Limits(l.Policy.Narrow(event.SandboxLimits(sandbox.WithDefaults(limits))))
+	}
+	module, err := guest.Load(ctx, l.Engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: m.AllowHosts})
+	if err != nil {
+		return nil, nil, err
+	}
+	var tools []tool.Tool
+	for _, t := range module.Tools() {
+		if l.Policy != nil {
+			t = t.Under(l.Policy)
+		}
+		tools = append(tools, t)
+	}
+	return tools, func() error { return module.Close(context.Background()) }, nil
+}

@@ -1,0 +1,205 @@
+package starling
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Run is what came of one call of a tool. As JSON it is the document that "starling-host
+// run -o json" prints.
+type Run struct {
+	ID         string          `json:"run_id"`
+	Database   string          `json:"database"`
+	Tool       string          `json:"tool"`
+	Module     string          `json:"module"` // the digest, in hexadecimal
+	Status     string          `json:"status"` // eventlog.StatusCompleted, StatusFailed or StatusCancelled
+	Result     json.RawMessage `json:"result,omitempty"`
+	Failure    *Failure        `json:"error,omitempty"`
+	Meter      Meter           `json:"meter"`
+	Log        string          `json:"log,omitempty"` // what the tool wrote to its standard error
+	Events     uint64          `json:"events"`
+	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
+}
+
+// Output returns the result of a run as canonical JSON, or nothing if the run has none.
+func (r *Run) Output() string { return string(r.Result) }
+
+// Failure is the recorded reason of a run that did not complete.
+type Failure struct {
+	Type    string `json:"type"` // such as event.ErrorTool or event.ErrorFuel
+	Message string `json:"message"`
+}
+
+// Meter is what a call used.
+type Meter struct {
+	Fuel            uint64 `json:"fuel"`
+	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
+	WallMs          int64  `json:"wall_ms"`
+	Effects         int    `json:"effects"`
+	BytesIn         int    `json:"bytes_in"`
+	BytesOut        int    `json:"bytes_out"`
+
+	wall time.Duration
+}
+
+// Wall returns the wall-clock time of the call.
+func (m Meter) Wall() time.Duration { return m.wall }
+
+// NewRunID returns the id of a new run, for [Tool.CallAs]: a ULID.
+func NewRunID() string { return event.NewID() }
+
+// Call makes a run of one call. The input is a JSON document.
+//
+// The error is one of [Tool.CheckInput] if the input is refused. Then nothing is recorded.
+// If the call did not complete, the run is not nil and the error is a [*CallError]. Any
+// other error means that the host could not make the run, and that it is open if it began.
+func (t *Tool) Call(ctx context.Context, input string) (*Run, error) {
+	return t.CallAs(ctx, NewRunID(), input)
+}
+
+// CallAs is [Tool.Call] for a run whose id is known before it begins. The module is in the
+// database before the run begins, so that the run can be replayed however it ends.
+func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
+	if err := t.CheckInput([]byte(input)); err != nil {
+		return nil, err
+	}
+	db := t.module.db
+	log, err := db.Log(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := log.PutModule(ctx, t.module.Source.Wasm); err != nil {
+		return nil, err
+	}
+	var failed error
+	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
+	rules := rulesOf(t.o.Policy, t.o.Secrets)
+	if rules == nil {
+		d.Tool = keepError(t.Tool, &failed)
+	} else {
+		d.Tool = rules.Guard(keepError(t.Under(rules), &failed))
+	}
+	result, err := d.RunWithID(ctx, runID, json.RawMessage(input))
+	if err != nil {
+		return nil, err
+	}
+	run := t.document(result)
+	if result.Terminal == event.KindRunCompleted {
+		return run, nil
+	}
+	// The run is over, also for a context that was cancelled to end it.
+	return run, &CallError{
+		Run: run, Denied: lastDenied(context.WithoutCancel(ctx), log, runID),
+		Unnamed: rules != nil && !rules.NamesTool(t.Name()), err: failed,
+	}
+}
+
+// rulesOf returns the rules of a policy for one run, or nil without a policy.
+func rulesOf(p *policy.Policy, secrets policy.Secrets) *policy.Run {
+	if p == nil {
+		return nil
+	}
+	if secrets == nil {
+		secrets = EnvSecrets{}
+	}
+	return policy.NewRun(p, nil, secrets)
+}
+
+func (t *Tool) document(r *agent.Result) *Run {
+	run := &Run{
+		ID: r.RunID, Database: DatabaseName(t.module.db.where), Tool: t.Name(), Module: fmt.Sprintf("%x", t.Sandbox().Module),
+		Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
+		Meter: Meter{
+			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(), Effects: r.Effects,
+			BytesIn: r.BytesIn, BytesOut: r.BytesOut, wall: r.Duration,
+		},
+		Log: r.Meter.Log, Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+	}
+	if r.Terminal == event.KindRunCompleted {
+		run.Result = r.Output
+	} else {
+		run.Failure = &Failure{Type: r.ErrorType, Message: r.Error}
+	}
+	return run
+}
+
+// keepError returns a tool that leaves the error of its call in failed.
+func keepError(t tool.Tool, failed *error) tool.Tool {
+	return tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return func(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
+			output, err = inner(ctx, input)
+			*failed = err
+			return output, err
+		}
+	})
+}
+
+// CallError says that a call did not complete. It wraps the error of the tool, which
+// errors.Is compares with those of package runtime/tool.
+type CallError struct {
+	Run     *Run
+	Denied  *Denied // what was refused, if that was the last thing that the tool asked for
+	Unnamed bool    // the policy has no rules for the tool
+
+	err error
+}
+
+// Error returns the recorded reason.
+func (e *CallError) Error() string {
+	if f := e.Run.Failure; f != nil && f.Message != "" {
+		return e.Run.Tool + ": " + f.Message
+	}
+	return e.Run.Tool + ": the call was " + e.Run.Status
+}
+
+// Unwrap returns the error of the tool, or nil if it was not called.
+func (e *CallError) Unwrap() error { return e.err }
+
+// Denied is a request, or a call, that was refused.
+type Denied struct {
+	Host   string // HOST[:PORT] of the request; empty when the call was refused
+	Reason string
+}
+
+// lastDenied returns the last request of a run, or its call, if it was refused: a tool
+// that fails then has failed for that reason, as far as can be told from outside. A log
+// that cannot be read has none.
+func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *Denied {
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil
+	}
+	for _, ev := range slices.Backward(events) {
+		effect, err := ev.AsSideEffectRecorded()
+		var verdicts event.Verdicts
+		if err == nil && effect.Name == event.EffectPolicy && canon.Unmarshal(effect.Value, &verdicts) == nil && !verdicts.Allowed() {
+			return &Denied{Reason: verdicts.Reason()}
+		}
+		if err != nil || len(effect.Request) == 0 {
+			continue
+		}
+		var v event.Exchange
+		if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
+			return nil
+		}
+		_, target, _ := strings.Cut(DescribeRequest(effect.Request), " ")
+		if u, err := url.Parse(target); err == nil && u.Host != "" {
+			return &Denied{Host: u.Host, Reason: v.Text}
+		}
+		return nil
+	}
+	return nil
+}

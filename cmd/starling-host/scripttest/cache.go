@@ -1,0 +1,29 @@
+// Package scripttest runs the scripts of testdata, which specify the command line, with the
+// program as a user has it. It is apart from the tests of package main because each of the two
+// takes more than a minute.
+package scripttest
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// Cache makes a folder in which this process and those that it starts keep what they build
+// and compile, so that each module is compiled once, whichever test needs it first. Go's own
+// cache, which would be in that folder, stays where it is. The caller removes the folder.
+func Cache() string {
+	dir, err := os.MkdirTemp("", "starling-host")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+		value, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			panic(err)
+		}
+		os.Setenv(name, strings.TrimSpace(string(value)))
+	}
+	os.Setenv("XDG_CACHE_HOME", dir)
+	return dir
+}

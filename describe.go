@@ -1,0 +1,255 @@
+package starling
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// DescribeEvent returns what matters of an event on one line. The text is of the event's
+// making and may be hostile and long: the caller escapes and cuts it. An error
+// means that the payload is not one of its kind.
+func DescribeEvent(ev event.Event) (string, error) {
+	switch ev.Kind {
+	case event.KindRunStarted:
+		return facts(ev, summarizeStart)
+	case event.KindUserMessageAppended:
+		return facts(ev, func(p event.UserMessageAppended) string { return p.Content })
+	case event.KindTurnStarted:
+		return facts(ev, func(p event.TurnStarted) string { return fmt.Sprintf("turn %s", p.TurnID) })
+	case event.KindReasoningEmitted:
+		return facts(ev, func(p event.ReasoningEmitted) string { return p.Content })
+	case event.KindAssistantMessageCompleted:
+		return facts(ev, summarizeAnswer)
+	case event.KindToolCallScheduled:
+		return facts(ev, summarizeScheduled)
+	case event.KindToolCallCompleted:
+		return facts(ev, summarizeCompleted)
+	case event.KindToolCallFailed:
+		return facts(ev, summarizeFailed)
+	case event.KindSideEffectRecorded:
+		return facts(ev, summarizeEffect)
+	case event.KindBudgetExceeded:
+		return facts(ev, func(p event.BudgetExceeded) string {
+			return fmt.Sprintf("%s: %g of %g, %s", p.Limit, p.Actual, p.Cap, p.Where)
+		})
+	case event.KindRunCompleted:
+		return facts(ev, func(p event.RunCompleted) string { return p.FinalText })
+	case event.KindRunFailed:
+		return facts(ev, func(p event.RunFailed) string { return p.ErrorType + ": " + p.Error })
+	case event.KindRunCancelled:
+		return facts(ev, func(p event.RunCancelled) string { return p.Reason })
+	case event.KindRunResumed:
+		return facts(ev, func(p event.RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) })
+	}
+	return rendered(ev.Payload), canon.Valid(ev.Payload)
+}
+
+func facts[P event.Payload](ev event.Event, describe func(P) string) (string, error) {
+	p, err := event.Decode[P](ev)
+	switch {
+	case errors.Is(err, event.ErrSealed):
+		return "the payload is sealed; only the data key opens it", nil
+	case err != nil:
+		return "", err
+	}
+	return describe(p), nil
+}
+
+// rendered returns a CBOR value as JSON for reading.
+func rendered(raw canon.Raw) string {
+	doc, err := canon.Render(raw)
+	if err != nil {
+		return "cannot be read"
+	}
+	return string(doc)
+}
+
+func summarizeStart(p event.RunStarted) string {
+	parts := []string{p.Goal}
+	if p.ModelID != "" {
+		parts = append(parts, p.ProviderID+"/"+p.ModelID)
+	}
+	for _, ref := range p.ToolSchemas {
+		parts = append(parts, summarizeTool(ref, len(p.ToolSchemas) == 1 && p.ModelID == ""))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// summarizeTool names a tool, unless it is the only one, which the goal names.
+func summarizeTool(ref event.ToolSchemaRef, only bool) string {
+	switch {
+	case ref.Sandbox == nil && ref.Source != "":
+		return "tool " + ref.Name + " (" + ref.Source + ")"
+	case ref.Sandbox == nil:
+		return "tool " + ref.Name
+	case only:
+		return summarizeSandbox(*ref.Sandbox)
+	}
+	return "tool " + ref.Name + ": " + summarizeSandbox(*ref.Sandbox)
+}
+
+func summarizeSandbox(s event.Sandbox) string {
+	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, FormatFuel(s.Limits.Fuel),
+		FormatSize(uint64(s.Limits.MemoryPages)<<16), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
+	if len(s.Allow) > 0 {
+		text += ", may reach " + strings.Join(s.Allow, " ")
+	}
+	if s.Policy != nil && len(s.Policy.Operator) > 0 {
+		text += ", operator's policy " + shortHash(s.Policy.Operator)
+	}
+	if s.Policy != nil && len(s.Policy.Tenant) > 0 {
+		text += ", tenant's policy " + shortHash(s.Policy.Tenant)
+	}
+	return text
+}
+
+// shortHash is enough of a digest to recognize it.
+func shortHash(digest []byte) string { return hex.EncodeToString(digest[:min(len(digest), 8)]) }
+
+func summarizeAnswer(p event.AssistantMessageCompleted) string {
+	text := fmt.Sprintf("%d tokens in, %d out", p.InputTokens, p.OutputTokens)
+	for _, use := range p.ToolUses {
+		text += fmt.Sprintf("; calls %s %s", use.ToolName, rendered(use.Args))
+	}
+	if !slices.Contains(usualStops, p.StopReason) {
+		text += "; stopped by " + p.StopReason
+	}
+	return text + "; " + p.Text
+}
+
+// usualStops are the reasons of answers that are whole, in the words of all providers.
+// Any other, such as length or content_filter, says why there is less than was to be.
+var usualStops = []string{"", "end_turn", "stop", "STOP", "stop_sequence", "tool_use", "tool_calls", "function_call"}
+
+func summarizeScheduled(p event.ToolCallScheduled) string {
+	text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
+	if p.Attempt > 1 {
+		text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
+	}
+	return text
+}
+
+func summarizeCompleted(p event.ToolCallCompleted) string {
+	return summarizeMeter(p.Meter) + rendered(p.Result)
+}
+
+func summarizeFailed(p event.ToolCallFailed) string {
+	return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
+}
+
+// summarizeMeter begins the line of an outcome, if the tool was metered.
+func summarizeMeter(m event.Meter) string {
+	if m.Fuel == 0 {
+		return ""
+	}
+	return fmt.Sprintf("fuel %s, memory %s; ", GroupDigits(m.Fuel), FormatSize(m.PeakMemory))
+}
+
+func summarizeEffect(p event.SideEffectRecorded) string {
+	switch {
+	case p.Error != nil:
+		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
+	case isHTTP(p.Request):
+		return summarizeHTTP(p)
+	case len(p.Request) > 0:
+		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
+	}
+	if describe, ok := effectSummaries[p.Name]; ok {
+		return describe(p.Value)
+	}
+	return p.Name + " = " + rendered(p.Value)
+}
+
+func summarizeHTTP(p event.SideEffectRecorded) string {
+	text := DescribeRequest(p.Request)
+	if p.Name != text { // the tool gave the request a name
+		text = p.Name + ": " + text
+	}
+	var v event.Exchange
+	if canon.Unmarshal(p.Value, &v) != nil {
+		return text + " -> " + rendered(p.Value)
+	}
+	return text + " -> " + DescribeExchange(v)
+}
+
+// effectSummaries describe the values of the runtime's own effects.
+var effectSummaries = map[string]func(canon.Raw) string{
+	event.EffectNow: func(v canon.Raw) string {
+		var t int64
+		if canon.Unmarshal(v, &t) != nil {
+			return "now = " + rendered(v)
+		}
+		return "now = " + time.Unix(0, t).UTC().Format(time.RFC3339Nano)
+	},
+	event.EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
+	event.EffectSeed:   func(v canon.Raw) string { return "seed = " + rendered(v) },
+	event.EffectModel: func(v canon.Raw) string {
+		var f event.ModelFailure
+		if canon.Unmarshal(v, &f) != nil {
+			return "model = " + rendered(v)
+		}
+		text := fmt.Sprintf("the model did not answer, attempt %d: %s: %s", f.Attempt, f.Class, f.Error)
+		if !f.Final {
+			text += fmt.Sprintf("; again in %s", time.Duration(f.WaitMs)*time.Millisecond)
+		}
+		return text
+	},
+	event.EffectPolicy: func(v canon.Raw) string {
+		var verdicts event.Verdicts
+		if canon.Unmarshal(v, &verdicts) != nil {
+			return "policy = " + rendered(v)
+		}
+		return "policy: " + cmp.Or(verdicts.Reason(), "the call is allowed")
+	},
+	event.EffectIntent: func(v canon.Raw) string {
+		var intent event.Intent
+		if canon.Unmarshal(v, &intent) != nil {
+			return "intent = " + rendered(v)
+		}
+		return fmt.Sprintf("about to %s, idempotency key %s", intent.Name, intent.Key)
+	},
+}
+
+// ShortKind returns the name of a kind, the three longest shortened, which would make a
+// column twice as wide as it has to be.
+func ShortKind(k event.Kind) string {
+	switch k {
+	case event.KindUserMessageAppended:
+		return "UserMessage"
+	case event.KindAssistantMessageCompleted:
+		return "AssistantMessage"
+	case event.KindSideEffectRecorded:
+		return "SideEffect"
+	}
+	return k.String()
+}
+
+// DescribeRequest returns the request line of a message/http request without its protocol
+// version: "GET http://host/path".
+func DescribeRequest(request []byte) string {
+	line, _, _ := strings.Cut(string(request), "\r\n")
+	return strings.TrimSuffix(line, " HTTP/1.1")
+}
+
+// isHTTP reports whether the request of an effect is one over HTTP.
+func isHTTP(request []byte) bool {
+	line, _, ok := strings.Cut(string(request), "\r\n")
+	return ok && strings.HasSuffix(line, " HTTP/1.1")
+}
+
+// DescribeExchange says what came back: the status line and the size, or the failure.
+func DescribeExchange(v event.Exchange) string {
+	if v.Status != 0 {
+		return fmt.Sprintf("%s: %s", v.Status, v.Text)
+	}
+	line, _, _ := strings.Cut(string(v.Response), "\r\n")
+	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), FormatSize(uint64(len(v.Response))))
+}

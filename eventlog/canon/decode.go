@@ -1,0 +1,366 @@
+package canon
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Valid reports whether data is exactly one canonical CBOR item: encoding what
+// it means gives the same bytes again. The error names the first byte that
+// breaks a rule, counted from 0.
+//
+// Lengths, integers and floats have their shortest form, map keys ascend in
+// the order of their encodings, no length is indefinite, text is UTF-8, big
+// integers are those that no integer can hold, NaN is f97e00, and nothing
+// nests deeper than [MaxNesting].
+func Valid(data []byte) error {
+	if err := validWithin(data, 0); err != nil {
+		return fmt.Errorf("canon: %w", err)
+	}
+	return nil
+}
+
+// validWithin is [Valid] for an item that is going to be inside of that many
+// arrays and maps.
+func validWithin(data []byte, outer int) error {
+	r := reader{data: data}
+	if err := r.check(outer); err != nil {
+		return err
+	}
+	if r.off != len(data) {
+		return r.errorAt(r.off, "%d bytes after the end of the item", len(data)-r.off)
+	}
+	return nil
+}
+
+// reader walks over encoded items.
+type reader struct {
+	data []byte
+	off  int // of the next byte
+}
+
+// head is the first part of an item: what it is and its argument, which is a
+// value, a length, a count, a tag or the bits of a float.
+type head struct {
+	major, info byte
+	arg         uint64
+}
+
+func (r *reader) errorAt(off int, format string, args ...any) error {
+	return fmt.Errorf("byte %d: %s", off, fmt.Sprintf(format, args...))
+}
+
+func (r *reader) truncated() error { return r.errorAt(len(r.data), "the item ends early") }
+
+// head reads the head of the next item and refuses one that is longer than
+// necessary.
+func (r *reader) head() (head, error) {
+	if r.off >= len(r.data) {
+		return head{}, r.truncated()
+	}
+	at := r.off
+	b := r.data[at]
+	h := head{major: b >> 5, info: b & 0x1f}
+	r.off++
+	if h.info < 24 {
+		h.arg = uint64(h.info)
+		return h, nil
+	}
+	if h.info > 27 {
+		if h.info == 31 {
+			return h, r.errorAt(at, "indefinite length")
+		}
+		return h, r.errorAt(at, "reserved initial byte %#02x", b)
+	}
+	size := 1 << (h.info - 24)
+	if len(r.data)-r.off < size {
+		return h, r.truncated()
+	}
+	for _, c := range r.data[r.off : r.off+size] {
+		h.arg = h.arg<<8 | uint64(c)
+	}
+	r.off += size
+	return h, r.checkShortest(at, h)
+}
+
+func (r *reader) checkShortest(at int, h head) error {
+	if h.major == majorSimple {
+		return r.checkSimple(at, h)
+	}
+	if headSize(h.arg) != r.off-at {
+		return r.errorAt(at, "%d is not encoded in its shortest form", h.arg)
+	}
+	return nil
+}
+
+// checkSimple refuses floats that fit a shorter width and simple values that
+// fit the initial byte.
+func (r *reader) checkSimple(at int, h head) error {
+	if h.info == 24 {
+		if h.arg < 32 {
+			return r.errorAt(at, "simple value %d takes one byte", h.arg)
+		}
+		return nil
+	}
+	var buf [9]byte
+	if !bytes.Equal(appendFloat(buf[:0], h.float()), r.data[at:r.off]) {
+		return r.errorAt(at, "the float is not encoded in its shortest form")
+	}
+	return nil
+}
+
+// float is the value of a head that isFloat.
+func (h head) float() float64 {
+	switch h.info {
+	case 25:
+		return fromHalf(uint16(h.arg))
+	case 26:
+		return float64(math.Float32frombits(uint32(h.arg)))
+	}
+	return math.Float64frombits(h.arg)
+}
+
+func (h head) isFloat() bool { return h.major == majorSimple && h.info >= 25 }
+
+// check reads one item at the given depth of nesting.
+func (r *reader) check(depth int) error {
+	at := r.off
+	h, err := r.head()
+	if err != nil {
+		return err
+	}
+	if h.major >= majorArray && h.major <= majorTag && depth >= MaxNesting {
+		return r.errorAt(at, "nested deeper than %d", MaxNesting)
+	}
+	switch h.major {
+	case majorBytes, majorText:
+		return r.checkString(at, h)
+	case majorArray:
+		return r.checkArray(h.arg, depth+1)
+	case majorMap:
+		return r.checkMap(h.arg, depth+1)
+	case majorTag:
+		return r.checkTag(at, h.arg, depth+1)
+	}
+	return nil
+}
+
+// bytes takes the next n bytes.
+func (r *reader) bytes(n uint64) ([]byte, error) {
+	if n > uint64(len(r.data)-r.off) {
+		return nil, r.truncated()
+	}
+	b := r.data[r.off : r.off+int(n)]
+	r.off += int(n)
+	return b, nil
+}
+
+// string takes the next item, which is text or a byte string.
+func (r *reader) string() ([]byte, error) {
+	h, err := r.head()
+	if err != nil {
+		return nil, err
+	}
+	return r.bytes(h.arg)
+}
+
+func (r *reader) checkString(at int, h head) error {
+	s, err := r.bytes(h.arg)
+	if err != nil {
+		return err
+	}
+	if h.major == majorText && !utf8.Valid(s) {
+		return r.errorAt(at, "text that is not UTF-8")
+	}
+	return nil
+}
+
+func (r *reader) checkArray(n uint64, depth int) error {
+	for range n { // ends with the data: every element takes a byte
+		if err := r.check(depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) checkMap(n uint64, depth int) error {
+	var last []byte
+	for i := range n {
+		at := r.off
+		if err := r.check(depth); err != nil {
+			return err
+		}
+		key := r.data[at:r.off]
+		if i > 0 {
+			switch bytes.Compare(last, key) {
+			case 0:
+				return r.errorAt(at, "map key appears twice")
+			case 1:
+				return r.errorAt(at, "map key is out of order")
+			}
+		}
+		last = key
+		if err := r.check(depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTag reads what is tagged. For the four tags whose content RFC 8949
+// fixes it must be of the right kind, because codecs insist on that.
+func (r *reader) checkTag(at int, tag uint64, depth int) error {
+	content := r.off
+	if err := r.check(depth); err != nil {
+		return err
+	}
+	b := r.data[content]
+	switch tag {
+	case tagTimeText:
+		if b>>5 != majorText {
+			return r.errorAt(content, "tag 0 is for text")
+		}
+	case tagTimeNumber:
+		if b>>5 > majorNegint && (b < cborHalf || b > cborDouble) {
+			return r.errorAt(content, "tag 1 is for numbers")
+		}
+	case tagPosBig, tagNegBig:
+		return r.checkBig(at, content)
+	}
+	return nil
+}
+
+// checkBig refuses a big integer that an integer could hold.
+func (r *reader) checkBig(at, content int) error {
+	if r.data[content]>>5 != majorBytes {
+		return r.errorAt(content, "a big integer must be a byte string")
+	}
+	in := reader{data: r.data, off: content}
+	digits, err := in.string()
+	if err != nil {
+		return err
+	}
+	if len(digits) <= 8 || digits[0] == 0 {
+		return r.errorAt(at, "a big integer that has a shorter form")
+	}
+	return nil
+}
+
+// skip passes over the next item, which is known to be valid.
+func (r *reader) skip() { _ = r.check(0) }
+
+// Difference finds the first place, in the order of the bytes, at which two
+// items differ: the path to it and what each has there. A nil item means that
+// one side has nothing at this path.
+//
+// Path is written as in tool_schemas[0].sandbox["odd key"]; it is empty when
+// the items differ as a whole, and then a and b are returned themselves, as
+// they are when one of them is not canonical. The items must not be equal.
+func Difference(a, b Raw) (path string, inA, inB Raw) {
+	if Valid(a) != nil || Valid(b) != nil {
+		return "", a, b
+	}
+	for {
+		step, x, y := firstChild(a, b)
+		if step == "" {
+			return strings.TrimPrefix(path, "."), a, b
+		}
+		path, a, b = path+step, x, y
+		if a == nil || b == nil {
+			return strings.TrimPrefix(path, "."), a, b
+		}
+	}
+}
+
+// firstChild is the first step on the path from a and b to their difference.
+// Without one, they are not of one kind, or have no children.
+func firstChild(a, b Raw) (step string, x, y Raw) {
+	ra, rb := reader{data: a}, reader{data: b}
+	ha, _ := ra.head()
+	hb, _ := rb.head()
+	switch {
+	case ha.major != hb.major:
+		return "", nil, nil
+	case ha.major == majorArray:
+		return firstElement(&ra, &rb, ha.arg, hb.arg)
+	case ha.major == majorMap:
+		return firstMember(&ra, &rb)
+	}
+	return "", nil, nil
+}
+
+func firstElement(a, b *reader, lenA, lenB uint64) (step string, x, y Raw) {
+	for i := range max(lenA, lenB) {
+		x, y = a.next(), b.next()
+		if !bytes.Equal(x, y) {
+			return "[" + strconv.FormatUint(i, 10) + "]", x, y
+		}
+	}
+	return "", nil, nil
+}
+
+// firstMember goes through two maps side by side. Keys ascend in both, so the
+// smaller of two that differ is missing from the other map.
+func firstMember(a, b *reader) (step string, x, y Raw) {
+	for {
+		ka, kb := a.next(), b.next()
+		x, y = a.next(), b.next()
+		switch {
+		case ka == nil && kb == nil:
+			return "", nil, nil
+		case kb == nil, ka != nil && bytes.Compare(ka, kb) < 0:
+			return memberStep(ka), x, nil
+		case ka == nil, bytes.Compare(ka, kb) > 0:
+			return memberStep(kb), nil, y
+		case !bytes.Equal(x, y):
+			return memberStep(ka), x, y
+		}
+	}
+}
+
+// next takes the next item, which is known to be valid, or nil at the end.
+func (r *reader) next() Raw {
+	if r.off == len(r.data) {
+		return nil
+	}
+	at := r.off
+	r.skip()
+	return r.data[at:r.off]
+}
+
+// memberStep writes a key as .name where that is clear and as ["name"] else.
+func memberStep(key Raw) string {
+	name, ok := Text(key)
+	if !ok {
+		rendered, _ := Render(key)
+		return "[" + string(rendered) + "]"
+	}
+	if name == "" || strings.ContainsFunc(name, notWord) {
+		return "[" + string(AppendString(nil, name)) + "]"
+	}
+	return "." + name
+}
+
+func notWord(r rune) bool {
+	return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+}
+
+// Text returns the text that raw is, or that the bytes of raw are if these can
+// be printed.
+func Text(raw Raw) (text string, ok bool) {
+	if Valid(raw) != nil {
+		return "", false
+	}
+	r := reader{data: raw}
+	h, err := r.head()
+	if err != nil || h.major != majorText && h.major != majorBytes {
+		return "", false
+	}
+	s, err := r.bytes(h.arg)
+	return string(s), err == nil && (h.major == majorText || printable(s))
+}

@@ -1,0 +1,407 @@
+package canon
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// The major types of RFC 8949 section 3.1.
+const (
+	majorUint   = 0
+	majorNegint = 1
+	majorBytes  = 2
+	majorText   = 3
+	majorArray  = 4
+	majorMap    = 5
+	majorTag    = 6
+	majorSimple = 7
+)
+
+// The initial bytes of the simple values and of the three widths of floats.
+const (
+	cborFalse  = 0xf4
+	cborTrue   = 0xf5
+	cborNull   = 0xf6
+	cborHalf   = 0xf9
+	cborSingle = 0xfa
+	cborDouble = 0xfb
+)
+
+// The tags of RFC 8949 sections 3.4.1 to 3.4.3: times and big integers.
+const (
+	tagTimeText   = 0
+	tagTimeNumber = 1
+	tagPosBig     = 2
+	tagNegBig     = 3
+)
+
+// AppendUint appends the encoding of u to dst.
+func AppendUint(dst []byte, u uint64) []byte { return appendHead(dst, majorUint, u) }
+
+// AppendInt appends the encoding of i to dst.
+func AppendInt(dst []byte, i int64) []byte {
+	if i < 0 {
+		return appendHead(dst, majorNegint, uint64(^i)) // ^i is -1-i
+	}
+	return appendHead(dst, majorUint, uint64(i))
+}
+
+// AppendText appends the encoding of s, which must be valid UTF-8, to dst.
+func AppendText(dst []byte, s string) []byte {
+	return append(appendHead(dst, majorText, uint64(len(s))), s...)
+}
+
+// AppendBytes appends the encoding of the byte string b to dst.
+func AppendBytes(dst, b []byte) []byte {
+	return append(appendHead(dst, majorBytes, uint64(len(b))), b...)
+}
+
+// AppendNull appends null to dst.
+func AppendNull(dst []byte) []byte { return append(dst, cborNull) }
+
+// AppendArray appends the head of an array to dst. Its n elements follow.
+func AppendArray(dst []byte, n int) []byte { return appendHead(dst, majorArray, uint64(n)) }
+
+// AppendMap appends the head of a map to dst. Its n pairs follow, keys in
+// ascending order of their encodings.
+func AppendMap(dst []byte, n int) []byte { return appendHead(dst, majorMap, uint64(n)) }
+
+// appendHead appends the initial byte and argument of an item in their
+// shortest form.
+func appendHead(dst []byte, major byte, arg uint64) []byte {
+	m := major << 5
+	switch {
+	case arg < 24:
+		return append(dst, m|byte(arg))
+	case arg <= math.MaxUint8:
+		return append(dst, m|24, byte(arg))
+	case arg <= math.MaxUint16:
+		return binary.BigEndian.AppendUint16(append(dst, m|25), uint16(arg))
+	case arg <= math.MaxUint32:
+		return binary.BigEndian.AppendUint32(append(dst, m|26), uint32(arg))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, m|27), arg)
+}
+
+// headSize is how many bytes appendHead appends for arg.
+func headSize(arg uint64) int {
+	switch {
+	case arg < 24:
+		return 1
+	case arg <= math.MaxUint8:
+		return 2
+	case arg <= math.MaxUint16:
+		return 3
+	case arg <= math.MaxUint32:
+		return 5
+	}
+	return 9
+}
+
+// appendFloat appends f in the shortest of the three widths that holds it
+// exactly. Every NaN becomes f97e00.
+func appendFloat(dst []byte, f float64) []byte {
+	single := float32(f)
+	if math.IsNaN(f) {
+		return append(dst, cborHalf, 0x7e, 0x00)
+	}
+	if float64(single) != f {
+		return binary.BigEndian.AppendUint64(append(dst, cborDouble), math.Float64bits(f))
+	}
+	if half, exact := toHalf(single); exact {
+		return binary.BigEndian.AppendUint16(append(dst, cborHalf), half)
+	}
+	return binary.BigEndian.AppendUint32(append(dst, cborSingle), math.Float32bits(single))
+}
+
+// toHalf converts f, which is not NaN, to IEEE 754 binary16, and reports
+// whether nothing was lost.
+func toHalf(f float32) (half uint16, exact bool) {
+	bits := math.Float32bits(f)
+	sign := uint16(bits >> 16 & 0x8000)
+	exp := int(bits>>23&0xff) - 127
+	frac := bits & (1<<23 - 1)
+	switch {
+	case bits<<1 == 0:
+		return sign, true
+	case exp == 128: // infinity
+		return sign | 0x7c00, true
+	case exp >= -14 && exp <= 15: // normal: ten bits of fraction
+		return sign | uint16(exp+15)<<10 | uint16(frac>>13), frac&(1<<13-1) == 0
+	case exp >= -24 && exp < -14: // subnormal: units of 2^-24
+		shift := -1 - exp
+		mant := frac | 1<<23
+		return sign | uint16(mant>>shift), mant&(1<<shift-1) == 0
+	}
+	return 0, false
+}
+
+// fromHalf is the value of an IEEE 754 binary16.
+func fromHalf(half uint16) float64 {
+	exp, frac := int(half>>10&0x1f), float64(half&0x3ff)
+	var f float64
+	switch exp {
+	case 0:
+		f = math.Ldexp(frac, -24)
+	case 31:
+		f = math.Inf(1)
+		if frac != 0 {
+			f = math.NaN()
+		}
+	default:
+		f = math.Ldexp(1024+frac, exp-25)
+	}
+	if half&0x8000 != 0 {
+		return -f
+	}
+	return f
+}
+
+// Raw is one encoded CBOR item. A nil Raw is encoded as null.
+type Raw = cbor.RawMessage
+
+const (
+	// MaxDepth is how deep the arrays and objects of a JSON document may nest.
+	// A scalar has depth 0, an empty array depth 1.
+	MaxDepth = 64
+
+	// MaxNesting is how deep the arrays, maps and tags of a CBOR item may nest.
+	// It exceeds MaxDepth by what an event wraps around a value: the tag of a
+	// big integer inside it, and at most four maps and arrays of payload and
+	// envelope outside. So a document that was accepted can be recorded, and a
+	// record that was written can be read.
+	MaxNesting = MaxDepth + 8
+)
+
+var (
+	encMode = newEncMode()
+	decMode = newDecMode()
+)
+
+// newEncMode is RFC 8949 section 4.2.1 with the choices of the Starling
+// format: NaN is f97e00, infinities are half floats, nil slices and maps are
+// null. Times are RFC 3339 text with nanoseconds, because the integer seconds
+// that are the codec's default would lose the rest without a word.
+func newEncMode() cbor.EncMode {
+	o := cbor.CoreDetEncOptions()
+	o.Time = cbor.TimeRFC3339NanoUTC
+	m, err := o.EncMode()
+	if err != nil {
+		panic(err) // the options above are constants
+	}
+	return m
+}
+
+func newDecMode() cbor.DecMode {
+	const unlimited = 1<<31 - 1 // counts are bounded by the bytes at hand
+	m, err := cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		UTF8:              cbor.UTF8RejectInvalid,
+		IntDec:            cbor.IntDecConvertSignedOrBigInt,
+		BigIntDec:         cbor.BigIntDecodePointer,
+		DefaultMapType:    reflect.TypeFor[map[string]any](),
+		FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+		MaxNestedLevels:   MaxNesting,
+		MaxArrayElements:  unlimited,
+		MaxMapPairs:       unlimited,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Marshal returns the canonical encoding of v. Struct fields are named by
+// their cbor tag, else their json tag, else their Go name.
+//
+// It refuses what [Valid] would refuse: text that is not UTF-8, a [Raw] inside
+// v that is not canonical, nesting that reaches [MaxNesting], so that one more
+// map, the envelope, fits around it. Whatever it returns can be read back.
+func Marshal(v any) ([]byte, error) {
+	b, err := encMode.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
+	}
+	if err := validWithin(b, 1); err != nil {
+		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
+	}
+	return b, nil
+}
+
+// Unmarshal decodes the one item that is data into v, which must be a pointer.
+//
+// It refuses duplicate map keys, indefinite lengths, text that is not UTF-8,
+// bytes after the item and nesting beyond [MaxNesting]. Map keys that v has no
+// field for are ignored, so that an older reader can read what a newer writer
+// added. A [Raw] field receives its bytes with no more than their form
+// checked; [Valid] checks them all.
+//
+// In an any, integers become int64, or *big.Int where that is too small, and
+// maps become map[string]any, so that the value can be encoded as JSON.
+func Unmarshal(data []byte, v any) error {
+	if err := decMode.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("canon: decode %T: %w", v, err)
+	}
+	return nil
+}
+
+// cborWriter writes canonical CBOR.
+type cborWriter struct {
+	layout
+	buf []byte
+}
+
+func (w *cborWriter) null() { w.buf = AppendNull(w.buf) }
+
+func (w *cborWriter) boolean(v bool) {
+	if v {
+		w.buf = append(w.buf, cborTrue)
+	} else {
+		w.buf = append(w.buf, cborFalse)
+	}
+}
+
+func (w *cborWriter) integer(v integer) { w.buf = v.appendCBOR(w.buf) }
+
+func (w *cborWriter) float(f float64) { w.buf = appendFloat(w.buf, f) }
+
+func (w *cborWriter) text(s []byte) {
+	w.buf = append(appendHead(w.buf, majorText, uint64(len(s))), s...)
+}
+
+// open leaves one byte for the head, which is enough for up to 23 elements.
+func (w *cborWriter) open(isMap bool) {
+	w.begin(isMap, len(w.buf))
+	w.buf = append(w.buf, 0)
+}
+
+func (w *cborWriter) key(key []byte, at int) {
+	w.beginMember(member{key: key, at: at, start: len(w.buf)}, compareText)
+	w.text(key)
+}
+
+func (w *cborWriter) done() { w.endElement(len(w.buf)) }
+
+func (w *cborWriter) close() (duplicate int) {
+	c, duplicate := w.end(w.buf, compareText)
+	major := byte(majorArray)
+	if c.isMap {
+		major = majorMap
+	}
+	body, end := c.start+1, len(w.buf)
+	if grow := headSize(uint64(c.count)) - 1; grow > 0 {
+		w.buf = append(w.buf, make([]byte, grow)...)
+		copy(w.buf[body+grow:], w.buf[body:end])
+	}
+	appendHead(w.buf[:c.start], major, uint64(c.count)) // into the room made for it
+	return duplicate
+}
+
+// compareText orders texts as their encodings are ordered: the shorter first,
+// because its head is smaller.
+func compareText(a, b []byte) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), bytes.Compare(a, b))
+}
+
+// writer receives a document in the order in which it is read. There are two:
+// one for each encoding.
+type writer interface {
+	null()
+	boolean(v bool)
+	integer(v integer)
+	float(f float64)
+	text(s []byte)
+
+	open(isMap bool)
+	key(key []byte, at int) // before each value of an object
+	done()                  // after each element or value
+	close() (duplicate int) // position of a key that came before, or -1
+}
+
+// layout is what both writers know about the containers that are not closed
+// yet, the innermost last, and about the members of those that are objects.
+type layout struct {
+	containers []container
+	members    []member
+	scratch    []byte
+}
+
+type container struct {
+	isMap    bool
+	unsorted bool // a key came that is not greater than the one before
+	start    int  // of the container in the writer's buffer
+	count    int  // of complete elements or members
+	first    int  // index of its first member
+}
+
+type member struct {
+	key        []byte
+	at         int // position of the key in the source
+	start, end int // of key, value and what follows it in the writer's buffer
+}
+
+func (l *layout) begin(isMap bool, start int) {
+	l.containers = append(l.containers, container{isMap: isMap, start: start, first: len(l.members)})
+}
+
+// beginMember notes a key that will be written at start.
+func (l *layout) beginMember(m member, order func(a, b []byte) int) {
+	c := &l.containers[len(l.containers)-1]
+	if c.count > 0 && order(l.members[len(l.members)-1].key, m.key) >= 0 {
+		c.unsorted = true
+	}
+	l.members = append(l.members, m)
+}
+
+// endElement notes that an element or member ends at end.
+func (l *layout) endElement(end int) {
+	c := &l.containers[len(l.containers)-1]
+	c.count++
+	if c.isMap {
+		l.members[len(l.members)-1].end = end
+	}
+}
+
+// end removes the innermost container, whose members are the rest of buf, and
+// brings these into order. Documents are mostly written in order, and then
+// there is nothing to do. Duplicate is the position in the source of the first
+// key that came before, or -1.
+func (l *layout) end(buf []byte, order func(a, b []byte) int) (c container, duplicate int) {
+	c = l.containers[len(l.containers)-1]
+	l.containers = l.containers[:len(l.containers)-1]
+	list := l.members[c.first:]
+	l.members = l.members[:c.first]
+	if !c.unsorted {
+		return c, -1
+	}
+	base := list[0].start
+	slices.SortStableFunc(list, func(a, b member) int { return order(a.key, b.key) })
+	if at := firstDuplicate(list, order); at >= 0 {
+		return c, at
+	}
+	l.scratch = l.scratch[:0]
+	for _, m := range list {
+		l.scratch = append(l.scratch, buf[m.start:m.end]...)
+	}
+	copy(buf[base:], l.scratch)
+	return c, -1
+}
+
+func firstDuplicate(sorted []member, order func(a, b []byte) int) int {
+	first := -1
+	for i := 1; i < len(sorted); i++ {
+		m := sorted[i]
+		if order(sorted[i-1].key, m.key) == 0 && (first < 0 || m.at < first) {
+			first = m.at
+		}
+	}
+	return first
+}

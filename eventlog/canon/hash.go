@@ -1,0 +1,218 @@
+package canon
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"math/bits"
+
+	"lukechampine.com/blake3"
+	"lukechampine.com/blake3/guts"
+)
+
+// Hash is a BLAKE3-256 digest.
+type Hash [32]byte
+
+// String returns h as 64 lower-case hexadecimal digits.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+const (
+	chunk = guts.ChunkSize
+	batch = guts.MaxSIMD * chunk // what one pass of the vector unit takes: 16 KiB
+
+	// parallel is the length from which it pays to spread the work over
+	// goroutines. The library does so from one chunk on, which makes it up to
+	// seven times slower at the length of an event.
+	parallel = 1 << 20
+)
+
+// Sum returns the BLAKE3-256 digest of b. Below 1 MiB it starts no goroutines
+// and allocates nothing.
+func Sum(b []byte) Hash {
+	if len(b) <= chunk {
+		return sumChunk(b)
+	}
+	if len(b) >= parallel {
+		return blake3.Sum256(b)
+	}
+	var s subtrees
+	for len(b) > batch {
+		n := guts.CompressBuffer((*[batch]byte)(b), batch, &guts.IV, s.chunks, 0)
+		s.push(guts.ChainingValue(n), batch/chunk)
+		b = b[batch:]
+	}
+	return s.root(s.last(b))
+}
+
+// NewHash returns a hash.Hash for what comes in pieces and is not to be kept. Its sum
+// is that of [Sum].
+func NewHash() hash.Hash { return blake3.New(len(Hash{}), nil) }
+
+// sumChunk is Sum for at most one chunk. Its argument may live on the stack.
+func sumChunk(b []byte) Hash {
+	return finish(guts.CompressChunk(b, &guts.IV, 0, 0))
+}
+
+// finish turns the root node into the digest.
+func finish(n guts.Node) Hash {
+	n.Flags |= guts.FlagRoot
+	out := guts.WordsToBytes(guts.CompressNode(n))
+	return Hash(out[:32])
+}
+
+// subtrees holds the roots of the complete subtrees on the left of the hash
+// tree, as the bits of a counter: the root of 2^i chunks is at index i.
+type subtrees struct {
+	chunks uint64
+	roots  [10][8]uint32 // 2^10 chunks are parallel bytes, which never come here
+}
+
+// push adds a complete subtree of n chunks, n being a power of two.
+func (s *subtrees) push(cv [8]uint32, n uint64) {
+	i := bits.TrailingZeros64(n)
+	for ; s.chunks>>i&1 == 1; i++ {
+		cv = guts.ChainingValue(guts.ParentNode(s.roots[i], cv, &guts.IV, 0))
+	}
+	s.roots[i] = cv
+	s.chunks += n
+}
+
+// last compresses the final 1 to 16 chunks.
+func (s *subtrees) last(b []byte) guts.Node {
+	const few = 3 // up to here, one chunk after the other is faster
+	if len(b) > few*chunk {
+		var buf [batch]byte // the vector code reads all of it
+		copy(buf[:], b)
+		return guts.CompressBuffer(&buf, len(b), &guts.IV, s.chunks, 0)
+	}
+	for len(b) > chunk {
+		n := guts.CompressChunk(b[:chunk], &guts.IV, s.chunks, 0)
+		s.push(guts.ChainingValue(n), 1)
+		b = b[chunk:]
+	}
+	return guts.CompressChunk(b, &guts.IV, s.chunks, 0)
+}
+
+// root joins the subtrees from right to left.
+func (s *subtrees) root(n guts.Node) Hash {
+	for i := range s.roots {
+		if s.chunks>>i&1 == 1 {
+			n = guts.ParentNode(s.roots[i], guts.ChainingValue(n), &guts.IV, 0)
+		}
+	}
+	return finish(n)
+}
+
+// Tree computes the Merkle root of a growing list of hashes. It keeps one hash
+// for each bit of the list's length. The zero value is an empty tree.
+type Tree struct {
+	n     uint64
+	roots [64]Hash // roots[i] is the root of 2^i leaves where bit i of n is set
+}
+
+// Add appends a leaf.
+func (t *Tree) Add(leaf Hash) {
+	i := 0
+	for ; t.n>>i&1 == 1; i++ {
+		leaf = parent(t.roots[i], leaf)
+	}
+	t.roots[i] = leaf
+	t.n++
+}
+
+// Len returns how many leaves were added.
+func (t *Tree) Len() uint64 { return t.n }
+
+// Root returns the root over all leaves so far: 32 zero bytes when there are
+// none. More leaves may follow.
+func (t *Tree) Root() Hash {
+	if t.n == 0 {
+		return Hash{}
+	}
+	level, top := bits.TrailingZeros64(t.n), bits.Len64(t.n)-1
+	last := t.roots[level]
+	if level == top {
+		return last // the tree is full
+	}
+	// From here on, last is the last node of its level. Where it has no left
+	// sibling it is repeated.
+	last = parent(last, last)
+	for level++; level < top; level++ {
+		left := last
+		if t.n>>level&1 == 1 {
+			left = t.roots[level]
+		}
+		last = parent(left, last)
+	}
+	return parent(t.roots[top], last)
+}
+
+// Root returns the Merkle root of leaves.
+func Root(leaves []Hash) Hash {
+	var t Tree
+	for _, h := range leaves {
+		t.Add(h)
+	}
+	return t.Root()
+}
+
+// parent is BLAKE3 of the two children, left first, with no prefix.
+func parent(left, right Hash) Hash {
+	var b [64]byte
+	copy(b[:32], left[:])
+	copy(b[32:], right[:])
+	return sumChunk(b[:])
+}
+
+// Prove returns the hashes that prove leaf i to be in the tree over leaves:
+// the sibling on each level from the leaves up, without those that are the
+// node itself. It fails when there is no leaf i.
+func Prove(leaves []Hash, i int) ([]Hash, error) {
+	if i < 0 || i >= len(leaves) {
+		return nil, fmt.Errorf("chain: no leaf %d among %d", i, len(leaves))
+	}
+	var proof []Hash
+	level := append([]Hash(nil), leaves...)
+	for len(level) > 1 {
+		if sibling := i ^ 1; sibling < len(level) {
+			proof = append(proof, level[sibling])
+		}
+		level = above(level)
+		i /= 2
+	}
+	return proof, nil
+}
+
+// above replaces a level by the one above it, in place.
+func above(level []Hash) []Hash {
+	if len(level)%2 == 1 {
+		level = append(level, level[len(level)-1])
+	}
+	for k := range len(level) / 2 {
+		level[k] = parent(level[2*k], level[2*k+1])
+	}
+	return level[:len(level)/2]
+}
+
+// Verify reports whether proof shows that leaf is number i (from 0) of the n
+// leaves under root.
+func Verify(root, leaf Hash, i, n uint64, proof []Hash) bool {
+	if i >= n {
+		return false
+	}
+	for ; n > 1; i, n = i/2, (n+1)/2 {
+		sibling := leaf
+		if i^1 < n {
+			if len(proof) == 0 {
+				return false
+			}
+			sibling, proof = proof[0], proof[1:]
+		}
+		if i&1 == 1 {
+			leaf = parent(sibling, leaf)
+		} else {
+			leaf = parent(leaf, sibling)
+		}
+	}
+	return len(proof) == 0 && leaf == root
+}

@@ -1,0 +1,275 @@
+package archive_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/archive"
+	"github.com/starling-host/starling/eventlog/internal/memlog"
+	"github.com/starling-host/starling/eventlog/internal/sqlitelog"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// log is what a log has to have for these tests.
+type log interface {
+	archive.Log
+	eventlog.Store
+}
+
+var module = []byte("\x00asm\x01\x00\x00\x00 of which nothing is executed")
+
+// withModule is a whole run that names the module.
+func withModule(id string, clock int64) []event.Event {
+	c := logtest.Chain{RunID: id, Clock: clock}
+	digest := canon.Sum(module)
+	started := event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "<goal> \u2028 \"quoted\"", ToolSchemas: []event.ToolSchemaRef{
+		{Name: "t", SchemaHash: make([]byte, 32), Sandbox: &event.Sandbox{Module: digest[:]}}}}
+	return []event.Event{c.Next(started), c.Effect(300), c.Complete()}
+}
+
+// filled has five runs, of which one is open, and three that name the module.
+func filled(t testing.TB, l log) log {
+	t.Helper()
+	if _, err := l.PutModule(t.Context(), module); err != nil {
+		t.Fatal(err)
+	}
+	open := logtest.Chain{RunID: "acme/open", Clock: 5e9}
+	for _, evs := range [][]event.Event{
+		withModule("acme/b", 2e9), withModule("acme/a", 1e9), logtest.Finished("other/c", 3), {open.Start("g"), open.Effect(1)}, withModule("d", 2e9),
+	} {
+		store(t, l, evs)
+	}
+	return l
+}
+
+func store(t testing.TB, l eventlog.EventLog, evs []event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		if err := l.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Sync(t.Context(), evs[0].RunID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func file(t testing.TB) log {
+	t.Helper()
+	l, err := sqlitelog.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlitelog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// write archives what o selects.
+func write(t testing.TB, l log, o eventlog.PruneOptions) (string, archive.Report) {
+	t.Helper()
+	var b bytes.Buffer
+	r, err := archive.Write(t.Context(), &b, l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), r
+}
+
+func TestWhatIsArchivedIsImportedByteForByte(t *testing.T) {
+	everything := eventlog.PruneOptions{IncludeOpen: true}
+	for name, empty := range map[string]func() log{"memory": func() log { return memlog.New() }, "file": func() log { return file(t) }} {
+		t.Run(name, func(t *testing.T) {
+			text, written := write(t, filled(t, empty()), everything)
+			if want := (archive.Report{Runs: 5, Events: 18, Modules: 1}); written != want {
+				t.Errorf("written: %+v, want %+v", written, want)
+			}
+			if checked, err := archive.Check(t.Context(), strings.NewReader(text)); err != nil || checked != written {
+				t.Errorf("checked: %+v, %v", checked, err)
+			}
+			target := empty()
+			imported, err := archive.Import(t.Context(), target, strings.NewReader(text))
+			if err != nil || imported != written {
+				t.Errorf("imported: %+v, %v", imported, err)
+			}
+			again, _ := write(t, target, everything)
+			if diff := cmp.Diff(strings.Split(text, "\n"), strings.Split(again, "\n")); diff != "" {
+				t.Error(diff)
+			}
+			known, err := archive.Import(t.Context(), target, strings.NewReader(text))
+			if err != nil || known.Known != 5 {
+				t.Errorf("once more: %+v, %v", known, err)
+			}
+		})
+	}
+}
+
+// TestArchiveThenPrune selects twice with the same options.
+func TestArchiveThenPrune(t *testing.T) {
+	for what, o := range map[string]eventlog.PruneOptions{
+		"all that have ended": {},
+		"a namespace":         {Namespace: "acme"},
+		"the oldest two":      {Limit: 2},
+		"before":              {Before: time.Unix(2, 0)},
+		"none":                {Status: eventlog.StatusCancelled},
+	} {
+		l := filled(t, file(t))
+		before, _ := write(t, l, eventlog.PruneOptions{IncludeOpen: true})
+		text, written := write(t, l, o)
+		pruned, err := l.PruneRuns(t.Context(), o)
+		if err != nil || pruned.Runs != written.Runs || pruned.Events != int64(written.Events) {
+			t.Errorf("%s: archived %+v, pruned %+v, %v", what, written, pruned, err)
+		}
+		if _, err := archive.Import(t.Context(), l, strings.NewReader(text)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		after, _ := write(t, l, eventlog.PruneOptions{IncludeOpen: true})
+		if len(after) != len(before) {
+			t.Errorf("%s: the log is not what it was", what)
+		}
+	}
+}
+
+// TestEveryByteOfAnArchiveCounts changes each, and cuts the file off behind each.
+func TestEveryByteOfAnArchiveCounts(t *testing.T) {
+	text, _ := write(t, filled(t, memlog.New()), eventlog.PruneOptions{Limit: 1})
+	for at := range text {
+		bad := []byte(text)
+		bad[at] ^= 1 << (at % 7)
+		for what, b := range map[string][]byte{"changed": bad, "cut off": bad[:at]} {
+			_, err := archive.Check(t.Context(), bytes.NewReader(b))
+			var where *archive.Error
+			if !errors.As(err, &where) || !errors.Is(err, eventlog.ErrLogCorrupt) {
+				t.Fatalf("byte %d %s: %v", at, what, err)
+			}
+			line := 1 + strings.Count(text[:at], "\n")
+			if where.Line != line && (what == "cut off" || bad[at] != '\n' && text[at] != '\n' && where.Line < line) {
+				t.Errorf("byte %d in line %d %s: %v", at, line, what, err)
+			}
+		}
+	}
+}
+
+func TestArchivesThatAreWrong(t *testing.T) {
+	text, _ := write(t, filled(t, memlog.New()), eventlog.PruneOptions{})
+	lines := strings.SplitAfter(text, "\n")
+	join := func(lines ...string) string { return strings.Join(lines, "") }
+	for what, tc := range map[string]struct{ text, want string }{
+		"nothing":                {"", "line 1: the line that ends an archive is missing"},
+		"an export of a run":     {join(lines[2:6]...), "line 1: the first line"},
+		"no JSON":                {"archive\n", "line 1: no line of an archive"},
+		"a line of another kind": {lines[0] + "{\"a\":1}\n", "line 2: a line that is neither"},
+		"a newer format":         {"{\"archive\":\"starling-host/2\"}\n", "line 1: column 27"},
+		"a module after its run": {join(lines[0], lines[2]), "line 2: run \"acme/a\" names module"},
+		"a run twice":            {join(lines[:5]...) + lines[5] + lines[2], "for the second time"},
+		"an event twice":         {join(lines[:4]...) + lines[3], "event 2"},
+		"a module twice":         {join(lines[:2]...) + lines[1], "line 3: the module"},
+		"the first line twice":   {lines[0] + lines[0], "line 2: the first line, and no other"},
+		"a line after the last":  {text + lines[1], "something stands after the last line"},
+		"a count that is wrong":  {strings.Replace(text, `"runs":4`, `"runs":5`, 1), "column"},
+	} {
+		if _, err := archive.Check(t.Context(), strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", what, err, tc.want)
+		}
+	}
+}
+
+func TestImportIntoALogThatHasSomeOfIt(t *testing.T) {
+	text, _ := write(t, filled(t, memlog.New()), eventlog.PruneOptions{})
+	l := file(t)
+	half := withModule("acme/b", 2e9)[:2] // as an import that was interrupted leaves it
+	store(t, l, half)
+	r, err := archive.Import(t.Context(), l, strings.NewReader(text))
+	if err != nil || r.Known != 0 || r.Runs != 4 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := eventlog.CheckRun(t.Context(), l, "acme/b", eventlog.CheckOptions{Strict: true}); err != nil {
+		t.Error(err)
+	}
+
+	l = file(t)
+	store(t, l, withModule("d", 3e9))
+	if _, err := archive.Import(t.Context(), l, strings.NewReader(text)); !errors.Is(err, archive.ErrOtherRun) {
+		t.Errorf("another run of the same id: %v", err)
+	}
+	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 1 {
+		t.Errorf("%d runs after an import that was refused, %v", len(runs), err)
+	}
+}
+
+// A run whose id is more than a word comes from another program. It is archived, checked,
+// and known where it is; nothing of an archive with it is brought in elsewhere.
+func TestImportRefusesIDsThatAreCommands(t *testing.T) {
+	for _, id := range []string{"$(touch${IFS}PWNED)", "a b", "-rf", "a\x1b[2J", "a\nb", "a\u202eb", "Ä"} {
+		source := memlog.New()
+		for _, ev := range append(logtest.Finished("plain", 1), logtest.Finished(id, 1)...) {
+			memlog.Adopt(source, ev)
+		}
+		text, _ := write(t, source, eventlog.PruneOptions{})
+		if _, err := archive.Check(t.Context(), strings.NewReader(text)); err != nil {
+			t.Error(err)
+		}
+		target := memlog.New()
+		if _, err := archive.Import(t.Context(), target, strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", id)) {
+			t.Errorf("%q: %v", id, err)
+		}
+		if runs, err := target.ListRuns(t.Context()); err != nil || len(runs) != 0 {
+			t.Errorf("%q: %d runs after an import that was refused, %v", id, len(runs), err)
+		}
+		if r, err := archive.Import(t.Context(), source, strings.NewReader(text)); err != nil || r.Known != 2 {
+			t.Errorf("%q, where it is already: %+v, %v", id, r, err)
+		}
+	}
+}
+
+// TestImportOfTheBeginningOfARun has a log with more of a run than the archive, which the
+// head of the log says nothing about.
+func TestImportOfTheBeginningOfARun(t *testing.T) {
+	for what, tc := range map[string]struct {
+		clock int64
+		want  error
+	}{
+		"of the same run": {clock: 2e9},
+		"of another one":  {clock: 3e9, want: archive.ErrOtherRun},
+	} {
+		source := file(t)
+		if _, err := source.PutModule(t.Context(), module); err != nil {
+			t.Fatal(err)
+		}
+		store(t, source, withModule("d", tc.clock)[:2])
+		text, _ := write(t, source, eventlog.PruneOptions{IncludeOpen: true})
+		for backend, l := range map[string]log{"memory": memlog.New(), "file": file(t)} {
+			store(t, l, withModule("d", 2e9))
+			r, err := archive.Import(t.Context(), l, strings.NewReader(text))
+			if !errors.Is(err, tc.want) || err == nil && r.Known != 1 {
+				t.Errorf("the beginning %s, into %s: %+v, %v, want %v", what, backend, r, err, tc.want)
+			}
+		}
+	}
+}
+
+func TestRunsThatCannotBeArchived(t *testing.T) {
+	var b bytes.Buffer
+	l := memlog.New()
+	store(t, l, withModule("run-1", 1))
+	if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{}); !errors.Is(err, eventlog.ErrModuleNotFound) || !strings.Contains(fmt.Sprint(err), `"run-1"`) {
+		t.Errorf("a run without its module: %v", err)
+	}
+	l = memlog.New()
+	c := logtest.Chain{RunID: "run-2"}
+	store(t, l, []event.Event{c.Start("g"), c.Next(event.RunCompleted{FinalText: "null", MerkleRoot: make([]byte, 32)})})
+	if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{}); !errors.Is(err, eventlog.ErrLogCorrupt) {
+		t.Errorf("a run that is not valid: %v", err)
+	}
+	if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{Status: "?"}); !errors.Is(err, eventlog.ErrInvalidPrune) {
+		t.Errorf("options that select nothing: %v", err)
+	}
+}

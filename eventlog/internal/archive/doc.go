@@ -1,0 +1,32 @@
+// Package archive writes runs to a file that outlives the database they were
+// recorded in, and reads them back, byte for byte.
+//
+// # The format
+//
+// An archive is NDJSON: one JSON object per line, each line ended by a line feed.
+//
+//	{"archive":"starling-host/1"}
+//	{"module":"2bf8…","wasm":"AGFzbQEAAAA…"}
+//	{"envelope":"a662…","hash":"6c1e…","kind":"RunStarted","payload":{…},"run_id":"…","seq":1,"ts":…}
+//	…
+//	{"events":76,"hash":"90ab…","modules":1,"runs":8}
+//
+// The first line names the format. An event is what [event.ToJSON] makes of it; of
+// its keys, envelope is the event and the others are there to be read. The events
+// of a run stand together, in order; runs are in the order in which they began. A
+// module, in base64, stands before the first run that names it, so an archive can
+// be replayed without the database. The last line counts, and has the BLAKE3 of
+// all lines before it: an archive that was cut off has none.
+//
+// # What is checked
+//
+// There is one way to write each line, so a reader makes every line again from
+// what it has understood and compares the bytes: a payload that is shown and is
+// not the one in the envelope is an error like any other. Every run is checked
+// as [eventlog.Check] does in strict mode, when it is written and when it is read.
+//
+// Runs whose payloads are encrypted are archived as they are stored. To erase the
+// data key erases what is in archives as well. Which modules such runs name cannot
+// be seen, so these are not in the archive. A [Log] that opens runs has them
+// archived as they were before.
+package archive

@@ -1,0 +1,136 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// ErrOtherRun means that the log has a run of the same id as one in the archive,
+// but not the same run.
+var ErrOtherRun = errors.New("archive: the log has another run of that id")
+
+// Chooser is implemented by a [Log] that does not take every run.
+type Chooser interface {
+	// Takes is handed the first event of each run. An error of it is returned by Import,
+	// and nothing is changed.
+	Takes(first event.Event) error
+}
+
+// Import brings the runs and modules of an archive into the log. It first reads all
+// of the archive: if anything in it is wrong, or the log has another run of one of
+// its ids ([ErrOtherRun]), nothing is changed. A run that the log has already is left
+// alone, and one of which it has the beginning is completed, so an import that was
+// interrupted can be repeated. It returns when everything is durable.
+func Import(ctx context.Context, log Log, r io.ReadSeeker) (Report, error) {
+	in := &importer{ctx: ctx, log: log, have: make(map[string]eventlog.RunSummary)}
+	if _, err := read(ctx, r, (*compare)(in)); err != nil {
+		return Report{}, err
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return Report{}, err
+	}
+	report, err := read(ctx, r, in)
+	if err == nil {
+		err = in.sync()
+	}
+	report.Known = in.known
+	return report, err
+}
+
+// importer appends what the log does not have.
+type importer struct {
+	ctx   context.Context
+	log   Log
+	have  map[string]eventlog.RunSummary // runs that the log has, or has the beginning of
+	fresh []string                       // runs that were appended to
+	known int                            // runs that were not
+}
+
+// compare is the first of the two times that an archive is read.
+type compare importer
+
+func (c *compare) module([]byte) error { return nil }
+
+func (c *compare) event(e event.Event) error {
+	if chooser, ok := c.log.(Chooser); ok && e.Seq == 1 {
+		if err := chooser.Takes(e); err != nil {
+			return err
+		}
+	}
+	if e.Seq == 1 {
+		s, err := c.log.Run(c.ctx, e.RunID)
+		if errors.Is(err, eventlog.ErrRunNotFound) {
+			if err := eventlog.CheckRunID(e.RunID); err != nil {
+				return fmt.Errorf("archive: %w", err)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.have[e.RunID] = s
+	}
+	if c.have[e.RunID].LastSeq == e.Seq {
+		return c.same(e)
+	}
+	return nil
+}
+
+// end compares a run of which the log has more than the archive.
+func (c *compare) end(last event.Event) error {
+	if last.Seq >= c.have[last.RunID].LastSeq {
+		return nil
+	}
+	return c.same(last)
+}
+
+// same wants an event of the archive to be the one that the log has, which stands for all
+// before it.
+func (c *compare) same(e event.Event) error {
+	for kept, err := range c.log.Events(c.ctx, e.RunID, e.Seq-1) {
+		if err != nil {
+			return err
+		}
+		if kept.Hash() != e.Hash() {
+			return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, kept.Hash(), e.Seq, e.Hash())
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %q, which has no event %d", ErrOtherRun, e.RunID, e.Seq)
+}
+
+func (i *importer) module(wasm []byte) error {
+	_, err := i.log.PutModule(i.ctx, wasm)
+	return err
+}
+
+func (i *importer) event(e event.Event) error {
+	if e.Seq <= i.have[e.RunID].LastSeq {
+		return nil
+	}
+	return i.log.Append(i.ctx, e.RunID, e)
+}
+
+func (i *importer) end(last event.Event) error {
+	if last.Seq <= i.have[last.RunID].LastSeq {
+		i.known++
+	} else {
+		i.fresh = append(i.fresh, last.RunID)
+	}
+	return nil
+}
+
+// sync waits for all of it at once.
+func (i *importer) sync() error {
+	for _, id := range i.fresh {
+		if err := i.log.Sync(i.ctx, id); err != nil {
+			return fmt.Errorf("run %q: %w", id, err)
+		}
+	}
+	return nil
+}

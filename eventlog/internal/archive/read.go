@@ -1,0 +1,322 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Error says which line of an archive is wrong. It is [eventlog.ErrLogCorrupt].
+type Error struct {
+	Line int // from 1
+	Err  error
+}
+
+// Error names the line and the reason.
+func (e *Error) Error() string { return fmt.Sprintf("archive: line %d: %v", e.Line, e.Err) }
+
+// Unwrap returns the reason, and [eventlog.ErrLogCorrupt].
+func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt} }
+
+// Check reads an archive to its end and checks all of it: every line, every run,
+// and that nothing is missing. An [*Error] says what is wrong.
+func Check(ctx context.Context, r io.Reader) (Report, error) { return read(ctx, r, nothing{}) }
+
+// visitor is handed what is in an archive.
+type visitor interface {
+	module(wasm []byte) error
+	event(e event.Event) error
+	// end comes after the events of a run.
+	end(last event.Event) error
+}
+
+type nothing struct{}
+
+func (nothing) module([]byte) error     { return nil }
+func (nothing) event(event.Event) error { return nil }
+func (nothing) end(event.Event) error   { return nil }
+
+// reader is where reading stands.
+type reader struct {
+	to      visitor
+	hash    hash.Hash // of the lines before this one
+	n       int       // lines
+	report  Report
+	ended   bool // the last line was read
+	modules map[canon.Hash]bool
+	runs    map[string]bool
+
+	check *eventlog.Checker // of the run that is being read, if there is one
+	last  event.Event
+}
+
+// read hands what it has checked to the visitor. An error of the visitor comes
+// back as it is.
+func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
+	r := &reader{to: to, hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
+	lines := bufio.NewReaderSize(in, 64<<10)
+	for {
+		text, err := readLine(lines)
+		if err == io.EOF {
+			return r.report, r.finish()
+		}
+		r.n++
+		if errors.Is(err, errNoLine) {
+			err = r.wrong("%w", err)
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = r.line(text)
+		}
+		if err != nil {
+			return r.report, err
+		}
+		r.hash.Write(text)
+		r.hash.Write([]byte{'\n'})
+	}
+}
+
+// errNoLine means that there are bytes which are no line.
+var errNoLine = errors.New("the line is too long, or is cut off")
+
+// readLine returns the next line without its line feed; io.EOF after the last.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var text []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		text = append(text, part...)
+		switch {
+		case len(text) > maxLine, err == io.EOF && len(text) > 0:
+			return nil, errNoLine
+		case err == nil:
+			return text[:len(text)-1], nil
+		case err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+}
+
+// wrong is an error in the line that is being read.
+func (r *reader) wrong(format string, args ...any) error {
+	return &Error{Line: r.n, Err: fmt.Errorf(format, args...)}
+}
+
+func (r *reader) line(text []byte) error {
+	l, err := parseLine(text)
+	switch {
+	case err != nil:
+		return r.wrong("%w", err)
+	case r.ended:
+		return r.wrong("something stands after the last line")
+	case (r.n == 1) != (l.Archive != nil):
+		return r.wrong("the first line, and no other, is %s", firstLine())
+	case l.Archive != nil:
+		return r.same(text, firstLine())
+	case l.Module != nil:
+		return r.module(text, l.Wasm)
+	case l.Envelope != nil:
+		return r.event(text, l)
+	}
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	r.ended = true
+	return r.same(text, lastLine(r.report, canon.Hash(r.hash.Sum(nil))))
+}
+
+// same wants the line to be what it would be if this package had written it.
+func (r *reader) same(text, want []byte) error {
+	if bytes.Equal(text, want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(text), len(want)) && text[at] == want[at] {
+		at++
+	}
+	return r.wrong("column %d: %.40q, where %.40q would be right", at+1, text[at:], want[at:])
+}
+
+func (r *reader) module(text, wasm []byte) error {
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	digest := canon.Sum(wasm)
+	if err := r.same(text, moduleLine(digest, wasm)); err != nil {
+		return err
+	}
+	if r.modules[digest] {
+		return r.wrong("the module %v stands here for the second time", digest)
+	}
+	r.modules[digest] = true
+	r.report.Modules++
+	return r.to.module(wasm)
+}
+
+func (r *reader) event(text []byte, l line) error {
+	e, again, err := l.event()
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	if err := r.same(text, again); err != nil {
+		return err
+	}
+	if r.check == nil || e.RunID != r.last.RunID {
+		if err := r.beginRun(e); err != nil {
+			return err
+		}
+	}
+	if err := r.check.Add(e); err != nil {
+		return r.wrong("%w", err)
+	}
+	r.last = e
+	r.report.Events++
+	return r.to.event(e)
+}
+
+func (r *reader) beginRun(first event.Event) error {
+	if err := r.endRun(); err != nil {
+		return err
+	}
+	if r.runs[first.RunID] {
+		return r.wrong("run %q stands here for the second time", first.RunID)
+	}
+	r.runs[first.RunID] = true
+	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
+	if first.Kind != event.KindRunStarted {
+		return nil // which the check has words for
+	}
+	digests, err := modulesOf(first)
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	for _, digest := range digests {
+		if !r.modules[digest] {
+			return r.wrong("run %q names module %v, which is not before it", first.RunID, digest)
+		}
+	}
+	return nil
+}
+
+// endRun ends the run that is being read, if there is one.
+func (r *reader) endRun() error {
+	if r.check == nil {
+		return nil
+	}
+	run, err := r.check.Finish()
+	r.check = nil
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	r.report.add(run)
+	return r.to.end(r.last)
+}
+
+func (r *reader) finish() error {
+	if r.ended {
+		return nil
+	}
+	r.n++
+	return r.wrong("the line that ends an archive is missing: the file was cut off, or is no archive")
+}
+
+// Format is the name of the format that this package writes and reads.
+const Format = "starling-host/1"
+
+// maxLine bounds a line: the largest payload in hexadecimal, and once more with
+// every character of it escaped.
+const maxLine = 10*eventlog.MaxPayloadBytes + 1<<20
+
+// Report says what is in an archive.
+type Report struct {
+	Runs, Events, Modules int
+	Sealed                int // runs that are encrypted, of which neither keys nor modules are in the archive
+	Known                 int // runs that [Import] found in the log, as far as they go in the archive
+}
+
+// add counts a run that was checked.
+func (r *Report) add(run eventlog.Report) {
+	r.Runs++
+	if run.Sealed > 0 {
+		r.Sealed++
+	}
+}
+
+func firstLine() []byte { return []byte(`{"archive":"` + Format + `"}`) }
+
+func moduleLine(digest canon.Hash, wasm []byte) []byte {
+	line := fmt.Appendf(make([]byte, 0, 2*len(wasm)), `{"module":"%v","wasm":"`, digest)
+	return append(base64.StdEncoding.AppendEncode(line, wasm), `"}`...)
+}
+
+func lastLine(r Report, hash canon.Hash) []byte {
+	return fmt.Appendf(nil, `{"events":%d,"hash":"%v","modules":%d,"runs":%d}`, r.Events, hash, r.Modules, r.Runs)
+}
+
+// line is any line of an archive. Which one it is, its first key tells.
+type line struct {
+	Archive  *string `json:"archive"`
+	Module   *string `json:"module"`
+	Wasm     []byte  `json:"wasm"`
+	Envelope *string `json:"envelope"`
+	Events   *int    `json:"events"`
+}
+
+// parseLine understands a line, as far as it has to be understood to be made
+// again.
+func parseLine(text []byte) (l line, err error) {
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, fmt.Errorf("no line of an archive: %w", err)
+	}
+	if l.Archive == nil && l.Module == nil && l.Envelope == nil && l.Events == nil {
+		return l, errors.New("a line that is neither an event nor a module")
+	}
+	return l, nil
+}
+
+// event returns the event of the line, and the line as it has to be.
+func (l line) event() (e event.Event, again []byte, err error) {
+	envelope, err := hex.DecodeString(*l.Envelope)
+	if err != nil {
+		return e, nil, fmt.Errorf("the envelope is not hexadecimal: %w", err)
+	}
+	if e, err = event.Unmarshal(envelope); err != nil {
+		return e, nil, err
+	}
+	again, err = event.ToJSON(e)
+	return e, again, err
+}
+
+// modulesOf returns the digests that the first event of a run names. Of a run that
+// is sealed they cannot be seen.
+func modulesOf(first event.Event) (digests []canon.Hash, err error) {
+	started, err := first.AsRunStarted()
+	if errors.Is(err, event.ErrSealed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range started.ToolSchemas {
+		if ref.Sandbox == nil {
+			continue
+		}
+		if len(ref.Sandbox.Module) != len(canon.Hash{}) {
+			return nil, fmt.Errorf("the digest of the module of tool %q has %d bytes", ref.Name, len(ref.Sandbox.Module))
+		}
+		digests = append(digests, canon.Hash(ref.Sandbox.Module))
+	}
+	return digests, nil
+}

@@ -1,0 +1,48 @@
+package cipherlog_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/cipherlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/store"
+)
+
+// TestRunsWithoutAKeyEnd ends runs behind each of their events, for a log that has no
+// key: what is left validates.
+func TestRunsWithoutAKeyEnd(t *testing.T) {
+	t.Parallel()
+	below := store.Memory()
+	log := over(t, below, 1)
+	whole := logtest.Finished("whole", 3)
+	for n := 1; n <= len(whole); n++ {
+		id := fmt.Sprint("run", n)
+		for _, e := range logtest.Finished(id, 3)[:n] {
+			if err := log.Append(t.Context(), id, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // the second time there is nothing to do
+			if err := cipherlog.End(t.Context(), below, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events, terminal := n+2, event.KindRunCancelled
+		switch n {
+		case 1: // nobody had begun
+			events = 2
+		case len(whole): // it had ended
+			events, terminal = n, event.KindRunCompleted
+		}
+		r, err := eventlog.CheckRun(t.Context(), below, id, eventlog.CheckOptions{Strict: true})
+		if err != nil || r.Terminal != terminal || r.Events != uint64(events) {
+			t.Errorf("behind event %d: %+v, %v", n, r, err)
+		}
+	}
+	if err := cipherlog.End(t.Context(), below, "nobody's"); err != nil {
+		t.Error(err)
+	}
+}

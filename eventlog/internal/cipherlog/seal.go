@@ -1,0 +1,202 @@
+package cipherlog
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// KeySize is the length of a data key in bytes.
+const KeySize = 32
+
+// The labels of what is derived from a data key. No two purposes share a key.
+const (
+	labelID  = "starling-host data key id 1\x00"
+	labelRun = "starling-host run key 1\x00"
+	labelSub = "starling-host subkey 1\x00"
+)
+
+// Key is the data key of one tenant. Printing it shows its id and nothing else,
+// also where it is part of something else that is printed: package fmt asks no
+// methods of a value that it meets in an unexported field, and follows pointers
+// under some verbs, but it cannot look into a function. The zero value is no key.
+type Key struct{ of func() *material }
+
+type material struct {
+	secret [KeySize]byte
+	id     [16]byte
+}
+
+// NewKey makes a key of 32 random bytes, of which it keeps a copy.
+func NewKey(secret []byte) (Key, error) {
+	if len(secret) != KeySize {
+		return Key{}, fmt.Errorf("cipherlog: a data key has %d bytes, this has %d", KeySize, len(secret))
+	}
+	m := &material{secret: [KeySize]byte(secret)}
+	id, err := hkdf.Key(sha256.New, secret, nil, labelID, len(m.id))
+	if err != nil {
+		return Key{}, fmt.Errorf("cipherlog: key id: %w", err)
+	}
+	copy(m.id[:], id)
+	return Key{func() *material { return m }}, nil
+}
+
+// Valid reports whether k is a key.
+func (k Key) Valid() bool { return k.of != nil }
+
+// ID names the key. It is derived from the key, so that one id can never stand
+// for two, and says nothing about it. It is empty for the zero Key.
+func (k Key) ID() string {
+	if k.of == nil {
+		return ""
+	}
+	return hex.EncodeToString(k.of().id[:])
+}
+
+// String returns the id of the key.
+func (k Key) String() string { return "data key " + k.ID() }
+
+// GoString returns the id of the key.
+func (k Key) GoString() string { return k.String() }
+
+// Bytes returns a copy of the secret, to be stored under another key.
+func (k Key) Bytes() []byte {
+	if k.of == nil {
+		return nil
+	}
+	return append([]byte(nil), k.of().secret[:]...)
+}
+
+// Subkey returns 32 bytes for another purpose than runs. Purposes that differ
+// have keys that have nothing to do with each other.
+func (k Key) Subkey(purpose string) ([]byte, error) { return k.derive(labelSub + purpose) }
+
+func (k Key) derive(info string) ([]byte, error) {
+	if k.of == nil {
+		return nil, errNoKey
+	}
+	b, err := hkdf.Key(sha256.New, k.of().secret[:], nil, info, KeySize)
+	if err != nil {
+		return nil, fmt.Errorf("cipherlog: derive a key: %w", err)
+	}
+	return b, nil
+}
+
+var (
+	// ErrKey means that an event names another data key than the log has.
+	ErrKey = errors.New("cipherlog: the event is encrypted with another data key")
+
+	errNoKey = errors.New("cipherlog: there is no data key")
+)
+
+// runCipher seals and opens the events of one run.
+type runCipher struct {
+	key  [event.SealedKeySize]byte // names the data key
+	aead cipher.AEAD
+}
+
+func (k Key) cipher(runID string) (runCipher, error) {
+	secret, err := k.derive(labelRun + runID)
+	if err != nil {
+		return runCipher{}, err
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return runCipher{}, fmt.Errorf("cipherlog: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return runCipher{}, fmt.Errorf("cipherlog: %w", err)
+	}
+	return runCipher{k.of().id, aead}, nil
+}
+
+// appendContent appends what canon.Marshal would return for c, without checking
+// the payload a second time.
+func appendContent(dst []byte, c event.SealedContent) ([]byte, error) {
+	pairs := 2
+	if c.Totals != nil {
+		pairs = 3
+	}
+	dst = canon.AppendMap(dst, pairs)
+	if c.Totals != nil {
+		raw, err := canon.Marshal(c.Totals)
+		if err != nil {
+			return nil, err
+		}
+		dst = append(append(dst, "\x66totals"...), raw...)
+	}
+	dst = append(append(dst, "\x67payload"...), c.Payload...)
+	dst = append(dst, "\x69prev_hash"...)
+	if len(c.PrevHash) == 0 {
+		return canon.AppendNull(dst), nil
+	}
+	return canon.AppendBytes(dst, c.PrevHash), nil
+}
+
+// additional is what is authenticated beside the data: the envelope as it will be
+// stored, with neither data nor nonce in the payload.
+func additional(e event.Event, s event.Sealed) []byte {
+	s.Data, s.Nonce = nil, nil
+	e.Payload = event.AppendSealed(make([]byte, 0, 96), s)
+	return event.AppendEnvelope(make([]byte, 0, 256+len(e.RunID)), e)
+}
+
+// seal returns what is stored for ev, behind which the plain run has the summary
+// sum: stored is the prev_hash in the stored chain, root the Merkle root of the
+// stored events if ev is terminal. The nonce was never used with this cipher.
+func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
+	in := event.SealedContent{Payload: ev.Payload, PrevHash: ev.PrevHash}
+	t := event.SealedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}
+	if t != (event.SealedTotals{}) {
+		in.Totals = &t
+	}
+	const room = event.SealedTagSize + 160
+	text, err := appendContent(make([]byte, 0, len(ev.Payload)+room), in)
+	if err != nil {
+		return event.Event{}, fmt.Errorf("cipherlog: %w", err)
+	}
+	out, s := ev, event.Sealed{Alg: event.SealedAlg, Key: c.key[:], Nonce: nonce, MerkleRoot: root}
+	out.PrevHash = stored
+	s.Data = c.aead.Seal(text[:0], nonce, text, additional(out, s))
+	out.Payload = event.AppendSealed(make([]byte, 0, len(s.Data)+128), s)
+	return out, nil
+}
+
+// open is the inverse of seal.
+func (c runCipher) open(e event.Event) (event.Event, event.SealedTotals, error) {
+	var none event.SealedTotals
+	s, ok := event.AsSealed(e.Payload)
+	if !ok {
+		return event.Event{}, none, corrupt(e, "the payload is not encrypted as all payloads here are")
+	}
+	if !bytes.Equal(s.Key, c.key[:]) {
+		return event.Event{}, none, fmt.Errorf("%w: event %d of run %q names key %x, this is %x", ErrKey, e.Seq, e.RunID, s.Key, c.key)
+	}
+	text, err := c.aead.Open(s.Data[:0], s.Nonce, s.Data, additional(e, s))
+	if err != nil {
+		return event.Event{}, none, corrupt(e, "the payload does not open with its key: it was changed, or is not where it was written")
+	}
+	var in event.SealedContent
+	if err := canon.Unmarshal(text, &in); err != nil {
+		return event.Event{}, none, corrupt(e, "what is encrypted does not decode: %v", err)
+	}
+	e.Payload, e.PrevHash = in.Payload, in.PrevHash
+	if in.Totals == nil {
+		return e, none, nil
+	}
+	return e, *in.Totals, nil
+}
+
+func corrupt(e event.Event, format string, args ...any) error {
+	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Kind: e.Kind, Invariant: "sealed", Reason: fmt.Sprintf(format, args...)}
+}

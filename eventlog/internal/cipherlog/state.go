@@ -1,0 +1,183 @@
+package cipherlog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// state is what the writer of a run has to know of its two chains.
+type state struct {
+	cipher runCipher
+	plain  eventlog.Cursor // behind the last event, as the caller sees it
+	head   canon.Hash      // of the last event as it is stored
+	tree   canon.Tree      // over the stored events
+}
+
+// next checks ev and returns what is stored for it, and the state behind it. An
+// error is [eventlog.ErrInvalidAppend], or says that sealing failed.
+func (s state) next(runID string, ev event.Event) (event.Event, state, error) {
+	nonce := make([]byte, event.SealedNonceSize)
+	_, _ = rand.Read(nonce) // never fails
+	return s.nextWith(nonce, runID, ev)
+}
+
+// nextWith is next under a nonce that was never used in this run.
+func (s state) nextWith(nonce []byte, runID string, ev event.Event) (event.Event, state, error) {
+	if err := s.plain.Append(runID, ev); err != nil {
+		return event.Event{}, s, err
+	}
+	var stored, root []byte
+	if ev.Seq > 1 {
+		head := s.head
+		stored = head[:]
+	}
+	if ev.Kind.Terminal() {
+		r := s.tree.Root()
+		root = r[:]
+	}
+	sealed, err := s.cipher.seal(nonce, ev, s.plain.Run(), stored, root)
+	if err != nil {
+		return event.Event{}, s, err
+	}
+	s.head = sealed.Hash()
+	s.tree.Add(s.head)
+	return sealed, s, nil
+}
+
+// fresh is the state of a run without events.
+func (l *Log) fresh(runID string) (state, error) {
+	c, err := l.key.cipher(runID)
+	return state{cipher: c}, err
+}
+
+// load reads a run as it is stored and opens the last event, which has the rest.
+// A run without events has the state of a fresh one.
+func (l *Log) load(ctx context.Context, runID string) (state, error) {
+	s, err := l.fresh(runID)
+	if err != nil {
+		return s, err
+	}
+	if err := l.inner.Sync(ctx, runID); err != nil { // what is on its way must be read, too
+		return s, err
+	}
+	last, err := s.follow(ctx, l.inner, runID)
+	if err != nil || last.Seq == 0 {
+		return s, err
+	}
+	sum, err := s.cipher.summary(s.plain.Run(), last)
+	if err == nil {
+		s.plain = eventlog.NewCursor(sum)
+	}
+	return s, err
+}
+
+// follow reads a run as it is stored, which leaves plain where the stored chain is, and
+// returns its last event. A run without events changes nothing.
+func (s *state) follow(ctx context.Context, log eventlog.EventLog, runID string) (last event.Event, err error) {
+	for e, err := range log.Events(ctx, runID, 0) {
+		if errors.Is(err, eventlog.ErrRunNotFound) {
+			break
+		}
+		if err != nil {
+			return last, err
+		}
+		s.plain.Skip(e)
+		s.head = s.plain.Run().Head
+		s.tree.Add(s.head)
+		last = e
+	}
+	return last, nil
+}
+
+// summary turns what the log below knows of a run into what the caller would know,
+// given the run's last event.
+func (c runCipher) summary(stored eventlog.RunSummary, last event.Event) (eventlog.RunSummary, error) {
+	plain, t, err := c.open(last)
+	if err != nil {
+		return stored, err
+	}
+	if stored.Head != (canon.Hash{}) { // or the log below keeps none
+		stored.Head = plain.Hash()
+	}
+	stored.ToolCallCount, stored.CostUSD = int(t.Tools), t.CostUSD
+	stored.InputTokens, stored.OutputTokens = t.InputTokens, t.OutputTokens
+	return stored, nil
+}
+
+// First returns the first event of a run as it is to be stored, for a caller that
+// appends it in a transaction of the log below.
+func First(key Key, ev event.Event) (event.Event, error) {
+	switch {
+	case !key.Valid():
+		return event.Event{}, errNoKey
+	case ev.Seq != 1:
+		return event.Event{}, errors.New("cipherlog: First is for first events")
+	}
+	c, err := key.cipher(ev.RunID)
+	if err != nil {
+		return event.Event{}, err
+	}
+	at := state{cipher: c}
+	sealed, _, err := at.next(ev.RunID, ev)
+	return sealed, err
+}
+
+// End ends a run as cancelled whose data key was destroyed, so that it does not stay
+// open for ever. What is appended is sealed under a key that is thrown away: every
+// reader sees that the run has ended, and no more. log is the one below. A run
+// that is not there or has ended stays as it is. When End returns nil, the end is
+// durable.
+func End(ctx context.Context, log eventlog.EventLog, runID string) error {
+	at, err := unreadable(ctx, log, runID)
+	if stands := at.plain.Run(); err != nil || stands.LastSeq == 0 || stands.TerminalKind != 0 {
+		return err
+	}
+	if seam := at.plain.Run().LastSeq; seam > 1 {
+		if at, err = at.append(ctx, log, runID, event.KindRunResumed, event.RunResumed{AtSeq: seam}); err != nil {
+			return err
+		}
+	}
+	root := at.tree.Root()
+	if _, err = at.append(ctx, log, runID, event.KindRunCancelled, event.RunCancelled{Reason: "erased", MerkleRoot: root[:]}); err != nil {
+		return err
+	}
+	return log.Sync(ctx, runID)
+}
+
+// unreadable is the state of a run for a writer without its key, with a key of its own.
+// The plain chain begins anew behind the stored one.
+func unreadable(ctx context.Context, log eventlog.EventLog, runID string) (state, error) {
+	secret := make([]byte, KeySize)
+	_, _ = rand.Read(secret) // never fails
+	key, err := NewKey(secret)
+	if err != nil {
+		return state{}, err
+	}
+	var s state
+	if s.cipher, err = key.cipher(runID); err == nil {
+		_, err = s.follow(ctx, log, runID)
+	}
+	return s, err
+}
+
+// append seals an event and hands it to the log below.
+func (s state) append(ctx context.Context, log eventlog.EventLog, runID string, kind event.Kind, payload any) (state, error) {
+	raw, err := event.EncodePayload(payload)
+	if err != nil {
+		return s, err
+	}
+	stands := s.plain.Run()
+	sealed, next, err := s.next(runID, event.Event{
+		RunID: runID, Seq: stands.LastSeq + 1, PrevHash: stands.Head[:], Timestamp: time.Now().UnixNano(), Kind: kind, Payload: raw,
+	})
+	if err != nil {
+		return s, err
+	}
+	return next, log.Append(ctx, runID, sealed)
+}

@@ -1,0 +1,21 @@
+// Package dblog is what the logs in databases share: the table run, which is an index over
+// the events, with listings and the selection for pruning; modules; tables of the host; and
+// the rules for statements in its transactions.
+//
+// There is one text of each statement for all databases. A [Dialect] has the words in which
+// they differ. Placeholders are $1, $2 and so on, which SQLite takes as well. A log keeps
+// for itself what is different in kind: how it connects, how its writer stores a batch, and
+// what a transaction is.
+//
+// # The index
+//
+// A row of the table run can be missing or behind its events: the Starling runtime goes on
+// appending to a database that was migrated and does not know the table, and tables are
+// restored one by one. So the events decide. A lookup of one run compares its row with its
+// last event, in the same statement ([Backend.Stands]). For listings, each log finds the runs
+// that are behind in its own way ([Backend].Behind). A log that writes brings the rows up to
+// date, one that only reads computes what it returns.
+//
+// A row that claims more events than there are, or that differs from the events which it
+// covers, is never replaced: it is the evidence that the run was changed.
+package dblog

@@ -1,0 +1,512 @@
+package dblog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+)
+
+// Columns are the columns of a row of the table run behind [Dialect].Key.
+const Columns = "started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
+
+// Values are what [Columns] hold of a run.
+func Values(s eventlog.RunSummary) []any {
+	return []any{s.StartedAt.UnixNano(), int64(s.LastSeq), s.Head[:], int64(s.TerminalKind), int64(s.TurnCount),
+		int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.CostUSD, s.DurationMs}
+}
+
+// Dialect is what a database says in its own words.
+type Dialect struct {
+	Name string // of the log's package, for errors
+
+	Key       string // columns of the table run: number of the row, or 0; epoch, or 0; run id, or NULL
+	Order     string // column that orders runs which began at the same time
+	HasEvents string // condition: the run has events; empty if there are no other rows
+	LastSeq   string // the greatest number of the events that are selected
+	NewKey    string // columns of a new row that has no writer, before [Columns]
+	NewValue  string // their values, of the run $1
+
+	// Segment is the part of a run id up to its first slash, as the index run_by_namespace
+	// has it. It ends with SegmentEnd.
+	Segment, SegmentEnd string
+
+	Position string // function that returns where in a text another one is
+
+	Elements string                 // a query that yields the texts in the argument %s
+	List     func(ids []string) any // makes that argument
+	Holds    func(text string) bool // whether the database can hold a text; nil if it can hold all
+	Pieces   bool                   // large modules are in the table module_piece
+}
+
+// SQL are the statements in a dialect. Use [Compile].
+type SQL struct {
+	Dialect
+	find, list, set string
+}
+
+// Compile returns the statements in a dialect.
+func Compile(d Dialect) *SQL {
+	return &SQL{
+		Dialect: d,
+		list:    "SELECT " + d.Key + ", " + Columns + " FROM run",
+		find: "SELECT " + d.Key + ", " + Columns + ", (SELECT " + d.LastSeq +
+			" FROM eventlog_events WHERE run_id = $1) FROM (SELECT 1) AS one LEFT JOIN run ON run_id = $1",
+		set: "INSERT INTO run (" + d.NewKey + ", " + Columns + ") VALUES (" + d.NewValue + ", $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)" +
+			" ON CONFLICT (run_id) DO UPDATE SET (" + Columns + ") = ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11) WHERE run.last_seq = $12",
+	}
+}
+
+// failed says what the log was about to do. It names the log once, also if err does.
+func (d *Dialect) failed(what string, err error) error {
+	return &failure{d.Name + ": " + what + ": " + strings.TrimPrefix(err.Error(), d.Name+": "), err}
+}
+
+type failure struct {
+	text string
+	err  error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.err }
+
+func (d *Dialect) holds(text string) bool { return d.Holds == nil || d.Holds(text) }
+
+// Runs are the [pending.Runs] of a log, whatever its writer keeps of them.
+type Runs interface {
+	pending.Epochs
+	Settle(ctx context.Context, runID string) error
+	Events(ctx context.Context, runID string, after uint64, page tail.Page) iter.Seq2[event.Event, error]
+	Writable() error
+	AtWork() []string
+}
+
+// Use says for what [Backend].Behind is asked.
+type Use int
+
+// The uses of an answer.
+const (
+	ForAll Use = iota // a listing of all runs
+	ForPage
+	ForPruning
+)
+
+// Backend is what a log does itself. All fields must be set.
+type Backend struct {
+	*SQL
+	Runs Runs
+
+	// Indexed reports whether there are the tables run and module.
+	Indexed func() bool
+	// Read runs statements that see what is committed. It may call the function again.
+	Read func(ctx context.Context, fn func(eventlog.Querier) error) error
+	Page tail.Page
+	// Behind returns the runs whose rows lack events, and that a log which writes could not
+	// bring up to date.
+	Behind func(ctx context.Context, use Use) ([]string, error)
+	// BringUp writes the rows of runs with [SQL.Reindex], if the log writes.
+	BringUp func(ctx context.Context, runIDs ...string) error
+}
+
+// Scanner reads rows of [Dialect].Key, [Columns] and possibly more. It is made once for all
+// rows of a statement.
+type Scanner struct {
+	at                                           pending.Place
+	s                                            eventlog.RunSummary
+	epoch, started, last, terminal, turns, tools int64
+	head                                         []byte
+	to                                           []any
+}
+
+// NewScanner returns a scanner that reads what is behind [Columns] into more.
+func NewScanner(more ...any) *Scanner {
+	x := new(Scanner)
+	x.to = append([]any{&x.at.Row, &x.epoch, &x.s.RunID, &x.started, &x.last, &x.head, &x.terminal, &x.turns, &x.tools,
+		&x.s.InputTokens, &x.s.OutputTokens, &x.s.CostUSD, &x.s.DurationMs}, more...)
+	return x
+}
+
+// Scan reads a row. Of a row without values, it returns the zero Place.
+func (x *Scanner) Scan(row eventlog.Row) (pending.Place, eventlog.RunSummary, error) {
+	x.at, x.s = pending.Place{}, eventlog.RunSummary{}
+	if err := row.Scan(x.to...); err != nil {
+		return pending.Place{}, eventlog.RunSummary{}, x.malformed()
+	}
+	at, s := x.at, x.s
+	if x.head == nil && s.RunID == "" {
+		return at, s, nil
+	}
+	if s.RunID == "" || len(x.head) != len(canon.Hash{}) || x.epoch < 0 || x.last < 0 || x.terminal < 0 || x.terminal > 255 ||
+		int64(int(x.turns)) != x.turns || int64(int(x.tools)) != x.tools {
+		return pending.Place{}, eventlog.RunSummary{}, x.malformed()
+	}
+	s.StartedAt, s.LastSeq, s.Head, s.TerminalKind = time.Unix(0, x.started).UTC(), uint64(x.last), canon.Hash(x.head), event.Kind(x.terminal)
+	s.TurnCount, s.ToolCallCount = int(x.turns), int(x.tools)
+	at.Epoch = uint64(x.epoch)
+	if s.LastSeq > 0 {
+		at.Cursor = eventlog.NewCursor(s)
+	}
+	return at, s, nil
+}
+
+func (x *Scanner) malformed() error {
+	return fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, x.s.RunID)
+}
+
+// Find returns where a run stands by its row, and the number of its last event, which is
+// greater if another program has appended to the run.
+func (x *SQL) Find(q eventlog.Querier, runID string) (at pending.Place, last uint64, err error) {
+	err = q.Query(x.find, []any{runID}, func(row eventlog.Row) (err error) {
+		var seq int64
+		at, _, err = NewScanner(&seq).Scan(row)
+		last = uint64(max(seq, 0))
+		return err
+	})
+	return at, last, err
+}
+
+// Stands returns where a run stands by its events. kept says that its row says the same;
+// otherwise the summary was computed. A run that is not there has no id.
+func (x *Backend) Stands(ctx context.Context, runID string) (at pending.Place, kept bool, err error) {
+	if x.Indexed() {
+		var last uint64
+		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
+			at, last, err = x.Find(q, runID)
+			return err
+		})
+		if err != nil || last <= at.Run().LastSeq {
+			return at, true, err
+		}
+	}
+	row := at.Run()
+	s, err := tail.Summary(runID, tail.Events(ctx, runID, 0, x.Page), row)
+	if err != nil || s == row {
+		return at, true, err
+	}
+	at.Cursor = eventlog.NewCursor(s)
+	return at, false, nil
+}
+
+// Look is Stands, for a row that a log which writes brings up to date.
+func (x *Backend) Look(ctx context.Context, runID string) (at pending.Place, kept bool, err error) {
+	at, kept, err = x.Stands(ctx, runID)
+	if err == nil && !kept && x.BringUp(ctx, runID) == nil {
+		return x.Stands(ctx, runID)
+	}
+	return at, kept, err
+}
+
+// Execer runs statements that write.
+type Execer interface {
+	eventlog.Querier
+	Exec(sql string, args ...any) (changed int64, err error)
+}
+
+// Reindex writes the row of a run by its events, if the run has more of them than the row
+// says, and otherwise fits it.
+func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
+	row, last, err := x.Find(db, runID)
+	kept := row.Run()
+	if errors.Is(err, eventlog.ErrLogCorrupt) || err == nil && last <= kept.LastSeq {
+		return nil // it stays as it is
+	}
+	var s eventlog.RunSummary
+	if err == nil {
+		s, err = tail.Summary(runID, tail.Events(ctx, runID, 0, page), kept)
+	}
+	if errors.Is(err, eventlog.ErrRunNotFound) || err == nil && s.LastSeq <= kept.LastSeq {
+		return nil
+	}
+	if err == nil {
+		_, err = db.Exec(x.set, append(append([]any{runID}, Values(s)...), int64(kept.LastSeq))...)
+	}
+	if err != nil {
+		return x.failed(fmt.Sprintf("bring the row of run %q up to date", runID), err)
+	}
+	return nil
+}
+
+// CatchUp is a migration of a database that has the log's layout: what another program has
+// appended to these runs, or what was restored without the index, is added to that.
+func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport, behind []string) error {
+	if len(behind) == 0 {
+		return nil
+	}
+	report.Runs, report.Steps = int64(len(behind)), []string{eventlog.StepCatchUp}
+	if report.DryRun {
+		return nil
+	}
+	return x.BringUp(ctx, behind...)
+}
+
+// run is Run of [eventlog.EventLog]. A summary that the log computes and does not keep
+// has no head.
+func (x *Backend) run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
+	if err := x.Runs.Settle(ctx, runID); err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	var at pending.Place
+	kept, err := true, error(nil)
+	if x.holds(runID) {
+		at, kept, err = x.Look(ctx, runID)
+	}
+	s := at.Run()
+	if err == nil && s.RunID == "" {
+		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	if !kept {
+		s.Head = canon.Hash{}
+	}
+	return s, err
+}
+
+// all returns all runs, of which those that are named are summarised by their events.
+func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
+	if x.Indexed() {
+		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
+			runs, err = summaries(q, Statement{SQL: x.list + x.Select(x.HasEvents).Where() + x.newestFirst()})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tail.Merge(runs, behind, func(id string) (s eventlog.RunSummary, kept bool, err error) {
+		at, kept, err := x.Stands(ctx, id)
+		if err == nil && at.Run().RunID == "" {
+			err = eventlog.ErrRunNotFound
+		}
+		return at.Run(), kept, err
+	})
+}
+
+func (x *SQL) newestFirst() string { return " ORDER BY started DESC, " + x.Order + " DESC" }
+
+// summaries returns the rows that a statement yields.
+func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, err error) {
+	rows := NewScanner()
+	err = q.Query(list.SQL, list.Args, func(row eventlog.Row) error {
+		_, s, err := rows.Scan(row)
+		runs = append(runs, s)
+		return err
+	})
+	return runs, err
+}
+
+func (x *Backend) page(ctx context.Context, o eventlog.RunPageOptions) (page eventlog.RunPage, err error) {
+	if err := o.Valid(); err != nil {
+		return page, err
+	}
+	o = o.Normal()
+	page = eventlog.RunPage{Limit: o.Limit, Offset: o.Offset}
+	if !x.holds(o.Query) || !x.holds(o.Namespace) {
+		return page, nil
+	}
+	behind, err := x.Behind(ctx, ForPage)
+	if err != nil {
+		return page, err
+	}
+	if len(behind) > 0 || !x.Indexed() {
+		all, err := x.all(ctx, behind)
+		if err != nil {
+			return page, err
+		}
+		return o.Select(all)
+	}
+	count, list := x.PageOf(o)
+	err = x.Read(ctx, func(q eventlog.Querier) error {
+		n, err := integer(q, count.SQL, count.Args...)
+		if err != nil {
+			return err
+		}
+		page.TotalMatching = int(n)
+		page.Runs, err = summaries(q, list)
+		return err
+	})
+	return page, err
+}
+
+// integer returns the one integer that a statement yields, and 0 if that is nothing.
+func integer(q eventlog.Querier, sql string, args ...any) (n int64, err error) {
+	err = q.Query(sql, args, func(row eventlog.Row) error { return row.Scan(&n) })
+	return n, err
+}
+
+// Conditions select rows of the table run. The texts are few, so each stays prepared.
+type Conditions struct {
+	x    *SQL
+	all  []string
+	Args []any
+}
+
+// Select begins with a condition, or with none if it is empty.
+func (x *SQL) Select(cond string) *Conditions {
+	c := &Conditions{x: x}
+	if cond != "" {
+		c.add(cond)
+	}
+	return c
+}
+
+// arg adds an argument and returns its placeholder.
+func (c *Conditions) arg(v any) string {
+	c.Args = append(c.Args, v)
+	return fmt.Sprintf("$%d", len(c.Args))
+}
+
+func (c *Conditions) add(cond string) { c.all = append(c.all, cond) }
+
+// Where returns the conditions as a part of a statement.
+func (c *Conditions) Where() string {
+	if len(c.all) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.all, " AND ")
+}
+
+// Namespace selects the runs of a namespace: "0" is the character after the slash.
+func (c *Conditions) Namespace(ns string) *Conditions {
+	if ns != "" {
+		c.add("run_id >= " + c.arg(ns+"/"))
+		c.add("run_id < " + c.arg(ns+"0"))
+	}
+	return c
+}
+
+// inOrder selects nothing further, and has the index run_by_namespace be used, which is in
+// the order of listings. To count, the ids alone are faster.
+func (c *Conditions) inOrder(ns string) {
+	if ns != "" {
+		first, _, _ := strings.Cut(ns, "/")
+		c.add(c.x.Segment + " = " + c.arg(first+c.x.SegmentEnd))
+	}
+}
+
+func (c *Conditions) status(status string) {
+	if kind, ok := eventlog.StatusKind(status); ok {
+		c.add("terminal = " + c.arg(int64(kind)))
+	}
+}
+
+// among selects the runs that are in a list, or those that are not.
+func (c *Conditions) among(not string, ids []string) {
+	c.add("run_id " + not + "IN (" + fmt.Sprintf(c.x.Elements, c.arg(c.x.List(ids))) + ")")
+}
+
+// matching selects the runs on all pages.
+func (c *Conditions) matching(o eventlog.RunPageOptions) *Conditions {
+	c.Namespace(o.Namespace)
+	c.status(o.Status)
+	if o.Query != "" {
+		at := c.arg(int64(o.QueryStart()))
+		c.add(c.x.Position + "(lower(substr(run_id, " + at + ")), " + c.arg(eventlog.LowerASCII(o.Query)) + ") > 0")
+	}
+	if !o.StartedAfter.IsZero() {
+		c.add("started > " + c.arg(eventlog.Nanos(o.StartedAfter)))
+	}
+	if o.RequireToolCalls {
+		c.add("tools > 0")
+	}
+	return c
+}
+
+// Statement is one with its arguments.
+type Statement struct {
+	SQL  string
+	Args []any
+}
+
+// PageOf returns the statements that count the runs on all pages and list those of one.
+func (x *SQL) PageOf(o eventlog.RunPageOptions) (count, list Statement) {
+	c := x.Select(x.HasEvents).matching(o)
+	count = Statement{"SELECT count(*) FROM run" + c.Where(), c.Args}
+	c.inOrder(o.Namespace)
+	if !o.From.IsZero() {
+		c.add("started <= " + c.arg(eventlog.Nanos(o.From)))
+	}
+	list.SQL = x.list + c.Where() + x.newestFirst() + " LIMIT " + c.arg(int64(o.Limit)) + " OFFSET " + c.arg(int64(o.Offset))
+	list.Args = c.Args
+	return count, list
+}
+
+// CountDoomed counts the runs that a pruning removes, and their events. It follows a WITH
+// that [Backend.Prune] makes.
+const CountDoomed = " SELECT count(*), CAST(coalesce(sum(last_seq), 0) AS BIGINT) FROM doomed"
+
+// Prune is PruneRuns of [eventlog.Store]. However many runs match, they are named by a
+// condition and not one by one: doomed is a WITH that names them, for remove to begin its
+// statements with. Runs that this log is at work on are left alone.
+func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed string, args []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
+	report := eventlog.PruneReport{DryRun: o.DryRun}
+	if err := o.Valid(); err != nil {
+		return report, err
+	}
+	if !o.DryRun {
+		if err := x.Runs.Writable(); err != nil {
+			return report, err
+		}
+	}
+	if !x.holds(o.Namespace) {
+		return report, nil
+	}
+	behind, err := x.Behind(ctx, ForPruning)
+	if err != nil {
+		return report, err
+	}
+	if o.DryRun && (len(behind) > 0 || !x.Indexed()) {
+		all, err := x.all(ctx, behind)
+		for _, s := range o.Select(all) {
+			report.Runs++
+			report.Events += int64(s.LastSeq)
+		}
+		return report, err
+	}
+	doomed, args := x.doomed(o)
+	if o.DryRun {
+		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
+	}
+	if err := remove(doomed, args, &report); err != nil {
+		return eventlog.PruneReport{}, x.failed("prune", err)
+	}
+	return report, nil
+}
+
+// ScanReport reads what [CountDoomed] returns.
+func ScanReport(report *eventlog.PruneReport) func(eventlog.Row) error {
+	return func(row eventlog.Row) error {
+		runs := int64(0)
+		err := row.Scan(&runs, &report.Events)
+		report.Runs = int(runs)
+		return err
+	}
+}
+
+func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {
+	c := x.Select(x.HasEvents).Namespace(o.Namespace)
+	if !o.Before.IsZero() {
+		c.add("started < " + c.arg(eventlog.Nanos(o.Before)))
+	}
+	c.status(o.Status)
+	if !o.IncludeOpen {
+		c.add("terminal <> 0")
+	}
+	if len(o.RunIDs) > 0 { // one that the database cannot hold is not there
+		c.among("", slices.DeleteFunc(slices.Clone(o.RunIDs), func(id string) bool { return !x.holds(id) }))
+	}
+	c.among("NOT ", x.Runs.AtWork())
+	oldest := ""
+	if o.Limit > 0 { // without a sort of all for each few that are removed
+		c.inOrder(o.Namespace)
+		oldest = " ORDER BY started, " + x.Order + " LIMIT " + c.arg(int64(o.Limit))
+	}
+	return "WITH doomed AS (SELECT run_id, last_seq FROM run" + c.Where() + oldest + ")", c.Args
+}

@@ -1,0 +1,238 @@
+package dblog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// setName is what a set of tables may be called.
+var setName = regexp.MustCompile(`^[a-z_]+$`)
+
+// Missing reports whether the database lacks steps of a set of tables.
+func Missing(ctx context.Context, db eventlog.Transactor, name string, set eventlog.TableSet) (bool, error) {
+	if !setName.MatchString(set.Name) {
+		return false, fmt.Errorf("%s: a set of tables is called %q: want letters a to z and underscores", name, set.Name)
+	}
+	taken, err := db.TableSteps(ctx, set)
+	return taken < len(set.Steps), err
+}
+
+// StepsTaken returns how many steps of the set the database has.
+func StepsTaken(q eventlog.Querier, set eventlog.TableSet) (int, error) {
+	n, err := integer(q, "SELECT steps FROM table_set WHERE name = $1", set.Name)
+	if err == nil && n > int64(len(set.Steps)) {
+		err = fmt.Errorf("%w: the tables %q are at step %d, this program knows %d", eventlog.ErrSchemaTooNew, set.Name, n, len(set.Steps))
+	}
+	return int(n), err
+}
+
+// TakeSteps takes the steps that are missing. do runs one.
+func TakeSteps(tx Execer, set eventlog.TableSet, do func(eventlog.TableStep) error) error {
+	taken, err := StepsTaken(tx, set)
+	if err != nil {
+		return err
+	}
+	for i, step := range set.Steps[taken:] {
+		if err := do(step); err != nil {
+			return fmt.Errorf("tables %q, step %d: %w", set.Name, taken+i+1, err)
+		}
+	}
+	const record = "INSERT INTO table_set (name, steps) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET steps = excluded.steps"
+	_, err = tx.Exec(record, set.Name, int64(len(set.Steps)))
+	return err
+}
+
+func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool, err error) {
+	if !x.Indexed() {
+		return false, nil
+	}
+	err = x.Read(ctx, func(q eventlog.Querier) error {
+		n, err := integer(q, "SELECT count(*) FROM module WHERE digest = $1", digest[:])
+		found = n > 0
+		return err
+	})
+	return found, err
+}
+
+// PieceBytes is how much of a module there is in each row of module_piece. It is part of
+// the layout: pieces that are there are not written again.
+const PieceBytes = 256 << 10
+
+// module returns a module. The pieces of a module are never changed once
+// its row is there, so two statements see the same.
+func (x *Backend) module(ctx context.Context, digest canon.Hash) (wasm []byte, err error) {
+	found := false
+	read := func(q eventlog.Querier) error {
+		wasm, found = nil, false
+		const query = "SELECT CASE WHEN length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
+		err := q.Query(query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, func(row eventlog.Row) error {
+			found = true
+			return row.Scan(&wasm)
+		})
+		if err != nil || !found || len(wasm) > 0 || !x.Pieces {
+			return err
+		}
+		const pieces = "SELECT CASE WHEN length(bytes) <= $1 THEN bytes END FROM module_piece WHERE digest = $2 ORDER BY n LIMIT $3"
+		args := []any{int64(PieceBytes), digest[:], int64(eventlog.MaxModuleBytes / PieceBytes)}
+		return q.Query(pieces, args, func(row eventlog.Row) error {
+			var part []byte
+			err := row.Scan(&part)
+			wasm = append(wasm, part...)
+			return err
+		})
+	}
+	if x.Indexed() {
+		err = x.Read(ctx, read)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
+	case canon.Sum(wasm) != digest:
+		return nil, fmt.Errorf("%w: the module stored as %v has digest %v", eventlog.ErrLogCorrupt, digest, canon.Sum(wasm))
+	}
+	return wasm, nil
+}
+
+// StoreModule stores a module that is not stored yet, since most runs would otherwise write
+// theirs again.
+func (x *Backend) StoreModule(ctx context.Context, wasm []byte, store func(digest canon.Hash) error) (canon.Hash, error) {
+	if len(wasm) > eventlog.MaxModuleBytes {
+		return canon.Hash{}, fmt.Errorf("%s: module has %d bytes; at most %d are allowed", x.Name, len(wasm), eventlog.MaxModuleBytes)
+	}
+	if err := x.Runs.Writable(); err != nil {
+		return canon.Hash{}, err
+	}
+	digest := canon.Sum(wasm)
+	known, err := x.hasModule(ctx, digest)
+	if err == nil && !known {
+		err = store(digest)
+	}
+	if err != nil {
+		return canon.Hash{}, x.failed("store module "+digest.String(), err)
+	}
+	return digest, nil
+}
+
+// Statements keeps the rules for the statements of a transaction: one at a time, with
+// arguments that every database takes, and none after one has failed. Its fields are set
+// once.
+type Statements struct {
+	Name     string
+	Conflict func(error) bool   // whether an error is that a row exists
+	Arg      func(arg any) bool // whether a further type of argument is taken; may be nil
+	Explain  func(error) error  // says more of an error; may be nil
+
+	Failed  error // a statement has failed, and the transaction with it
+	reading bool  // a query calls its function at this time
+}
+
+// Ready checks that a statement can be run.
+func (s *Statements) Ready(sql string, args ...any) error {
+	if s.Failed != nil {
+		return s.Failed
+	}
+	if s.reading {
+		return s.Fail(sql, errors.New("the rows of another statement are being read"))
+	}
+	for i, arg := range args {
+		switch arg.(type) {
+		case nil, bool, int64, float64, string, []byte:
+		default:
+			if s.Arg == nil || !s.Arg(arg) {
+				return s.Fail(sql, fmt.Errorf("argument $%d is a %T: want nil, bool, int64, float64, string or []byte, or many of the last four on a server", i+1, arg))
+			}
+		}
+	}
+	return nil
+}
+
+// Fail keeps the error, so that what follows in the transaction fails with it.
+func (s *Statements) Fail(sql string, err error) error {
+	if s.Conflict(err) {
+		err = fmt.Errorf("%w: %w", eventlog.ErrConflict, err)
+	}
+	if s.Explain != nil {
+		err = s.Explain(err)
+	}
+	s.Failed = fmt.Errorf("%s: %.80s: %w", s.Name, sql, err)
+	return s.Failed
+}
+
+// Query runs a query. An error of row is returned as it is, and fails nothing.
+func (s *Statements) Query(sql string, args []any, row func(eventlog.Row) error, run func(sql string, args []any, row func(eventlog.Row) error) error) error {
+	if err := s.Ready(sql, args...); err != nil {
+		return err
+	}
+	s.reading = true
+	defer func() { s.reading = false }()
+	var refused error
+	err := run(sql, args, func(r eventlog.Row) error {
+		refused = row(r)
+		return refused
+	})
+	if err != nil && refused == nil {
+		err = s.Fail(sql, err)
+	}
+	return err
+}
+
+// ScanValues is Scan of [eventlog.Row] for values as a driver returns them: numbers, texts
+// and bytes. A number is true unless it is zero. The log's package is named in errors.
+func ScanValues[V any](name string, values []V, to []any) error {
+	if len(to) != len(values) {
+		return fmt.Errorf("%s: the row has %d columns, not %d", name, len(values), len(to))
+	}
+	for i, v := range values {
+		if !scan(v, to[i]) {
+			return fmt.Errorf("%s: column %d holds a %T, which does not go into a %T", name, i+1, v, to[i])
+		}
+	}
+	return nil
+}
+
+func scan(v, to any) bool {
+	switch n := v.(type) { // of which a server has several
+	case int16:
+		v = int64(n)
+	case int32:
+		v = int64(n)
+	case float32:
+		v = float64(n)
+	}
+	n, isInt := v.(int64)
+	switch to := to.(type) {
+	case *bool:
+		if isInt {
+			v = n != 0
+		}
+		return scanAs(v, to)
+	case *int64:
+		return scanAs(v, to)
+	case *float64:
+		if isInt {
+			v = float64(n)
+		}
+		return scanAs(v, to)
+	case *string:
+		return scanAs(v, to)
+	case *[]byte:
+		ok := scanAs(v, to)
+		if v != nil && *to == nil {
+			*to = []byte{} // it is there, and empty
+		}
+		return ok
+	}
+	return false
+}
+
+func scanAs[T any](v any, to *T) (ok bool) {
+	*to, ok = v.(T)
+	return ok || v == nil
+}

@@ -1,0 +1,290 @@
+// Package memlog is an event log in memory, for tests and for runs that are not needed
+// after the process has ended.
+//
+// It keeps the whole contract of [eventlog.EventLog] except durability: an
+// event is as durable as it will ever be once Append returns, so Sync has
+// nothing to wait for.
+package memlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+)
+
+// Log is an event log in memory. Use [New].
+type Log struct {
+	hub tail.Hub
+
+	mu      sync.RWMutex // guards all below
+	closed  bool
+	runs    map[string]*run
+	begun   int               // runs, with those that were pruned
+	epochs  map[string]uint64 // the last epoch of each run that was fenced
+	modules map[canon.Hash][]byte
+}
+
+type run struct {
+	cursor eventlog.Cursor
+	events []event.Event // append-only, so a reader may keep a prefix
+	order  int           // of beginning, to list runs that began in the same nanosecond
+}
+
+var _ eventlog.Store = (*Log)(nil)
+
+// New returns an empty log.
+func New() *Log {
+	return &Log{runs: make(map[string]*run), epochs: make(map[string]uint64), modules: make(map[canon.Hash][]byte)}
+}
+
+// Append implements [eventlog.EventLog]. It never blocks.
+func (l *Log) Append(_ context.Context, runID string, ev event.Event) error {
+	return l.append(runID, 0, ev)
+}
+
+func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return eventlog.ErrLogClosed
+	}
+	if last := l.epochs[runID]; last != epoch {
+		return pending.StaleEpoch(runID, epoch, last)
+	}
+	r := l.runs[runID]
+	if r == nil {
+		r = &run{order: l.begun}
+	}
+	if err := r.cursor.Append(runID, ev); err != nil {
+		return err
+	}
+	if ev.Seq == 1 {
+		l.begun++
+	}
+	r.events = append(r.events, ev)
+	l.runs[runID] = r
+	l.hub.Hand(ev)
+	return nil
+}
+
+// Adopt adds the next event of a run as another program wrote it, whatever the run's id
+// is. Nothing is checked, and no stream is told.
+func Adopt(l *Log, ev event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.runs[ev.RunID]
+	if r == nil {
+		r = &run{order: l.begun}
+		l.runs[ev.RunID] = r
+		l.begun++
+	}
+	r.cursor.Skip(ev)
+	r.events = append(r.events, ev)
+}
+
+// Sync implements [eventlog.EventLog].
+func (l *Log) Sync(context.Context, string) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return eventlog.ErrLogClosed
+	}
+	return nil
+}
+
+// Read implements [eventlog.EventLog].
+func (l *Log) Read(_ context.Context, runID string) ([]event.Event, error) {
+	r, err := l.run(runID)
+	return slices.Clone(r.events), err
+}
+
+// Events implements [eventlog.EventLog].
+func (l *Log) Events(_ context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		r, err := l.run(runID)
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		for _, e := range r.events[min(after, uint64(len(r.events))):] {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Stream implements [eventlog.EventLog].
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	return l.hub.Stream(ctx, runID, l.page)
+}
+
+func (l *Log) page(_ context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		return nil, nil
+	}
+	rest := r.events[min(after, uint64(len(r.events))):] // the run may have been pruned and begun anew
+	return rest[:min(n, len(rest))], nil
+}
+
+// Close implements [eventlog.EventLog]. What was in the log is gone.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	l.closed, l.runs, l.modules = true, nil, nil
+	l.mu.Unlock()
+	l.hub.Close()
+	return nil
+}
+
+// run returns a run as it is now.
+func (l *Log) run(runID string) (run, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return run{}, eventlog.ErrLogClosed
+	}
+	r := l.runs[runID]
+	if r == nil {
+		return run{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	return *r, nil
+}
+
+// Run implements [eventlog.EventLog].
+func (l *Log) Run(_ context.Context, runID string) (eventlog.RunSummary, error) {
+	r, err := l.run(runID)
+	return r.cursor.Run(), err
+}
+
+// ListRuns implements [eventlog.EventLog].
+func (l *Log) ListRuns(context.Context) ([]eventlog.RunSummary, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	runs := slices.SortedFunc(maps.Values(l.runs), func(a, b *run) int {
+		return cmp.Or(b.cursor.Run().StartedAt.Compare(a.cursor.Run().StartedAt), b.order-a.order)
+	})
+	out := make([]eventlog.RunSummary, len(runs))
+	for i, r := range runs {
+		out[i] = r.cursor.Run()
+	}
+	return out, nil
+}
+
+// ListRunsPage implements [eventlog.EventLog].
+func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	all, err := l.ListRuns(ctx)
+	if err != nil {
+		return eventlog.RunPage{}, err
+	}
+	return o.Select(all)
+}
+
+// PutModule implements [eventlog.ModuleStore].
+func (l *Log) PutModule(_ context.Context, wasm []byte) (canon.Hash, error) {
+	if len(wasm) > eventlog.MaxModuleBytes {
+		return canon.Hash{}, fmt.Errorf("memlog: module has %d bytes; at most %d are allowed", len(wasm), eventlog.MaxModuleBytes)
+	}
+	digest := canon.Sum(wasm)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return canon.Hash{}, eventlog.ErrLogClosed
+	}
+	l.modules[digest] = bytes.Clone(wasm)
+	return digest, nil
+}
+
+// Module implements [eventlog.ModuleStore].
+func (l *Log) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return nil, eventlog.ErrLogClosed
+	}
+	wasm, ok := l.modules[digest]
+	if !ok {
+		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
+	}
+	return bytes.Clone(wasm), nil
+}
+
+// HasModule implements [eventlog.ModuleStore].
+func (l *Log) HasModule(_ context.Context, digest canon.Hash) (bool, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.closed {
+		return false, eventlog.ErrLogClosed
+	}
+	_, found := l.modules[digest]
+	return found, nil
+}
+
+// PruneRuns implements [eventlog.Store]. A run in memory is open
+// only while its writer works on it, so runs without an end are never selected.
+func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
+	report := eventlog.PruneReport{DryRun: o.DryRun}
+	if err := o.Valid(); err != nil {
+		return report, err
+	}
+	all, err := l.ListRuns(ctx)
+	if err != nil {
+		return report, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o.IncludeOpen = false
+	for _, s := range o.Select(all) {
+		report.Runs++
+		report.Events += int64(s.LastSeq)
+		if !o.DryRun {
+			delete(l.runs, s.RunID)
+			delete(l.epochs, s.RunID)
+		}
+	}
+	return report, nil
+}
+
+// Fenced implements [eventlog.Store]. There are no transactions here in which a
+// run could be given away, so that is what this call does: writers in earlier
+// epochs, and those in none, have lost the run from now on.
+func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.epochs[runID] = max(l.epochs[runID], epoch)
+	}
+	return pending.Fenced(l, epochs{l}, runID, epoch)
+}
+
+// epochs implements [pending.Epochs].
+type epochs struct{ log *Log }
+
+// Append appends under an epoch.
+func (e epochs) Append(_ context.Context, runID string, epoch uint64, ev event.Event) error {
+	return e.log.append(runID, epoch, ev)
+}
+
+// Sync has nothing to wait for in any epoch.
+func (e epochs) Sync(ctx context.Context, runID string, _ uint64) error {
+	return e.log.Sync(ctx, runID)
+}

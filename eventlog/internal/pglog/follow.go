@@ -1,0 +1,275 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// channel is where writers announce the runs that have grown. A notification holds
+// their ids, a line each; an empty one stands for more than fit. On signals there is
+// nothing but that there was one, see [Log.Signal].
+const (
+	channel  = "eventlog_events"
+	signals  = "starling_signal"
+	maxNotes = 7900 // bytes of a notification; the server takes less than 8000
+)
+
+// notifyEvery spaces notifications. A commit that notifies holds up every other one
+// that does, so they are made apart from the commits that write, and few.
+const notifyEvery = 10 * time.Millisecond
+
+// notifier tells other processes which runs have grown, and passes signals on. What it
+// does not get across they find by polling.
+type notifier struct {
+	log    *Log
+	conn   *pgx.Conn // its goroutine's
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	work   chan struct{} // capacity 1
+	pid    atomic.Uint32 // of the connection, as the server's notifications name it
+
+	mu     sync.Mutex // guards runs and signal
+	runs   map[string]struct{}
+	signal bool
+}
+
+func (n *notifier) init(l *Log) {
+	n.log = l
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.done, n.work = make(chan struct{}), make(chan struct{}, 1)
+	n.runs = make(map[string]struct{})
+}
+
+// tell adds a run that has grown.
+func (n *notifier) tell(runID string) { n.add(func() { n.runs[runID] = struct{}{} }) }
+
+// Signal implements [eventlog.Shared].
+func (l *Log) Signal() { l.notifier.add(func() { l.notifier.signal = true }) }
+
+// add has something sent soon.
+func (n *notifier) add(what func()) {
+	n.mu.Lock()
+	what()
+	n.mu.Unlock()
+	select {
+	case n.work <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is to be sent: which runs have grown, if any have, and whether there
+// was a signal.
+func (n *notifier) take() (runs string, grown, signal bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	signal, n.signal = n.signal, false
+	grown = len(n.runs) > 0
+	var b strings.Builder
+	for id := range n.runs {
+		if b.Len()+len(id) > maxNotes || strings.Contains(id, "\n") {
+			b.Reset()
+			break
+		}
+		b.WriteString(id + "\n")
+	}
+	clear(n.runs)
+	return b.String(), grown, signal
+}
+
+// run is the goroutine. It ends with close, after what it was told before.
+func (n *notifier) run() {
+	defer close(n.done)
+	defer func() {
+		if n.conn != nil {
+			closeConn(n.conn)
+		}
+	}()
+	for {
+		select {
+		case <-n.work:
+			n.send()
+		case <-n.ctx.Done():
+			if len(n.work) > 0 {
+				n.send()
+			}
+			return
+		}
+		wait(n.ctx, notifyEvery)
+	}
+}
+
+// send makes one attempt.
+func (n *notifier) send() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if n.conn == nil {
+		conn, err := n.log.connect(ctx, notifying)
+		if err != nil {
+			return
+		}
+		n.conn = conn
+		n.pid.Store(conn.PgConn().PID())
+	}
+	runs, grown, signal := n.take()
+	const sql = "SELECT pg_notify(c, p) FROM (VALUES ($1, $2, $3::bool), ($4, '', $5::bool)) AS n(c, p, wanted) WHERE wanted"
+	if _, err := n.conn.Exec(ctx, sql, channel, runs, grown, signals, signal); err != nil {
+		closeConn(n.conn)
+		n.conn = nil
+	}
+}
+
+// notifying are the settings of the notifier's connection. Nothing is written, so there
+// is no disk to wait for.
+var notifying = map[string]string{"synchronous_commit": "off"}
+
+func (n *notifier) close() {
+	n.cancel()
+	<-n.done
+}
+
+// wait waits until the time has passed or the context has ended.
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// How often streams look for what they were not told: with and without a connection
+// that is notified.
+const (
+	pollListening = 5 * time.Second
+	pollDeaf      = 500 * time.Millisecond
+)
+
+// listener wakes streams when another process has appended, and hears signals. It runs
+// once there is a stream, or a subscriber of signals.
+type listener struct {
+	log    *Log
+	poll   time.Duration // pollListening
+	once   sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu    sync.Mutex           // guards heard
+	heard map[*func()]struct{} // to be called after a signal
+}
+
+func (n *listener) init(l *Log) {
+	n.log, n.poll, n.done, n.heard = l, pollListening, make(chan struct{}), make(map[*func()]struct{})
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+}
+
+// OnSignal implements [eventlog.Shared].
+func (l *Log) OnSignal(heard func()) (stop func()) {
+	n := &l.listener
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard[&heard] = struct{}{}
+	n.start()
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.heard, &heard)
+	}
+}
+
+// signalled tells of a signal, or of some that may have been lost.
+func (n *listener) signalled() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for heard := range n.heard {
+		(*heard)()
+	}
+}
+
+// wakeAll has everything looked at that nothing was heard of.
+func (n *listener) wakeAll() {
+	n.log.hub.WakeAll()
+	n.signalled()
+}
+
+// Now implements [eventlog.Shared].
+func (l *Log) Now(ctx context.Context) (now time.Time, err error) {
+	if err = l.pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		err = fmt.Errorf("pglog: %w", orUnavailable(err))
+	}
+	return now, err
+}
+
+func (n *listener) start() { n.once.Do(func() { go n.run() }) }
+
+// close ends the goroutine, and keeps it from starting.
+func (n *listener) close() {
+	n.cancel()
+	n.once.Do(func() { close(n.done) })
+	<-n.done
+}
+
+// run listens, and polls while it cannot.
+func (n *listener) run() {
+	defer close(n.done)
+	for n.ctx.Err() == nil {
+		n.listen()
+		wait(n.ctx, pollDeaf)
+		n.wakeAll()
+	}
+}
+
+// listen wakes streams until the connection breaks, or none is to be had: a standby
+// server, for one, sends no notifications.
+func (n *listener) listen() {
+	ctx, cancel := context.WithTimeout(n.ctx, pollListening)
+	conn, err := n.log.connect(ctx, nil)
+	if err == nil {
+		_, err = conn.Exec(ctx, "LISTEN "+channel+"; LISTEN "+signals)
+		defer closeConn(conn)
+	}
+	cancel()
+	if err == nil {
+		n.wakeAll() // what came before LISTEN was not heard
+	}
+	for err == nil {
+		err = n.next(conn)
+	}
+}
+
+// next waits for one notification. When none comes, the streams look for themselves,
+// and the connection has to show that it lives.
+func (n *listener) next(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(n.ctx, n.poll)
+	defer cancel()
+	note, err := conn.WaitForNotification(ctx)
+	switch {
+	case err == nil && note.PID == n.log.notifier.pid.Load():
+		return nil // of this log, which has woken its own
+	case err == nil && note.Channel == signals:
+		n.signalled()
+		return nil
+	case err == nil && note.Payload != "":
+		for id := range strings.Lines(note.Payload) {
+			n.log.hub.Wake(strings.TrimSuffix(id, "\n"))
+		}
+		return nil
+	case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	n.wakeAll()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel = context.WithTimeout(n.ctx, pollListening)
+	defer cancel()
+	return conn.Ping(ctx)
+}

@@ -1,0 +1,135 @@
+package pglog
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+)
+
+// To compare all runs with their events the server reads the whole index of the events,
+// about a second for a million of them. So all runs are compared for a list of all of them,
+// and at most once in compareEvery for pages and for pruning; the pages of a log that
+// writes do not wait for it.
+const compareEvery = time.Minute
+
+// compared is the last comparison of all runs with their events.
+type compared struct {
+	every time.Duration // compareEvery
+
+	mu      sync.Mutex // guards what follows
+	at      time.Time
+	behind  []string // what it has returned
+	running bool     // another one is on its way, for the pages of a log that writes
+	work    sync.WaitGroup
+}
+
+// behindSQL yields the runs whose rows lack events. The table that the seed runtime made
+// has another collation.
+const behindSQL = `SELECT e.run_id FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events GROUP BY run_id) AS e
+	LEFT JOIN run ON run.run_id = e.run_id COLLATE "C" WHERE coalesce(run.last_seq, 0) < e.seq`
+
+// unindexed returns the runs whose rows lack events.
+func (l *Log) unindexed(ctx context.Context) (ids []string, err error) {
+	err = l.read(ctx, func(q eventlog.Querier) error {
+		ids = nil
+		return q.Query(behindSQL, nil, func(row eventlog.Row) error {
+			id := ""
+			err := row.Scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+	})
+	return ids, err
+}
+
+// compare returns the runs of whose events the table run lacks some, and that a log which
+// writes could not bring up to date.
+func (l *Log) compare(ctx context.Context) ([]string, error) {
+	began := time.Now()
+	ids, err := l.unindexed(ctx)
+	if err == nil && len(ids) > 0 && l.runs.Writable() == nil {
+		if err = l.reindex(ctx, ids...); err == nil {
+			ids, err = l.unindexed(ctx)
+		}
+	}
+	if err == nil {
+		l.compared.mu.Lock()
+		l.compared.at, l.compared.behind = began, ids
+		l.compared.mu.Unlock()
+	}
+	return ids, err
+}
+
+// behind is compare, for a page or for pruning as it was at most compareEvery ago. For a
+// page, a log that writes compares in the background.
+func (l *Log) behind(ctx context.Context, use dblog.Use) ([]string, error) {
+	c := &l.compared
+	c.mu.Lock()
+	ids, recent := c.behind, time.Since(c.at) < c.every
+	background := use == dblog.ForPage && !l.opts.ReadOnly
+	if background && !recent && !c.running && !l.runs.Closed() {
+		c.running = true
+		c.work.Go(func() {
+			_, err := l.compare(l.listener.ctx) // which ends with the log
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.running = false; err != nil {
+				c.at = time.Now() // a server in trouble is not asked again at once
+			}
+		})
+	}
+	c.mu.Unlock()
+	if use != dblog.ForAll && (recent || background) {
+		return ids, nil
+	}
+	return l.compare(ctx)
+}
+
+// reindex brings the rows of runs up to date with their events.
+func (l *Log) reindex(ctx context.Context, ids ...string) error {
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		err := l.read(ctx, func(q eventlog.Querier) error { return dialect.Reindex(ctx, q.(querier), l.page, id) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dialect is what PostgreSQL and this layout say in their own words.
+var dialect = dblog.Compile(dblog.Dialect{
+	Name: "pglog", Key: "0, epoch, run_id", Order: "run_id", HasEvents: "last_seq > 0", NewKey: "epoch, run_id", NewValue: "0, $1",
+	LastSeq: "max(seq)", Segment: "split_part(run_id, '/', 1)", Position: "strpos",
+	Elements: "SELECT unnest(%s::text[])", List: func(ids []string) any { return ids }, Holds: isText,
+})
+
+// PruneRuns implements [eventlog.Store]. All runs are removed in one transaction.
+func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
+	return l.index.Prune(ctx, o, func(doomed string, args []any, report *eventlog.PruneReport) error {
+		return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+			q := querier{ctx, tx}
+			err := q.Query(doomed+removeSQL, args, dblog.ScanReport(report))
+			if everything := o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0 && len(o.RunIDs) == 0; err == nil && everything {
+				// Runs that were given to a writer and never had an event go with the namespace.
+				c := dialect.Select("last_seq = 0").Namespace(o.Namespace)
+				_, err = q.Exec("DELETE FROM run"+c.Where(), c.Args...)
+			}
+			return err
+		})
+	})
+}
+
+// removeSQL removes the runs in doomed, and counts those that it has removed itself.
+const removeSQL = `, events AS (
+	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
+), gone AS (
+	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq
+)
+SELECT count(*), coalesce(sum(last_seq), 0)::bigint FROM gone`

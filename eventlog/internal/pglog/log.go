@@ -1,0 +1,255 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+)
+
+// Log is an event log in a PostgreSQL database. Use [Open].
+type Log struct {
+	common
+	index    *dblog.Backend
+	pool     *pgxpool.Pool
+	opts     Options
+	layout   atomic.Int64
+	hub      tail.Hub
+	stopped  chan struct{} // closed when the writer has ended
+	notifier notifier
+	listener listener
+	marks    marks
+	compared compared
+	runs     *pending.Runs[none]
+}
+
+var _ eventlog.Database = (*Log)(nil)
+
+var _ eventlog.Shared = (*Log)(nil)
+
+type common = dblog.Log
+
+func newLog(pool *pgxpool.Pool, o Options) *Log {
+	l := &Log{pool: pool, opts: o, stopped: make(chan struct{})}
+	l.runs = pending.New(pending.Backend[none]{
+		Name: "pglog", Sink: "server",
+		Find: l.findRun, Refuse: l.refuse,
+	})
+	l.index = &dblog.Backend{
+		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex,
+	}
+	l.common = dblog.NewLog(l.index, l)
+	l.notifier.init(l)
+	l.listener.init(l)
+	l.compared.every = compareEvery
+	return l
+}
+
+// refuse says why the log takes nothing although it is open, if so.
+func (l *Log) refuse() error {
+	if l.opts.ReadOnly {
+		return eventlog.ErrReadOnly
+	}
+	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
+}
+
+// readable says why nothing can be read, if so.
+func (l *Log) readable() error {
+	if l.runs.Closed() {
+		return eventlog.ErrLogClosed
+	}
+	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
+}
+
+// Close implements [eventlog.EventLog]. It writes what is queued, which takes up to
+// [Options].RetryTime when the server is gone, and ends the streams.
+func (l *Log) Close() error {
+	if !l.runs.Close() {
+		return nil
+	}
+	if !l.opts.ReadOnly {
+		<-l.stopped
+		l.notifier.close()
+		l.marks.clear(l)
+	}
+	l.hub.Close()
+	l.listener.close()
+	l.compared.work.Wait()
+	l.pool.Close()
+	return l.runs.Failure()
+}
+
+// run is a run that this process writes, and item an event of one that waits for the
+// writer.
+type (
+	run  = pending.Run[none]
+	item = pending.Item[none]
+)
+
+// none is what the writer keeps of a run.
+type none = struct{}
+
+// findRun is [pending.Backend].Find. A run id with a zero byte is refused.
+func (l *Log) findRun(ctx context.Context, runID string) (pending.Place, error) {
+	if err := storable(runID); err != nil {
+		return pending.Place{}, err
+	}
+	at, _, err := l.index.Look(ctx, runID)
+	return at, err
+}
+
+// isText reports whether the database can hold the text.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
+// storable refuses the id of a run that the database cannot hold.
+func storable(runID string) error {
+	if !isText(runID) {
+		return fmt.Errorf("%w: run id %q has a zero byte, or is not UTF-8", eventlog.ErrInvalidAppend, runID)
+	}
+	return nil
+}
+
+// Stream implements [eventlog.EventLog]. Events of another process are announced by the
+// server, and looked for where it cannot.
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	l.listener.start()
+	return l.hub.Stream(ctx, runID, l.page)
+}
+
+func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs []event.Event, err error) {
+	err = l.again(ctx, func() (err error) {
+		evs, err = page(ctx, l.pool, runID, after, n)
+		return err
+	})
+	return evs, err
+}
+
+// readRetryTime is how long a read whose connection broke is tried again. It is enough
+// for a server that starts anew.
+const readRetryTime = 10 * time.Second
+
+// again reads, and tries again when the connection breaks.
+func (l *Log) again(ctx context.Context, read func() error) error {
+	since := time.Now()
+	for n := 0; ; n++ {
+		if err := l.readable(); err != nil {
+			return err
+		}
+		err := read()
+		if !isTransient(err) || ctx.Err() != nil || time.Since(since) > readRetryTime {
+			return orUnavailable(err)
+		}
+		wait(ctx, pause(n))
+	}
+}
+
+// read is [dblog.Backend].Read.
+func (l *Log) read(ctx context.Context, fn func(eventlog.Querier) error) error {
+	return l.again(ctx, func() error { return fn(querier{ctx, l.pool}) })
+}
+
+// queryer is a pool, a connection or a transaction.
+type queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// querier implements [dblog.Execer].
+type querier struct {
+	ctx context.Context
+	q   queryer
+}
+
+// Query implements [eventlog.Querier].
+func (q querier) Query(sql string, args []any, row func(eventlog.Row) error) error {
+	rows, err := q.q.Query(q.ctx, sql, args...)
+	if err != nil {
+		return fmt.Errorf("pglog: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(resultRow{rows}); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("pglog: %w", err)
+	}
+	return nil
+}
+
+// Exec implements [dblog.Execer].
+func (q querier) Exec(sql string, args ...any) (int64, error) {
+	tag, err := q.q.Exec(q.ctx, sql, args...)
+	if err != nil {
+		return 0, fmt.Errorf("pglog: %w", err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// pageSQL reads events until their payloads fill a page. A payload beyond the limit is
+// not read.
+const pageSQL = `SELECT seq, prev_hash, ts, kind, CASE WHEN octet_length(payload) <= $4 THEN payload END
+FROM (
+	SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
+	FROM (
+		SELECT seq, prev_hash, ts, kind, payload FROM eventlog_events
+		WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+	) AS next
+) AS sized
+WHERE before < $5 ORDER BY seq`
+
+// page is a [tail.Page].
+func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]event.Event, error) {
+	if !isText(runID) {
+		return nil, nil
+	}
+	rows, err := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, tail.MaxPageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
+	}
+	var evs []event.Event
+	var seq, ts int64
+	var prev, payload []byte
+	var kind int16
+	_, err = pgx.ForEachRow(rows, []any{&seq, &prev, &ts, &kind, &payload}, func() error {
+		e := event.Event{RunID: runID, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
+		if err := checkRow(e, kind); err != nil {
+			return err
+		}
+		evs = append(evs, e)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
+	}
+	return evs, nil
+}
+
+// checkRow refuses a row that is no event.
+func checkRow(e event.Event, kind int16) error {
+	reason := ""
+	switch {
+	case int64(e.Seq) < 1:
+		reason = "its number is less than 1"
+	case kind < 0 || kind > 255:
+		reason = fmt.Sprintf("its kind is %d", kind)
+	case e.Payload == nil:
+		reason = fmt.Sprintf("its payload has more than %d bytes", eventlog.MaxPayloadBytes)
+	default:
+		return nil
+	}
+	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Invariant: "storage", Reason: reason}
+}

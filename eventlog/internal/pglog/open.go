@@ -1,0 +1,315 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/starling-host/starling/eventlog"
+)
+
+// Options are how to open a log. The zero value opens a database that has the tables
+// already, for writing.
+type Options struct {
+	// ReadOnly never writes to the database; writes to the log are
+	// [eventlog.ErrReadOnly]. A standby server can be opened in this way. Default:
+	// false.
+	ReadOnly bool
+
+	// AutoMigrate creates the tables in a database that has none, and brings older ones
+	// to the layout of this program. Without it Open changes nothing: until
+	// [eventlog.Database].MigrateSchema writes are [eventlog.ErrSchemaOutdated]. Default: false.
+	AutoMigrate bool
+
+	// RetryTime is how long a write whose connection broke is tried again before the log
+	// stops with [eventlog.ErrLogStopped]. Appends queue up in the meantime. Zero means
+	// one minute, less than zero not at all.
+	RetryTime time.Duration
+}
+
+// attemptTime bounds one attempt to write, so that a network that swallows
+// everything is noticed.
+const attemptTime = 20 * time.Second
+
+func (o Options) retryTime() time.Duration {
+	switch {
+	case o.RetryTime == 0:
+		return time.Minute
+	case o.RetryTime < 0:
+		return 0
+	}
+	return o.RetryTime
+}
+
+// Open opens the log in a database. Its address is a URL (postgres://...) or a list of
+// keywords and values, in which pgx understands pool_max_conns and its like, too.
+// Where the database is shared with other programs, search_path names the schema that
+// the tables are in.
+//
+// The log has connections of its own beside those of the pool: one that writes, one that
+// notifies others and one that is notified, each made when it is first needed. A
+// pooler in front of the server has to keep sessions apart; one that is seen not to is an
+// error.
+func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: %w", err)
+	}
+	if o.ReadOnly {
+		config.ConnConfig.RuntimeParams[readOnlyParam] = "on"
+	}
+	l, err := openPool(ctx, config, o)
+	if o.ReadOnly && code(err) == protocolViolation { // of a pooler, which knows few parameters; that the log does not write is enough
+		delete(config.ConnConfig.RuntimeParams, readOnlyParam)
+		l, err = openPool(ctx, config, o)
+	}
+	return l, err
+}
+
+// readOnlyParam has the server refuse what a log that is read-only does not do anyway.
+const readOnlyParam = "default_transaction_read_only"
+
+func openPool(ctx context.Context, config *pgxpool.Config, o Options) (*Log, error) {
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: %w", err)
+	}
+	l := newLog(pool, o)
+	err = sessionError(l.examine(ctx))
+	if err == nil && o.AutoMigrate && !o.ReadOnly && l.layout.Load() < layoutVersion {
+		_, err = l.MigrateSchema(ctx, false)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	if !o.ReadOnly {
+		go l.write()
+		go l.notifier.run()
+	}
+	return l, nil
+}
+
+// examine checks the server and finds the layout of the tables.
+func (l *Log) examine(ctx context.Context) error {
+	if err := checkSessions(ctx, l.pool); err != nil {
+		return err
+	}
+	var version int
+	var encoding string
+	var standby bool
+	const server = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery()"
+	if err := l.pool.QueryRow(ctx, server).Scan(&version, &encoding, &standby); err != nil {
+		return fmt.Errorf("pglog: open: %w", err)
+	}
+	if err := errors.Join(checkServer(version, encoding), l.checkWritable(standby)); err != nil {
+		return err
+	}
+	layout, err := findLayout(ctx, l.pool)
+	if err != nil {
+		return l.explainForeign(err)
+	}
+	l.layout.Store(int64(layout))
+	if layout > layoutVersion {
+		return eventlog.CheckSchema(layout, layoutVersion)
+	}
+	return nil
+}
+
+// findLayout returns the layout of the tables that the connection sees: 0 for none,
+// and for those of the seed runtime.
+func findLayout(ctx context.Context, q queryer) (int, error) {
+	if ours, err := hasTable(ctx, q, "table_set"); err != nil || !ours {
+		return 0, err
+	}
+	var layout int
+	err := q.QueryRow(ctx, "SELECT steps FROM table_set WHERE name = $1", layoutSet).Scan(&layout)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("pglog: look for the layout in table_set: %w", err)
+	}
+	return layout, nil
+}
+
+// hasTable reports whether the connection sees a table of that name. It reads the
+// catalog, because the functions that look up a name may answer from a cache that has
+// not heard of a table that was made a moment ago.
+func hasTable(ctx context.Context, q queryer, name string) (found bool, err error) {
+	const query = "SELECT count(*) > 0 FROM pg_class WHERE relname = $1 AND pg_table_is_visible(oid)"
+	if err := q.QueryRow(ctx, query, name).Scan(&found); err != nil {
+		return false, fmt.Errorf("pglog: look for the tables: %w", err)
+	}
+	return found, nil
+}
+
+// minServer is the first version of PostgreSQL that has what we use. The tests of this
+// package, and those of serve/internal/queue, have passed on 13 to 18.
+const minServer = 110000
+
+// checkServer refuses a server that would not keep a log as it is.
+func checkServer(version int, encoding string) error {
+	if version < minServer {
+		return fmt.Errorf("pglog: the server is PostgreSQL %d; %d or later is needed", version/10000, minServer/10000)
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("pglog: the database is encoded in %s: create it with ENCODING 'UTF8'", encoding)
+	}
+	return nil
+}
+
+// checkWritable refuses a server that only follows another one. One that becomes such
+// while the log is open is waited for, as it may be about to be promoted.
+func (l *Log) checkWritable(standby bool) error {
+	if standby && !l.opts.ReadOnly {
+		return fmt.Errorf("%w: the server is a standby: name the one that it follows, or all of them with target_session_attrs=read-write", eventlog.ErrReadOnly)
+	}
+	return nil
+}
+
+var errNoSessions = errors.New("pglog: a pooler in front of the server hands its sessions around (pool_mode=transaction or statement): let it pool by session, or name the server itself")
+
+// checkSessions refuses a pooler that has two connections share a session: locks,
+// notifications and prepared statements belong to one. It finds out by leaving a mark in
+// the one and looking for it in the other, which proves nothing where it is not found.
+func checkSessions(ctx context.Context, pool *pgxpool.Pool) error {
+	if pool.Config().MaxConns < 2 {
+		return nil
+	}
+	one, err := pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("pglog: open: %w", err)
+	}
+	defer one.Release()
+	other, err := pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("pglog: open: %w", err)
+	}
+	defer other.Release()
+	if _, err := one.Exec(ctx, "SET starling.session = 'one'"); err != nil {
+		return fmt.Errorf("pglog: open: %w", err)
+	}
+	found, err := other.Conn().PgConn().Exec(ctx, "SELECT current_setting('starling.session', true)").ReadAll()
+	if err != nil {
+		return fmt.Errorf("pglog: open: %w", err)
+	}
+	_, err = one.Exec(ctx, "RESET starling.session")
+	if string(found[0].Rows[0][0]) == "one" {
+		return errNoSessions
+	}
+	return err
+}
+
+// sessionError finds the same out from a prepared statement that another session has made,
+// or that is in another session.
+func sessionError(err error) error {
+	if c := code(err); c == statementExists || c == noSuchStatement {
+		return errNoSessions
+	}
+	return err
+}
+
+// SQLSTATE codes, see appendix A of PostgreSQL's manual.
+const (
+	uniqueViolation       = "23505"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	readOnlyTransaction   = "25006"
+	tooManyConnections    = "53300"
+	lockNotAvailable      = "55P03"
+	idleInTransaction     = "25P03"
+	protocolViolation     = "08P01"
+	statementExists       = "42P05"
+	noSuchStatement       = "26000"
+	insufficientPrivilege = "42501"
+	relationExists        = "42P07"
+	noSuchColumn          = "42703"
+	connectionClass       = "08"
+	resourceClass         = "53" // connections, memory or the disk
+	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
+)
+
+// code returns what the server calls the error, or nothing when it did not come from
+// the server.
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// Denied reports whether err is that the role may not do what it tried: the owner of the
+// tables has to, or has to let it (see [Log.Grant]).
+func Denied(err error) bool { return code(err) == insufficientPrivilege || errors.Is(err, errNotOwner) }
+
+var errNotOwner = errors.New("the tables belong to the role")
+
+// explainForeign says what it means that a relation of ours cannot be made, or has not
+// our columns: another program has one of that name.
+func (l *Log) explainForeign(err error) error {
+	if c := code(err); c != relationExists && c != noSuchColumn {
+		return err
+	}
+	return fmt.Errorf("%w: another program has a table or index of that name in database %q; hint: "+
+		"give the log a database of its own, or a schema of its own, named by search_path in the address",
+		err, l.pool.Config().ConnConfig.Database)
+}
+
+// isConflict reports whether err says that a row with that key exists.
+func isConflict(err error) bool { return code(err) == uniqueViolation }
+
+// isRefusal reports whether the server has undone a transaction because of another one,
+// so that it may be tried again at once.
+func isRefusal(err error) bool {
+	c := code(err)
+	return c == serializationFailure || c == deadlockDetected
+}
+
+// isAway reports whether err is that there is no server to talk to, or that it has no time
+// or no room for the moment.
+func isAway(err error) bool {
+	switch c := code(err); {
+	case c != "":
+		return c == lockNotAvailable || c == idleInTransaction || strings.HasPrefix(c, connectionClass) ||
+			strings.HasPrefix(c, resourceClass) || strings.HasPrefix(c, interventionClass)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // which is a net.Error
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
+// once.
+func orUnavailable(err error) error {
+	if isAway(err) && !errors.Is(err, eventlog.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return err
+}
+
+// isTransient reports whether the same statement may succeed on another connection: the
+// connection broke, or the server is not itself for the moment. A server that only
+// reads is one that has not been promoted yet.
+func isTransient(err error) bool {
+	for _, final := range []error{nil, pgx.ErrNoRows, eventlog.ErrLogCorrupt, eventlog.ErrSchemaTooNew, eventlog.ErrSchemaOutdated} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	switch c := code(err); {
+	case c == "", c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
+		return true
+	default:
+		return isRefusal(err) || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, interventionClass)
+	}
+}

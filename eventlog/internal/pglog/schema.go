@@ -1,0 +1,375 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+const (
+	// layoutVersion is the layout that this program writes. The database keeps it as
+	// the step of the set of tables called [layoutSet].
+	layoutVersion = 1
+	layoutSet     = "eventlog"
+)
+
+// The tables. Those named eventlog_ are the seed runtime's. All columns of an event
+// are fields of its envelope, which is rebuilt from them and hashed.
+//
+// Run ids are compared byte by byte (COLLATE "C"): an index over them outlives a new
+// version of the operating system's collations. Payloads of up to a page lie in
+// their row as they are; the server's compression would cost more than all the rest
+// of an append, and nothing at all is gained by it where payloads are encrypted.
+//
+// run has a row for each run that has events, or that was given to a writer before it
+// had any (last_seq is 0). Every append changes the row of its run: its lock and its
+// columns last_seq and epoch decide between two writers. fillfactor leaves room for these
+// changes on the same page, which no index then has to know of.
+const (
+	eventsTable = `CREATE TABLE eventlog_events (
+	run_id    TEXT COLLATE "C" NOT NULL,
+	seq       BIGINT NOT NULL,
+	prev_hash BYTEA,
+	ts        BIGINT NOT NULL,
+	kind      SMALLINT NOT NULL,
+	payload   BYTEA NOT NULL,
+	PRIMARY KEY (run_id, seq)
+) WITH (toast_tuple_target = 8160);
+ALTER TABLE eventlog_events ALTER COLUMN payload SET STORAGE EXTERNAL;
+`
+	migrationsTable = `CREATE TABLE eventlog_schema_migrations (
+	version    BIGINT PRIMARY KEY,
+	applied_at BIGINT NOT NULL
+);
+INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0);
+`
+	ownTables = `CREATE TABLE run (
+	run_id        TEXT COLLATE "C" PRIMARY KEY,
+	epoch         BIGINT NOT NULL,
+	started       BIGINT NOT NULL,
+	last_seq      BIGINT NOT NULL,
+	head          BYTEA NOT NULL,
+	terminal      SMALLINT NOT NULL,
+	turns         BIGINT NOT NULL,
+	tools         BIGINT NOT NULL,
+	input_tokens  BIGINT NOT NULL,
+	output_tokens BIGINT NOT NULL,
+	cost_usd      DOUBLE PRECISION NOT NULL,
+	duration_ms   BIGINT NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX run_by_start ON run (started, run_id);
+CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
+CREATE TABLE commit_mark (
+	slot TEXT COLLATE "C" PRIMARY KEY,
+	mark BIGINT NOT NULL,
+	at   BIGINT NOT NULL
+);
+CREATE TABLE module (
+	digest BYTEA PRIMARY KEY,
+	wasm   BYTEA NOT NULL
+);
+ALTER TABLE module ALTER COLUMN wasm SET STORAGE EXTERNAL;
+CREATE TABLE table_set (
+	name  TEXT COLLATE "C" PRIMARY KEY,
+	steps BIGINT NOT NULL
+);
+INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
+`
+)
+
+// withModules returns the sets with the one that every log has.
+func withModules(sets []eventlog.TableSet) []eventlog.TableSet {
+	if slices.ContainsFunc(sets, func(s eventlog.TableSet) bool { return s.Name == eventlog.ModuleTables.Name }) {
+		return sets
+	}
+	return append([]eventlog.TableSet{eventlog.ModuleTables}, sets...)
+}
+
+// quote makes a text an SQL name or string.
+func quote(text, mark string) string {
+	return mark + strings.ReplaceAll(text, mark, mark+mark) + mark
+}
+
+// SchemaVersions implements [eventlog.Database]. Layout 0 is a database without our
+// tables, or with those of the seed runtime alone.
+func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
+	if have, err = findLayout(ctx, l.pool); err != nil {
+		return 0, 0, l.explainForeign(err)
+	}
+	l.layout.Store(int64(have))
+	return have, layoutVersion, nil
+}
+
+// MigrateSchema implements [eventlog.Database]. All of it is one transaction, and a
+// second program that migrates at the same time waits and finds it done. The role has to
+// be one that may create tables.
+func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
+	have, want, err := l.SchemaVersions(ctx)
+	report = eventlog.MigrationReport{From: have, To: want, DryRun: dryRun}
+	switch {
+	case err != nil:
+	case have > want:
+		err = eventlog.CheckSchema(have, want)
+	case have == want:
+		var ids []string
+		if ids, err = l.unindexed(ctx); err == nil {
+			err = l.index.CatchUp(ctx, &report, ids)
+		}
+	case l.opts.ReadOnly && !dryRun:
+		err = eventlog.ErrReadOnly
+	default:
+		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+		if err != nil {
+			err = fmt.Errorf("pglog: migrate: %w", l.explainForeign(err))
+		}
+	}
+	if err != nil || dryRun || l.opts.ReadOnly {
+		return report, err
+	}
+	l.layout.Store(layoutVersion)
+	return report, l.CreateTables(ctx, eventlog.ModuleTables)
+}
+
+// Grant runs what [Grants] returns, in one transaction. The connection's role has to own
+// the tables; one that does not is told so by an error of which [Denied] is true.
+func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) error {
+	if l.opts.ReadOnly {
+		return eventlog.ErrReadOnly
+	}
+	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		if err := lockTables(ctx, tx); err != nil { // or the server refuses one of two that grant at once
+			return err
+		}
+		if err := mustOwn(ctx, tx, "eventlog_events"); err != nil {
+			return fmt.Errorf("pglog: grant: %w", err)
+		}
+		if _, err := tx.Exec(ctx, Grants(r, sets...)); err != nil {
+			return fmt.Errorf("pglog: grant: %w", err)
+		}
+		return nil
+	})
+}
+
+// mustOwn refuses a role that does not own the tables, of which one is named. The server
+// only warns when one grants what it has and may not hand on.
+func mustOwn(ctx context.Context, q queryer, table string) error {
+	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::text::regclass"
+	var owner string
+	var owns bool
+	if err := q.QueryRow(ctx, query, table).Scan(&owner, &owns); err != nil {
+		return fmt.Errorf("look for the owner of the tables: %w", err)
+	}
+	if !owns {
+		return fmt.Errorf("%w %q", errNotOwner, owner)
+	}
+	return nil
+}
+
+// migrationLock is the key of the lock that programs hold while they change tables
+// ("STLH").
+const migrationLock = 0x53544C48
+
+// lockTables waits until no other program changes tables.
+func lockTables(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", migrationLock)
+	return err
+}
+
+func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) error {
+	if !report.DryRun {
+		if err := lockTables(ctx, tx); err != nil {
+			return err
+		}
+	}
+	have, err := findLayout(ctx, tx)
+	if err != nil || have == layoutVersion {
+		return err // another process was faster
+	}
+	seed, err := hasTable(ctx, tx, "eventlog_events")
+	if err != nil {
+		return err
+	}
+	create := eventsTable + migrationsTable + ownTables
+	report.Steps = []string{"create the tables"}
+	if seed {
+		create = ownTables
+		report.Steps = []string{"add the table run, computed from the events", "add the tables module and table_set"}
+		const extent = "SELECT count(DISTINCT run_id), count(*) FROM eventlog_events"
+		if err := tx.QueryRow(ctx, extent).Scan(&report.Runs, &report.Events); err != nil {
+			return err
+		}
+	}
+	if report.DryRun {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, create); err != nil {
+		return err
+	}
+	if seed {
+		return fillRuns(ctx, tx)
+	}
+	return nil
+}
+
+// fillRuns computes the table run from the events, whatever state they are in: to judge
+// them is the business of a check. It holds a run at a time.
+func fillRuns(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "LOCK TABLE eventlog_events IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		return err
+	}
+	next := ""
+	for {
+		err := tx.QueryRow(ctx, "SELECT coalesce(min(run_id), '') FROM eventlog_events WHERE run_id > $1", next).Scan(&next)
+		if err != nil || next == "" {
+			return err
+		}
+		read := func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+			return page(ctx, tx, runID, after, n)
+		}
+		if err := dialect.Reindex(ctx, querier{ctx, tx}, read, next); err != nil {
+			return err
+		}
+	}
+}
+
+// Roles are the names of database roles, by what they may do. A role without a name
+// is left out.
+type Roles struct {
+	// Writer is the role of a host: it appends events and reads. It can neither change
+	// nor remove an event. On the tables of the host itself it may do everything.
+	Writer string
+	// Retention is the role of a program that prunes: it reads and removes.
+	Retention string
+	// Reader is the role of an inspector, which reads: also what the host keeps, where
+	// the wrapped keys are that open the runs of tenants.
+	Reader string
+}
+
+// Need is what a role has to be allowed on tables.
+type Need struct {
+	Rights string // such as "SELECT, INSERT"
+	Tables []string
+}
+
+// Needs are those of the roles of [Roles].
+type Needs struct{ Writer, Retention, Reader []Need }
+
+// NeedsOf returns what each role needs, and no more. The sets are those of the host's
+// own tables.
+func NeedsOf(sets ...eventlog.TableSet) Needs {
+	var host []string
+	marks := Need{"SELECT, INSERT, UPDATE, DELETE", []string{"commit_mark"}}
+	retention := []Need{{"DELETE", []string{"eventlog_events", "run", "module"}}, marks}
+	for _, set := range withModules(sets) {
+		host = append(host, set.Tables...)
+		for _, table := range slices.Sorted(maps.Keys(set.Retention)) {
+			retention = append(retention, Need{set.Retention[table], []string{table}})
+		}
+	}
+	look := Need{"SELECT", []string{"eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set"}}
+	return Needs{
+		Writer: []Need{
+			look,
+			{"INSERT", []string{"eventlog_events", "run", "module"}},
+			{"UPDATE", []string{"run"}},
+			marks,
+			{"SELECT, INSERT, UPDATE, DELETE", host},
+		},
+		Retention: append([]Need{look}, retention...),
+		Reader:    []Need{look, {"SELECT", host}},
+	}
+}
+
+// Grants returns the SQL that gives each role what it needs, for the owner of the tables
+// to run. The sets are those of the host's own tables.
+func Grants(r Roles, sets ...eventlog.TableSet) string {
+	var b strings.Builder
+	grant := func(role string, needs []Need) {
+		for _, n := range needs {
+			if role == "" || len(n.Tables) == 0 {
+				continue
+			}
+			names := make([]string, len(n.Tables))
+			for i, table := range n.Tables {
+				names[i] = quote(table, `"`)
+			}
+			fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", n.Rights, strings.Join(names, ", "), quote(role, `"`))
+		}
+	}
+	needs := NeedsOf(sets...)
+	grant(r.Writer, needs.Writer)
+	grant(r.Retention, needs.Retention)
+	grant(r.Reader, needs.Reader)
+	return b.String()
+}
+
+// Lacking returns who the role of the connection is, and what of the needs it may not do,
+// such as "INSERT on run". The tables are there.
+func (l *Log) Lacking(ctx context.Context, needs ...Need) (role string, lacking []string, err error) {
+	const query = `SELECT current_user, coalesce(array_agg(r || ' on ' || t ORDER BY n) FILTER (WHERE NOT has_table_privilege(quote_ident(t), r)), '{}')
+		FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS need (r, t, n)`
+	var rights, tables []string
+	for _, n := range needs {
+		for _, table := range n.Tables {
+			for _, right := range strings.Split(n.Rights, ", ") {
+				rights, tables = append(rights, right), append(tables, table)
+			}
+		}
+	}
+	if err := l.pool.QueryRow(ctx, query, rights, tables).Scan(&role, &lacking); err != nil {
+		return "", nil, fmt.Errorf("pglog: look for the rights of the role: %w", err)
+	}
+	return role, lacking, nil
+}
+
+// rewriting are the settings of the connection that writes a table anew: it locks the
+// table, and does not make every session wait behind one that reads for long.
+var rewriting = map[string]string{"lock_timeout": "5s", "statement_timeout": "60s"}
+
+// Rewrite has the server write a table into a new file, in which nothing is left of rows
+// that were deleted: without that their bytes stay in its pages, and with VACUUM alone,
+// too. The table cannot be used meanwhile, so it is for small ones. What is left is those
+// of which kept is the number, since an open transaction may still look at them; the
+// server's WAL; and what was copied.
+//
+// The connection's role has to own the table; one that does not is told so by an error of
+// which [Denied] is true.
+func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
+	if l.opts.ReadOnly {
+		return 0, eventlog.ErrReadOnly
+	}
+	if err := mustOwn(ctx, l.pool, table); err != nil { // the server only warns
+		return 0, fmt.Errorf("pglog: rewrite: %w", err)
+	}
+	kept = -1
+	conn, err := l.connectHearing(ctx, rewriting, func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if number := keptRows.FindString(n.Detail); n.SeverityUnlocalized == "INFO" && number != "" {
+			kept, _ = strconv.Atoi(number)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer closeConn(conn)
+	if _, err := conn.Exec(ctx, "VACUUM (FULL, VERBOSE) "+pgx.Identifier{table}.Sanitize()); err != nil {
+		return 0, fmt.Errorf("pglog: rewrite: %w", err)
+	}
+	if kept < 0 {
+		return 0, errors.New("pglog: rewrite: the server does not say what it has kept")
+	}
+	return kept, nil
+}
+
+// keptRows finds the only number in the first line of what VERBOSE says in detail, in any
+// language: "2 dead row versions cannot be removed yet."
+var keptRows = regexp.MustCompile(`[0-9]+`)

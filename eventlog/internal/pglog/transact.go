@@ -1,0 +1,589 @@
+package pglog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+)
+
+// maxAttempts bounds how often a transaction is tried that the server undoes because of
+// another one.
+const maxAttempts = 20
+
+// idleTime is how long a transaction may do nothing before the server ends it. It frees
+// what a host that was cut off from the network has locked.
+const idleTime = 30 * time.Second
+
+// Transact implements [eventlog.Transactor]. The server runs it at the isolation level
+// SERIALIZABLE and undoes it when it cannot be put in a row with others; then, and when
+// the connection breaks, it is run again, up to twenty times, after a random pause.
+// Events that Append takes are written at its end.
+//
+// When the connection breaks in COMMIT, it is found out what has become of the
+// transaction, for as long as [Options].RetryTime; if it cannot be, the log stops.
+func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	m := l.marks.take()
+	defer l.marks.put(m)
+	var touched []string // runs that the attempt before could not get at
+	for attempt := 1; ; attempt++ {
+		t := &Tx{log: l, mark: m}
+		err := l.inTx(ctx, touched, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		if lost, ok := errors.AsType[*unanswered](err); ok {
+			err = l.commitOutcome(m, lost.cause)
+		}
+		if err == nil {
+			t.committed()
+			return nil
+		}
+		if attempt == maxAttempts || !isRefusal(err) && !errors.Is(err, errUndone) && !t.wasBehind(ctx) {
+			return err
+		}
+		touched = t.touched()
+		wait(ctx, rand.N(pause(attempt)))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unanswered is the error of a COMMIT whose outcome is not known.
+type unanswered struct{ cause error }
+
+// Error says what has happened to the connection.
+func (u *unanswered) Error() string {
+	return fmt.Sprintf("pglog: whether the transaction was committed is unknown: %v", u.cause)
+}
+
+// Unwrap returns what has happened to the connection.
+func (u *unanswered) Unwrap() error { return u.cause }
+
+// inTx runs fn in a transaction, and commits it so that it is durable. Nothing is appended
+// to the runs in the meantime.
+func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
+	conn, err := l.pool.Acquire(ctx)
+	if isTransient(err) {
+		err = fmt.Errorf("%w: %w", errUndone, err)
+	}
+	if err != nil {
+		return fmt.Errorf("pglog: %w", orUnavailable(err))
+	}
+	defer conn.Release()
+	err = inOpenTx(ctx, conn, runs, level, fn)
+	if _, lost := errors.AsType[*unanswered](err); err != nil && !lost && conn.Conn().IsClosed() {
+		err = fmt.Errorf("%w: %w", errUndone, err)
+	}
+	return err
+}
+
+// beginSQL begins a transaction. A serialisable one that scans a whole table conflicts
+// with each other one that changes anything in it, so the server is to use an index
+// wherever there is one, also where a scan would be cheaper.
+const beginSQL = "BEGIN ISOLATION LEVEL %s READ WRITE; " + durably + `;
+	SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL enable_seqscan = off; SET LOCAL jit = off`
+
+// inOpenTx is inTx on a connection.
+func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
+	if len(runs) > 0 {
+		unlock, err := lockGates(ctx, conn, runs)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(beginSQL, level, true, idleTime.Milliseconds())})
+	if err != nil {
+		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
+	}
+	defer undo(ctx, tx)
+	if err := fn(tx); err != nil {
+		return orUnavailable(err)
+	}
+	return commit(ctx, tx)
+}
+
+// undo rolls back what was not committed.
+func undo(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	tx.Rollback(ctx)
+}
+
+// commit commits. From here on the caller's context makes no difference.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
+	defer cancel()
+	err := tx.Commit(ctx)
+	e, fromServer := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgx.ErrTxCommitRollback), fromServer && e.SeverityUnlocalized == "ERROR":
+		return fmt.Errorf("pglog: commit: %w", orUnavailable(err))
+	}
+	return &unanswered{err}
+}
+
+// View implements [eventlog.Transactor].
+func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
+	if err := l.readable(); err != nil {
+		return err
+	}
+	tx, err := l.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
+	}
+	defer undo(ctx, tx)
+	v := newView(ctx, tx)
+	return fn(&v)
+}
+
+// CreateTables implements [eventlog.Transactor]. The role needs to be one that may
+// create tables only if steps are missing ([Denied] if it may not). A log that is
+// read-only has the tables or is [eventlog.ErrReadOnly].
+func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
+	if set.Name == layoutSet {
+		return fmt.Errorf("pglog: a set of tables cannot be called %s", layoutSet)
+	}
+	if missing, err := dblog.Missing(ctx, l, "pglog", set); err != nil || !missing {
+		return err
+	}
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	return l.explainForeign(l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		if err := lockTables(ctx, tx); err != nil {
+			return err
+		}
+		return dblog.TakeSteps(querier{ctx, tx}, set, func(step eventlog.TableStep) error {
+			_, err := tx.Exec(ctx, step.Postgres)
+			return err
+		})
+	}))
+}
+
+// TableSteps implements [eventlog.Transactor].
+func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {
+	if err := l.readable(); err != nil {
+		return 0, err
+	}
+	return dblog.StepsTaken(querier{ctx, l.pool}, set)
+}
+
+// view implements [eventlog.Querier] in a transaction.
+type view struct {
+	dblog.Statements
+	on querier
+}
+
+func newView(ctx context.Context, tx pgx.Tx) view {
+	return view{dblog.Statements{Name: "pglog", Conflict: isConflict, Explain: orUnavailable, Arg: isMany}, querier{ctx, tx}}
+}
+
+// isMany reports whether an argument is one of [eventlog.Bulk].
+func isMany(arg any) bool {
+	switch arg.(type) {
+	case []int64, []float64, []string, [][]byte:
+		return true
+	}
+	return false
+}
+
+// Query implements [eventlog.Querier].
+func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error {
+	return v.Statements.Query(sql, args, row, v.on.Query)
+}
+
+// resultRow implements [eventlog.Row].
+type resultRow struct{ rows pgx.Rows }
+
+// Scan implements [eventlog.Row].
+func (r resultRow) Scan(to ...any) error {
+	values, err := r.rows.Values()
+	if err != nil {
+		return fmt.Errorf("pglog: %w", err)
+	}
+	for i, v := range values {
+		if n, ok := v.(pgtype.Numeric); ok { // such as a sum
+			if whole, err := n.Int64Value(); err == nil {
+				values[i] = whole.Int64
+			} else if part, err := n.Float64Value(); err == nil {
+				values[i] = part.Float64
+			}
+		}
+	}
+	return dblog.ScanValues("pglog", values, to)
+}
+
+// Tx implements [eventlog.Tx] in a transaction of the server's.
+type Tx struct {
+	view
+	log     *Log
+	mark    *mark
+	changes pending.Changes
+	columns columns           // what Append has taken
+	rows    map[string]*txRun // of the runs in columns
+	doubt   *doubt
+	wanted  []string // the runs that it has tried to fence
+}
+
+// txRun is a run that a transaction continues.
+type txRun struct {
+	at     int // in columns
+	cursor eventlog.Cursor
+}
+
+// run runs fn, and writes the events that it has appended. A statement that failed
+// fails the transaction, also when fn has said nothing about it; one that the server
+// refused because of another transaction is the reason whatever fn says.
+func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) error {
+	t.view = newView(ctx, tx)
+	err := fn(t)
+	if err == nil || isRefusal(t.Failed) {
+		err = t.Failed
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.mark.leave(ctx, tx); err != nil || len(t.rows) == 0 {
+		return err
+	}
+	refused, err := t.columns.insert(ctx, tx.Conn(), nil)
+	if isConflict(err) || err == nil && len(refused) > 0 {
+		return fmt.Errorf("%w: concurrent append: another process continued the run", eventlog.ErrInvalidAppend)
+	}
+	if err != nil {
+		return fmt.Errorf("pglog: store %d events: %w", len(t.columns.events), err)
+	}
+	return nil
+}
+
+// Exec implements [eventlog.Tx].
+func (t *Tx) Exec(sql string, args ...any) (int64, error) {
+	if err := t.Ready(sql, args...); err != nil {
+		return 0, err
+	}
+	changed, err := t.on.Exec(sql, args...)
+	if err != nil {
+		return 0, t.Fail(sql, err)
+	}
+	return changed, nil
+}
+
+// Append implements [eventlog.Tx]. It appends under the epoch that this transaction has
+// made, if it has made one, and compares with the database alone: a writer in this
+// process that is ahead of it has lost the run.
+func (t *Tx) Append(runID string, ev event.Event) error {
+	if err := t.Ready("append"); err != nil {
+		return err
+	}
+	if err := storable(runID); err != nil {
+		return err
+	}
+	r := t.rows[runID]
+	if r == nil {
+		at, err := t.position(runID, ev)
+		if err != nil {
+			return t.Fail("append", err)
+		}
+		r = &txRun{at: -1, cursor: at}
+	}
+	if err := r.cursor.Append(runID, ev); err != nil {
+		t.doubt = &doubt{runID, r.cursor.Run().LastSeq}
+		return err
+	}
+	t.take(runID, r, ev)
+	return nil
+}
+
+// position returns where the run stands that an event is said to continue. A first event
+// is taken for one without a look, and the end of the transaction will tell: had two
+// transactions that begin runs both looked for theirs, then the server, which notes
+// which page of an index was read, would take each for a reader of the other's run, and
+// undo one.
+func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err error) {
+	if ev.Seq == 1 && t.changes.Epochs[runID] == 0 {
+		return c, nil
+	}
+	at, _, err := dialect.Find(t.on, runID)
+	if err == nil && at.Epoch != t.changes.Epochs[runID] {
+		err = pending.StaleEpoch(runID, t.changes.Epochs[runID], at.Epoch)
+	}
+	return at.Cursor, err
+}
+
+// doubt is a run that an event did not continue, with the last event that the
+// transaction saw of it.
+type doubt struct {
+	runID string
+	seq   uint64
+}
+
+// wasBehind reports whether the transaction did not see all that the run has by now:
+// events that this process had queued, or that another process has appended since it began. It
+// is asked after the transaction has ended.
+func (t *Tx) wasBehind(ctx context.Context) bool {
+	if t.doubt == nil || t.log.runs.Settle(ctx, t.doubt.runID) != nil {
+		return false
+	}
+	at, _, err := t.log.index.Look(ctx, t.doubt.runID)
+	return err == nil && at.Run().LastSeq > t.doubt.seq
+}
+
+// take keeps an event for the end of the transaction.
+func (t *Tx) take(runID string, r *txRun, ev event.Event) {
+	if r.at < 0 {
+		if t.rows == nil {
+			t.rows = make(map[string]*txRun)
+		}
+		r.at = len(t.rows)
+		t.rows[runID] = r
+		t.columns.addRun(runID, ev.Seq-1, t.changes.Epochs[runID])
+	}
+	t.columns.stand(r.at, r.cursor.Run())
+	t.columns.addEvent(r.at, ev)
+	t.changes.Move(runID, pending.Place{Cursor: r.cursor})
+}
+
+// touched are the runs that the transaction has changed, or wanted to.
+func (t *Tx) touched() []string {
+	runs := slices.AppendSeq(slices.Collect(maps.Keys(t.changes.Epochs)), maps.Keys(t.rows))
+	if t.doubt != nil {
+		runs = append(runs, t.doubt.runID)
+	}
+	return append(runs, t.wanted...)
+}
+
+// Fence implements [eventlog.Tx].
+func (t *Tx) Fence(runID string) (epoch uint64, err error) {
+	epochs, err := t.FenceAll([]string{runID})
+	return epochs[runID], err
+}
+
+// FenceAll makes a new epoch of each of the runs, in one statement, and returns them by
+// run.
+func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
+	if err := t.Ready("fence"); err != nil {
+		return nil, err
+	}
+	for _, id := range runIDs {
+		if err := storable(id); err != nil {
+			return nil, err
+		}
+	}
+	t.wanted = append(t.wanted, runIDs...)
+	epochs = make(map[string]uint64, len(runIDs))
+	rows := dblog.NewScanner()
+	err = t.on.Query(fenceSQL, []any{runIDs}, func(row eventlog.Row) error {
+		at, s, err := rows.Scan(row)
+		if err != nil {
+			return err
+		}
+		epochs[s.RunID] = at.Epoch
+		t.changes.Fence(s.RunID, at.Epoch)
+		if r := t.rows[s.RunID]; r != nil {
+			t.columns.rows[r.at].epoch, at.Cursor = at.Epoch, r.cursor
+		}
+		t.changes.Give(s.RunID, at)
+		return nil
+	})
+	if err != nil {
+		return nil, t.Fail("fence", err)
+	}
+	return epochs, nil
+}
+
+// committed tells the writers in this process what the transaction has done to their
+// runs, their streams, and other processes.
+func (t *Tx) committed() {
+	l := t.log
+	l.runs.Lock()
+	defer l.runs.Unlock()
+	l.runs.Committed(&t.changes, &l.hub)
+	for id := range t.rows {
+		l.notifier.tell(id)
+	}
+}
+
+// marks are how it is found out whether a transaction was committed whose COMMIT was not
+// answered: it leaves a mark, in a row that no other transaction changes at the same
+// time. The number that the server gives a transaction is not enough. A server that has
+// crashed gives the numbers again that it had not written down.
+type marks struct {
+	mu   sync.Mutex // guards what follows
+	log  string     // names this log's rows; empty before there is one
+	made int
+	free []*mark
+}
+
+// mark belongs to one call of Transact at a time.
+type mark struct {
+	slot  string // the key of its row
+	value int64  // of the last transaction that has left it
+}
+
+// take returns a mark that is not in use.
+func (m *marks) take() *mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.free); n > 0 {
+		last := m.free[n-1]
+		m.free = m.free[:n-1]
+		return last
+	}
+	if m.log == "" {
+		m.log = event.NewID()
+	}
+	m.made++
+	return &mark{slot: fmt.Sprintf("%s/%d", m.log, m.made)}
+}
+
+func (m *marks) put(used *mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.free = append(m.free, used)
+}
+
+// markTime is how long the rows of a log are kept that was not closed.
+const markTime = 7 * 24 * time.Hour
+
+// leave leaves a new mark in the transaction.
+func (m *mark) leave(ctx context.Context, tx pgx.Tx) error {
+	m.value++
+	const sql = `INSERT INTO commit_mark (slot, mark, at) VALUES ($1, $2, $3)
+		ON CONFLICT (slot) DO UPDATE SET mark = excluded.mark, at = excluded.at`
+	if _, err := tx.Exec(ctx, sql, m.slot, m.value, time.Now().UnixNano()); err != nil {
+		return fmt.Errorf("pglog: mark a transaction: %w", err)
+	}
+	return nil
+}
+
+// errUndone means that the connection broke, and nothing was committed.
+var errUndone = errors.New("the connection broke, and the transaction was undone")
+
+// commitOutcome looks whether the mark is there. While the server is still at work on the
+// transaction, the statement waits for the row.
+func (l *Log) commitOutcome(m *mark, cause error) error {
+	const sql = `INSERT INTO commit_mark (slot, mark, at) VALUES ($1, 0, $2)
+		ON CONFLICT (slot) DO UPDATE SET at = excluded.at RETURNING mark`
+	ctx, cancel := context.WithTimeout(context.Background(), max(l.opts.retryTime(), time.Second))
+	defer cancel()
+	for n := 0; ctx.Err() == nil; n++ {
+		var found int64
+		err := l.pool.QueryRow(ctx, sql, m.slot, time.Now().UnixNano()).Scan(&found)
+		if err == nil && found == m.value {
+			return nil
+		}
+		if err == nil {
+			return fmt.Errorf("pglog: %w: %w", errUndone, cause)
+		}
+		wait(ctx, pause(n))
+	}
+	l.runs.Stop(&unanswered{cause})
+	return l.runs.Failure()
+}
+
+// clear removes the rows of a log that is being closed, and old ones. Nothing but room is
+// lost when it fails.
+func (m *marks) clear(l *Log) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l.pool.Exec(ctx, "DELETE FROM commit_mark WHERE starts_with(slot, $1) OR at < $2", m.log+"/", time.Now().Add(-markTime).UnixNano())
+}
+
+// fenceSQL makes a new epoch of each run. A run without events gets a row that stands
+// before its first one. Every append to the run takes the row's lock, too: an
+// append that has it first is committed before the fence, one that comes later sees the
+// new epoch. Rows are locked in the order of the runs' names, so that there is no
+// deadlock.
+const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
+	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
+	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING 0, epoch, ` + runValues
+
+// gateCount is how many gates there are.
+const gateCount = 64
+
+// gate returns the gate that appends to the run pass.
+func gate(runID string) int32 {
+	h := uint32(2166136261) // FNV-1a, which package hash/fnv has for those who can afford to allocate
+	for i := range len(runID) {
+		h = (h ^ uint32(runID[i])) * 16777619
+	}
+	return int32(h % gateCount)
+}
+
+// gates returns the gates of several runs, each once and in order.
+func gates(runIDs iter.Seq[string]) []int32 {
+	var open [gateCount]bool
+	for id := range runIDs {
+		open[gate(id)] = true
+	}
+	var all []int32
+	for i, is := range open {
+		if is {
+			all = append(all, int32(i))
+		}
+	}
+	return all
+}
+
+// lockGates keeps every process from appending to the runs, until unlock.
+//
+// A serialisable transaction cannot change the row of a run that was appended
+// to since it began, and would never get to fence a run that is written all the time.
+// So when that has happened, the next attempt begins behind closed gates. A gate is an
+// advisory lock that the statement which appends takes shared; runs have few of them in
+// common, so that a batch of a thousand runs holds no thousand locks.
+//
+// The session holds the locks, and no transaction, so that nothing but the end of the
+// session frees the gates of a host that was cut off from the network or frozen with
+// them closed. While it holds them, the server ends a session that asks for nothing for
+// idleTime, and one whose host does not answer, by as much of that as it can do
+// (idle_session_timeout: PostgreSQL 14, tcp_user_timeout: 12).
+func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
+	unlock = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		const open = `SELECT pg_advisory_unlock_all();
+			SELECT set_config(name, reset_val, false) FROM pg_settings WHERE name = 'idle_session_timeout'`
+		if _, err := conn.Exec(ctx, open, pgx.QueryExecModeSimpleProtocol); err != nil {
+			conn.Conn().Close(ctx) // which unlocks as well
+		}
+	}
+	const attend = `SELECT set_config(s.name, v.value, false) FROM pg_settings s JOIN (VALUES
+		('idle_session_timeout', $1), ('tcp_user_timeout', $1),
+		('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '10'), ('tcp_keepalives_count', '2')
+		) AS v(name, value) ON v.name = s.name`
+	const lock = "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)"
+	_, err = conn.Exec(ctx, attend, fmt.Sprint(idleTime.Milliseconds()))
+	if err == nil {
+		_, err = conn.Exec(ctx, lock, gates(slices.Values(runIDs)))
+	}
+	if err != nil {
+		unlock() // the session keeps those that it had got before the statement failed
+		return nil, fmt.Errorf("pglog: lock runs: %w", orUnavailable(err))
+	}
+	return unlock, nil
+}

@@ -1,0 +1,597 @@
+package pglog
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+)
+
+// planTime is how long the server's plan for the statement that writes is kept. A plan
+// that was made for an empty table is a bad one for a table of a million runs.
+const planTime = 5 * time.Second
+
+// writer is the connection that writes. Its fields belong to the goroutine that runs
+// [Log.write].
+type writer struct {
+	log     *Log
+	conn    *pgx.Conn // nil while there is no connection
+	planned time.Time // when the plans were made
+}
+
+// write is the goroutine. It ends with the log, or with the first batch that cannot be
+// written.
+func (l *Log) write() {
+	n := writer{log: l}
+	defer close(l.stopped)
+	defer n.disconnect()
+	var items []item
+	var b batch
+	var took time.Duration // by the batch before
+	for {
+		if answered := len(b.runs); answered > 1 {
+			l.runs.Gather(answered, pending.GatherTime(took))
+		}
+		b.reset()
+		if items = l.runs.Take(items); len(items) == 0 {
+			return
+		}
+		b.fill(items)
+		began := time.Now()
+		lost, err := n.store(&b)
+		took = time.Since(began)
+		if err != nil {
+			l.runs.Stop(err)
+			return
+		}
+		l.acknowledge(&b, lost)
+	}
+}
+
+// conflicts has the error of each run that could not be continued.
+type conflicts map[*run]error
+
+// store writes the batch, and tries again when the connection breaks. An attempt whose
+// outcome is not known needs no answer: to write the batch again changes nothing if it
+// is there already (see settle), whether the server has committed it, has lost it, or is
+// still at work on it.
+//
+// An error is final: the server refuses the batch, or could not be reached for as long
+// as Options.RetryTime. What the database holds of the batch is then unknown.
+func (n *writer) store(b *batch) (conflicts, error) {
+	var since time.Time
+	for again := 0; ; again++ {
+		lost, err := n.attempt(b, again > 0)
+		if err == nil || !isTransient(err) {
+			return lost, err
+		}
+		if !isRefusal(err) {
+			n.disconnect()
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if time.Since(since) >= n.log.opts.retryTime() {
+			return nil, fmt.Errorf("pglog: tried %d times: %w", again+1, err)
+		}
+		time.Sleep(pause(again))
+	}
+}
+
+// pause is how long to wait before attempt number n+2, so that a server that starts
+// again is not overrun.
+func pause(n int) time.Duration { return min(time.Second, time.Millisecond<<min(n, 10)) }
+
+// attempt writes the batch once.
+func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
+	defer cancel()
+	if err := n.prepare(ctx); err != nil {
+		return nil, err
+	}
+	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.runIDs()))
+	switch {
+	case isConflict(err) && len(b.runs) > 1:
+		return n.attemptEach(b, again)
+	case isConflict(err):
+		return conflicts{b.runs[0]: pending.Continued(b.runs[0].ID)}, nil
+	case err != nil:
+		return nil, fmt.Errorf("pglog: store %d events: %w", len(b.items), err)
+	case len(refused) == 0:
+		return nil, nil
+	}
+	return settle(ctx, n.conn, b, refused, again)
+}
+
+// attemptEach writes the runs of the batch one by one. It is for a batch of which a
+// program that does not keep the table run has written an event before.
+func (n *writer) attemptEach(b *batch, again bool) (conflicts, error) {
+	lost := make(conflicts)
+	for _, one := range b.split() {
+		bad, err := n.attempt(one, again)
+		if err != nil {
+			return nil, err
+		}
+		for r, err := range bad {
+			lost[r] = err
+		}
+	}
+	return lost, nil
+}
+
+// prepare sees to a connection with plans that are not too old.
+func (n *writer) prepare(ctx context.Context) (err error) {
+	if n.conn != nil && time.Since(n.planned) < planTime {
+		return nil
+	}
+	first := "DISCARD PLANS"
+	if n.conn == nil {
+		if n.conn, err = n.log.connect(ctx, writing); err != nil {
+			return err
+		}
+		first = fmt.Sprintf(durably, false)
+	}
+	n.planned = time.Now()
+	if _, err := n.conn.Exec(ctx, first); err != nil {
+		n.disconnect()
+		return fmt.Errorf("pglog: %w", err)
+	}
+	return nil
+}
+
+func (n *writer) disconnect() {
+	if n.conn != nil {
+		closeConn(n.conn)
+		n.conn = nil
+	}
+}
+
+// writing are the settings of the connections that write. The server gives up a
+// statement when we have, and does not compile or scan what is written in small pieces.
+var writing = map[string]string{
+	"default_transaction_isolation": "read committed",
+	"statement_timeout":             fmt.Sprint(attemptTime.Milliseconds()),
+	"jit":                           "off",
+	"enable_seqscan":                "off",
+}
+
+// durably makes the connection wait for the disk, should the operator have set that
+// commits do not. The stricter settings, which wait for standby servers, stay.
+const durably = "SELECT set_config('synchronous_commit', 'on', %v) WHERE current_setting('synchronous_commit') = 'off'"
+
+// connect makes a connection outside of the pool, in the pool's way.
+func (l *Log) connect(ctx context.Context, settings map[string]string) (*pgx.Conn, error) {
+	return l.connectHearing(ctx, settings, l.pool.Config().ConnConfig.OnNotice)
+}
+
+// connectHearing is connect with a handler for the server's notices.
+func (l *Log) connectHearing(ctx context.Context, settings map[string]string, hear pgconn.NoticeHandler) (*pgx.Conn, error) {
+	config := l.pool.Config()
+	config.ConnConfig.OnNotice = hear
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	for name, value := range settings {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: %w", err)
+	}
+	if config.AfterConnect != nil {
+		err = config.AfterConnect(ctx, conn)
+	}
+	if err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// closeConn closes a connection without waiting for a server that may be gone.
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn.Close(ctx)
+}
+
+// acknowledge answers the barriers of a batch that is durable, and hands its events to
+// the streams of their runs. The runs in lost are given up.
+func (l *Log) acknowledge(b *batch, lost conflicts) {
+	l.runs.Lock()
+	defer l.runs.Unlock()
+	for i, r := range b.runs {
+		if err := lost[r]; err != nil {
+			r.GiveUp(err)
+			continue
+		}
+		l.runs.Durable(r, b.columns.rows[i].stands.LastSeq)
+		l.notifier.tell(r.ID)
+	}
+	for _, it := range b.items {
+		if lost[it.Run] == nil {
+			l.hub.Hand(it.Event)
+		}
+	}
+}
+
+// batch is what is written in one transaction: some events of some runs.
+type batch struct {
+	items   []item // as they were taken; they belong to the writer
+	runs    []*run // each once
+	at      map[*run]int
+	columns columns
+}
+
+// reset forgets everything but the memory.
+func (b *batch) reset() {
+	clear(b.runs)
+	clear(b.at)
+	b.columns.reset()
+	b.items, b.runs = nil, b.runs[:0]
+}
+
+// fill makes an empty batch of the items.
+func (b *batch) fill(items []item) {
+	b.items = items
+	for _, it := range items {
+		i, known := b.at[it.Run]
+		if !known {
+			i = b.addRun(it.Run, it.Event.Seq-1)
+		}
+		b.columns.stand(i, it.After)
+		b.columns.addEvent(i, it.Event)
+	}
+}
+
+func (b *batch) addRun(r *run, before uint64) int {
+	if b.at == nil {
+		b.at = make(map[*run]int)
+	}
+	i := len(b.runs)
+	b.at[r] = i
+	b.runs = append(b.runs, r)
+	b.columns.addRun(r.ID, before, r.Epoch)
+	return i
+}
+
+// split returns a batch for each run.
+func (b *batch) split() []*batch {
+	items := make([][]item, len(b.runs))
+	for _, it := range b.items {
+		i := b.at[it.Run]
+		items[i] = append(items[i], it)
+	}
+	each := make([]*batch, len(items))
+	for i := range each {
+		each[i] = &batch{}
+		each[i].fill(items[i])
+	}
+	return each
+}
+
+// settle finds out why runs of a batch were refused. After an attempt whose outcome is
+// unknown, the reason may be that the events are there: since each event holds the hash
+// of the one before, the last one tells for all.
+func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, again bool) (conflicts, error) {
+	layout, err := findLayout(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	if layout != layoutVersion {
+		return nil, fmt.Errorf("pglog: the tables have changed since the log was opened: %w", eventlog.CheckSchema(layout, layoutVersion))
+	}
+	lost := make(conflicts)
+	for _, i := range refused {
+		r := b.runs[i]
+		stored := false
+		if again {
+			if stored, err = isStored(ctx, conn, r.ID, b.columns.rows[i].stands); err != nil {
+				return nil, err
+			}
+		}
+		if stored {
+			continue
+		}
+		at, _, err := dialect.Find(querier{ctx, conn}, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		lost[r] = pending.Continued(r.ID)
+		if at.Epoch != r.Epoch {
+			lost[r] = pending.StaleEpoch(r.ID, r.Epoch, at.Epoch)
+		}
+	}
+	return lost, nil
+}
+
+// isStored reports whether the database holds the last event of the run as it is to stand.
+func isStored(ctx context.Context, q queryer, runID string, at eventlog.RunSummary) (bool, error) {
+	evs, err := page(ctx, q, runID, at.LastSeq-1, 1)
+	if err != nil || len(evs) == 0 || evs[0].Seq != at.LastSeq {
+		return false, err
+	}
+	return evs[0].Hash() == at.Head, nil
+}
+
+// columns are runs and events to write, in the order of the statement's arrays: some of
+// these have an element for each run, the others one for each event.
+type columns struct {
+	rows   []row
+	events []rowEvent
+	params params
+}
+
+// row is the row of a run that has to stand at event before, under the epoch.
+type row struct {
+	id            string
+	before, epoch uint64
+	stands        eventlog.RunSummary // where it is to stand
+}
+
+// rowEvent is an event of the run in a row.
+type rowEvent struct {
+	row int
+	event.Event
+}
+
+// runValues are the columns of the table run, but for epoch.
+const runValues = "run_id, " + dblog.Columns
+
+// movedValues are what a batch makes of [dblog.Columns].
+const movedValues = "{run.started}, {run.last_seq}, g.head, {run.terminal}, {run.turns}, {run.tools}, {run.input_tokens}, {run.output_tokens}, ($4::float8[])[g.no], {run.duration_ms}"
+
+// The numbers of a run and of an event, in the order of their matrices.
+var (
+	runNumbers   = []string{"before", "epoch", "started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms"}
+	eventNumbers = []string{"no", "seq", "ts", "kind"}
+)
+
+// numbers says where the numbers are in the statement: {run.before} is that of run g.no,
+// {event.no} that of event e.place.
+func numbers() *strings.Replacer {
+	var pairs []string
+	add := func(kind string, names []string, row string) {
+		for i, name := range names {
+			pairs = append(pairs, "{"+kind+"."+name+"}", fmt.Sprintf("%s[%d]", row, i+1))
+		}
+	}
+	add("run", runNumbers, "($3::bigint[])[g.no]")
+	add("event", eventNumbers, "($8::bigint[])[e.place]")
+	return strings.NewReplacer(pairs...)
+}
+
+// insertSQL writes a batch. It moves the row of each run from where the batch expects it,
+// under the batch's epoch, to where the batch leaves it, and stores the events of those
+// runs alone whose row could be moved. The numbers of the others are its result; the first
+// run is number one. $10 says that there are runs that begin.
+//
+// Two of these that meet at a run wait for each other at its row: the second one sees
+// what the first one has made of it. For $9 see lockGates. IS TRUE keeps the planner,
+// which has no idea how long the arrays are, from making nested loops of what it can
+// look up in a hash table.
+//
+// The server makes a table of every array that is unnested, and reads each again row by
+// row. So only what has no fixed length is unnested; a number is taken out of a matrix,
+// where the server finds it by its place.
+var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
+	SELECT (SELECT steps FROM table_set WHERE name = 'eventlog') = %d
+		AND (SELECT count(pg_advisory_xact_lock_shared(1398033480, gate)) FROM unnest($9::int[]) AS gates(gate)) >= 0 AS open
+), moved AS (
+	UPDATE run SET (`+dblog.Columns+`) = ROW (`+movedValues+`)
+	FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS g(run_id, head, no)
+	WHERE (SELECT open FROM gate) AND ({run.before} > 0 OR {run.epoch} > 0)
+		AND run.run_id = g.run_id AND run.last_seq = {run.before} AND run.epoch = {run.epoch}
+	RETURNING g.no
+), begun AS (
+	INSERT INTO run (run_id, epoch, `+dblog.Columns+`)
+	SELECT g.run_id, 0, `+movedValues+` FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS g(run_id, head, no)
+	WHERE $10::bool AND (SELECT open FROM gate) AND {run.before} = 0 AND {run.epoch} = 0
+	ON CONFLICT (run_id) DO NOTHING
+	RETURNING run_id
+), taken AS (
+	SELECT no FROM moved UNION ALL
+	SELECT no FROM unnest($1::text[]) WITH ORDINALITY AS g(run_id, no)
+	WHERE $10::bool AND {run.before} = 0 AND {run.epoch} = 0 AND (run_id IN (SELECT run_id FROM begun)) IS TRUE
+), stored AS (
+	INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
+	SELECT e.run_id, {event.seq}, e.prev_hash, {event.ts}, {event.kind}, e.payload
+	FROM unnest($5::text[], $6::bytea[], $7::bytea[]) WITH ORDINALITY AS e(run_id, prev_hash, payload, place)
+	WHERE (SELECT count(*) FROM taken) = cardinality($4::float8[]) OR ({event.no} IN (SELECT no FROM taken)) IS TRUE
+)
+SELECT no FROM generate_series(1, cardinality($4::float8[])) AS everyone(no)
+WHERE (SELECT count(*) FROM taken) < cardinality($4::float8[]) AND (no IN (SELECT no FROM taken)) IS NOT TRUE`, layoutVersion))
+
+// reset forgets everything but the memory.
+func (c *columns) reset() {
+	clear(c.rows)
+	clear(c.events)
+	c.rows, c.events = c.rows[:0], c.events[:0]
+}
+
+// addRun adds the row of a run that has to stand at event before.
+func (c *columns) addRun(id string, before, epoch uint64) {
+	c.rows = append(c.rows, row{id: id, before: before, epoch: epoch})
+}
+
+// runIDs yields the runs.
+func (c *columns) runIDs() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range c.rows {
+			if !yield(c.rows[i].id) {
+				return
+			}
+		}
+	}
+}
+
+// stand says where row i is to stand.
+func (c *columns) stand(i int, s eventlog.RunSummary) { c.rows[i].stands = s }
+
+// addEvent adds an event of the run in row i.
+func (c *columns) addEvent(i int, e event.Event) { c.events = append(c.events, rowEvent{i, e}) }
+
+// begins reports whether a run begins, which has no row yet.
+func (c *columns) begins() bool {
+	return slices.ContainsFunc(c.rows, func(r row) bool { return r.before == 0 && r.epoch == 0 })
+}
+
+// encode makes the parameters of the statement.
+func (c *columns) encode(gates []int32) [][]byte {
+	p, r, e := &c.params, c.rows, c.events
+	p.reset()
+	p.array(pgtype.TextOID, len(r), func(i int) { p.text(r[i].id) })
+	p.array(pgtype.ByteaOID, len(r), func(i int) { p.bytes(r[i].stands.Head[:]) })
+	p.matrix(len(r), len(runNumbers), func(i int) {
+		s := &r[i].stands
+		p.int8s(int64(r[i].before), int64(r[i].epoch), s.StartedAt.UnixNano(), int64(s.LastSeq), int64(s.TerminalKind),
+			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs)
+	})
+	p.array(pgtype.Float8OID, len(r), func(i int) { p.float8(r[i].stands.CostUSD) })
+
+	p.array(pgtype.TextOID, len(e), func(i int) { p.text(e[i].RunID) })
+	p.array(pgtype.ByteaOID, len(e), func(i int) { p.bytesOrNull(e[i].PrevHash) })
+	p.array(pgtype.ByteaOID, len(e), func(i int) { p.bytes(e[i].Payload) })
+	p.matrix(len(e), len(eventNumbers), func(i int) {
+		p.int8s(int64(e[i].row+1), int64(e[i].Seq), e[i].Timestamp, int64(e[i].Kind))
+	})
+
+	p.array(pgtype.Int4OID, len(gates), func(i int) { p.int4(gates[i]) })
+	p.boolean(c.begins())
+	return p.values()
+}
+
+// insert writes the columns, through the gates, and returns the rows of the runs that
+// were refused.
+func (c *columns) insert(ctx context.Context, conn *pgx.Conn, gates []int32) (refused []int32, err error) {
+	statement, err := conn.Prepare(ctx, "eventlog_insert", insertSQL)
+	if err != nil {
+		return nil, err
+	}
+	binaryFormat := []int16{pgx.BinaryFormatCode}
+	rows := conn.PgConn().ExecStatement(ctx, statement, c.encode(gates), binaryFormat, binaryFormat)
+	for rows.NextRow() {
+		refused = append(refused, int32(binary.BigEndian.Uint32(rows.Values()[0]))-1)
+	}
+	_, err = rows.Close()
+	return refused, err
+}
+
+// params are the parameters of a statement, nearly all of them arrays, in the server's
+// binary format (see array_recv in its arrayfuncs.c). pgx would make an interface of each element
+// and a new buffer for each statement, which cost as much as all the rest that the client
+// does to write a batch.
+type params struct {
+	buf  []byte
+	ends []int    // of the parameters in buf
+	all  [][]byte // what values returns
+}
+
+// keptParams is how many bytes are kept for the next statement.
+const keptParams = 8 << 20
+
+// reset forgets everything but the memory, unless it is too much.
+func (p *params) reset() {
+	if cap(p.buf) > keptParams {
+		p.buf = nil
+	}
+	p.buf, p.ends = p.buf[:0], p.ends[:0]
+}
+
+// array adds an array of n elements, which the function appends one by one.
+func (p *params) array(elementType uint32, n int, element func(i int)) {
+	p.elements(n, element, 1, 1, elementType, uint32(n), 1) // dimensions, NULLs may occur, type, length, first index
+}
+
+// matrix adds an array of n rows of m numbers, which the function appends row by row.
+func (p *params) matrix(n, m int, row func(i int)) {
+	p.elements(n, row, 2, 0, pgtype.Int8OID, uint32(n), 1, uint32(m), 1)
+}
+
+func (p *params) elements(n int, element func(i int), header ...uint32) {
+	for _, word := range header {
+		p.size(word)
+	}
+	for i := range n {
+		element(i)
+	}
+	p.end()
+}
+
+// boolean adds what is no array.
+func (p *params) boolean(v bool) {
+	b := byte(0)
+	if v {
+		b = 1
+	}
+	p.buf = append(p.buf, b)
+	p.end()
+}
+
+// end ends a parameter.
+func (p *params) end() { p.ends = append(p.ends, len(p.buf)) }
+
+// values returns the parameters, until reset.
+func (p *params) values() [][]byte {
+	p.all = p.all[:0]
+	from := 0
+	for _, to := range p.ends {
+		p.all = append(p.all, p.buf[from:to])
+		from = to
+	}
+	return p.all
+}
+
+func (p *params) size(n uint32) { p.buf = binary.BigEndian.AppendUint32(p.buf, n) }
+
+func (p *params) int4(v int32) {
+	p.size(4)
+	p.buf = binary.BigEndian.AppendUint32(p.buf, uint32(v))
+}
+
+func (p *params) int8(v int64) {
+	p.size(8)
+	p.buf = binary.BigEndian.AppendUint64(p.buf, uint64(v))
+}
+
+func (p *params) int8s(all ...int64) {
+	for _, v := range all {
+		p.int8(v)
+	}
+}
+
+func (p *params) float8(v float64) { p.int8(int64(math.Float64bits(v))) }
+
+func (p *params) text(v string) {
+	p.size(uint32(len(v)))
+	p.buf = append(p.buf, v...)
+}
+
+func (p *params) bytes(v []byte) {
+	p.size(uint32(len(v)))
+	p.buf = append(p.buf, v...)
+}
+
+// bytesOrNull takes no bytes for NULL.
+func (p *params) bytesOrNull(v []byte) {
+	if len(v) == 0 {
+		p.size(math.MaxUint32)
+		return
+	}
+	p.bytes(v)
+}

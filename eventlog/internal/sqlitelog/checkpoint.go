@@ -1,0 +1,290 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// How much of the WAL waits to be moved into the database, in frames, each of which is
+// a page that was written. With pages of 16 KiB, 64 frames are 1 MiB.
+const (
+	stepFrames    = 250  // that are worth a step, if many of them have long payloads
+	restartFrames = 1000 // that are worth one in any case; then the WAL may start over
+	farBehind     = 4000 // at which the writer waits for a step
+)
+
+const (
+	// longPayloads is how many bytes of payloads make a step early. Their pages are
+	// written once, and to move them sooner makes shorter steps; those of indexes are
+	// written again and again, and to move them later makes fewer.
+	longPayloads = 2 << 20
+	// standstill is how long the writers may stand still for the last frames.
+	standstill = time.Millisecond
+	// lookEvery is how often the writer looks at the WAL, at most.
+	lookEvery = 5 * time.Millisecond
+	// farBehindWait is how long the writer waits at most, each time that it looks.
+	farBehindWait = 10 * time.Millisecond
+	// maxSteps bounds the steps that follow one another without a wait.
+	maxSteps = 4
+)
+
+// checkpointer moves the WAL into the database while the writer goes on, so that
+// no commit waits for it.
+//
+// It works in steps. A step copies what was in the WAL when it began, and syncs the
+// database. None ends with an empty WAL as long as there is something to commit, and
+// the WAL gets longer. So once it is long enough and a step leaves only a few frames,
+// the checkpointer takes the lock that every writer holds around its transaction and
+// moves those, and nothing is left to sync but them. The next transaction then writes
+// the WAL from its beginning. If the process dies anywhere here, the WAL has all that
+// the database lacks.
+//
+// A step goes no further than what the oldest reader sees, in this process or in
+// another. While one stays open, the WAL gets longer by what is committed; no writer waits
+// for the reader, and when it has ended one step moves all of it. The file is then cut
+// to journal_size_limit.
+type checkpointer struct {
+	wake      chan struct{} // capacity 1; the writer's to send and to close
+	stepped   chan struct{} // capacity 1: a step has ended
+	failed    chan error    // capacity 1: what has ended it
+	ended     chan struct{}
+	restartAt atomic.Int64 // frames in a WAL that is to be written from its beginning
+	stuck     atomic.Bool  // a reader kept the last step from moving anything
+
+	looked   time.Time // the writer's
+	payloads int       // the writer's: bytes since it has woken the checkpointer
+
+	// The goroutine's. All of it is opened when it is first needed, because most
+	// processes that write to a log write less than a step.
+	conn *conn
+	lock *fileLock
+	file *os.File // the database, to sync it; nil where that is not safe
+	last wal      // after the last step
+}
+
+// wal is how many frames the WAL has, and how many of them are in the database.
+type wal struct {
+	frames, moved int64
+	kept          bool // from being moved, or written from its beginning, by another connection
+}
+
+func (w wal) left() int64 { return w.frames - w.moved }
+
+// The statements return how the WAL is when they are done. The first does nothing, the
+// second does not wait, the third for readers, as long as checkpointing says.
+const (
+	lookSQL    = "PRAGMA wal_checkpoint(NOOP)"
+	passiveSQL = "PRAGMA wal_checkpoint(PASSIVE)"
+	restartSQL = "PRAGMA wal_checkpoint(RESTART)"
+)
+
+func walOf(c *conn, sql string) (w wal, err error) {
+	err = c.query(context.Background(), sql, nil, func(row []driver.Value) error {
+		busy, okBusy := row[0].(int64)
+		frames, okFrames := row[1].(int64)
+		moved, okMoved := row[2].(int64)
+		if !okBusy || !okFrames || !okMoved {
+			return fmt.Errorf("sqlitelog: a checkpoint returns %v", row)
+		}
+		w = wal{frames, moved, busy != 0}
+		return nil
+	})
+	return w, err
+}
+
+func newCheckpointer() *checkpointer {
+	c := &checkpointer{
+		wake: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+		failed: make(chan error, 1), ended: make(chan struct{}),
+	}
+	c.restartAt.Store(restartFrames)
+	return c
+}
+
+// tend is the writer's part, behind each batch: it wakes the checkpointer when there
+// is something to move. If that is far behind, it waits a little, so that a disk that is
+// too slow for both slows down the callers. The error is what has ended the checkpointer.
+func (l *Log) tend(batch []item) error {
+	c := l.checkpointer
+	for _, it := range batch {
+		c.payloads += len(it.Event.Payload)
+	}
+	select {
+	case err := <-c.failed:
+		return err
+	default:
+	}
+	if time.Since(c.looked) < lookEvery {
+		return nil
+	}
+	w, err := walOf(l.writer.conn, lookSQL)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: look at the WAL: %w", err)
+	}
+	c.looked = time.Now()
+	if !c.due(w) {
+		return nil
+	}
+	wakeUp(c.wake)
+	c.payloads = 0
+	if w.left() >= farBehind && !c.stuck.Load() {
+		select {
+		case <-c.stepped:
+		case <-time.After(farBehindWait):
+		}
+	}
+	return nil
+}
+
+// due reports whether there is something to do for the checkpointer.
+func (c *checkpointer) due(w wal) bool {
+	return w.left() >= restartFrames || w.left() >= stepFrames && c.payloads >= longPayloads ||
+		w.left() > 0 && w.frames >= c.restartAt.Load()
+}
+
+// wakeUp sends to a channel of capacity 1, unless something is in it.
+func wakeUp(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// checkpoints is the checkpointer's goroutine. It ends with the log, or when the
+// database is damaged or may be: what could not be synced may be gone, so nothing is
+// tried again. Of all other errors, of which a full disk is the likely one, the WAL is
+// whole, and everything is opened anew and tried again.
+func (l *Log) checkpoints() {
+	c := l.checkpointer
+	defer close(c.ended)
+	for range c.wake {
+		err := c.open(context.Background(), l.path, l.opts.Synchronous)
+		if err == nil {
+			err = c.advance()
+		}
+		if err != nil {
+			c.close()
+		}
+		if damages(err) {
+			c.failed <- fmt.Errorf("sqlitelog: checkpoint: %w", err)
+			return
+		}
+	}
+	c.close()
+}
+
+// errSync is a database that could not be synced.
+var errSync = errors.New("sync of the database")
+
+func damages(err error) bool {
+	code := codeOf(err)
+	if code < 0 {
+		return errors.Is(err, errSync)
+	}
+	code &= 0xff
+	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
+}
+
+// advance moves what there is, again as long as the writer was faster, and lets the
+// WAL be written from its beginning if it is time.
+func (c *checkpointer) advance() error {
+	for range maxSteps {
+		began, before := time.Now(), c.last.moved
+		w, err := c.step()
+		wakeUp(c.stepped)
+		if err != nil || w.kept || c.stuck.Load() || w.frames < c.restartAt.Load() {
+			return err
+		}
+		if before >= w.moved {
+			before = 0 // the WAL has started over
+		}
+		if time.Since(began)*time.Duration(w.left())/time.Duration(max(1, w.moved-before)) <= standstill {
+			return c.startOver()
+		}
+	}
+	return nil
+}
+
+// step moves what is in the WAL now. SQLite syncs the database only when that was all
+// of it; this does it each time, so that the last frames do not wait for all of them.
+func (c *checkpointer) step() (wal, error) {
+	w, err := walOf(c.conn, passiveSQL)
+	if err != nil || w.kept {
+		return w, err
+	}
+	moved := w.moved != c.last.moved
+	c.last = w
+	c.stuck.Store(!moved && w.left() > 0)
+	if moved && c.file != nil {
+		if err := c.file.Sync(); err != nil {
+			return w, fmt.Errorf("%w: %w", errSync, err)
+		}
+	}
+	return w, nil
+}
+
+// startOver moves the last frames while no writer of any process is at work, and sees
+// to it that the next one writes the WAL from its beginning. If a reader is in the way,
+// that has to wait until the WAL is a step longer.
+func (c *checkpointer) startOver() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	if err := c.lock.Lock(ctx); err != nil {
+		return err
+	}
+	w, err := walOf(c.conn, restartSQL)
+	if err := errors.Join(err, c.lock.Unlock()); err != nil {
+		return err
+	}
+	next := int64(restartFrames)
+	if w.kept {
+		next = c.last.frames + stepFrames
+	}
+	c.restartAt.Store(next)
+	return nil
+}
+
+// open opens what the checkpointer needs, unless it is open.
+func (c *checkpointer) open(ctx context.Context, path, synchronous string) (err error) {
+	if c.conn != nil {
+		return nil
+	}
+	if c.lock, err = openLock(path); err != nil {
+		return err
+	}
+	if c.conn, err = connect(ctx, path, "mode=rw"); err != nil {
+		return err
+	}
+	if err := c.conn.execAll(ctx, checkpointing(synchronous)); err != nil {
+		return err
+	}
+	// To close a descriptor of a file releases the POSIX locks that the process has on
+	// it, which may be another log's.
+	if sqlite.OFDLockingEnabled() {
+		c.file, err = os.Open(path)
+	}
+	return err
+}
+
+// close closes what is open. An error would say nothing that the writer's connection,
+// which is closed later, does not.
+func (c *checkpointer) close() {
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	if c.file != nil {
+		c.file.Close()
+	}
+	if c.lock != nil {
+		c.lock.Close()
+	}
+	c.conn, c.lock, c.file = nil, nil, nil
+}

@@ -1,0 +1,274 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// minSQLite is the first version whose checkpoints cannot meet the WAL-reset
+// race, which loses committed transactions.
+const minSQLite = 3_051_003
+
+// conn is one connection to the file. It belongs to one goroutine at a time.
+// database/sql is left out: here are exactly one writer and a handful of
+// readers, each with its prepared statements, and the pool in between costs a
+// tenth of the throughput.
+type conn struct {
+	c driver.Conn
+}
+
+// connect opens the file with the parameters of SQLite's URI query, and applies
+// the safety pragmas.
+func connect(ctx context.Context, path, query string) (*conn, error) {
+	uri, err := fileURI(path, query)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := sqlite.NewConnector(uri)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitelog: %w", err)
+	}
+	dc, err := connector.Connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitelog: open %s: %w", path, err)
+	}
+	c := &conn{c: dc}
+	if err := c.execAll(ctx, safety); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// fileURI names a file to SQLite whatever characters its path has.
+func fileURI(path, query string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("sqlitelog: %w", err)
+	}
+	p := filepath.ToSlash(abs)
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	return (&url.URL{Scheme: "file", Path: p, RawQuery: query}).String(), nil
+}
+
+// Close closes the connection. The last one to close moves the WAL into the
+// database.
+func (c *conn) Close() error { return c.c.Close() }
+
+func (c *conn) exec(ctx context.Context, query string, args ...any) error {
+	_, err := c.c.(driver.ExecerContext).ExecContext(ctx, query, named(args))
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %.60s: %w", query, err)
+	}
+	return nil
+}
+
+func (c *conn) execAll(ctx context.Context, queries []string) error {
+	for _, q := range queries {
+		if err := c.exec(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query calls row with each row of the result until it returns an error. The
+// values are only valid during the call, except for byte strings, which are
+// the caller's.
+func (c *conn) query(ctx context.Context, query string, args []any, row func([]driver.Value) error) error {
+	rows, err := c.c.(driver.QueryerContext).QueryContext(ctx, query, named(args))
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return each(ctx, rows, row)
+}
+
+// value returns the one value that query yields.
+func (c *conn) value(ctx context.Context, query string) (v driver.Value, err error) {
+	err = c.query(ctx, query, nil, func(row []driver.Value) error {
+		v = row[0]
+		return nil
+	})
+	return v, err
+}
+
+// queryInt returns the one integer that query yields.
+func (c *conn) queryInt(ctx context.Context, query string) (int64, error) {
+	v, err := c.value(ctx, query)
+	n, ok := v.(int64)
+	if err == nil && !ok {
+		err = fmt.Errorf("sqlitelog: %s: %v is not an integer", query, v)
+	}
+	return n, err
+}
+
+// prepare returns a statement that lives until it or the connection is closed.
+func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
+	s, err := c.c.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitelog: prepare %.60s: %w", query, err)
+	}
+	return &stmt{s}, nil
+}
+
+// stmt is a prepared statement.
+type stmt struct{ s driver.Stmt }
+
+// exec returns how many rows changed and the number of the row inserted last.
+// It cannot be interrupted.
+func (s *stmt) exec(args ...any) (changed, lastID int64, err error) {
+	res, err := s.s.(driver.StmtExecContext).ExecContext(context.Background(), named(args))
+	if err != nil {
+		return 0, 0, err
+	}
+	changed, _ = res.RowsAffected()
+	lastID, _ = res.LastInsertId()
+	return changed, lastID, nil
+}
+
+func (s *stmt) query(ctx context.Context, args []any, row func([]driver.Value) error) error {
+	rows, err := s.s.(driver.StmtQueryContext).QueryContext(ctx, named(args))
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return each(ctx, rows, row)
+}
+
+func (s *stmt) Close() error { return s.s.Close() }
+
+// maxStatements bounds the statements that a connection keeps prepared.
+const maxStatements = 256
+
+// statements are prepared when they are first needed, and kept. There are few
+// texts, so when there are too many all are given up.
+type statements map[string]*stmt
+
+func (s *statements) get(ctx context.Context, c *conn, text string) (*stmt, error) {
+	if got := (*s)[text]; got != nil {
+		return got, nil
+	}
+	if len(*s) >= maxStatements {
+		s.close()
+	}
+	made, err := c.prepare(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if *s == nil {
+		*s = make(statements)
+	}
+	(*s)[text] = made
+	return made, nil
+}
+
+func (s *statements) close() {
+	for _, each := range *s {
+		each.Close()
+	}
+	*s = nil
+}
+
+// each calls row with each row. The driver knows of a context that ends while it asks
+// for the first one; of one that ends later, only that something has interrupted it.
+func each(ctx context.Context, rows driver.Rows, row func([]driver.Value) error) error {
+	defer rows.Close()
+	vals := make([]driver.Value, len(rows.Columns()))
+	for {
+		switch err := rows.Next(vals); {
+		case err == io.EOF:
+			return nil
+		case isInterrupt(err) && ctx.Err() != nil:
+			return fmt.Errorf("sqlitelog: %w", ctx.Err())
+		case err != nil:
+			return fmt.Errorf("sqlitelog: %w", err)
+		}
+		if err := row(vals); err != nil {
+			return err
+		}
+	}
+}
+
+// named numbers the arguments. Nil bytes are NULL.
+func named(args []any) []driver.NamedValue {
+	out := make([]driver.NamedValue, len(args))
+	for i, v := range args {
+		if b, ok := v.([]byte); ok && b == nil {
+			v = nil
+		}
+		out[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return out
+}
+
+// codeOf returns SQLite's extended result code of an error, and -1 of any other error,
+// of which the last byte is no code of SQLite's either.
+func codeOf(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code()
+	}
+	return -1
+}
+
+// isConflict reports whether err says that a row with that key exists.
+func isConflict(err error) bool {
+	switch codeOf(err) {
+	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID:
+		return true
+	}
+	return false
+}
+
+// isNull reports whether err says that a column that must have a value has none.
+func isNull(err error) bool { return codeOf(err) == sqlite3.SQLITE_CONSTRAINT_NOTNULL }
+
+// isInterrupt reports whether err says that a statement was told to stop.
+func isInterrupt(err error) bool { return codeOf(err) == sqlite3.SQLITE_INTERRUPT }
+
+// isFatal reports whether err is the disk's, or the file's, and not that of the
+// statement.
+func isFatal(err error) bool {
+	code := codeOf(err)
+	if code < 0 {
+		return false
+	}
+	switch code & 0xff {
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_AUTH:
+		return false
+	}
+	return true
+}
+
+// DiskFailed reports whether err says that the disk of a log failed or is full, which
+// says nothing about the log.
+func DiskFailed(err error) bool {
+	code := codeOf(err)
+	switch code {
+	case sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS: // a file that was cut off
+		return false
+	}
+	code &= 0xff
+	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_FULL
+}
+
+// checkVersion refuses a SQLite that is known to lose data.
+func checkVersion(version int) error {
+	if version < minSQLite {
+		return fmt.Errorf("sqlitelog: SQLite %d.%d.%d can lose committed transactions (WAL reset); 3.51.3 or later is needed",
+			version/1_000_000, version/1000%1000, version%1000)
+	}
+	return nil
+}
+
+// libraryVersion is the version of the SQLite that is linked in, as
+// 1000000*major + 1000*minor + patch.
+const libraryVersion = sqlite3.SQLITE_VERSION_NUMBER

@@ -1,0 +1,255 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// BackupReport says what is in a copy.
+type BackupReport struct {
+	Runs  int
+	Bytes int64
+}
+
+// Backup copies the log at src, which others may be writing to, into the new file
+// dst: everything that was committed when it began, the host's tables included.
+// The copy is compact, readable by its owner alone, on the disk, and checked: that
+// a run in it is not valid is an error of [eventlog.ErrLogCorrupt], and then the
+// copy stays, since the log itself is no better. A file that is there already is
+// never touched.
+func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
+	if err := copyLog(ctx, src, dst, nil); err != nil {
+		return BackupReport{}, err
+	}
+	report, err := verify(ctx, dst)
+	if err != nil {
+		err = fmt.Errorf("the copy %s: %w", dst, err)
+	}
+	return report, err
+}
+
+// copyLog makes the copy beside dst, lets change work on it, if there is
+// something to change, and then moves it to dst. If the process dies before that,
+// dst is an empty file, which is no log.
+func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (err error) {
+	l, err := Open(ctx, src, Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := reserve(dst); err != nil {
+		return err
+	}
+	part := dst + ".part"
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(dst))
+		}
+	}()
+	if err := reserve(part); err != nil {
+		return err
+	}
+	err = l.readers.with(ctx, func(r *reader) error { return copyTo(ctx, r.conn, part) })
+	if err == nil && change != nil {
+		var c *conn
+		if c, err = connect(ctx, part, "mode=rw"); err == nil {
+			err = errors.Join(change(c), c.Close())
+		}
+	}
+	if err == nil {
+		err = syncFile(part)
+	}
+	if err == nil {
+		err = os.Rename(part, dst)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return syncFile(filepath.Dir(dst))
+}
+
+// copyTo writes a compact copy into a file that is empty. Only this statement may
+// write on a connection that reads.
+func copyTo(ctx context.Context, c *conn, path string) error {
+	abs, err := filepath.Abs(path) // or SQLite might read the name as a URI
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	if err := c.exec(context.WithoutCancel(ctx), "PRAGMA query_only=OFF"); err != nil {
+		return err
+	}
+	if err = c.exec(ctx, "VACUUM INTO ?", abs); err != nil {
+		err = fmt.Errorf("sqlitelog: write %s: %w", path, err)
+	}
+	return errors.Join(err, c.execAll(context.WithoutCancel(ctx), reading))
+}
+
+// reserve creates an empty file that was not there.
+func reserve(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return f.Close()
+}
+
+// syncFile brings a file, or the names in a directory, to the disk.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// verify checks the structure of a log's file, and all of its runs.
+func verify(ctx context.Context, path string) (report BackupReport, err error) {
+	l, err := Open(ctx, path, Options{ReadOnly: true})
+	if err != nil {
+		return report, err
+	}
+	defer l.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		return report, fmt.Errorf("sqlitelog: %w", err)
+	}
+	report.Bytes = info.Size()
+	err = l.readers.with(ctx, func(r *reader) error {
+		found, err := r.conn.value(ctx, "PRAGMA quick_check(1)")
+		if err == nil && found != "ok" {
+			err = fmt.Errorf("%w: %v", eventlog.ErrLogCorrupt, found)
+		}
+		return err
+	})
+	if err != nil {
+		return report, err
+	}
+	runs, err := l.ListRuns(ctx)
+	report.Runs = len(runs)
+	for _, r := range runs {
+		if err == nil {
+			_, err = eventlog.CheckRun(ctx, l, r.RunID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+		}
+		if errors.Is(err, eventlog.ErrSchemaTooNew) { // the program that wrote the run can check it
+			err = nil
+		}
+	}
+	return report, err
+}
+
+// ForkSQLite copies the log at src as [Backup] does, but keeps of the run runID
+// only the events with numbers below beforeSeq, so that it can be continued from
+// there: what follows in the copy leaves the original as it is. With beforeSeq 0
+// it keeps all. All other runs are there as they were. In the copy nobody has
+// been given the run. A run that is not there is [eventlog.ErrRunNotFound].
+//
+// The copy also has the tables that a host keeps in the log. It is for looking
+// and for going on by hand: a host that served it would do once more whatever
+// still waits there.
+func ForkSQLite(ctx context.Context, src, dst, runID string, beforeSeq uint64) error {
+	l, err := Open(ctx, src, Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	_, err = l.Run(ctx, runID)
+	if err = errors.Join(err, l.Close()); err != nil {
+		return err
+	}
+	return copyLog(ctx, src, dst, func(c *conn) error { return truncate(ctx, c, runID, beforeSeq) })
+}
+
+// truncate removes the events of the run from the number before on, and brings
+// what is kept about the run to where it then stands.
+func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
+	layout, err := examine(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if before > 0 {
+		err = c.exec(ctx, "DELETE FROM eventlog_events WHERE run_id = ? AND seq >= ?", runID, int64(min(before, maxSeq)))
+	}
+	if err == nil && layout == layoutVersion {
+		err = truncateRow(ctx, c, runID)
+	}
+	if err != nil {
+		return errors.Join(err, c.exec(context.WithoutCancel(ctx), "ROLLBACK"))
+	}
+	return c.exec(ctx, "COMMIT")
+}
+
+// maxSeq is the largest number that SQLite can hold.
+const maxSeq = 1<<63 - 1
+
+func truncateRow(ctx context.Context, c *conn, runID string) error {
+	if err := complete(ctx, c); err != nil {
+		return err
+	}
+	if err := c.exec(ctx, "DELETE FROM run_fence WHERE run_id = ?", runID); err != nil {
+		return err
+	}
+	if err := c.exec(ctx, "DELETE FROM run WHERE run_id = ?", runID); err != nil {
+		return err
+	}
+	r := &reader{conn: c}
+	defer r.stmts.close()
+	return dialect.Reindex(ctx, querier{ctx, r}, r.page, runID)
+}
+
+// compactPages is how many pages one transaction gives back: 4 MiB, so that runs
+// in progress wait for milliseconds.
+const compactPages = 256
+
+// ErrNotCompactable means that a file was made without what it takes to give
+// pages back. A copy that [Backup] makes is compact.
+var ErrNotCompactable = errors.New("sqlitelog: the file cannot become smaller in place; a backup of it is as small as can be")
+
+// Compact gives the pages that pruning has left empty back to the file system,
+// a few in each transaction, and returns how many bytes that were. The file
+// becomes smaller when its WAL is next moved into it, at the latest when the log
+// is closed. Without it, the runs to come use the empty pages, and the file does
+// not grow until then.
+func Compact(ctx context.Context, l *Log) (freed int64, err error) {
+	if l.layout.Load() < layoutVersion {
+		return 0, eventlog.ErrSchemaOutdated
+	}
+	for {
+		var given, left int64 // bytes, and free pages
+		var refused error
+		err := l.perform(ctx, 0, func(w *writer) (err error) {
+			given, left, refused = 0, 0, nil
+			before, err := w.reader.integer("PRAGMA freelist_count")
+			if err != nil || before == 0 {
+				return err
+			}
+			const incremental = 2
+			mode, err := w.reader.integer("PRAGMA auto_vacuum")
+			if err == nil && mode != incremental {
+				refused = ErrNotCompactable
+			}
+			if err != nil || refused != nil {
+				return err
+			}
+			if err := w.conn.exec(context.Background(), fmt.Sprintf("PRAGMA incremental_vacuum(%d)", compactPages)); err != nil {
+				return err
+			}
+			if left, err = w.reader.integer("PRAGMA freelist_count"); err != nil {
+				return err
+			}
+			size, err := w.reader.integer("PRAGMA page_size")
+			given = (before - left) * size
+			return err
+		})
+		freed += given
+		if err != nil || left == 0 || given == 0 {
+			return freed, errors.Join(err, refused)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+// Package sqlitelog keeps an event log in one SQLite file.
+//
+// # The file
+//
+// The table eventlog_events holds the six fields of every event, under the names that the
+// Starling runtime gave them, so that its tools open our files. The envelope that is hashed
+// is not stored but rebuilt from the columns: there is no column outside of the hash. Rows
+// are in the order of their commits (column pos). In a table ordered by run, every run in
+// progress would change a page of its own in each transaction.
+//
+// The table run is an index over the events: what a listing shows, and the head of each
+// run, written in the same transaction as the events. Where another program has appended
+// events, the events decide; see list.go. The table module holds modules by digest. A large
+// module has its bytes in module_piece, written in several transactions.
+//
+// # The life of an event
+//
+//  1. Append checks the event against the run's cursor in memory and queues it. If the
+//     process dies now, the event is lost, and no caller was told that it is durable.
+//  2. The writer, one goroutine with one connection, takes everything that has queued up
+//     since the commit before and writes it in one transaction. If the process dies now,
+//     the file has all of it or nothing.
+//  3. COMMIT syncs the WAL (synchronous=FULL). From here on the event survives the process
+//     and a power cut.
+//  4. The barriers (Sync) that waited for it return, and the streams of the run wake up.
+//
+// Package pending has the queue and the barriers.
+//
+// # Checkpoints
+//
+// No commit waits for a checkpoint. A goroutine with a connection of its own moves the WAL
+// into the database, in steps of some MiB, while the writer goes on. The last few frames
+// take about a millisecond; they are moved under the lock of all writers, and the WAL is
+// then written from its beginning again. So the WAL has about 16 MiB. On a disk that is too
+// slow for both, the writer waits a little, again and again, as long as 64 MiB are to be
+// moved. Only a reader that stays open, such as a backup, makes the WAL longer: by what is
+// committed meanwhile.
+//
+// # Several processes
+//
+// Any number of processes may write to the file at once, each its own runs. A file lock is
+// held around every transaction, see fileLock. When two processes continue the same run, the
+// unique key (run_id, seq) lets the first one win; in the other, the run fails with
+// [eventlog.ErrInvalidAppend] at its next barrier or append, and the log goes on. The writer
+// notices in its next transaction what another process has committed, and all streams then
+// read the log; between transactions a poll looks ten times a second.
+//
+// # Transactions of the host
+//
+// The host may keep tables of its own in the file ([Log.CreateTables]). A function that is
+// passed to [Log.Transact] waits in the queue like an event. The writer then lends it the
+// transaction that it is writing, and waits, so an event and a row cost one sync, which
+// others share. When a function fails, the batch is written again with a savepoint around
+// each function, so that only the failed one is undone. If the process dies before COMMIT,
+// neither event nor row is there, and Transact has not returned.
+//
+// Each writer that is given a run has an epoch ([Log.Fenced]); the table run_fence has the
+// last epoch of each run. The statements that update the row of a run compare it in the same
+// transaction. So what an earlier writer had queued, in any process, is left out.
+//
+// # Failure
+//
+// The first transaction that fails stops the log for good: every waiter and every later call
+// gets [eventlog.ErrLogStopped]. Reading goes on. Opening the file again finds everything
+// that was acknowledged. A transaction after which the file is no longer at its path has
+// failed, too: it wrote to a file that no later process opens.
+//
+// # Untrusted files
+//
+// Before a file is read, its objects are compared with those that we create; views, triggers
+// and virtual tables are refused. Column types are checked in every row, and no value is
+// loaded before its length is known.
+package sqlitelog

@@ -1,0 +1,274 @@
+package sqlitelog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+const (
+	// layoutVersion is the layout that this program writes, kept in PRAGMA
+	// user_version. A file of the seed runtime has 0 there.
+	layoutVersion = 1
+	// applicationID ("STLH") tells file(1) and the like what the file is.
+	applicationID = 0x53544C48
+	// seedVersion is what eventlog_schema_migrations says in our files and in
+	// those of the seed runtime that we read.
+	seedVersion = 2
+
+	// The layouts of the seed runtime's files, before ours: the present one, and the
+	// first one, in which the table was called events.
+	seedLayout  = 0
+	firstLayout = -1
+)
+
+// The tables. Those named eventlog_ are the seed runtime's, so that its tools
+// open our files; pos is ours, and makes the file grow at one end however many
+// runs are written at once. All columns of an event are fields of its
+// envelope, which is rebuilt from them and hashed.
+//
+// run holds what a listing shows and the head that the last event is checked
+// against. It is written in the transaction that writes the events.
+const (
+	eventsTable = `CREATE TABLE eventlog_events (
+	pos       INTEGER PRIMARY KEY,
+	run_id    TEXT    NOT NULL,
+	seq       INTEGER NOT NULL,
+	prev_hash BLOB,
+	ts        INTEGER NOT NULL,
+	kind      INTEGER NOT NULL,
+	payload   BLOB    NOT NULL,
+	UNIQUE (run_id, seq)
+)`
+	migrationsTable = `CREATE TABLE eventlog_schema_migrations (
+	version    INTEGER PRIMARY KEY,
+	applied_at INTEGER NOT NULL
+)`
+	runTable = `CREATE TABLE run (
+	run_no        INTEGER PRIMARY KEY,
+	run_id        TEXT    NOT NULL UNIQUE,
+	started       INTEGER NOT NULL,
+	last_seq      INTEGER NOT NULL,
+	head          BLOB    NOT NULL,
+	terminal      INTEGER NOT NULL,
+	turns         INTEGER NOT NULL,
+	tools         INTEGER NOT NULL,
+	input_tokens  INTEGER NOT NULL,
+	output_tokens INTEGER NOT NULL,
+	cost_usd      REAL    NOT NULL,
+	duration_ms   INTEGER NOT NULL
+)`
+	runIndex = `CREATE INDEX run_by_start ON run (started)`
+	// namespaceIndex is in the order of what a tenant lists. Its
+	// expression has to stand in a query as it stands here.
+	namespaceIndex = `CREATE INDEX run_by_namespace ON run (` + firstSegment + `, started)`
+	firstSegment   = "substr(run_id, 1, instr(run_id, '/'))"
+	moduleTable    = `CREATE TABLE module (
+	digest BLOB PRIMARY KEY NOT NULL,
+	wasm   BLOB NOT NULL
+)`
+	// pieceTable has the modules that are too large for one transaction (pieceBytes);
+	// their rows in module are empty.
+	pieceTable = `CREATE TABLE module_piece (
+	digest BLOB    NOT NULL,
+	n      INTEGER NOT NULL,
+	bytes  BLOB    NOT NULL,
+	PRIMARY KEY (digest, n)
+)`
+	// fenceTable has the last epoch of each run that was fenced; see fence.go.
+	fenceTable = `CREATE TABLE run_fence (
+	run_id TEXT    PRIMARY KEY NOT NULL,
+	epoch  INTEGER NOT NULL
+) WITHOUT ROWID`
+	// setTable has, for each set of tables of the host, how many of its steps
+	// were taken.
+	setTable = `CREATE TABLE table_set (
+	name  TEXT    PRIMARY KEY NOT NULL,
+	steps INTEGER NOT NULL
+) WITHOUT ROWID`
+	// seedEventsTable is the seed runtime's own.
+	seedEventsTable = `CREATE TABLE eventlog_events (
+	run_id    TEXT    NOT NULL,
+	seq       INTEGER NOT NULL,
+	prev_hash BLOB,
+	ts        INTEGER NOT NULL,
+	kind      INTEGER NOT NULL,
+	payload   BLOB    NOT NULL,
+	PRIMARY KEY (run_id, seq)
+)`
+)
+
+// firstView makes the first layout's table readable under its later name.
+const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
+
+// ownTables are what our layout has beside the tables of the seed runtime.
+var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
+
+// late joined the layout without a new version of it: nothing is read from these
+// tables unless they are there, and opening for writing adds what is missing.
+var late = []string{pieceTable, fenceTable, setTable, namespaceIndex}
+
+// unlessThere makes a statement that creates something one that may be repeated.
+var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
+
+// complete adds what a file of our layout may lack.
+func complete(ctx context.Context, c *conn) error {
+	for _, object := range late {
+		if err := c.exec(ctx, unlessThere.Replace(object)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// safety is set on every connection before it reads anything but the file's
+// header: a log may come from anywhere. Nothing in the file may call functions
+// with side effects, sizes in b-tree pages are checked, and the file is not
+// mapped, so that a truncated one is an error and not a signal.
+var safety = []string{
+	"PRAGMA trusted_schema=OFF",
+	"PRAGMA cell_size_check=ON",
+	"PRAGMA mmap_size=0",
+	"PRAGMA busy_timeout=30000",
+}
+
+// creation is set on a new file, in this order and each by itself: the page
+// size can only be chosen before the file is in WAL mode, and a driver that is
+// handed both at once leaves it at 4 KiB without a word. The file keeps a map of
+// its pages, so that it can become smaller in small steps; see Compact.
+var creation = []string{
+	"PRAGMA page_size=16384",
+	"PRAGMA auto_vacuum=INCREMENTAL",
+	"PRAGMA journal_mode=WAL",
+}
+
+// pageSize is what creation asks for. At 2 KiB events, 4 KiB pages cost two
+// thirds more disk.
+const pageSize = 16384
+
+// writing is set on the connection that writes. It makes no checkpoints; see
+// checkpointer.
+func writing(synchronous string) []string {
+	return []string{
+		"PRAGMA journal_mode=WAL",
+		"PRAGMA synchronous=" + synchronous,
+		"PRAGMA wal_autocheckpoint=0",
+		"PRAGMA journal_size_limit=67108864",
+		"PRAGMA cache_size=-65536",
+		"PRAGMA temp_store=MEMORY",
+	}
+}
+
+// checkpointing is set on the connection that moves the WAL into the database. It reads
+// the header last, because only then it knows that there is a WAL.
+func checkpointing(synchronous string) []string {
+	return []string{"PRAGMA synchronous=" + synchronous, "PRAGMA busy_timeout=2", "PRAGMA user_version"}
+}
+
+// reading is set on the connections that read.
+var reading = []string{"PRAGMA query_only=ON"}
+
+// schema creates our layout in an empty file, as one transaction.
+func schema() []string {
+	s := []string{"BEGIN IMMEDIATE", eventsTable, migrationsTable}
+	s = append(s, ownTables...)
+	return append(s,
+		"INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)",
+		fmt.Sprintf("PRAGMA application_id=%d", applicationID),
+		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion),
+		"COMMIT")
+}
+
+// object is a row of sqlite_schema.
+type object struct{ kind, name, table, sql string }
+
+// known has the SQL texts that each name of ours may have.
+var known = map[string][]string{
+	"eventlog_events":            {plain(eventsTable), plain(seedEventsTable)},
+	"eventlog_schema_migrations": {plain(migrationsTable)},
+	"run":                        {plain(runTable)},
+	"run_by_start":               {plain(runIndex)},
+	"run_by_namespace":           {plain(namespaceIndex)},
+	"module":                     {plain(moduleTable)},
+	"module_piece":               {plain(pieceTable)},
+	"run_fence":                  {plain(fenceTable)},
+	"table_set":                  {plain(setTable)},
+}
+
+// plain reduces SQL to what it says: no spaces, no quotes around names, no
+// case.
+func plain(sql string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case ' ', '\t', '\n', '\r', '"':
+			return -1
+		}
+		return r
+	}, eventlog.LowerASCII(sql))
+}
+
+// vet refuses a file whose objects are not what their names promise. A view in
+// the place of a table can compute for ever, a trigger can write, a generated
+// column or an index can call functions; a plain table of another program can
+// do nothing, if [vetColumns] finds nothing in it. It returns the layout of the file.
+func vet(objects []object) (layout int, err error) {
+	have := make(map[string]string, len(objects))
+	for _, o := range objects {
+		if err := vetObject(o); err != nil {
+			return 0, err
+		}
+		have[eventlog.LowerASCII(o.name)] = plain(o.sql)
+	}
+	events, ok := have["eventlog_events"]
+	if !ok && slices.Contains(firstEventsTables, have["events"]) {
+		return firstLayout, nil
+	}
+	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
+		if _, ok := have[name]; !ok {
+			return 0, fmt.Errorf("sqlitelog: not an event log: the file has no table %s", name)
+		}
+	}
+	if events == plain(seedEventsTable) {
+		return seedLayout, nil
+	}
+	for _, name := range []string{"run", "run_by_start", "module"} {
+		if _, ok := have[name]; !ok {
+			return 0, fmt.Errorf("%w: the file has no %s", eventlog.ErrLogCorrupt, name)
+		}
+	}
+	return layoutVersion, nil
+}
+
+// firstEventsTables are the texts that the table events of the first layout may have.
+var firstEventsTables = []string{
+	strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1),
+	strings.ReplaceAll(strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1), "notnull", ""),
+}
+
+// vetObject looks names up as SQLite does, which knows no case in them.
+func vetObject(o object) error {
+	texts, ours := known[eventlog.LowerASCII(o.name)]
+	if ours {
+		for _, text := range texts {
+			if plain(o.sql) == text {
+				return nil
+			}
+		}
+		return refuse(o)
+	}
+	_, onOurs := known[eventlog.LowerASCII(o.table)]
+	switch {
+	case o.kind == "index" && !onOurs, o.kind == "index" && o.sql == "":
+		return nil
+	case o.kind == "table" && strings.HasPrefix(plain(o.sql), "createtable"):
+		return nil
+	}
+	return refuse(o)
+}
+
+func refuse(o object) error {
+	return fmt.Errorf("%w: the file defines %s %q as %.200q, which an event log does not have", eventlog.ErrLogCorrupt, o.kind, o.name, o.sql)
+}

@@ -1,0 +1,97 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// fileLock is the lock between the processes that write to one log file.
+//
+// It is held for one transaction at a time, not for the life of a log, because
+// many short processes may record runs into the same file at once; it is also
+// held while a file is created, migrated and closed, when SQLite moves the WAL
+// into the database. SQLite's own write lock would do for correctness. But
+// SQLite waits by sleeping and trying again, so under contention a process
+// waits hundreds of milliseconds for a lock that is free, and which one gets it
+// is luck.
+//
+// The kernel's lock alone is not fair either: who releases it and wants it back
+// at once is faster than those who have to be woken first. So there are two
+// locks: a turnstile that is held only while waiting for the lock proper.
+// Whoever stands in the turnstile is next, and who has just released the lock
+// queues up behind it.
+//
+// A process that dies releases both. A fileLock belongs to one goroutine at a
+// time.
+type fileLock struct {
+	turnstile, hold *os.File
+	dead            error // a wait was abandoned: the files' state is unknown
+}
+
+// openLock opens the lock files beside the database, readable by the owner alone. A link in
+// their place is not followed, as SQLite follows none in the place of a WAL: whoever
+// packed the folder would have a file created wherever they like.
+func openLock(dbPath string) (*fileLock, error) {
+	turn, err := os.OpenFile(dbPath+".turn", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitelog: lock file: %w", err)
+	}
+	hold, err := os.OpenFile(dbPath+".lock", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
+	if err != nil {
+		turn.Close()
+		return nil, fmt.Errorf("sqlitelog: lock file: %w", err)
+	}
+	return &fileLock{turnstile: turn, hold: hold}, nil
+}
+
+// Lock waits for the lock until ctx ends. After such an end the lock is of no
+// more use.
+func (l *fileLock) Lock(ctx context.Context) error {
+	if err := l.acquire(ctx, l.turnstile); err != nil {
+		return err
+	}
+	if err := l.acquire(ctx, l.hold); err != nil {
+		return errors.Join(err, unlockFile(l.turnstile))
+	}
+	return unlockFile(l.turnstile)
+}
+
+// Unlock releases the lock.
+func (l *fileLock) Unlock() error { return unlockFile(l.hold) }
+
+// acquire locks f. The system call that waits cannot be interrupted, so it runs
+// aside; when it is abandoned and succeeds after all, it gives the lock back.
+func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
+	if l.dead != nil {
+		return l.dead
+	}
+	if ok, err := tryLockFile(f); ok || err != nil {
+		return err
+	}
+	got := make(chan error, 1)
+	go func() { got <- lockFile(f) }()
+	select {
+	case err := <-got:
+		return err
+	case <-ctx.Done():
+		l.dead = fmt.Errorf("sqlitelog: waiting for %s, which another process holds: %w", f.Name(), context.Cause(ctx))
+		go func() {
+			if <-got == nil {
+				unlockFile(f)
+			}
+			f.Close()
+		}()
+		return l.dead
+	}
+}
+
+// Close gives the files back. The files stay: to remove a lock file is to race
+// with who has just opened it.
+func (l *fileLock) Close() error {
+	if l.dead != nil {
+		return nil
+	}
+	return errors.Join(l.turnstile.Close(), l.hold.Close())
+}

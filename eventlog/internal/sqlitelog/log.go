@@ -1,0 +1,171 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync/atomic"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+)
+
+// Log is an event log in a SQLite file. Use [Open].
+type Log struct {
+	common
+	index   *dblog.Backend
+	path    string
+	file    fs.FileInfo // what was at the path when it was opened
+	opts    Options
+	readers *readers
+	hub     tail.Hub
+	poll    poller
+	lock    *fileLock // the writer's, once it runs
+	layout  atomic.Int64
+
+	compared compared
+
+	writer  writer // its fields belong to the goroutine that runs it
+	runs    *pending.Runs[row]
+	running atomic.Bool   // the writer was started
+	stopped chan struct{} // closed when it has ended
+
+	checkpointer *checkpointer // nil until the writer is started
+}
+
+var _ eventlog.Database = (*Log)(nil)
+
+type common = dblog.Log
+
+func newLog(path string, o Options) *Log {
+	l := &Log{path: path, opts: o, stopped: make(chan struct{}), poll: poller{version: dataVersion}}
+	l.runs = pending.New(pending.Backend[row]{
+		Name: "sqlitelog", Sink: "disk",
+		Find: l.find, Refuse: l.refuse,
+	})
+	l.index = &dblog.Backend{
+		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex,
+	}
+	l.common = dblog.NewLog(l.index, l)
+	return l
+}
+
+// refuse says why the log takes nothing although it is open, if so.
+func (l *Log) refuse() error {
+	switch {
+	case l.opts.ReadOnly:
+		return eventlog.ErrReadOnly
+	case !l.running.Load():
+		return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
+	}
+	return nil
+}
+
+// inPlace reports that the file is not at its path any more: it was taken away, or
+// another one is there. A process that opens the path then finds nothing of what is written.
+func (l *Log) inPlace() error {
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	if !os.SameFile(info, l.file) {
+		return fmt.Errorf("sqlitelog: %s: another file is there than the log that is open", l.path)
+	}
+	return nil
+}
+
+// indexed reports whether the file has our layout.
+func (l *Log) indexed() bool { return l.layout.Load() == layoutVersion }
+
+// Close implements [eventlog.EventLog]. It writes what is queued, ends the
+// streams and lets SQLite move the WAL into the database.
+func (l *Log) Close() error {
+	if !l.runs.Close() {
+		return nil
+	}
+	if l.running.Load() {
+		<-l.stopped
+	}
+	l.hub.Close()
+	l.poll.close()
+	return errors.Join(l.runs.Failure(), l.abort())
+}
+
+// abort closes the files, also of a log that was not opened to the end. The
+// connection that writes goes last, because the last one to close checkpoints.
+func (l *Log) abort() error {
+	var errs []error
+	if l.checkpointer != nil {
+		close(l.checkpointer.wake)
+		<-l.checkpointer.ended
+	}
+	if l.readers != nil {
+		errs = append(errs, l.readers.close())
+		if l.opts.ReadOnly {
+			l.removeSidecars()
+		}
+	}
+	if l.writer.conn != nil {
+		errs = append(errs, l.closeWriter())
+	}
+	if l.lock != nil {
+		errs = append(errs, l.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// removeSidecars removes what reading leaves beside a file: an empty WAL and its index. A
+// connection that may write does so when it is closed, unless others have the file open.
+// Where there can be none, they stay.
+func (l *Log) removeSidecars() {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	if info, err := os.Lstat(l.path + "-wal"); err != nil || info.Size() > 0 {
+		return
+	}
+	if c, err := connect(ctx, l.path, "mode=rw"); err == nil {
+		_, _ = c.queryInt(ctx, "PRAGMA user_version") // only now it knows of the WAL
+		_ = c.Close()
+	}
+}
+
+func (l *Log) closeWriter() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	if err := l.lock.Lock(ctx); err != nil {
+		return errors.Join(err, l.writer.reader.close())
+	}
+	return errors.Join(l.writer.reader.close(), l.lock.Unlock())
+}
+
+// run is a run that this process writes.
+type run = pending.Run[row]
+
+// item is one entry of the queue: an event, or a [task].
+type item = pending.Item[row]
+
+// row is what the writer keeps of a run.
+type row struct {
+	no    int64               // its number in the table run, zero before there is one
+	first uint64              // number of the run's first event that is not in its row yet
+	after eventlog.RunSummary // what the current transaction makes of it
+}
+
+// find looks into the file where a run stands.
+func (l *Log) find(ctx context.Context, runID string) (at pending.Place, err error) {
+	err = l.readers.with(ctx, func(rd *reader) error {
+		at.Epoch, err = rd.epoch(ctx, runID)
+		return err
+	})
+	if err != nil {
+		return at, err
+	}
+	epoch := at.Epoch
+	at, _, err = l.index.Look(ctx, runID)
+	at.Epoch = epoch
+	return at, err
+}

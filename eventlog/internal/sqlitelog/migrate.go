@@ -1,0 +1,141 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+)
+
+// SchemaVersions implements [eventlog.Database]. Layout 0 is a file of the
+// seed runtime. It fails once the log has stopped, or its file is not where it was.
+func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
+	if err := l.runs.Failure(); err != nil {
+		return 0, 0, err
+	}
+	if err := l.inPlace(); err != nil {
+		return 0, 0, err
+	}
+	return max(int(l.layout.Load()), seedLayout), layoutVersion, nil
+}
+
+// MigrateSchema implements [eventlog.Database]. All of it is one
+// transaction: if the process dies, the file is as it was. Page size and
+// auto-vacuum stay what they are, since changing them rewrites the whole file.
+// A log that was opened for writing can be written to afterwards; logs that
+// other processes have open keep reading, unless the file has the seed runtime's
+// first layout. In a file of our layout it brings the table run up to date.
+func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
+	layout := int(l.layout.Load())
+	report = eventlog.MigrationReport{From: max(layout, seedLayout), To: layoutVersion, DryRun: dryRun}
+	if layout == layoutVersion {
+		var ids []string
+		err := l.readers.with(ctx, func(r *reader) (err error) {
+			ids, err = r.behind(ctx, true, position{}, position{})
+			return err
+		})
+		if err != nil {
+			return report, err
+		}
+		return report, l.index.CatchUp(ctx, &report, ids)
+	}
+	report.Runs, report.Events, err = l.extent(ctx)
+	if err != nil {
+		return report, err
+	}
+	if layout == firstLayout {
+		report.Steps = []string{"take over the table events, from before it was called eventlog_events"}
+	}
+	report.Steps = append(report.Steps,
+		"rebuild eventlog_events in append order, with the column pos",
+		"add the table run, computed from the events",
+		"add the table module",
+		"switch to write-ahead logging")
+	if dryRun {
+		return report, nil
+	}
+	if l.opts.ReadOnly {
+		return report, eventlog.ErrReadOnly
+	}
+	return report, l.migrate(ctx)
+}
+
+// extent counts what there is to carry over.
+func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
+	err = l.readers.with(ctx, func(r *reader) error {
+		if runs, err = r.conn.queryInt(ctx, "SELECT count(DISTINCT run_id) FROM eventlog_events"); err != nil {
+			return err
+		}
+		events, err = r.conn.queryInt(ctx, "SELECT count(*) FROM eventlog_events")
+		return err
+	})
+	return runs, events, err
+}
+
+// migrate holds the lock for the whole of it.
+func (l *Log) migrate(ctx context.Context) (err error) {
+	if err := l.lock.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.lock.Unlock()) }()
+	c := l.writer.conn
+	layout, err := examine(ctx, c)
+	if err != nil {
+		return err
+	}
+	if layout < layoutVersion { // another process may have been faster
+		if err := rebuild(ctx, c, layout); err != nil {
+			return errors.Join(err, c.exec(context.Background(), "ROLLBACK"))
+		}
+	}
+	l.layout.Store(layoutVersion)
+	if layout == firstLayout { // whose readers know the table by its earlier name
+		if err := l.readers.close(); err != nil {
+			return err
+		}
+		l.readers = newReaders(l.path, l.readers.query, layoutVersion)
+	}
+	return l.startWriter(ctx)
+}
+
+func rebuild(ctx context.Context, c *conn, layout int) error {
+	table := "eventlog_events"
+	if layout == firstLayout {
+		table = "events"
+	}
+	steps := append([]string{
+		"BEGIN IMMEDIATE",
+		"ALTER TABLE " + table + " RENAME TO eventlog_events_seed",
+		eventsTable,
+		unlessThere.Replace(migrationsTable),
+		"INSERT OR IGNORE INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)"}, ownTables...)
+	steps = append(steps,
+		`INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)
+			SELECT run_id, seq, prev_hash, ts, kind, payload FROM eventlog_events_seed ORDER BY rowid`,
+		"DROP TABLE eventlog_events_seed")
+	if err := c.execAll(ctx, steps); err != nil {
+		return err
+	}
+	if err := fillRuns(ctx, c); err != nil {
+		return err
+	}
+	return c.execAll(ctx, []string{
+		fmt.Sprintf("PRAGMA application_id=%d", applicationID),
+		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion),
+		"COMMIT"})
+}
+
+// fillRuns computes the table run from the events, whatever state they are in: to judge
+// them is the business of a check.
+func fillRuns(ctx context.Context, c *conn) error {
+	r := &reader{conn: c}
+	defer r.stmts.close()
+	ids, err := r.behind(ctx, true, position{}, position{})
+	for _, id := range ids {
+		if err == nil {
+			err = dialect.Reindex(ctx, querier{ctx, r}, r.page, id)
+		}
+	}
+	return err
+}

@@ -1,0 +1,310 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"modernc.org/sqlite"
+)
+
+// Options are how to open a log. The zero value opens it for writing, with
+// every acknowledged event safe from a power cut.
+type Options struct {
+	// ReadOnly never writes to the file nor creates it; writes to the log are
+	// [eventlog.ErrReadOnly]. Default: false.
+	ReadOnly bool
+
+	// Synchronous is "FULL" or "NORMAL"; empty means FULL. NORMAL leaves the
+	// sync to the checkpoint: an acknowledged event survives the death of the
+	// process, but not a power cut. With many runs at once it gains nothing,
+	// because one sync then serves many events.
+	Synchronous string
+}
+
+const (
+	// fileMode lets only the owner read a log. SQLite gives the files
+	// that it puts beside the database the database's mode.
+	fileMode fs.FileMode = 0o600
+	// lockTimeout bounds the wait for another process's transaction. A holder
+	// that needs longer is stopped or hangs.
+	lockTimeout = 60 * time.Second
+)
+
+// Open opens the log at path, which is created unless ReadOnly is set. A file of
+// the seed runtime can be read as it is; to write to it takes
+// [eventlog.Database].MigrateSchema, and until then is [eventlog.ErrSchemaOutdated]. The file of
+// a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database, or that
+// may not be written to, is refused, and nothing is put beside it. The directory has
+// to be on this machine: processes coordinate through memory that they share.
+func Open(ctx context.Context, path string, o Options) (*Log, error) {
+	if o.Synchronous == "" {
+		o.Synchronous = "FULL"
+	}
+	if o.Synchronous != "FULL" && o.Synchronous != "NORMAL" {
+		return nil, fmt.Errorf("sqlitelog: synchronous %q: want FULL or NORMAL", o.Synchronous)
+	}
+	if err := checkVersion(libraryVersion); err != nil {
+		return nil, err
+	}
+	if err := vetFile(path, o.ReadOnly); err != nil {
+		return nil, err
+	}
+	keepLocks()
+	l := newLog(path, o)
+	open := l.openForWriting
+	if o.ReadOnly {
+		open = l.openForReading
+	}
+	err := open(ctx)
+	if err == nil {
+		l.file, err = os.Stat(path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.abort())
+	}
+	return l, nil
+}
+
+// magic is what a database begins with (sqlite.org/fileformat2.html, section 1.3).
+const magic = "SQLite format 3\x00"
+
+// vetFile refuses what no log can be in before anything is put beside it: what is no
+// regular file, what may not be opened in this way, and a file that SQLite did not
+// write. Locks beside the file of another program would be in its way.
+func vetFile(path string, readOnly bool) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil // it is made, or opening it reports what is wrong
+	case !info.Mode().IsRegular():
+		return errors.New("sqlitelog: not a regular file")
+	}
+	flag := os.O_RDWR
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	defer f.Close()
+	return vetHeader(f)
+}
+
+// vetHeader refuses a file that SQLite did not write. A file that is empty may become
+// a log; one with a journal beside it is left to SQLite, which puts it right when its
+// maker died.
+func vetHeader(f *os.File) error {
+	head := make([]byte, len(magic))
+	_, err := io.ReadFull(f, head)
+	if err == io.EOF || err == nil && string(head) == magic {
+		return nil
+	}
+	if _, err := os.Stat(f.Name() + "-journal"); err == nil {
+		return nil
+	}
+	return errors.New("sqlitelog: not a database, by its first bytes")
+}
+
+// keepLocks has SQLite lock the file so that the locks are kept when other code in
+// this process opens and closes it, as [vetFile] and [touch] do beside a log that is
+// open. Only Linux can, and only before the first file is locked.
+func keepLocks() { _, _ = sqlite.OFDLocking(true) }
+
+// ErrWALNotReadable is the error of a log whose last events are in a WAL, where SQLite
+// cannot make the file that it needs to read one. It says nothing about the log.
+var ErrWALNotReadable = errors.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to")
+
+// openForReading tries the file as one that others may write to, then, when its
+// directory is not writable and no WAL lies beside it, as one that nobody
+// writes to.
+func (l *Log) openForReading(ctx context.Context) error {
+	if _, err := os.Stat(l.path); err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	l.readers = newReaders(l.path, "mode=ro", seedLayout)
+	err := l.examine(ctx)
+	if err == nil || !isCantOpen(err) {
+		return err
+	}
+	if _, walErr := os.Stat(l.path + "-wal"); !errors.Is(walErr, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrWALNotReadable, err)
+	}
+	l.readers.close()
+	l.readers = newReaders(l.path, "mode=ro&immutable=1", seedLayout)
+	return l.examine(ctx)
+}
+
+// examine vets the file through a reader.
+func (l *Log) examine(ctx context.Context) error {
+	var layout int
+	err := l.readers.with(ctx, func(r *reader) (err error) {
+		layout, err = examine(ctx, r.conn)
+		return err
+	})
+	l.layout.Store(int64(layout))
+	if err == nil && layout == firstLayout {
+		err = l.readers.close()
+		l.readers = newReaders(l.path, l.readers.query, layout)
+	}
+	return err
+}
+
+// openForWriting creates or examines the file under the lock, so that no other
+// process sees it half made.
+func (l *Log) openForWriting(ctx context.Context) (err error) {
+	if l.lock, err = openLock(l.path); err != nil {
+		return err
+	}
+	if err := l.lock.Lock(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.lock.Unlock()) }()
+	if err := touch(l.path); err != nil {
+		return err
+	}
+	if l.writer.conn, err = connect(ctx, l.path, "mode=rw"); err != nil {
+		return err
+	}
+	l.writer.reader.conn = l.writer.conn
+	if err := create(ctx, l.writer.conn); err != nil {
+		return err
+	}
+	layout, err := examine(ctx, l.writer.conn)
+	if err != nil {
+		return err
+	}
+	l.layout.Store(int64(layout))
+	l.readers = newReaders(l.path, "mode=ro", layout)
+	if layout < layoutVersion {
+		return nil
+	}
+	return l.startWriter(ctx)
+}
+
+// touch creates the file with its mode, and gives it to one that is there and
+// empty, which becomes a log now. A log keeps the mode that its owner gave it. A link
+// may lead to a log, and to nothing else: otherwise the maker of the folder would choose which
+// file becomes one.
+func touch(path string) error {
+	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			return fmt.Errorf("sqlitelog: %s is a link, and there is no log where it leads", path)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Size() == 0 && info.Mode().Perm()&^fileMode != 0 {
+		err = f.Chmod(fileMode)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("sqlitelog: %w", err)
+	}
+	return nil
+}
+
+// create lays out a file that has no tables. If the process dies in between,
+// the next one finds no tables again. One of another program may have had some: its
+// pages keep their size, so it is refused before it is given ours.
+func create(ctx context.Context, c *conn) error {
+	n, err := c.queryInt(ctx, "SELECT count(*) FROM sqlite_schema")
+	if err != nil || n > 0 {
+		return err
+	}
+	if err := c.execAll(ctx, creation); err != nil {
+		return err
+	}
+	got, err := c.queryInt(ctx, "PRAGMA page_size")
+	if err != nil {
+		return err
+	}
+	if got != pageSize {
+		return fmt.Errorf("sqlitelog: a database without tables, but with pages of %d bytes: want %d", got, pageSize)
+	}
+	return c.execAll(ctx, schema())
+}
+
+// examine vets the objects in the file and returns its layout version.
+func examine(ctx context.Context, c *conn) (layout int, err error) {
+	version, err := c.queryInt(ctx, "PRAGMA user_version")
+	if err != nil {
+		return 0, err
+	}
+	app, err := c.queryInt(ctx, "PRAGMA application_id")
+	if err != nil {
+		return 0, err
+	}
+	if app == applicationID && version > layoutVersion {
+		return 0, eventlog.CheckSchema(int(version), layoutVersion)
+	}
+	objects, err := objects(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	if layout, err = vet(objects); err == nil {
+		err = vetColumns(ctx, c)
+	}
+	if err != nil || layout == firstLayout { // which has no versions
+		return layout, err
+	}
+	first := slices.ContainsFunc(objects, func(o object) bool { return eventlog.LowerASCII(o.name) == "events" })
+	if err := examineSeedVersion(ctx, c, first); err != nil {
+		return 0, err
+	}
+	if layout == layoutVersion && version != layoutVersion {
+		return 0, fmt.Errorf("%w: the tables have layout %d, the file's header says %d", eventlog.ErrLogCorrupt, layoutVersion, version)
+	}
+	return layout, nil
+}
+
+func objects(ctx context.Context, c *conn) ([]object, error) {
+	var objects []object
+	err := c.query(ctx, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", nil, func(row []driver.Value) error {
+		var text [4]string
+		for i, v := range row {
+			s, ok := v.(string)
+			if !ok {
+				return fmt.Errorf("%w: sqlite_schema holds a %T", eventlog.ErrLogCorrupt, v)
+			}
+			text[i] = s
+		}
+		objects = append(objects, object{text[0], text[1], text[2], text[3]})
+		return nil
+	})
+	return objects, err
+}
+
+// vetColumns refuses a column that is computed when it is read, in whatever table: the
+// tables of the host are in the same file. No object may be other than [vet] wants it.
+func vetColumns(ctx context.Context, c *conn) error {
+	const computed = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden > 1"
+	return c.query(ctx, computed, nil, func(row []driver.Value) error {
+		return fmt.Errorf("%w: the file computes the column %.200q of the table %.200q, which an event log does not", eventlog.ErrLogCorrupt, row[1], row[0])
+	})
+}
+
+// examineSeedVersion looks at the version that the seed runtime keeps. Version 2 is version
+// 1 without the first layout's table, whose events it moves.
+func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
+	v, err := c.queryInt(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
+	switch {
+	case err != nil:
+		return err
+	case v > seedVersion:
+		return fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
+	case v < seedVersion && first:
+		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, and the tables events and eventlog_events are both there: let the program that wrote the file bring it to %d", v, seedVersion)
+	}
+	return nil
+}

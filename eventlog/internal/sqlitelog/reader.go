@@ -1,0 +1,279 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/tail"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// maxReaders bounds how many calls read the file at once; more wait.
+const maxReaders = 4
+
+// readers is a pool of connections that read. A slot that was not needed yet
+// is nil.
+type readers struct {
+	path, query string
+	layout      int // of the file
+	slots       chan *reader
+}
+
+func newReaders(path, query string, layout int) *readers {
+	p := &readers{path: path, query: query, layout: layout, slots: make(chan *reader, maxReaders)}
+	for range maxReaders {
+		p.slots <- nil
+	}
+	return p
+}
+
+// with lends a reader to fn. fn must not hand anything of a statement that is
+// still open to a caller: an open statement keeps the WAL from being reused.
+func (p *readers) with(ctx context.Context, fn func(*reader) error) (err error) {
+	var r *reader
+	select {
+	case got, open := <-p.slots:
+		if !open {
+			return eventlog.ErrLogClosed
+		}
+		r = got
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { p.slots <- r }()
+	if r == nil {
+		if r, err = p.open(ctx); err != nil {
+			return err
+		}
+	}
+	return fn(r)
+}
+
+// close waits for the readers that are lent.
+func (p *readers) close() error {
+	var errs []error
+	for range maxReaders {
+		if r := <-p.slots; r != nil {
+			errs = append(errs, r.close())
+		}
+	}
+	close(p.slots)
+	return errors.Join(errs...)
+}
+
+// reader is a connection that reads, with its statements, each prepared when
+// it is first needed.
+type reader struct {
+	conn  *conn
+	stmts statements
+}
+
+func (p *readers) open(ctx context.Context) (*reader, error) {
+	c, err := connect(ctx, p.path, p.query)
+	if err != nil {
+		return nil, err
+	}
+	setup := reading
+	if p.layout == firstLayout {
+		setup = append([]string{firstView}, reading...)
+	}
+	if err := c.execAll(ctx, setup); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &reader{conn: c}, nil
+}
+
+func (r *reader) close() error {
+	r.stmts.close()
+	return r.conn.Close()
+}
+
+// query runs a query, which stays prepared.
+func (r *reader) query(ctx context.Context, query string, args []any, row func([]driver.Value) error) error {
+	s, err := r.stmts.get(ctx, r.conn, query)
+	if err != nil {
+		return err
+	}
+	return s.query(ctx, args, row)
+}
+
+// exec runs a statement, which stays prepared and is not interrupted. It returns how many
+// rows changed and the number of the row that was inserted last.
+func (r *reader) exec(query string, args ...any) (changed, lastID int64, err error) {
+	s, err := r.stmts.get(context.Background(), r.conn, query)
+	if err != nil {
+		return 0, 0, err
+	}
+	return s.exec(args...)
+}
+
+// integer returns the one integer that a statement yields. It cannot be interrupted.
+func (r *reader) integer(query string) (n int64, err error) {
+	ok := false
+	err = r.query(context.Background(), query, nil, func(row []driver.Value) error {
+		n, ok = row[0].(int64)
+		return nil
+	})
+	if err == nil && !ok {
+		err = fmt.Errorf("sqlitelog: %s yields no integer", query)
+	}
+	return n, err
+}
+
+// querier implements [dblog.Execer] on a connection.
+type querier struct {
+	ctx context.Context
+	*reader
+}
+
+// Query implements [eventlog.Querier]. SQLite takes the placeholders as they are.
+func (q querier) Query(sql string, args []any, row func(eventlog.Row) error) error {
+	return q.query(q.ctx, sql, args, func(cols []driver.Value) error { return row(resultRow(cols)) })
+}
+
+// resultRow implements [eventlog.Row].
+type resultRow []driver.Value
+
+// Scan implements [eventlog.Row].
+func (r resultRow) Scan(to ...any) error { return dblog.ScanValues("sqlitelog", r, to) }
+
+// Exec implements [dblog.Execer].
+func (q querier) Exec(sql string, args ...any) (changed int64, err error) {
+	changed, _, err = q.exec(sql, args...)
+	return changed, err
+}
+
+// pageQuery finds the rows by the index and then reads the rows themselves, so
+// that what is checked is the table and not the index's copy of two columns. A
+// payload beyond the limit is not read; its length comes in its place, and so does that
+// of what is too long for a hash. A limit that is nothing but a parameter would be looked
+// at, and the statement prepared again each time.
+const pageQuery = `SELECT e.run_id, e.seq, iif(octet_length(e.prev_hash) > 32, octet_length(e.prev_hash), e.prev_hash), e.ts, e.kind,
+	iif(length(e.payload) <= ?, e.payload, length(e.payload))
+FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ? + 0) AS i
+CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
+
+// errPageFull ends a page early.
+var errPageFull = errors.New("sqlitelog: page is full")
+
+// page is a [tail.Page].
+func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	var evs []event.Event
+	size, last := 0, after
+	args := []any{int64(eventlog.MaxPayloadBytes), runID, int64(after), int64(n)}
+	err := r.query(ctx, pageQuery, args, func(row []driver.Value) error {
+		if size >= tail.MaxPageBytes {
+			return errPageFull
+		}
+		e, err := eventOf(runID, row)
+		if err != nil {
+			return err
+		}
+		if e.Seq <= last { // or a reader who goes on from here goes round in circles
+			return storage(runID, int64(e.Seq), "the index lists the event behind event %d", last)
+		}
+		last = e.Seq
+		if len(evs) == 0 {
+			evs = make([]event.Event, 0, n)
+		}
+		evs = append(evs, e)
+		size += len(e.Payload)
+		return nil
+	})
+	if err == errPageFull {
+		err = nil
+	}
+	return evs, err
+}
+
+// eventOf builds an event from a row whose columns may hold anything: SQLite
+// checks no types.
+func eventOf(runID string, row []driver.Value) (event.Event, error) {
+	id, okID := row[0].(string)
+	seq, okSeq := row[1].(int64)
+	prev, okPrev := row[2].([]byte)
+	ts, okTS := row[3].(int64)
+	kind, okKind := row[4].(int64)
+	payload, okPayload := row[5].([]byte)
+	e := event.Event{RunID: id, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
+	switch {
+	case !okID || id != runID:
+		return e, storage(runID, seq, "the row that the index finds is run %.255q", id)
+	case !okSeq || seq < 1:
+		return e, storage(runID, seq, "column seq holds %s", shown(row[1]))
+	case !okPrev && row[2] != nil:
+		return e, storage(runID, seq, "column prev_hash holds a %T", row[2])
+	case !okTS:
+		return e, storage(runID, seq, "column ts holds a %T", row[3])
+	case !okKind || kind < 0 || kind > 255:
+		return e, storage(runID, seq, "column kind holds %s", shown(row[4]))
+	case !okPayload:
+		return e, storage(runID, seq, "column payload holds a %T, or more than %d bytes: %s", row[5], eventlog.MaxPayloadBytes, shown(row[5]))
+	}
+	return e, nil
+}
+
+// storage reports a row that is no event.
+func storage(runID string, seq int64, format string, args ...any) error {
+	return &eventlog.CorruptError{RunID: runID, Seq: uint64(seq), Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
+}
+
+// shown is what a message says of a value, which may be as large as the file.
+func shown(v driver.Value) string {
+	if n, ok := v.(int64); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("a %T", v)
+}
+
+// boundedID yields a run's id unless it is too long to be one. A
+// file of the seed runtime may have ids beyond [eventlog.MaxRunIDBytes], so this is more.
+const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
+
+// dialect is what SQLite and this layout say in their own words. A number in the wrong
+// type is taken for a great one, so that the events are read, which reports what is wrong.
+var dialect = dblog.Compile(dblog.Dialect{
+	Name: "sqlitelog", Key: "run_no, 0, " + boundedID, Order: "run_no", NewKey: "run_id", NewValue: "$1",
+	LastSeq: "CASE typeof(max(seq)) WHEN 'integer' THEN max(seq) WHEN 'null' THEN 0 ELSE 9223372036854775807 END",
+	Segment: firstSegment, SegmentEnd: "/", Position: "instr",
+	Elements: "SELECT value FROM json_each(%s)", List: jsonList, Pieces: true,
+})
+
+func jsonList(ids []string) any {
+	list, _ := json.Marshal(ids) // texts never fail
+	return string(list)
+}
+
+// isCantOpen reports whether SQLite could not open one of its files, or would
+// have to write to it.
+func isCantOpen(err error) bool {
+	code := codeOf(err) & 0xff
+	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY
+}
+
+// read is [dblog.Backend].Read.
+func (l *Log) read(ctx context.Context, fn func(eventlog.Querier) error) error {
+	return l.readers.with(ctx, func(r *reader) error { return fn(querier{ctx, r}) })
+}
+
+func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs []event.Event, err error) {
+	err = l.readers.with(ctx, func(r *reader) error {
+		evs, err = r.page(ctx, runID, after, n)
+		return err
+	})
+	return evs, err
+}
+
+// Stream implements [eventlog.EventLog]. Events of another process are noticed
+// within twice pollEvery.
+func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+	l.poll.start(l)
+	return l.hub.Stream(ctx, runID, l.page)
+}

@@ -1,0 +1,268 @@
+package sqlitelog
+
+import (
+	"compress/bzip2"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+)
+
+// starlingFile returns a copy of the database that the Starling runtime wrote.
+func starlingFile(t testing.TB) string {
+	t.Helper()
+	f, err := os.Open("../../../cmd/starling-host/testdata/recorded/2026-11/seed.db.bz2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(bzip2.NewReader(f))
+	path := filepath.Join(t.TempDir(), "ref.db")
+	if err := errors.Join(err, os.WriteFile(path, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// readAll returns all runs of a log, after a strict check of each.
+func readAll(t testing.TB, l *Log) (runs []eventlog.RunSummary, events map[string][]event.Event) {
+	t.Helper()
+	runs, err := l.ListRuns(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events = make(map[string][]event.Event)
+	for _, r := range runs {
+		if _, err := eventlog.CheckRun(t.Context(), l, r.RunID, eventlog.CheckOptions{Strict: true}); err != nil {
+			t.Error(err)
+		}
+		if events[r.RunID], err = l.Read(t.Context(), r.RunID); err != nil {
+			t.Error(err)
+		}
+	}
+	return runs, events
+}
+
+func TestFileOfTheSeedRuntimeIsReadWithoutMigration(t *testing.T) {
+	t.Parallel()
+	path := starlingFile(t)
+	before, _ := os.ReadFile(path)
+	l := openAt(t, path, Options{ReadOnly: true})
+	runs, events := readAll(t, l)
+	if len(runs) != 8 {
+		t.Errorf("%d runs, want 8", len(runs))
+	}
+	if !slices.IsSortedFunc(runs, func(a, b eventlog.RunSummary) int { return b.StartedAt.Compare(a.StartedAt) }) {
+		t.Error("the newest run is not the first")
+	}
+	page, err := l.ListRunsPage(t.Context(), eventlog.RunPageOptions{Query: "SUPPORT/", RequireToolCalls: true})
+	if err != nil || page.TotalMatching != 1 || page.Runs[0].ToolCallCount != 2 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	id := runs[0].RunID
+	if err := l.Append(t.Context(), id, events[id][0]); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("Append: %v", err)
+	}
+	if _, err := l.MigrateSchema(t.Context(), false); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("Migrate: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("reading changed the file")
+	}
+}
+
+func TestFileOfTheSeedRuntimeIsMigrated(t *testing.T) {
+	t.Parallel()
+	path := starlingFile(t)
+	l := openAt(t, path, Options{})
+	oldRuns, oldEvents := readAll(t, l)
+	c := logtest.Chain{RunID: "new"}
+	start := c.Start("g")
+	if err := l.Append(t.Context(), "new", start); !errors.Is(err, eventlog.ErrSchemaOutdated) {
+		t.Errorf("Append before Migrate: %v", err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); !errors.Is(err, eventlog.ErrSchemaOutdated) {
+		t.Errorf("Preflight before Migrate: %v", err)
+	}
+
+	before, _ := os.ReadFile(path)
+	planned, err := l.MigrateSchema(t.Context(), true)
+	if err != nil || !planned.DryRun || planned.Runs != 8 || planned.Events != 76 || planned.From != 0 || planned.To != 1 {
+		t.Errorf("dry run: %+v, %v", planned, err)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("the dry run changed the file")
+	}
+	done, err := l.MigrateSchema(t.Context(), false)
+	if diff := cmp.Diff(planned, done, cmpopts.IgnoreFields(eventlog.MigrationReport{}, "DryRun")); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if again, err := l.MigrateSchema(t.Context(), false); err != nil || again.From != 1 || len(again.Steps) != 0 {
+		t.Errorf("second Migrate: %+v, %v", again, err)
+	}
+	if err := eventlog.Preflight(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+
+	runs, events := readAll(t, l)
+	if diff := cmp.Diff(oldRuns, runs, cmpopts.IgnoreFields(eventlog.RunSummary{}, "Head")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(oldEvents, events); diff != "" {
+		t.Error(diff)
+	}
+	for _, e := range []event.Event{start, c.Complete()} {
+		if err := l.Append(t.Context(), "new", e); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if runs, _ := readAll(t, openAt(t, path, Options{})); len(runs) != 9 {
+		t.Errorf("%d runs after opening again", len(runs))
+	}
+}
+
+// Before its table was called eventlog_events, the Starling runtime had one called events,
+// with and without NOT NULL, and no versions. It moves the events when it opens the file.
+func TestFilesOfTheFirstLayoutAreReadAndMigrated(t *testing.T) {
+	t.Parallel()
+	declared := strings.Replace(seedEventsTable, "eventlog_events", "events", 1)
+	for name, tc := range map[string]struct {
+		table  string
+		before []string
+	}{
+		"declared NOT NULL":  {declared, nil},
+		"as it once was":     {strings.ReplaceAll(declared, "NOT NULL", ""), nil},
+		"with version zero":  {declared, []string{migrationsTable}},
+		"renamed, version 1": {seedEventsTable, []string{migrationsTable, "INSERT INTO eventlog_schema_migrations VALUES (1, 0)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "first.db")
+			if err := touch(path); err != nil {
+				t.Fatal(err)
+			}
+			c, err := connect(t.Context(), path, "mode=rw")
+			if err == nil {
+				err = c.execAll(t.Context(), append(tc.before, tc.table))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := "events"
+			if tc.table == seedEventsTable {
+				table = "eventlog_events"
+			}
+			want := map[string][]event.Event{"a": logtest.Finished("a", 2), "b": logtest.Finished("b", 3)}
+			for _, evs := range want {
+				for _, e := range evs {
+					if err := c.exec(t.Context(), "INSERT INTO "+table+" VALUES (?, ?, ?, ?, ?, ?)", eventValues(e)...); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ro := openAt(t, path, Options{ReadOnly: true})
+			if _, got := readAll(t, ro); !cmp.Equal(want, got) {
+				t.Error(cmp.Diff(want, got))
+			}
+			if err := ro.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l := openAt(t, path, Options{})
+			planned, err := l.MigrateSchema(t.Context(), true)
+			if err != nil || planned.From != 0 || planned.Runs != 2 || (table == "events") != strings.Contains(strings.Join(planned.Steps, ";"), "table events") {
+				t.Errorf("dry run: %+v, %v", planned, err)
+			}
+			if _, err := l.MigrateSchema(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if _, got := readAll(t, l); !cmp.Equal(want, got) {
+				t.Error(cmp.Diff(want, got))
+			}
+			storeAll(t, l, logtest.Finished("c", 1))
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if runs, _ := readAll(t, openAt(t, path, Options{})); len(runs) != 3 {
+				t.Errorf("%d runs after opening again", len(runs))
+			}
+		})
+	}
+}
+
+// Beside its first layout's table the file may have others, and a table of that name may be
+// somebody else's.
+func TestATableCalledEventsOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "other.db")
+	if err := touch(path); err != nil {
+		t.Fatal(err)
+	}
+	c, err := connect(t.Context(), path, "mode=rw")
+	if err == nil {
+		err = errors.Join(c.exec(t.Context(), "CREATE TABLE events (id INTEGER, run_id TEXT)"), c.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, readOnly := range []bool{true, false} {
+		if l, err := Open(t.Context(), path, Options{ReadOnly: readOnly}); err == nil || !strings.Contains(err.Error(), "not an event log") {
+			t.Errorf("%v", err)
+			l.Close()
+		}
+	}
+}
+
+// The statements are those with which the Starling runtime reads, and looks for
+// its version.
+func TestToolsOfTheSeedRuntimeReadOurFiles(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	evs := logtest.Finished("run-1", 3)
+	storeAll(t, l, evs)
+	c, err := connect(t.Context(), l.path, "mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	version, err := c.queryInt(t.Context(), "SELECT COALESCE(MAX(version), 0) FROM eventlog_schema_migrations")
+	if err != nil || version != 2 {
+		t.Errorf("version %d, %v", version, err)
+	}
+	last, err := c.queryInt(t.Context(), `SELECT seq FROM (SELECT run_id, seq, prev_hash, ts, kind, payload
+		FROM eventlog_events WHERE run_id = 'run-1' ORDER BY seq DESC LIMIT 1)`)
+	if err != nil || last != int64(len(evs)) {
+		t.Errorf("last event %d, %v", last, err)
+	}
+}
+
+// storeAll appends events, which may belong to several runs, and waits.
+func storeAll(t testing.TB, l *Log, evs []event.Event) {
+	t.Helper()
+	for _, e := range evs {
+		if err := l.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range evs {
+		if err := l.Sync(t.Context(), e.RunID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,354 @@
+package sqlitelog
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+)
+
+// transaction is a function of the host on its way to the file. It runs on the
+// goroutine that called Transact while the writer waits, inside the writer's
+// transaction: so it shares a sync with whatever has queued up beside it, and its
+// panics stay its own.
+type transaction struct {
+	lent chan *tx   // the writer lends its transaction
+	back chan error // and waits here for the function's end
+	gone chan struct{}
+	done chan error // capacity 1
+
+	// The writer's, until it tells done.
+	last *tx   // as the function left it
+	err  error // of the function
+}
+
+// Transact implements [eventlog.Transactor]. A context that ends while the
+// transaction waits for the writer undoes it; later it makes no difference.
+func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
+	return l.inTransaction(ctx, func(t *tx) error { return fn(t) })
+}
+
+func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
+	t := &transaction{lent: make(chan *tx), back: make(chan error), gone: make(chan struct{}), done: make(chan error, 1)}
+	defer close(t.gone) // whatever happens, the writer does not wait
+	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, finish: func(err error) { t.finish(l, err) }}}); err != nil {
+		return err
+	}
+	for stop := ctx.Done(); ; {
+		select {
+		case tx := <-t.lent:
+			stop = nil
+			t.take(tx, fn)
+		case err := <-t.done:
+			return err
+		case <-stop:
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// errNotReturned is what the writer hears of a function that panics.
+var errNotReturned = errors.New("sqlitelog: the function of a transaction did not return")
+
+// take runs the function in the transaction that the writer has lent.
+func (t *transaction) take(tx *tx, fn func(*tx) error) {
+	err := errNotReturned
+	defer func() { t.back <- err }()
+	err = fn(tx)
+}
+
+// errMixed means that a function has failed whose changes nothing tells apart from
+// those of the rest of the batch.
+var errMixed = errors.New("sqlitelog: the batch has to be written again without what a function did")
+
+// do is what the writer does. A function that fails undoes what it did, and nothing else.
+// For that a savepoint is needed, which costs SQLite a copy of every page that the
+// function changes; so there is none until one has failed, and then the batch is
+// written again.
+func (t *transaction) do(w *writer) error {
+	if w.careful {
+		if _, _, err := w.reader.exec("SAVEPOINT host"); err != nil {
+			return fmt.Errorf("sqlitelog: savepoint: %w", err)
+		}
+	}
+	t.last = newTx(w)
+	select {
+	case t.lent <- t.last:
+		t.err = t.last.end(<-t.back)
+	case <-t.gone:
+		t.err = errNotReturned
+	}
+	switch {
+	case isFatal(t.err):
+		return t.err
+	case w.careful:
+		return w.endSavepoint(t.err == nil)
+	case t.err != nil && t.last.wrote:
+		return errMixed
+	}
+	return nil
+}
+
+// endSavepoint keeps what was done since the savepoint, or undoes it.
+func (w *writer) endSavepoint(keep bool) error {
+	if !keep {
+		if _, _, err := w.reader.exec("ROLLBACK TO host"); err != nil {
+			return fmt.Errorf("sqlitelog: roll back to the savepoint: %w", err)
+		}
+	}
+	if _, _, err := w.reader.exec("RELEASE host"); err != nil {
+		return fmt.Errorf("sqlitelog: release the savepoint: %w", err)
+	}
+	return nil
+}
+
+// finish tells the caller how the transaction ended. It holds the lock of Log.runs.
+func (t *transaction) finish(l *Log, err error) {
+	if err == nil && t.err == nil {
+		l.runs.Committed(&t.last.changes, &l.hub)
+	}
+	if err == nil {
+		err = t.err
+	}
+	t.done <- err
+}
+
+// View implements [eventlog.Transactor].
+func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
+	return l.readers.with(ctx, func(r *reader) (err error) {
+		// A statement whose context ends may have been carried out all the same, and a
+		// reader whose transaction is never ended would show this moment for ever.
+		if _, _, err := r.exec("BEGIN"); err != nil {
+			return err
+		}
+		defer func() {
+			_, _, rollbackErr := r.exec("ROLLBACK")
+			err = errors.Join(err, rollbackErr)
+		}()
+		return fn(newView(querier{ctx, r}))
+	})
+}
+
+// CreateTables implements [eventlog.Transactor]. A log that is read-only has the
+// tables or is [eventlog.ErrReadOnly].
+func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
+	if missing, err := dblog.Missing(ctx, l, "sqlitelog", set); err != nil || !missing {
+		return err
+	}
+	whole := context.WithoutCancel(ctx) // a statement that is interrupted takes the transaction of others with it
+	return l.inTransaction(ctx, func(t *tx) error { return t.createTables(whole, set) })
+}
+
+// TableSteps implements [eventlog.Transactor].
+func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int, err error) {
+	err = l.View(ctx, func(q eventlog.Querier) error {
+		known := false
+		err := q.Query("SELECT 1 FROM sqlite_schema WHERE name = 'table_set'", nil, func(eventlog.Row) error {
+			known = true
+			return nil
+		})
+		if err == nil && known {
+			taken, err = dblog.StepsTaken(q, set)
+		}
+		return err
+	})
+	return taken, err
+}
+
+// createTables takes the steps that are missing, and makes sure that the file
+// could be opened with them.
+func (t *tx) createTables(ctx context.Context, set eventlog.TableSet) error {
+	t.wrote = true
+	err := dblog.TakeSteps(t, set, func(step eventlog.TableStep) error { return t.writer.conn.exec(ctx, step.SQLite) })
+	if err != nil {
+		return err
+	}
+	all, err := objects(ctx, t.writer.conn)
+	if err == nil {
+		_, err = vet(all)
+	}
+	if err != nil {
+		return fmt.Errorf("tables %q: %w", set.Name, err)
+	}
+	return nil
+}
+
+// view implements [eventlog.Querier] on a connection that is in a transaction.
+type view struct {
+	dblog.Statements
+	on querier
+}
+
+func newView(on querier) *view {
+	return &view{dblog.Statements{Name: "sqlitelog", Conflict: isConflict}, on}
+}
+
+// Query implements [eventlog.Querier].
+func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error {
+	return v.Statements.Query(sql, args, row, v.on.Query)
+}
+
+// tx implements [eventlog.Tx] inside the writer's transaction.
+type tx struct {
+	*view
+	writer  *writer
+	wrote   bool // something that would have to be undone
+	changes pending.Changes
+}
+
+func newTx(w *writer) *tx {
+	return &tx{view: newView(querier{context.Background(), &w.reader}), writer: w}
+}
+
+// end returns the error with which the transaction ends. A statement that failed
+// fails it, also when the function has said nothing about it.
+func (t *tx) end(err error) error {
+	if err == nil || isFatal(t.Failed) {
+		return t.Failed
+	}
+	return err
+}
+
+// Exec implements [eventlog.Tx].
+func (t *tx) Exec(sql string, args ...any) (int64, error) {
+	if err := t.Ready(sql, args...); err != nil {
+		return 0, err
+	}
+	t.wrote = true
+	changed, err := t.on.Exec(sql, args...)
+	if err != nil {
+		return 0, t.Fail(sql, err)
+	}
+	return changed, nil
+}
+
+// Append implements [eventlog.Tx]. It appends under the epoch that this
+// transaction has made, if it has made one, and compares with the file alone: a
+// writer in this process that is ahead of the file has lost the run.
+func (t *tx) Append(runID string, ev event.Event) error {
+	if t.Failed != nil {
+		return t.Failed
+	}
+	at, err := t.stands(runID, ev)
+	if err != nil {
+		return t.Fail("append", err)
+	}
+	from, epoch := at.Run().LastSeq, t.changes.Epochs[runID]
+	if err := at.Append(runID, ev); err != nil {
+		return err
+	}
+	t.wrote = true
+	if err := t.writer.storeEvent(ev); err != nil {
+		return t.refused(runID, ev, err)
+	}
+	if from == 0 {
+		at.Row, err = t.writer.createRow(at.Run(), epoch)
+	} else {
+		err = t.writer.updateRow(at.Row, from, at.Run(), epoch)
+	}
+	if err != nil {
+		t.Failed = err
+		return err
+	}
+	t.changes.Move(runID, at)
+	return nil
+}
+
+// stands returns where the run stands in the file. Of a run that begins it takes for
+// granted that it is not there, which shows when its event is stored.
+func (t *tx) stands(runID string, ev event.Event) (pending.Place, error) {
+	if ev.Seq == 1 {
+		return pending.Place{}, nil
+	}
+	return t.writer.stands(runID)
+}
+
+// refused explains why an event could not be stored. One that is there already
+// changed nothing.
+func (t *tx) refused(runID string, ev event.Event, err error) error {
+	if isConflict(err) {
+		at, lookErr := t.writer.stands(runID)
+		if refusal := at.Append(runID, ev); lookErr == nil && refusal != nil {
+			return refusal
+		}
+	}
+	return t.Fail("append", err)
+}
+
+// Fence implements [eventlog.Tx].
+func (t *tx) Fence(runID string) (epoch uint64, err error) {
+	if t.Failed != nil {
+		return 0, t.Failed
+	}
+	t.wrote = true
+	if epoch, err = t.writer.fence(runID); err != nil {
+		return 0, t.Fail("fence", err)
+	}
+	t.changes.Fence(runID, epoch)
+	at, moved := t.changes.Moved[runID]
+	if !moved {
+		at, err = t.writer.stands(runID)
+	}
+	switch {
+	case err == nil:
+		t.changes.Give(runID, at)
+	case !errors.Is(err, eventlog.ErrLogCorrupt): // reading the run reports that
+		return 0, t.Fail("fence", err)
+	}
+	return epoch, nil
+}
+
+// stands returns where the run stands in the file. It brings its row up to date if another
+// program has appended to the run.
+func (w *writer) stands(runID string) (at pending.Place, err error) {
+	q := querier{context.Background(), &w.reader}
+	at, last, err := dialect.Find(q, runID)
+	if err == nil && last > at.Run().LastSeq {
+		if err = dialect.Reindex(q.ctx, q, w.reader.page, runID); err == nil {
+			at, _, err = dialect.Find(q, runID)
+		}
+	}
+	return at, err
+}
+
+// A run that was never fenced has no row in run_fence and stands in epoch 0, which
+// is that of the log itself, outside of every epoch. The epoch is compared in the
+// transaction that writes the events, by the statements that write the run's row:
+// whatever a writer had queued when its run was given away is left out there.
+const (
+	inEpochSQL    = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
+	epochSQL      = "SELECT epoch FROM run_fence WHERE run_id = ?"
+	firstFenceSQL = "INSERT INTO run_fence (run_id, epoch) VALUES (?, 1) ON CONFLICT DO NOTHING"
+	nextFenceSQL  = "UPDATE run_fence SET epoch = epoch + 1 WHERE run_id = ?"
+)
+
+// epoch returns the last epoch of a run, zero if it was never fenced.
+func (r *reader) epoch(ctx context.Context, runID string) (epoch uint64, err error) {
+	err = r.query(ctx, epochSQL, []any{runID}, func(row []driver.Value) error {
+		n, ok := row[0].(int64)
+		if !ok || n < 0 {
+			return fmt.Errorf("%w: run_fence holds the epoch %v", eventlog.ErrLogCorrupt, row[0])
+		}
+		epoch = uint64(n)
+		return nil
+	})
+	return epoch, err
+}
+
+// fence makes a new epoch of a run. Most have none yet, and then it takes one
+// statement.
+func (w *writer) fence(runID string) (epoch uint64, err error) {
+	first, _, err := w.reader.exec(firstFenceSQL, runID)
+	if err != nil || first == 1 {
+		return 1, err
+	}
+	if _, _, err := w.reader.exec(nextFenceSQL, runID); err != nil {
+		return 0, err
+	}
+	return w.reader.epoch(context.Background(), runID)
+}

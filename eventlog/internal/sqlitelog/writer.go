@@ -1,0 +1,388 @@
+package sqlitelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/internal/pending"
+)
+
+// writer commits what has queued up, for as long as there is something.
+type writer struct {
+	conn *conn
+
+	reader  reader   // on the same connection, with all statements
+	touched []*run   // whose rows are behind their events
+	careful bool     // each function of the host has a savepoint
+	seen    int64    // data_version, which changes when another connection has committed
+	newest  position // of the last event that was written
+}
+
+// The statements that write. insertRunSQL takes the run's id, the epoch that it must
+// be in, the values of dblog.Values and the id once more. A row of a run that is in
+// another epoch has no start, which the table refuses: if the row came from a SELECT,
+// SQLite would keep copies of the pages that it changes in case a later row failed.
+// updateRunSQL takes the values without the start, the row's number, the last event
+// that it must stand at, the id and the epoch, and changes nothing where they differ.
+const (
+	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
+	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
+	VALUES (iif(` + inEpochSQL + `, ?, NULL), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updateRunSQL = `UPDATE run SET last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
+	WHERE run_no = ? AND last_seq = ? AND ` + inEpochSQL
+)
+
+// prepare makes the connection ready to write.
+func (w *writer) prepare(ctx context.Context, synchronous string) error {
+	if err := w.conn.execAll(ctx, writing(synchronous)); err != nil {
+		return err
+	}
+	mode, err := w.conn.value(ctx, "PRAGMA journal_mode")
+	if err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("sqlitelog: asked for write-ahead logging, got journal mode %v", mode)
+	}
+	return nil
+}
+
+// startWriter begins to write to a file of our layout. The caller holds the lock.
+func (l *Log) startWriter(ctx context.Context) error {
+	if err := complete(ctx, l.writer.conn); err != nil {
+		return err
+	}
+	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
+		return err
+	}
+	l.checkpointer = newCheckpointer()
+	l.running.Store(true)
+	go l.checkpoints()
+	go l.write()
+	return nil
+}
+
+// write is the writer's goroutine. It ends with the log, or with the first
+// transaction that fails.
+func (l *Log) write() {
+	defer close(l.stopped)
+	batch := make([]item, 0, pending.MaxBatch)
+	for {
+		if batch = l.runs.Take(batch); len(batch) == 0 {
+			return
+		}
+		began := time.Now()
+		conflicts, err := l.commit(batch)
+		if err != nil {
+			l.stop(err, batch)
+			return
+		}
+		l.acknowledge(batch, conflicts)
+		if err := l.tend(batch); err != nil {
+			l.stop(err, nil)
+			return
+		}
+		if len(batch) > 1 {
+			l.runs.Gather(len(batch), pending.GatherTime(time.Since(began)))
+		}
+	}
+}
+
+// conflicts has the error of each run that another writer continued first.
+type conflicts map[*run]error
+
+// commit writes the batch in one transaction, without the runs that turn out
+// to conflict. Where the file has gone from its path in the meantime, COMMIT succeeds
+// and no other process finds what it has stored, so the path is looked at afterwards.
+//
+// If the process dies before COMMIT has returned, the batch is in the file as a
+// whole or not at all, and no caller was told that it is.
+func (l *Log) commit(batch []item) (conflicts, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	if err := l.lock.Lock(ctx); err != nil {
+		return nil, err
+	}
+	bad, seen, newest := make(conflicts), l.writer.seen, l.writer.newest
+	l.writer.careful = false
+	for {
+		again, err := l.writer.try(batch, bad)
+		if err == nil && again {
+			continue // each round takes out at least one run, or is the first that is careful
+		}
+		if err == nil {
+			err = l.inPlace()
+			l.noteOtherCommits(l.writer.seen != seen)
+			l.compared.wrote(newest, l.writer.newest, l.writer.seen != seen)
+		}
+		if unlockErr := l.lock.Unlock(); err == nil {
+			err = unlockErr
+		}
+		return bad, err
+	}
+}
+
+// try makes one attempt. When it meets a conflict, it adds the run to bad; when a
+// function failed that cannot be undone alone, the next attempt is careful. Either
+// way it leaves the file as it was, to be tried again.
+func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
+	newest := w.newest
+	defer func() {
+		if again || err != nil {
+			w.newest = newest
+		}
+	}()
+	if _, _, err := w.reader.exec("BEGIN IMMEDIATE"); err != nil {
+		return false, fmt.Errorf("sqlitelog: begin: %w", err)
+	}
+	if err := w.apply(batch, bad); err != nil {
+		_, _, rollbackErr := w.reader.exec("ROLLBACK")
+		var lost *conflict
+		switch {
+		case errors.As(err, &lost):
+			bad[lost.run] = lost.err
+		case errors.Is(err, errMixed):
+			w.careful = true
+		default:
+			return false, err
+		}
+		return true, rollbackErr
+	}
+	if _, _, err := w.reader.exec("COMMIT"); err != nil {
+		w.reader.exec("ROLLBACK")
+		return false, fmt.Errorf("sqlitelog: commit: %w", err)
+	}
+	return false, nil
+}
+
+// conflict is a run of which another writer has taken the place.
+type conflict struct {
+	run *run
+	err error
+}
+
+func (c *conflict) Error() string { return c.err.Error() }
+
+// apply writes the batch inside the transaction that has begun: the events in
+// the order in which they were taken, then one row for each run. A [*conflict]
+// names the run that has to be left out.
+func (w *writer) apply(batch []item, bad conflicts) error {
+	if err := w.checkFile(); err != nil {
+		return err
+	}
+	defer w.forgetTouched()
+	for _, it := range batch {
+		if err := w.applyItem(it, bad); err != nil {
+			return err
+		}
+	}
+	return w.storeRuns()
+}
+
+func (w *writer) applyItem(it item, bad conflicts) error {
+	if it.Task != nil {
+		if err := w.storeRuns(); err != nil { // so that the file is consistent for it
+			return err
+		}
+		return it.Task.(*task).do(w)
+	}
+	r := it.Run
+	if bad[r] != nil {
+		return nil
+	}
+	if r.Writer.first == 0 {
+		r.Writer.first = it.Event.Seq
+		w.touched = append(w.touched, r)
+	}
+	if it.Row != 0 {
+		r.Writer.no = it.Row
+	}
+	r.Writer.after = it.After
+	err := w.storeEvent(it.Event)
+	if isConflict(err) {
+		err = w.conflictReason(r.ID, r.Epoch)
+	}
+	return lost(r, err)
+}
+
+// lost turns the error of one run, which the batch goes on without, into a
+// [*conflict].
+func lost(r *run, err error) error {
+	if errors.Is(err, eventlog.ErrInvalidAppend) {
+		return &conflict{r, err}
+	}
+	return err
+}
+
+// checkFile notices, inside the transaction, that a newer program has migrated the
+// file since it was opened, and whether another connection has committed since the last one.
+func (w *writer) checkFile() error {
+	layout, err := w.reader.integer("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	if err := eventlog.CheckSchema(int(layout), layoutVersion); err != nil {
+		return err
+	}
+	w.seen, err = w.reader.integer("PRAGMA data_version")
+	return err
+}
+
+func (w *writer) storeEvent(e event.Event) error {
+	_, pos, err := w.reader.exec(insertEventSQL, eventValues(e)...)
+	if err != nil && !isConflict(err) {
+		return fmt.Errorf("sqlitelog: store event %d of run %q: %w", e.Seq, e.RunID, err)
+	}
+	if err == nil {
+		w.newest = position{pos, e.RunID, int64(e.Seq)}
+	}
+	return err
+}
+
+// eventValues are the columns of an event, without pos.
+func eventValues(e event.Event) []any {
+	var prev any
+	if len(e.PrevHash) > 0 {
+		prev = e.PrevHash
+	}
+	return []any{e.RunID, int64(e.Seq), prev, e.Timestamp, int64(e.Kind), []byte(e.Payload)}
+}
+
+// storeRuns brings the rows of the runs that were touched to where their events
+// are.
+func (w *writer) storeRuns() error {
+	for _, r := range w.touched {
+		if err := w.storeRun(r); err != nil {
+			return err
+		}
+	}
+	w.forgetTouched()
+	return nil
+}
+
+func (w *writer) forgetTouched() {
+	for _, r := range w.touched {
+		r.Writer.first = 0
+	}
+	w.touched = w.touched[:0]
+}
+
+// storeRun finds out whether the row is where this process left it, and whether
+// the run is still its own.
+func (w *writer) storeRun(r *run) (err error) {
+	at := &r.Writer
+	if at.first == 1 {
+		at.no, err = w.createRow(at.after, r.Epoch)
+	} else {
+		err = w.updateRow(at.no, at.first-1, at.after, r.Epoch)
+	}
+	return lost(r, err)
+}
+
+// createRow stores the row of a run that has begun, under the epoch.
+func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err error) {
+	_, no, err = w.reader.exec(insertRunSQL, rowValues(s, epoch)...)
+	switch {
+	case isConflict(err):
+		return 0, pending.Continued(s.RunID)
+	case isNull(err):
+		return 0, w.conflictReason(s.RunID, epoch)
+	}
+	return no, err
+}
+
+// rowValues are what insertRunSQL takes.
+func rowValues(s eventlog.RunSummary, epoch uint64) []any {
+	return append(append([]any{s.RunID, int64(epoch)}, dblog.Values(s)...), s.RunID)
+}
+
+// updateRow brings the row from the event it must stand at to s, under the epoch.
+func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
+	changed, _, err := w.reader.exec(updateRunSQL, append(dblog.Values(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
+	if err == nil && changed == 0 {
+		return w.conflictReason(s.RunID, epoch)
+	}
+	return err
+}
+
+// conflictReason explains why a run could not be written on.
+func (w *writer) conflictReason(runID string, epoch uint64) error {
+	last, err := w.reader.epoch(context.Background(), runID)
+	switch {
+	case err != nil:
+		return err
+	case last != epoch:
+		return pending.StaleEpoch(runID, epoch, last)
+	}
+	return pending.Continued(runID)
+}
+
+// acknowledge wakes the waiters of a batch that is durable, and hands its events to the
+// streams of their runs. The runs that conflicted are given up.
+func (l *Log) acknowledge(batch []item, bad conflicts) {
+	l.runs.Lock()
+	defer l.runs.Unlock()
+	for _, it := range batch {
+		r := it.Run
+		switch {
+		case it.Task != nil:
+			it.Task.(*task).finish(nil)
+		case bad[r] != nil:
+			r.GiveUp(bad[r])
+		default:
+			l.runs.Durable(r, it.Event.Seq)
+			l.hub.Hand(it.Event)
+		}
+	}
+}
+
+// stop ends the log with the failure of a transaction. What the disk holds of
+// that transaction is unknown, and after a sync that failed the kernel may
+// report the next one as good although the data is lost, so nothing is tried
+// again: every barrier and every later call gets the failure.
+func (l *Log) stop(cause error, batch []item) {
+	left := l.runs.Stop(cause)
+	err := l.runs.Failure()
+	l.runs.Lock()
+	defer l.runs.Unlock()
+	for _, it := range append(batch, left...) {
+		if it.Task != nil {
+			it.Task.(*task).finish(err)
+		}
+	}
+}
+
+// task is what the writer does between events, in the transaction that writes them.
+type task struct {
+	bytes int // of memory that it keeps busy
+
+	// do works inside the transaction. It may run several times, each time on the file as
+	// it was before. An error stops the log.
+	do func(w *writer) error
+	// finish is called with nil once all of it is durable, otherwise with what has stopped
+	// the log. The caller holds the lock of Log.runs.
+	finish func(err error)
+}
+
+// Size implements [pending.Task].
+func (t *task) Size() int { return t.bytes }
+
+// perform hands a task to the writer and waits until it is durable, or until ctx ends;
+// then the task is still on its way.
+func (l *Log) perform(ctx context.Context, bytes int, do func(w *writer) error) error {
+	done := make(chan error, 1)
+	if err := l.runs.Put(ctx, item{Task: &task{bytes, do, func(err error) { done <- err }}}); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

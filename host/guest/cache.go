@@ -1,0 +1,187 @@
+package guest
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Cache keeps modules by key. It is safe for concurrent use. Use [NewCache].
+type Cache[K comparable] struct {
+	most CacheLimits
+
+	mu      sync.Mutex // guards what follows
+	entries map[K]*entry[K]
+	idle    []*entry[K] // those without users, longest idle first
+}
+
+// CacheLimits bound the modules that a cache keeps without users.
+type CacheLimits struct {
+	Modules int
+	// Bytes is how much they may be together, see [Module.Size]: what whoever has
+	// uploaded many and large ones can make a host keep.
+	Bytes int
+}
+
+// entry is a module that is loaded, or is being loaded. The fields below ready may
+// be read once that is closed; users belongs to Cache.mu.
+type entry[K comparable] struct {
+	key    K
+	users  int
+	gone   bool // not to be found any more: closed by its last user
+	ready  chan struct{}
+	module *Module
+	err    error
+	left   bool // it did not load because who loaded it has left
+}
+
+// NewCache returns an empty cache.
+func NewCache[K comparable](most CacheLimits) *Cache[K] {
+	return &Cache[K]{most: most, entries: map[K]*entry[K]{}}
+}
+
+// Take returns the module under the key, and what gives it back, which must be
+// called once. If it is not there, load makes it, while others that want it wait. A
+// module that does not load is forgotten; each who waited for it has the error. But
+// when it does not load because the context of who loads it has ended, one of those
+// who wait loads it.
+func (s *Cache[K]) Take(ctx context.Context, key K, load func(context.Context) (*Module, error)) (*Module, func(), error) {
+	for {
+		e, found := s.use(key)
+		if !found {
+			s.load(ctx, e, load)
+		}
+		select {
+		case <-e.ready:
+		case <-ctx.Done():
+			s.release(e)
+			return nil, nil, ctx.Err()
+		}
+		if e.err == nil {
+			return e.module, sync.OnceFunc(func() { s.release(e) }), nil
+		}
+		s.release(e)
+		if !e.left || !found {
+			return nil, nil, e.err
+		}
+	}
+}
+
+// load loads the module of an entry that was not found.
+func (s *Cache[K]) load(ctx context.Context, e *entry[K], load func(context.Context) (*Module, error)) {
+	e.module, e.err = load(ctx)
+	e.left = e.err != nil && ctx.Err() != nil
+	if e.err != nil {
+		s.forget(e)
+	}
+	close(e.ready)
+}
+
+// forget has nobody find an entry any more.
+func (s *Cache[K]) forget(e *entry[K]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries[e.key] == e {
+		delete(s.entries, e.key)
+	}
+}
+
+// use counts a user of the entry under key. If it was not found, the caller must
+// load it and close ready.
+func (s *Cache[K]) use(key K) (e *entry[K], found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, found = s.entries[key]
+	if !found {
+		e = &entry[K]{key: key, ready: make(chan struct{})}
+		s.entries[key] = e
+	}
+	e.users++
+	s.idle = slices.DeleteFunc(s.idle, func(other *entry[K]) bool { return other == e })
+	return e, found
+}
+
+// release ends a use. Of what is idle the modules that were used longest ago make
+// room.
+func (s *Cache[K]) release(e *entry[K]) {
+	for _, done := range s.leave(e) {
+		done.close()
+	}
+}
+
+// leave returns the modules that are to be closed because of one use less.
+func (s *Cache[K]) leave(e *entry[K]) []*entry[K] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return nil
+	}
+	select {
+	case <-e.ready:
+	default:
+		return nil // who loads it is still a user, so this is not the last one
+	}
+	if e.err != nil || e.gone {
+		return []*entry[K]{e}
+	}
+	s.idle = append(s.idle, e)
+	return s.surplus()
+}
+
+// surplus takes the modules off the cache that are too many. The caller holds mu.
+func (s *Cache[K]) surplus() []*entry[K] {
+	kept, bytes := 0, 0
+	for _, e := range slices.Backward(s.idle) {
+		if bytes += e.size(); kept == s.most.Modules || bytes > s.most.Bytes {
+			break
+		}
+		kept++
+	}
+	oldest := slices.Clone(s.idle[:len(s.idle)-kept])
+	s.idle = slices.Delete(s.idle, 0, len(oldest))
+	for _, e := range oldest {
+		delete(s.entries, e.key)
+	}
+	return oldest
+}
+
+// Drop forgets the modules whose keys match. Those that are in use are closed by
+// whoever gives them back last.
+func (s *Cache[K]) Drop(match func(K) bool) {
+	for _, done := range s.drop(match) {
+		done.close()
+	}
+}
+
+func (s *Cache[K]) drop(match func(K) bool) (done []*entry[K]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, e := range s.entries {
+		if !match(key) {
+			continue
+		}
+		delete(s.entries, key)
+		e.gone = true
+		if e.users == 0 {
+			done = append(done, e)
+		}
+	}
+	s.idle = slices.DeleteFunc(s.idle, func(e *entry[K]) bool { return e.gone })
+	return done
+}
+
+// Close forgets everything. No module may be in use.
+func (s *Cache[K]) Close() { s.Drop(func(K) bool { return true }) }
+
+func (e *entry[K]) size() int {
+	if e.module == nil {
+		return 0
+	}
+	return e.module.Size()
+}
+
+func (e *entry[K]) close() {
+	if e.module != nil {
+		e.module.Close(context.Background())
+	}
+}

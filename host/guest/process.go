@@ -1,0 +1,56 @@
+package guest
+
+import (
+	"context"
+
+	"github.com/starling-host/starling/host/internal/disk"
+	"github.com/starling-host/starling/host/internal/scheduler"
+	"github.com/starling-host/starling/host/internal/worker"
+)
+
+// Processes is the engine that executes modules in processes of their own, which give up
+// everything but their pipes. Compiler compiles modules in such a process, and
+// ProcessReport says what confines one.
+type (
+	Processes     = worker.Engine
+	ProcessConfig = worker.Config
+	ProcessReport = worker.Report
+	Compiler      = worker.Compiler
+)
+
+// Errors of [Processes].
+var (
+	ErrProcessesClosed = worker.ErrClosed
+	ErrNoProcess       = worker.ErrNoProcess
+)
+
+// NewProcesses starts an engine of processes. It must be closed.
+func NewProcesses(ctx context.Context, c ProcessConfig) (*Processes, error) {
+	return worker.New(ctx, c)
+}
+
+// WorkerMain makes a worker of this process if it was started as one, and does not return
+// then. A program that uses [Processes] or [Compiler] calls it before anything else.
+func WorkerMain() { worker.Main() }
+
+// ProbeProcess starts a process, and returns what confines it.
+func ProbeProcess() (ProcessReport, error) { return worker.Probe() }
+
+// Scheduler divides CPU slots between tenants, and Claim is what one of them may have.
+type (
+	Scheduler = scheduler.Scheduler
+	Claim     = scheduler.Claim
+)
+
+// NewScheduler returns a scheduler of n slots. If each is given, a tenant holds at most that
+// many of them at once.
+func NewScheduler(n int, each ...int) *Scheduler { return scheduler.New(n, each...) }
+
+// WithClaim returns a context whose calls are charged to a claim.
+func WithClaim(ctx context.Context, c Claim) context.Context { return scheduler.For(ctx, c) }
+
+// DiskRoom is the room on a disk.
+type DiskRoom = disk.Room
+
+// DiskRoomOf returns the room on the disk that has a path.
+func DiskRoomOf(path string) (DiskRoom, error) { return disk.Of(path) }

@@ -1,0 +1,133 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// RecordedError says why a tool that was recorded cannot be executed.
+type RecordedError struct {
+	Reason string
+	Hint   string // or empty
+}
+
+// Error returns the reason.
+func (e *RecordedError) Error() string { return "recorded: " + e.Reason }
+
+// RecordedModules loads the modules that replays need. A module is loaded once for each
+// set of limits, which are part of its code, and shared. It is safe for concurrent
+// use. Use [NewRecorded].
+type RecordedModules struct {
+	engine Engine
+	store  eventlog.ModuleStore
+	other  []byte // what takes the place of every recorded module; nil for none
+	native Native
+	loaded *Cache[recordedKey]
+}
+
+// Native finds the tool that a run recorded, for a replay, if it is not a module: its
+// answers are all in the log. It reports false for a tool that it does not know.
+type Native func(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error)
+
+type recordedKey struct {
+	digest canon.Hash
+	limits event.SandboxLimits
+	name   string // the tool's; a WASI command has no other than it is given
+}
+
+// NewRecorded returns the modules of a store, executed by an engine. If other is not nil it
+// takes the place of every one of them. Tools that are not modules are those of native.
+func NewRecorded(engine Engine, store eventlog.ModuleStore, other []byte, native Native) *RecordedModules {
+	// One takes tens of megabytes, and a database can hold any number of versions.
+	idle := CacheLimits{Modules: 8, Bytes: 64 << 20}
+	return &RecordedModules{engine: engine, store: store, other: other, native: native, loaded: NewCache[recordedKey](idle)}
+}
+
+// Close releases everything but the engine. No lease may be in use.
+func (m *RecordedModules) Close() { m.loaded.Close() }
+
+// Lease holds the modules of one replay. It is for one goroutine.
+type Lease struct {
+	modules *RecordedModules
+	held    []func()
+}
+
+// Lease returns a lease that holds nothing yet. It must be released.
+func (m *RecordedModules) Lease() *Lease { return &Lease{modules: m} }
+
+// Release ends the use of everything that was resolved.
+func (l *Lease) Release() {
+	for _, release := range l.held {
+		release()
+	}
+	l.held = nil
+}
+
+// Resolve finds the tool that a run recorded. It is a replay.Resolver. Errors are an
+// [*RecordedError], or what the store or the loading of the module has to say.
+func (l *Lease) Resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {
+	if ref.Sandbox == nil {
+		return l.modules.offline(ref)
+	}
+	name := ref.Name
+	if original, ok := strings.CutPrefix(ref.Source, tool.SourceExport); ok {
+		ref.Name = original
+	}
+	module, err := l.take(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	found, ok := module.Tool(ref.Name)
+	switch {
+	case !ok:
+		return nil, &RecordedError{Reason: fmt.Sprintf("the module has no tool %q", ref.Name)}
+	case name != ref.Name:
+		return tool.Rename(found, name), nil
+	}
+	return found, nil
+}
+
+func (l *Lease) take(ctx context.Context, ref event.ToolSchemaRef) (*Module, error) {
+	digest := ref.Sandbox.Module
+	if len(digest) != len(canon.Hash{}) {
+		return nil, fmt.Errorf("the digest of tool %q has %d bytes, not %d", ref.Name, len(digest), len(canon.Hash{}))
+	}
+	k := recordedKey{canon.Hash(digest), ref.Sandbox.Limits, ref.Name}
+	module, release, err := l.modules.loaded.Take(ctx, k, func(ctx context.Context) (*Module, error) { return l.modules.load(ctx, k) })
+	if err != nil {
+		return nil, err
+	}
+	l.held = append(l.held, release)
+	return module, nil
+}
+
+func (m *RecordedModules) load(ctx context.Context, k recordedKey) (*Module, error) {
+	wasm := m.other
+	if wasm == nil {
+		var err error
+		if wasm, err = m.store.Module(ctx, k.digest); err != nil {
+			return nil, err
+		}
+	}
+	return Load(ctx, m.engine, wasm, Options{Limits: sandbox.Limits(k.limits), Name: k.name})
+}
+
+// offline finds a tool that is not a module.
+func (m *RecordedModules) offline(ref event.ToolSchemaRef) (tool.Tool, error) {
+	found, ok, err := m.native(ref)
+	switch {
+	case err != nil:
+		return nil, &RecordedError{Reason: err.Error()}
+	case !ok:
+		return nil, &RecordedError{Reason: fmt.Sprintf("tool %q is not a module", ref.Name),
+			Hint: "what ran in the sandbox can be executed again, and what came from an MCP server; check the run with: starling-host validate"}
+	}
+	return found, nil
+}

@@ -1,0 +1,36 @@
+package guest
+
+import (
+	"context"
+
+	"github.com/starling-host/starling/host/internal/registry"
+)
+
+// Source is a module that was found, and SourceError says why there is none.
+type (
+	Source      = registry.Module
+	SourceError = registry.Error
+)
+
+// Find returns the module that ref names: the path of a .wasm file, or of a folder with a
+// tool in Go, TypeScript or JavaScript, which is built. Errors are a [*SourceError], but
+// for the end of ctx and failures of the file system.
+func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
+
+// WithBuildProgress returns a context in which [Find] calls building with its ref before
+// it builds a folder, which takes seconds.
+func WithBuildProgress(ctx context.Context, building func(ref string)) context.Context {
+	return registry.WithProgress(ctx, building)
+}
+
+// BuildCacheFolder returns the folder of the build cache, whether or not it exists.
+func BuildCacheFolder() (string, error) { return registry.CacheDir() }
+
+// GoVersion returns the version of the Go command that would build a tool, and its path.
+func GoVersion(ctx context.Context) (version, path string, err error) { return registry.GoVersion(ctx) }
+
+// ScriptBuilder returns the version of the command that would build a tool in TypeScript
+// or JavaScript, and its path.
+func ScriptBuilder(ctx context.Context) (version, path string, err error) {
+	return registry.ScriptBuilder(ctx)
+}

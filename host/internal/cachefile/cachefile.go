@@ -1,0 +1,60 @@
+package cachefile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"lukechampine.com/blake3"
+)
+
+// Folder makes the folder of a cache unless it is there. It refuses one that is a link,
+// belongs to another user, or that others may enter: they would choose what is executed.
+func Folder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := checkPrivate(info); err != nil {
+		return fmt.Errorf("%s %w", dir, err)
+	}
+	return nil
+}
+
+// Read returns what Write has put at path, of at most so many bytes. A file that is not
+// there, was cut or altered, or is no regular one has nothing.
+func Read(path string, most int64) (content []byte, ok bool) {
+	const digest = int64(32)
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size()-digest > most {
+		return nil, false
+	}
+	file, err := os.ReadFile(path)
+	if err != nil || int64(len(file)) < digest {
+		return nil, false
+	}
+	content = file[digest:]
+	return content, blake3.Sum256(content) == [32]byte(file[:digest])
+}
+
+// Write puts a file at path. A process that dies in here leaves one beside it, with a name
+// after the pattern of [os.CreateTemp].
+func Write(path, pattern string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), pattern)
+	if err != nil {
+		return err
+	}
+	digest := blake3.Sum256(content)
+	_, err = f.Write(append(digest[:], content...))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

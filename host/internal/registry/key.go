@@ -1,0 +1,217 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// environment names the settings of the Go command that decide bytes and that
+// the caller may choose.
+var environment = []string{"GOVERSION", "GOEXPERIMENT", "GOWASM", "GOFIPS140"}
+
+// listedPackage is the part of the output of "go list -json" that decides what
+// a build reads. The standard library is covered by the version of Go.
+type listedPackage struct {
+	Dir        string
+	ImportPath string
+	Name       string
+	Standard   bool
+	Module     *listedModule
+	GoFiles    []string
+	SFiles     []string
+	HFiles     []string
+	SysoFiles  []string
+	EmbedFiles []string
+}
+
+type listedModule struct {
+	Path    string
+	Version string
+	GoMod   string
+	Replace *listedModule
+}
+
+// downloaded reports whether the module is one of the module cache, whose content
+// go.sum vouches for. One that is replaced by a folder has no version.
+func (m *listedModule) downloaded() bool {
+	if m != nil && m.Replace != nil {
+		m = m.Replace
+	}
+	return m != nil && m.Version != ""
+}
+
+// fromSDK reports whether the package is of the SDK for tools in Go, wherever that lies:
+// a tool may replace its module by a folder as long as that holds the SDK.
+func (p listedPackage) fromSDK() bool {
+	if p.Module == nil || !sdkPackage.MatchString(p.ImportPath) {
+		return false
+	}
+	text, err := os.ReadFile(p.Module.GoMod)
+	return err == nil && sdkModule.Match(text)
+}
+
+var (
+	sdkPackage = regexp.MustCompile(`^github\.com/starling-host/starling/(abi|guest-sdk/go)(/|$)`)
+	sdkModule  = regexp.MustCompile(`(?m)^module github\.com/starling-host/starling$`)
+)
+
+const listFields = "-json=Dir,ImportPath,Name,Standard,Module,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles"
+
+// key returns the digest of everything that decides the bytes of the build. It
+// is taken over a text of one line per fact; a file is named by its package and
+// base name, never by the folder that it lies in, and stands with the digest of
+// its content.
+//
+// It refuses a tool that reaches for files which are neither in the folder's Go
+// module nor in a module that was downloaded.
+func (t toolchain) key(ctx context.Context) (canon.Hash, error) {
+	env, err := t.run(ctx, slices.Concat([]string{"env"}, environment, []string{"GOMOD", "GOMODCACHE"})...)
+	if err != nil {
+		return canon.Hash{}, err
+	}
+	list, err := t.run(ctx, "list", "-deps", listFields, ".")
+	if err != nil {
+		return canon.Hash{}, err
+	}
+	packages, err := decodePackages(list)
+	if err != nil {
+		return canon.Hash{}, fmt.Errorf("registry: output of go list: %w", err)
+	}
+	if len(packages) == 0 || packages[len(packages)-1].Name != "main" {
+		return canon.Hash{}, &Error{Ref: t.ref, Reason: "the folder holds a Go library, not a program",
+			Hint: "a tool is a package main"}
+	}
+	settings := strings.Split(strings.TrimSuffix(string(env), "\n"), "\n")
+	n := len(environment)
+	if len(settings) != n+2 {
+		return canon.Hash{}, fmt.Errorf("registry: output of go env: %q", env)
+	}
+	k := keyText{ref: t.ref, root: filepath.Dir(settings[n]), modcache: settings[n+1], modules: map[string]bool{}}
+	k.line("env", settings[:n]...)
+	k.line("flags", append(slices.Clone(buildFlags), buildEnv...)...)
+	for _, p := range packages {
+		if err := k.addPackage(p); err != nil {
+			return canon.Hash{}, err
+		}
+	}
+	return canon.Sum(k.text.Bytes()), nil
+}
+
+func decodePackages(list []byte) ([]listedPackage, error) {
+	var packages []listedPackage
+	for d := json.NewDecoder(bytes.NewReader(list)); ; {
+		var p listedPackage
+		switch err := d.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return packages, nil
+		case err != nil:
+			return nil, err
+		}
+		if !p.Standard {
+			packages = append(packages, p)
+		}
+	}
+}
+
+// keyText gathers the text that the key is the digest of.
+type keyText struct {
+	ref      string // the folder, as the user calls it
+	root     string // the folder of its go.mod
+	modcache string
+	text     bytes.Buffer
+	modules  map[string]bool // the go.mod files that are in it
+}
+
+// line adds one line. Its parts are quoted, so that no two lists of parts give
+// the same text.
+func (k *keyText) line(kind string, parts ...string) {
+	fmt.Fprintf(&k.text, "%s %q\n", kind, parts)
+}
+
+// addPackage adds the files of a package, and of its module the go.mod, which sets
+// the language version and the defaults of GODEBUG, and go.sum.
+func (k *keyText) addPackage(p listedPackage) error {
+	k.line("package", p.ImportPath)
+	if m := p.Module; m != nil && !k.modules[m.GoMod] {
+		k.modules[m.GoMod] = true
+		k.line("module", m.Path, m.Version)
+		if m.GoMod != "" {
+			if _, err := k.addFile(p, "go.mod", m.GoMod); err != nil {
+				return err
+			}
+			if _, err := k.addFile(p, "go.sum", strings.TrimSuffix(m.GoMod, ".mod")+".sum"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Concat(p.GoFiles, p.SysoFiles, p.EmbedFiles) {
+		if _, err := k.addFile(p, name, filepath.Join(p.Dir, name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Concat(p.SFiles, p.HFiles) {
+		content, err := k.addFile(p, name, filepath.Join(p.Dir, name))
+		if err != nil {
+			return err
+		}
+		if len(p.SFiles) > 0 && bytes.Contains(knownIncludes.ReplaceAll(content, nil), []byte("include")) {
+			return &Error{Ref: k.ref, Reason: fmt.Sprintf("package %s: the assembler could include any file of this machine by %s", p.ImportPath, name),
+				Hint: "write it without the word include, other than for textflag.h, funcdata.h and go_asm.h"}
+		}
+	}
+	return nil
+}
+
+// knownIncludes are the files that the assembler has from Go itself. It takes a file
+// of the package first, if that has one of the name, which is then among HFiles.
+var knownIncludes = regexp.MustCompile(`(?m)^#include "(textflag|funcdata|go_asm)\.h"$`)
+
+// addFile adds a file of a package and returns its content. The file that is there
+// when all links are followed has to lie in the folder's Go module, in the module
+// cache if the package is of a module that was downloaded, or in a copy of the SDK.
+func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
+	base := k.root
+	switch {
+	case within(k.root, path):
+	case p.Module.downloaded():
+		base = k.modcache
+	case p.fromSDK():
+		base = filepath.Dir(p.Module.GoMod)
+	}
+	base, err := filepath.EvalSymlinks(base)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	if !within(base, real) {
+		return nil, &Error{Ref: k.ref, Reason: fmt.Sprintf("package %s takes %s, which is outside of the Go module in %s", p.ImportPath, real, k.root),
+			Hint: "copy it into the module; for what go.mod replaces by another folder: go mod vendor"}
+	}
+	content, err := os.ReadFile(real)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	k.line("file", name, canon.Sum(content).String())
+	return content, nil
+}
+
+// within reports whether a path is one of the folder or of those in it.
+func within(folder, path string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}

@@ -1,0 +1,130 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// MaxModuleBytes is the size of the largest module that is read or kept: 64
+// MiB, several times the largest that a language's compiler was seen to write.
+const MaxModuleBytes = 64 << 20
+
+// Module is a module that was found.
+type Module struct {
+	Wasm   []byte // the module's bytes, as they are on disk
+	Name   string // the file's or folder's name without ".wasm": what a WASI command is called
+	Source string // the absolute path that it was read or built from
+}
+
+// Error says why a reference leads to no module.
+type Error struct {
+	Ref    string // the reference, as it was given
+	Reason string // what is wrong with it
+	Hint   string // what to do about it, or empty
+	Output string // what the toolchain said, or empty: the tool was found but does not build
+}
+
+// Error returns the reason and the reference. It leaves out the hint and the
+// output, which have lines of their own.
+func (e *Error) Error() string { return fmt.Sprintf("registry: %s: %s", e.Ref, e.Reason) }
+
+const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript"
+
+// Open returns the module that ref names: the path of a .wasm file, or of a
+// folder with a Go program, which is built for wasip1 as a reactor, or with a
+// tool.ts or tool.js, which the starling-build of PATH builds. A relative path
+// begins at the working directory.
+//
+// A folder may be a module of its own or a package of a larger one. A Go
+// workspace is not looked at, so that the tool's own go.mod alone decides. The
+// network is used only as far as the Go command needs it for modules that are
+// missing from its cache.
+//
+// Errors are of type [*Error], except for the end of ctx and for failures of
+// the file system.
+func Open(ctx context.Context, ref string) (Module, error) {
+	info, err := os.Stat(ref)
+	switch {
+	case ref == "" || errors.Is(err, fs.ErrNotExist):
+		return Module{}, &Error{Ref: ref, Reason: "no such file or folder", Hint: hintReference}
+	case err != nil:
+		return Module{}, fmt.Errorf("registry: %w", err)
+	}
+	source, err := filepath.Abs(ref)
+	if err != nil {
+		return Module{}, fmt.Errorf("registry: %w", err)
+	}
+	m := Module{Name: strings.TrimSuffix(filepath.Base(source), ".wasm"), Source: source}
+	if info.IsDir() {
+		m.Wasm, err = buildFolder(ctx, ref, source)
+	} else {
+		m.Wasm, err = readModule(ref, info)
+	}
+	if err != nil {
+		return Module{}, err
+	}
+	return m, nil
+}
+
+// buildFolder builds the folder behind ref, which may be a link to it: the Go
+// command looks for go.mod above the folder that it is told, not above the one
+// that the link leads to.
+func buildFolder(ctx context.Context, ref, source string) ([]byte, error) {
+	dir, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	return build(ctx, ref, dir)
+}
+
+// readModule reads the file that ref names. info is looked at first because to
+// open a pipe or a device can block or have effects, and again once the file is
+// open because it may have been replaced in between.
+func readModule(ref string, info fs.FileInfo) ([]byte, error) {
+	if err := checkFile(ref, info); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(ref)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	if err := checkFile(ref, info); err != nil {
+		return nil, err
+	}
+	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := b.ReadFrom(io.LimitReader(f, MaxModuleBytes+1)); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	if b.Len() > MaxModuleBytes {
+		return nil, tooLarge(ref, int64(b.Len()))
+	}
+	return b.Bytes(), nil
+}
+
+func checkFile(ref string, info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return &Error{Ref: ref, Reason: "not a regular file", Hint: hintReference}
+	case info.Size() == 0:
+		return &Error{Ref: ref, Reason: "the file is empty", Hint: hintReference}
+	case info.Size() > MaxModuleBytes:
+		return tooLarge(ref, info.Size())
+	}
+	return nil
+}
+
+func tooLarge(ref string, size int64) error {
+	return &Error{Ref: ref, Reason: fmt.Sprintf("the module has %d bytes or more, the limit is %d", size, MaxModuleBytes),
+		Hint: "strip its debug information and name section"}
+}

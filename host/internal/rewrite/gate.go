@@ -1,0 +1,265 @@
+package rewrite
+
+import (
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// Check is the gate: it decides whether a module may come near the engine.
+// Bytes go from the cheapest question to the dearest, and each answer bounds
+// what the next one costs: size, frame, counts, declarations, bodies. So a few
+// hostile bytes are refused in microseconds, and no count that the module
+// states is ever allocated before it was compared with the bytes that are
+// there and with a limit.
+//
+// A nil error means that the module stays within l, imports what the host has,
+// uses the instructions that the rewriter knows, and that every index in it
+// exists. It does not mean that the module is valid: operand types are the
+// engine's to check. The error is a [*Refusal].
+func Check(b []byte, l Limits) (Info, error) {
+	g, err := pass(b, l, ImportType)
+	if err != nil {
+		return Info{}, err
+	}
+	return g.info, nil
+}
+
+// gate is the state of one check.
+type gate struct {
+	m    *wasm.Module
+	l    Limits
+	info Info
+	used features
+	scan bodyScan
+}
+
+// pass runs all checks. allowed decides about imports.
+func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
+	if err := atMost("bytes of the module", -1, uint64(len(b)), uint64(max(l.ModuleBytes, 0))); err != nil {
+		return nil, err
+	}
+	frame, err := wasm.Split(b)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	if err := checkCounts(frame, l); err != nil {
+		return nil, err
+	}
+	m, err := wasm.Decode(b)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	g := &gate{m: m, l: l}
+	for _, step := range []func() error{
+		g.checkTypes,
+		func() error { return checkImports(m, l, allowed) },
+		g.checkFuncs, g.checkTable, g.checkMemory, g.checkGlobals, g.checkExports,
+		g.checkElements, g.checkData, g.checkBodies,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	g.info.Features = (g.used | declaredFeatures(m)).names()
+	return g, nil
+}
+
+// checkCounts compares the number that each section begins with to its limit,
+// before any section is decoded.
+func checkCounts(frame *wasm.Module, l Limits) error {
+	for i := range frame.Sections {
+		s := &frame.Sections[i]
+		what, limit := countLimit(s.ID, l)
+		if what == "" {
+			continue
+		}
+		r := wasm.NewReader(s.Body, 0, len(s.Body))
+		if err := atMost(what, s.Offset, uint64(r.U32()), uint64(max(limit, 0))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countLimit says what a list section lists, and how many there may be.
+func countLimit(id wasm.SectionID, l Limits) (what string, limit int) {
+	switch id {
+	case wasm.SectionType:
+		return "types", l.Types
+	case wasm.SectionImport:
+		return "imports", l.Imports
+	case wasm.SectionFunction, wasm.SectionCode:
+		return "functions", l.Functions
+	case wasm.SectionTable:
+		return "tables", 1
+	case wasm.SectionMemory:
+		return "memories", 1
+	case wasm.SectionGlobal:
+		return "globals", l.Globals
+	case wasm.SectionExport:
+		return "exports", l.Exports
+	case wasm.SectionElement:
+		return "element segments", l.ElementSegments
+	case wasm.SectionData:
+		return "data segments", l.DataSegments
+	}
+	return "", 0
+}
+
+func (g *gate) checkTypes() error {
+	at := g.offset(wasm.SectionType)
+	for _, t := range g.m.Types {
+		if err := atMost("parameters of a function type", at, uint64(len(t.Params)), uint64(g.l.Params)); err != nil {
+			return err
+		}
+		if err := atMost("results of a function type", at, uint64(len(t.Results)), uint64(g.l.Results)); err != nil {
+			return err
+		}
+		for _, ts := range [][]wasm.ValType{t.Params, t.Results} {
+			for _, v := range ts {
+				if !v.IsNumber() {
+					return refuseReference(at, v)
+				}
+			}
+		}
+	}
+	for i := range g.m.Imports {
+		if im := &g.m.Imports[i]; im.Kind == wasm.ExternFunc && int64(im.Type) >= int64(len(g.m.Types)) {
+			return outOfRange(im.Offset, "type", im.Type, len(g.m.Types))
+		}
+	}
+	return nil
+}
+
+func refuseReference(at int, t wasm.ValType) error {
+	return refuse(at, "build without reference types in functions; function pointers in a table are fine",
+		"values of type %s are not allowed", t)
+}
+
+// outOfRange refuses an index beyond the module's own index space. The check
+// is here and not left to the engine, because the rewriter appends to these
+// spaces: an index that points past the end could mean the fuel counter.
+func outOfRange(at int, what string, index uint32, size int) error {
+	return refuse(at, "", "malformed module: %s index %d, but the module has %d", what, index, size)
+}
+
+func (g *gate) offset(id wasm.SectionID) int {
+	if s := g.m.Section(id); s != nil {
+		return s.Offset
+	}
+	return -1
+}
+
+func (g *gate) checkFuncs() error {
+	for _, t := range g.m.Funcs {
+		if int64(t) >= int64(len(g.m.Types)) {
+			return outOfRange(g.offset(wasm.SectionFunction), "type", t, len(g.m.Types))
+		}
+	}
+	if s := g.m.Start; s != nil {
+		if int64(*s) >= int64(g.m.NumFuncs()) {
+			return outOfRange(g.offset(wasm.SectionStart), "function", *s, g.m.NumFuncs())
+		}
+		if t := g.funcType(int(*s)); len(t.Params)+len(t.Results) > 0 {
+			return refuse(g.offset(wasm.SectionStart), "", "malformed module: the start function has type %s", t)
+		}
+		g.info.HasStart = true
+	}
+	for i := range g.m.Imports { // functions only, checkImports has seen to it
+		im := &g.m.Imports[i]
+		g.info.Imports = append(g.info.Imports, Import{im.Module, im.Name, g.m.Types[im.Type]})
+	}
+	return nil
+}
+
+// funcType returns the type of a function whose type index was checked.
+func (g *gate) funcType(index int) wasm.FuncType {
+	return g.m.Types[g.m.FuncTypeIndex(index)]
+}
+
+func (g *gate) checkTable() error {
+	for _, t := range g.m.Tables {
+		if t.Elem != wasm.FuncRef {
+			return refuse(t.Offset, "build without reference types", "tables of %s are not allowed", t.Elem)
+		}
+		if err := atMost("table entries", t.Offset, uint64(t.Limits.Min), uint64(g.l.TableEntries)); err != nil {
+			return err
+		}
+		if t.Limits.HasMax && t.Limits.Max < t.Limits.Min {
+			return refuse(t.Offset, "", "malformed module: table of at least %d and at most %d entries", t.Limits.Min, t.Limits.Max)
+		}
+		g.info.Counts.TableEntries = int(t.Limits.Min)
+	}
+	return nil
+}
+
+func (g *gate) checkMemory() error {
+	at := g.offset(wasm.SectionMemory)
+	for _, mem := range g.m.Memories {
+		d := Memory{Present: true, Min: mem.Min, Max: wasm.MaxPages}
+		if mem.HasMax {
+			d.Max = mem.Max
+		}
+		if d.Max > wasm.MaxPages || d.Min > d.Max {
+			return refuse(at, "", "malformed module: memory of at least %d and at most %d pages", mem.Min, d.Max)
+		}
+		g.info.Memory = d
+	}
+	return nil
+}
+
+func (g *gate) checkGlobals() error {
+	for i := range g.m.Globals {
+		gl := &g.m.Globals[i]
+		if !gl.Type.IsNumber() {
+			return refuseReference(gl.Offset, gl.Type)
+		}
+		if err := g.checkConst(&gl.Init, gl.Type); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkConst accepts the constant of the wanted type. There is nothing else:
+// global.get could only name an imported global.
+func (g *gate) checkConst(c *wasm.Const, want wasm.ValType) error {
+	has := map[wasm.Op]wasm.ValType{
+		wasm.OpI32Const: wasm.I32, wasm.OpI64Const: wasm.I64, wasm.OpF32Const: wasm.F32, wasm.OpF64Const: wasm.F64,
+	}[c.Op]
+	if has != want {
+		return refuse(c.Pos, "", "malformed module: %s where a constant of type %s must stand", c.Op, want)
+	}
+	return nil
+}
+
+// reserved is the prefix of the exports that the rewriter adds.
+const reserved = "starling:"
+
+func (g *gate) checkExports() error {
+	m := g.m
+	seen := make(map[string]bool, len(m.Exports))
+	spaces := [...]int{m.NumFuncs(), m.NumTables(), m.NumMemories(), m.NumGlobals()}
+	for i := range m.Exports {
+		e := &m.Exports[i]
+		if err := atMost("bytes of an export name", e.Offset, uint64(len(e.Name)), uint64(g.l.NameBytes)); err != nil {
+			return err
+		}
+		switch space := spaces[e.Kind]; {
+		case int64(e.Index) >= int64(space):
+			return outOfRange(e.Offset, e.Kind.String(), e.Index, space)
+		case seen[e.Name]:
+			return refuse(e.Offset, "", "malformed module: two exports are named %q", e.Name)
+		case strings.HasPrefix(e.Name, reserved):
+			return refuse(e.Offset, "rename the export", "the export name %q is reserved", e.Name)
+		}
+		seen[e.Name] = true
+		out := Export{Name: e.Name, Kind: e.Kind}
+		if e.Kind == wasm.ExternFunc {
+			out.Type = g.funcType(int(e.Index))
+		}
+		g.info.Exports = append(g.info.Exports, out)
+	}
+	return nil
+}

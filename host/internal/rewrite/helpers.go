@@ -1,0 +1,178 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/internal/wasm"
+
+// The helpers stand for the three instructions whose cost depends on an
+// operand. Each charges, checks, and then acts, so that a call which the check
+// ends has not acted yet. Since each charges at least one unit, the counter
+// grows between any two checks, and a counter names one check.
+
+// The parameters of the helpers.
+const (
+	argDst   = 0
+	argSrc   = 1 // of copy; of fill, the byte
+	argCount = 2
+	argPages = 0 // of grow
+)
+
+// bulkType is the type of fill and copy, growType that of grow.
+var (
+	bulkType = wasm.FuncType{Params: []wasm.ValType{wasm.I32, wasm.I32, wasm.I32}}
+	growType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
+)
+
+// noLocals begins a body that declares no locals.
+const noLocals = 0
+
+// fillBody is memory.fill in pieces.
+func (w *meter) fillBody() wasm.Asm {
+	a := wasm.Asm{noLocals}
+	w.trapOutside(&a, wasm.OpMemoryFill, argDst)
+	w.pieces(&a, func() {
+		w.bulk(&a, wasm.OpMemoryFill)
+		step(&a, argDst, bulkChunk)
+		step(&a, argCount, -bulkChunk)
+	})
+	w.rest(&a, wasm.OpMemoryFill)
+	return a
+}
+
+// copyBody is memory.copy in pieces: upward when the destination is below the
+// source, else downward, so that overlapping bytes are read before they are
+// written.
+func (w *meter) copyBody() wasm.Asm {
+	a := wasm.Asm{noLocals}
+	w.trapOutside(&a, wasm.OpMemoryCopy, argDst, argSrc)
+	a.Index(wasm.OpLocalGet, argDst)
+	a.Index(wasm.OpLocalGet, argSrc)
+	a.Op(wasm.OpI32LeU)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	w.pieces(&a, func() {
+		w.bulk(&a, wasm.OpMemoryCopy)
+		step(&a, argDst, bulkChunk)
+		step(&a, argSrc, bulkChunk)
+		step(&a, argCount, -bulkChunk)
+	})
+	a.Op(wasm.OpElse)
+	w.pieces(&a, func() {
+		step(&a, argCount, -bulkChunk)
+		for _, p := range []uint32{argDst, argSrc} {
+			a.Index(wasm.OpLocalGet, p)
+			a.Index(wasm.OpLocalGet, argCount)
+			a.Op(wasm.OpI32Add)
+		}
+		a.I32(bulkChunk)
+		a.Memory(wasm.OpMemoryCopy)
+	})
+	a.Op(wasm.OpEnd)
+	w.rest(&a, wasm.OpMemoryCopy)
+	return a
+}
+
+// trapOutside executes the whole instruction when a range that begins at one of
+// the given parameters does not lie in memory: then it traps and writes nothing,
+// as it must.
+func (w *meter) trapOutside(a *wasm.Asm, op wasm.Op, starts ...uint32) {
+	for i, p := range starts {
+		a.Index(wasm.OpLocalGet, p)
+		a.Op(wasm.OpI64ExtendI32U)
+		a.Index(wasm.OpLocalGet, argCount)
+		a.Op(wasm.OpI64ExtendI32U, wasm.OpI64Add)
+		a.Memory(wasm.OpMemorySize)
+		a.Op(wasm.OpI64ExtendI32U)
+		a.I64(16) // pages to bytes
+		a.Op(wasm.OpI64Shl, wasm.OpI64GtU)
+		if i > 0 {
+			a.Op(wasm.OpI32Or)
+		}
+	}
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	for p := range uint32(3) {
+		a.Index(wasm.OpLocalGet, p)
+	}
+	a.Memory(op)
+	a.Op(wasm.OpEnd)
+}
+
+// pieces runs piece, charged and checked, while more than one piece is left.
+func (w *meter) pieces(a *wasm.Asm, piece func()) {
+	a.Block(wasm.OpBlock, wasm.BlockEmpty)
+	a.Block(wasm.OpLoop, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, argCount)
+	a.I32(bulkChunk)
+	a.Op(wasm.OpI32LeU)
+	a.Index(wasm.OpBrIf, 1)
+	w.charge(a, costBulkChunk)
+	*a = append(*a, w.check...)
+	piece()
+	a.Index(wasm.OpBr, 0)
+	a.Op(wasm.OpEnd, wasm.OpEnd)
+}
+
+// bulk executes op for one piece at the first parameters.
+func (w *meter) bulk(a *wasm.Asm, op wasm.Op) {
+	a.Index(wasm.OpLocalGet, argDst)
+	a.Index(wasm.OpLocalGet, argSrc)
+	a.I32(bulkChunk)
+	a.Memory(op)
+}
+
+// rest charges, checks and executes what is left, and ends the body.
+func (w *meter) rest(a *wasm.Asm, op wasm.Op) {
+	a.Index(wasm.OpGlobalGet, w.fuel)
+	a.Index(wasm.OpLocalGet, argCount)
+	a.Op(wasm.OpI64ExtendI32U)
+	a.I64(bulkUnitsShift)
+	a.Op(wasm.OpI64ShrU)
+	a.I64(costBulk)
+	a.Op(wasm.OpI64Add, wasm.OpI64Add)
+	a.Index(wasm.OpGlobalSet, w.fuel)
+	*a = append(*a, w.check...)
+	for p := range uint32(3) {
+		a.Index(wasm.OpLocalGet, p)
+	}
+	a.Memory(op)
+	a.Op(wasm.OpEnd)
+}
+
+// step adds n to a parameter.
+func step(a *wasm.Asm, param uint32, n int32) {
+	a.Index(wasm.OpLocalGet, param)
+	a.I32(n)
+	a.Op(wasm.OpI32Add)
+	a.Index(wasm.OpLocalSet, param)
+}
+
+// growBody is memory.grow. Pages are charged when there is room for them; a
+// request that must fail costs its base alone, since guests ask for absurd
+// sizes to see whether they get them. The result takes the place of the
+// request.
+func (w *meter) growBody(maxPages uint32) wasm.Asm {
+	a := wasm.Asm{noLocals}
+	a.Index(wasm.OpGlobalGet, w.fuel)
+	a.I64(costGrow)
+	a.Op(wasm.OpI64Add)
+	a.Index(wasm.OpLocalGet, argPages)
+	a.Op(wasm.OpI64ExtendI32U)
+	a.I64(costPage)
+	a.Op(wasm.OpI64Mul)
+	a.I64(0)
+	a.Index(wasm.OpLocalGet, argPages)
+	a.I32(int32(maxPages))
+	a.Memory(wasm.OpMemorySize)
+	a.Op(wasm.OpI32Sub, wasm.OpI32LeU, wasm.OpSelect, wasm.OpI64Add)
+	a.Index(wasm.OpGlobalSet, w.fuel)
+	a = append(a, w.check...)
+	a.Index(wasm.OpLocalGet, argPages)
+	a.Memory(wasm.OpMemoryGrow)
+	a.Index(wasm.OpLocalTee, argPages)
+	a.I32(0)
+	a.Op(wasm.OpI32LtS)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.I32(1)
+	a.Index(wasm.OpGlobalSet, w.refused)
+	a.Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, argPages)
+	a.Op(wasm.OpEnd)
+	return a
+}

@@ -1,0 +1,236 @@
+package rewrite
+
+import (
+	"slices"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// meter writes the metered module. Indices that it adds lie behind the
+// module's own, but for the imports: the first is function NumImportedFuncs, and
+// they move the functions with bodies up.
+type meter struct {
+	m     *wasm.Module
+	o     Options
+	types []wasm.FuncType // the module's, then the added ones
+
+	refill                      uint32   // function
+	added                       uint32   // imports
+	fuel, limit, depth, refused uint32   // globals
+	whole                       uint32   // function
+	fill, copy, grow            uint32   // functions, when there is a memory
+	mutable                     []string // names of the module's own mutable globals
+	leaves                      []int    // what each body costs that is a leaf
+	p                           profile
+	n                           operandScan
+	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be
+	condition, bits32, bits64   uint32   // locals of the body that is written, where floats are selected
+	counter                     uint32   // local of the body that is written, if it is no leaf
+	arithmetic, canonicalized   int      // float instructions of all bodies
+	check                       wasm.Asm // compares the counter with the limit
+}
+
+func newMeter(m *wasm.Module, o Options) *meter {
+	globals := uint32(len(m.Globals))
+	w := &meter{
+		m: m, o: o, types: slices.Clone(m.Types),
+		refill: uint32(m.NumImportedFuncs()),
+		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3,
+	}
+	w.added = 1
+	if o.Profile {
+		w.added = 3
+	}
+	first := uint32(m.NumFuncs()) + w.added
+	w.whole, w.fill, w.copy, w.grow = first, first+1, first+2, first+3
+	w.check.Index(wasm.OpGlobalGet, w.fuel)
+	w.check.Index(wasm.OpGlobalGet, w.limit)
+	w.check.Op(wasm.OpI64GtU)
+	w.check.Block(wasm.OpIf, wasm.BlockEmpty)
+	w.check.Index(wasm.OpCall, w.refill)
+	w.check.Op(wasm.OpEnd)
+	return w
+}
+
+// moved returns the new index of one of the module's functions.
+func (w *meter) moved(index uint32) uint32 {
+	if index >= w.refill {
+		return index + w.added
+	}
+	return index
+}
+
+// typeIndex returns the index of a type, which is added when there is none.
+func (w *meter) typeIndex(t wasm.FuncType) uint32 {
+	i := slices.IndexFunc(w.types, t.Equal)
+	if i < 0 {
+		i = len(w.types)
+		w.types = append(w.types, t)
+	}
+	return uint32(i)
+}
+
+// function appends the metered form of body i to dst, without its size. A
+// function that is no leaf takes its frame from the depth budget, and its code
+// becomes one block, so that every way out leads to where the frame is given
+// back: branches to the function's label by construction, return as a branch.
+func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
+	t := w.m.Types[w.m.Funcs[i]]
+	groups, it, err := w.m.Body(i, nil)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	locals := len(t.Params)
+	for _, g := range groups {
+		locals += int(g.Count)
+	}
+	if err := w.p.profileBody(w.m, it, locals, w.leaves[i] != notLeaf, w.leaves); err != nil {
+		return nil, err
+	}
+	w.n.scan(w.m, it, t.Params, groups, w.p.floats || w.p.choose)
+	w.arithmetic += len(w.n.sources)
+	w.canonicalized += len(w.n.canonical)
+	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
+	if !w.wrapped() {
+		a = w.code(a, &it)
+		return a, malformed(it.Err())
+	}
+	w.enters(&a, i)
+	w.begin(&a)
+	a.Op(wasm.OpBlock)
+	a = w.resultBlock(t).Append(a)
+	a = w.code(a, &it)
+	w.end(&a)
+	w.returns(&a)
+	a.Op(wasm.OpEnd)
+	return a, malformed(it.Err())
+}
+
+// begin takes the frame of a function that is no leaf, and a copy of the
+// counter.
+func (w *meter) begin(a *wasm.Asm) {
+	if w.p.leaf {
+		return
+	}
+	w.frame(a, -w.p.slots)
+	a.Index(wasm.OpGlobalGet, w.depth)
+	a.I32(0)
+	a.Op(wasm.OpI32LtS)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Op(wasm.OpUnreachable, wasm.OpEnd)
+	w.take(a)
+}
+
+// end gives both back.
+func (w *meter) end(a *wasm.Asm) {
+	if w.p.leaf {
+		return
+	}
+	w.put(a)
+	w.frame(a, w.p.slots)
+}
+
+// locals appends the local declarations of a body, which end at the offset
+// code, with those added that its new instructions need.
+func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
+	declared, next := w.m.Bytes(body.Pos, code), uint32(locals)
+	if len(w.n.canonical) > 0 {
+		w.scratch32, w.scratch64 = next, next+1
+		declared, next = appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)}), next+2
+	}
+	if len(w.n.selects) > 0 {
+		w.condition, w.bits32, w.bits64 = next, next+1, next+2
+		declared, next = appendItems(declared, []byte{2, byte(wasm.I32)}, []byte{1, byte(wasm.I64)}), next+3
+	}
+	if !w.p.leaf {
+		w.counter = next
+		declared = appendItems(declared, []byte{1, byte(wasm.I64)})
+	}
+	return append(a, declared...)
+}
+
+// frame changes the depth budget by n slots.
+func (w *meter) frame(a *wasm.Asm, n int) {
+	a.Index(wasm.OpGlobalGet, w.depth)
+	a.I32(int32(n))
+	a.Op(wasm.OpI32Add)
+	a.Index(wasm.OpGlobalSet, w.depth)
+}
+
+// resultBlock returns the type of a block with the results of t.
+func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
+	switch len(t.Results) {
+	case 0:
+		return wasm.BlockEmpty
+	case 1:
+		return wasm.BlockOf(t.Results[0])
+	}
+	return wasm.BlockType(w.typeIndex(wasm.FuncType{Results: t.Results}))
+}
+
+// code appends the instructions, up to the last end, with the charges put in
+// between and the few instructions changed that name functions or leave.
+func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
+	from, next, canonical, found := it.Pos(), 0, w.n.canonical, w.n.selects
+	var f fusion
+	for it.Next() {
+		in := it.Instr
+		for ; next < len(w.p.charges) && w.p.charges[next].pos <= in.Pos; next++ {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			from = in.Pos
+			w.head(&a, w.p.charges[next])
+		}
+		if f.step(in.Op) {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			from = in.Pos
+			hide(&a, in.Op)
+		}
+		if len(found) > 0 && found[0].pos == in.Pos {
+			a = append(a, w.m.Bytes(from, in.Pos)...)
+			w.selectBits(&a, found[0].t)
+			from, found = in.End, found[1:]
+		}
+		if len(canonical) > 0 && canonical[0] == in.Pos {
+			a = append(a, w.m.Bytes(from, in.End)...)
+			from, canonical = in.End, canonical[1:]
+			w.canonicalize(&a, in.Op)
+		}
+		if !w.changes(&in) {
+			continue
+		}
+		a = append(a, w.m.Bytes(from, in.Pos)...)
+		from = in.End
+		w.instr(&a, &in, it.Depth())
+	}
+	return append(a, w.m.Bytes(from, it.Pos())...)
+}
+
+// changes reports whether an instruction cannot stay as it is.
+func (w *meter) changes(in *wasm.Instr) bool {
+	switch in.Op {
+	case wasm.OpCall, wasm.OpCallIndirect:
+		return true
+	case wasm.OpReturn:
+		return w.wrapped()
+	}
+	return in.Op == wasm.OpMemoryGrow || in.Op == wasm.OpMemoryFill || in.Op == wasm.OpMemoryCopy
+}
+
+func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
+	switch in.Op {
+	case wasm.OpCall:
+		a.Index(wasm.OpCall, w.moved(in.Index))
+	case wasm.OpCallIndirect:
+		*a = append(*a, w.m.Bytes(in.Pos, in.End)...)
+	case wasm.OpReturn:
+		a.Index(wasm.OpBr, uint32(depth))
+		return
+	case wasm.OpMemoryGrow:
+		a.Index(wasm.OpCall, w.grow)
+	case wasm.OpMemoryFill:
+		a.Index(wasm.OpCall, w.fill)
+	case wasm.OpMemoryCopy:
+		a.Index(wasm.OpCall, w.copy)
+	}
+	w.take(a)
+}

@@ -1,0 +1,42 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/internal/wasm"
+
+// enterType is the type of the import [EnterName].
+var enterType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}}
+
+// addedImports are the functions that the rewriter imports, refill first.
+func (w *meter) addedImports() [][]byte {
+	added := [][]byte{addedImport(RefillName, w.typeIndex(wasm.FuncType{}))}
+	if w.o.Profile {
+		added = append(added,
+			addedImport(EnterName, w.typeIndex(enterType)),
+			addedImport(LeaveName, w.typeIndex(wasm.FuncType{})))
+	}
+	return added
+}
+
+func addedImport(name string, typeIndex uint32) []byte {
+	b := wasm.AppendName(nil, RefillModule)
+	b = append(wasm.AppendName(b, name), byte(wasm.ExternFunc))
+	return wasm.AppendU32(b, typeIndex)
+}
+
+// enters reports that function body i is entered.
+func (w *meter) enters(a *wasm.Asm, i int) {
+	if w.o.Profile {
+		a.I32(int32(w.m.NumImportedFuncs() + i))
+		a.Index(wasm.OpCall, w.refill+1)
+	}
+}
+
+// returns reports that a function returns.
+func (w *meter) returns(a *wasm.Asm) {
+	if w.o.Profile {
+		a.Index(wasm.OpCall, w.refill+2)
+	}
+}
+
+// wrapped reports whether the code of the function that is written becomes one
+// block, so that every way out leads to its end.
+func (w *meter) wrapped() bool { return !w.p.leaf || w.o.Profile }

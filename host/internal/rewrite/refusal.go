@@ -1,0 +1,104 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// Refusal says why a module is not accepted. It is the only kind of error that
+// [Check] and [Rewrite] return.
+type Refusal struct {
+	What     string // what is refused: "locals", "ref.func", "malformed module: ..."
+	Func     int    // index of the function it is in, imports counted; -1 outside of functions
+	FuncName string // its name as the module tells it, or ""
+	Offset   int    // of the byte in question, from the start of the module; -1 when it is no one byte
+	Limit    uint64 // what is accepted at most; with Value, zero when no number is exceeded
+	Value    uint64 // what the module has
+	Hint     string // what its author can do, or ""
+}
+
+// Error returns the refusal in one line, without the hint.
+func (r *Refusal) Error() string {
+	var b strings.Builder
+	b.WriteString("rewrite: ")
+	if r.Func >= 0 {
+		fmt.Fprintf(&b, "function %d", r.Func)
+		if r.FuncName != "" {
+			fmt.Fprintf(&b, " %q", r.FuncName)
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(r.What)
+	if r.Value > r.Limit {
+		fmt.Fprintf(&b, ": %d, the limit is %d", r.Value, r.Limit)
+	}
+	if r.Offset >= 0 {
+		fmt.Fprintf(&b, " (at byte %#x)", r.Offset)
+	}
+	return b.String()
+}
+
+// refuse makes a refusal of something that is not allowed at all.
+func refuse(offset int, hint, format string, args ...any) *Refusal {
+	return &Refusal{What: fmt.Sprintf(format, args...), Func: -1, Offset: offset, Hint: hint}
+}
+
+// atMost refuses value when it is over limit.
+func atMost(what string, offset int, value, limit uint64) error {
+	if value <= limit {
+		return nil
+	}
+	return &Refusal{What: "too many or too large: " + what, Func: -1, Offset: offset, Limit: limit, Value: value}
+}
+
+// hinted adds to a refusal what the module's author can do.
+func hinted(err error, hint string) error {
+	var r *Refusal
+	if errors.As(err, &r) {
+		r.Hint = hint
+	}
+	return err
+}
+
+// malformed turns the error of a decoder into a refusal.
+func malformed(err error) error {
+	var f *wasm.FormatError
+	if err == nil || !errors.As(err, &f) {
+		return err
+	}
+	what := f.Msg
+	if f.Feature == "" {
+		what = "malformed module: " + what
+	}
+	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: featureHints[f.Feature]}
+}
+
+// featureHints tell how to build without an extension.
+var featureHints = map[string]string{
+	"component model":               "give the core module that the component wraps; build for wasip1, not wasip2",
+	"SIMD":                          "build without SIMD: no -msimd128, -C target-feature=-simd128",
+	"threads":                       "build without threads and atomics",
+	"exception handling":            "build without wasm exceptions: panic=abort, -fno-exceptions",
+	"tail calls":                    "build without -mtail-call",
+	"memory64":                      "build for wasm32",
+	"multiple memories":             "a tool has one memory of its own",
+	"garbage collection":            "build for linear memory",
+	"typed function references":     "build for WebAssembly 2.0",
+	"extended constant expressions": "build without -mextended-const",
+	"custom page sizes":             "build for pages of 64 KiB",
+	"stack switching":               "build for WebAssembly 2.0",
+	"wide arithmetic":               "build without -mwide-arithmetic",
+	"compact import section":        "write each import with its module and name",
+}
+
+// inFunc adds to a refusal which function it is in.
+func inFunc(err error, m *wasm.Module, index int) error {
+	var r *Refusal
+	if errors.As(err, &r) {
+		r.Func, r.FuncName = index, m.FuncName(index)
+	}
+	return err
+}

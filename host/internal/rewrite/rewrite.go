@@ -1,0 +1,106 @@
+package rewrite
+
+import (
+	"math"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// CostTableVersion is the version of the cost table in spec/determinism.md. It
+// changes when any module could get another count. It belongs into the key of
+// every cache of rewritten modules and into the log.
+const CostTableVersion = 1
+
+// The import that a rewritten module adds to its own: a function () -> (),
+// called when the counter is over the limit. It returns to let the guest go
+// on, usually after raising the limit, or does not return.
+const (
+	RefillModule = "starling:fuel"
+	RefillName   = "refill"
+)
+
+// Further imports from [RefillModule] in a module that is to be profiled:
+// functions (i32) -> () and () -> (). Enter gets the index that a function has
+// in the original module, which is how the name section names it, and is called
+// before the function is charged for anything. Leave is called when it returns,
+// not when it traps. At both times [GlobalFuel] is the count.
+const (
+	EnterName = "enter"
+	LeaveName = "leave"
+)
+
+// The exports that a rewritten module adds to its own. The globals are
+// mutable. A guest whose allocator gives up traps like any other; only
+// [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth]
+// is stale: set it before every call that does not happen within another one.
+// The module's own mutable globals get names of the same prefix, see
+// [Result].
+const (
+	GlobalFuel    = reserved + "fuel"    // i64: what was charged; begins at 0, only grows
+	GlobalLimit   = reserved + "limit"   // i64, unsigned: beyond it the guest calls refill; begins at 0
+	GlobalDepth   = reserved + "depth"   // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
+	GlobalRefused = reserved + "refused" // i32: 1 once a memory.grow has failed, else 0
+	ExportStart   = reserved + "start"   // () -> (): the start function, if there was one
+	ExportWhole   = reserved + "whole"   // () -> (): does nothing, and traps in a [Shell]
+)
+
+// Result is a rewritten module. All that an instance of it can change is its
+// memory, the exported globals and nothing else, so whoever holds these can
+// put an instance back to where it was.
+type Result struct {
+	Wasm      []byte
+	Info      Info      // of the module as it came
+	CostTable uint32    // [CostTableVersion]
+	Globals   []string  // the exports of the module's own mutable globals, in the order of their indices
+	Data      []Segment // what to write into the memory of an instance before anything runs, in order
+
+	// Arithmetic counts the instructions that can give a NaN, and Canonicalized
+	// those of them behind which it is made canonical.
+	Arithmetic, Canonicalized int
+}
+
+// Segment is a piece of memory's first contents. It lies within the memory that
+// an instance begins with. Bytes belong to the module that was rewritten.
+type Segment struct {
+	Offset uint32
+	Bytes  []byte
+}
+
+// Rewrite checks b with [Check] and returns the metered module. Every error is
+// a [*Refusal]. The same bytes, limits and options give the same result.
+func Rewrite(b []byte, l Limits, o Options) (*Result, error) {
+	return rewriteWith(b, l, o, ImportType)
+}
+
+func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error) {
+	g, err := pass(b, l, allowed)
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	if err := atMost("slots of the depth budget", -1, uint64(o.Depth), math.MaxInt32/2); err != nil {
+		return nil, err
+	}
+	if err := atMost("pages of memory at start", g.offset(wasm.SectionMemory), uint64(g.info.Memory.Min), uint64(o.MemoryPages)); err != nil {
+		return nil, hinted(err, "a page has 64 KiB: let its calls have as much memory, or build it to begin with less")
+	}
+	w := newMeter(g.m, o)
+	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
+		return nil, err
+	}
+	return &Result{
+		Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion,
+		Globals: w.mutable, Data: segments(g.m),
+		Arithmetic: w.arithmetic, Canonicalized: w.canonicalized,
+	}, nil
+}
+
+// segments takes the data segments out of a module. They are active and in
+// bounds; the gate has seen to it.
+func segments(m *wasm.Module) []Segment {
+	all := make([]Segment, len(m.Data))
+	for i, d := range m.Data {
+		all[i] = Segment{Offset: uint32(d.Start.Value), Bytes: m.Bytes(d.Pos, d.End)}
+	}
+	return all
+}

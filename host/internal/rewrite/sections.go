@@ -1,0 +1,160 @@
+package rewrite
+
+import (
+	"strconv"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// sections replaces the sections that change. Data segments leave the module:
+// the host copies them faster than the engine does, once, and keeps the image.
+func (w *meter) sections(maxPages uint32) error {
+	m := w.m
+	imports := w.addedImports()
+	var err error
+	if w.leaves, err = leaves(m); err != nil {
+		return err
+	}
+	code, err := w.codeSection(maxPages)
+	if err != nil {
+		return err
+	}
+	m.SetBody(wasm.SectionCode, code)
+	funcs := w.extend(wasm.SectionFunction, w.helperTypes()...)
+	m.SetBody(wasm.SectionFunction, funcs)
+	m.SetBody(wasm.SectionImport, w.extend(wasm.SectionImport, imports...))
+	m.SetBody(wasm.SectionGlobal, w.extend(wasm.SectionGlobal, w.globals()...))
+	m.SetBody(wasm.SectionType, w.extend(wasm.SectionType, w.addedTypes()...))
+	m.SetBody(wasm.SectionExport, w.exports())
+	m.SetBody(wasm.SectionStart, nil)
+	if len(m.Elements) > 0 {
+		m.SetBody(wasm.SectionElement, m.AppendElements(nil, w.moved))
+	}
+	if len(m.Memories) > 0 {
+		body := wasm.AppendU32([]byte{1, 1}, m.Memories[0].Min)
+		m.SetBody(wasm.SectionMemory, wasm.AppendU32(body, maxPages))
+	}
+	m.SetBody(wasm.SectionData, nil)
+	m.SetBody(wasm.SectionDataCount, nil)
+	m.DropCustom()
+	return nil
+}
+
+// extend returns the body of a list section with items added. What was there
+// keeps its bytes.
+func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
+	if s := w.m.Section(id); s != nil {
+		return appendItems(s.Body, items...)
+	}
+	return appendItems([]byte{0}, items...)
+}
+
+// appendItems returns a list of the binary format, its count first, with items
+// added at the end.
+func appendItems(list []byte, items ...[]byte) []byte {
+	r := wasm.NewReader(list, 0, len(list))
+	count := r.U32()
+	out := append(wasm.AppendU32(nil, count+uint32(len(items))), list[r.Pos():]...)
+	for _, item := range items {
+		out = append(out, item...)
+	}
+	return out
+}
+
+func (w *meter) addedTypes() [][]byte {
+	var added [][]byte
+	for _, t := range w.types[len(w.m.Types):] {
+		added = append(added, t.Append(nil))
+	}
+	return added
+}
+
+// globals are the counter, the limit, the depth budget and the flag of refused
+// memory, in the order of their indices.
+func (w *meter) globals() [][]byte {
+	const mutable = 1
+	counter := wasm.Asm{byte(wasm.I64), mutable}
+	counter.I64(0)
+	counter.Op(wasm.OpEnd)
+	number := func(n int32) wasm.Asm {
+		a := wasm.Asm{byte(wasm.I32), mutable}
+		a.I32(n)
+		a.Op(wasm.OpEnd)
+		return a
+	}
+	return [][]byte{counter, counter, number(int32(w.o.Depth)), number(0)}
+}
+
+// helperTypes are the type indices of the helpers, in the order of their
+// indices. Those of bulk memory need one.
+func (w *meter) helperTypes() [][]byte {
+	whole := wasm.AppendU32(nil, w.typeIndex(wholeType))
+	if len(w.m.Memories) == 0 {
+		return [][]byte{whole}
+	}
+	bulk := wasm.AppendU32(nil, w.typeIndex(bulkType))
+	return [][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
+}
+
+// exports are the module's own, the four globals, the module's own mutable
+// globals, the function that tells a whole module, and the start function.
+func (w *meter) exports() []byte {
+	type export struct {
+		name  string
+		kind  wasm.ExternKind
+		index uint32
+	}
+	var all []export
+	for _, e := range w.m.Exports {
+		if e.Kind == wasm.ExternFunc {
+			e.Index = w.moved(e.Index)
+		}
+		all = append(all, export{e.Name, e.Kind, e.Index})
+	}
+	all = append(all,
+		export{GlobalFuel, wasm.ExternGlobal, w.fuel},
+		export{GlobalLimit, wasm.ExternGlobal, w.limit},
+		export{GlobalDepth, wasm.ExternGlobal, w.depth},
+		export{GlobalRefused, wasm.ExternGlobal, w.refused})
+	for i, g := range w.m.Globals {
+		if g.Mutable {
+			name := reserved + "global" + strconv.Itoa(i)
+			w.mutable = append(w.mutable, name)
+			all = append(all, export{name, wasm.ExternGlobal, uint32(i)})
+		}
+	}
+	all = append(all, export{ExportWhole, wasm.ExternFunc, w.whole})
+	if s := w.m.Start; s != nil {
+		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
+	}
+	body := wasm.AppendU32(nil, uint32(len(all)))
+	for _, e := range all {
+		body = append(wasm.AppendName(body, e.name), byte(e.kind))
+		body = wasm.AppendU32(body, e.index)
+	}
+	return body
+}
+
+func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
+	helpers := []wasm.Asm{wholeBody}
+	if len(w.m.Memories) > 0 {
+		helpers = append(helpers, w.fillBody(), w.copyBody(), w.growBody(maxPages))
+	}
+	size := 0
+	if s := w.m.Section(wasm.SectionCode); s != nil {
+		size = len(s.Body)
+	}
+	section := wasm.AppendU32(make([]byte, 0, size+size/3), uint32(len(w.m.Code)+len(helpers)))
+	var body wasm.Asm
+	for i := range w.m.Code {
+		var err error
+		if body, err = w.function(body[:0], i); err != nil {
+			return nil, inFunc(err, w.m, w.m.NumImportedFuncs()+i)
+		}
+		section = append(wasm.AppendU32(section, uint32(len(body))), body...)
+	}
+	for _, h := range helpers {
+		section = append(wasm.AppendU32(section, uint32(len(h))), h...)
+	}
+	return section, nil
+}

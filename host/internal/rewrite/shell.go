@@ -1,0 +1,27 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/internal/wasm"
+
+// Shell returns a rewritten module with bodies that only trap. All else is the
+// module's, so an engine that has the code of the whole module needs no more than this
+// to run it; to read and validate the bodies is most of what loading a module takes.
+// An engine that has not runs the shell instead, so call [ExportWhole] before anything
+// of the module. The error is that of bytes which are no module.
+func Shell(rewritten []byte) ([]byte, error) {
+	m, err := wasm.Decode(rewritten)
+	if err != nil {
+		return nil, malformed(err)
+	}
+	code := wasm.AppendU32(nil, uint32(len(m.Code)))
+	for range m.Code {
+		code = append(wasm.AppendU32(code, uint32(len(trapBody))), trapBody...)
+	}
+	m.SetBody(wasm.SectionCode, code)
+	return m.Encode(), nil
+}
+
+var (
+	wholeType = wasm.FuncType{}
+	wholeBody = wasm.Asm{noLocals, byte(wasm.OpEnd)}
+	trapBody  = wasm.Asm{noLocals, byte(wasm.OpUnreachable), byte(wasm.OpEnd)}
+)

@@ -1,0 +1,227 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// clock is a scheduler's clock, which stands still unless the test moves it.
+type clock struct{ time.Time }
+
+func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
+
+// newScheduler returns a scheduler of n slots and its clock.
+func newScheduler(n int) (*Scheduler, *clock) {
+	s, c := New(n), &clock{time.Unix(0, 0)}
+	s.now = func() time.Time { return c.Time }
+	return s, c
+}
+
+// has reports whether a caller has its slot.
+func (w *waiter) has() bool {
+	select {
+	case <-w.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestLeastUsedTenantIsNext: a tenant that comes later than all calls of a flood waits for
+// one release, and then for its own share.
+func TestLeastUsedTenantIsNext(t *testing.T) {
+	s, clock := newScheduler(1)
+	var flood []*waiter
+	for range 10 {
+		flood = append(flood, s.join(Claim{Tenant: "flood"}))
+	}
+	if !flood[0].has() || flood[1].has() {
+		t.Fatal("one slot was not given to one caller")
+	}
+	clock.pass(time.Second)
+	first := s.join(Claim{Tenant: "good"})
+	second := s.join(Claim{Tenant: "good"})
+	flood[0].slot.Release()
+	if !first.has() {
+		t.Fatal("a tenant that has used nothing waits behind one that has")
+	}
+	clock.pass(2 * time.Second)
+	first.slot.Release()
+	if second.has() || !flood[1].has() {
+		t.Error("the tenant that has used more is first")
+	}
+}
+
+// TestTimeIsDividedByWeight: tenants that always have calls waiting get time in the
+// relation of their weights, however long they hold slots and however many wait.
+func TestTimeIsDividedByWeight(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		s, clock := newScheduler(n)
+		claims := []Claim{{"short", 1}, {"long", 1}, {"heavy", 3}}
+		length := []time.Duration{time.Millisecond, 20 * time.Millisecond, 5 * time.Millisecond}
+		got := make([]time.Duration, len(claims))
+		type running struct {
+			*waiter
+			who   int
+			until time.Time
+		}
+		var waiting, busy []running
+		for i, c := range claims {
+			for range 10 * (i + 1) {
+				waiting = append(waiting, running{s.join(c), i, time.Time{}})
+			}
+		}
+		for clock.Before(time.Unix(60, 0)) {
+			var rest []running
+			for _, r := range waiting {
+				if r.has() {
+					r.until = clock.Add(length[r.who])
+					busy = append(busy, r)
+				} else {
+					rest = append(rest, r)
+				}
+			}
+			waiting = rest
+			first := 0
+			for i := range busy {
+				if busy[i].until.Before(busy[first].until) {
+					first = i
+				}
+			}
+			done := busy[first]
+			busy = append(busy[:first:first], busy[first+1:]...)
+			clock.Time = done.until
+			got[done.who] += length[done.who]
+			waiting = append(waiting, running{s.join(claims[done.who]), done.who, time.Time{}})
+			done.slot.Release()
+		}
+		all := float64(n) * 60
+		for i, want := range []float64{0.2, 0.2, 0.6} {
+			if have := got[i].Seconds() / all; have < want-0.01 || have > want+0.01 {
+				t.Errorf("%d slots: %s has %.3f of the time, want %.1f", n, claims[i].Tenant, have, want)
+			}
+		}
+	}
+}
+
+// TestNothingIsSavedUpAndDebtsStay: a tenant that was away for long alternates with those
+// that were not, and one that leaves for a moment comes back with what it owes.
+func TestNothingIsSavedUpAndDebtsStay(t *testing.T) {
+	s, clock := newScheduler(1)
+	use := func(who string, d time.Duration) {
+		w := s.join(Claim{Tenant: who})
+		if !w.has() {
+			t.Fatalf("%s waits for a slot that is free", who)
+		}
+		clock.pass(d)
+		w.slot.Release()
+	}
+	use("away", time.Second)
+	for range 100 {
+		use("busy", time.Second)
+	}
+	holder := s.join(Claim{Tenant: "busy"})
+	away := []*waiter{s.join(Claim{Tenant: "away"}), s.join(Claim{Tenant: "away"})}
+	busy := s.join(Claim{Tenant: "busy"})
+	clock.pass(time.Second / 2)
+	holder.slot.Release()
+	clock.pass(time.Second)
+	away[0].slot.Release()
+	if !busy.has() {
+		t.Error("a tenant that was away has saved time up")
+	}
+	clock.pass(10 * time.Second)
+	busy.slot.Release()
+	back := s.join(Claim{Tenant: "busy"})
+	late := s.join(Claim{Tenant: "late"})
+	clock.pass(time.Second)
+	away[1].slot.Release()
+	if !late.has() || back.has() {
+		t.Error("a tenant that owes time is before one that has just come")
+	}
+}
+
+// TestGivingUpLosesNoSlot: a caller that gives up costs no slot, not even when it is given
+// one at that moment, and a slot that is released twice is one slot.
+func TestGivingUpLosesNoSlot(t *testing.T) {
+	s, _ := newScheduler(1)
+	first := s.join(Claim{Tenant: "a"})
+	given, waits := s.join(Claim{Tenant: "b"}), s.join(Claim{Tenant: "b"})
+	ctx, cancel := context.WithCancel(For(t.Context(), Claim{Tenant: "c"}))
+	cancel()
+	if _, err := s.Acquire(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("after giving up: %v", err)
+	}
+	first.slot.Release()
+	first.slot.Release()
+	if !given.has() || waits.has() {
+		t.Fatal("a slot that was released twice is two")
+	}
+	s.leave(given) // too late: it has the slot
+	if !waits.has() {
+		t.Fatal("the slot of a caller that gave up is lost")
+	}
+	waits.slot.Release()
+	if s.free != 1 {
+		t.Errorf("%d slots are free, want 1", s.free)
+	}
+}
+
+// TestManyAtOnce: never more slots are held than there are, and in the end all are free,
+// whatever callers do.
+func TestManyAtOnce(t *testing.T) {
+	const n = 3
+	s := New(n)
+	var at atomic.Int64
+	var all sync.WaitGroup
+	for who := range 8 {
+		for range 4 {
+			all.Go(func() {
+				for i := range 500 {
+					ctx, cancel := context.WithCancel(For(t.Context(), Claim{strconv.Itoa(who), float64(who)}))
+					if rand.N(4) == 0 {
+						go cancel()
+					}
+					slot, err := s.Acquire(ctx)
+					if err == nil {
+						if at.Add(1) > n {
+							t.Errorf("more than %d slots at once, in round %d", n, i)
+						}
+						at.Add(-1)
+						slot.Release()
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	all.Wait()
+	if s.free != n || s.next() != nil || len(s.waiting) != 0 {
+		t.Errorf("%d slots are free, want %d; %d tenants wait", s.free, n, len(s.waiting))
+	}
+}
+
+// TestOneTenantHoldsItsSlotsAtMost: with a bound for each tenant, a free slot goes to the
+// next tenant that may have it, and to nobody else.
+func TestOneTenantHoldsItsSlotsAtMost(t *testing.T) {
+	s := New(3, 1)
+	first, second := s.join(Claim{Tenant: "storm"}), s.join(Claim{Tenant: "storm"})
+	good := s.join(Claim{Tenant: "good"})
+	if !first.has() || second.has() || !good.has() {
+		t.Fatal("a tenant holds two slots, or another one waits for it")
+	}
+	good.slot.Release()
+	if second.has() {
+		t.Error("another tenant's slot went to one that has all it may")
+	}
+	first.slot.Release()
+	if !second.has() {
+		t.Error("a tenant that has released its slot does not get the next one")
+	}
+}

@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Compiler compiles modules in processes that end with the compilation. The
+// engine's compiler cannot be interrupted, and what it takes is up to the
+// module: a process can be bounded and may die of it.
+type Compiler struct {
+	// CPU is how much processor time a compilation may take, on all processors that it
+	// uses. Zero means 30 s: a 15 MB Go program with net/http takes 7 s.
+	CPU time.Duration
+
+	// Memory is how many bytes the process may have. Zero means 1 GiB: on four
+	// processors that program compiles in 448 MiB and not in 384 MiB.
+	Memory uint64
+
+	// Foreground is for programs of one user, who waits. Otherwise the process computes
+	// when nobody else does.
+	Foreground bool
+}
+
+const (
+	defaultCompileCPU    = 30 * time.Second
+	defaultCompileMemory = 1 << 30
+
+	// waiting is how much longer a compilation may take by the clock than by
+	// the processor, on a machine that has other things to do.
+	waiting = 8
+)
+
+// Compile compiles a rewritten module into dir. A module whose compilation is
+// too much for its bounds, or that the compiler does not accept, is refused with
+// a *rewrite.Refusal. What is the host's own, such as a full disk, is a tool.ErrHost, and
+// a process that could not be started an [ErrNoProcess] besides. It is made to be the
+// Compile of a sandbox.Config.
+func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
+	if c.CPU == 0 {
+		c.CPU = defaultCompileCPU
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultCompileMemory
+	}
+	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
+	p, err := start(ctx, s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	if ctx.Err() != nil && err != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return hostFailed(notStarted{err})
+	}
+	defer p.end()
+	defer context.AfterFunc(ctx, p.kill)()
+	defer time.AfterFunc(waiting*c.CPU, p.kill).Stop()
+	d, err := p.load(rewritten)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return c.exceeded()
+	case d.err != nil && d.err.class == classHost:
+		return hostFailed(d.err)
+	case d.err != nil:
+		return &rewrite.Refusal{What: "the engine cannot compile it: " + d.err.text, Func: -1, Offset: -1}
+	}
+	return nil
+}
+
+// ErrNoProcess is why a compilation or a call has not begun.
+var ErrNoProcess = errors.New("worker: no process could be started")
+
+// notStarted is an ErrNoProcess in the system's words.
+type notStarted struct{ error }
+
+func (notStarted) Is(target error) bool { return target == ErrNoProcess }
+func (e notStarted) Unwrap() error      { return e.error }
+
+// maxCompileAnswer bounds what a compiling process can say.
+const maxCompileAnswer = 64 << 10
+
+// exceeded is the refusal of a module that its compiler died of.
+func (c Compiler) exceeded() error {
+	return &rewrite.Refusal{
+		What: fmt.Sprintf("its compilation takes more than %s of processor time or %d MiB of memory", c.CPU, c.Memory>>20),
+		Func: -1, Offset: -1,
+		Hint: "split the largest functions, or build with less inlining",
+	}
+}
+
+// load sends a module and waits for what came of it.
+func (p *process) load(body []byte) (done, error) {
+	if err := p.hand(kindModule, body); err != nil {
+		return done{}, err
+	}
+	k, body, err := p.frames.next()
+	if err != nil {
+		return done{}, err
+	}
+	if k != kindDone {
+		return done{}, errProtocol
+	}
+	return parseDone(body)
+}
+
+// hostFailure is a failure of the host that says nothing about a module.
+type hostFailure struct{ cause error }
+
+func hostFailed(cause error) error { return &hostFailure{cause} }
+
+func (e *hostFailure) Error() string   { return e.cause.Error() }
+func (e *hostFailure) Unwrap() []error { return []error{tool.ErrHost, e.cause} }

@@ -1,0 +1,205 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/host/internal/scheduler"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Config says how many workers there are and what they may have.
+type Config struct {
+	// Interpreter and CacheDir are those of sandbox.Config.
+	Interpreter bool
+	CacheDir    string
+
+	// Compiler bounds compilations.
+	Compiler Compiler
+
+	// MaxCalls is how many calls may be in progress; others wait, and their time
+	// does not begin before. Zero means four for each processor.
+	MaxCalls int
+
+	// Scheduler has the CPU slots in which calls compute: a call holds one while its
+	// guest runs, and not while it waits for an exchange or is demoted (priority.go). See
+	// scheduler.For for whose slots they are. Nil means one for each processor, for this
+	// engine alone.
+	Scheduler *scheduler.Scheduler
+
+	// MaxIdle is how many processes are kept without a call, each with the
+	// module that it has loaded. More, but no more than MaxCalls, are kept for a
+	// second. Zero means two for each processor.
+	MaxIdle int
+
+	// Memory is how many bytes a process may have beside the memory of its
+	// module. Zero means 512 MiB: a 10 MB Go program needs less than 192 MiB.
+	Memory uint64
+
+	// Grace is how long after the end of a call's time, or its cancellation, the
+	// worker may take to say so. After that it is killed. Zero means 250 ms.
+	Grace time.Duration
+
+	// Logger is told of workers that died. Nil discards.
+	Logger *slog.Logger
+}
+
+const (
+	defaultMemory = 512 << 20
+	defaultGrace  = 250 * time.Millisecond
+)
+
+func (c Config) complete() Config {
+	if c.MaxCalls <= 0 {
+		c.MaxCalls = 4 * runtime.GOMAXPROCS(0)
+	}
+	if c.Scheduler == nil {
+		c.Scheduler = scheduler.New(runtime.GOMAXPROCS(0))
+	}
+	if c.MaxIdle <= 0 {
+		c.MaxIdle = 2 * runtime.GOMAXPROCS(0)
+	}
+	if c.Memory == 0 {
+		c.Memory = defaultMemory
+	}
+	if c.Grace <= 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// ErrClosed is returned by everything that is asked of an [Engine] after Close.
+var ErrClosed = errors.New("worker: closed")
+
+// Engine loads modules into processes of their own. It is safe for concurrent
+// use.
+type Engine struct {
+	config Config
+	host   *sandbox.Engine // checks and keeps code; runs nothing
+
+	places  chan struct{} // holds one for each call in progress
+	closing chan struct{}
+	close   sync.Once
+	reapers sync.WaitGroup // of all processes
+
+	// Each of these has a quarter of the processors: for processes that are being started,
+	// for those that are demoted from the beginning, and for effects of demoted calls.
+	starts, demotedStarts, demotedEffects *scheduler.Scheduler
+
+	linger time.Duration // see idle.go
+
+	mu      sync.Mutex     // guards what follows
+	idle    []*idleProcess // the one that was used last is last
+	tidying *time.Timer    // calls tidy; set while there are more than MaxIdle
+}
+
+var _ sandbox.Loader = (*Engine)(nil)
+
+// New starts an engine. It fails where sandbox.New does. It does not try to
+// start a process: [Probe] does.
+func New(ctx context.Context, c Config) (*Engine, error) {
+	c = c.complete()
+	host, err := sandbox.New(ctx, sandbox.Config{
+		Interpreter: c.Interpreter, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh,
+	})
+	if err != nil {
+		return nil, err
+	}
+	quarter := runtime.GOMAXPROCS(0) / 4
+	e := &Engine{
+		config: c, host: host, closing: make(chan struct{}), places: make(chan struct{}, c.MaxCalls), linger: linger,
+		starts: scheduler.New(quarter), demotedStarts: scheduler.New(quarter), demotedEffects: scheduler.New(quarter),
+	}
+	e.tidying = time.AfterFunc(time.Hour, e.tidy)
+	e.tidying.Stop()
+	return e, nil
+}
+
+// Load checks a module here, compiles it in one process and starts it in
+// another, which is then ready for the first call. The errors are those of
+// sandbox.Engine.Load.
+func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limits) (sandbox.Loaded, error) {
+	if err := e.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer e.leave()
+	var m *Module
+	err := e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
+		code, err := e.host.Hold(prepared)
+		if err != nil {
+			return err
+		}
+		m = &Module{engine: e, loading: appendPrepared(nil, prepared), code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
+		m.prepared.Wasm, m.prepared.Data = nil, nil
+		p, err := m.start(ctx)
+		if err != nil {
+			return errors.Join(err, code.Close())
+		}
+		m.giveBack(p)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// enter waits for a place among the calls in progress.
+func (e *Engine) enter(ctx context.Context) error {
+	select {
+	case <-e.closing:
+		return ErrClosed
+	default:
+	}
+	select {
+	case e.places <- struct{}{}:
+		return nil
+	case <-e.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return tool.ErrCancelled
+	}
+}
+
+func (e *Engine) leave() { <-e.places }
+
+// Close waits for the calls in progress, ends all processes and waits until
+// none is left.
+func (e *Engine) Close(ctx context.Context) (err error) {
+	e.close.Do(func() {
+		close(e.closing)
+		for range cap(e.places) {
+			e.places <- struct{}{}
+		}
+		e.drop(func(*idleProcess) bool { return true })
+		e.reapers.Wait()
+		err = e.host.Close(ctx)
+	})
+	return err
+}
+
+// start starts a process that is not the engine's yet, within the module's
+// bounds, demoted from the beginning or not.
+func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted bool) (*process, error) {
+	l := prepared.Limits
+	s := settings{
+		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Demoted: demoted,
+		// Two instances: the one that makes the start, and the one that is called.
+		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
+	}
+	e.reapers.Add(1)
+	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
+}
+
+// maxTexts is how much longer than what limits bound a frame may be: numbers and
+// the text of an error.
+const maxTexts = 64 << 10

@@ -1,0 +1,90 @@
+package jail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// variable tells a process to confine itself when it starts. Its value is the [Config].
+const variable = "STARLING_HOST_JAIL"
+
+func environment(c Config) ([]string, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("jail: %w", err)
+	}
+	return []string{variable + "=" + string(text)}, nil
+}
+
+// init confines the first thread and executes the program again, with the same arguments
+// and without the variable. It runs before most other packages are initialized, so it
+// costs some milliseconds of a start.
+func init() {
+	text, is := os.LookupEnv(variable)
+	if !is {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "jail:", startAgain(text))
+	os.Exit(1)
+}
+
+// startAgain returns why it fails.
+func startAgain(text string) error {
+	runtime.LockOSThread() // the first thread: Go initializes packages on it
+	var c Config
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if probeLandlock() == nil {
+		if err := pin(); err != nil {
+			return err
+		}
+		if err := confineFiles(c); err != nil {
+			return fmt.Errorf("landlock: %w", err)
+		}
+	}
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, variable+"=") {
+			env = append(env, v)
+		}
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, env)
+}
+
+// pin opens the files of /proc that the program reads when it starts again, for as long as
+// the process lives. Landlock's rules are for a file as the kernel has it in memory, and
+// without this it could forget the file and make another one. The descriptors are those that
+// are free: the runtime holds some by now, such as that of its network poller.
+func pin() error {
+	for _, path := range ownFiles {
+		if _, err := unix.Open(path, unix.O_PATH, 0); err != nil && err != unix.ENOENT {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+var errNotStarted = errors.New("the process was not started for it")
+
+// checkPrivileges has nobody attach to this process, and reports an error unless it was
+// started without new privileges.
+func checkPrivileges(Config) error {
+	if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || on != 1 {
+		return errors.Join(err, errNotStarted)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("dumpable: %w", err)
+	}
+	return nil
+}

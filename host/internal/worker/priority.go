@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/host/internal/scheduler"
+)
+
+// A call that computes for long is demoted: its process gets the lowest priority that the
+// system has. So a short call is answered as if the long ones beside it were not there,
+// and an otherwise idle machine gives the long ones all of its time. It is the feedback
+// queue of time-sharing systems (Corbato and others, 1962), with the system's scheduler
+// for the queue. A tenant gains nothing by many calls that are just short enough: they
+// share CPU slots.
+const (
+	// effectPause is what the host waits before each effect of a demoted call, because the
+	// host itself, which performs the effect, is not demoted. To have many effects is to
+	// compute. Together, demoted calls have a quarter of the processors for their effects.
+	effectPause = 200 * time.Microsecond
+	manyEffects = 20 // in a stretch
+
+	// demotedStartTimeout bounds the start of a process that is demoted from the
+	// beginning, and its loading.
+	demotedStartTimeout = 10 * time.Second
+
+	stretch  = 10 * time.Millisecond // between two readings of what a call has used; the second one decides
+	niceness = 5                     // of a new process, so that modules never starve the host
+	lowest   = 19                    // of a demoted one, and of compilers
+)
+
+// demote lowers the priority of the process for good, because the system lets no process
+// raise its priority again. It is kept as long as its calls are long, and not any longer:
+// to start one takes milliseconds from other calls.
+func (p *process) demote() {
+	if !p.demoted.Swap(true) {
+		lowerPriority(p.os.Pid)
+	}
+}
+
+// within returns how long to wait for a process. A demoted one gets less than usual,
+// because another one that is not can be started instead.
+func (p *process) within(usual time.Duration) time.Duration {
+	if p.demoted.Load() {
+		return min(usual, demotedStartTimeout)
+	}
+	return usual
+}
+
+// spent reports whether the process is of no use for another call: it has ended, or it is
+// demoted and its last call was short.
+func (p *process) spent() bool {
+	return !p.alive() || p.demoted.Load() && p.calls > 0 && !p.watch.wasLong()
+}
+
+// callSlot is the CPU slot of a call that computes. It is released when the call ends,
+// waits for an exchange, or has taken longer than a stretch: then it is demoted soon if it
+// computes, and keeps the slot from nobody if it sleeps. The call of a demoted process
+// needs none: it computes when no other process does.
+type callSlot struct {
+	scheduler *scheduler.Scheduler
+
+	mu      sync.Mutex      // guards what follows
+	process *process        // nil before there is one
+	slot    *scheduler.Slot // nil for none
+}
+
+// acquire waits for a slot, if the call needs one. The error is that of ctx.
+func (s *callSlot) acquire(ctx context.Context) error {
+	if !s.needed() {
+		return nil
+	}
+	slot, err := s.scheduler.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.slot = slot
+	s.mu.Unlock()
+	if !s.needed() { // demoted meanwhile, when there was nothing to release yet
+		s.release()
+	}
+	return nil
+}
+
+func (s *callSlot) needed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process == nil || !s.process.demoted.Load()
+}
+
+// runsIn says which process computes.
+func (s *callSlot) runsIn(p *process) {
+	s.mu.Lock()
+	s.process = p
+	s.mu.Unlock()
+	if !s.needed() {
+		s.release()
+	}
+}
+
+// release gives the slot back, if there is one.
+func (s *callSlot) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slot != nil {
+		s.slot.Release()
+		s.slot = nil
+	}
+}

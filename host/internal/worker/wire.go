@@ -1,0 +1,275 @@
+package worker
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/worker/internal/jail"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// Bodies are fields one after another: integers little-endian in eight bytes,
+// flags and classes in one, texts and documents behind their length in four.
+
+func appendUint(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
+
+func appendBytes[T ~[]byte | ~string](b []byte, v T) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(v))), v...)
+}
+
+// appendList writes elements behind their number.
+func appendList[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
+	b = appendUint(b, uint64(len(all)))
+	for _, v := range all {
+		b = element(b, v)
+	}
+	return b
+}
+
+func appendFlag(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// fields takes a body apart. After the first field that is not there all others
+// are zero and bad is set. What bytes returns belongs to the frame.
+type fields struct {
+	b   []byte
+	bad bool
+}
+
+func (f *fields) take(n uint64) []byte {
+	if n > uint64(len(f.b)) {
+		f.b, f.bad = nil, true
+		return nil
+	}
+	taken := f.b[:n:n]
+	f.b = f.b[n:]
+	return taken
+}
+
+func (f *fields) uint() uint64 {
+	if b := f.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (f *fields) byte() byte {
+	if b := f.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (f *fields) flag() bool {
+	v := f.byte()
+	f.bad = f.bad || v > 1
+	return v == 1
+}
+
+func (f *fields) bytes() []byte {
+	if b := f.take(4); b != nil {
+		return f.take(uint64(binary.LittleEndian.Uint32(b)))
+	}
+	return nil
+}
+
+// list returns the elements behind their number.
+func list[T any](f *fields, element func() T) []T {
+	var all []T
+	for n := f.uint(); n > 0 && !f.bad; n-- {
+		all = append(all, element())
+	}
+	return all
+}
+
+// text returns a text. Whatever is recorded has to be UTF-8.
+func (f *fields) text() string {
+	b := f.bytes()
+	f.bad = f.bad || !utf8.Valid(b)
+	return string(b)
+}
+
+// end reports whether the body was exactly the fields that were taken.
+func (f *fields) end() error {
+	if f.bad || len(f.b) > 0 {
+		return errProtocol
+	}
+	return nil
+}
+
+// request is the body of kindCall.
+type request struct {
+	number uint64 // of the call, for its cancellation
+	call   sandbox.Call
+}
+
+func (r request) append(b []byte) []byte {
+	b = appendFlag(appendUint(b, r.number), r.call.StopErr != nil)
+	b = appendUint(b, r.call.StopAt)
+	return appendBytes(appendBytes(b, r.call.Tool), r.call.Input)
+}
+
+// parseRequest reads a call. The input belongs to the frame.
+func parseRequest(body []byte) (request, error) {
+	f := fields{b: body}
+	r := request{number: f.uint()}
+	r.call.NoTimeout = true // the host has the clock
+	if f.flag() {
+		r.call.StopErr = errStopped
+	}
+	r.call.StopAt = f.uint()
+	r.call.Tool = f.text()
+	r.call.Input = f.bytes()
+	return r, f.end()
+}
+
+// appendMeter writes a reading. The log is only there when it has changed since
+// the reading before, because most effects add nothing to it.
+func appendMeter(b []byte, m sandbox.Meter, changed bool) []byte {
+	b = appendFlag(appendUint(appendUint(b, m.Fuel), m.PeakMemory), changed)
+	if changed {
+		b = appendBytes(b, m.Log)
+	}
+	return b
+}
+
+// meter reads a reading that follows last.
+func (f *fields) meter(last sandbox.Meter) sandbox.Meter {
+	m := sandbox.Meter{Fuel: f.uint(), PeakMemory: f.uint(), Log: last.Log}
+	if f.flag() {
+		m.Log = f.text()
+	}
+	return m
+}
+
+// effect is the body of kindEffect.
+type effect struct {
+	op      op
+	meter   sandbox.Meter
+	request []byte // of HTTP; belongs to the frame
+}
+
+// op is one method of sandbox.Imports.
+type op byte
+
+const (
+	opNow op = iota + 1
+	opRandom
+	opSeed
+	opHTTP
+)
+
+func parseEffect(body []byte, last sandbox.Meter) (effect, error) {
+	f := fields{b: body}
+	e := effect{op: op(f.byte()), meter: f.meter(last), request: f.bytes()}
+	if err := f.end(); err != nil {
+		return effect{}, err
+	}
+	// A crossing costs fuel, and replay relies on no two having the same.
+	if e.op < opNow || e.op > opHTTP || e.meter.Fuel <= last.Fuel {
+		return effect{}, errProtocol
+	}
+	return e, nil
+}
+
+// result is the body of kindResult.
+type result struct {
+	meter  sandbox.Meter
+	err    *failure // nil for a success
+	output []byte   // belongs to the frame
+}
+
+func (r result) append(b []byte, changed bool) []byte {
+	return appendBytes(r.err.append(appendMeter(b, r.meter, changed)), r.output)
+}
+
+func parseResult(body []byte, last sandbox.Meter) (result, error) {
+	f := fields{b: body}
+	r := result{meter: f.meter(last), err: f.failure(), output: f.bytes()}
+	if err := f.end(); err != nil {
+		return result{}, err
+	}
+	if r.meter.Fuel < last.Fuel {
+		return result{}, errProtocol
+	}
+	return r, nil
+}
+
+// done is the body of kindDone.
+type done struct{ err *failure }
+
+func (d done) append(b []byte) []byte { return d.err.append(b) }
+
+func parseDone(body []byte) (done, error) {
+	f := fields{b: body}
+	d := done{f.failure()}
+	return d, f.end()
+}
+
+// maxLayers bounds what a worker can say of its jail.
+const maxLayers = 16
+
+func appendReport(b []byte, r Report) []byte {
+	for _, l := range r.Layers {
+		b = appendBytes(appendFlag(appendBytes(b, l.Name), l.On), l.Why)
+	}
+	return b
+}
+
+func parseReport(body []byte) (Report, error) {
+	f := fields{b: body}
+	var r Report
+	for len(f.b) > 0 && len(r.Layers) < maxLayers {
+		r.Layers = append(r.Layers, jail.Layer{Name: f.text(), On: f.flag(), Why: f.text()})
+	}
+	return r, f.end()
+}
+
+// appendPrepared writes what a process is to load: the body of kindModule, unless it is
+// to compile.
+func appendPrepared(b []byte, p *sandbox.Prepared) []byte {
+	b = appendLimits(append(b, p.Digest[:]...), p.Limits)
+	b = appendUint(appendUint(appendBytes(b, p.ABI), p.Reserve), uint64(p.Size))
+	for _, texts := range [][]string{p.Imports, p.Globals, p.First} {
+		b = appendList(b, texts, appendBytes[string])
+	}
+	b = appendList(b, p.Data, func(b []byte, s rewrite.Segment) []byte {
+		return appendBytes(appendUint(b, uint64(s.Offset)), s.Bytes)
+	})
+	return appendBytes(b, p.Wasm)
+}
+
+// parsePrepared reads what there is to load. Its bytes belong to the frame.
+func parsePrepared(body []byte) (*sandbox.Prepared, error) {
+	f := fields{b: body}
+	p := &sandbox.Prepared{}
+	copy(p.Digest[:], f.take(uint64(len(p.Digest))))
+	p.Limits, p.ABI, p.Reserve, p.Size = f.limits(), f.text(), f.uint(), int(f.uint())
+	for _, texts := range []*[]string{&p.Imports, &p.Globals, &p.First} {
+		*texts = list(&f, f.text)
+	}
+	p.Data = list(&f, func() rewrite.Segment { return rewrite.Segment{Offset: uint32(f.uint()), Bytes: f.bytes()} })
+	p.Wasm = f.bytes()
+	return p, f.end()
+}
+
+// appendLimits writes all limits of a call, which sandbox.Limits lists.
+func appendLimits(b []byte, l sandbox.Limits) []byte {
+	for _, v := range []uint64{l.Fuel, uint64(l.MemoryPages), uint64(l.Depth), uint64(l.TimeoutMs),
+		l.InputBytes, l.OutputBytes, l.LogBytes, l.Effects, l.EffectBytes} {
+		b = appendUint(b, v)
+	}
+	return b
+}
+
+func (f *fields) limits() sandbox.Limits {
+	return sandbox.Limits{
+		Fuel: f.uint(), MemoryPages: uint32(f.uint()), Depth: uint32(f.uint()), TimeoutMs: int64(f.uint()),
+		InputBytes: f.uint(), OutputBytes: f.uint(), LogBytes: f.uint(), Effects: f.uint(), EffectBytes: f.uint(),
+	}
+}

@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+	"pgregory.net/rapid"
+)
+
+// body returns what is left of a frame without its header.
+func body(frame []byte) []byte { return frame[headerBytes:] }
+
+func TestMessagesSurviveTheWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		meter := sandbox.Meter{Fuel: rapid.Uint64Range(1, 1<<63).Draw(t, "fuel"), PeakMemory: rapid.Uint64().Draw(t, "peak"), Log: rapid.String().Draw(t, "log")}
+		meter.Log = strings.ToValidUTF8(meter.Log, "?")
+		document := rapid.SliceOf(rapid.Byte()).Draw(t, "document")
+		e, err := parseEffect(body(appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), meter, true), document)), sandbox.Meter{})
+		if err != nil || e.meter != meter || !bytes.Equal(e.request, document) {
+			t.Fatalf("effect %+v, %v", e, err)
+		}
+		sent := result{meter: meter, err: &failure{classLimit, meter.Log}, output: document}
+		r, err := parseResult(body(sent.append(begin(nil, kindResult), false)), sandbox.Meter{Log: meter.Log})
+		if err != nil || r.meter != meter || *r.err != *sent.err || !bytes.Equal(r.output, document) {
+			t.Fatalf("result %+v, %v", r, err)
+		}
+		asked := request{7, sandbox.Call{Tool: meter.Log, Input: document, StopAt: meter.Fuel, StopErr: errStopped, NoTimeout: true}}
+		got, err := parseRequest(body(asked.append(begin(nil, kindCall))))
+		if err != nil || got.number != 7 || got.call.Tool != meter.Log || !bytes.Equal(got.call.Input, document) ||
+			got.call.StopAt != meter.Fuel || got.call.StopErr != errStopped {
+			t.Fatalf("request %+v, %v", got, err)
+		}
+		limits := sandbox.Limits{Fuel: 1, MemoryPages: 2, Depth: 3, TimeoutMs: 4, InputBytes: 5, OutputBytes: 6, LogBytes: 7, Effects: 8, EffectBytes: 9}
+		f := fields{b: appendLimits(nil, limits)}
+		if diff := cmp.Diff(limits, f.limits()); diff != "" || f.end() != nil {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// TestWhatIsLoadedSurvivesTheWay: all that is prepared, so that a field which is added is
+// not forgotten, and from a body that was cut nothing is loaded.
+func TestWhatIsLoadedSurvivesTheWay(t *testing.T) {
+	prepared := sandbox.Prepared{
+		Digest: sandbox.Digest{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: sandbox.Limits{Fuel: 1, EffectBytes: 9},
+		Wasm: []byte("rewritten"), Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
+		Globals: []string{"g"}, First: []string{"_initialize"}, Reserve: 1 << 40,
+	}
+	body := appendPrepared(nil, &prepared)
+	got, err := parsePrepared(body)
+	if diff := cmp.Diff(&prepared, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for n := range body {
+		if _, err := parsePrepared(body[:n]); !errors.Is(err, errProtocol) {
+			t.Fatalf("of %d bytes, %d are %v", len(body), n, err)
+		}
+	}
+	prepared.Folder = "a" // what a process is told before it is locked down
+	for i, v := range reflect.ValueOf(prepared).Fields() {
+		if v.IsZero() {
+			t.Errorf("%s is not tested", i.Name)
+		}
+	}
+}
+
+func TestWhatAWorkerMustNotSay(t *testing.T) {
+	last := sandbox.Meter{Fuel: 10}
+	reading := func(fuel uint64) []byte { return appendMeter(nil, sandbox.Meter{Fuel: fuel}, false) }
+	tests := []struct {
+		name  string
+		parse func() error
+	}{
+		{"an effect that cost nothing", func() error {
+			_, err := parseEffect(appendBytes(append([]byte{byte(opNow)}, reading(10)...), ""), last)
+			return err
+		}},
+		{"an effect of an unknown kind", func() error {
+			_, err := parseEffect(appendBytes(append([]byte{9}, reading(11)...), ""), last)
+			return err
+		}},
+		{"a result with less fuel than before", func() error {
+			_, err := parseResult(result{meter: sandbox.Meter{Fuel: 9}}.append(nil, false), last)
+			return err
+		}},
+		{"a log that is not text", func() error {
+			_, err := parseResult(result{meter: sandbox.Meter{Fuel: 11, Log: "\xff"}}.append(nil, true), last)
+			return err
+		}},
+		{"an unknown class", func() error { _, err := parseDone([]byte{byte(classes)}); return err }},
+		{"more than its fields", func() error { _, err := parseDone([]byte{0, 0}); return err }},
+		{"a length beyond the end", func() error { _, err := parseDone([]byte{1, 255, 255, 255, 255}); return err }},
+	}
+	for _, tt := range tests {
+		if err := tt.parse(); !errors.Is(err, errProtocol) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func TestAFrameIsBounded(t *testing.T) {
+	header := binary.LittleEndian.AppendUint32(nil, 1<<31)
+	r := newFrameReader(bytes.NewReader(append(header, byte(kindResult))), 1<<20)
+	if _, _, err := r.next(); !errors.Is(err, errProtocol) {
+		t.Errorf("a frame over the limit: %v", err)
+	}
+	// A length that is a lie takes no memory.
+	r = newFrameReader(bytes.NewReader(append(header, byte(kindResult))), 1<<32)
+	if _, _, err := r.next(); err == nil || cap(r.body) > 2*maxKept {
+		t.Errorf("%d bytes for a frame that is not there, %v", cap(r.body), err)
+	}
+}
+
+// FuzzFromWorker reads what a worker could send as the host would.
+func FuzzFromWorker(f *testing.F) {
+	var good bytes.Buffer
+	for _, frame := range [][]byte{
+		appendReport(begin(nil, kindReady), Report{}),
+		done{&failure{classOwn, "no"}}.append(begin(nil, kindDone)),
+		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
+		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
+	} {
+		if err := send(&good, frame); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(good.Bytes())
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := newFrameReader(bytes.NewReader(stream), 1<<20)
+		var last sandbox.Meter
+		for {
+			k, b, err := r.next()
+			if err != nil {
+				return
+			}
+			switch k {
+			case kindReady:
+				_, err = parseReport(b)
+			case kindDone:
+				_, err = parseDone(b)
+			case kindEffect:
+				var e effect
+				if e, err = parseEffect(b, last); err == nil {
+					last = e.meter
+				}
+			case kindResult:
+				var res result
+				if res, err = parseResult(b, last); err == nil && res.meter.Fuel < last.Fuel {
+					t.Fatal("the count went back")
+				}
+			}
+			if err != nil && !errors.Is(err, errProtocol) {
+				t.Fatal(err)
+			}
+		}
+	})
+}

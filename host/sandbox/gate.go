@@ -1,0 +1,56 @@
+package sandbox
+
+import (
+	"github.com/starling-host/starling/host/internal/cachefile"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// What the gate bounds, what it found in a module, and why it refused one. GateInfo has
+// the counts of a module that was accepted, and Headroom compares one with its bound.
+type (
+	GateLimits = rewrite.Limits
+	GateInfo   = rewrite.Info
+	Headroom   = rewrite.Headroom
+	Refusal    = rewrite.Refusal
+)
+
+// DefaultGateLimits returns the bounds of the gate.
+func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
+
+// Check returns what is in a module, or a [*Refusal]. It executes nothing.
+func Check(module []byte, l GateLimits) (GateInfo, error) { return rewrite.Check(module, l) }
+
+// What a module is rewritten with, and what comes of it.
+type (
+	RewriteOptions = rewrite.Options
+	Rewritten      = rewrite.Result
+)
+
+// Rewrite checks a module and writes into its code what makes it the same everywhere:
+// exact fuel, depth, and one bit pattern for every NaN. spec/determinism.md describes it.
+func Rewrite(module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) {
+	return rewrite.Rewrite(module, l, o)
+}
+
+// CostTableVersion names the table of what each instruction costs.
+const CostTableVersion = rewrite.CostTableVersion
+
+// A page of linear memory in bytes, and how many of them a module can have.
+const (
+	PageSize = wasm.PageSize
+	MaxPages = wasm.MaxPages
+)
+
+// Pages returns the pages that hold so many bytes.
+func Pages(bytes uint64) uint64 { return wasm.Pages(bytes) }
+
+// Decoded is a module in its parts.
+type Decoded = wasm.Module
+
+// Decode returns the parts of a module in the binary format.
+func Decode(module []byte) (*Decoded, error) { return wasm.Decode(module) }
+
+// CheckCacheFolder makes the folder of a cache, and refuses one that another user could
+// write to.
+func CheckCacheFolder(dir string) error { return cachefile.Folder(dir) }

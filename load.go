@@ -1,0 +1,216 @@
+package starling
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// ToolOptions say under which conditions a tool runs. With the zero value it reaches
+// nothing, and has the limits of [sandbox.DefaultLimits].
+type ToolOptions struct {
+	// Name chooses a tool when the module holds several.
+	Name string
+
+	// Limits bound each call. Zero fields are the defaults.
+	Limits sandbox.Limits
+
+	// AllowHosts are the hosts that the tool may reach, as HOST or HOST:PORT. Addresses
+	// that are not public also need AllowPrivate.
+	AllowHosts   []string
+	AllowPrivate bool
+
+	// Policy decides about requests, arguments, limits and secrets in place of AllowHosts.
+	// Nil for none.
+	Policy *policy.Policy
+	// Secrets has the values that the policy lets tools send. Nil is [EnvSecrets].
+	Secrets policy.Secrets
+}
+
+// Tool is a tool that is ready to be called. It is safe for concurrent use. [DB.Close]
+// closes it.
+type Tool struct {
+	*guest.Tool
+	module *Module
+	o      ToolOptions
+}
+
+// Close releases the module of the tool, for a program that loads tools again and again.
+// Calls of every tool of the module must have returned.
+func (t *Tool) Close() { t.module.Close() }
+
+// Module is a loaded module. [DB.Close] closes it.
+type Module struct {
+	*guest.Module
+	Source guest.Source
+	db     *DB
+}
+
+// Close releases the module. Calls of its tools must have returned.
+func (m *Module) Close() { m.db.closeOne(m) }
+
+// Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
+// path of a folder with a tool in Go, TypeScript or JavaScript, which is built first, or
+// the digest of a module that the database has, in hexadecimal.
+//
+// Errors are a [*guest.SourceError] if there is no such module or it does not build, a
+// [*sandbox.Refusal] or a [*guest.DescriptionError] if the module is not accepted, and a
+// [*NotFoundError] if it does not hold the tool.
+func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error) {
+	m, err := db.LoadModule(ctx, ref, o)
+	if err != nil {
+		return nil, err
+	}
+	return m.Choose(o)
+}
+
+// LoadBytes is [DB.Load] for the bytes of a module. The name is that of a WASI command.
+func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOptions) (*Tool, error) {
+	m, err := db.loadModule(ctx, guest.Source{Wasm: bytes.Clone(wasm), Name: name}, o)
+	if err != nil {
+		return nil, err
+	}
+	return m.Choose(o)
+}
+
+// LoadModule is [DB.Load] for all tools of a module.
+func (db *DB) LoadModule(ctx context.Context, ref string, o ToolOptions) (*Module, error) {
+	source, err := db.source(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return db.loadModule(ctx, source, o)
+}
+
+// source finds a module in the file system, or in the database by its digest.
+func (db *DB) source(ctx context.Context, ref string) (guest.Source, error) {
+	digest, err := hex.DecodeString(ref)
+	if _, missing := os.Stat(ref); err != nil || len(digest) != len(canon.Hash{}) || missing == nil {
+		return guest.Find(ctx, ref)
+	}
+	log, err := db.Log(ctx)
+	if err != nil {
+		return guest.Source{}, err
+	}
+	wasm, err := log.Module(ctx, canon.Hash(digest))
+	return guest.Source{Wasm: wasm, Name: "tool"}, err
+}
+
+func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions) (*Module, error) {
+	client, err := NewEgress(o.AllowHosts, o.AllowPrivate)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := db.engine.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := o.Limits
+	if o.Policy != nil {
+		limits = sandbox.Limits(policy.Narrow(event.SandboxLimits(sandbox.WithDefaults(limits)), o.Policy))
+	}
+	m, err := guest.Load(ctx, engine, source.Wasm, guest.Options{Limits: limits, Egress: client, Allow: o.AllowHosts, Name: source.Name})
+	if err != nil {
+		return nil, err
+	}
+	loaded := &Module{Module: m, Source: source, db: db}
+	db.opened(loaded, func() { m.Close(context.Background()) })
+	return loaded, nil
+}
+
+// NewEgress returns a client that reaches the hosts and no others. Without any it reaches
+// what a policy allows, or nothing. The error is an [*AllowError].
+func NewEgress(hosts []string, private bool) (*egress.Client, error) {
+	if len(hosts) == 0 {
+		return egress.New(egress.Config{}), nil
+	}
+	rules := egress.Rules{Private: private}
+	for _, host := range hosts {
+		rule, err := egress.ParseRule(host)
+		if err != nil {
+			return nil, &AllowError{Host: host, Err: err}
+		}
+		rules.Allow = append(rules.Allow, rule)
+	}
+	return egress.New(egress.Config{Authorize: rules}), nil
+}
+
+// AllowError says why a host cannot be allowed.
+type AllowError struct {
+	Host string
+	Err  error
+}
+
+// Error names the host.
+func (e *AllowError) Error() string { return fmt.Sprintf("%q: %v", e.Host, e.Err) }
+
+// Unwrap returns the cause.
+func (e *AllowError) Unwrap() error { return e.Err }
+
+// Choose returns the tool that the options name, or the only one. The options are those that
+// the module was loaded with, but for the name. The error is a [*NotFoundError].
+func (m *Module) Choose(o ToolOptions) (*Tool, error) {
+	tools := m.Tools()
+	if o.Name == "" && len(tools) == 1 {
+		return &Tool{tools[0], m, o}, nil
+	}
+	var names []string
+	for _, t := range tools {
+		if t.Name() == o.Name {
+			return &Tool{t, m, o}, nil
+		}
+		names = append(names, t.Name())
+	}
+	all := strings.Join(names, ", ")
+	if o.Name == "" {
+		return nil, &NotFoundError{What: "tool", Reason: "the module holds several tools: " + all, Hint: "choose one with --tool NAME"}
+	}
+	return nil, &NotFoundError{What: "tool", Name: o.Name, Reason: fmt.Sprintf("the module has no tool %q, it has: %s", o.Name, all)}
+}
+
+// EnvSecrets has secrets in environment variables: the value of NAME is in
+// STARLING_SECRET_NAME.
+type EnvSecrets struct{}
+
+// Secret implements [policy.Secrets].
+func (EnvSecrets) Secret(_ context.Context, name string) ([]byte, bool, error) {
+	value, ok := os.LookupEnv("STARLING_SECRET_" + name)
+	return []byte(value), ok, nil
+}
+
+// CheckInput returns what is wrong with an input, before there is a run: a
+// [*canon.SyntaxError] if it is not JSON, a [*tool.SchemaError] if it does not match the
+// schema of the tool, and otherwise an [*InputError].
+func (t *Tool) CheckInput(input []byte) error { return CheckInput(t.Tool, input) }
+
+// CheckInput is [Tool.CheckInput] for a tool that was loaded elsewhere.
+func CheckInput(t *guest.Tool, input []byte) error {
+	if err := t.CheckInput(input); err != nil {
+		return err
+	}
+	clean, err := step.CanonicalArgs(input)
+	if err != nil {
+		return err
+	}
+	if why := t.TooLarge(clean); why != "" {
+		return &InputError{Reason: why}
+	}
+	return nil
+}
+
+// InputError says why an input is refused that is JSON and matches the schema.
+type InputError struct{ Reason string }
+
+// Error returns the reason.
+func (e *InputError) Error() string { return e.Reason }

@@ -1,0 +1,82 @@
+package starling
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Printable returns s with every rune that is not printable replaced by its Go
+// escape. Line breaks and tabs are escaped as well, so the result is one line; so
+// are the characters that reorder or hide text.
+func Printable(s string) string { return EscapeRunes(s, strconv.IsPrint) }
+
+// EscapeRunes returns s with every rune that is not plain, and every byte that is
+// no UTF-8, replaced by its Go escape.
+func EscapeRunes(s string, plain func(rune) bool) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		} else if plain(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// PrintableJSON returns a JSON document with the same value in which every rune
+// that is not printable is an escape of JSON, but for those that the caller names.
+// Outside of strings a document on one line has none, so the escapes can only fall
+// into strings.
+func PrintableJSON(doc []byte, but ...rune) []byte {
+	var b bytes.Buffer
+	for len(doc) > 0 {
+		r, size := utf8.DecodeRune(doc)
+		switch {
+		case r == utf8.RuneError && size == 1: // JSON has no such byte
+			b.WriteString(`\ufffd`)
+		case strconv.IsPrint(r) || slices.Contains(but, r):
+			b.Write(doc[:size])
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		doc = doc[size:]
+	}
+	return b.Bytes()
+}
+
+// PrintableError returns the text of an error as one printable line. Errors that were joined have
+// a line each: a semicolon takes the place of the break.
+func PrintableError(err error) string { return Printable(OneLine(err.Error())) }
+
+// OneLine joins the lines of a text with semicolons, without those that are empty.
+func OneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+// Shorten cuts a printable text to at most width characters, at least 3.
+func Shorten(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-3]) + "..."
+}

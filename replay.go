@@ -1,0 +1,321 @@
+package starling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
+)
+
+// ReplayOptions say how runs are replayed. The zero value replays each run as it was
+// recorded.
+type ReplayOptions struct {
+	// Module is the path of another version of the tool, to see what it would have done
+	// with the same input and the same answers. Fuel and memory are not compared then.
+	Module string
+
+	// AgentFile is the file of an agent, to see what the agent would do as it is now.
+	AgentFile string
+	// Force replays a run by an agent of another provider or model.
+	Force bool
+
+	// Timeout bounds the replay of each run. Zero means no bound.
+	Timeout time.Duration
+
+	// Engine says what executes the modules, in this process.
+	Engine EngineOptions
+}
+
+// Verdict is what came of one replay.
+type Verdict struct {
+	agent.Verdict
+
+	RunID   string
+	Corrupt error // why the log is not valid; then nothing was executed
+	Refused error // why the run cannot be executed
+	Erased  bool  // since the key of its tenant was destroyed
+}
+
+// Identical reports whether the replay is the same run, byte for byte, as far as it was
+// recorded.
+func (v Verdict) Identical() bool {
+	return v.Corrupt == nil && v.Refused == nil && v.Divergence == nil
+}
+
+// String says what came of the replay in one line.
+func (v Verdict) String() string {
+	switch {
+	case v.Corrupt != nil:
+		return "invalid: " + Corruption(v.Corrupt)
+	case v.Refused != nil:
+		return fmt.Sprintf("not replayed: run %s: %s", v.RunID, PlainError(v.Refused))
+	case v.Divergence != nil:
+		return v.Divergence.Error()
+	case v.Open:
+		return fmt.Sprintf("identical: %s of an open run", Plural(v.Verdict.Events, "event"))
+	}
+	return fmt.Sprintf("identical: %s", Plural(v.Verdict.Events, "event"))
+}
+
+// Document is what "starling-host replay -o json" prints.
+func (v Verdict) Document() agent.ReplayDocument {
+	doc := v.Verdict.Document(v.RunID)
+	switch {
+	case v.Corrupt != nil:
+		doc.Verdict, doc.Error = agent.Invalid, Corruption(v.Corrupt)
+	case v.Refused != nil:
+		doc.Verdict, doc.Error = agent.NotReplayed, PlainError(v.Refused)
+	}
+	return doc
+}
+
+// Replay executes a run again with its log in place of the world, and compares every
+// event. It uses no network, no clock and no randomness, and records nothing. The run is
+// named as for [DB.Find].
+//
+// What is wrong with the run, or differs, is in the verdict. An error means that there is
+// no verdict.
+func (db *DB) Replay(ctx context.Context, run string) (Verdict, error) {
+	id, err := db.Find(ctx, run)
+	if err != nil {
+		return Verdict{}, err
+	}
+	db.mu.Lock()
+	r := db.replays
+	db.mu.Unlock()
+	if r == nil {
+		if r, err = db.Replayer(ctx, ReplayOptions{}); err != nil {
+			return Verdict{}, err
+		}
+		db.mu.Lock()
+		if db.replays == nil {
+			db.replays = r
+		} else { // another goroutine was first
+			defer r.Close()
+			r = db.replays
+		}
+		db.mu.Unlock()
+	}
+	return r.Replay(ctx, id)
+}
+
+// Replayer replays runs of one database. It keeps their modules until it is closed. It is
+// safe for concurrent use.
+type Replayer struct {
+	// Absent says which MCP servers of [ReplayOptions.AgentFile] could not be reached. The
+	// record of each run says which tools they have.
+	Absent []error
+
+	db      *DB
+	o       ReplayOptions
+	engine  lazyEngine
+	other   []byte // the module that takes the place of every recorded one; nil for none
+	modules *guest.RecordedModules
+	checks  *moduleChecks
+	agent   *Agent // nil for what the log says
+}
+
+// Replayer returns a replayer. It must be closed.
+func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) {
+	log, err := db.Log(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, checks: newModuleChecks(log)}
+	if o.Module != "" {
+		source, err := db.source(ctx, o.Module)
+		if err != nil {
+			return nil, err
+		}
+		r.other = source.Wasm
+	}
+	started, err := r.engine.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.modules = guest.NewRecorded(started, log, r.other, agentfile.Offline)
+	if o.AgentFile != "" {
+		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started); err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.Absent = r.agent.box.Absent
+	}
+	return r, nil
+}
+
+// Close releases the engine and the modules.
+func (r *Replayer) Close() {
+	if r.agent != nil {
+		r.agent.close()
+	}
+	r.modules.Close()
+	r.engine.close()
+}
+
+// Replay checks and replays the run of an id, see [DB.Replay].
+func (r *Replayer) Replay(ctx context.Context, id string) (Verdict, error) {
+	v := Verdict{RunID: id}
+	log, err := r.db.Log(ctx)
+	if err != nil {
+		return v, err
+	}
+	checked, err := r.checks.validate(ctx, log, id)
+	switch {
+	case err != nil:
+		return v, err
+	case errors.Is(checked.Err, eventlog.ErrSchemaTooNew):
+		v.Refused = checked.Err
+		return v, nil
+	case checked.Err != nil:
+		v.Corrupt = checked.Err
+		return v, nil
+	}
+	events, err := log.Read(ctx, id)
+	if err != nil {
+		v.Corrupt = err
+		return v, ctx.Err()
+	}
+	v.Verdict, err = r.execute(ctx, events)
+	switch {
+	case ctx.Err() != nil:
+		return v, ctx.Err()
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		v.Corrupt = err
+	case errors.Is(err, event.ErrSealed) && unsealed(log) != nil && unsealed(log).Erased(ctx, id):
+		v.Refused, v.Erased = errors.New("its tenant was erased, so it cannot be read"), true
+	case err != nil:
+		v.Refused = err
+	}
+	return v, nil
+}
+
+// ReplayAll replays the runs with these ids on all processors, and calls found with what
+// came of each, in their order. The first error ends it.
+func (r *Replayer) ReplayAll(ctx context.Context, ids []string, found func(Verdict) error) error {
+	return inOrder(ctx, ids, r.Replay, found)
+}
+
+// ErrReplayTimeout: a replay took longer than [ReplayOptions.Timeout].
+var ErrReplayTimeout = errors.New("given up after the timeout")
+
+// execute executes a run again, for no longer than it may take.
+func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.Verdict, err error) {
+	if r.o.Timeout > 0 {
+		var cancel context.CancelFunc
+		gaveUp := &replayTimeout{r.o.Timeout}
+		ctx, cancel = context.WithTimeoutCause(ctx, r.o.Timeout, gaveUp)
+		defer cancel()
+	}
+	lease := r.modules.Lease()
+	defer lease.Release()
+	o := agent.ReplayOptions{OtherModule: r.other != nil, Force: r.o.Force}
+	if r.agent == nil {
+		v, err = agent.Replay(ctx, events, lease.Resolve, o)
+	} else {
+		var now *agent.Agent
+		if now, err = r.agent.replaying(ctx, events, lease.Resolve); err == nil {
+			v, err = agent.ReplayAs(ctx, events, now, o)
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return v, err
+}
+
+type replayTimeout struct{ after time.Duration }
+
+func (e *replayTimeout) Error() string {
+	return fmt.Sprintf("given up after %v, as --timeout says", e.after)
+}
+func (e *replayTimeout) Is(target error) bool { return target == ErrReplayTimeout }
+
+// Module returns the module that a replay of the run executes. The error is
+// [eventlog.ErrModuleNotFound] if the run has none.
+func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
+	if r.other != nil {
+		return r.other, nil
+	}
+	log, err := r.db.Log(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for first, err := range log.Events(ctx, id, 0) {
+		if err != nil {
+			return nil, err
+		}
+		started, err := first.AsRunStarted()
+		if err != nil {
+			return nil, err
+		}
+		for _, ref := range started.ToolSchemas {
+			if ref.Sandbox != nil && len(ref.Sandbox.Module) == len(canon.Hash{}) {
+				return log.Module(ctx, canon.Hash(ref.Sandbox.Module))
+			}
+		}
+		break
+	}
+	return nil, eventlog.ErrModuleNotFound
+}
+
+// inOrder applies work to each id on as many goroutines as there are processors, and calls
+// done with the results in the order of the ids, from the goroutine of the caller. The
+// first error of either ends it.
+func inOrder[T any](ctx context.Context, ids []string, work func(context.Context, string) (T, error), done func(T) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		value T
+		err   error
+	}
+	results := make([]chan outcome, len(ids))
+	for i := range results {
+		results[i] = make(chan outcome, 1)
+	}
+	next := make(chan int)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer cancel()
+	for range min(runtime.GOMAXPROCS(0), len(ids)) {
+		workers.Go(func() {
+			for i := range next {
+				value, err := work(ctx, ids[i])
+				results[i] <- outcome{value, err}
+			}
+		})
+	}
+	workers.Go(func() {
+		defer close(next)
+		for i := range ids {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for i := range ids {
+		select {
+		case r := <-results[i]:
+			if r.err != nil {
+				return r.err
+			}
+			if err := done(r.value); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// Package agentfile reads agent.yaml, the file that says what an agent is: which
+// model it asks, what that is told, which tools it may call, and what a run may
+// spend.
+//
+//	# yaml-language-server: $schema=https://raw.githubusercontent.com/starling-host/starling/main/spec/agent.schema.json
+//	name: gambler
+//	provider: anthropic
+//	model: claude-sonnet-4-5
+//	system: You roll dice, and you never guess.
+//	tools:
+//	  - ./tools/dice
+//	  - wasm: lookup.wasm
+//	    allow_hosts: [api.example.com]
+//	    timeout: 10s
+//	  - builtin: read_file
+//	    dir: notes
+//	  - mcp: {command: [mcp-server-time], prefix: time_}
+//	budget: {usd: 0.50, wall_clock: 2m}
+//
+// spec/agent.schema.json describes all keys, and editors complete and check them
+// with it. The parser checks more than a schema can. It is strict: a key that it
+// does not know is an error, with the line, a caret and a hint ([*config.Error]).
+// Relative paths begin at the file's folder.
+//
+// A file holds no secrets. It names the environment variable that has the key, and
+// what looks like a key is refused, with a message that does not repeat it.
+//
+// # What comes of a file
+//
+// [Load] reads and checks the file, and reaches for nothing else than the file of
+// its system prompt. The rest is made on demand:
+//
+//	f, err := agentfile.Load("agent.yaml")
+//	model, err := f.Provider(ctx, os.Getenv)
+//	box, err := f.OpenTools(ctx, loader, os.Getenv)
+//	defer box.Close()
+//	a := agent.Agent{Provider: model, Tools: box.Tools, Config: f.Config(), Budget: f.Budget(), Log: log}
+//	a.Config.Retries = box.Retries
+//
+// The caller loads the modules, with a [Loader]: where they run and how they are kept is
+// not part of what the agent is.
+//
+// # Providers
+//
+// A Go program gets the same providers by name, without a file:
+//
+//	model, err := agentfile.NewProvider("anthropic", agentfile.VendorConfig{APIKey: key})
+package agentfile

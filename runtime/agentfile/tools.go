@@ -1,0 +1,323 @@
+package agentfile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/internal/builtin"
+	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// The built-in tools.
+const (
+	fetch      = "fetch"
+	readsFiles = "read_file"
+)
+
+// Loader loads modules.
+type Loader interface {
+	// LoadModule loads the module at m.Path under the conditions of m, and returns
+	// all of its tools. Release is called once, when none of them is used any more.
+	// What m says of names is not the loader's business.
+	LoadModule(ctx context.Context, m Module) (tools []tool.Tool, release func() error, err error)
+}
+
+// Toolbox has the tools of an agent.
+type Toolbox struct {
+	Tools   []tool.Tool                 // in the order of the file
+	Retries map[string]tool.RetryConfig // by name, for agent.Config
+
+	// Absent says why servers could not be reached, if the box is for replays. Their
+	// tools are not in it; see [Toolbox.Misses].
+	Absent []error
+
+	absent  []*Entry
+	owners  map[string]*Entry // of the tools, by name
+	release []func() error
+}
+
+// Misses reports whether a tool that a run was recorded with belongs to a server that
+// could not be reached, as the file's prefix, include and exclude have it, and returns
+// the policy for its failed calls, nil for none.
+func (b *Toolbox) Misses(ref event.ToolSchemaRef) (retry *tool.RetryConfig, ok bool) {
+	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
+	if !ok || b.owners[ref.Name] != nil {
+		return nil, false
+	}
+	for _, e := range b.absent {
+		included := e.MCP.Include == nil || slices.Contains(e.MCP.Include, remote)
+		if ref.Name == e.MCP.Prefix+remote && included && !slices.Contains(e.MCP.Exclude, remote) {
+			return e.Retry, true
+		}
+	}
+	return nil, false
+}
+
+// Close releases modules and ends the servers that were started, the last one
+// first. Calls of their tools must have returned.
+func (b *Toolbox) Close() error {
+	var failures []error
+	for _, release := range slices.Backward(b.release) {
+		failures = append(failures, release())
+	}
+	b.release = nil
+	return errors.Join(failures...)
+}
+
+// OpenTools loads modules with the loader and starts or connects to the servers of
+// the Model Context Protocol, and returns the tools of all of them. Getenv is asked
+// for the variables that a server's env names. If anything fails, or if two tools
+// have the same name, what was opened is closed again. The box must be closed.
+func (f *File) OpenTools(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
+	return f.openTools(ctx, load, getenv, false)
+}
+
+// OpenToolsForReplay is [File.OpenTools] for replays, which call no server: one that
+// cannot be reached is no error.
+func (f *File) OpenToolsForReplay(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
+	return f.openTools(ctx, load, getenv, true)
+}
+
+func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) string, replay bool) (*Toolbox, error) {
+	b := &Toolbox{Retries: map[string]tool.RetryConfig{}, owners: map[string]*Entry{}}
+	for i := range f.Tools {
+		e := &f.Tools[i]
+		tools, err := b.open(ctx, f, e, load, getenv)
+		if err != nil && replay && e.MCP != nil && ctx.Err() == nil {
+			b.Absent, b.absent = append(b.Absent, err), append(b.absent, e)
+			continue
+		}
+		if err == nil {
+			err = b.add(e, tools)
+		}
+		if err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
+	return b, nil
+}
+
+// open returns the tools of an entry.
+func (b *Toolbox) open(ctx context.Context, f *File, e *Entry, load Loader, getenv func(string) string) ([]tool.Tool, error) {
+	switch {
+	case e.Module != nil:
+		return b.openModule(ctx, e, load)
+	case e.Builtin != nil:
+		return openBuiltin(e)
+	}
+	return b.openServer(ctx, f, e, getenv)
+}
+
+func (b *Toolbox) openModule(ctx context.Context, e *Entry, load Loader) ([]tool.Tool, error) {
+	tools, release, err := load.LoadModule(ctx, *e.Module)
+	if err != nil {
+		return nil, e.wrap(err)
+	}
+	b.release = append(b.release, release)
+	if e.Module.Tool != "" {
+		tools, err = e.pick(tools)
+	}
+	if err == nil && e.Module.Rename != "" {
+		tools, err = e.rename(tools, e.Module.Rename)
+	}
+	return tools, err
+}
+
+// pick returns the one tool that the entry names.
+func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
+	var names []string
+	for _, t := range tools {
+		if t.Name() == e.Module.Tool {
+			return []tool.Tool{t}, nil
+		}
+		names = append(names, t.Name())
+	}
+	return nil, e.errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
+}
+
+func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
+	if len(tools) != 1 {
+		return nil, e.errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
+	}
+	return []tool.Tool{tool.Rename(tools[0], name)}, nil
+}
+
+func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
+	t := builtin.Fetch()
+	if e.Builtin.Name == readsFiles {
+		if t, err = builtin.ReadFile(e.Builtin.Dir); err != nil {
+			return nil, e.wrap(err)
+		}
+	}
+	if e.Builtin.Rename != "" {
+		t = tool.Rename(t, e.Builtin.Rename)
+	}
+	return []tool.Tool{t}, nil
+}
+
+// add takes the tools of an entry, whose names must be new.
+func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
+	for _, t := range tools {
+		name := t.Name()
+		if other := b.owners[name]; other != nil {
+			return e.errorf("give one of them another name with rename, or prefix for a server",
+				"%s has a tool %q, and so has %s", e.source(), name, other.what())
+		}
+		b.owners[name] = e
+		if e.Retry != nil {
+			b.Retries[name] = *e.Retry
+		}
+	}
+	b.Tools = append(b.Tools, tools...)
+	return nil
+}
+
+// what names the entry, and says where it stands.
+func (e *Entry) what() string {
+	if e.at == nil {
+		return e.source()
+	}
+	return e.source() + " (" + e.at.Place() + ")"
+}
+
+// source is where the tools of the entry come from.
+func (e *Entry) source() string {
+	switch {
+	case e.Module != nil:
+		return e.Module.Path
+	case e.Builtin != nil:
+		return "the built-in " + e.Builtin.Name
+	case e.MCP.URL != "":
+		return "the server " + e.MCP.URL
+	}
+	return "the server " + e.MCP.Command[0]
+}
+
+// errorf is an error about the entry.
+func (e *Entry) errorf(hint, format string, args ...any) error {
+	if e.at == nil {
+		return fmt.Errorf("agentfile: "+format, args...)
+	}
+	return e.at.Errorf(hint, format, args...)
+}
+
+// wrap says which entry an error comes from, unless the error does so itself. It
+// stays what it is, because it may have a hint of its own.
+func (e *Entry) wrap(err error) error {
+	switch {
+	case errors.As(err, new(*config.Error)):
+		return err
+	case e.at == nil:
+		return fmt.Errorf("agentfile: %s: %w", e.what(), err)
+	}
+	return fmt.Errorf("%s: %w", e.at.Place(), err)
+}
+
+// connectTimeout bounds how long a server may take to start and to list its tools.
+const connectTimeout = 30 * time.Second
+
+// inherited are the variables of this process that a server gets. All others may
+// hold secrets that are none of its business.
+var inherited = []string{
+	"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+	"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP",
+	"USERNAME", "USERPROFILE", "WINDIR",
+}
+
+// openServer connects to a server of the Model Context Protocol.
+func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func(string) string) ([]tool.Tool, error) {
+	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	client, err := e.connect(connecting, f, getenv)
+	if err != nil {
+		return nil, e.wrap(err)
+	}
+	b.release = append(b.release, client.Close)
+	return client.Tools(), nil
+}
+
+func (e *Entry) connect(ctx context.Context, f *File, getenv func(string) string) (*mcptool.Client, error) {
+	if e.MCP.URL != "" {
+		return mcptool.NewHTTP(ctx, e.MCP.URL, e.MCP.options())
+	}
+	env, err := e.environment(getenv)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(e.MCP.Command[0], e.MCP.Command[1:]...)
+	cmd.Env = env
+	cmd.Dir = filepath.Dir(f.Path)
+	return mcptool.NewCommand(ctx, cmd, e.MCP.options())
+}
+
+func (m *MCP) options() mcptool.Options {
+	return mcptool.Options{Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Timeout: m.Timeout, TextOnly: m.TextOnly}
+}
+
+// environment returns what a server gets: some variables of this process, and those
+// of the file.
+func (e *Entry) environment(getenv func(string) string) ([]string, error) {
+	var env []string
+	for _, name := range inherited {
+		if value := getenv(name); value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.MCP.Env)) {
+		missing := ""
+		value := os.Expand(e.MCP.Env[name], func(from string) string {
+			value := getenv(from)
+			switch {
+			case from == "$": // written as $$
+				return from
+			case value == "":
+				missing = from
+			}
+			return value
+		})
+		if missing != "" {
+			return nil, e.errorf("", "the environment variable %s, which env.%s is made of, is not set", missing, name)
+		}
+		env = append(env, name+"="+value)
+	}
+	return env, nil
+}
+
+// Offline returns the tool that a run recorded, for a replay, if it is not a module: a
+// built-in tool, or one of an MCP server. All of its answers are in the log, so it needs
+// neither the network nor the server. It reports false for any other tool.
+func Offline(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error) {
+	if own, ok := builtin.Offline(ref.Source); ok && own.Name() != ref.Name {
+		return tool.Rename(own, ref.Name), true, nil
+	} else if ok {
+		return own, true, nil
+	}
+	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
+	if !ok {
+		return nil, false, nil
+	}
+	tools, err := mcptool.Offline([]mcptool.Definition{{Name: remote, Description: ref.Description, Schema: json.RawMessage(ref.Schema)}},
+		mcptool.Options{Prefix: strings.TrimSuffix(ref.Name, remote)})
+	if err != nil {
+		return nil, true, err
+	}
+	return tools[0], true, nil
+}
+
+// Fetch returns the built-in tool "fetch", which gets a public URL.
+func Fetch() tool.Tool { return builtin.Fetch() }
+
+// ReadFile returns the built-in tool "read_file", which reads the files below a folder.
+func ReadFile(dir string) (tool.Tool, error) { return builtin.ReadFile(dir) }

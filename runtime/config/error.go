@@ -1,0 +1,97 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// maxExcerpt is the number of characters of a line that an error shows.
+const maxExcerpt = 96
+
+// Error says what is wrong with a file, where, and what may help.
+type Error struct {
+	File   string
+	Line   int // from 1; 0 when the file as a whole is meant
+	Column int // from 1, in characters
+	Msg    string
+	Hint   string // empty when Msg says it all
+	Source string // the line; empty if it must not be shown
+}
+
+// Error returns the place and the message, then the line with a caret below the
+// column, then the hint, each on lines of their own.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Message())
+	if excerpt := e.Excerpt(); excerpt != "" {
+		b.WriteString("\n" + excerpt)
+	}
+	if e.Hint != "" {
+		b.WriteString("\nhint: " + e.Hint)
+	}
+	return b.String()
+}
+
+// Message returns the place and the message on one line.
+func (e *Error) Message() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Msg
+	}
+	return place(e.File, e.Line, e.Column) + ": " + e.Msg
+}
+
+// Excerpt returns the line with its number, and a caret on a second line. It is
+// empty if there is no line to show. A long line is cut around the caret.
+func (e *Error) Excerpt() string {
+	if e.Line == 0 || e.Source == "" {
+		return ""
+	}
+	runes := []rune(e.Source)
+	at := min(max(e.Column-1, 0), len(runes))
+	from := max(0, min(at-maxExcerpt/2, len(runes)-maxExcerpt))
+	to := min(len(runes), from+maxExcerpt)
+	number := fmt.Sprint(e.Line)
+	return fmt.Sprintf("  %s | %s\n  %s | %s^", number, plain(runes[from:to]),
+		strings.Repeat(" ", len(number)), strings.Repeat(" ", cells(runes[from:at])))
+}
+
+// wide are the characters that a terminal prints as wide as two others: the blocks
+// that UAX #11 has as wide, and those of pictures.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
+		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff01, 0xff60, 1}, {0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x1fa70, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
+}
+
+// cells returns how wide a terminal prints the characters, as plain shows them.
+func cells(runes []rune) int {
+	n := 0
+	for _, r := range runes {
+		switch {
+		case unicode.Is(unicode.Mn, r): // on top of the one before
+		case unicode.Is(wide, r) && unicode.IsPrint(r):
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// plain replaces what a terminal would not print as one character.
+func plain(runes []rune) string {
+	shown := make([]rune, len(runes))
+	for i, r := range runes {
+		switch {
+		case r == '\t':
+			r = ' '
+		case !unicode.IsPrint(r):
+			r = '?'
+		}
+		shown[i] = r
+	}
+	return string(shown)
+}

@@ -1,0 +1,152 @@
+package config
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// Kind is what a node is.
+type Kind uint8
+
+// The kinds of nodes.
+const (
+	Null Kind = iota + 1
+	Bool
+	Number
+	Text
+	List
+	Map
+)
+
+var kindNames = [...]string{"", "nothing", "true or false", "a number", "text", "a list", "a map"}
+
+// String returns the kind in words, with an article.
+func (k Kind) String() string { return kindNames[k] }
+
+// document is a file that nodes belong to.
+type document struct {
+	name  string
+	lines []string
+}
+
+// fail is an error about the file as a whole.
+func (d *document) fail(format string, args ...any) error {
+	return &Error{File: d.name, Msg: fmt.Sprintf(format, args...)}
+}
+
+// at returns a node without a value at a token; without one it is the first.
+func (d *document) at(t *token.Token) *Node {
+	n := &Node{doc: d, line: 1, column: 1}
+	if t != nil && t.Position != nil {
+		n.line = min(max(t.Position.Line, 1), len(d.lines))
+		n.column = max(t.Position.Column, 1)
+	}
+	return n
+}
+
+// Node is a value in a file.
+type Node struct {
+	doc          *document
+	line, column int
+	hidden       bool
+
+	kind  Kind
+	value any     // bool, int64, uint64 beyond it, float64 or string
+	keys  []*Node // of a Map, as many as there are items
+	items []*Node // of a List or a Map
+}
+
+// Kind says what the node is.
+func (n *Node) Kind() Kind { return n.kind }
+
+// Place says where the node begins, as in agent.yaml:3:1.
+func (n *Node) Place() string { return place(n.doc.name, n.line, n.column) }
+
+// Line returns the line on which the node begins, from 1.
+func (n *Node) Line() int { return n.line }
+
+func place(file string, line, column int) string { return fmt.Sprintf("%s:%d:%d", file, line, column) }
+
+// JSON returns the value as canonical CBOR and as canonical JSON.
+func (n *Node) JSON() (raw canon.Raw, doc []byte, err error) {
+	if raw, err = canon.Marshal(n.Value()); err == nil {
+		doc, err = canon.ToJSON(raw)
+	}
+	if err != nil {
+		return nil, nil, n.Errorf("", "%v", err)
+	}
+	return raw, doc, nil
+}
+
+// Get returns the value of a key, or nil when there is none or n is no map.
+func (n *Node) Get(key string) *Node {
+	for i, k := range n.keys {
+		if k.value == key {
+			return n.items[i]
+		}
+	}
+	return nil
+}
+
+// Keys returns the keys of a map in their order, nil for what is no map.
+func (n *Node) Keys() []*Node { return n.keys }
+
+// Pairs goes through the keys of a map and their values in their order. To Get each
+// value would take long in a map of many.
+func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
+	return func(yield func(key, value *Node) bool) {
+		for i, key := range n.keys {
+			if !yield(key, n.items[i]) {
+				return
+			}
+		}
+	}
+}
+
+// Text returns the text of a node; ok is false for what is no text.
+func (n *Node) Text() (text string, ok bool) {
+	text, ok = n.value.(string)
+	return text, ok
+}
+
+// Value returns the node as the values of JSON: nil, bool, int64 (uint64 beyond
+// that), float64, string, []any and map[string]any.
+func (n *Node) Value() any {
+	switch n.kind {
+	case List:
+		list := make([]any, len(n.items))
+		for i, item := range n.items {
+			list[i] = item.Value()
+		}
+		return list
+	case Map:
+		m := make(map[string]any, len(n.items))
+		for i, key := range n.keys {
+			m[key.value.(string)] = n.items[i].Value()
+		}
+		return m
+	}
+	return n.value
+}
+
+// Errorf returns an [*Error] about the node. The hint may be empty.
+func (n *Node) Errorf(hint, format string, args ...any) error {
+	e := &Error{File: n.doc.name, Line: n.line, Column: n.column, Hint: hint, Msg: fmt.Sprintf(format, args...)}
+	if !n.hidden && n.line <= len(n.doc.lines) {
+		e.Source = strings.TrimSuffix(n.doc.lines[n.line-1], "\r")
+	}
+	return e
+}
+
+// Hidden returns the node for errors that do not show its line, because a secret
+// may be in it.
+func (n *Node) Hidden() *Node {
+	hidden := *n
+	hidden.hidden = true
+	return &hidden
+}

@@ -1,0 +1,269 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	goyaml "github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// What a file may be. The parser recurses, and takes time that grows with the
+// square of the nesting.
+const (
+	MaxBytes  = 1 << 20
+	MaxDepth  = 64
+	maxColumn = 512 // of what begins a block, which bounds how deep blocks nest
+)
+
+// Parse reads a file. The name stands in errors, which are of type [*Error].
+//
+// A byte order mark at the beginning, which some editors of Windows write, is not
+// part of the text. Lines end with a line feed, or with one after a carriage return.
+func Parse(name string, data []byte) (*Node, error) {
+	doc := &document{name: name}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	switch {
+	case len(data) > MaxBytes:
+		return nil, doc.fail("it has %d bytes, which is more than %d", len(data), MaxBytes)
+	case !utf8.Valid(data):
+		return nil, doc.fail("it is not UTF-8 text")
+	}
+	doc.lines = strings.Split(string(data), "\n")
+	if err := doc.characters(); err != nil {
+		return nil, err
+	}
+	tokens := lexer.Tokenize(string(data))
+	if err := doc.bound(tokens); err != nil {
+		return nil, err
+	}
+	file, err := parser.Parse(tokens, 0)
+	if err != nil {
+		return nil, doc.syntax(err)
+	}
+	body, err := doc.only(file)
+	if err != nil {
+		return nil, err
+	}
+	return doc.convert(body, 0)
+}
+
+// characters refuses a carriage return that ends no line, because readers do not agree
+// whether it does, and what no YAML has in it and readers pass over or stop at.
+func (d *document) characters() error {
+	for i, text := range d.lines {
+		before, _, lone := strings.Cut(strings.TrimSuffix(text, "\r"), "\r")
+		if lone {
+			n := &Node{doc: d, line: i + 1, column: max(utf8.RuneCountInString(before), 1)}
+			return n.Errorf("end lines with line feeds", "this is followed by a carriage return alone")
+		}
+		at := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' })
+		if at >= 0 {
+			n := &Node{doc: d, line: i + 1, column: utf8.RuneCountInString(text[:at]) + 1}
+			r, _ := utf8.DecodeRuneInString(text[at:])
+			return n.Errorf(fmt.Sprintf(`write it escaped, in double quotes: "\u%04x"`, r), "this is a control character")
+		}
+	}
+	return nil
+}
+
+// bound refuses nesting before the parser follows it, and aliases, since of the names
+// that make none, such as a * alone, the parser has nothing clear to say.
+func (d *document) bound(tokens token.Tokens) error {
+	flow := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType:
+			return d.at(t).Errorf("write the value where it is used, or put text in quotes", "this is an anchor or an alias, which these files do not have")
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow--
+		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
+			if flow <= 0 && t.Position.Column > maxColumn {
+				return d.at(t).Errorf("", "this begins more than %d characters to the right", maxColumn)
+			}
+		}
+		if flow > MaxDepth {
+			return d.at(t).Errorf("", "this is nested deeper than %d", MaxDepth)
+		}
+	}
+	return nil
+}
+
+// syntax takes the place and the words from an error of the parser.
+func (d *document) syntax(err error) error {
+	var at goyaml.Error
+	if !errors.As(err, &at) || at.GetToken() == nil {
+		return d.fail("it is not YAML: %v", err)
+	}
+	msg, _, _ := strings.Cut(at.GetMessage(), " at [") // a place that is in no need of brackets
+	return d.at(at.GetToken()).Errorf("", "%s", msg)
+}
+
+// only returns the body of the one document of a file.
+func (d *document) only(file *ast.File) (ast.Node, error) {
+	switch {
+	case len(file.Docs) == 0 || len(file.Docs) == 1 && file.Docs[0].Body == nil:
+		return nil, d.fail("it is empty")
+	case len(file.Docs) > 1:
+		return nil, d.at(file.Docs[1].Start).Errorf("", "a file has one document and no directives")
+	}
+	return file.Docs[0].Body, nil
+}
+
+// convert makes a Node of what the parser found.
+func (d *document) convert(from ast.Node, depth int) (*Node, error) {
+	n := d.at(from.GetToken())
+	if depth > MaxDepth {
+		return nil, n.Errorf("", "this is nested deeper than %d", MaxDepth)
+	}
+	switch from := from.(type) {
+	case *ast.MappingNode:
+		n.kind = Map
+		return n, d.pairs(n, from, depth)
+	case *ast.SequenceNode:
+		n.kind = List
+		for _, item := range from.Values {
+			child, err := d.convert(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			n.items = append(n.items, child)
+		}
+		return n, nil
+	}
+	return n, n.scalar(from)
+}
+
+// pairs fills a map. That no key is there twice, the parser has seen to.
+func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
+	for i, pair := range from.Values {
+		key := d.at(pair.Key.GetToken())
+		if err := key.scalar(pair.Key); err != nil {
+			return err
+		}
+		if key.kind != Text {
+			return key.Errorf("put it in quotes", "a key must be text")
+		}
+		if i == 0 && !from.IsFlowStyle {
+			n.line, n.column = key.line, key.column
+		}
+		value, err := d.convert(pair.Value, depth+1)
+		if err != nil {
+			return err
+		}
+		if value.kind == Null { // most often there is nothing to point at
+			value.line, value.column = key.line, key.column
+		}
+		n.keys = append(n.keys, key)
+		n.items = append(n.items, value)
+	}
+	return nil
+}
+
+// scalar fills a node with a value that JSON has too.
+func (n *Node) scalar(from ast.Node) error {
+	switch from := from.(type) {
+	case *ast.NullNode:
+		n.kind = Null
+	case *ast.BoolNode:
+		n.kind, n.value = Bool, from.Value
+	case *ast.StringNode:
+		n.kind, n.value = Text, from.Value
+		if from.Token.Type == token.StringType && likeNumber.MatchString(from.Value) {
+			return n.unread(from.Value)
+		}
+	case *ast.LiteralNode:
+		n.kind, n.value = Text, from.Value.Value
+	case *ast.IntegerNode:
+		return n.number(from.Token.Value, from.Value)
+	case *ast.FloatNode:
+		return n.number(from.Token.Value, from.Value)
+	default:
+		return n.refuse(from)
+	}
+	return nil
+}
+
+// likeNumber are the numbers of JSON.
+var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+
+// number takes a number if it is one in JSON as well.
+func (n *Node) number(text string, value any) error {
+	if !likeNumber.MatchString(text) {
+		return n.Errorf("write it in decimal, or put text in quotes", "%s is a number that only YAML knows", clip(text))
+	}
+	n.kind, n.value = Number, value
+	if u, ok := value.(uint64); ok && u <= 1<<63-1 {
+		n.value = int64(u)
+	}
+	return nil
+}
+
+// unread takes a number that the library has left as text: one with an exponent
+// and no point, or one that is too large.
+func (n *Node) unread(text string) error {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || !strings.ContainsAny(text, ".eE") {
+		return n.Errorf("write a smaller one, or if it is text, put it in quotes", "the number %s is too large", clip(text))
+	}
+	n.kind, n.value = Number, value
+	return nil
+}
+
+// refuse names what has no place in a file.
+func (n *Node) refuse(from ast.Node) error {
+	what := fmt.Sprintf("%v", from.Type())
+	hint := ""
+	switch from.(type) {
+	case *ast.MergeKeyNode:
+		what, hint = "a merge key", "write the keys where they are used"
+	case *ast.TagNode:
+		what, hint = "a tag", "put text in quotes"
+	case *ast.MappingKeyNode:
+		what, hint = "a key with a question mark", "write key: value"
+	case *ast.NanNode, *ast.InfinityNode:
+		what, hint = "not a number of JSON", "put text in quotes"
+	}
+	return n.Errorf(hint, "this is %s, which these files do not have", what)
+}
+
+// clip shortens text from the file for a message.
+func clip(s string) string {
+	const limit = 80
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "..."
+}
+
+// ReadFile returns the content of a file for [Parse], or of one that such a file
+// names. It opens nothing but a regular file of at most [MaxBytes]: to open a pipe or
+// a device can block.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch e, ok := errors.AsType[*fs.PathError](err); {
+	case ok: // a reader need not know by which call it was found out
+		return nil, fmt.Errorf("%s: %w", path, e.Err)
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a directory", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > MaxBytes:
+		return nil, fmt.Errorf("%s has %d bytes, which is more than %d", path, info.Size(), MaxBytes)
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,215 @@
+package anthropic
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/internal/converse"
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// defaultMaxTokens stands in for a MaxOutputTokens of zero.
+const defaultMaxTokens = 4096
+
+// object is one of JSON.
+type object = map[string]any
+
+// translate returns the body of a request, and the betas that it needs.
+func translate(req *provider.Request) (text []byte, betas []string, err error) {
+	if err := converse.Check(req); err != nil {
+		return nil, nil, err
+	}
+	body := object{"model": req.Model, "stream": true}
+	p, err := parseParams(req.Params, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	messages, last, err := conversation(req.Messages)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.CacheMessages.put(last)
+	body["messages"] = messages
+	body["max_tokens"] = cmp.Or(int64(req.MaxOutputTokens), defaultMaxTokens+p.Thinking.BudgetTokens)
+	if req.SystemPrompt != "" {
+		system := object{"type": "text", "text": req.SystemPrompt}
+		p.CacheSystem.put(system)
+		body["system"] = []object{system}
+	}
+	if len(req.StopSequences) > 0 {
+		body["stop_sequences"] = req.StopSequences
+	}
+	if req.TopK != nil {
+		body["top_k"] = *req.TopK
+	}
+	tools, err := converse.Declare(req.Tools, "input_schema")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range tools {
+		if t["input_schema"] == nil {
+			t["input_schema"] = object{"type": "object"}
+		}
+	}
+	if n := len(tools); n > 0 {
+		p.CacheTools.put(tools[n-1])
+		body["tools"] = tools
+	}
+	if choice := choose(req.ToolChoice, p.SequentialUses); choice != nil {
+		body["tool_choice"] = choice
+	}
+	text, err = converse.Encode(body)
+	return text, p.Betas, err
+}
+
+// choose translates a ToolChoice. Whether tools may be used in parallel is a part
+// of it, so that needs a choice to be said.
+func choose(name string, sequential *bool) object {
+	if sequential != nil {
+		name = cmp.Or(name, "auto")
+	}
+	choice := object{"type": name}
+	switch name {
+	case "":
+		return nil
+	case "none":
+		return choice
+	case "auto", "any":
+	default:
+		choice["type"], choice["name"] = "tool", name
+	}
+	if sequential != nil {
+		choice["disable_parallel_tool_use"] = *sequential
+	}
+	return choice
+}
+
+// conversation returns the turns, and the last block of the last one.
+func conversation(messages []provider.Message) (list []object, last object, err error) {
+	turns, err := converse.Turns(messages)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = []object{}
+	for _, turn := range turns {
+		role, content := provider.RoleUser, []object{}
+		if turn.Assistant {
+			role = provider.RoleAssistant
+		}
+		for _, m := range turn.Messages {
+			content = append(content, blocks(m)...)
+		}
+		last = content[len(content)-1] // no message of a turn is silent
+		list = append(list, object{"role": role, "content": content})
+	}
+	return list, last, nil
+}
+
+// blocks returns the blocks of one message, in the order that the API wants. It omits
+// what is not there: the API refuses empty text.
+func blocks(m provider.Message) []object {
+	var list []object
+	for _, r := range m.Reasoning {
+		if r.Redacted {
+			list = append(list, object{"type": "redacted_thinking", "data": r.Content})
+		} else {
+			list = append(list, object{"type": "thinking", "thinking": r.Content, "signature": string(r.Signature)})
+		}
+	}
+	if m.Content != "" {
+		list = append(list, object{"type": "text", "text": m.Content})
+	}
+	for _, use := range m.ToolUses {
+		list = append(list, object{"type": "tool_use", "id": use.CallID, "name": use.Name, "input": use.Object()})
+	}
+	if r := m.ToolResult; r != nil {
+		result := object{"type": "tool_result", "tool_use_id": r.CallID}
+		if r.Content != "" {
+			result["content"] = []object{{"type": "text", "text": r.Content}}
+		}
+		if r.IsError {
+			result["is_error"] = true
+		}
+		list = append(list, result)
+	}
+	return list
+}
+
+// passed are the options that are fields of the API's body.
+var passed = []string{
+	"container", "context_management", "inference_geo", "metadata", "output_config", "service_tier", "speed",
+	"temperature", "thinking", "top_p",
+}
+
+// hints are the options that are not.
+var hints = []string{"betas", "cache_messages", "cache_system", "cache_tools", "disable_parallel_tool_use"}
+
+// params are the options of a request.
+type params struct {
+	Betas          []string
+	CacheMessages  cacheMark `json:"cache_messages"`
+	CacheSystem    cacheMark `json:"cache_system"`
+	CacheTools     cacheMark `json:"cache_tools"`
+	SequentialUses *bool     `json:"disable_parallel_tool_use"`
+	Thinking       struct {
+		BudgetTokens int64 `json:"budget_tokens"`
+	}
+}
+
+// parseParams returns the options that the adapter reads, and sets those that are
+// passed on in the body.
+func parseParams(raw canon.Raw, body object) (*params, error) {
+	known := slices.Sorted(slices.Values(slices.Concat(passed, hints)))
+	values, err := converse.Params(raw, known)
+	if err != nil {
+		return nil, err
+	}
+	p := &params{}
+	for _, key := range known {
+		value, ok := values[key]
+		if !ok {
+			continue
+		}
+		if err := converse.Option(key, value, p, false); err != nil {
+			return nil, err
+		}
+		if slices.Contains(passed, key) {
+			body[key] = value
+		}
+	}
+	return p, nil
+}
+
+// cacheMark is a mark for the cache, with the time that it lives.
+type cacheMark struct {
+	set bool
+	ttl string
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *cacheMark) UnmarshalJSON(text []byte) error {
+	switch string(text) {
+	case "false", "null":
+	case "true":
+		m.set = true
+	case `"5m"`, `"1h"`:
+		m.set, m.ttl = true, string(text[1:len(text)-1])
+	default:
+		return fmt.Errorf(`want true, "5m" or "1h", got %s`, text)
+	}
+	return nil
+}
+
+// put sets the mark on a block that can have one, which thoughts cannot.
+func (m cacheMark) put(block object) {
+	if !m.set || block["type"] == "thinking" || block["type"] == "redacted_thinking" {
+		return
+	}
+	control := object{"type": "ephemeral"}
+	if m.ttl != "" {
+		control["ttl"] = m.ttl
+	}
+	block["cache_control"] = control
+}

@@ -1,0 +1,48 @@
+// Package bedrock is the adapter of Amazon Bedrock, by its ConverseStream. Models
+// are named as there: by the ids of foundation models and of inference profiles,
+// or by the ARNs of those, of prompts and of provisioned throughput.
+//
+//	p, err := bedrock.New(converse.Config{Region: "us-east-1", Getenv: os.Getenv})
+//
+// # Requests
+//
+// Messages become alternating turns: the results of tools, and what the user says
+// after them, are one turn of the user. What an assistant thought goes back before
+// its text and its tool uses. Converse has no top_k; TopK becomes the field of that
+// name in additionalModelRequestFields, as models of Anthropic want it. It has no
+// tool choice "none" either, so that one is refused.
+//
+// These options are known in Params, with the names and the shapes of the API:
+//
+//	additionalModelRequestFields       an object for the model, such as {"thinking":{...}}
+//	additionalModelResponseFieldPaths  JSON pointers
+//	requestMetadata                    strings by name, for the log of invocations
+//	performanceConfig                  {"latency":"optimized"}
+//	serviceTier                        {"type":"priority"}
+//	promptVariables                    {"name":{"text":"..."}}, for the ARN of a prompt
+//	outputConfig                       {"textFormat":{...}}
+//	guardrailConfig                    {"guardrailIdentifier":"...","guardrailVersion":"1"}
+//
+// and two of its inference settings, with the names that other providers have:
+//
+//	temperature, top_p                 numbers
+//
+// # Responses
+//
+// A block of reasoning is pieces of reasoning and then a piece without text that
+// has the signature. Redacted reasoning is bytes in this API, and base64 in the
+// chunk. Input tokens include those that were read from and written to a cache.
+// Blocks that a Request cannot give back, such as images, are an error and not left
+// out, because the record would then differ from what the model said.
+//
+// # Failures
+//
+// The SDK's own retries are off: the runtime retries, so that every attempt is
+// recorded. Exceptions have the same class as the status of a response and as an
+// event in a stream. A stream that ends before its metadata, which is its last
+// event, is a [provider.ErrNetwork]. One that makes no sense has no class, because
+// the same request would meet the same server again.
+//
+// As in every client of the SDK, a key for Bedrock in the environment variable
+// AWS_BEARER_TOKEN_BEDROCK goes before the credentials of the configuration.
+package bedrock

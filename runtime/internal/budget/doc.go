@@ -1,0 +1,39 @@
+// Package budget says what a run may spend, and when it has spent it.
+//
+// [Limits] are caps on the whole life of a run, not on a turn: on the tokens
+// that go in and come out, on dollars, on time, and on what sandboxed tools use
+// of the host. A [Meter] adds up what the run has used and returns an
+// [*Exceeded] at the moment that a cap is passed:
+//
+//	input tokens           before a call, with an estimate of what it will add
+//	output tokens, USD     on every count of tokens that a provider sends
+//	wall clock             when the caller's deadline ends the run
+//	fuel, effects, egress  between turns, over all calls of tools
+//
+// A Meter is a function of what it is told. It reads no clock and no price
+// list, so a run that is replayed trips where it tripped, and [Resume] rebuilds
+// the Meter of a run from its events. The counts of a response that a cap cut
+// off are the one thing that no event has: there a replay takes the trip itself
+// from the recording, with [Meter.Recorded].
+//
+// # Prices
+//
+// [Prices] is an immutable table of what models cost, and [Builtin] is one with
+// the list prices of OpenAI, Anthropic, Google and Amazon as of [PricesAsOf].
+// Prices change: a recorded cost is what the log says, and nothing computes it
+// again. [Table] is the mutable form for programs that learn of models as they
+// run, and the functions of this package work on one Table of the process. A
+// program that does not want to share it makes a Prices of its own.
+//
+// A model that is in no table has no cost, and the dollar axis is not enforced
+// for it: set the token axes as well.
+//
+// # Arithmetic
+//
+// A cost is the same float64 on every processor. Prices are held as whole
+// millionths of a dollar per million tokens, so that a token costs a whole
+// number of millionths of a millionth of a dollar; what a turn costs is a sum
+// of products of integers, and the only operation in floating point is the last
+// one, a division, which IEEE 754 rounds correctly everywhere. A sum of costs
+// is made in integers again.
+package budget

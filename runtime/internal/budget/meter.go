@@ -1,0 +1,244 @@
+package budget
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// Spent is what a run has used.
+type Spent struct {
+	InputTokens  int64
+	OutputTokens int64
+	USD          float64
+	Fuel         uint64
+	Effects      uint64
+	EgressBytes  uint64
+}
+
+// Meter adds up what a run uses and says when a cap is passed. It depends on
+// nothing but its calls. It is not safe for concurrent use: its calls follow the
+// order of the events in the log, whose writer holds a lock already.
+//
+// An answer that broke off counts with what the provider had counted of it by
+// then. Only an answer during which the process died is missing: the log does not
+// have it.
+type Meter struct {
+	limits Limits
+	done   usage // of the answers that ended, complete or not
+	turn   usage // of the response that is coming in
+	tools  Spent // fuel, effects and egress
+}
+
+type usage struct {
+	input, output int64
+	cost          picos
+}
+
+// NewMeter returns the Meter of a run that has used nothing.
+func NewMeter(limits Limits) *Meter { return &Meter{limits: limits} }
+
+// Resume returns the Meter of a run with the given events. It trips over none
+// of them: what was allowed to happen has happened.
+func Resume(limits Limits, events []event.Event) (*Meter, error) {
+	m := NewMeter(limits)
+	for _, ev := range events {
+		if err := m.Add(ev); err != nil {
+			return nil, fmt.Errorf("budget: resume at seq %d: %w", ev.Seq, err)
+		}
+	}
+	return m, nil
+}
+
+// Add takes an event of a run. It trips over none.
+func (m *Meter) Add(ev event.Event) error {
+	switch ev.Kind {
+	case event.KindAssistantMessageCompleted:
+		p, err := ev.AsAssistantMessageCompleted()
+		m.Answered(p)
+		return err
+	case event.KindToolCallCompleted:
+		p, err := ev.AsToolCallCompleted()
+		m.addFuel(p.Fuel)
+		return err
+	case event.KindToolCallFailed:
+		p, err := ev.AsToolCallFailed()
+		m.addFuel(p.Fuel)
+		return err
+	case event.KindSideEffectRecorded:
+		p, err := ev.AsSideEffectRecorded()
+		m.addEffect(p)
+		return err
+	}
+	return nil
+}
+
+// BeforeCall begins a request. It returns an [*Exceeded] if the estimate, see
+// [EstimateInput], takes the run past its cap on input tokens.
+func (m *Meter) BeforeCall(estimate int64) error {
+	m.turn = usage{}
+	return over(InputTokens, PreCall, m.limits.MaxInputTokens, addTokens(m.done.input, estimate))
+}
+
+// Usage takes the counts of the turn so far, which replace earlier ones, and
+// what they cost. It returns an [*Exceeded] if the turn has taken the run past
+// its cap on output tokens or dollars. For a model without a price the cost is
+// zero, and the axis trips over nothing.
+func (m *Meter) Usage(u provider.Usage, usd float64) error {
+	m.turn = usage{u.InputTokens, u.OutputTokens, toPicos(usd)}
+	if err := over(OutputTokens, MidStream, m.limits.MaxOutputTokens, addTokens(m.done.output, u.OutputTokens)); err != nil {
+		return err
+	}
+	spent := addCost(m.done.cost, m.turn.cost).dollars()
+	if limit := m.limits.MaxUSD; limit > 0 && spent > limit {
+		return &Exceeded{Limit: USD, Cap: limit, Actual: spent, Where: MidStream}
+	}
+	return nil
+}
+
+// Abandoned ends an answer that broke off. What is recorded of it is counted by
+// [Meter.Effect].
+func (m *Meter) Abandoned() { m.turn = usage{} }
+
+// Answered ends a turn with what was recorded of it.
+func (m *Meter) Answered(p event.AssistantMessageCompleted) {
+	m.turn = usage{}
+	m.spend(p.InputTokens, p.OutputTokens, p.CostUSD)
+}
+
+func (m *Meter) spend(input, output int64, usd float64) {
+	m.done.input = addTokens(m.done.input, input)
+	m.done.output = addTokens(m.done.output, output)
+	m.done.cost = addCost(m.done.cost, toPicos(usd))
+}
+
+// Outcome takes what an attempt of a tool consumed. It returns an [*Exceeded]
+// if that has taken the run past its cap on fuel.
+func (m *Meter) Outcome(consumed event.Meter) error {
+	m.addFuel(consumed.Fuel)
+	return over(Fuel, PostCall, m.limits.MaxFuel, m.tools.Fuel)
+}
+
+// Effect takes a recorded effect. It returns an [*Exceeded] if that has taken
+// the run past its cap on effects or on what they send.
+func (m *Meter) Effect(p event.SideEffectRecorded) error {
+	m.addEffect(p)
+	if err := over(Effects, PostCall, m.limits.MaxEffects, m.tools.Effects); err != nil {
+		return err
+	}
+	return over(EgressBytes, PostCall, m.limits.MaxEgressBytes, m.tools.EgressBytes)
+}
+
+// Tools returns an [*Exceeded] if the tools of the run have used more than they
+// may. Parallel calls use it in an order that a replay does not repeat; their sums
+// it does.
+func (m *Meter) Tools() error {
+	return errors.Join(
+		over(Fuel, PostCall, m.limits.MaxFuel, m.tools.Fuel),
+		over(Effects, PostCall, m.limits.MaxEffects, m.tools.Effects),
+		over(EgressBytes, PostCall, m.limits.MaxEgressBytes, m.tools.EgressBytes))
+}
+
+// Elapsed returns an [*Exceeded] if the run has taken longer than it may.
+func (m *Meter) Elapsed(d time.Duration) error {
+	if limit := m.limits.MaxWallClock; limit > 0 && d >= limit {
+		return &Exceeded{Limit: WallClock, Cap: float64(milliseconds(limit)), Actual: float64(d.Milliseconds()), Where: MidStream}
+	}
+	return nil
+}
+
+// Recorded returns the [*Exceeded] of a trip in the middle of a response, for a
+// replay: the counts of a response that was cut off are not in the log, and
+// neither is the clock. It returns another error if the trip could not have
+// happened under the limits of this Meter.
+func (m *Meter) Recorded(p event.BudgetExceeded) error {
+	limit := m.limits.of(p.Limit)
+	if limit <= 0 || p.Cap != limit || !(p.Actual >= limit) {
+		return fmt.Errorf("budget: the recording exceeds %s with %v of %v, where the cap is %v", p.Limit, p.Actual, p.Cap, limit)
+	}
+	return &Exceeded{Limit: p.Limit, Cap: p.Cap, Actual: p.Actual, Where: p.Where}
+}
+
+// Spent returns what was used, with the turn that is coming in.
+func (m *Meter) Spent() Spent {
+	all := m.tools
+	all.InputTokens = addTokens(m.done.input, m.turn.input)
+	all.OutputTokens = addTokens(m.done.output, m.turn.output)
+	all.USD = addCost(m.done.cost, m.turn.cost).dollars()
+	return all
+}
+
+// addEffect counts what a tool did, like the totals of package step, and what a
+// broken answer cost.
+func (m *Meter) addEffect(p event.SideEffectRecorded) {
+	if f, ok := p.ModelFailure(); ok {
+		m.spend(f.InputTokens, f.OutputTokens, f.CostUSD)
+	}
+	if !p.Crossed() {
+		return
+	}
+	m.tools.Effects++
+	m.tools.EgressBytes += uint64(len(p.Request))
+}
+
+func (m *Meter) addFuel(fuel uint64) {
+	m.tools.Fuel += min(fuel, math.MaxUint64-m.tools.Fuel)
+}
+
+// over compares the amount with a cap that is set.
+func over[N int64 | uint64](limit, where string, most, actual N) error {
+	if most == 0 || actual <= most {
+		return nil
+	}
+	return &Exceeded{Limit: limit, Cap: float64(most), Actual: float64(actual), Where: where}
+}
+
+// addTokens and addCost end at the largest number: a count that wraps around
+// would be a way past the cap.
+func addTokens(total, more int64) int64 {
+	return total + clamp(more, math.MaxInt64-total)
+}
+
+func addCost(total, more picos) picos {
+	switch sum := total + more; {
+	case more > 0 && sum < total:
+		return math.MaxInt64
+	case more < 0 && sum > total:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
+// EstimateInput guesses the input tokens of a request from its length: one for
+// every three characters, rounded up, of prompt, messages, arguments, results
+// and the schemas of the tools. It is what TurnStarted records.
+func EstimateInput(req *provider.Request) int64 {
+	runes := utf8.RuneCountInString(req.SystemPrompt)
+	for _, m := range req.Messages {
+		runes += messageRunes(m)
+	}
+	for _, t := range req.Tools {
+		runes += utf8.RuneCount(t.Schema)
+	}
+	return int64(runes+2) / 3
+}
+
+func messageRunes(m provider.Message) int {
+	runes := utf8.RuneCountInString(m.Content)
+	for _, r := range m.Reasoning {
+		runes += utf8.RuneCountInString(r.Content)
+	}
+	for _, u := range m.ToolUses {
+		runes += utf8.RuneCount(u.Args)
+	}
+	if m.ToolResult != nil {
+		runes += utf8.RuneCountInString(m.ToolResult.Content)
+	}
+	return runes
+}

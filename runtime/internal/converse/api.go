@@ -1,0 +1,344 @@
+package converse
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// Config says how a vendor's server is reached. Empty fields are the vendor's defaults.
+type Config struct {
+	APIKey     string
+	BaseURL    string // for proxies and gateways: what comes before the vendor's own path
+	APIVersion string
+	Region     string            // of AWS
+	Headers    map[string]string // for all requests, if the vendor knows them
+	ID         string            // of the provider in the log
+	HTTP       *http.Client      // follows redirections only if it has a CheckRedirect
+
+	// Getenv reads the region and the credentials of AWS, see os.Getenv. Nil has none.
+	Getenv func(string) string
+}
+
+// Complete fills in the defaults of a vendor. It fails without a key, or with a base URL
+// that is none.
+func (c Config) Complete(defaults Config) (Config, error) {
+	c.ID, c.BaseURL, c.APIVersion = cmp.Or(c.ID, defaults.ID), cmp.Or(c.BaseURL, defaults.BaseURL), cmp.Or(c.APIVersion, defaults.APIVersion)
+	if c.APIKey == "" {
+		return c, fmt.Errorf("%s: no API key", defaults.ID)
+	}
+	if err := CheckURL("the base URL", c.BaseURL); err != nil {
+		return c, fmt.Errorf("%s: %w", defaults.ID, err)
+	}
+	return c, nil
+}
+
+// Info implements [provider.Provider] for a client that has the Config in it.
+func (c Config) Info() provider.Info { return provider.Info{ID: c.ID, APIVersion: c.APIVersion} }
+
+// API is a vendor's endpoint that takes JSON and answers with server-sent events.
+type API struct {
+	Name string       // of the provider, which begins every error
+	Key  string       // is kept out of every error; may be empty
+	HTTP *http.Client // see [Client]
+
+	// Fault reads the body of a response that is an error, of the given status. It
+	// returns nil for one that is not the vendor's, such as the page of a proxy.
+	Fault func(status int, body []byte) *Fault
+
+	// RequestID returns the vendor's name for an exchange, or "".
+	RequestID func(http.Header) string
+
+	// Untyped takes a response for events unless its type says JSON or HTML. Without
+	// it the type must be that of events, or absent.
+	Untyped bool
+}
+
+// Reader makes chunks of the events of one response.
+type Reader interface {
+	// Event takes an event into m.
+	Event(m *Message, ev ServerEvent) error
+
+	// Complete reports whether the response may end here. The body has ended, cleanly
+	// or because the connection broke.
+	Complete(cleanly bool) bool
+}
+
+// Fault is a vendor's report of a failed request, in place of a response or
+// in the middle of one.
+type Fault struct {
+	Status    int    // gives the error its class; 0 for none
+	Title     string // "status N" if it is empty
+	Message   string
+	RequestID string
+}
+
+// Error returns what the vendor says, without the name of the provider.
+func (f *Fault) Error() string {
+	text := cmp.Or(f.Title, fmt.Sprint("status ", f.Status)) + ": " + cmp.Or(f.Message, "no message")
+	if f.RequestID != "" {
+		text += fmt.Sprintf(" (request %s)", f.RequestID)
+	}
+	return text
+}
+
+// maxFault bounds what is read of a response that is an error.
+const maxFault = 64 << 10
+
+// Ask sends a request, whose body is an object of JSON, and returns its response.
+func (a *API) Ask(ctx context.Context, url string, header http.Header, body []byte, r Reader) (provider.EventStream, error) {
+	s := &source{reader: r}
+	stream, err := Begin(ctx, func(ctx context.Context) (Source, error) {
+		resp, err := a.post(ctx, url, header, body)
+		if err != nil {
+			return nil, err
+		}
+		s.body, s.events, s.requestID = resp.Body, NewEventReader(resp.Body), a.RequestID(resp.Header)
+		return s, nil
+	}, a.explain)
+	if err != nil {
+		return nil, err
+	}
+	stream.message.RequestID = s.requestID
+	return stream, nil
+}
+
+// post returns a response that has events.
+func (a *API) post(ctx context.Context, url string, header http.Header, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	isEvents := media == "" || media == "text/event-stream" || a.Untyped && media != "application/json" && media != "text/html"
+	if resp.StatusCode == http.StatusOK && isEvents {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	// What cannot be read of an error is not worth another error.
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault))
+	fault := a.Fault(resp.StatusCode, said)
+	switch {
+	case fault == nil && resp.StatusCode == http.StatusOK:
+		return nil, Malformed("its type is %q, and not that of events", media)
+	case fault == nil:
+		fault = &Fault{Status: resp.StatusCode, Message: string(said)}
+	}
+	fault.RequestID = a.RequestID(resp.Header)
+	return nil, fault
+}
+
+// explain gives an error its class and its words, in which a server may have
+// repeated the key.
+func (a *API) explain(err error) error {
+	fault, ok := errors.AsType[*Fault](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", a.Name, provider.ClassifyTransport(err))
+	}
+	text := a.Name + ": " + fault.Error()
+	if a.Key != "" {
+		text = strings.ReplaceAll(text, a.Key, "[key]")
+	}
+	return provider.WrapHTTPStatus(&Error{Text: text, Err: fault}, fault.Status)
+}
+
+// source is the Source of a body of events.
+type source struct {
+	body      io.ReadCloser
+	events    *EventReader
+	reader    Reader
+	requestID string
+}
+
+// Close implements [Source].
+func (s *source) Close() error { return s.body.Close() }
+
+var errCut = fmt.Errorf("the response ended before it was complete: %w", io.ErrUnexpectedEOF)
+
+// Read implements [Source].
+func (s *source) Read(m *Message) error {
+	ev, err := s.events.Next()
+	switch {
+	case err == nil:
+		err = s.reader.Event(m, ev)
+		if fault, ok := errors.AsType[*Fault](err); ok {
+			fault.RequestID = cmp.Or(fault.RequestID, s.requestID)
+		}
+		return err
+	case errors.Is(err, ErrEventTooLong):
+		return Malformed("%w", err)
+	case s.reader.Complete(err == io.EOF):
+		return io.EOF
+	case err == io.EOF:
+		return errCut
+	}
+	return err
+}
+
+// Decode reads an event, or a part of one, as JSON. Its errors say in words what is
+// wrong, and repeat nothing of what the event says.
+func Decode(data []byte, into any) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return Malformed("an event is not the JSON that it should be: %w", inWords(err))
+	}
+	return nil
+}
+
+// inWords returns an error of package json without the Go type that it names.
+func inWords(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	found, _, _ := strings.Cut(wrong.Value, " ") // which may quote a number
+	return fmt.Errorf("%s cannot be of the type %s", cmp.Or(wrong.Field, "it"), found)
+}
+
+// Encode returns the JSON of a request's body, in which members of maps are in the
+// order of their names.
+func Encode(body any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(body); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// IDs gives calls without an id of their own one that is a function of the request, so
+// that it differs from those of other turns: a later request has a longer history.
+type IDs struct {
+	prefix string
+	used   map[string]bool
+}
+
+// NewIDs returns the ids for the response to a request.
+func NewIDs(req *provider.Request) (*IDs, error) {
+	h, err := req.Hash()
+	if err != nil {
+		return nil, err
+	}
+	return &IDs{prefix: "call_" + h.String()[:16], used: map[string]bool{}}, nil
+}
+
+// Unique returns an id that no other call of the response has: the server's, if it is
+// one.
+func (s *IDs) Unique(id string) string {
+	if id == "" || s.used[id] {
+		id = fmt.Sprintf("%s_%d", s.prefix, len(s.used))
+	}
+	s.used[id] = true
+	return id
+}
+
+// CheckURL says why no API can be at text, which is what for the provider. It does not
+// repeat it: there may be a password in it. That is refused as well: net/http would send
+// it beside the key, and have the user in its errors, which are recorded.
+func CheckURL(what, text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "https" && u.Scheme != "http":
+		return errors.New(what + " is not an http or https URL")
+	case u.User != nil:
+		return errors.New(what + " has a user or a password in it")
+	}
+	return nil
+}
+
+// Client returns c, made [Stationary], through [provider.HashBodies], with bodies whose
+// errors wrap [provider.ErrNetwork]. Nothing else tells a connection that broke from a
+// body that makes no sense: many errors of reading have no type of their own, and the
+// AWS SDK takes a few of them for the end. Nil means [http.DefaultClient].
+func Client(c *http.Client) *http.Client {
+	c = provider.HashBodies(Stationary(c))
+	c.Transport = marking{c.Transport}
+	return c
+}
+
+// Stationary returns c as a client that does not follow redirections unless it was told
+// how to, with a CheckRedirect: they would take the prompt to another place, and the key
+// as well, since net/http keeps back no header but Authorization and those of cookies.
+// Nil means [http.DefaultClient].
+func Stationary(c *http.Client) *http.Client {
+	stays := *cmp.Or(c, http.DefaultClient)
+	if stays.CheckRedirect == nil {
+		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &stays
+}
+
+type marking struct{ inner http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (m marking) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := m.inner.RoundTrip(req)
+	if err == nil {
+		resp.Body = markingBody{resp.Body}
+	}
+	return resp, err
+}
+
+type markingBody struct{ io.ReadCloser }
+
+// Read implements [io.Reader].
+func (b markingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%w: %w", provider.ErrNetwork, err)
+	}
+	return n, err
+}
+
+// Malformed is an error of the vendor's protocol. It has no class: the same request
+// would meet the same server, or the same gateway, again.
+func Malformed(format string, args ...any) error {
+	err := fmt.Errorf("malformed response: "+format, args...)
+	return &Error{Text: err.Error(), Err: err}
+}
+
+// maxErrorText bounds what an error says, because it is recorded, and a proxy may
+// answer with a page of any length.
+const maxErrorText = 2048
+
+// Error is an error in words that are fit to be recorded.
+type Error struct {
+	Text string
+	Err  error
+}
+
+// Error returns the text on one line, without control characters, and shortened if it
+// is long.
+func (e *Error) Error() string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(e.Text, ""))
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
+	}
+	return text
+}
+
+// Unwrap returns the error that the text tells.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,137 @@
+package converse
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// Params returns the options of a request as canonical JSON, by name. An unknown name is
+// an error, because a misspelt option would otherwise silently have no effect.
+func Params(raw canon.Raw, known []string) (map[string]json.RawMessage, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	text, err := canon.ToJSON(raw)
+	if err != nil {
+		return nil, fmt.Errorf("params: %w", err)
+	}
+	var params map[string]json.RawMessage
+	if err := json.Unmarshal(text, &params); err != nil {
+		return nil, fmt.Errorf("params: want a map of options, got %.60s", text)
+	}
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(known, key) {
+			return nil, fmt.Errorf("params: unknown option %q, known are %s", key, strings.Join(known, ", "))
+		}
+	}
+	return params, nil
+}
+
+// Option reads one option into the field of a struct. Members that the struct does not
+// have are refused if it is strict.
+func Option(name string, value json.RawMessage, into any, strict bool) error {
+	d := json.NewDecoder(bytes.NewReader(fmt.Appendf(nil, "{%q:%s}", name, value)))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("params: option %q: %w", name, inWords(err))
+	}
+	return nil
+}
+
+// Check refuses a request without a model or with a negative limit, and the choice
+// of a tool that it does not have.
+func Check(req *provider.Request) error {
+	switch choice := req.ToolChoice; {
+	case req.Model == "":
+		return errors.New("no model")
+	case req.MaxOutputTokens < 0:
+		return fmt.Errorf("%d output tokens", req.MaxOutputTokens)
+	case choice == "" || choice == "auto" || choice == "none":
+		return nil
+	case choice == "any" && len(req.Tools) == 0:
+		return errors.New(`tool choice: "any" in a request without tools`)
+	case choice == "any" || slices.ContainsFunc(req.Tools, func(t provider.ToolDefinition) bool { return t.Name == choice }):
+		return nil
+	default:
+		return fmt.Errorf("tool choice: no tool of the request is called %q", choice)
+	}
+}
+
+// Declare returns the declarations of tools, with their schemas under a key.
+func Declare(tools []provider.ToolDefinition, schemaKey string) ([]map[string]any, error) {
+	var all []map[string]any
+	for _, t := range tools {
+		if len(t.Schema) > 0 && !json.Valid(t.Schema) {
+			return nil, fmt.Errorf("the schema of the tool %q is not JSON", t.Name)
+		}
+		d := map[string]any{"name": t.Name}
+		if t.Description != "" {
+			d["description"] = t.Description
+		}
+		if schema := provider.ObjectSchema(t.Schema); len(schema) > 0 {
+			d[schemaKey] = schema
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// Turn is what one side says before the other side speaks again.
+type Turn struct {
+	Assistant bool // else it is the user's, and that of the results of tools
+	Messages  []provider.Message
+}
+
+// Turns merges the messages of a side that follow each other: the results of
+// parallel tool uses have to come back together, and a question after them in the
+// same turn. Messages that say nothing are left out.
+func Turns(messages []provider.Message) ([]Turn, error) {
+	var turns []Turn
+	for i, m := range messages {
+		if err := check(m); err != nil {
+			return nil, fmt.Errorf("message %d: %w", i+1, err)
+		}
+		if silent(m) {
+			continue
+		}
+		assistant := m.Role == provider.RoleAssistant
+		if n := len(turns); n == 0 || turns[n-1].Assistant != assistant {
+			turns = append(turns, Turn{Assistant: assistant})
+		}
+		last := &turns[len(turns)-1]
+		last.Messages = append(last.Messages, m)
+	}
+	return turns, nil
+}
+
+func silent(m provider.Message) bool {
+	return m.Content == "" && len(m.ToolUses) == 0 && len(m.Reasoning) == 0 && m.ToolResult == nil
+}
+
+// check refuses what no turn could carry.
+func check(m provider.Message) error {
+	assistant := m.Role == provider.RoleAssistant
+	switch {
+	case m.Role == provider.RoleTool && m.ToolResult == nil:
+		return fmt.Errorf("the role %q needs a ToolResult", m.Role)
+	case m.Role == provider.RoleTool && m.Content != "":
+		return fmt.Errorf("the content of the role %q belongs into its ToolResult", m.Role)
+	case m.Role != provider.RoleTool && m.ToolResult != nil:
+		return fmt.Errorf("the role %q cannot have a ToolResult", m.Role)
+	case !assistant && (len(m.ToolUses) > 0 || len(m.Reasoning) > 0):
+		return fmt.Errorf("the role %q cannot have tool uses or reasoning", m.Role)
+	case m.Role != provider.RoleTool && m.Role != provider.RoleUser && !assistant:
+		return fmt.Errorf("unknown role %q", m.Role)
+	}
+	return nil
+}

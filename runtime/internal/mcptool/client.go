@@ -1,0 +1,248 @@
+package mcptool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// Client presents the tools of one server. It is safe for concurrent use, and so
+// are its tools.
+type Client struct {
+	options Options
+	session *mcp.ClientSession // nil without a server
+	line    *line              // nil without a server
+	tools   []tool.Tool        // as they were listed
+
+	// closing ends every call in flight when the client is closed.
+	closing context.Context
+	close   context.CancelFunc
+}
+
+// Options say how a [Client] presents its server. Names of tools are the server's.
+type Options struct {
+	Prefix  string   // before the names of all tools, so that an agent can have several servers
+	Include []string // the only tools that are presented; nil presents all
+	Exclude []string // tools that are left out
+
+	// Timeout bounds how long one call may take. Zero leaves that to its context.
+	Timeout time.Duration
+
+	// TextOnly makes every result a JSON string, the texts joined by newlines. A result
+	// with anything other than text in it is an error.
+	TextOnly bool
+
+	// MaxOutputBytes bounds the result of a call, encoded as JSON. What is larger is an
+	// error and never shortened. Zero means 1 MiB.
+	MaxOutputBytes int
+}
+
+// New connects to a server over a transport, which must not be used for anything
+// else, and lists its tools. Ctx bounds the connecting and the listing, not the
+// life of the connection.
+//
+// It is an error if the server cannot be reached or does not speak the protocol. So it is if
+// the server lists a name twice, does not list a name of Include, lists more than 1000 tools
+// or 4 MiB of them, or presents a tool without a name or without a JSON Schema of type
+// "object". A tool that Exclude leaves out may have any schema.
+func New(ctx context.Context, transport mcp.Transport, o Options) (*Client, error) {
+	c := newClient(o)
+	c.line = &line{Transport: transport}
+	if err := c.connect(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("mcptool: connect: %w", err), c.Close())
+	}
+	definitions, err := c.list(ctx)
+	if err != nil {
+		err = fmt.Errorf("mcptool: list tools: %w", err)
+	} else {
+		err = c.present(definitions)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// NewCommand starts a program and connects to it over its standard input and
+// output. The command must not have been started, and its Stdin and Stdout must
+// be nil. [Client.Close] ends the program.
+func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) {
+	return New(ctx, &mcp.CommandTransport{Command: cmd}, o)
+}
+
+// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint,
+// so the connection does not go through package egress.
+func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
+	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("mcptool: %q is no http or https URL", endpoint)
+	}
+	return New(ctx, &mcp.StreamableClientTransport{
+		Endpoint: endpoint, HTTPClient: &http.Client{Transport: boundedTransport{http.DefaultTransport}},
+		DisableStandaloneSSE: true, // what the server might say on its own account is of no use here
+	}, o)
+}
+
+// Offline presents tools that were listed before, with the same options, where
+// their server does not exist. They are for replaying a run; executed in a live
+// run, each of them fails. It is an error if the definitions cannot be presented.
+func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
+	c := newClient(o)
+	err := c.present(definitions)
+	return c.tools, err
+}
+
+func newClient(o Options) *Client {
+	c := &Client{options: o}
+	c.closing, c.close = context.WithCancel(context.Background())
+	return c
+}
+
+// connect opens the session. It offers the server nothing to call.
+func (c *Client) connect(ctx context.Context) (err error) {
+	client := mcp.NewClient(&mcp.Implementation{Name: "starling", Version: "1"}, &mcp.ClientOptions{
+		Capabilities:   &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+	})
+	c.session, err = await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, c.line, nil) })
+	return err
+}
+
+// Tools returns the tools that were listed when the client connected, in the order of their
+// names.
+func (c *Client) Tools() []tool.Tool { return c.tools }
+
+// Close ends the calls in flight and the connection. A program gets five seconds
+// to end after its standard input was closed, and five more after SIGTERM, before
+// it is killed. The error is that of the transport, such as the program's exit
+// code. Close may be called more than once.
+func (c *Client) Close() error {
+	c.close()
+	if c.line == nil {
+		return nil
+	}
+	if err := c.line.cut(); err != nil {
+		return fmt.Errorf("mcptool: close: %w", err)
+	}
+	return nil
+}
+
+// within returns a context that also ends when the client is closed or the time
+// for a call is over.
+func (c *Client) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.closing, cancel)
+	if c.options.Timeout <= 0 {
+		return ctx, func() { stop(); cancel() }
+	}
+	late := fmt.Errorf("no answer within %v: %w", c.options.Timeout, context.DeadlineExceeded)
+	ctx, end := context.WithTimeoutCause(ctx, c.options.Timeout, late)
+	return ctx, func() { end(); stop(); cancel() }
+}
+
+var errClosed = errors.New("the client is closed")
+
+// line is a transport that can be cut. The SDK closes a connection only after
+// its calls have ended, and a server that does not read keeps them from ending.
+type line struct {
+	mcp.Transport
+
+	mu     sync.Mutex     // guards what follows
+	conn   mcp.Connection // nil before Connect
+	closed bool
+}
+
+// Connect implements [mcp.Transport].
+func (l *line) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := l.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.conn = conn
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		return nil, errors.Join(errClosed, conn.Close())
+	}
+	return conn, nil
+}
+
+// cut closes the connection that is there, and the one that is yet to come. It
+// may be called more than once.
+func (l *line) cut() error {
+	l.mu.Lock()
+	l.closed = true
+	conn := l.conn
+	l.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return conn.Close()
+}
+
+// await returns when fn does or when ctx ends, for functions that may wait
+// longer than ctx allows. Those come back when the line is cut.
+func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() { done <- o }()
+		defer tool.Recover(&o.err)
+		o.value, o.err = fn()
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// maxBodyBytes bounds the body of an HTTP response that is no stream of events.
+// It is what the SDK allows a line and an event to have.
+const maxBodyBytes = mcp.DefaultMaxLineLength
+
+type boundedTransport struct{ inner http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.inner.RoundTrip(req)
+	if err == nil && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		resp.Body = &boundedBody{resp.Body, maxBodyBytes}
+	}
+	return resp, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+// Read implements [io.Reader].
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the body of the response has more than %d bytes", maxBodyBytes)
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// defaultMaxOutputBytes is what a zero of Options.MaxOutputBytes means.
+const defaultMaxOutputBytes = 1 << 20

@@ -1,0 +1,190 @@
+package mcptool_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+const nameOfAllTools = "picture refuse say weather"
+
+func names(tools []tool.Tool) string {
+	var all []string
+	for _, one := range tools {
+		all = append(all, one.Name())
+	}
+	return strings.Join(all, " ")
+}
+
+// TestAnswersAreRecordedAndReplayed records runs with servers behind every
+// transport, and replays them when the servers are gone.
+func TestAnswersAreRecordedAndReplayed(t *testing.T) {
+	transports := map[string]func(*testing.T, mcptool.Options) *mcptool.Client{
+		"in memory": func(t *testing.T, o mcptool.Options) *mcptool.Client { return inMemory(t, newServer(), o) },
+		"stdio":     overStdio,
+		"http":      func(t *testing.T, o mcptool.Options) *mcptool.Client { return overHTTP(t, nil, o) },
+		"http, json": func(t *testing.T, o mcptool.Options) *mcptool.Client {
+			return overHTTP(t, &mcp.StreamableHTTPOptions{JSONResponse: true}, o)
+		},
+		"http, stateless": func(t *testing.T, o mcptool.Options) *mcptool.Client {
+			return overHTTP(t, &mcp.StreamableHTTPOptions{Stateless: true}, o)
+		},
+	}
+	cases := []struct{ tool, input, want, wantErr string }{
+		{"x_weather", `{"city":"Oslo"}`, `{"degrees":4}`, ""},
+		{"x_say", `{"city":"Oslo"}`, `{"content":[{"text":"It is nice in","type":"text"},{"text":"Oslo","type":"text"}]}`, ""},
+		{"x_picture", `null`, `{"content":[{"data":"cG5n","mimeType":"image/png","type":"image"}]}`, ""},
+		{"x_refuse", `{"city":"Olso"}`, "", `mcptool: tool "x_refuse" failed: no city is called "Olso"`},
+	}
+	for name, connect := range transports {
+		t.Run(name, func(t *testing.T) {
+			client := connect(t, mcptool.Options{Prefix: "x_"})
+			offline := offline(t, client, mcptool.Options{Prefix: "x_"})
+			var runs []run
+			for _, c := range cases {
+				r := record(t.Context(), t, find(t, client, c.tool), c.input)
+				if got := string(r.result.Output); got != c.want || r.result.Error != c.wantErr {
+					t.Errorf("%s: got %s and error %q", c.tool, got, r.result.Error)
+				}
+				if got, want := strings.Join(r.effects(t), " "), "mcp/"+strings.TrimPrefix(c.tool, "x_"); got != want {
+					t.Errorf("%s: recorded the effects %s, want %s", c.tool, got, want)
+				}
+				runs = append(runs, r)
+			}
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+			for i, c := range cases {
+				runs[i].replays(t, find(t, client, c.tool))
+				runs[i].replays(t, named(t, offline, c.tool))
+			}
+		})
+	}
+}
+
+// offline makes the client's tools again from what a run records of them.
+func offline(t *testing.T, c *mcptool.Client, o mcptool.Options) []tool.Tool {
+	t.Helper()
+	var definitions []mcptool.Definition
+	for _, one := range c.Tools() {
+		name := strings.TrimPrefix(tool.SourceOf(one), mcptool.SourcePrefix)
+		definitions = append(definitions, mcptool.Definition{Name: name, Description: one.Description(), Schema: one.Schema()})
+	}
+	tools, err := mcptool.Offline(definitions, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tools
+}
+
+func TestAToolErrorIsTyped(t *testing.T) {
+	client := inMemory(t, newServer(), mcptool.Options{})
+	refuse := find(t, client, "refuse")
+	r := record(t.Context(), t, refuse, `{"city":"Olso"}`)
+	var failed *mcptool.ToolError
+	if !errors.As(r.err, &failed) {
+		t.Fatalf("got %v", r.err)
+	}
+	want := &mcptool.ToolError{Tool: "refuse", Result: json.RawMessage(`{"content":[{"text":"no city is called \"Olso\"","type":"text"}]}`)}
+	if diff := cmp.Diff(want, failed); diff != "" {
+		t.Error(diff)
+	}
+	r.replays(t, refuse)
+	if got := (&mcptool.ToolError{Tool: "t", Result: json.RawMessage(`{"content":[]}`)}).Error(); got != `mcptool: tool "t" failed: {"content":[]}` {
+		t.Errorf("without a text: %s", got)
+	}
+}
+
+func TestWhichToolsArePresented(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		options       mcptool.Options
+		want, wantErr string
+	}{
+		{"all", mcptool.Options{}, nameOfAllTools, ""},
+		{"two", mcptool.Options{Include: []string{"say", "weather"}}, "say weather", ""},
+		{"none", mcptool.Options{Include: []string{}}, "", ""},
+		{"all but two", mcptool.Options{Exclude: []string{"say", "weather", "other"}}, "picture refuse", ""},
+		{"both", mcptool.Options{Exclude: []string{"say"}, Include: []string{"say", "weather"}}, "weather", ""},
+		{"with a prefix", mcptool.Options{Include: []string{"say"}, Prefix: "w."}, "w.say", ""},
+		{"one that there is not", mcptool.Options{Include: []string{"sya"}}, "", `mcptool: the server has no tool "sya", which was to be included`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			near, far := mcp.NewInMemoryTransports()
+			if _, err := newServer().Connect(t.Context(), far, nil); err != nil {
+				t.Fatal(err)
+			}
+			client, err := mcptool.New(t.Context(), near, c.options)
+			if c.wantErr != "" {
+				if err == nil || err.Error() != c.wantErr {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if got := names(open(t)(client, err).Tools()); got != c.want {
+				t.Errorf("got %s", got)
+			}
+		})
+	}
+}
+
+func TestWhatAToolSaysOfItself(t *testing.T) {
+	one := find(t, inMemory(t, newServer(), mcptool.Options{}), "weather")
+	const schema = `{"additionalProperties":false,"properties":{"city":{"type":"string"}},"required":["city"],"type":"object"}`
+	if one.Description() != "The weather of a city." || string(one.Schema()) != schema {
+		t.Errorf("got %q, %s", one.Description(), one.Schema())
+	}
+}
+
+func TestToolIsGone(t *testing.T) {
+	s := newServer()
+	one := find(t, inMemory(t, s, mcptool.Options{}), "say")
+	s.RemoveTools("say")
+	r := record(t.Context(), t, one, `{"city":"Oslo"}`)
+	if want := `mcptool: tool "say": calling "tools/call": unknown tool "say"`; r.result.Error != want {
+		t.Errorf("got %q", r.result.Error)
+	}
+	r.replays(t, one)
+}
+
+func TestTextOnly(t *testing.T) {
+	client := inMemory(t, newServer(), mcptool.Options{TextOnly: true})
+	for _, c := range []struct{ tool, input, want, wantErr string }{
+		{"say", `{"city":"Oslo"}`, `"It is nice in\nOslo"`, ""},
+		{"weather", `{"city":"Oslo"}`, `"{\"degrees\":4}"`, ""},
+		{"picture", `{}`, "", `mcptool: tool "picture": the result has content of type "image", and only text is wanted`},
+		{"refuse", `{"city":"Oslo"}`, "", `mcptool: tool "refuse" failed: no city is called "Oslo"`},
+	} {
+		r := record(t.Context(), t, find(t, client, c.tool), c.input)
+		if got := string(r.result.Output); got != c.want || r.result.Error != c.wantErr {
+			t.Errorf("%s: got %s and error %q", c.tool, got, r.result.Error)
+		}
+	}
+}
+
+func TestClientInfo(t *testing.T) {
+	var got string
+	var l liar = func(string, json.RawMessage) (string, error) { return oneTool, nil }
+	open(t)(mcptool.New(t.Context(), spying{l.transport(t), &got}, mcptool.Options{}))
+	if want := "starling 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestOfflineToolsOnlyReplay(t *testing.T) {
+	tools := offline(t, inMemory(t, newServer(), mcptool.Options{}), mcptool.Options{})
+	r := record(t.Context(), t, named(t, tools, "say"), `{}`)
+	if want := `mcptool: tool "say": there is no server: the client is for replaying runs`; r.result.Error != want {
+		t.Errorf("got %q", r.result.Error)
+	}
+	if _, err := mcptool.Offline([]mcptool.Definition{{Name: "t", Schema: json.RawMessage(`{`)}}, mcptool.Options{}); err == nil {
+		t.Error("a definition without a schema was presented")
+	}
+}

@@ -1,0 +1,352 @@
+package mcptool_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+func TestListsThatAreRefused(t *testing.T) {
+	many := func(n int, size int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`{"name":"t%d","description":"%s","inputSchema":{"type":"object"}}`, i, strings.Repeat("x", size)))
+		}
+		return `{"tools":[` + strings.Join(all, ",") + `]}`
+	}
+	for _, c := range []struct{ name, list, want string }{
+		{"the same name twice", `{"tools":[{"name":"t","inputSchema":{"type":"object"}},{"name":"t","inputSchema":{"type":"object"}}]}`, `the server lists the tool "t" twice`},
+		{"no name", `{"tools":[{"name":"","inputSchema":{"type":"object"}}]}`, `the server's tool "": its name is empty`},
+		{"a long name", `{"tools":[{"name":"` + strings.Repeat("n", 1025) + `","inputSchema":{"type":"object"}}]}`, "its name is not UTF-8 of at most 1024 bytes"},
+		{"no schema", `{"tools":[{"name":"t"}]}`, `the server's tool "t": its schema is not one of type "object": null`},
+		{"a schema of another type", `{"tools":[{"name":"t","inputSchema":{"type":"string"}}]}`, `its schema is not one of type "object": {"type":"string"}`},
+		{"a schema that is a list", `{"tools":[{"name":"t","inputSchema":[1]}]}`, `its schema is not one of type "object": [1]`},
+		{"a list that is a text", `{"tools":"many"}`, `list tools: calling "tools/list"`},
+		{"too many tools", many(1001, 0), "the server has more than 1000 tools"},
+		{"too much text", many(5, 1<<20), "or 4194304 bytes of them"},
+		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "the next page is the one that it has just sent"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := mcptool.New(t.Context(), listing(c.list, "").transport(t), mcptool.Options{})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPages(t *testing.T) {
+	pages := func(last int) liar {
+		return func(_ string, params json.RawMessage) (string, error) {
+			var at struct{ Cursor string }
+			if err := json.Unmarshal(params, &at); err != nil {
+				return "", err
+			}
+			page := 0
+			fmt.Sscan(at.Cursor, &page)
+			list := fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}]`, page)
+			if page < last {
+				list += fmt.Sprintf(`,"nextCursor":"%d"`, page+1)
+			}
+			return list + "}", nil
+		}
+	}
+	client := open(t)(mcptool.New(t.Context(), pages(2).transport(t), mcptool.Options{}))
+	if tools := client.Tools(); names(tools) != "t0 t1 t2" {
+		t.Errorf("got %s", names(tools))
+	}
+	if _, err := mcptool.New(t.Context(), pages(1<<20).transport(t), mcptool.Options{}); err == nil || !strings.Contains(err.Error(), "more than 100 pages") {
+		t.Errorf("endless pages: %v", err)
+	}
+}
+
+func TestAnExcludedToolMayHaveAnySchema(t *testing.T) {
+	list := `{"tools":[{"name":"bad","inputSchema":{"type":"string"}},{"name":"t","inputSchema":{"type":"object"}}]}`
+	client := open(t)(mcptool.New(t.Context(), listing(list, "").transport(t), mcptool.Options{Exclude: []string{"bad"}}))
+	if tools := client.Tools(); names(tools) != "t" {
+		t.Errorf("got %s", names(tools))
+	}
+}
+
+func TestResults(t *testing.T) {
+	for _, c := range []struct{ name, result, want, wantErr string }{
+		{"no blocks", `{"content":[]}`, `{"content":[]}`, ""},
+		{"nothing", `{}`, `{"content":[]}`, ""},
+		{"null", `null`, `{"content":[]}`, ""},
+		{"a text that is JSON", `{"content":[{"type":"text","text":"[1]"}]}`, `{"content":[{"text":"[1]","type":"text"}]}`, ""},
+		{"a link", `{"content":[{"type":"resource_link","uri":"file:///a","name":"a"}]}`, `{"content":[{"name":"a","type":"resource_link","uri":"file:///a"}]}`, ""},
+		{"structured", `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":7}}`, `{"n":7}`, ""},
+		{"structured, and no object", `{"content":[],"structuredContent":[1,"a"]}`, `[1,"a"]`, ""},
+		{"exact numbers", `{"content":[{"type":"text","text":"{\"n\":9007199254740993}"}],"structuredContent":{"n":9007199254740993}}`, `{"n":9007199254740993}`, ""},
+		{"another document as text", `{"content":[{"type":"text","text":"{\"n\":2}"}],"structuredContent":{"n":1}}`, `{"n":1}`, ""},
+		{"a text that is no document of ours", `{"content":[{"type":"text","text":"{\"n\":0,\"n\":1}"}],"structuredContent":{"n":1}}`, `{"n":1}`, ""},
+		{"a failure that is structured too", `{"isError":true,"content":[{"type":"text","text":"no"}],"structuredContent":{"n":1}}`, "", `mcptool: tool "t" failed: no`},
+		{"a result that is a text", `"done"`, "", `mcptool: tool "t": calling "tools/call"`},
+		{"a block of an unknown type", `{"content":[{"type":"smell"}]}`, "", `unrecognized content type "smell"`},
+		{"a block that is null", `{"content":[null]}`, "", "nil content"},
+		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "the server asks for input, which this client does not give"},
+		{"more than is allowed", `{"content":[{"type":"text","text":"` + strings.Repeat("x", 200) + `"}]}`, "", `tool: limit reached: the result has 239 bytes, at most 200 are allowed`},
+		{"half of a surrogate pair", `{"structuredContent":{"a":"\ud800"}}`, `{"a":"` + "\uFFFD" + `"}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := open(t)(mcptool.New(t.Context(), listing(oneTool, c.result).transport(t), mcptool.Options{MaxOutputBytes: 200}))
+			one := find(t, client, "t")
+			r := record(t.Context(), t, one, `{}`)
+			if got := string(r.result.Output); got != c.want || !strings.Contains(r.result.Error, c.wantErr) || (r.result.Error == "") != (c.wantErr == "") {
+				t.Errorf("got %s and error %q", got, r.result.Error)
+			}
+			r.replays(t, one)
+		})
+	}
+}
+
+func TestStructuredContentIsNoText(t *testing.T) {
+	result := `{"content":[],"structuredContent":{"n":1}}`
+	client := open(t)(mcptool.New(t.Context(), listing(oneTool, result).transport(t), mcptool.Options{TextOnly: true}))
+	r := record(t.Context(), t, find(t, client, "t"), `{}`)
+	if want := `mcptool: tool "t": the result has structured content and no text, and only text is wanted`; r.result.Error != want {
+		t.Errorf("got %q", r.result.Error)
+	}
+}
+
+// TestArguments sends what a model may come up with.
+func TestArguments(t *testing.T) {
+	var got string
+	var l liar = func(method string, params json.RawMessage) (string, error) {
+		if method == "tools/list" {
+			return oneTool, nil
+		}
+		got = string(params)
+		return `{}`, nil
+	}
+	one := find(t, open(t)(mcptool.New(t.Context(), l.transport(t), mcptool.Options{})), "t")
+	for input, want := range map[string]string{
+		`{"n":9007199254740993}`: `{"name":"t","arguments":{"n":9007199254740993}}`,
+		`null`:                   `{"name":"t","arguments":{}}`,
+		`[1]`:                    "",
+		`"text"`:                 "",
+	} {
+		got = ""
+		r := record(t.Context(), t, one, input)
+		if failed := r.result.Terminal == event.KindRunFailed; got != want || failed != (want == "") {
+			t.Errorf("%s: the server got %s, the run ended with %q", input, got, r.result.Error)
+		}
+		r.replays(t, one)
+	}
+}
+
+func TestLimitIsTold(t *testing.T) {
+	large := open(t)(mcptool.New(t.Context(), listing(oneTool, `{"structuredContent":"long"}`).transport(t), mcptool.Options{MaxOutputBytes: 5}))
+	if r := record(t.Context(), t, find(t, large, "t"), `{}`); !errors.Is(r.err, tool.ErrLimit) || r.result.ErrorType != event.ErrorLimit {
+		t.Errorf("got %v of type %s", r.err, r.result.ErrorType)
+	}
+}
+
+// mute answers everything but calls of tools, which it reports and never
+// answers.
+func mute(called chan<- struct{}) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "mute"}, nil)
+	s.AddTool(&mcp.Tool{Name: "t", InputSchema: map[string]any{"type": "object"}},
+		func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			close(called)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	return s
+}
+
+func TestCallsThatAreNeverAnswered(t *testing.T) {
+	t.Run("the time for a call", func(t *testing.T) {
+		one := find(t, inMemory(t, mute(make(chan struct{})), mcptool.Options{Timeout: time.Millisecond}), "t")
+		r := record(t.Context(), t, one, `{}`)
+		if want := `mcptool: tool "t": no answer within 1ms: context deadline exceeded`; r.result.Error != want || r.result.ErrorType != event.ErrorTool {
+			t.Errorf("got %q of type %s", r.result.Error, r.result.ErrorType)
+		}
+		r.replays(t, one)
+	})
+	t.Run("the caller", func(t *testing.T) {
+		called := make(chan struct{})
+		one := find(t, inMemory(t, mute(called), mcptool.Options{}), "t")
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-called; cancel() }()
+		r := record(ctx, t, one, `{}`)
+		if r.result.Terminal != event.KindRunCancelled {
+			t.Errorf("got %s: %s", r.result.Terminal, r.result.Error)
+		}
+		r.replays(t, one)
+	})
+	t.Run("the client is closed", func(t *testing.T) {
+		called := make(chan struct{})
+		client := inMemory(t, mute(called), mcptool.Options{})
+		one := find(t, client, "t")
+		go func() { <-called; client.Close() }()
+		r := record(t.Context(), t, one, `{}`)
+		if want := `mcptool: tool "t": the client is closed`; r.result.Error != want {
+			t.Errorf("got %q", r.result.Error)
+		}
+		if again := record(t.Context(), t, one, `{}`); again.result.Error != r.result.Error {
+			t.Errorf("afterwards: %q", again.result.Error)
+		}
+		r.replays(t, one)
+	})
+}
+
+// TestAServerThatStopsReading lets the second call wait for being sent.
+func TestAServerThatStopsReading(t *testing.T) {
+	var l liar = func(method string, _ json.RawMessage) (string, error) {
+		if method == "tools/list" {
+			return oneTool, nil
+		}
+		<-t.Context().Done()
+		return "", t.Context().Err()
+	}
+	client := open(t)(mcptool.New(t.Context(), l.transport(t), mcptool.Options{Timeout: time.Millisecond}))
+	for range 2 {
+		if r := record(t.Context(), t, find(t, client, "t"), `{}`); !strings.Contains(r.result.Error, "no answer within 1ms") {
+			t.Errorf("got %q", r.result.Error)
+		}
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAServerThatDoesNotRead cannot even be greeted.
+func TestAServerThatDoesNotRead(t *testing.T) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = far.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err := mcptool.New(ctx, &mcp.IOTransport{Reader: near, Writer: near}, mcptool.Options{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestServersThatDie(t *testing.T) {
+	t.Run("a process", func(t *testing.T) {
+		cmd := server("good")
+		client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		diesWith(t, find(t, client, "say"))
+		if err := client.Close(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
+			t.Errorf("close: %v", err)
+		}
+	})
+	t.Run("http", func(t *testing.T) {
+		s := newServer()
+		h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+		client := open(t)(mcptool.NewHTTP(t.Context(), h.URL, mcptool.Options{}))
+		h.CloseClientConnections()
+		h.Close()
+		diesWith(t, find(t, client, "say"))
+	})
+}
+
+// diesWith makes a call that fails, and replays it.
+func diesWith(t *testing.T, one tool.Tool) {
+	t.Helper()
+	r := record(t.Context(), t, one, `{"city":"Oslo"}`)
+	var failed *step.EffectError
+	if !errors.As(r.err, &failed) || !strings.HasPrefix(r.result.Error, `mcptool: tool "say": `) {
+		t.Errorf("got %v", r.err)
+	}
+	r.replays(t, one)
+}
+
+func TestServersThatCannotBeConnectedTo(t *testing.T) {
+	floods := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for piece := []byte(strings.Repeat("[", 1<<20)); ; {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}))
+	defer floods.Close()
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	defer page.Close()
+	ctx := t.Context()
+	command := func(kind string) func() (*mcptool.Client, error) {
+		return func() (*mcptool.Client, error) { return mcptool.NewCommand(ctx, server(kind), mcptool.Options{}) }
+	}
+	at := func(url string) func() (*mcptool.Client, error) {
+		return func() (*mcptool.Client, error) { return mcptool.NewHTTP(ctx, url, mcptool.Options{}) }
+	}
+	for _, c := range []struct {
+		name    string
+		connect func() (*mcptool.Client, error)
+		want    string
+	}{
+		{"a process that floods", command("flood"), "mcptool: connect: "},
+		{"a process that writes something else", command("garbage"), "mcptool: connect: "},
+		{"no program", func() (*mcptool.Client, error) {
+			return mcptool.NewCommand(ctx, exec.Command("/nonexistent/server"), mcptool.Options{})
+		}, "no such file"},
+		{"no URL", at("127.0.0.1:80"), `mcptool: "127.0.0.1:80" is no http or https URL`},
+		{"another scheme", at("ftp://127.0.0.1/"), "is no http or https URL"},
+		{"a body without end", at(floods.URL), "mcptool: connect: "},
+		{"a page", at(page.URL), "mcptool: connect: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := c.connect(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// late is a transport that connects when it is too late.
+type late struct {
+	mcp.Transport
+	begun  chan<- struct{}
+	wait   <-chan struct{}
+	closed chan<- struct{}
+}
+
+func (l late) Connect(ctx context.Context) (mcp.Connection, error) {
+	close(l.begun)
+	<-l.wait
+	conn, err := l.Transport.Connect(ctx)
+	return closeTelling{conn, l.closed}, err
+}
+
+type closeTelling struct {
+	mcp.Connection
+	closed chan<- struct{}
+}
+
+func (c closeTelling) Close() error {
+	close(c.closed)
+	return c.Connection.Close()
+}
+
+// TestAConnectionThatComesTooLate is closed although nobody waits for it.
+func TestAConnectionThatComesTooLate(t *testing.T) {
+	near, _ := mcp.NewInMemoryTransports()
+	begun, wait, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-begun; cancel() }()
+	if _, err := mcptool.New(ctx, late{near, begun, wait, closed}, mcptool.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	close(wait)
+	<-closed
+}

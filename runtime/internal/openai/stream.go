@@ -1,0 +1,254 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/runtime/internal/converse"
+	"github.com/starling-host/starling/runtime/provider"
+)
+
+// Stream implements [provider.Provider].
+func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
+	body, err := c.encode(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.ID, err)
+	}
+	ids, err := converse.NewIDs(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.ID, err)
+	}
+	header := http.Header{"Accept": {"text/event-stream"}}
+	c.authorise(header)
+	return c.api.Ask(ctx, c.target(req.Model), header, body, &reader{calls: calls{ids: ids}})
+}
+
+// reader implements [converse.Reader].
+type reader struct {
+	calls  calls
+	usage  provider.Usage // as it was last sent on
+	finish string
+	done   bool // "[DONE]" has come
+}
+
+// Complete implements [converse.Reader]. What breaks after "[DONE]" takes nothing
+// away.
+func (s *reader) Complete(bool) bool { return s.done }
+
+// Event implements [converse.Reader].
+func (s *reader) Event(m *converse.Message, data converse.ServerEvent) error {
+	if string(bytes.TrimSpace(data.Data)) == "[DONE]" {
+		s.done = true
+		if m.StopReason = s.finish; s.finish == "" {
+			return converse.Malformed("it ends without a finish_reason")
+		}
+	}
+	if s.done {
+		return nil
+	}
+	var ev event
+	err := converse.Decode(data.Data, &ev)
+	if err != nil || ev.Choices == nil || !isNull(ev.Error) {
+		if f := parseFault(data.Data); f != nil {
+			return &converse.Fault{Status: f.status(), Title: "the server broke off", Message: f.text()}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range ev.Choices {
+		if err := s.choose(m, c); err != nil {
+			return err
+		}
+	}
+	s.count(m, ev.Groq.Usage)
+	s.count(m, ev.Usage)
+	return nil
+}
+
+// event is one event of the stream.
+type event struct {
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+	Groq    struct {
+		Usage *usage `json:"usage"`
+	} `json:"x_groq"`
+}
+
+type choice struct {
+	Index        int    `json:"index"`
+	Delta        delta  `json:"delta"`
+	FinishReason string `json:"finish_reason"`
+}
+
+type delta struct {
+	Content          string      `json:"content"`
+	Refusal          string      `json:"refusal"`
+	ReasoningContent string      `json:"reasoning_content"` // DeepSeek, vLLM
+	Reasoning        string      `json:"reasoning"`         // OpenRouter, Groq; some send both
+	ToolCalls        []callDelta `json:"tool_calls"`
+}
+
+func (s *reader) choose(m *converse.Message, c choice) error {
+	if c.Index != 0 {
+		return converse.Malformed("it has a choice %d, and one was asked for", c.Index)
+	}
+	say(m, provider.ChunkReasoning, cmp.Or(c.Delta.ReasoningContent, c.Delta.Reasoning))
+	say(m, provider.ChunkText, c.Delta.Content)
+	say(m, provider.ChunkText, c.Delta.Refusal)
+	for _, d := range c.Delta.ToolCalls {
+		if s.finish != "" {
+			return converse.Malformed("a tool call goes on after the finish_reason")
+		}
+		if err := s.calls.take(m, d); err != nil {
+			return err
+		}
+	}
+	if c.FinishReason != "" && s.finish == "" { // OpenRouter says it again beside the counts
+		s.finish = c.FinishReason
+		return s.calls.close(m)
+	}
+	return nil
+}
+
+func say(m *converse.Message, kind provider.ChunkKind, text string) {
+	if text != "" {
+		m.Push(provider.StreamChunk{Kind: kind, Text: text})
+	}
+}
+
+// usage are counts of tokens in the words of several vendors.
+type usage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	PromptDetails    struct {
+		CachedTokens     int64 `json:"cached_tokens"`
+		CacheWriteTokens int64 `json:"cache_write_tokens"` // OpenRouter
+	} `json:"prompt_tokens_details"`
+	CacheHitTokens int64 `json:"prompt_cache_hit_tokens"` // DeepSeek
+}
+
+// count sends on counts that are new. Some servers repeat them with every event.
+func (s *reader) count(m *converse.Message, u *usage) {
+	if u == nil {
+		return
+	}
+	now := provider.Usage{
+		InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens,
+		CacheReadTokens: max(u.PromptDetails.CachedTokens, u.CacheHitTokens), CacheCreateTokens: u.PromptDetails.CacheWriteTokens,
+	}
+	if now != s.usage {
+		s.usage = now
+		m.Usage(now)
+	}
+}
+
+// requestID returns the server's name for the exchange, or "".
+func requestID(h http.Header) string {
+	return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) // the latter is OpenRouter's
+}
+
+// refusal reads the body of a response that is an error, also of one with the status
+// 200.
+func refusal(status int, body []byte) *converse.Fault {
+	f := parseFault(body)
+	switch {
+	case f == nil:
+		return nil
+	case status != http.StatusOK:
+		return &converse.Fault{Status: status, Message: f.text()}
+	}
+	return &converse.Fault{Status: cmp.Or(f.status(), status), Message: f.text()}
+}
+
+// fault is the error object of this protocol.
+type fault struct {
+	Message string          `json:"message"`
+	Type    string          `json:"type"`
+	Param   string          `json:"param"`
+	Code    json.RawMessage `json:"code"` // a word or a number
+}
+
+// parseFault returns the error that a body or an event is, or nil. Servers put
+// it into a member "error", as an object or as a text; FastAPI has "detail"; older
+// versions of vLLM send the object itself.
+func parseFault(body []byte) *fault {
+	var envelope struct {
+		Object string          `json:"object"`
+		Error  json.RawMessage `json:"error"`
+		Detail json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(body, &envelope) != nil {
+		return nil
+	}
+	inner := envelope.Error
+	if isNull(inner) {
+		inner = envelope.Detail
+	}
+	if isNull(inner) && envelope.Object == "error" {
+		inner = body
+	}
+	if isNull(inner) {
+		return nil
+	}
+	var f fault
+	if json.Unmarshal(inner, &f) == nil && f.Message != "" {
+		return &f
+	}
+	var text string
+	if json.Unmarshal(inner, &text) == nil {
+		return &fault{Message: text}
+	}
+	return &fault{Message: string(inner)}
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// text is the message with the words that the vendor's documentation is sorted
+// by.
+func (f *fault) text() string {
+	var notes []string
+	for _, note := range []string{f.Type, f.code(), f.Param} {
+		if note != "" {
+			notes = append(notes, note)
+		}
+	}
+	if len(notes) == 0 {
+		return f.Message
+	}
+	return fmt.Sprintf("%s (%s)", f.Message, strings.Join(notes, ", "))
+}
+
+func (f *fault) code() string {
+	if isNull(f.Code) {
+		return ""
+	}
+	return strings.Trim(string(f.Code), `"`)
+}
+
+// status is the HTTP status that an error in a stream would have had, or 0.
+func (f *fault) status() int {
+	if n, err := strconv.Atoi(f.code()); err == nil && n >= 400 && n <= 599 {
+		return n
+	}
+	for _, word := range []string{f.code(), f.Type} {
+		switch word {
+		case "rate_limit_exceeded", "rate_limit_error", "insufficient_quota", "tokens", "requests":
+			return http.StatusTooManyRequests
+		case "invalid_api_key", "authentication_error", "permission_error":
+			return http.StatusUnauthorized
+		case "server_error", "internal_error", "internal_server_error", "InternalServerError", "overloaded_error", "service_unavailable":
+			return http.StatusInternalServerError
+		case "invalid_request_error", "BadRequestError":
+			return http.StatusBadRequest
+		}
+	}
+	return 0
+}

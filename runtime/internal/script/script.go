@@ -1,0 +1,283 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/starling-host/starling/runtime/config"
+)
+
+// Script has the answers of a model, turn by turn.
+type Script []Turn
+
+// Turn is one answer of the model. All fields are optional, but a turn without
+// any says nothing and ends.
+type Turn struct {
+	// When makes the turn an alternative to the one that follows it.
+	When *Guard `yaml:"when" cbor:"when,omitempty"`
+
+	Reasoning Blocks     `yaml:"reasoning" cbor:"reasoning,omitempty"`
+	Text      string     `yaml:"text" cbor:"text,omitempty"`
+	ToolCalls []ToolCall `yaml:"tool_calls" cbor:"tool_calls,omitempty"`
+
+	// Usage are the counts of tokens. Without it they are guessed from lengths,
+	// one token for every three characters.
+	Usage *Usage `yaml:"usage" cbor:"usage,omitempty"`
+
+	// StopReason is why the model stopped. The default is "tool_use" with tool
+	// calls, else "end_turn".
+	StopReason string `yaml:"stop_reason" cbor:"stop_reason,omitempty"`
+
+	// Error ends the answer before it is complete.
+	Error *Failure `yaml:"error" cbor:"error,omitempty"`
+
+	// Chunk is the number of characters in a chunk. Zero means a word and the space
+	// after it.
+	Chunk int `yaml:"chunk" cbor:"chunk,omitempty"`
+
+	// Delay passes between two chunks. The default is none.
+	Delay time.Duration `yaml:"delay" cbor:"delay,omitempty"`
+}
+
+// Guard says when a turn is taken.
+type Guard struct {
+	// Contains is text that the last message must have: what the user said, or
+	// the result of a tool.
+	Contains string `yaml:"contains,required" cbor:"contains"`
+}
+
+// Reasoning is one block of what the model thinks before it speaks. In a file it
+// may be written as text.
+type Reasoning struct {
+	Text      string `yaml:"text,required" cbor:"text"`
+	Signature string `yaml:"signature" cbor:"signature,omitempty"`
+	Redacted  bool   `yaml:"redacted" cbor:"redacted,omitempty"` // Text is opaque; it has no signature
+}
+
+// Blocks is any number of blocks. In a file, one may stand without a list.
+type Blocks []Reasoning
+
+// ToolCall is a call that the model asks for.
+type ToolCall struct {
+	// ID is unique in its turn. Without one it is call_2_1 for the first call of
+	// the second step, and so on.
+	ID   string `cbor:"id,omitempty"`
+	Name string `cbor:"name"`
+
+	// Args are the arguments that the model writes: a JSON object, or anything
+	// else if it is to make a mistake. "" means {}. In a file it is the key args
+	// for an object, and the key raw for text that is sent as it is.
+	Args string `cbor:"args,omitempty"`
+}
+
+// Usage counts the tokens of a turn.
+type Usage struct {
+	InputTokens       int64 `yaml:"input_tokens" cbor:"input_tokens,omitempty"`
+	OutputTokens      int64 `yaml:"output_tokens" cbor:"output_tokens,omitempty"`
+	CacheReadTokens   int64 `yaml:"cache_read_tokens" cbor:"cache_read_tokens,omitempty"`
+	CacheCreateTokens int64 `yaml:"cache_create_tokens" cbor:"cache_create_tokens,omitempty"`
+}
+
+// Failure makes a turn fail.
+type Failure struct {
+	Class Class `yaml:"class,required" cbor:"class"`
+
+	// Message is the text of the error. The default is its class.
+	Message string `yaml:"message" cbor:"message,omitempty"`
+
+	// AfterChunks is the number of chunks before it. With zero, the request itself
+	// fails.
+	AfterChunks int `yaml:"after_chunks" cbor:"after_chunks,omitempty"`
+}
+
+// Check returns what is wrong with the script, or nil. [New] calls it.
+func (s Script) Check() error {
+	if len(s) == 0 {
+		return errors.New("script: there are no turns")
+	}
+	for i := range s {
+		if err := s[i].check(); err != nil {
+			return fmt.Errorf("script: turn %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (t *Turn) check() error {
+	if t.Chunk < 0 || t.Delay < 0 {
+		return fmt.Errorf("a chunk of %d characters and a delay of %v: both are zero or more", t.Chunk, t.Delay)
+	}
+	if t.When != nil && t.When.Contains == "" {
+		return errNoGuard
+	}
+	for _, r := range t.Reasoning {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	if err := t.checkCalls(); err != nil {
+		return err
+	}
+	if u := t.Usage; u != nil && min(u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheCreateTokens) < 0 {
+		return errors.New("the counts of tokens are zero or more")
+	}
+	if t.Error == nil {
+		return nil
+	}
+	if err := t.Error.check(); err != nil {
+		return err
+	}
+	if n := len(t.content(1)); t.Error.AfterChunks > n {
+		return fmt.Errorf("after_chunks is %d, but the turn has %d chunks", t.Error.AfterChunks, n)
+	}
+	return nil
+}
+
+var errNoGuard = errors.New(`"contains" must have text`)
+
+func (r *Reasoning) check() error {
+	if r.Text == "" || r.Redacted && r.Signature != "" {
+		return errors.New("a block of reasoning has text, and a signature only if it is not redacted")
+	}
+	return nil
+}
+
+func (t *Turn) checkCalls() error {
+	seen := map[string]bool{}
+	for i, c := range t.ToolCalls {
+		id := c.id(1, i)
+		if c.Name == "" {
+			return errors.New("a tool call needs a name")
+		}
+		if seen[id] {
+			return fmt.Errorf("two tool calls have the id %q", id)
+		}
+		seen[id] = true
+	}
+	return nil
+}
+
+// id returns the call's own id, or one that no other call of the run is given.
+func (c *ToolCall) id(step, index int) string {
+	if c.ID != "" {
+		return c.ID
+	}
+	return fmt.Sprintf("call_%d_%d", step, index+1)
+}
+
+// Load reads a script from a file. What is wrong with its content is a
+// [*config.Error].
+func Load(path string) (Script, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("script: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, config.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("script: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a script from the content of a file. The name stands in errors,
+// which are of type [*config.Error].
+func Parse(name string, data []byte) (Script, error) {
+	root, err := config.Parse(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if root.Kind() == config.Map {
+		return nil, root.Errorf("begin each turn with a dash, as in: - text: Hello.", "a script is a list of turns, not a map")
+	}
+	var s Script
+	if err := root.Decode(&s); err != nil {
+		return nil, err
+	}
+	if len(s) == 0 {
+		return nil, root.Errorf("", "a script has at least one turn")
+	}
+	return s, nil
+}
+
+// CheckYAML implements [config.Checker].
+func (t *Turn) CheckYAML(n *config.Node) error { return wrong(n, t.check()) }
+
+// CheckYAML implements [config.Checker].
+func (g *Guard) CheckYAML(n *config.Node) error {
+	if g.Contains == "" {
+		return wrong(n.Get("contains"), errNoGuard)
+	}
+	return nil
+}
+
+// CheckYAML implements [config.Checker].
+func (f *Failure) CheckYAML(n *config.Node) error { return wrong(n.Get("class"), f.check()) }
+
+// wrong puts an error at a place in a file.
+func wrong(n *config.Node, err error) error {
+	if err == nil {
+		return nil
+	}
+	return n.Errorf("", "%v", err)
+}
+
+// DecodeYAML implements [config.Decoder].
+func (b *Blocks) DecodeYAML(n *config.Node) error {
+	if n.Kind() == config.List {
+		return n.Decode((*[]Reasoning)(b))
+	}
+	*b = make(Blocks, 1)
+	return n.Decode(&(*b)[0])
+}
+
+// DecodeYAML implements [config.Decoder].
+func (r *Reasoning) DecodeYAML(n *config.Node) error {
+	type fields Reasoning
+	decode := n.Decode((*fields)(r))
+	if text, ok := n.Text(); ok {
+		r.Text, decode = text, nil
+	}
+	if decode != nil {
+		return decode
+	}
+	return wrong(n, r.check())
+}
+
+// DecodeYAML implements [config.Decoder].
+func (c *ToolCall) DecodeYAML(n *config.Node) error {
+	var file struct {
+		ID   string  `yaml:"id"`
+		Name string  `yaml:"name,required"`
+		Args object  `yaml:"args"`
+		Raw  *string `yaml:"raw"`
+	}
+	if err := n.Decode(&file); err != nil {
+		return err
+	}
+	*c = ToolCall{ID: file.ID, Name: file.Name, Args: string(file.Args)}
+	if file.Raw == nil {
+		return nil
+	}
+	if n.Get("args") != nil {
+		return n.Get("raw").Errorf("", `a tool call has "args" or "raw", not both`)
+	}
+	c.Args = *file.Raw
+	return nil
+}
+
+// object is a map of a file as canonical JSON.
+type object string
+
+// DecodeYAML implements [config.Decoder].
+func (o *object) DecodeYAML(n *config.Node) error {
+	if n.Kind() != config.Map {
+		return n.Errorf(`for arguments that are none, write them as text under "raw"`, "arguments must be a map, not %v", n.Kind())
+	}
+	_, text, err := n.JSON()
+	*o = object(text)
+	return err
+}

@@ -1,0 +1,168 @@
+package validate
+
+import (
+	"errors"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// Bounds on what a document costs. A step is one schema that is held against one value,
+// or as much work in a list or a pattern. Tenants choose both sides, which together
+// can take minutes and, for a list of all mismatches, gigabytes.
+const (
+	// maxListed is how many steps a document may take of which every mismatch is
+	// listed: about 10 us and a kilobyte each, if nothing matches.
+	maxListed = 100_000
+	// maxSteps is how many it may take at all, of about 1 us.
+	maxSteps = 5_000_000
+)
+
+// listOfStep is how many members of an enum, of required and the like are a step.
+const listOfStep = 10
+
+// budget is how many steps a document may take, and how many steps of a pattern, times
+// bytes of a text, are one: about 10 ns each.
+type budget struct{ steps, pattern int }
+
+var (
+	listed = budget{maxListed, 1_000}
+	atAll  = budget{maxSteps, 100}
+)
+
+var (
+	errTooMuch  = &Error{Problems: []Problem{{Message: "is too large to be held against the schema"}}}
+	errMismatch = &Error{Problems: []Problem{{Message: "does not match the schema, and is too large to say where"}}}
+)
+
+// coster counts steps down. It goes where the library goes, or further.
+type coster struct {
+	root     any
+	patterns map[string]int // see [PatternSteps]
+	ofStep   int            // see budget
+	left     int
+}
+
+// within reports whether the budget is enough to hold a document against the schema.
+func (s *Schema) within(b budget, doc any) bool {
+	c := coster{s.root, s.patterns, b.pattern, b.steps}
+	c.hold(s.root, doc)
+	return c.left >= 0
+}
+
+// hold counts what a value costs.
+func (c *coster) hold(schema, v any) {
+	object, _ := schema.(map[string]any) // or it is true or false
+	c.left--
+	for keyword, sub := range object {
+		if c.left < 0 {
+			return
+		}
+		switch keyword {
+		case "$ref", "$dynamicRef", "$recursiveRef":
+			ref, _ := sub.(string)
+			if target, err := resolve(c.root, ref); err == nil {
+				c.hold(target, v)
+			}
+		case "$defs", "definitions", "default", "examples":
+		case "allOf", "anyOf", "oneOf", "not", "if", "then", "else":
+			c.holdAll(sub, v)
+		case "dependentSchemas", "dependencies":
+			members, _ := sub.(map[string]any)
+			for _, one := range members {
+				c.holdAll(one, v)
+			}
+		case "pattern":
+			c.match(sub, v)
+		default:
+			c.inside(keyword, sub, v)
+		}
+	}
+}
+
+// holdAll counts for one schema, or each of a list.
+func (c *coster) holdAll(sub, v any) {
+	list, ok := sub.([]any)
+	if !ok {
+		list = []any{sub}
+	}
+	for _, one := range list {
+		if c.left >= 0 {
+			c.hold(one, v)
+		}
+	}
+}
+
+// inside counts for keywords that are about what is in a value, and for lists.
+func (c *coster) inside(keyword string, sub, v any) {
+	switch keyword {
+	case "items", "prefixItems", "contains", "additionalItems", "unevaluatedItems":
+		elements, _ := v.([]any)
+		list, each := sub.([]any)
+		for i, element := range elements {
+			if c.left < 0 || each && i >= len(list) {
+				return
+			}
+			if each {
+				sub = list[i]
+			}
+			c.hold(sub, element)
+		}
+	case "properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames":
+		members, _ := v.(map[string]any)
+		c.members(keyword, sub, members)
+	default:
+		switch sub := sub.(type) {
+		case []any:
+			c.left -= len(sub) / listOfStep
+		case map[string]any:
+			c.left -= len(sub) / listOfStep
+		}
+	}
+}
+
+// members counts for keywords that are about the members of an object.
+func (c *coster) members(keyword string, sub any, members map[string]any) {
+	schemas, _ := sub.(map[string]any)
+	if keyword == "properties" || keyword == "patternProperties" {
+		c.left -= len(schemas) / listOfStep
+	}
+	for name, v := range members {
+		if c.left < 0 {
+			return
+		}
+		switch keyword {
+		case "properties":
+			if schema, ok := schemas[name]; ok {
+				c.hold(schema, v)
+			}
+		case "patternProperties":
+			for pattern, schema := range schemas {
+				c.match(pattern, name)
+				c.hold(schema, v)
+			}
+		case "propertyNames":
+			c.hold(sub, name)
+		default:
+			c.hold(sub, v)
+		}
+	}
+}
+
+// match counts for a pattern and a text.
+func (c *coster) match(pattern, v any) {
+	expr, _ := pattern.(string)
+	text, _ := v.(string)
+	c.left -= c.patterns[expr] * len(text) / c.ofStep
+}
+
+// mismatched reports whether a document does not match, without a list of mismatches: it
+// asks whether the document matches "not" the schema, for which the library makes no list.
+func (s *Schema) mismatched(doc any) (bool, error) {
+	not := jsonschema.Schema{DraftVersion: s.compiled.DraftVersion, Location: s.compiled.Location, Not: s.compiled}
+	err := not.Validate(doc)
+	var matches *jsonschema.ValidationError
+	if err == nil || errors.As(err, &matches) {
+		return err == nil, nil
+	}
+	return false, err
+}

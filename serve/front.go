@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// inspectorPrefix is the path that the web view is mounted under.
+const inspectorPrefix = "/inspect"
+
+// webView returns the web view. Tenants sign in with their keys, and see their runs; the
+// operator signs in with the operator's key, and sees and steers the queue.
+func (h *Host) webView() (http.Handler, error) {
+	scope := func(r *http.Request) (logview.View, error) {
+		if h.daemon.AuthenticateOperator(r) == nil {
+			return h.daemon.OperatorView(), nil
+		}
+		a, err := h.daemon.Authenticate(r)
+		if _, refused := errors.AsType[*daemon.Problem](err); refused {
+			return logview.View{}, inspect.ErrSignIn
+		}
+		if err != nil {
+			return logview.View{}, err
+		}
+		return h.daemon.View(a)
+	}
+	return inspect.New(inspect.Config{Scope: scope, Prefix: inspectorPrefix, Origins: h.origins(), Logger: h.logger})
+}
+
+// mcp returns the MCP server, for requests that the daemon has let in. Each tenant sees
+// its own runs and calls its own tools.
+func (h *Host) mcp() (http.Handler, error) {
+	scope := func(r *http.Request) (mcpsrv.View, error) {
+		a, ok := daemon.AccountOf(r.Context())
+		if !ok {
+			return mcpsrv.View{}, mcpsrv.ErrUnauthorized
+		}
+		log, err := h.daemon.View(a)
+		return mcpsrv.View{Log: &log, Tools: tools{h.daemon, a}, Owner: a.ID}, err
+	}
+	return mcpsrv.NewHandler(mcpsrv.Config{Scope: scope, Origins: h.origins(), Options: mcpsrv.Options{Version: h.o.Version, Logger: h.logger}})
+}
+
+// origins are those under which browsers reach the host; empty accepts every host.
+func (h *Host) origins() (list []string) {
+	for _, o := range h.file.Origins {
+		list = append(list, string(o))
+	}
+	if len(list) == 0 && h.file.Listen.Network == "tcp" {
+		return OriginsOf(h.Origin, h.listener.Addr())
+	}
+	return list
+}
+
+// OriginsOf are the names of a server that listens at an address: the one that is printed,
+// and on this machine localhost.
+func OriginsOf(origin string, addr net.Addr) []string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsLoopback() {
+		return []string{origin}
+	}
+	scheme, _, _ := strings.Cut(origin, ":")
+	return []string{origin, fmt.Sprintf("%s://localhost:%d", scheme, tcp.Port)}
+}
+
+// tools are those of a tenant.
+type tools struct {
+	daemon  *daemon.Daemon
+	account daemon.Account
+}
+
+// List implements [mcpsrv.Tools].
+func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
+	var list []mcpsrv.Tool
+	for _, d := range t.account.Tools() {
+		list = append(list, mcpTool(d, !t.daemon.Reaches(t.account, d.Name)))
+	}
+	return list, nil
+}
+
+// mcpTool is a tool as an MCP client is told of it. A closed one cannot reach the network.
+func mcpTool(d abi.ToolDescription, closed bool) mcpsrv.Tool {
+	return mcpsrv.Tool{
+		Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
+		Idempotent: d.Idempotent, Closed: closed,
+	}
+}
+
+// Call implements [mcpsrv.Tools].
+func (t tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	out, err := t.daemon.Call(ctx, t.account, c.Name, c.Arguments, c.Ticket)
+	if p, ok := errors.AsType[*daemon.Problem](err); ok {
+		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
+	}
+	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
+}
+
+// Cancel implements [mcpsrv.Tools].
+func (t tools) Cancel(ctx context.Context, ticket string) error {
+	return t.daemon.CancelCall(ctx, t.account, ticket)
+}
+
+// reasonOf returns what a problem is to an MCP client.
+func reasonOf(p *daemon.Problem) error {
+	switch p.Status {
+	case http.StatusNotFound:
+		return mcpsrv.ErrNoTool
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return mcpsrv.ErrBusy
+	case http.StatusGone, http.StatusUnauthorized:
+		return mcpsrv.ErrLost
+	case http.StatusInternalServerError:
+		return errors.New("the host has failed")
+	}
+	return mcpsrv.ErrArguments
+}

@@ -1,0 +1,292 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// canary is in everything of alice's.
+const canary = "canary-of-alice"
+
+// world is a daemon with a web view and an MCP server, and the tenants alice and
+// bob.
+type world struct {
+	t      *testing.T
+	url    string
+	keys   map[string]string
+	config daemon.Config // of the daemon
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	log, err := store.OpenFile(ctx, filepath.Join(t.TempDir(), "host.db"), store.FileOptions{})
+	must(err)
+	t.Cleanup(func() { log.Close() })
+	tenants, err := tenant.Open(ctx, log, tenant.Options{Masters: []tenant.MasterKey{tenant.NewMasterKey()}})
+	must(err)
+	engine, err := sandbox.New(ctx, sandbox.Config{})
+	must(err)
+	t.Cleanup(func() { engine.Close(ctx) })
+	q, err := queue.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second, Poll: 5 * time.Millisecond})
+	must(err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	w := &world{t: t, url: "http://" + listener.Addr().String(), keys: map[string]string{}}
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	h := &Host{file: &File{Origins: []origin{origin(w.url)}}, logger: logger}
+	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), MaxWait: 20 * time.Second, Logger: logger, OperatorKey: "the operator's"}
+	w.keys["operator"] = c.OperatorKey
+	c.Inspector, err = h.webView()
+	must(err)
+	c.MCP, err = h.mcp()
+	must(err)
+	h.daemon, err = daemon.New(ctx, c)
+	must(err)
+	t.Cleanup(h.daemon.Close)
+	w.config = c
+	w.serve(h.daemon, listener)
+	for _, id := range []string{"alice", "bob"} {
+		_, err := tenants.Create(ctx, tenant.Tenant{ID: id, Limits: tenant.Limits{RequestsPerSecond: -1}})
+		must(err)
+		_, key, err := tenants.CreateKey(ctx, id, "")
+		must(err)
+		w.keys[id] = key.Reveal()
+	}
+	return w
+}
+
+// another returns the same world as a second host on its database shows it.
+func (w *world) another() *world {
+	w.t.Helper()
+	c, second, h := w.config, *w, &Host{file: &File{}, logger: w.config.Logger}
+	var err error
+	if c.MCP, err = h.mcp(); err != nil {
+		w.t.Fatal(err)
+	}
+	if h.daemon, err = daemon.New(w.t.Context(), c); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(h.daemon.Close)
+	server := httptest.NewServer(h.daemon)
+	w.t.Cleanup(server.Close)
+	second.url = server.URL
+	return &second
+}
+
+// serve has the daemon listen until the test ends.
+func (w *world) serve(d *daemon.Daemon, l net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, l) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			w.t.Errorf("the daemon stopped: %v", err)
+		}
+	})
+}
+
+// upload gives a tenant a tool that always says the same.
+func (w *world) upload(who, name, says string) {
+	w.t.Helper()
+	w.load(who, name, saying(name, says))
+}
+
+// load gives a tenant a module.
+func (w *world) load(who, name string, module []byte) {
+	w.t.Helper()
+	req, err := http.NewRequest(http.MethodPost, w.url+"/api/v1/modules?name="+name, bytes.NewReader(module))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.keys[who])
+	req.Header.Set("Content-Type", "application/wasm")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated {
+		w.t.Fatalf("upload: %d, %s", resp.StatusCode, text)
+	}
+}
+
+// saying is a module with one tool that always gives the same answer.
+func saying(name, answer string) []byte {
+	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
+	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object","additionalProperties":false}}]}`, name, answer)
+	says := fmt.Sprintf(`{"output":%q}`, answer)
+	packed := func(at int, text string) *wasmtest.Asm {
+		return new(wasmtest.Asm).I64(int64(at)<<32 | int64(len(text)))
+	}
+	return (&wasmtest.Module{
+		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Data: []wasmtest.Data{{Offset: describeAt, Bytes: about}, {Offset: answerAt, Bytes: says}},
+		Funcs: []wasmtest.Func{
+			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasmtest.Asm).I32(inputAt)},
+			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: packed(describeAt, about)},
+			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: packed(answerAt, says)},
+		},
+	}).Bytes()
+}
+
+// assistant returns a tenant's session with the MCP server.
+func (w *world) assistant(who string) *mcp.ClientSession {
+	w.t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(w.t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: w.url + "/mcp", HTTPClient: &http.Client{Transport: withKey(w.keys[who])}, DisableStandaloneSSE: true,
+	}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { session.Close() })
+	return session
+}
+
+type withKey string
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// asks calls a tool of the MCP server and returns the run of the call and what it
+// said.
+func asks(t *testing.T, s *mcp.ClientSession, name, arguments string) (run, said string) {
+	t.Helper()
+	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)})
+	if err != nil {
+		return "", err.Error()
+	}
+	run, _ = result.Meta["starling/run_id"].(string)
+	return run, result.Content[0].(*mcp.TextContent).Text
+}
+
+// browser is one that a tenant has signed in with.
+type browser struct {
+	w      *world
+	client *http.Client
+	csrf   string
+}
+
+var csrfField = regexp.MustCompile(`name="csrf" value="([A-Z2-7]{26})"`)
+
+func (w *world) browser(who string) *browser {
+	w.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b := &browser{w: w, client: &http.Client{Jar: jar}}
+	_, page := b.load(http.MethodGet, "/inspect/sign-in", nil)
+	b.csrf = csrfField.FindStringSubmatch(page)[1]
+	code, page := b.load(http.MethodPost, "/inspect/sign-in", url.Values{"csrf": {b.csrf}, "token": {w.keys[who]}})
+	if code != http.StatusOK || !strings.Contains(page, "Sign out") {
+		w.t.Fatalf("%s cannot sign in: %d, %s", who, code, page)
+	}
+	return b
+}
+
+func (b *browser) load(method, path string, form url.Values) (code int, page string) {
+	b.w.t.Helper()
+	req, err := http.NewRequestWithContext(b.w.t.Context(), method, b.w.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	resp, err := b.client.Do(req)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// TestATenantSeesItsOwn calls a tool over MCP, and looks at the run with the tools
+// over the log and in the browser.
+func TestATenantSeesItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.upload("alice", "say", canary)
+	alice := w.assistant("alice")
+	run, said := asks(t, alice, "say", `{}`)
+	if said != canary || run == "" {
+		t.Fatalf("the tool said %q in run %q", said, run)
+	}
+	const refused = "the arguments do not match the tool's schema: (document): "
+	if run, said := asks(t, alice, "say", `{"louder":true}`); run != "" || !strings.HasPrefix(said, refused) || !strings.Contains(said, "louder") {
+		t.Errorf("what is wrong with arguments is told as %q", said)
+	}
+	for name, arguments := range map[string]string{
+		"list_runs": `{}`, "get_run": `{"run_id":"` + run + `"}`, "summarize_run": `{"run_id":"` + run + `"}`,
+		"search_runs": `{"query":"` + canary + `"}`, "diff_runs": `{"a":"` + run + `","b":"` + run + `"}`, "get_event": `{"run_id":"` + run + `","seq":1}`,
+	} {
+		if _, said := asks(t, alice, name, arguments); !strings.Contains(said, run) && !strings.Contains(said, `"same":true`) && !strings.Contains(said, `"say"`) {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	if _, said := asks(t, alice, "validate_run", `{"run_id":"`+run+`"}`); !strings.Contains(said, `"ok":true`) {
+		t.Errorf("validate_run: %s", said)
+	}
+	b := w.browser("alice")
+	for path, want := range map[string]string{
+		"/inspect/": run, "/inspect/runs/" + run: canary, "/inspect/runs/" + run + "/events/3": canary, "/inspect/runs/" + run + "/live": canary,
+	} {
+		if code, page := b.load(http.MethodGet, path, nil); code != http.StatusOK || !strings.Contains(page, want) || strings.Contains(page, "alice/") {
+			t.Errorf("%s: %d, %s", path, code, page)
+		}
+	}
+	for what, want := range map[string]string{"validate": "are as they were written", "replay": "byte for byte.</p>"} {
+		if code, page := b.load(http.MethodPost, "/inspect/runs/"+run+"/"+what, url.Values{"csrf": {b.csrf}}); code != http.StatusOK || !strings.Contains(page, want) {
+			t.Errorf("%s: %d, %s", what, code, page)
+		}
+	}
+}
+
+// TestWithoutAKey nobody sees anything.
+func TestWithoutAKey(t *testing.T) {
+	w := newWorld(t)
+	b := &browser{w: w, client: http.DefaultClient}
+	for _, path := range []string{"/inspect/", "/inspect/runs/x", "/inspect/diff", "/inspect/runs/x/live", "/mcp"} {
+		if code, _ := b.load(http.MethodGet, path, nil); code != http.StatusUnauthorized {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}

@@ -1,0 +1,646 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// Options are what a [Host] has beside its file.
+type Options struct {
+	// Development serves one tenant, "dev", to this machine. The master key is made if it
+	// is missing, and the policy of the file is that of the tenant as well.
+	Development bool
+
+	Version string       // of the program, for logs and metrics
+	Logger  *slog.Logger // nil discards
+}
+
+// Host serves the tenants of a database: over HTTP, in a web view, and to assistants that
+// speak the Model Context Protocol. Use [Open].
+type Host struct {
+	// Origin is where clients reach the host, as in http://127.0.0.1:8300.
+	Origin string
+	// Key is the API key of the tenant of [Options].Development.
+	Key string
+
+	file   *File
+	o      Options
+	logger *slog.Logger
+
+	db          *starling.DB
+	log         store.Database
+	tenants     *tenant.Store
+	directory   *daemon.Directory
+	queue       *Queue
+	policy      atomic.Pointer[policy.Policy] // the operator's
+	daemon      *daemon.Daemon
+	listener    net.Listener
+	certificate *Certificate // nil without
+
+	closers []func() // in the order of opening
+}
+
+// SetupError says why a host cannot be opened as its file describes it.
+type SetupError struct {
+	Err     error // a [*config.Error] if it is about a line of the file
+	Hint    string
+	Machine bool // the file is right, and this machine cannot do it
+}
+
+// Error returns the text of Err.
+func (e *SetupError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// RightsError says that the role on a database server lacks rights.
+type RightsError struct {
+	Role, Use string // Use is "serve" or "prune"
+	Lacking   []string
+}
+
+// Error names what is lacking.
+func (e *RightsError) Error() string {
+	return fmt.Sprintf("serve: the role %s may not %s: it lacks %s", e.Role, e.Use, strings.Join(e.Lacking, ", "))
+}
+
+// Open opens everything that a file describes, and takes the address. The host must be
+// closed. The error is a [*SetupError], a [*RightsError], a [*starling.OpenError] if the
+// database cannot be opened, or one of package tenant.
+func Open(ctx context.Context, file *File, o Options) (*Host, error) {
+	h := &Host{file: file, o: o, logger: o.Logger}
+	if h.logger == nil {
+		h.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := h.open(ctx); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Close releases what was opened, the last first. Serve must have returned.
+func (h *Host) Close() {
+	for i := len(h.closers) - 1; i >= 0; i-- {
+		h.closers[i]()
+	}
+	h.closers = nil
+}
+
+func (h *Host) onClose(f func()) { h.closers = append(h.closers, f) }
+
+func (h *Host) open(ctx context.Context) error {
+	if err := h.loadPolicy(); err != nil {
+		return err
+	}
+	if err := h.openTenants(ctx); err != nil {
+		return err
+	}
+	if err := h.listen(); err != nil { // before the daemon, which tells browsers where it is
+		return err
+	}
+	config, err := h.config(ctx)
+	if err != nil {
+		return err
+	}
+	if h.daemon, err = daemon.New(ctx, config); err != nil {
+		return err
+	}
+	h.onClose(h.daemon.Close)
+	if err := h.checkRights(ctx); err != nil { // once all tables are there
+		return err
+	}
+	return h.openDevelopment(ctx)
+}
+
+// wrong is an error about what a key of the file says, where it stands there.
+func (h *Host) wrong(err error, hint string, keys ...string) error {
+	if at := h.file.At(keys...); at != nil {
+		return &SetupError{Err: at.Errorf(hint, "%s", starling.PlainError(err))}
+	}
+	return &SetupError{Err: err, Hint: hint}
+}
+
+// openTenants opens the database, and the tenants in it with their master keys.
+func (h *Host) openTenants(ctx context.Context) error {
+	where, keyFile := string(h.file.Database), string(h.file.KeyFile)
+	masters, err := tenant.ReadMasterKeys(keyFile)
+	missing := errors.Is(err, fs.ErrNotExist) && h.o.Development
+	if err != nil && !missing {
+		return h.wrong(err, "", "key_file")
+	}
+	if err := h.openLog(ctx, where); err != nil {
+		return err
+	}
+	if missing { // now that there is a database for it
+		key, err := h.newKey(ctx)
+		if err != nil {
+			return err
+		}
+		masters = []tenant.MasterKey{key}
+	}
+	h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters})
+	if errors.Is(err, tenant.ErrWrongMasterKey) && h.o.Development {
+		return &SetupError{Err: err, Hint: fmt.Sprintf("put back the %s that was made with %s, or serve another database with --db FILE", keyFile, starling.DatabaseName(where))}
+	}
+	if err != nil {
+		return err
+	}
+	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits.tenant(), h.logger)
+	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
+		return &SetupError{Err: fmt.Errorf("%s can be reached from elsewhere, and there is no tenant yet", h.file.Listen), Hint: "starling-host tenant create --help"}
+	}
+	return err
+}
+
+// openLog opens the database. A file that is not there is created.
+func (h *Host) openLog(ctx context.Context, where string) error {
+	onServer := store.OnServer(where)
+	_, err := os.Stat(where)
+	made := errors.Is(err, fs.ErrNotExist) && !onServer
+	if h.db, err = starling.Open(ctx, where, starling.Options{}); err != nil {
+		return err
+	}
+	h.onClose(func() { h.db.Close() })
+	h.log, err = h.db.Log(ctx)
+	if dir := filepath.Dir(where); errors.Is(err, fs.ErrNotExist) && !onServer {
+		hint := ""
+		if strings.Contains(where, ":/") {
+			hint = "the address of a server begins with postgres:// or postgresql://"
+		}
+		return h.wrong(fmt.Errorf("%s: there is no folder %s", where, dir), hint, "database")
+	}
+	if err != nil || h.o.Development || onServer {
+		return err
+	}
+	if made {
+		h.logger.Warn("the database was not there, so there is a new one now, without tenants and runs", "database", where)
+	}
+	if err := store.SetAside(where); err != nil { // so that prune has room when the disk is full
+		h.logger.Warn("no room is set aside, so prune cannot relieve a full disk", "error", err.Error())
+	}
+	return nil
+}
+
+// loadPolicy reads the operator's policy.
+func (h *Host) loadPolicy() error {
+	if h.file.Policy == "" {
+		return nil
+	}
+	p, err := policy.Load(string(h.file.Policy))
+	if err != nil {
+		return &SetupError{Err: err}
+	}
+	h.policy.Store(p)
+	return nil
+}
+
+// listen takes the address.
+func (h *Host) listen() error {
+	at := h.file.Listen
+	listener, err := at.Listen()
+	if err != nil {
+		return h.wrong(err, "name another address to listen at", "listen")
+	}
+	h.onClose(func() { listener.Close() })
+	h.listener, h.Origin = listener, "http://"+listener.Addr().String()
+	switch {
+	case at.Network == "unix":
+		h.Origin = at.String()
+	case h.file.TLS != (FileTLS{}):
+		h.certificate = &Certificate{Files: h.file.TLS}
+		if err := h.certificate.Load(); err != nil {
+			return h.wrong(err, "", "tls")
+		}
+		h.warnExpired()
+		h.Origin = "https://" + listener.Addr().String()
+	}
+	return nil
+}
+
+// warnExpired says that clients refuse the certificate.
+func (h *Host) warnExpired() {
+	if end := h.certificate.Expires(); time.Now().After(end) {
+		h.logger.Warn("the certificate has expired: clients refuse it", "cert", string(h.file.TLS.Cert), "expired", end)
+	}
+}
+
+// config returns what the daemon is made of.
+func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
+	c = settings(h.file)
+	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
+	where := string(h.file.Database)
+	if !store.OnServer(where) {
+		c.Disk = func() (guest.DiskRoom, error) { return DatabaseRoom(h.log, where) }
+	}
+	registry := observe.NewRegistry()
+	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
+	observe.RegisterQueue(registry, h.queueState)
+	observe.RegisterSpace(registry, h.spaceState)
+	observe.RegisterBuild(registry, c.Version)
+	if h.certificate != nil {
+		observe.RegisterCertificate(registry, h.certificate.Expires)
+	}
+	if c.Retention > 0 {
+		c.Retained = observe.NewRetention(registry)
+	}
+	if !h.file.Metrics.Off {
+		c.Metrics = observe.MetricsHandler(registry)
+	}
+	if c.MetricsKey, err = h.keyIn("metrics", string(h.file.Metrics.KeyEnv)); err != nil {
+		return c, err
+	}
+	if c.OperatorKey, err = h.keyIn("operator", string(h.file.Operator.KeyEnv)); err != nil {
+		return c, err
+	}
+	if c.Tracer, err = h.openTraces(ctx); err != nil {
+		return c, err
+	}
+	if err := h.openQueue(ctx); err != nil {
+		return c, err
+	}
+	c.Queue, c.Directory = h.queue, h.directory
+	if err := h.openEngines(ctx, &c); err != nil {
+		return c, err
+	}
+	if err := h.openAgents(ctx, &c); err != nil {
+		return c, err
+	}
+	if !h.file.Inspector.Off {
+		if c.Inspector, err = h.webView(); err != nil {
+			return c, err
+		}
+	}
+	c.MCP, err = h.mcp()
+	return c, err
+}
+
+// settings are the numbers and times of a daemon that its file has.
+func settings(f *File) daemon.Config {
+	r := f.Requests
+	return daemon.Config{
+		Defaults: f.Limits.tenant(), Retention: time.Duration(f.Retention.OlderThan), RetentionEvery: time.Duration(f.Retention.Every),
+		KeepFree: int64(f.Space.KeepFree), MaxModuleBytes: int64(f.Space.Modules), OpenMetrics: f.Metrics.Open,
+		MaxModule: int64(r.Module), MaxModules: int(r.Modules), MaxWait: time.Duration(r.Wait),
+		MaxStreams: int(r.Streams), MaxReplays: int(r.Replays), MaxIdleModules: int(r.Loaded),
+		MaxConnections: int(f.Connections.Max), RequestTime: time.Duration(f.Connections.Request), IdleTime: time.Duration(f.Connections.Idle),
+		MaxAttempts: int(f.Queue.Attempts), Drain: time.Duration(f.Drain),
+	}
+}
+
+// keyIn returns the key in the variable that a part of the file names, if it names one.
+func (h *Host) keyIn(part, variable string) (string, error) {
+	key := os.Getenv(variable)
+	if key == "" && variable != "" {
+		return "", h.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", variable, part), "", part, "key_env")
+	}
+	return key, nil
+}
+
+// openQueue opens the queue in the database, which on a server all hosts share.
+func (h *Host) openQueue(ctx context.Context) (err error) {
+	q := h.file.Queue
+	c := queue.Config{
+		Host: string(q.Host), Workers: int(h.file.Workers), Lease: time.Duration(q.Lease), Grace: time.Duration(q.Grace), MaxWaiting: int(q.MaxWaiting),
+		Limits: h.directory.Limits, Logger: h.logger, Version: h.o.Version,
+		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // which is there before the queue is worked on
+	}
+	if c.Label = c.Host; c.Label == "" {
+		c.Label = h.name()
+	}
+	if c.Host == "" && !store.OnServer(string(h.file.Database)) {
+		// Only one process can listen there, so the jobs of the one before need not wait for its lease to end.
+		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
+	}
+	h.queue, err = queue.Open(ctx, h.log, c)
+	return err
+}
+
+// name is what a host is called that has no queue.host: its machine, and where it listens.
+func (h *Host) name() string {
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "host"
+	}
+	at := h.listener.Addr()
+	if tcp, ok := at.(*net.TCPAddr); ok {
+		return fmt.Sprintf("%s:%d", machine, tcp.Port)
+	}
+	return machine + ":" + filepath.Base(at.String())
+}
+
+// openEngines starts what executes modules: processes for those that the operator does not
+// vouch for, unless the file says otherwise.
+func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
+	if h.file.Isolation != inline {
+		report, err := guest.ProbeProcess() // before a call needs one
+		if err != nil {
+			return &SetupError{Err: fmt.Errorf("no worker processes: %s", starling.PlainError(err)), Hint: "starling-host doctor", Machine: true}
+		}
+		for _, layer := range report.Layers {
+			if !layer.On {
+				h.logger.Warn("worker processes are confined without "+layer.Name, "why", layer.Why)
+			}
+		}
+	}
+	// As many calls at a time as there are runs, and some modules that are being loaded.
+	// With fewer, a few tenants with long calls would keep all others waiting.
+	calls := int(h.file.Workers)
+	if calls == 0 {
+		calls = queue.DefaultWorkers
+	}
+	calls += runtime.GOMAXPROCS(0)
+	warn := func(text string) { h.logger.Warn(text) }
+	engine, err := starling.NewEngine(ctx, starling.EngineOptions{Warn: warn})
+	if err != nil {
+		return err
+	}
+	h.onClose(func() { engine.Close() })
+	if c.Inline = engine; h.file.Isolation == inline {
+		return nil
+	}
+	processes, err := starling.NewEngine(ctx, starling.EngineOptions{Processes: true, MaxCalls: calls, Warn: warn})
+	if err != nil {
+		return err
+	}
+	h.onClose(func() { processes.Close() })
+	c.Isolated = processes
+	return nil
+}
+
+// openAgents makes the agents of their files, and notes the modules of their tools.
+func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
+	c.Held = map[canon.Hash]int64{}
+	for _, path := range h.file.Agents {
+		file, err := agentfile.Load(string(path))
+		if err != nil {
+			return &SetupError{Err: err}
+		}
+		model, err := file.Provider(ctx, os.Getenv)
+		if err != nil {
+			return &SetupError{Err: err}
+		}
+		box, err := file.OpenTools(ctx, &starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: c.Held}, os.Getenv)
+		if err != nil {
+			return err
+		}
+		h.onClose(func() { box.Close() })
+		a := agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
+		a.Config.Retries = box.Retries
+		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: a, Variables: file.Variables})
+	}
+	return nil
+}
+
+// Tables returns the tables that a host keeps beside the log.
+func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables()) }
+
+// checkRights refuses to serve as a role that could accept runs and not make them. The
+// owner of the tables may do everything.
+func (h *Host) checkRights(ctx context.Context) error {
+	server, ok := h.log.(*store.Server)
+	if !ok {
+		return nil
+	}
+	needs := store.NeedsOf(Tables()...)
+	role, lacking, err := server.Lacking(ctx, needs.Writer...)
+	if err == nil && len(lacking) > 0 {
+		err = &RightsError{role, "serve", lacking}
+	}
+	if err != nil || h.file.Retention.OlderThan == 0 {
+		return err
+	}
+	role, lacking, err = server.Lacking(ctx, needs.Retention...)
+	if err == nil && len(lacking) > 0 {
+		err = &RightsError{role, "prune", lacking}
+	}
+	return err
+}
+
+// developmentTenant is the one tenant of [Options].Development.
+const developmentTenant = "dev"
+
+// newKey makes a master key, unless there are tenants under one that was lost: the new one
+// would open nothing of theirs, and stand where the other belongs.
+func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
+	store, err := tenant.Open(ctx, h.log, tenant.Options{})
+	if err != nil {
+		return tenant.MasterKey{}, err
+	}
+	list, err := store.Tenants(ctx)
+	if err != nil {
+		return tenant.MasterKey{}, err
+	}
+	key := string(h.file.KeyFile)
+	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
+		return tenant.MasterKey{}, &SetupError{
+			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(string(h.file.Database))),
+			Hint: fmt.Sprintf("put %s back, or serve another database with --db FILE", key),
+		}
+	}
+	return tenant.CreateMasterKey(key)
+}
+
+// openDevelopment creates the tenant of a host for development, if it is not there, with
+// the operator's policy. Its key is the same at every start, also of two hosts that serve
+// one database.
+func (h *Host) openDevelopment(ctx context.Context) error {
+	if !h.o.Development {
+		return nil
+	}
+	_, err := h.tenants.Create(ctx, tenant.Tenant{ID: developmentTenant, Name: "Development"})
+	if err != nil && !errors.Is(err, tenant.ErrExists) {
+		return err
+	}
+	if h.file.Policy != "" {
+		text, err := os.ReadFile(string(h.file.Policy))
+		if err != nil {
+			return err
+		}
+		if _, err := h.tenants.SetPolicy(ctx, developmentTenant, string(text), true); err != nil {
+			return err
+		}
+	}
+	key, err := h.tenants.DerivedKey(ctx, developmentTenant, "serve --dev")
+	h.Key = key.Reveal()
+	return err
+}
+
+// Serve serves until ctx ends. SIGHUP has it read the master keys, the policy and the
+// certificate again; a file that is wrong changes nothing.
+func (h *Host) Serve(ctx context.Context) error {
+	go h.directory.Keep(ctx)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			h.reload()
+		}
+	}()
+	defer close(hangups)
+	defer signal.Stop(hangups)
+	return h.daemon.Serve(ctx, h.listener)
+}
+
+func (h *Host) reload() {
+	reread := func(what, file string, load func() error) bool {
+		if err := load(); err != nil {
+			h.logger.Error(what+" not read; the one before stays", "error", err.Error())
+			return false
+		}
+		h.logger.Info(what+" read", "file", file)
+		return true
+	}
+	if file := string(h.file.KeyFile); file != "" && reread("master key", file, h.loadMasters) {
+		h.logger.Info("master keys in use", "ids", strings.Join(h.tenants.MasterKeys(), " "))
+	}
+	if file := string(h.file.Policy); file != "" {
+		reread("policy", file, h.loadPolicy)
+	}
+	if h.certificate != nil && reread("certificate", string(h.file.TLS.Cert), h.certificate.Load) {
+		h.warnExpired()
+	}
+}
+
+// loadMasters reads the master keys. They have to open what the tenants have.
+func (h *Host) loadMasters() error {
+	keys, err := tenant.ReadMasterKeys(string(h.file.KeyFile))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return h.tenants.UseMasters(ctx, keys...)
+}
+
+// Certificate is what a host shows to its clients. It is read again on SIGHUP, since
+// certificates are renewed more often than hosts are started.
+type Certificate struct {
+	Files   FileTLS
+	current atomic.Pointer[tls.Certificate]
+}
+
+// Load reads the files. If they are wrong, what was read before stays.
+func (c *Certificate) Load() error {
+	pair, err := tls.LoadX509KeyPair(string(c.Files.Cert), string(c.Files.Key))
+	if err != nil {
+		return fmt.Errorf("cert %s, key %s: %s", c.Files.Cert, c.Files.Key, starling.PlainError(err))
+	}
+	c.current.Store(&pair)
+	return nil
+}
+
+// Expires returns until when clients accept a certificate that was loaded.
+func (c *Certificate) Expires() time.Time { return c.current.Load().Leaf.NotAfter }
+
+// config is that of a server which shows it, or nil without one.
+func (c *Certificate) config() *tls.Config {
+	if c == nil {
+		return nil
+	}
+	show := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil }
+	return &tls.Config{GetCertificate: show, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+}
+
+// DatabaseBytes returns the size of a database, with the WAL of a file.
+func DatabaseBytes(ctx context.Context, log eventlog.Transactor, where string) (bytes int64, err error) {
+	if store.OnServer(where) {
+		err = log.View(ctx, func(q eventlog.Querier) error {
+			return q.Query("SELECT pg_database_size(current_database())", nil, func(r eventlog.Row) error { return r.Scan(&bytes) })
+		})
+		return bytes, err
+	}
+	info, err := os.Stat(where)
+	if err != nil {
+		return 0, err
+	}
+	bytes = info.Size()
+	if wal, err := os.Stat(where + "-wal"); err == nil {
+		bytes += wal.Size()
+	}
+	return bytes, nil
+}
+
+// DatabaseRoom returns the room on the disk of a database in a file, with what runs and
+// modules that were removed have left in the file.
+func DatabaseRoom(log eventlog.Transactor, path string) (guest.DiskRoom, error) {
+	room, err := guest.DiskRoomOf(path)
+	if err != nil {
+		return room, err
+	}
+	const free = "SELECT f.freelist_count * p.page_size FROM pragma_freelist_count() AS f, pragma_page_size() AS p"
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err = log.View(ctx, func(q eventlog.Querier) error {
+		return q.Query(free, nil, func(r eventlog.Row) error { return r.Scan(&room.Reusable) })
+	})
+	return room, err
+}
+
+// spaceState is what the metrics say of the room that the host has.
+func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
+	s := observe.SpaceState{Disks: map[string]observe.DiskState{}, Compiled: -1}
+	where, folders := string(h.file.Database), map[string]string{}
+	if !store.OnServer(where) {
+		folders["database"] = filepath.Dir(where)
+	}
+	if dir := starling.CodeCacheFolder(); dir != "" {
+		folders["cache"] = dir
+		s.Compiled = sandbox.CacheBytes(dir)
+	}
+	for name, dir := range folders {
+		if room, err := guest.DiskRoomOf(dir); err == nil {
+			s.Disks[name] = observe.DiskState{Free: room.Free, Total: room.Total}
+		}
+	}
+	var err error
+	if s.Database, err = DatabaseBytes(ctx, h.log, where); err != nil {
+		s.Database = -1
+	}
+	if s.Modules, s.Bytes, err = h.tenants.HeldBytes(ctx, ""); err != nil {
+		s.Modules, s.Bytes = -1, -1
+	}
+	return s
+}
+
+// queueState is what the metrics say of the queue.
+func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
+	s, err := h.queue.Stats(ctx)
+	if err != nil {
+		return observe.QueueState{}, err
+	}
+	state := observe.QueueState{Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
+	hosts, err := h.queue.Hosts(ctx)
+	for _, one := range hosts {
+		state.Hosts[one.State]++
+	}
+	return state, err
+}

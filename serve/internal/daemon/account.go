@@ -1,0 +1,309 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// Account is a tenant as the host works for it: its row, which is read for each request
+// and each run, and the snapshot of what it holds, which is read when it has changed.
+type Account struct {
+	tenant.Tenant // with the default limits filled in
+	snapshot      *snapshot
+}
+
+// snapshot is what a tenant holds, read and parsed. It is shared and never changes.
+type snapshot struct {
+	tenant.Holdings
+	policy     *policy.Policy // the tenant's own
+	unreadable error          // why its policy is none; then nothing of it runs
+	modules    []owned        // by name
+	size       int            // bytes, about
+}
+
+// module returns the module of that name, or [tenant.ErrNotFound].
+func (k *snapshot) module(name string) (owned, error) {
+	for _, m := range k.modules {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return owned{}, &tenant.NotFoundError{What: "module", Name: name}
+}
+
+// account reads the row of a tenant. One that was erased has no account.
+func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
+	t, err := d.config.Tenants.Tenant(ctx, id)
+	if err != nil {
+		return Account{}, err
+	}
+	return d.accountOf(ctx, t)
+}
+
+// accountOf returns the account of a tenant whose row was read just now.
+func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error) {
+	d.config.Directory.saw(t)
+	t.Limits = t.Limits.Or(d.config.Defaults)
+	d.outbound.allow(t)
+	was := d.accounts.find(t)
+	if was != nil && was.Revision >= t.Revision {
+		return Account{t, was}, nil
+	}
+	k, err := d.readSnapshot(ctx, t.ID, was)
+	if err != nil {
+		return Account{}, err
+	}
+	d.accounts.keep(t.ID, k)
+	return Account{t, k}, nil
+}
+
+// readSnapshot reads what a tenant holds. A version of its policy never changes, nor does
+// what its modules say of themselves, so both are taken from the snapshot before.
+func (d *Daemon) readSnapshot(ctx context.Context, id string, was *snapshot) (k *snapshot, err error) {
+	k = &snapshot{policy: nothing}
+	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {
+		if errors.Is(err, tenant.ErrWrongMasterKey) { // which was the right one when the host began
+			err = fmt.Errorf("%w; it was changed: put the new one into the key file, and send SIGHUP", err)
+		}
+		return nil, err
+	}
+	k.parse(id, was)
+	k.modules, err = d.describe(ctx, k.Modules, was)
+	for _, m := range k.modules {
+		k.size += m.size
+	}
+	return k, err
+}
+
+// parse reads the tenant's policy, unless the snapshot before has it. The text is not kept.
+func (k *snapshot) parse(id string, was *snapshot) {
+	text := k.Policy.Text
+	k.Policy.Text = ""
+	switch {
+	case text == "":
+		return
+	case was != nil && was.Policy.Version == k.Policy.Version && was.Policy.Digest == k.Policy.Digest:
+		k.policy, k.unreadable = was.policy, was.unreadable
+	default:
+		p, err := policy.Parse(fmt.Sprintf("policy of %s, version %d", id, k.Policy.Version), []byte(text))
+		if err != nil {
+			k.unreadable = err
+			return
+		}
+		k.policy = p
+	}
+	k.size += k.policy.Size()
+}
+
+// describe returns modules with what they say of themselves.
+func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *snapshot) ([]owned, error) {
+	all := make([]owned, len(list))
+	for i, m := range list {
+		if was != nil {
+			before, err := was.module(m.Name)
+			if err == nil && before.Digest == m.Digest {
+				all[i] = owned{m, before.tools, before.size}
+				continue
+			}
+		}
+		text, err := d.config.Tenants.Description(ctx, m.Digest, m.Name)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = owned{Module: m, size: len(text)}
+		if text == "" { // which no module has that is in the list
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), &all[i].tools); err != nil {
+			return nil, fmt.Errorf("daemon: the description of module %s: %w", m.Digest, err)
+		}
+	}
+	return all, nil
+}
+
+const (
+	// maxCached bounds the snapshots of all tenants, in bytes: some thousands of them.
+	maxCached = 64 << 20
+	// cachedFor bounds how long what was read of a tenant is kept, its data key included,
+	// and how long a change goes unnoticed that does not raise the revision, as those of
+	// older programs do.
+	cachedFor = time.Minute
+)
+
+// accountCache has the snapshots of as many tenants as there is room for, and none for
+// longer than a minute.
+type accountCache struct {
+	most int           // bytes of all
+	ends time.Duration // after this
+
+	mu   sync.Mutex
+	of   map[string]*cached // by tenant; guarded by mu, and so is what follows
+	size int
+	asks uint64
+}
+
+type cached struct {
+	*snapshot
+	asked uint64 // which one of the asks was the last for it
+	timer *time.Timer
+}
+
+func newAccountCache(most int, ends time.Duration) *accountCache {
+	return &accountCache{most: most, ends: ends, of: map[string]*cached{}}
+}
+
+// find returns the snapshot of a tenant, or nil. It forgets one that was erased.
+func (c *accountCache) find(t tenant.Tenant) *snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.of[t.ID]
+	if k == nil {
+		return nil
+	}
+	if !t.Erased.IsZero() {
+		c.drop(t.ID, k)
+		return nil
+	}
+	c.asks++
+	k.asked = c.asks
+	return k.snapshot
+}
+
+// keep makes room by forgetting the tenants that were asked for longest ago.
+func (c *accountCache) keep(id string, k *snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(id, c.of[id])
+	for len(c.of) > 0 && c.size+k.size > c.most {
+		oldest := ""
+		for id, other := range c.of {
+			if oldest == "" || other.asked < c.of[oldest].asked {
+				oldest = id
+			}
+		}
+		c.drop(oldest, c.of[oldest])
+	}
+	c.asks++
+	entry := &cached{snapshot: k, asked: c.asks}
+	entry.timer = time.AfterFunc(c.ends, func() { c.forget(id, entry) })
+	c.of[id] = entry
+	c.size += k.size
+}
+
+func (c *accountCache) forget(id string, k *cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(id, k)
+}
+
+// drop forgets a snapshot of a tenant, if it is the current one. The caller holds mu.
+func (c *accountCache) drop(id string, k *cached) {
+	if k != nil && c.of[id] == k {
+		k.timer.Stop()
+		delete(c.of, id)
+		c.size -= k.size
+	}
+}
+
+// Directory has the limits of all tenants in memory for the queue, which asks inside
+// transactions. It reads them again every few seconds, and the daemon updates it in
+// between. Use [NewDirectory].
+type Directory struct {
+	store    *tenant.Store
+	defaults tenant.Limits
+	logger   *slog.Logger
+
+	mu sync.RWMutex
+	of map[string]queue.Limits // by tenant; guarded by mu
+}
+
+// refresh is how often the tenants are read.
+const refresh = 3 * time.Second
+
+// NewDirectory reads the tenants. Limits that a tenant does not have are those of
+// defaults.
+func NewDirectory(ctx context.Context, store *tenant.Store, defaults tenant.Limits, logger *slog.Logger) (*Directory, error) {
+	d := &Directory{store: store, defaults: defaults.Or(tenant.DefaultLimits()), logger: logger}
+	return d, d.read(ctx)
+}
+
+// Keep reads the tenants again and again until ctx ends. While the database does
+// not answer, what was read last holds.
+func (d *Directory) Keep(ctx context.Context) {
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := d.read(ctx); err != nil && ctx.Err() == nil {
+				d.logger.Warn("tenants not read", "error", err.Error())
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *Directory) read(ctx context.Context) error {
+	all, err := d.store.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	of := make(map[string]queue.Limits, len(all))
+	for _, t := range all {
+		of[t.ID] = d.limits(t)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.of = of
+	return nil
+}
+
+// saw takes note of a tenant whose row was read just now. No directory takes none.
+func (d *Directory) saw(t tenant.Tenant) {
+	if d == nil {
+		return
+	}
+	d.mu.RLock()
+	known := d.of[t.ID]
+	d.mu.RUnlock()
+	if l := d.limits(t); l != known {
+		d.mu.Lock()
+		d.of[t.ID] = l
+		d.mu.Unlock()
+	}
+}
+
+func (d *Directory) limits(t tenant.Tenant) queue.Limits {
+	l := t.Limits.Or(d.defaults)
+	return queue.Limits{Weight: float64(t.Weight), MaxRunning: max(l.Running, 0), MaxWaiting: max(l.Waiting, 0),
+		Paused: t.Suspended && t.Erased.IsZero()} // so that the runs of one that was erased end
+}
+
+// Len returns how many tenants there are.
+func (d *Directory) Len() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return len(d.of)
+}
+
+// Limits is the Limits of a queue.Config. A tenant that was created just now, and has
+// asked for nothing here, has the defaults.
+func (d *Directory) Limits(id string) queue.Limits {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	l, ok := d.of[id]
+	if !ok {
+		return d.limits(tenant.Tenant{Weight: 1})
+	}
+	return l
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// TestFewTenantsAreKnown: of many, of whom there is much to know, those that were asked
+// for last.
+func TestFewTenantsAreKnown(t *testing.T) {
+	c := newAccountCache(30, time.Hour)
+	have := func(id string) bool { return c.find(tenant.Tenant{ID: id}) != nil }
+	for i := range 10 {
+		for _, id := range []string{"often", fmt.Sprint(i)} {
+			if !have(id) {
+				c.keep(id, &snapshot{size: 10})
+			}
+		}
+	}
+	if len(c.of) != 3 || c.size != 30 || !have("often") || !have("9") || !have("8") {
+		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+	}
+	c.keep("large", &snapshot{size: 31})
+	if len(c.of) != 1 || c.size != 31 || !have("large") {
+		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+	}
+}
+
+// TestTenantsAreForgotten: a data key stays for a minute at most, and not at all once
+// the tenant was erased.
+func TestTenantsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAccountCache(maxCached, time.Minute)
+		c.keep("alice", &snapshot{size: 1})
+		c.keep("bob", &snapshot{size: 1})
+		time.Sleep(30 * time.Second)
+		c.keep("bob", &snapshot{size: 2}) // read anew
+		time.Sleep(31 * time.Second)
+		if c.find(tenant.Tenant{ID: "alice"}) != nil || c.find(tenant.Tenant{ID: "bob"}) == nil || c.size != 2 {
+			t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
+		}
+		if c.find(tenant.Tenant{ID: "bob", Erased: time.Now()}) != nil || c.size != 0 {
+			t.Errorf("%d are known, of %d bytes, and one is erased", len(c.of), c.size)
+		}
+	})
+}
+
+// TestAPolicyThatIsNone: of a tenant whose policy cannot be read nothing runs, and all
+// else works.
+func TestAPolicyThatIsNone(t *testing.T) {
+	k := &snapshot{policy: nothing}
+	k.Policy = tenant.Policy{Version: 3, Text: "x"}
+	k.parse("alice", nil)
+	if _, _, err := (&Daemon{}).policies(Account{snapshot: k}); err == nil || k.policy != nothing {
+		t.Errorf("a policy was read: %+v, %v", k.policy, err)
+	}
+	k = &snapshot{policy: nothing}
+	k.Policy = tenant.Policy{Version: 1, Text: "version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - host: api.example.com\n"}
+	k.parse("alice", nil)
+	operator, own, err := (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).policies(Account{snapshot: k})
+	if err != nil || operator != nothing || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
+		t.Errorf("%+v, %v, %d bytes", own, err, k.size)
+	}
+}
+
+// TestPoliciesAreReadOnce: a tenant's policy is read once for each of its versions, and
+// so is one that is none.
+func TestPoliciesAreReadOnce(t *testing.T) {
+	read := func(version int, text string, was *snapshot) *snapshot {
+		k := &snapshot{policy: nothing}
+		k.Policy = tenant.Policy{Version: version, Digest: canon.Sum([]byte(text)), Text: text}
+		k.parse("alice", was)
+		return k
+	}
+	const text = "version: \"1.0\"\n"
+	first := read(1, text, nil)
+	if again := read(1, text, first); again.policy != first.policy || first.policy == nothing || again.size != first.size {
+		t.Errorf("the same version was read again: %+v", again)
+	}
+	if second := read(2, text, first); second.policy == first.policy {
+		t.Error("another version was not read")
+	}
+	broken := read(3, "x", first)
+	if broken.unreadable == nil || broken.policy != nothing {
+		t.Errorf("what is no policy was read: %+v", broken)
+	}
+	if again := read(3, "x", broken); again.unreadable != broken.unreadable {
+		t.Errorf("what is no policy was read again: %v", again.unreadable)
+	}
+}

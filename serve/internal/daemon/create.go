@@ -1,0 +1,469 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// runRequest asks for a run: of an agent towards a goal, or of one call of a tool.
+type runRequest struct {
+	Agent     string          `json:"agent"`
+	Goal      string          `json:"goal"`
+	Tool      string          `json:"tool"`
+	Input     json.RawMessage `json:"input"`
+	Variables json.RawMessage `json:"variables"`
+	Priority  int             `json:"priority"`
+	Wait      float64         `json:"wait"` // seconds
+}
+
+// callRequest asks for one call of the tool that the path names.
+type callRequest struct {
+	Input     json.RawMessage `json:"input"`
+	Variables json.RawMessage `json:"variables"`
+	Priority  int             `json:"priority"`
+	Wait      *float64        `json:"wait"` // seconds; absent is as long as the host lets one wait
+}
+
+// mostPriority bounds the priority of a run in either direction.
+const mostPriority = 100
+
+func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
+	var body runRequest
+	raw, err := readJSON(w, r.Request, &body)
+	if err != nil {
+		return err
+	}
+	return d.submit(w, r, body, raw)
+}
+
+func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
+	var body callRequest
+	raw, err := readJSON(w, r.Request, &body)
+	if err != nil {
+		return err
+	}
+	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Priority: body.Priority, Wait: d.config.MaxWait.Seconds()}
+	if body.Wait != nil {
+		run.Wait = *body.Wait
+	}
+	return d.submit(w, r, run, raw)
+}
+
+// check returns what is wrong with a request, as far as it alone tells.
+func (q *runRequest) check(maxWait time.Duration) error {
+	switch {
+	case q.Tool == "" && q.Goal == "" && q.Agent == "":
+		return badField.because(`a run has either "tool" and "input", or "agent" and "goal"`)
+	case q.Tool != "" && (q.Goal != "" || q.Agent != ""):
+		return badField.because(`a run has either "tool" or "agent", not both`).in("tool")
+	case q.Tool == "" && strings.TrimSpace(q.Goal) == "":
+		return badField.because("the goal is empty").in("goal")
+	case q.Tool == "" && q.Input != nil:
+		return badField.because("an agent has a goal and no input").in("input")
+	case q.Priority < -mostPriority || q.Priority > mostPriority:
+		return badField.because("a priority is -%d to %d", mostPriority, mostPriority).in("priority")
+	case q.Wait < 0 || q.Wait > maxWait.Seconds():
+		return badField.because("wait is 0 to %g seconds", maxWait.Seconds()).in("wait")
+	}
+	if q.Variables != nil && q.Variables[0] != '{' {
+		return badField.because("variables are an object").in("variables")
+	}
+	return nil
+}
+
+// submit has a run made, and answers with it: at once, or when it has ended if the
+// request waits.
+func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []byte) error {
+	if err := q.check(d.config.MaxWait); err != nil {
+		return err
+	}
+	leave := func() {}
+	if q.Wait > 0 {
+		var err error
+		if leave, err = d.streams.take(r.tenant.ID, d.config.MaxStreams); err != nil {
+			return err
+		}
+	}
+	defer leave()
+	key, digest, err := idempotency(r, raw)
+	if err != nil {
+		return err
+	}
+	id, err := d.acceptOnce(r.Context(), r.tenant, q, key, digest)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", base+"/runs/"+id)
+	doc, err := d.outcome(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second)))
+	if errors.Is(err, context.Canceled) { // a client that closed its sending side may still read
+		doc, err = describeRun(context.WithoutCancel(r.Context()), r.view, id)
+	}
+	if err != nil {
+		return err
+	}
+	status := http.StatusAccepted
+	if doc.Status != eventlog.StatusOpen && q.Wait > 0 {
+		status = http.StatusOK
+	}
+	writeJSON(w, status, doc)
+	return nil
+}
+
+// outcome returns the document of a run that was accepted when it has ended, or after a
+// time.
+func (d *Daemon) outcome(ctx context.Context, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
+	doc, err = d.await(ctx, view, id, most)
+	if doc == nil && err == nil {
+		doc, err = describeRun(ctx, view, id)
+	}
+	if err != nil { // the end of an erased tenant's run, for one, is there and cannot be read
+		err = cmp.Or(d.inVain(ctx, view, id), err)
+	}
+	if errors.Is(err, eventlog.ErrRunNotFound) {
+		return nil, removed.because("run %s was accepted, and is not there any more", id)
+	}
+	return doc, err
+}
+
+// firstBeat is when a wait first checks that the run still exists. Earlier is no use: most
+// often the run was accepted just now.
+const firstBeat = time.Second
+
+// await returns the document of a run when it has ended, made of its events as they
+// came, or nil after a time: a run that goes on is no error.
+func (d *Daemon) await(parent context.Context, view logview.View, id string, most time.Duration) (*runDocument, error) {
+	if most <= 0 {
+		return nil, nil
+	}
+	ctx, stop := d.whileServing(parent)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	events, err := view.Log.Stream(ctx, fullID(view.Namespace, id))
+	if err != nil {
+		return nil, err
+	}
+	beat := time.NewTimer(min(firstBeat, d.config.Heartbeat))
+	defer beat.Stop()
+	doc, at := &runDocument{}, eventlog.Cursor{}
+	for {
+		select {
+		case ev, more := <-events:
+			if !more {
+				return nil, parent.Err()
+			}
+			at.Skip(ev)
+			if err := doc.add(ev); err != nil {
+				return nil, err
+			}
+			if ev.Kind.Terminal() {
+				doc.runLine = newRunLine(at.Run())
+				doc.RunID = id
+				return doc, nil
+			}
+		case <-beat.C:
+			if err := d.inVain(ctx, view, id); err != nil {
+				return nil, err
+			}
+			beat.Reset(d.config.Heartbeat)
+		}
+	}
+}
+
+// inVain returns why a wait for a run should end although no event says so: the run was
+// removed, or its tenant may not see it any more.
+func (d *Daemon) inVain(ctx context.Context, view logview.View, id string) error {
+	t, err := d.config.Tenants.Tenant(ctx, view.Namespace)
+	if err == nil && (t.Suspended || !t.Erased.IsZero()) {
+		return noKey()
+	}
+	if _, err = view.Run(ctx, id); errors.Is(err, eventlog.ErrRunNotFound) {
+		return err
+	}
+	return nil // or the database does not answer, which passes
+}
+
+// order is what a worker needs to know of a run beside what its log has.
+type order struct {
+	Agent     string          `json:"agent,omitempty"`
+	Module    string          `json:"module,omitempty"` // name
+	Digest    string          `json:"digest,omitempty"`
+	Tool      string          `json:"tool,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Variables json.RawMessage `json:"variables,omitempty"`
+	Trace     string          `json:"trace,omitempty"` // where the request was in its trace
+}
+
+// encode writes the order without what is only for HTML, by which each < takes six bytes
+// of those that a job may have.
+func (o order) encode() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(o)
+	return b.Bytes(), err
+}
+
+// answersLive is how long an idempotency key is remembered.
+const answersLive = 24 * time.Hour
+
+// seenError ends the transaction of a request that was carried out before.
+type seenError struct{ id string }
+
+func (e *seenError) Error() string { return "daemon: the request was carried out as run " + e.id }
+
+// alongside is written down in the transaction that makes sure of a run.
+type alongside func(tx eventlog.Tx, id string) error
+
+// acceptOnce accepts a request once for each idempotency key. If the process dies before
+// the transaction, nothing has happened; after it, the same request has the same answer.
+func (d *Daemon) acceptOnce(ctx context.Context, a Account, q runRequest, key string, request canon.Hash) (string, error) {
+	if key == "" {
+		return d.accept(ctx, a, q, nil)
+	}
+	id, found, err := d.config.Tenants.Answered(ctx, a.ID, key, request)
+	if err != nil || found {
+		return string(id), keyError(err)
+	}
+	accepted, err := d.accept(ctx, a, q, func(tx eventlog.Tx, id string) error {
+		earlier, err := d.config.Tenants.Once(tx, a.ID, key, request, []byte(id), answersLive)
+		if err == nil && earlier != nil {
+			err = &seenError{string(earlier)}
+		}
+		return err
+	})
+	if seen, ok := errors.AsType[*seenError](err); ok {
+		return seen.id, nil
+	}
+	return accepted, keyError(err)
+}
+
+// accept makes sure that the run will be made, and returns its id. It may be there also
+// if the error is the database's.
+func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also alongside) (string, error) {
+	if err := d.takesWork(); err != nil {
+		return "", err
+	}
+	if err := d.disk.need(0, spaceShort); err != nil {
+		return "", err
+	}
+	if err := d.volume.check(ctx, a.Tenant); err != nil {
+		return "", err
+	}
+	id := event.NewID()
+	job, first, unused, err := d.prepare(ctx, a, q, fullID(a.ID, id))
+	if err != nil {
+		return "", err
+	}
+	var took time.Duration // to append, and not to commit with what others do
+	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
+		if also != nil {
+			if err := also(tx, id); err != nil {
+				return err
+			}
+		}
+		if unused != nil {
+			if err := d.config.Tenants.UseModule(tx, a.ID, *unused); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		err := tx.Append(job.RunID, first)
+		took = time.Since(began)
+		return err
+	})
+	d.countOpening(err, took)
+	if err == nil {
+		d.volume.add(a.ID, len(first.Payload)+envelopeBytes)
+	}
+	return id, full(err)
+}
+
+// full words that there is no room for a run.
+func full(err error) error {
+	e, ok := errors.AsType[*queue.FullError](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(e, queue.ErrTenantFull):
+		return tenantFull.plain().retry(e.After)
+	}
+	return queueFull.plain().retry(e.After)
+}
+
+// keyError words what is wrong with an idempotency key.
+func keyError(err error) error {
+	switch {
+	case errors.Is(err, tenant.ErrKeyReused):
+		return otherRequest.plain().hint("take a new key for a new request")
+	case errors.Is(err, tenant.ErrInvalid):
+		return badRequest.because("the idempotency key is not 1 to 255 bytes of printable text").in("Idempotency-Key")
+	}
+	return err
+}
+
+// idempotency returns the key of a request, if it has one, and what tells the
+// request from others: its method, its path, and its body byte for byte.
+func idempotency(r *request, body []byte) (key string, request canon.Hash, err error) {
+	switch keys := r.Header.Values("Idempotency-Key"); {
+	case len(keys) == 0:
+		return "", request, nil
+	case len(keys) > 1 || keys[0] == "":
+		return "", request, badRequest.because("there is not one idempotency key").in("Idempotency-Key")
+	default:
+		text := slices.Concat([]byte(r.Method+" "+r.URL.Path+"\n"), body)
+		return keys[0], canon.Sum(text), nil
+	}
+}
+
+// prepare returns the job of a run, the event that it begins with, and the module that it
+// is the first run to name, if it is.
+func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (job queue.Job, first event.Event, unused *tenant.Module, err error) {
+	var o order
+	if q.Tool != "" {
+		o, first, unused, err = d.openTool(ctx, a, q, runID)
+	} else {
+		o, first, err = d.openAgent(ctx, q, runID)
+	}
+	if err != nil {
+		return job, first, nil, err
+	}
+	o.Trace = d.config.Tracer.Traceparent(ctx)
+	payload, err := o.encode()
+	if err != nil {
+		return job, first, nil, fmt.Errorf("daemon: encode a job: %w", err)
+	}
+	job = queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
+	job, first, err = a.sealJob(job, first)
+	return job, first, unused, err
+}
+
+// openTool opens a run of one call.
+func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (o order, first event.Event, unused *tenant.Module, err error) {
+	m, _, err := a.snapshot.tool(q.Tool)
+	if err != nil {
+		return o, first, nil, err
+	}
+	module, release, err := d.take(ctx, a, m.Module)
+	if err != nil {
+		return o, first, nil, err
+	}
+	defer release()
+	found, ok := module.Tool(q.Tool)
+	if !ok {
+		return o, first, nil, notFound.plain()
+	}
+	if q.Input == nil {
+		q.Input = json.RawMessage("{}")
+	}
+	if err := checkInput(found, q.Input); err != nil {
+		return o, first, nil, err
+	}
+	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
+		return o, first, nil, err
+	}
+	run, err := d.rules(ctx, a, runID, nil)
+	if err != nil {
+		return o, first, nil, err
+	}
+	if !m.Used {
+		unused = &m.Module
+	}
+	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
+	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
+	return o, first, unused, err
+}
+
+// checkInput words what is wrong with the input of a tool.
+func checkInput(t *guest.Tool, input json.RawMessage) error {
+	clean, err := step.CanonicalArgs(input)
+	if err != nil {
+		return badInput.because("%v", err).in("input")
+	}
+	if why := t.TooLarge(clean); why != "" {
+		return tooLarge.because("%s", why).in("input")
+	}
+	err = t.CheckInput(clean)
+	schema, ok := errors.AsType[*tool.SchemaError](err)
+	if !ok {
+		return err
+	}
+	p := badInput.plain().in("input")
+	for _, problem := range schema.Problems {
+		p.Problems = append(p.Problems, problem.String())
+	}
+	return p
+}
+
+// openAgent opens a run of an agent. If there is one agent, it need not be named.
+func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (order, event.Event, error) {
+	if q.Agent == "" && len(d.config.Agents) == 1 {
+		q.Agent = d.config.Agents[0].Name
+	}
+	a := d.agents[q.Agent]
+	if a == nil {
+		return order{}, event.Event{}, d.noAgent(q.Agent)
+	}
+	variables, err := merge(a.Variables, q.Variables)
+	if err != nil {
+		return order{}, event.Event{}, err
+	}
+	if ctx, err = tool.WithVariablesJSON(ctx, variables); err != nil {
+		return order{}, event.Event{}, err
+	}
+	first, err := d.agent(a, d.config.Log).Opening(ctx, runID, q.Goal)
+	return order{Agent: a.Name, Variables: variables}, first, err
+}
+
+// noAgent is the answer to a goal for an agent that the host has not.
+func (d *Daemon) noAgent(name string) error {
+	switch {
+	case len(d.config.Agents) == 0:
+		return badField.because("the host has no agents").in("agent").hint("its operator names files of agents under the key agents of host.yaml")
+	case name == "":
+		return badField.because("the host has %d agents, and none is named", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
+	}
+	return badField.because("there is no agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
+}
+
+// agent returns an agent that records into a log.
+func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
+	it := a.Agent
+	it.Log, it.Metrics, it.Tracer, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Tracer, d.config.Version, d.logger
+	return &it
+}
+
+// merge returns the members of both objects; those of the second win. Either may be nil.
+func merge(a, b json.RawMessage) (json.RawMessage, error) {
+	if len(a) == 0 || len(b) == 0 {
+		return append(slices.Clone(a), b...), nil
+	}
+	all := map[string]json.RawMessage{}
+	if err := errors.Join(json.Unmarshal(a, &all), json.Unmarshal(b, &all)); err != nil {
+		return nil, fmt.Errorf("daemon: variables: %w", err)
+	}
+	doc, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: variables: %w", err)
+	}
+	return canon.JSON(doc)
+}

@@ -1,0 +1,377 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// Daemon is the host over HTTP. Use [New]. It answers requests and works on runs;
+// a process may do the one without the other.
+type Daemon struct {
+	config Config
+	logger *slog.Logger
+	agents map[string]*Agent
+	mux    *http.ServeMux
+
+	modules  *guest.Cache[moduleKey]
+	recorded *guest.RecordedModules
+	requests rates // by the second
+	uploads  rates // by the hour
+	streams  tenantSlots
+	compiles *compiling
+	replays  *replaying
+	volume   volumes
+	disk     diskSpace
+	outbound connectionLimits
+	accounts *accountCache
+
+	serving context.Context // ends when the daemon shuts down
+	stop    context.CancelFunc
+	taking  context.Context // ends when it takes no more work, which is no later
+	refuse  context.CancelFunc
+	probed  atomic.Bool // it was asked whether it is ready
+	failing failing     // of the checks of readiness
+}
+
+// New returns a daemon.
+func New(ctx context.Context, c Config) (*Daemon, error) {
+	c = c.complete()
+	d := &Daemon{
+		config: c, logger: c.Logger, agents: map[string]*Agent{},
+		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
+		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
+		compiles: newCompiling(),
+		replays:  newReplaying(c.MaxReplays),
+		volume:   newVolumes(c.Log),
+		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
+		outbound: connectionLimits{of: map[string]*egress.Slots{}},
+		accounts: newAccountCache(maxCached, cachedFor),
+		failing:  failing{since: map[string]time.Time{}},
+	}
+	for i := range c.Agents {
+		name := c.Agents[i].Name
+		if name == "" || d.agents[name] != nil {
+			return nil, fmt.Errorf("daemon: two agents, or none, are called %q", name)
+		}
+		d.agents[name] = &c.Agents[i]
+		d.announce(&c.Agents[i].Agent)
+	}
+	d.serving, d.stop = context.WithCancel(context.Background())
+	d.taking, d.refuse = context.WithCancel(d.serving)
+	d.mux = d.newMux()
+	return d, nil
+}
+
+// announce has the model and the tools of an agent counted under their own names, also as
+// long as no call of them has succeeded.
+func (d *Daemon) announce(a *agent.Agent) {
+	d.config.Runs.KnowModels(a.Config.Model)
+	for _, t := range a.Tools {
+		d.config.Runs.KnowTools(t.Name())
+	}
+}
+
+// maxHeader bounds the headers of a request, in bytes. Go adds 4 KiB of its own.
+const maxHeader = 16 << 10
+
+// Serve answers requests and works on runs until ctx ends. Then it takes no more
+// work, tells so for [Config.Drain], lets requests and runs finish within the grace
+// periods, hands back the runs that do not, and returns. Nothing that was
+// acknowledged is lost.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	conns := newConnections(d.config.MaxConnections, d.logger)
+	server := &http.Server{
+		Handler: d, MaxHeaderBytes: maxHeader, ConnContext: conns.context, ConnState: conns.state,
+		ReadHeaderTimeout: d.config.HeaderTime, IdleTimeout: d.config.IdleTime,
+		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
+	}
+	working, halt := context.WithCancel(ctx)
+	defer halt()
+	var wg sync.WaitGroup
+	var worked error
+	wg.Go(func() {
+		worked = d.Work(working)
+		halt() // a daemon whose queue has failed answers no more
+	})
+	wg.Go(func() { d.upkeep(working) })
+	wg.Go(func() { d.disk.watch(working, d.logger) })
+	listening, closed := context.WithCancel(context.Background())
+	wg.Go(func() {
+		<-working.Done()
+		d.logger.Info("stopping", "why", context.Cause(working))
+		d.drain(listening)
+		d.shutdown(server)
+	})
+	err := server.Serve(d.secured(limitedListener{l, conns}))
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	closed()
+	halt()
+	wg.Wait()
+	d.logger.Info("stopped")
+	return errors.Join(err, worked)
+}
+
+// secured encrypts what is said on the connections of a listener, if that is asked
+// for. It is the outermost: net/http knows an encrypted connection by its type, and
+// the web view its cookies by that.
+func (d *Daemon) secured(l net.Listener) net.Listener {
+	if d.config.TLS == nil {
+		return l
+	}
+	return tls.NewListener(l, d.config.TLS)
+}
+
+// drain goes on answering for a while, as long as clients can connect. A load balancer that
+// asks whether the host is ready learns that it is not, and sends requests elsewhere before
+// they are refused. A host that was never asked does not wait.
+func (d *Daemon) drain(listening context.Context) {
+	d.refuse()
+	if !d.probed.Load() {
+		return
+	}
+	d.logger.Info("draining", "for", d.config.Drain)
+	select {
+	case <-time.After(d.config.Drain):
+	case <-listening.Done():
+	}
+}
+
+// takesWork returns the answer to new work once none is taken any more.
+func (d *Daemon) takesWork() error {
+	if d.taking.Err() == nil {
+		return nil
+	}
+	return unavailable.because("the host is about to end").retry(retryElsewhere)
+}
+
+// retryElsewhere is when a request may be sent again that this host cannot serve: to
+// another one, or to the next process.
+const retryElsewhere = 5 * time.Second
+
+// shutdownGrace is how long requests may take to be answered.
+const shutdownGrace = 10 * time.Second
+
+func (d *Daemon) shutdown(server *http.Server) {
+	d.stop() // clients that follow a run connect again, to another host
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
+}
+
+// Work works on runs until ctx ends. See [queue.Queue.Work].
+func (d *Daemon) Work(ctx context.Context) error { return d.config.Queue.Work(ctx, d.work) }
+
+// Close releases loaded modules. Serve and Work must have returned.
+func (d *Daemon) Close() {
+	d.stop()
+	d.modules.Close()
+	d.recorded.Close()
+}
+
+// whileServing returns a context that ends with ctx and when the daemon shuts
+// down.
+func (d *Daemon) whileServing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	undo := context.AfterFunc(d.serving, cancel)
+	return ctx, func() { undo(); cancel() }
+}
+
+var _ http.Handler = (*Daemon)(nil)
+
+// Log is a daemon's event log.
+type Log = eventlog.Database
+
+// Agent is an agent that runs are made of.
+type Agent struct {
+	Name        string
+	Description string
+
+	// Agent has everything but a log. It is copied for each run.
+	Agent agent.Agent
+
+	// Variables are told to its tools, before those that come with a run; a JSON
+	// object or nil.
+	Variables []byte
+}
+
+// Config is what a daemon is made of. Log, Tenants, Queue and Inline are required.
+type Config struct {
+	Log     Log
+	Tenants *tenant.Store
+	Queue   *queue.Queue
+
+	// Directory is what the queue asks about tenants. It is told of those that ask for
+	// something, so that their limits hold from then on. Nil is told nothing.
+	Directory *Directory
+
+	// Policy returns the operator's policy as it is now. What it does not allow, no
+	// policy of a tenant does. Nil, or returning nil, allows no request.
+	Policy func() *policy.Policy
+
+	// Agents can be asked for by name.
+	Agents []Agent
+
+	// Inline executes modules that are trusted. Isolated executes all others; nil
+	// leaves them to Inline, which is for tests and for hosts whose only tenant is
+	// their operator.
+	Inline, Isolated guest.Engine
+
+	// OperatorKey is what the routes below /api/v1/operator ask for, which show and steer
+	// what is of all tenants. MetricsKey opens /metrics alone, and so does OperatorKey. An
+	// empty key is no key.
+	OperatorKey, MetricsKey string
+
+	// OpenMetrics opens /metrics without a key. It is for hosts that only their operator can
+	// reach, also through a proxy.
+	OpenMetrics bool
+
+	// Metrics answers /metrics, Inspector everything below /inspect/, and MCP /mcp.
+	// Nil leaves the route out. Inspector lets its users in by itself, see
+	// [Daemon.Authenticate]; requests to MCP have been let in, see [AccountOf].
+	Metrics, Inspector, MCP http.Handler
+
+	// Observe and Runs measure requests and runs. Nil measures nothing.
+	Observe *observe.HTTPMetrics
+	Runs    *observe.Metrics
+
+	// Tracer makes the spans of tenants' requests and of their runs. Nil makes none.
+	Tracer *observe.Tracer
+
+	// Defaults are the limits of tenants as far as they have none of their own, and
+	// tenant.DefaultLimits those that are zero here.
+	Defaults tenant.Limits
+
+	// Retention removes runs that have ended and began longer ago. Zero keeps all.
+	// RetentionEvery is how often that is looked at; zero means an hour. Retained
+	// measures it; nil measures nothing.
+	Retention, RetentionEvery time.Duration
+	Retained                  *observe.Retention
+
+	// Held are the modules of the agents and their sizes. They stay in the log while the
+	// daemon serves, and as long as there are runs that may name them.
+	Held map[canon.Hash]int64
+
+	// Disk returns the room on the disk of the database. Nil is not known.
+	Disk func() (guest.DiskRoom, error)
+
+	// KeepFree is how many bytes of the disk stay free: below, the daemon refuses
+	// modules, and below half of it runs, so that those that were accepted can be
+	// finished. Zero means a sixteenth of the disk, at least 64 MiB and at most 512 MiB.
+	KeepFree int64
+
+	// MaxModuleBytes bounds the modules of all tenants together, in bytes. Zero is no
+	// bound.
+	MaxModuleBytes int64
+
+	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
+	// with net/http needs.
+	MaxModule int64
+
+	// MaxModules bounds the modules of one tenant. Zero means 100.
+	MaxModules int
+
+	// MaxWait bounds how long a request waits for its run to end. Zero means 60 s.
+	MaxWait time.Duration
+
+	// Heartbeat is how often a stream without events says that it is there. Zero
+	// means 15 s.
+	Heartbeat time.Duration
+
+	// MaxStreams bounds the requests of one tenant that wait for runs or follow
+	// them. Zero means 100.
+	MaxStreams int
+
+	// MaxReplays bounds the replays at a time, of all tenants. One tenant has half of
+	// them at most. Zero means 2.
+	MaxReplays int
+
+	// MaxIdleModules bounds the loaded modules that no call uses, and
+	// MaxIdleModuleBytes how much they are together, see [guest.Module.Size]. Zero
+	// means 32, and 128 MiB.
+	MaxIdleModules     int
+	MaxIdleModuleBytes int
+
+	// MaxAttempts bounds how often a run is taken up that the host could not go on
+	// with. Zero means 5.
+	MaxAttempts int
+
+	// HeaderTime bounds how long the headers of a request may take to arrive, and then
+	// again its body, and how long a client without a key may take to read the answer.
+	// RequestTime bounds the body of a module instead, from when the daemon begins to read
+	// it. IdleTime is how long a connection may be idle. Zero means 5 s, 60 s and two
+	// minutes.
+	HeaderTime, RequestTime, IdleTime time.Duration
+
+	// Drain is how long a daemon that ends goes on answering, if it was ever asked whether
+	// it is ready. It says that it is not, and refuses new work with 503. Zero means 5 s.
+	Drain time.Duration
+
+	// MaxConnections bounds the connections of clients. A further one replaces the oldest
+	// of those without a key, or one of the tenant that has the most. A tenant may have
+	// half as many requests in progress. Zero means 4096.
+	MaxConnections int
+
+	// TLS encrypts the connections of clients. Nil leaves them in the clear.
+	TLS *tls.Config
+
+	// Version is that of the program, for the record.
+	Version string
+
+	// Logger is told of failures. Nil discards.
+	Logger *slog.Logger
+}
+
+func (c Config) complete() Config {
+	orDefault(&c.MaxModule, 16<<20)
+	orDefault(&c.MaxModules, 100)
+	orDefault(&c.MaxWait, time.Minute)
+	orDefault(&c.Heartbeat, 15*time.Second)
+	orDefault(&c.MaxStreams, 100)
+	orDefault(&c.MaxReplays, 2)
+	orDefault(&c.MaxIdleModules, 32)
+	orDefault(&c.MaxIdleModuleBytes, 128<<20)
+	orDefault(&c.MaxAttempts, 5)
+	orDefault(&c.RetentionEvery, time.Hour)
+	orDefault(&c.HeaderTime, 5*time.Second)
+	orDefault(&c.RequestTime, time.Minute)
+	orDefault(&c.IdleTime, 2*time.Minute)
+	orDefault(&c.Drain, 5*time.Second)
+	orDefault(&c.MaxConnections, 4096)
+	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
+	if c.Isolated == nil {
+		c.Isolated = c.Inline
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, otherwise T) {
+	if *v == 0 {
+		*v = otherwise
+	}
+}

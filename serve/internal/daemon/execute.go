@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// gone says why a run can never be made. It ends the run.
+type gone struct{ reason string }
+
+func (g *gone) Error() string { return "daemon: " + g.reason }
+
+// work makes the run of a lease. It returns nil when the run has ended, whatever its
+// outcome. An error means that the host could not do its part, and another attempt may.
+// A failure of the host itself is a [queue.HostError].
+func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
+	err := d.makeRun(ctx, l)
+	if class := hostClass(err); class != "" {
+		return &queue.HostError{Class: class, Err: err}
+	}
+	return err
+}
+
+// unprepared is an error that came before the run began, of something that the host needs
+// for it.
+type unprepared struct{ error }
+
+func (u unprepared) Unwrap() error { return u.error }
+
+// hostClass returns the class of an error that is the host's own, and nothing for an error
+// of the run. After the run has begun these are failures of the log, of the module store and
+// of the start of a process; before that, every error that is not a refusal.
+func hostClass(err error) string {
+	is := func(targets ...error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
+	_, early := errors.AsType[unprepared](err)
+	switch p, _ := errors.AsType[*Problem](err); {
+	case is(tenant.ErrWrongMasterKey, tenant.ErrNoMasterKey):
+		return "keys"
+	case is(eventlog.ErrUnavailable, eventlog.ErrLogStopped, eventlog.ErrLogClosed, eventlog.ErrReadOnly, eventlog.ErrSchemaOutdated, eventlog.ErrSchemaTooNew):
+		return "database"
+	case is(eventlog.ErrModuleNotFound):
+		return "modules"
+	case is(guest.ErrNoProcess, guest.ErrProcessesClosed):
+		return "workers"
+	case p != nil && p.Status == http.StatusTooManyRequests: // the tenant has as many modules at the compiler as it may
+		return "busy"
+	case early && p == nil && !is(eventlog.ErrLogCorrupt):
+		return "host"
+	}
+	return ""
+}
+
+// makeRun makes the run of a lease, or ends it.
+func (d *Daemon) makeRun(ctx context.Context, l queue.Lease) error {
+	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
+	if errors.Is(err, tenant.ErrErased) { // the run cannot be read any more
+		return orUnprepared(d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {
+			return store.EndSealed(context.WithoutCancel(ctx), log, l.RunID)
+		}))
+	}
+	if err != nil {
+		return unprepared{err}
+	}
+	ctx = guest.WithClaim(ctx, claimOf(a.Tenant))
+	stored := &leased{
+		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes) },
+	}
+	opened, err := a.open(stored)
+	log := &metered{EventLog: opened}
+	defer func() { l.Used(log.usage(stored)) }()
+	switch {
+	case err != nil:
+		return unprepared{err}
+	case l.Exhausted:
+		return d.abandon(ctx, log, l, exhausted(l))
+	case l.Cancelled:
+		return d.abandon(ctx, log, l, "")
+	}
+	run, release, err := d.prepared(ctx, log, a, l)
+	if err == nil {
+		defer release()
+		err = run()
+	} else if unreadable := a.snapshot.unreadable; unreadable == nil || !errors.Is(err, unreadable) {
+		err = unprepared{err}
+	}
+	return d.ended(ctx, log, l, err)
+}
+
+// orUnprepared is an unprepared error, unless there is none.
+func orUnprepared(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unprepared{err}
+}
+
+// exhausted says why a run is given up.
+func exhausted(l queue.Lease) string {
+	switch {
+	case l.Deaths >= queue.MaxDeaths:
+		return fmt.Sprintf("%d hosts died while they made the run", l.Deaths)
+	case l.Stranded >= queue.MaxStranded:
+		return fmt.Sprintf("%d hosts died before they could begin with the run", l.Stranded)
+	case l.HostFailures >= queue.MaxHostFailures:
+		return fmt.Sprintf("hosts failed %d times at what the run needs", l.HostFailures)
+	}
+	return "the host could not make the run: " + l.Failure
+}
+
+// ended maps the error of a run to a verdict for its job.
+func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease, err error) error {
+	never, ok := errors.AsType[*gone](err)
+	switch {
+	case errors.Is(err, agent.ErrRunAlreadyTerminal):
+		return nil // the process died after the end of the run, and before it could say so
+	case errors.Is(err, agent.ErrAgentChanged): // a newer schema is for a newer host to go on with
+		return d.abandon(ctx, log, l, "what the run was to be made with is another one now")
+	case ok:
+		return d.abandon(ctx, log, l, never.reason)
+	case err != nil && errors.Is(context.Cause(ctx), queue.ErrCancelled): // as it waited for its module, for one
+		return d.abandon(ctx, log, l, "")
+	}
+	return err
+}
+
+// prepared returns what makes a run, or goes on with it, once all is there that it needs.
+func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) (run func() error, release func(), err error) {
+	var o order
+	text, err := a.snapshot.Unseal(purposeJob, l.Payload, l.RunID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := json.Unmarshal(text, &o); err != nil {
+		return nil, nil, &gone{"the job cannot be read"}
+	}
+	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
+	if err != nil {
+		return nil, nil, &gone{"the variables cannot be read"}
+	}
+	if o.Tool != "" {
+		return d.preparedTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
+	}
+	it := d.agents[o.Agent]
+	if it == nil {
+		return nil, nil, &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
+	}
+	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := l.Begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	// Its modules were loaded before the run was known.
+	return func() error {
+		_, err := guarded(d.agent(it, log), rules).Continue(policy.With(ctx, rules), l.RunID)
+		return err
+	}, func() {}, nil
+}
+
+// maxToolLabels is how many of the labels for tools in metrics one tenant can take. Tenants
+// name their tools freely, and one could use up the labels of all others.
+const maxToolLabels = observe.MaxNames / 10
+
+func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) (run func() error, release func(), err error) {
+	m, err := a.snapshot.module(o.Module)
+	if err != nil || m.Digest.String() != o.Digest {
+		return nil, nil, &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
+	}
+	module, release, err := d.take(ctx, a, m.Module)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, ok := module.Tool(o.Tool)
+	if !ok {
+		release()
+		return nil, nil, &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
+	}
+	rules, err := d.rules(context.WithoutCancel(ctx), a, runID, log)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	runs := d.config.Runs.Share(a.ID, maxToolLabels)
+	runs.KnowTools(o.Tool) // no model has made it up
+	direct := agent.Direct{
+		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
+		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer,
+	}
+	return func() error {
+		_, err := direct.Continue(ctx, runID, o.Input)
+		return err
+	}, release, nil
+}
+
+// abandon ends a run without making it: as failed for a reason, or as cancelled
+// without one. A run that has ended stays as it is. The host's log does not repeat
+// the error of the last attempt, which may quote what the tenant wrote.
+func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, l queue.Lease, reason string) error {
+	err := d.counted(log, func(log eventlog.EventLog) error {
+		return agent.Abandon(context.WithoutCancel(ctx), log, l.RunID, reason)
+	})
+	if errors.Is(err, agent.ErrRunAlreadyTerminal) {
+		return nil
+	}
+	d.logger.Warn("run abandoned", "run_id", l.RunID, "reason", strings.TrimSuffix(reason, ": "+l.Failure))
+	return orUnprepared(err)
+}
+
+// Runs count themselves, but for two moments that are counted here: their first event, in
+// the transaction that accepts them, and the end of those that no worker makes.
+
+// countOpening counts the first event of a run, which is appended with the order. What
+// was refused was not to be appended. took is the time until the log took the event, as
+// for any other: not that of the transaction, which waits for the disk.
+func (d *Daemon) countOpening(err error, took time.Duration) {
+	status := "ok"
+	switch {
+	case err == nil:
+	case errors.Is(err, eventlog.ErrUnavailable), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrLogClosed):
+		status = "error"
+	default:
+		return
+	}
+	d.config.Runs.ObserveEventlogAppend(event.KindRunStarted.String(), status, took)
+}
+
+// counted ends a run that no worker makes, and counts it when its end is durable.
+func (d *Daemon) counted(log eventlog.EventLog, end func(eventlog.EventLog) error) error {
+	seen := outcome{EventLog: log, metrics: d.config.Runs}
+	err := end(&seen)
+	if err == nil && seen.terminal != 0 {
+		d.config.Runs.RunAbandoned(seen.started, seen.terminal, seen.errorType)
+	}
+	return err
+}
+
+// outcome is a log that notes what is appended to end a run, and measures it.
+type outcome struct {
+	eventlog.EventLog
+	metrics   *observe.Metrics
+	started   bool // a worker has started it
+	terminal  event.Kind
+	errorType string
+}
+
+// Append implements [eventlog.EventLog].
+func (o *outcome) Append(ctx context.Context, runID string, ev event.Event) error {
+	before := time.Now()
+	err := o.EventLog.Append(ctx, runID, ev)
+	status := "ok"
+	if err != nil {
+		status = "error"
+	}
+	o.metrics.ObserveEventlogAppend(ev.Kind.String(), status, time.Since(before))
+	switch ev.Kind {
+	case event.KindRunResumed:
+		o.started = true
+	case event.KindRunCancelled:
+		o.terminal = ev.Kind
+	case event.KindRunFailed:
+		o.terminal, o.errorType = ev.Kind, event.ErrorInternal
+	}
+	return err
+}

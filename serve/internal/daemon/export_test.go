@@ -1,0 +1,21 @@
+package daemon
+
+import "slices"
+
+// Routes returns all routes. What is not in the list is not served.
+func Routes() []Route {
+	public := make([]Route, len(routes))
+	for i, r := range routes {
+		public[i] = Route{Method: r.Method, Path: r.Path, Access: r.Access, Query: slices.Clone(r.Query)}
+	}
+	return public
+}
+
+// ProblemTypes returns the types of all problems that there are.
+func ProblemTypes() []string {
+	var types []string
+	for _, k := range problemKinds {
+		types = append(types, problemBase+k.name)
+	}
+	return types
+}

@@ -1,0 +1,339 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// moduleDocument is a module of a tenant.
+type moduleDocument struct {
+	Name       string   `json:"name"`
+	Digest     string   `json:"digest"`
+	Size       int64    `json:"size"`
+	Trusted    bool     `json:"trusted"`
+	UploadedAt string   `json:"uploaded_at"`
+	Tools      []string `json:"tools"`
+}
+
+// owned is a module of a tenant and what it says of itself.
+type owned struct {
+	tenant.Module
+	tools []abi.ToolDescription
+	size  int // of the description, in bytes
+}
+
+func (o owned) document() moduleDocument {
+	doc := moduleDocument{
+		Name: o.Name, Digest: o.Digest.String(), Size: o.Size, Trusted: o.Trusted,
+		UploadedAt: o.Uploaded.UTC().Format(time.RFC3339Nano), Tools: []string{},
+	}
+	for _, t := range o.tools {
+		doc.Tools = append(doc.Tools, t.Name)
+	}
+	return doc
+}
+
+func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
+	all := r.tenant.snapshot.modules
+	page := list[moduleDocument]{Items: make([]moduleDocument, len(all))}
+	for i, m := range all {
+		page.Items[i] = m.document()
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+func (d *Daemon) getModule(w http.ResponseWriter, r *request) error {
+	m, err := r.tenant.snapshot.module(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, m.document())
+	return nil
+}
+
+// deleteModule takes a module from the tenant. Calls of it that are at work end as
+// they would have; what was recorded stays, and can be replayed. Bytes that no run names
+// are removed.
+func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
+	name := r.PathValue("name")
+	if err := d.config.Tenants.RemoveModule(r.Context(), r.tenant.ID, name); err != nil {
+		return err
+	}
+	d.modules.Drop(func(k moduleKey) bool { return k.tenant == r.tenant.ID && k.name == name })
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+const wasmType = "application/wasm"
+
+// moduleName is the name that an upload asks for.
+func moduleName(query *parameters) (string, error) {
+	name := query.text("name")
+	if name == "" {
+		return "", badQuery.because("the name of the module is missing: %s", tenant.ModuleNameRule).in("name").hint("send it as " + base + "/modules?name=NAME")
+	}
+	if tenant.ValidModuleName(name) != nil {
+		return "", badQuery.because("the name %q is none for a module: %s", clip(name), tenant.ModuleNameRule).in("name")
+	}
+	return name, nil
+}
+
+// uploadModule takes a module. It is checked, compiled and asked for its description, all
+// as untrusted, before it is added to the tenant's modules.
+func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
+	name, err := moduleName(r.query)
+	if err != nil {
+		return err
+	}
+	if err := d.takesWork(); err != nil {
+		return err
+	}
+	leave, err := d.compiles.reserve(r.tenant.Tenant) // before the body, which is large
+	if err != nil {
+		return err
+	}
+	defer leave()
+	size := d.config.MaxModule
+	if r.ContentLength >= 0 {
+		size = min(size, r.ContentLength)
+	}
+	release, err := d.disk.takeModule(size)
+	if err != nil {
+		return err
+	}
+	defer release()
+	wasm, forget, err := d.readModule(w, r)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	if m, err := r.tenant.snapshot.module(name); err != nil || m.Digest != canon.Sum(wasm) {
+		if wait := d.uploads.wait(r.tenant.ID, r.tenant.Limits.UploadsPerHour, time.Hour); wait > 0 {
+			return rateLimited.because("the tenant has uploaded %d modules within the hour, and may upload no more", r.tenant.Limits.UploadsPerHour).retry(wait)
+		}
+	}
+	end, err := d.compiles.start(r.Context(), r.tenant.Tenant) // after the body, so that no one waits for a slow upload
+	if err != nil {
+		return err
+	}
+	defer end()
+	m, created, err := d.install(r.Context(), r.tenant, name, wasm)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	w.Header().Set("Location", base+"/modules/"+m.Name)
+	writeJSON(w, status, m.document())
+	return nil
+}
+
+// slowUpload is how long a tenant's other uploads wait for the body of one.
+const slowUpload = 5 * time.Second
+
+// readModule reads the body of an upload. Uploads of one tenant are read one by one, so that
+// one body is in memory, until forget is called. A slow upload lets the next one begin, so
+// at most as many are in memory as the tenant may compile.
+func (d *Daemon) readModule(w http.ResponseWriter, r *request) (wasm []byte, forget func(), err error) {
+	forget, err = d.compiles.body(r.Context(), r.tenant.Tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	bodyWithin(w, r.Request, d.config.RequestTime) // from now, since the client has not made us wait
+	slow := time.AfterFunc(slowUpload, forget)
+	defer slow.Stop()
+	wasm, err = readBody(w, r.Request, wasmType, d.config.MaxModule)
+	if err != nil {
+		forget()
+	}
+	return wasm, forget, err
+}
+
+// install makes a module the tenant's. One that it has already, under the same
+// name, stays as it is.
+func (d *Daemon) install(ctx context.Context, a Account, name string, wasm []byte) (installed owned, created bool, err error) {
+	tools, err := d.inspectModule(ctx, a, name, wasm)
+	if err != nil {
+		return owned{}, false, err
+	}
+	m := owned{Module: tenant.Module{Name: name, Digest: canon.Sum(wasm), Size: int64(len(wasm))}, tools: tools}
+	for range mostLooks {
+		installed, created, err = d.add(ctx, a.ID, m, wasm)
+		if !errors.Is(err, tenant.ErrChanged) {
+			break
+		}
+	}
+	return installed, created, err
+}
+
+// mostLooks is how often an upload tries to be added. It fails when another request has
+// added or removed a module meanwhile.
+const mostLooks = 100
+
+// add stores a module and adds it to the tenant's if there is room for it, or returns the
+// same one that it has. That another host has changed them meanwhile is
+// [tenant.ErrChanged].
+func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owned, bool, error) {
+	a, err := d.account(ctx, id)
+	if err != nil {
+		return owned{}, false, err
+	}
+	all := a.snapshot.modules
+	beside := make([]tenant.Module, len(all))
+	for i, other := range all {
+		if other.Name == m.Name && other.Digest == m.Digest {
+			return other, false, nil
+		}
+		beside[i] = other.Module
+	}
+	if err := d.room(all, m); err != nil {
+		return owned{}, false, err
+	}
+	if most := d.config.MaxModuleBytes; most > 0 {
+		_, held, err := d.config.Tenants.HeldBytes(ctx, "")
+		if err != nil {
+			return owned{}, false, err
+		}
+		if held+m.Size > most {
+			return owned{}, false, noSpace.because("the host keeps as many modules as its operator has room for").retry(roomAfter)
+		}
+	}
+	describes, err := json.Marshal(m.tools)
+	if err != nil {
+		return owned{}, false, fmt.Errorf("daemon: encode a description: %w", err)
+	}
+	err = d.config.Tenants.HoldModule(ctx, id, m.Digest, m.Size, a.Limits.Modules)
+	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
+		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, of which %d are of removed modules that runs name; with this one they would take more than %d",
+			full.Held, full.Removed, full.Most).hint("delete a module that is not called any more, or have old runs removed")
+	}
+	if err != nil {
+		return owned{}, false, err
+	}
+	if _, err = d.config.Log.StoreModule(ctx, wasm); err == nil {
+		m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Module, string(describes), beside)
+	}
+	if err != nil { // or the hold ends by itself
+		err = errors.Join(err, d.config.Tenants.DropModule(context.WithoutCancel(ctx), id, m.Digest))
+	}
+	return m, true, err
+}
+
+func moduleExists(name string) error {
+	return nameTaken.because("the tenant has another module %q", name).hint("delete it first, or give this one another name")
+}
+
+// room refuses a module for which there is no room among the others: names of
+// tools are unique, so that no upload takes the calls of another module's tools.
+func (d *Daemon) room(all []owned, m owned) error {
+	if len(all) >= d.config.MaxModules {
+		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete one that is not called any more")
+	}
+	taken := map[string]string{}
+	for _, other := range all {
+		if other.Name == m.Name {
+			return moduleExists(m.Name)
+		}
+		for _, t := range other.tools {
+			taken[t.Name] = other.Name
+		}
+	}
+	for _, t := range m.tools {
+		if owner, is := taken[t.Name]; is {
+			return nameTaken.because("the module %q has a tool %q as well", owner, t.Name).hint("delete that module first, or give this one's tool another name")
+		}
+	}
+	return nil
+}
+
+// inspectModule loads a module and returns what it says of itself.
+func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm []byte) ([]abi.ToolDescription, error) {
+	limits, err := d.limits(a)
+	if err != nil {
+		return nil, err
+	}
+	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: limits, Name: name, New: true})
+	if err != nil {
+		return nil, refused(err)
+	}
+	defer m.Close(context.WithoutCancel(ctx))
+	var tools []abi.ToolDescription
+	for _, tool := range m.Tools() {
+		tools = append(tools, tool.Describe())
+	}
+	return tools, nil
+}
+
+// refused words what is wrong with a module.
+func refused(err error) error {
+	if r, ok := errors.AsType[*sandbox.Refusal](err); ok {
+		p := moduleRefused.because("%s", r.What).hint(r.Hint)
+		p.FunctionName, p.Limit, p.Value = r.FuncName, r.Limit, r.Value
+		if r.Func >= 0 {
+			p.Function = &r.Func
+		}
+		if r.Offset >= 0 {
+			p.Offset = &r.Offset
+		}
+		return p
+	}
+	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
+		return moduleRefused.because("its description %v", r.Err).hint(r.Hint())
+	}
+	return err
+}
+
+// moduleKey is under what a loaded module is kept.
+type moduleKey struct {
+	tenant  string // instances are never shared
+	name    string
+	digest  canon.Hash
+	trusted bool
+	limits  sandbox.Limits // which are part of its code
+}
+
+// take returns a module of a tenant, loaded, and what gives it back.
+func (d *Daemon) take(ctx context.Context, a Account, m tenant.Module) (*guest.Module, func(), error) {
+	limits, err := d.limits(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	key := moduleKey{a.ID, m.Name, m.Digest, m.Trusted, limits}
+	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
+		leave, err := d.compiles.run(ctx, a.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return d.load(ctx, a.Tenant, m, limits)
+	})
+}
+
+func (d *Daemon) load(ctx context.Context, t tenant.Tenant, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
+	wasm, err := d.config.Log.Module(ctx, m.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: module %s: %w", m.Digest, err) // by no name of the tenant's: the host's log has it
+	}
+	engine := d.config.Isolated
+	if m.Trusted {
+		engine = d.config.Inline
+	}
+	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: limits, Egress: d.outbound.client(t), Name: m.Name})
+	if err != nil {
+		return nil, refused(err)
+	}
+	return loaded, nil
+}

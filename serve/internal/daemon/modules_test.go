@@ -1,0 +1,122 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// TestUploadsToTwoHostsMeet uploads modules with the same tool to two hosts at the same
+// time: one of them has it.
+func TestUploadsToTwoHostsMeet(t *testing.T) {
+	var config *daemon.Config
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { config = c })
+	second, err := daemon.New(t.Context(), *config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	other := *w
+	other.daemon = second
+	for i := range 10 {
+		wasm := answering(fmt.Sprint("tool", i), `{"type":"object"}`, `{"output":1}`)
+		var codes [2]int
+		var both sync.WaitGroup
+		for n, host := range []*world{w, &other} {
+			both.Go(func() {
+				codes[n] = host.do("alice", "POST", fmt.Sprintf("/api/v1/modules?name=m%d-%d", i, n), "application/wasm", wasm).Code
+			})
+		}
+		both.Wait()
+		if codes != [2]int{http.StatusCreated, http.StatusConflict} && codes != [2]int{http.StatusConflict, http.StatusCreated} {
+			t.Errorf("round %d: %v", i, codes)
+		}
+	}
+}
+
+// TestModulesTakeNoMoreThanTheyMay: of a tenant's modules the bytes are bounded that are
+// stored, and not those that it lists. A module that nobody has called makes room at once
+// when it is deleted, one that runs name when these runs are removed.
+func TestModulesTakeNoMoreThanTheyMay(t *testing.T) {
+	w := newWorld(t, nil)
+	wasm := func(n int) []byte {
+		return answering(fmt.Sprint("tool", n), `{"type":"object"}`, `{"output":1}`)
+	}
+	size := int64(len(wasm(1)))
+	w.addTenant("carol", tenant.Limits{RequestsPerSecond: -1, Modules: 3 * size})
+	ask := func(want int, method, path string, body []byte) []byte {
+		t.Helper()
+		kind := "application/wasm"
+		if method == "POST" && strings.HasSuffix(path, "/call") {
+			kind = "application/json"
+		}
+		answer := w.do("carol", method, "/api/v1/"+path, kind, body)
+		if answer.Code != want {
+			t.Fatalf("%s %s: %d %s, want %d", method, path, answer.Code, answer.Body, want)
+		}
+		return answer.Body.Bytes()
+	}
+	upload := func(want, n int) []byte {
+		t.Helper()
+		return ask(want, "POST", fmt.Sprintf("modules?name=m%d", n), wasm(n))
+	}
+	for n := range 30 { // as often as it likes
+		upload(http.StatusCreated, n)
+		ask(http.StatusNoContent, "DELETE", fmt.Sprintf("modules/m%d", n), nil)
+	}
+	upload(http.StatusCreated, 1)
+	ask(http.StatusOK, "POST", "tools/tool1/call", []byte(`{"wait":20}`))
+	ask(http.StatusNoContent, "DELETE", "modules/m1", nil)
+	upload(http.StatusCreated, 2)
+	upload(http.StatusOK, 2)
+	upload(http.StatusCreated, 3)
+	var doc struct{ Type, Detail string }
+	if err := json.Unmarshal(upload(http.StatusUnprocessableEntity, 4), &doc); err != nil || !strings.HasSuffix(doc.Type, "#module-limit") ||
+		!strings.Contains(doc.Detail, fmt.Sprintf("take %d bytes, of which %d are of removed modules", 3*size, size)) {
+		t.Errorf("%+v, %v", doc, err)
+	}
+	if modules, bytes, err := w.tenants.HeldBytes(t.Context(), ""); modules != 3 || bytes != 3*size || err != nil {
+		t.Errorf("%d modules of %d bytes are stored, %v", modules, bytes, err)
+	}
+	run := w.do("carol", "GET", "/api/v1/runs", "", nil).Body.Bytes()
+	if _, err := w.log.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "carol"}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := tenant.Collect(t.Context(), w.log, time.Now().Add(3*time.Hour)); err != nil || c.Modules != 1 {
+		t.Errorf("%+v, %v, after %s", c, err, run)
+	}
+	upload(http.StatusCreated, 4)
+}
+
+// TestUploadsAreCounted: a tenant uploads so many modules within an hour. The same ones
+// again do not count, and nor do those of others.
+func TestUploadsAreCounted(t *testing.T) {
+	w := newWorld(t, nil)
+	w.addTenant("carol", tenant.Limits{RequestsPerSecond: -1, UploadsPerHour: 2})
+	upload := func(who string, n int) *httptest.ResponseRecorder {
+		wasm := answering(fmt.Sprint("tool", n), `{"type":"object"}`, `{"output":1}`)
+		return w.do(who, "POST", fmt.Sprintf("/api/v1/modules?name=m%d", n), "application/wasm", wasm)
+	}
+	for i, want := range []int{http.StatusCreated, http.StatusOK, http.StatusOK} {
+		if answer := upload("carol", 1); answer.Code != want {
+			t.Errorf("upload %d: %d %s", i, answer.Code, answer.Body)
+		}
+	}
+	if answer := upload("carol", 2); answer.Code != http.StatusCreated {
+		t.Errorf("the second one: %d %s", answer.Code, answer.Body)
+	}
+	refusedForNow(t, upload("carol", 3), http.StatusTooManyRequests, "rate-limited")
+	if answer := upload("bob", 3); answer.Code != http.StatusCreated {
+		t.Errorf("another tenant: %d %s", answer.Code, answer.Body)
+	}
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// policyDocument is what there is to say of a tenant's policy beside its text.
+type policyDocument struct {
+	Version int    `json:"version"`
+	Digest  string `json:"digest"` // as decisions name it, see [policy.Policy.Digest]
+	Held    bool   `json:"held"`
+	SetAt   string `json:"set_at"`
+}
+
+const yamlType = "application/yaml"
+
+// getPolicy shows the policy as it was written.
+func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
+	p, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", yamlType)
+	h.Set("ETag", tagOf(p))
+	h.Set("Allow", "GET, PUT, DELETE")
+	if p.Held {
+		h.Set("Allow", "GET")
+	}
+	if hasTag(r.Header.Values("If-None-Match"), tagOf(p)) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write([]byte(p.Text)) // the client may have gone
+	return nil
+}
+
+// hasTag reports whether a tag is among those of an If-None-Match, by the weak
+// comparison of RFC 9110.
+func hasTag(fields []string, tag string) bool {
+	return slices.ContainsFunc(tagsOf(fields), func(one string) bool {
+		return strings.TrimPrefix(one, "W/") == tag || one == "*"
+	})
+}
+
+// tagsOf returns the members of a list (RFC 9110, section 5.6.1). A comma within a tag
+// ends it, too, which makes nothing of it that a tag of ours is.
+func tagsOf(fields []string) (tags []string) {
+	for one := range strings.SplitSeq(strings.Join(fields, ","), ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			tags = append(tags, one)
+		}
+	}
+	return tags
+}
+
+// putPolicy takes a policy from the tenant, which holds from the next run on.
+func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
+	seen, err := seenTags(r.Request)
+	if err != nil {
+		return err
+	}
+	text, err := readBody(w, r.Request, yamlType, tenant.MaxOwnPolicyBytes)
+	if err != nil {
+		return err
+	}
+	parsed, err := policy.Parse("policy", text)
+	if err != nil {
+		return badPolicyText(err)
+	}
+	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen...)
+	if err != nil {
+		return policyError(err)
+	}
+	w.Header().Set("ETag", tagOf(p))
+	writeJSON(w, http.StatusOK, policyDocument{
+		Version: p.Version, Digest: parsed.Digest().String(), Held: p.Held, SetAt: p.Created.UTC().Format(time.RFC3339Nano),
+	})
+	return nil
+}
+
+// deletePolicy leaves the tenant without a policy, so that its tools reach nothing.
+func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
+	seen, err := seenTags(r.Request)
+	if err != nil {
+		return err
+	}
+	if _, err := d.config.Tenants.Policy(r.Context(), r.tenant.ID); err != nil {
+		return err
+	}
+	if _, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, "", seen...); err != nil {
+		return policyError(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// tagOf names the text of a policy.
+func tagOf(p tenant.Policy) string { return `"` + p.Digest.String() + `"` }
+
+// seenTags returns the digests of the policies that the sender has seen, one of which must
+// be the current one: those in If-Match, or nothing if If-None-Match says that there is no
+// policy. A request with neither would overwrite what its sender has not seen.
+func seenTags(r *http.Request) (seen []canon.Hash, err error) {
+	match, none := tagsOf(r.Header.Values("If-Match")), tagsOf(r.Header.Values("If-None-Match"))
+	switch {
+	case len(match) == 0 && slices.Equal(none, []string{"*"}):
+		return nil, nil
+	case len(match) == 0 || len(none) > 0 || slices.Contains(match, "*"):
+		return nil, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is none")
+	}
+	for _, tag := range match {
+		if digest, ok := digestOf(tag); ok {
+			seen = append(seen, digest)
+		}
+	}
+	if len(seen) == 0 {
+		return nil, otherVersion.because("no ETag in If-Match is that of a policy")
+	}
+	return seen, nil
+}
+
+// digestOf returns what the tag of a policy names. A weak one names nothing that could
+// be changed.
+func digestOf(tag string) (canon.Hash, bool) {
+	digest, err := hex.DecodeString(strings.Trim(tag, `"`))
+	if err != nil || len(digest) != len(canon.Hash{}) {
+		return canon.Hash{}, false
+	}
+	return canon.Hash(digest), tag == `"`+hex.EncodeToString(digest)+`"`
+}
+
+func policyError(err error) error {
+	switch {
+	case errors.Is(err, tenant.ErrPolicyHeld):
+		return policyHeld.plain()
+	case errors.Is(err, tenant.ErrPolicyChanged):
+		return otherVersion.plain().hint("look at the policy as it is now")
+	}
+	return err
+}
+
+// badPolicyText says what is wrong with a policy, and where.
+func badPolicyText(err error) error {
+	wrong, ok := errors.AsType[*config.Error](err)
+	if !ok {
+		return err
+	}
+	p := badPolicy.because("%s", wrong.Msg).hint(wrong.Hint)
+	p.Line, p.Column, p.Excerpt = wrong.Line, wrong.Column, wrong.Excerpt()
+	return p
+}

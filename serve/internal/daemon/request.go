@@ -1,0 +1,208 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// maxJSON bounds the bodies that are JSON: a goal or the input of a
+// tool with what is around it waits in the queue, whose jobs have 1 MiB at most.
+const maxJSON = 1 << 20
+
+// checkType refuses a body that is not of the type, or that is packed: what is
+// unpacked has no bound that the sender keeps.
+func checkType(r *http.Request, want string) error {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it as it is")
+	}
+	got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || got != want {
+		return wrongType.because("the body is of type %q", clip(r.Header.Get("Content-Type"))).hint("send it with Content-Type: " + want)
+	}
+	return nil
+}
+
+// clip cuts what came with a request before it is told back.
+func clip(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "?")
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
+// readBody reads a body of the type and of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, contentType string, limit int64) ([]byte, error) {
+	if err := checkType(r, contentType); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > limit {
+		return nil, overlong(limit)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit)) // which allocates nothing that the sender only announces
+	if _, over := errors.AsType[*http.MaxBytesError](err); over {
+		return nil, overlong(limit)
+	}
+	if err != nil {
+		return nil, badRequest.because("the body ends early")
+	}
+	return body, nil
+}
+
+func overlong(limit int64) error {
+	return tooLarge.because("the body has more than %d bytes", limit)
+}
+
+// readJSON decodes a body into the fields of v, a pointer to a struct, and returns
+// it in canonical form. Members are matched exactly, and each once: what a reader
+// of another mind would understand otherwise is refused.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+	body, err := readBody(w, r, "application/json", maxJSON)
+	if err != nil {
+		return nil, err
+	}
+	return body, decodeJSON(body, v)
+}
+
+func decodeJSON(body []byte, v any) error {
+	clean, err := canon.JSON(body)
+	if err != nil {
+		return notJSON(err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(clean, &members); err != nil || members == nil {
+		return badJSON.because("the body is not an object")
+	}
+	fields := fieldsOf(v)
+	for name, value := range members {
+		i, known := fields[name]
+		if !known {
+			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
+		}
+		field := reflect.ValueOf(v).Elem().Field(i)
+		if _, any := field.Interface().(json.RawMessage); !any && string(value) == "null" {
+			return badField.because("%q is null", name).in(name).hint("leave it out for the default")
+		}
+		if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
+			return badField.because("%q is not %s", name, wanted(err)).in(name)
+		}
+	}
+	return nil
+}
+
+// fieldsOf returns the indices of a struct's fields by their names in JSON.
+func fieldsOf(v any) map[string]int {
+	t := reflect.TypeOf(v).Elem()
+	fields := map[string]int{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		fields[name] = i
+	}
+	return fields
+}
+
+// wanted says what a value should have been.
+func wanted(err error) string {
+	bad, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return "what it must be"
+	}
+	switch bad.Type.Kind() {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "what it must be"
+}
+
+func notJSON(err error) error {
+	p := badJSON.plain()
+	if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
+		p.Detail, p.Hint = syntax.Msg, syntax.Hint
+		p.Line, p.Column, p.Field = syntax.Line, syntax.Column, syntax.Pointer
+	}
+	return p
+}
+
+// parameters are those of a query. A name that is not asked for is an error, and so
+// is one without a value, so that a filter with a mistake in it does not select
+// everything.
+type parameters struct {
+	values url.Values
+	err    error
+}
+
+func parametersOf(r *http.Request, known []string) *parameters {
+	p := &parameters{}
+	p.values, p.err = url.ParseQuery(r.URL.RawQuery)
+	if p.err != nil {
+		p.err = badQuery.because("the query cannot be read")
+	}
+	for name, values := range p.values {
+		if !slices.Contains(known, name) {
+			p.fail(name, "there is no parameter %q; %s", clip(name), theParameters(known))
+		} else if len(values) > 1 {
+			p.fail(name, "%q is there %d times", name, len(values))
+		} else if values[0] == "" && name != "q" { // a part of everything
+			p.fail(name, "%q is empty", name)
+		}
+	}
+	return p
+}
+
+func theParameters(known []string) string {
+	if len(known) == 0 {
+		return "the route takes none"
+	}
+	return "the parameters are " + strings.Join(known, ", ")
+}
+
+func (p *parameters) fail(name, format string, args ...any) {
+	if p.err == nil {
+		p.err = badQuery.because(format, args...).in(clip(name))
+	}
+}
+
+func (p *parameters) text(name string) string { return p.values.Get(name) }
+
+// number returns a whole number from 0 to most, or the default.
+func (p *parameters) number(name string, otherwise, most uint64) uint64 {
+	text := p.values.Get(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > most {
+		p.fail(name, "%q is not a whole number up to %d", name, most)
+	}
+	return n
+}
+
+func (p *parameters) time(name string) time.Time {
+	text := p.values.Get(name)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		p.fail(name, "%q is not a time such as 2026-11-21T10:00:00Z", name)
+	}
+	return t
+}

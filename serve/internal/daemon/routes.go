@@ -1,0 +1,275 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Access is who may ask for a route.
+type Access string
+
+// The values of [Access].
+const (
+	// Open routes tell nothing about anybody.
+	Open Access = "open"
+	// ForTenants routes need the key of a tenant, and show what is that tenant's.
+	ForTenants Access = "tenant"
+	// ForOperator routes need the operator's key.
+	ForOperator Access = "operator"
+	// ForScraper routes need the operator's key, or the one for metrics.
+	ForScraper Access = "scraper"
+)
+
+// Route is one thing that can be asked for.
+type Route struct {
+	Method string // empty for whatever the handler that is mounted takes
+	Path   string // a pattern of net/http, without the method
+	Access Access
+	Query  []string // the parameters that it takes; a tenant's route refuses any other, unless a handler is mounted
+
+	serve func(*Daemon, http.ResponseWriter, *request) error
+	needs func(Config) http.Handler // nil for a daemon without the route; nil if every daemon has it
+}
+
+// Pattern returns the route as net/http writes it, as in "GET /api/v1/runs". It is
+// how metrics name the route.
+func (r Route) Pattern() string { return strings.TrimPrefix(r.Method+" "+r.Path, " ") }
+
+// base is what the paths of the API begin with.
+const base = "/api/v1"
+
+// routes are all there are. What is not in the list is not served.
+var routes = []Route{
+	{"GET", base + "/healthz", Open, nil, (*Daemon).healthz, nil},
+	{"GET", base + "/readyz", Open, nil, (*Daemon).readyz, nil},
+	{"GET", base + "/openapi.yaml", Open, nil, (*Daemon).openapi, nil},
+
+	{"POST", base + "/runs", ForTenants, nil, (*Daemon).createRun, nil},
+	{"GET", base + "/runs", ForTenants, []string{"limit", "cursor", "status", "q", "since"}, (*Daemon).listRuns, nil},
+	{"GET", base + "/runs/{id}", ForTenants, nil, (*Daemon).getRun, nil},
+	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, (*Daemon).listEvents, nil},
+	{"GET", base + "/runs/{id}/stream", ForTenants, []string{"after"}, (*Daemon).streamRun, nil},
+	{"GET", base + "/runs/{id}/export", ForTenants, nil, (*Daemon).exportRun, nil},
+	{"POST", base + "/runs/{id}/cancel", ForTenants, nil, (*Daemon).cancelRun, nil},
+	{"POST", base + "/runs/{id}/replay", ForTenants, nil, (*Daemon).replayRun, nil},
+
+	{"POST", base + "/modules", ForTenants, []string{"name"}, (*Daemon).uploadModule, nil},
+	{"GET", base + "/modules", ForTenants, nil, (*Daemon).listModules, nil},
+	{"GET", base + "/modules/{name}", ForTenants, nil, (*Daemon).getModule, nil},
+	{"DELETE", base + "/modules/{name}", ForTenants, nil, (*Daemon).deleteModule, nil},
+
+	{"GET", base + "/tools", ForTenants, nil, (*Daemon).listTools, nil},
+	{"GET", base + "/tools/{name}", ForTenants, nil, (*Daemon).getTool, nil},
+	{"POST", base + "/tools/{name}/call", ForTenants, nil, (*Daemon).callTool, nil},
+
+	{"GET", base + "/agents", ForTenants, nil, (*Daemon).listAgents, nil},
+
+	{"GET", base + "/policy", ForTenants, nil, (*Daemon).getPolicy, nil},
+	{"PUT", base + "/policy", ForTenants, nil, (*Daemon).putPolicy, nil},
+	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy, nil},
+
+	{"GET", base + "/usage", ForTenants, []string{"days"}, (*Daemon).ownUsage, nil},
+
+	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, (*Daemon).listQueue, nil},
+	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steer, nil},
+	{"GET", base + "/operator/usage", ForOperator, []string{"tenant", "days", "limit", "after"}, (*Daemon).listUsage, nil},
+	{"GET", base + "/operator/hosts", ForOperator, nil, (*Daemon).listHosts, nil},
+	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steer, nil},
+
+	mounted("GET", "/metrics", ForScraper, func(c Config) http.Handler { return c.Metrics }),
+	{"GET", "/{$}", Open, nil, (*Daemon).start, func(c Config) http.Handler { return c.Inspector }},
+	mounted("", "/inspect/", Open, func(c Config) http.Handler { return c.Inspector }), // it authenticates by itself, because browsers hold no keys
+	mounted("", "/mcp", ForTenants, func(c Config) http.Handler { return c.MCP }),
+}
+
+// mounted is a route that another handler serves.
+func mounted(method, path string, access Access, of func(Config) http.Handler) Route {
+	return Route{Method: method, Path: path, Access: access, needs: of, serve: func(d *Daemon, w http.ResponseWriter, r *request) error {
+		of(d.config).ServeHTTP(w, r.Request)
+		return nil
+	}}
+}
+
+// newMux returns the mux of the routes that the daemon has something for.
+func (d *Daemon) newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		if r.needs == nil || r.needs(d.config) != nil {
+			mux.Handle(r.Pattern(), d.handler(r))
+		}
+	}
+	return mux
+}
+
+// noRoute answers a request that has no route: 404, or 405 if the path has other
+// methods. net/http would answer with text, and send clients with untidy paths
+// elsewhere.
+func (d *Daemon) noRoute(r *http.Request) *Problem {
+	var allowed []string
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
+		probe := r.Clone(r.Context())
+		probe.Method = method
+		if _, pattern := d.mux.Handler(probe); pattern != "" && tidy(r.URL.Path) {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return notFound.plain()
+	}
+	p := wrongMethod.because("the methods are %s", strings.Join(allowed, ", "))
+	p.allow = strings.Join(allowed, ", ")
+	return p
+}
+
+// tidy reports whether a path is the shortest way to write it.
+func tidy(p string) bool {
+	clean := path.Clean(p)
+	return p == clean || p == clean+"/"
+}
+
+// problemBase is what the types of problems begin with. Their names are sections
+// of the document there.
+const problemBase = "https://github.com/starling-host/starling/blob/main/docs/problems.md#"
+
+// Problem is an answer that is not what was asked for, as RFC 9457 has it. It is
+// the only kind of error that is ever shown.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"` // what is wrong with this request
+	Hint   string `json:"hint,omitempty"`   // what to do about it
+
+	// Of a body: the member or JSON pointer, and the place. Excerpt is the line, and
+	// a caret below the column.
+	Field   string `json:"field,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Excerpt string `json:"excerpt,omitempty"`
+
+	// Problems are what a schema has to say of an input.
+	Problems []string `json:"problems,omitempty"`
+
+	// Of a module that is refused: where, and what exceeds which bound.
+	Function     *int   `json:"function,omitempty"`
+	FunctionName string `json:"function_name,omitempty"`
+	Offset       *int   `json:"offset,omitempty"`
+	Limit        uint64 `json:"limit,omitempty"`
+	Value        uint64 `json:"value,omitempty"`
+
+	retryAfter time.Duration
+	allow      string // the methods that there are
+	challenge  bool   // ask for a key
+}
+
+// Error returns the title and what is wrong.
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return p.Title
+	}
+	return p.Title + ": " + p.Detail
+}
+
+// kind is a type of problem.
+type kind struct {
+	name   string
+	status int
+	title  string
+}
+
+// The kinds of problems. The names are a contract.
+var (
+	badRequest      = newKind("bad-request", http.StatusBadRequest, "The request cannot be read")
+	badJSON         = newKind("invalid-json", http.StatusBadRequest, "The body is not JSON")
+	unknownField    = newKind("unknown-field", http.StatusBadRequest, "The body has a field that nobody asks for")
+	badField        = newKind("invalid-field", http.StatusBadRequest, "A field has a value that it cannot have")
+	badQuery        = newKind("invalid-parameter", http.StatusBadRequest, "A parameter has a value that it cannot have")
+	unauthorized    = newKind("unauthorized", http.StatusUnauthorized, "A valid key is needed")
+	policyHeld      = newKind("policy-held", http.StatusForbidden, "The operator has set the policy, and holds it")
+	notFound        = newKind("not-found", http.StatusNotFound, "There is no such thing")
+	wrongMethod     = newKind("method-not-allowed", http.StatusMethodNotAllowed, "This cannot be done with it")
+	notSleeping     = newKind("not-sleeping", http.StatusConflict, "The run waits for nothing that could be brought forward")
+	alreadyEnded    = newKind("already-ended", http.StatusConflict, "The run has ended")
+	unreadable      = newKind("unreadable", http.StatusConflict, "The run cannot be read here")
+	removed         = newKind("removed", http.StatusGone, "The run was removed")
+	nameTaken       = newKind("name-taken", http.StatusConflict, "The name is taken")
+	otherVersion    = newKind("changed", http.StatusPreconditionFailed, "It is another one than the one that was to be changed")
+	tooLarge        = newKind("too-large", http.StatusRequestEntityTooLarge, "The body is too large")
+	wrongType       = newKind("unsupported-media-type", http.StatusUnsupportedMediaType, "The body is of a type that is not taken")
+	badInput        = newKind("invalid-input", http.StatusUnprocessableEntity, "The input does not match the tool's schema")
+	otherRequest    = newKind("idempotency-key-reused", http.StatusUnprocessableEntity, "The idempotency key belongs to another request")
+	moduleRefused   = newKind("module-refused", http.StatusUnprocessableEntity, "The module is not accepted")
+	moduleLimit     = newKind("module-limit", http.StatusUnprocessableEntity, "The tenant has as many modules as it may")
+	notReplayable   = newKind("not-replayable", http.StatusUnprocessableEntity, "The run cannot be executed again here")
+	badPolicy       = newKind("invalid-policy", http.StatusUnprocessableEntity, "The body is not a policy")
+	unconditional   = newKind("precondition-required", http.StatusPreconditionRequired, "The request does not say what it is to change")
+	rateLimited     = newKind("rate-limited", http.StatusTooManyRequests, "There are too many requests")
+	tenantFull      = newKind("too-many-waiting", http.StatusTooManyRequests, "The tenant has as many runs waiting as it may")
+	recordedLimit   = newKind("recorded-limit", http.StatusTooManyRequests, "The tenant has recorded as much as it may")
+	queueFull       = newKind("queue-full", http.StatusServiceUnavailable, "The host has as many runs waiting as it can")
+	busy            = newKind("busy", http.StatusServiceUnavailable, "The host is busy with requests of this kind")
+	unavailable     = newKind("unavailable", http.StatusServiceUnavailable, "The host cannot do this now")
+	noSpace         = newKind("no-space", http.StatusInsufficientStorage, "The host is short of room")
+	internalFailure = newKind("internal", http.StatusInternalServerError, "The host has failed")
+)
+
+// problemKinds are all of them.
+var problemKinds []kind
+
+func newKind(name string, status int, title string) kind {
+	k := kind{name, status, title}
+	problemKinds = append(problemKinds, k)
+	return k
+}
+
+// because is a problem of the kind, with what is wrong in this case.
+func (k kind) because(format string, args ...any) *Problem {
+	return &Problem{Type: problemBase + k.name, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// plain is a problem of the kind that says the same of every request.
+func (k kind) plain() *Problem {
+	return &Problem{Type: problemBase + k.name, Title: k.title, Status: k.status}
+}
+
+func (p *Problem) in(field string) *Problem           { p.Field = field; return p }
+func (p *Problem) hint(text string) *Problem          { p.Hint = text; return p }
+func (p *Problem) retry(after time.Duration) *Problem { p.retryAfter = after; return p }
+
+// write answers with the problem.
+func (p *Problem) write(w http.ResponseWriter) {
+	h := w.Header()
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((p.retryAfter+time.Second-1)/time.Second)))
+	}
+	if p.allow != "" {
+		h.Set("Allow", p.allow)
+	}
+	if p.challenge {
+		h.Set("WWW-Authenticate", `Bearer realm="starling-host"`)
+	}
+	writeDocument(w, p.Status, "application/problem+json", p)
+}
+
+// writeDocument answers with a JSON document. It has no characters that an HTML
+// parser would act on, whatever the client takes it for.
+func writeDocument(w http.ResponseWriter, status int, contentType string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "", http.StatusInternalServerError) // none of our documents
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // the client may have gone
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	writeDocument(w, status, "application/json", v)
+}

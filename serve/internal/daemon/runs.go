@@ -1,0 +1,515 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// Bounds of pages.
+const (
+	defaultRuns, mostRuns     = 50, 200
+	defaultEvents, mostEvents = 200, 1000
+)
+
+// list is a page of a listing.
+type list[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty"`  // the cursor of the next page
+	Total *int   `json:"total,omitempty"` // on all pages
+}
+
+func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
+	p := r.query
+	o := eventlog.RunPageOptions{
+		Limit: int(p.number("limit", defaultRuns, mostRuns)),
+		Query: p.text("q"), StartedAfter: p.time("since"), Status: p.text("status"),
+	}
+	if o.Valid() != nil {
+		p.fail("status", "status is completed, failed, cancelled or open")
+	}
+	at, ok := parseCursor(p.text("cursor"), listing(r.view, o))
+	if !ok {
+		p.fail("cursor", "the cursor is none that a page of this listing had")
+	}
+	if o.Limit == 0 {
+		p.fail("limit", "limit is 1 to %d", mostRuns)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	runs, next, total, err := at.page(r.Context(), r.view, o)
+	if err != nil {
+		return err
+	}
+	page := list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
+	var open []string
+	for _, run := range runs {
+		page.Items = append(page.Items, newRunLine(run))
+		if run.TerminalKind == 0 {
+			open = append(open, run.RunID)
+		}
+	}
+	jobs, err := d.standings(r.Context(), r.tenant.ID, open...)
+	if err != nil {
+		return err
+	}
+	for i, run := range page.Items {
+		if s, ok := jobs[run.RunID]; ok {
+			page.Items[i].Job = &s.Standing
+		}
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// find returns the run of the tenant that a request names. What is no id of a run
+// is not looked for.
+func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
+	id := r.PathValue("id")
+	if !isULID(id) {
+		return eventlog.RunSummary{}, notFound.plain()
+	}
+	return r.view.Run(r.Context(), id)
+}
+
+func (d *Daemon) getRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	return d.writeRun(w, http.StatusOK, r, s.RunID)
+}
+
+// writeRun answers with the document of a run as it is now.
+func (d *Daemon) writeRun(w http.ResponseWriter, status int, r *request, id string) error {
+	doc, err := describeRun(r.Context(), r.view, id)
+	if err == nil {
+		err = d.place(r.Context(), r.tenant.ID, doc)
+	}
+	if err == nil {
+		writeJSON(w, status, doc)
+	}
+	return err
+}
+
+// place adds where a run that has not ended stands in the queue, and its place among those
+// of the tenant if it waits. Runs of other tenants are not counted, since that would reveal
+// how busy they are. It is for requests for one run, since counting takes the longer the
+// more runs wait.
+func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
+	if doc.Status != eventlog.StatusOpen {
+		return nil
+	}
+	s, err := d.config.Queue.Find(ctx, fullID(tenantID, doc.RunID))
+	if errors.Is(err, queue.ErrNotFound) { // it has ended since
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	standing := s.Shown()
+	if doc.Job = &standing; doc.Waiting && standing.State == queue.Ready {
+		doc.Position = s.Position + 1
+	}
+	return nil
+}
+
+// eventsPage is a page of the events of a run, each as event.ToJSON writes it.
+type eventsPage struct {
+	Items []rawJSON `json:"items"`
+	Next  uint64    `json:"next,omitempty"` // the value of "after" for the next page
+	Total uint64    `json:"total"`          // events that there are
+}
+
+// rawJSON is a document that is encoded already.
+type rawJSON []byte
+
+// MarshalJSON returns the document.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
+	p := r.query
+	after := p.number("after", 0, math.MaxInt64)
+	limit := int(p.number("limit", defaultEvents, mostEvents))
+	if limit == 0 {
+		p.fail("limit", "limit is 1 to %d", mostEvents)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	page := eventsPage{Items: []rawJSON{}, Total: s.LastSeq}
+	size := 0
+	for ev, err := range r.view.Events(r.Context(), s.RunID, after) {
+		if err != nil {
+			return err
+		}
+		line, err := event.ToJSON(ev)
+		if err != nil {
+			return err
+		}
+		page.Items = append(page.Items, line)
+		size += len(line)
+		if len(page.Items) == limit || size > maxPage {
+			page.Next = ev.Seq
+			break
+		}
+	}
+	if page.Next == s.LastSeq {
+		page.Next = 0
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// maxPage is from how many bytes on a page of events ends before its limit.
+const maxPage = 8 << 20
+
+// exportRun writes all events that a run has, as "starling-host export" does.
+func (d *Daemon) exportRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(s.RunID+".ndjson"))
+	out := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range r.view.Events(r.Context(), s.RunID, 0) {
+		var line []byte
+		if err == nil {
+			line, err = event.ToJSON(ev)
+		}
+		if err != nil && w.(*answer).status == 0 {
+			return err
+		} else if err != nil {
+			panic(http.ErrAbortHandler) // the client must not take this for the whole run
+		}
+		if ev.Seq%64 == 0 {
+			w.(*answer).extend()
+		}
+		_, _ = out.Write(line)
+		if out.WriteByte('\n') != nil {
+			return nil // the client has gone
+		}
+	}
+	return out.Flush()
+}
+
+// cancelRun has a run end. A run that no worker has is ended by the next free one.
+func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	if s.TerminalKind != 0 {
+		return alreadyEnded.because("the run is %s", s.Status())
+	}
+	err = d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID))
+	if errors.Is(err, queue.ErrNotFound) { // it has ended since
+		return alreadyEnded.plain()
+	}
+	if err != nil {
+		return err
+	}
+	return d.writeRun(w, http.StatusAccepted, r, s.RunID)
+}
+
+// runLine is a run in a listing.
+type runLine struct {
+	RunID        string  `json:"run_id"`
+	Status       string  `json:"status"`
+	Waiting      bool    `json:"waiting,omitempty"` // nothing of it has been done
+	StartedAt    string  `json:"started_at"`
+	DurationMs   int64   `json:"duration_ms"`
+	Events       uint64  `json:"events"`
+	Turns        int     `json:"turns,omitempty"`
+	ToolCalls    int     `json:"tool_calls"`
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"`
+	CostUSD      float64 `json:"cost_usd,omitempty"`
+
+	Job *queue.Standing `json:"job,omitempty"` // where it stands in the queue, until it ends
+}
+
+func newRunLine(s eventlog.RunSummary) runLine {
+	return runLine{
+		RunID: s.RunID, Status: s.Status(), Waiting: s.TerminalKind == 0 && s.LastSeq == 1,
+		StartedAt: s.StartedAt.UTC().Format(time.RFC3339Nano), DurationMs: s.DurationMs, Events: s.LastSeq,
+		Turns: s.TurnCount, ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD,
+	}
+}
+
+// runDocument is a run, with what came of it.
+type runDocument struct {
+	runLine
+	Position   int             `json:"position,omitempty"` // among the tenant's runs that wait, 1 is next
+	Goal       string          `json:"goal,omitempty"`
+	Tool       string          `json:"tool,omitempty"`
+	Module     string          `json:"module,omitempty"` // digest
+	Output     json.RawMessage `json:"output,omitempty"` // of a tool
+	FinalText  string          `json:"final_text,omitempty"`
+	Error      *errorDocument  `json:"error,omitempty"`
+	Meter      *meterDocument  `json:"meter,omitempty"`
+	Log        string          `json:"log,omitempty"`
+	MerkleRoot string          `json:"merkle_root,omitempty"`
+
+	passed string // the bound of the budget that ended the run, and by how much
+}
+
+type errorDocument struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+type meterDocument struct {
+	Fuel            uint64 `json:"fuel"`
+	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
+	Effects         int    `json:"effects"`
+}
+
+// describeRun returns the document of a run as it is now: of the events, those that
+// its summary has counted.
+func describeRun(ctx context.Context, view logview.View, id string) (*runDocument, error) {
+	s, err := view.Run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	doc := &runDocument{runLine: newRunLine(s)}
+	for ev, err := range view.Events(ctx, id, 0) {
+		if err == nil && ev.Seq > s.LastSeq {
+			break
+		}
+		if err == nil {
+			err = doc.add(ev)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return doc, nil
+}
+
+// add takes in what one event says.
+func (doc *runDocument) add(ev event.Event) error {
+	switch ev.Kind {
+	case event.KindRunStarted:
+		return with(ev, doc.started)
+	case event.KindSideEffectRecorded:
+		return with(ev, func(p event.SideEffectRecorded) {
+			if p.Crossed() {
+				doc.meter().Effects++
+			}
+		})
+	case event.KindToolCallCompleted:
+		return with(ev, func(p event.ToolCallCompleted) { doc.used(p.Meter) })
+	case event.KindToolCallFailed:
+		return with(ev, func(p event.ToolCallFailed) { doc.used(p.Meter) })
+	case event.KindRunCompleted:
+		return with(ev, doc.completed)
+	case event.KindBudgetExceeded:
+		return with(ev, func(p event.BudgetExceeded) {
+			doc.passed = ": " + starling.DescribeBudget(p)
+		})
+	case event.KindRunFailed:
+		return with(ev, doc.failed)
+	case event.KindRunCancelled:
+		return with(ev, func(p event.RunCancelled) {
+			doc.Error, doc.MerkleRoot = &errorDocument{event.ErrorCancelled, p.Reason}, hex.EncodeToString(p.MerkleRoot)
+		})
+	}
+	return nil
+}
+
+func with[P event.Payload](ev event.Event, take func(P)) error {
+	p, err := event.Decode[P](ev)
+	if err == nil {
+		take(p)
+	}
+	return err
+}
+
+func (doc *runDocument) started(p event.RunStarted) {
+	if p.ModelID != "" {
+		doc.Goal = p.Goal
+		return
+	}
+	doc.Tool = p.Goal
+	if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
+		doc.Module = hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module)
+	}
+}
+
+// completed takes the end of a run: the result of a tool, which is JSON, or the
+// answer of a model.
+func (doc *runDocument) completed(p event.RunCompleted) {
+	doc.MerkleRoot = hex.EncodeToString(p.MerkleRoot)
+	if doc.Tool == "" {
+		doc.FinalText = p.FinalText
+		return
+	}
+	if clean, err := canon.JSON([]byte(p.FinalText)); err == nil {
+		doc.Output = clean
+	}
+}
+
+// failed takes an end that the run did not mean. Which bound of its budget it passed is
+// in an event before.
+func (doc *runDocument) failed(p event.RunFailed) {
+	doc.Error, doc.MerkleRoot = &errorDocument{p.ErrorType, p.Error}, hex.EncodeToString(p.MerkleRoot)
+	if p.ErrorType == event.ErrorBudget {
+		doc.Error.Message += doc.passed
+	}
+}
+
+func (doc *runDocument) meter() *meterDocument {
+	if doc.Meter == nil {
+		doc.Meter = &meterDocument{}
+	}
+	return doc.Meter
+}
+
+func (doc *runDocument) used(m event.Meter) {
+	doc.meter().Fuel += m.Fuel
+	doc.meter().PeakMemoryBytes = max(doc.meter().PeakMemoryBytes, m.PeakMemory)
+	doc.Log += m.Log
+}
+
+// cursor is where a page of a listing ended: at the runs that began when its last one
+// did. So the next page has what comes behind, whatever runs have begun, ended or been
+// removed since.
+type cursor struct {
+	Started int64    `json:"t"` // of the last run on the page
+	RunIDs  []string `json:"r"` // of the runs on this page and earlier ones that began then
+}
+
+// listing names what a page is of, so that a cursor goes on with nothing else.
+func listing(view logview.View, o eventlog.RunPageOptions) string {
+	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, eventlog.Nanos(o.StartedAfter))
+}
+
+// checkBytes is the length of the hash that a cursor begins with: of the rest and its
+// listing. It catches mistakes and protects nothing: a client that computes one
+// gets a page of its own runs.
+const checkBytes = 8
+
+func (c cursor) String(listing string) string {
+	b, _ := json.Marshal(c) // a number and texts
+	check := canon.Sum(append([]byte(listing), b...))
+	return base64.RawURLEncoding.EncodeToString(append(check[:checkBytes], b...))
+}
+
+// parseCursor reads what String has written for the same listing.
+func parseCursor(text, listing string) (c cursor, ok bool) {
+	if text == "" {
+		return c, true
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < checkBytes || json.Unmarshal(b[checkBytes:], &c) != nil || c.String(listing) != text {
+		return cursor{}, false
+	}
+	return c, true
+}
+
+// page returns the runs after the cursor, and the cursor after them: empty when
+// there are no more.
+func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
+	want, of := o.Limit, listing(view, o)
+	o.Limit = want + 1 + len(c.RunIDs) // one more says whether there are more
+	if len(c.RunIDs) > 0 {
+		o.From = time.Unix(0, c.Started)
+	}
+	p, err := view.Runs(ctx, o)
+	runs = slices.DeleteFunc(p.Runs, func(s eventlog.RunSummary) bool { return slices.Contains(c.RunIDs, s.RunID) })
+	if err != nil || len(runs) <= want {
+		return runs, "", p.TotalMatching, err
+	}
+	runs = runs[:want]
+	return runs, c.after(runs).String(of), p.TotalMatching, nil
+}
+
+// after returns the cursor behind a page that begins at c.
+func (c cursor) after(page []eventlog.RunSummary) cursor {
+	for _, run := range page {
+		if at := run.StartedAt.UnixNano(); at != c.Started {
+			c = cursor{Started: at}
+		}
+		c.RunIDs = append(c.RunIDs, run.RunID)
+	}
+	return c
+}
+
+// replayRun executes a run again, offline, and says whether it is the same.
+func (d *Daemon) replayRun(w http.ResponseWriter, r *request) error {
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	v, err := r.view.Replay(r.Context(), s.RunID)
+	doc := v.Document(s.RunID)
+	if corrupt, ok := errors.AsType[*eventlog.CorruptError](err); ok {
+		doc.Verdict, doc.Error = agent.Invalid, corrupt.Error()
+	} else if err != nil {
+		return notReplayed(err)
+	}
+	writeJSON(w, http.StatusOK, doc)
+	return nil
+}
+
+// notReplayed words why a run cannot be executed.
+func notReplayed(err error) error {
+	if e, ok := errors.AsType[*guest.RecordedError](err); ok {
+		return notReplayable.because("%s", e.Reason)
+	}
+	if e, ok := errors.AsType[*agent.UnsupportedError](err); ok {
+		return notReplayable.because("%s", e.Reason)
+	}
+	if errors.Is(err, eventlog.ErrModuleNotFound) {
+		return notReplayable.because("its module is not in the log")
+	}
+	return err
+}
+
+// replay is the Replayer of a tenant's view.
+func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string) (agent.Verdict, error) {
+	if err := d.takesWork(); err != nil {
+		return agent.Verdict{}, err
+	}
+	leave, err := d.replays.start(ctx, t)
+	if err != nil {
+		return agent.Verdict{}, err
+	}
+	defer leave()
+	if _, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
+		return agent.Verdict{}, err
+	}
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return agent.Verdict{}, err
+	}
+	lease := d.recorded.Lease()
+	defer lease.Release()
+	return agent.Replay(ctx, events, lease.Resolve, agent.ReplayOptions{})
+}

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// request is a request that was let in.
+type request struct {
+	*http.Request
+	tenant Account
+	view   logview.View // the log as the tenant sees it, for routes that are the tenant's
+	query  *parameters  // of routes that are not mounted, whose handlers read their own
+}
+
+// isULID reports whether text is one in its one form.
+func isULID(text string) bool {
+	if len(text) != 26 || text[0] > '7' {
+		return false
+	}
+	for _, c := range []byte(text) {
+		if !strings.ContainsRune("0123456789ABCDEFGHJKMNPQRSTVWXYZ", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+type accountKey struct{}
+
+// AccountOf returns the account that a request was let in as, for handlers that are
+// mounted for tenants.
+func AccountOf(ctx context.Context) (Account, bool) {
+	a, ok := ctx.Value(accountKey{}).(Account)
+	return a, ok
+}
+
+// writeTimeout is how long a client with a key may take to read what is written to it.
+// One without a key has [Config.HeaderTime].
+const writeTimeout = 30 * time.Second
+
+// ServeHTTP implements [http.Handler].
+func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	if len(r.TransferEncoding) > 0 || d.taking.Err() != nil {
+		// net/http leaves out a Content-Length beside a transfer encoding, by which a
+		// proxy may have found another end of the request, so what follows cannot be trusted.
+		// And a host that is about to end sends its clients to another one.
+		h.Set("Connection", "close")
+	}
+	out := &answer{ResponseWriter: w, conn: connOf(r.Context()), openTime: d.config.HeaderTime}
+	out.conn.begin()
+	out.extend()
+	bodyWithin(w, r, d.config.HeaderTime)
+	if _, pattern := d.mux.Handler(r); pattern == "" || !tidy(r.URL.Path) {
+		p := d.noRoute(r)
+		bodyWithin(w, r, leftover)
+		p.write(out)
+		d.config.Observe.ObserveRequest("none", p.Status, 0)
+		return
+	}
+	d.mux.ServeHTTP(out, r)
+	if out.status == 0 {
+		out.WriteHeader(http.StatusOK) // in its own time
+	}
+}
+
+// leftover is how long the rest of a body may take whose request was refused. net/http
+// reads it, as long as it is short, to keep the connection.
+const leftover = time.Second
+
+// bodyWithin bounds the time in which the body of a request has to arrive: as long as the
+// headers, and [Config.RequestTime] for a module. Without a body there is nothing to wait
+// for, and a deadline would end the request itself.
+func bodyWithin(w http.ResponseWriter, r *http.Request, within time.Duration) {
+	if r.ContentLength != 0 {
+		until, c := time.Now().Add(within), http.NewResponseController(w)
+		_ = c.SetReadDeadline(until)  // which a test's writer has not
+		_ = c.SetWriteDeadline(until) // for "100 Continue"
+	}
+}
+
+// handler is the way of every request of a route.
+func (d *Daemon) handler(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		out := w.(*answer)
+		defer func() {
+			if failed := recover(); failed != nil {
+				d.panicked(route, out, failed)
+			}
+			d.config.Observe.ObserveRequest(route.Pattern(), out.status, time.Since(began))
+		}()
+		req, err := d.admit(route, r)
+		if err == nil {
+			end := d.traced(route, req, began)
+			defer func() { end(out.status) }()
+			err = d.ask(route, out, req)
+		}
+		if err != nil {
+			d.fail(r, route, out, err)
+		}
+	})
+}
+
+// ask serves a request. One with a key has no parameters that the route does not take;
+// probes and scrapers may add to theirs what they like.
+func (d *Daemon) ask(route Route, out *answer, r *request) error {
+	writes := route.Method != "" && route.Method != http.MethodGet && route.Path != base+"/runs/{id}/replay"
+	if writes && route.Access != ForOperator { // the operator has to make room
+		if err := d.disk.need(0, spaceFull); err != nil {
+			return err
+		}
+	}
+	if route.Method != "" && (route.Access == ForTenants || route.Access == ForOperator) {
+		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
+			return r.query.err
+		}
+	}
+	return route.serve(d, out, r)
+}
+
+// traced begins the span of a request that a tenant was let in with. All others
+// have none: clients without a key must not fill the traces, and probes say nothing.
+func (d *Daemon) traced(route Route, r *request, began time.Time) (end func(status int)) {
+	if route.Access != ForTenants {
+		return func(int) {}
+	}
+	ctx, end := d.config.Tracer.StartRequest(r.Request, route.Pattern(), began)
+	r.Request = r.WithContext(ctx)
+	return end
+}
+
+// panicked answers a request whose handler has a defect. What panics on purpose,
+// to cut a connection, goes on doing so.
+func (d *Daemon) panicked(route Route, out *answer, failed any) {
+	if failed == http.ErrAbortHandler {
+		panic(failed)
+	}
+	d.logger.Error("request panicked", "route", route.Pattern(), "panic", failed, "stack", string(debug.Stack()))
+	if out.status == 0 {
+		internalFailure.plain().write(out)
+	}
+}
+
+// fail answers a request that came to nothing. What is not a problem is the host's
+// own, and its text stays in the host's log.
+func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch tells of the disk
+		d.logger.Log(r.Context(), levelOf(p), "request failed", "route", route.Pattern(), "error", err.Error())
+	}
+	if out.status == 0 {
+		bodyWithin(out, r, leftover)
+		p.write(out)
+	}
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() != nil {
+		out.status = clientGone
+	}
+}
+
+// clientGone is what a request is counted as that failed because its client has gone: no
+// failure of the host, and what proxies call it.
+const clientGone = 499
+
+func levelOf(p *Problem) slog.Level {
+	if p.Status == http.StatusInternalServerError {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// problemOf returns what is told of an error.
+func problemOf(err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	if why := logview.Unreadable(err); why != "" {
+		return unreadable.because("%s", why)
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
+		return notFound.plain()
+	case errors.Is(err, tenant.ErrErased): // after the request was let in
+		return noKey()
+	case errors.Is(err, tenant.ErrWrongMasterKey), // this host's; another one may have the right one
+		errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return unavailable.plain().retry(retryElsewhere)
+	}
+	return internalFailure.plain()
+}
+
+// answer remembers how a request was answered, and bounds how long the client may take to
+// read that. After the answer to a request without a key the connection is closed: such a
+// client has to connect again, behind others that do.
+type answer struct {
+	http.ResponseWriter
+	conn     *conn
+	openTime time.Duration // to read an answer to a request without a key
+	status   int
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+		a.extend()
+		if a.conn != nil && !a.conn.hasKey() {
+			a.Header().Set("Connection", "close")
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// extend gives the client time for what is written now.
+func (a *answer) extend() {
+	within := writeTimeout
+	if a.conn != nil && !a.conn.hasKey() {
+		within = a.openTime
+	}
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(within)) // which a test's writer has not
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// fullID returns the id by which the log knows a run of a tenant.
+func fullID(tenantID, id string) string { return tenantID + "/" + id }
+
+// View returns the log as a tenant sees it, for whatever shows it.
+func (d *Daemon) View(a Account) (logview.View, error) {
+	log, err := a.open(d.config.Log)
+	return logview.View{
+		Log: log, Namespace: a.ID, Title: a.ID,
+		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
+			return d.replay(ctx, a.Tenant, log, runID)
+		},
+		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
+			return d.standings(ctx, a.ID, ids...)
+		},
+		Usage: func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
+			f.Tenant = a.ID
+			return d.Usage(ctx, f)
+		},
+	}, err
+}
+
+// standings says where runs of a tenant stand, by their ids, as far as they are in the
+// queue. On which host, and what a last error says, is the operator's to know.
+func (d *Daemon) standings(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
+	whole := make([]string, len(ids))
+	for i, id := range ids {
+		whole[i] = fullID(tenantID, id)
+	}
+	jobs, err := d.config.Queue.Lookup(ctx, whole...)
+	found := make(map[string]queue.Status, len(jobs))
+	for i, id := range ids {
+		if s, ok := jobs[whole[i]]; ok {
+			found[id] = queue.Status{Standing: s.Shown()}
+		}
+	}
+	return found, err
+}
+
+// OperatorView returns what an operator sees in the web view.
+func (d *Daemon) OperatorView() logview.View {
+	return logview.View{Title: "operator", Usage: d.Usage, Operator: &logview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
+}
+
+// open returns a log as a tenant sees it: with the tenant's own runs, decrypted.
+func (a Account) open(log eventlog.EventLog) (eventlog.EventLog, error) {
+	return store.Sealed(log, a.snapshot.Key, a.ID)
+}
+
+// purposeJob is what the orders of runs are sealed for while they wait.
+const purposeJob = "job"
+
+// sealJob returns a job as it is to be stored, with the first event of its run.
+func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event, error) {
+	first, err := store.SealedFirst(a.snapshot.Key, first)
+	if err != nil {
+		return j, first, err
+	}
+	j.Payload, err = a.snapshot.Seal(purposeJob, j.Payload, j.RunID)
+	if n := len(j.Payload); n > queue.MaxPayloadBytes {
+		return j, first, tooLarge.because("the run takes %d bytes while it waits, and may take %d", n, queue.MaxPayloadBytes).
+			hint("send less input, or less in the variables")
+	}
+	return j, first, err
+}
+
+// leased is the log of a worker that holds the lease of a run. It refuses appends once the
+// run is taken from the worker, so that the cancellation of its context is not recorded as
+// an outcome of the run. The run stays open, and the next worker goes on with it.
+type leased struct {
+	eventlog.EventLog
+	ctx   context.Context // of the lease
+	count func(bytes int)
+
+	mu     sync.Mutex
+	bytes  int           // of the run, as far as it was read and appended; guarded by mu
+	read   string        // the run that before is of; guarded by mu
+	before []event.Event // its events; guarded by mu
+}
+
+// Read implements [eventlog.EventLog]. It keeps the run that was read last until something
+// is appended: several parts of the host read a run before a worker goes on with it, and no
+// other worker can append to it meanwhile.
+func (l *leased) Read(ctx context.Context, runID string) (evs []event.Event, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.before != nil && l.read == runID {
+		return l.before, nil
+	}
+	if evs, err = l.EventLog.Read(ctx, runID); err == nil {
+		l.read, l.before, l.bytes = runID, evs, 0
+		for _, ev := range evs {
+			l.bytes += len(ev.Payload) + envelopeBytes
+		}
+	}
+	return evs, err
+}
+
+// Events implements [eventlog.EventLog], by what Read keeps.
+func (l *leased) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		evs, err := l.Read(ctx, runID)
+		if err != nil {
+			yield(event.Event{}, err)
+			return
+		}
+		for _, ev := range evs[min(after, uint64(len(evs))):] {
+			if !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// errHandedBack ends a run that another worker goes on with.
+var errHandedBack = errors.New("daemon: the run was handed back")
+
+// Append implements [eventlog.EventLog].
+func (l *leased) Append(ctx context.Context, runID string, ev event.Event) error {
+	l.mu.Lock()
+	l.before = nil
+	l.mu.Unlock()
+	if cause := context.Cause(l.ctx); errors.Is(cause, queue.ErrStopping) || errors.Is(cause, queue.ErrLost) {
+		return errHandedBack
+	}
+	err := l.EventLog.Append(ctx, runID, ev)
+	if err == nil {
+		l.count(len(ev.Payload) + envelopeBytes)
+		l.mu.Lock()
+		l.bytes += len(ev.Payload) + envelopeBytes
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// envelopeBytes is about what an event has around its payload.
+const envelopeBytes = 128

@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/web"
+)
+
+// streamRun sends the events of a run as they become durable, as server-sent
+// events:
+//
+//	event: status
+//	data: {"run_id":..., "waiting":true, "position":2}
+//
+//	id: 3
+//	event: event
+//	data: {"envelope":...}
+//
+//	event: done
+//	data: {"run_id":...}
+//
+// The id of an event is its number, so that a client that was cut off goes on
+// after the last one that it has, by the header that browsers send. After the
+// end of the run such a client is told by 204 to stay away. Of a run that waits it is
+// told so, and when the run begins. What ends the stream before the run is told as
+// well:
+//
+//	event: error
+//	data: {"type":...}
+//
+// Neither of the two has an id, so neither changes where the client goes on.
+func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
+	p := r.query
+	after := p.number("after", 0, math.MaxInt64)
+	if p.err != nil {
+		return p.err
+	}
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		n, err := strconv.ParseUint(last, 10, 64)
+		if err != nil {
+			return badQuery.because("Last-Event-ID is no number of an event").in("Last-Event-ID")
+		}
+		after = max(after, n)
+	}
+	s, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	if s.TerminalKind != 0 && after >= s.LastSeq {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if r.Method == http.MethodHead { // and not for as long as there are events, which it is not sent
+		web.NewStream(w, writeTimeout)
+		return nil
+	}
+	leave, err := d.streams.take(r.tenant.ID, d.config.MaxStreams)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return d.stream(w, r, s, after)
+}
+
+// stream sends what there is of a run, until it ends or the client has gone. What else
+// ends it, the client is told.
+func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSummary, after uint64) error {
+	ctx, stop := d.whileServing(r.Context())
+	defer stop()
+	events, err := r.view.Stream(ctx, run.RunID)
+	if err != nil {
+		return err
+	}
+	s := web.NewStream(w, writeTimeout)
+	s.Write("") // the client learns that it is connected
+	err = d.sendAll(ctx, r, s, run, events, after)
+	if s.Err != nil || r.Context().Err() != nil {
+		return nil // the client has gone
+	}
+	if err != nil {
+		s.Send("event: error\n", problemOf(err))
+	}
+	if d.serving.Err() != nil {
+		return nil // and of every stream the log need not say so
+	}
+	return err
+}
+
+// sendAll sends the events with numbers above after, and what is beside them. An error
+// is why it ends before the run.
+func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
+	standing := d.standing(ctx, r, run)
+	if standing.Waiting || standing.Job != nil && standing.Job.State == queue.Sleeping {
+		s.Send("event: status\n", standing)
+	}
+	beat := time.NewTicker(d.config.Heartbeat)
+	defer beat.Stop()
+	for last := uint64(0); s.Err == nil; {
+		select {
+		case ev, more := <-events:
+			if !more {
+				return d.brokenOff(r, run.RunID, last)
+			}
+			if last = ev.Seq; standing.Waiting && last > 1 && !ev.Kind.Terminal() {
+				standing.Waiting, standing.Position, standing.Job = false, 0, nil
+				s.Send("event: status\n", standing)
+			}
+			if ev.Seq > after {
+				line, err := event.ToJSON(ev)
+				if err != nil {
+					return err
+				}
+				s.Write(fmt.Sprintf("id: %d\nevent: event\ndata: %s\n\n", ev.Seq, line))
+			}
+			if ev.Kind.Terminal() {
+				doc, err := describeRun(ctx, r.view, run.RunID)
+				if err == nil {
+					s.Send("event: done\n", doc)
+				}
+				return err
+			}
+		case <-beat.C:
+			if err := d.unwelcome(r); err != nil {
+				return err
+			}
+			s.Write(": still here\n\n")
+		}
+	}
+	return nil
+}
+
+// standingDocument is where a run stands that waits, or that has begun.
+type standingDocument struct {
+	RunID    string `json:"run_id"`
+	Status   string `json:"status"`
+	Waiting  bool   `json:"waiting"`
+	Position int    `json:"position,omitempty"` // as in runDocument
+
+	Job *queue.Standing `json:"job,omitempty"`
+}
+
+// standing returns where a run stands. Whether it has a place in the line is not worth
+// an error: its events come all the same.
+func (d *Daemon) standing(ctx context.Context, r *request, run eventlog.RunSummary) standingDocument {
+	doc := &runDocument{runLine: newRunLine(run)}
+	if err := d.place(ctx, r.tenant.ID, doc); err != nil {
+		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
+	}
+	return standingDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
+}
+
+// brokenOff returns why there are no more events of a run that has not ended.
+func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
+	if d.serving.Err() != nil {
+		return d.takesWork() // the next host goes on
+	}
+	if err := d.unwelcome(r); err != nil {
+		return err
+	}
+	for _, err := range r.view.Events(r.Context(), id, last) {
+		if err != nil {
+			return err
+		}
+		break
+	}
+	return unavailable.plain() // what was wrong has passed
+}
+
+// unwelcome returns why the request would be refused if it came now: the run was
+// removed, or the key is not taken any more. No event will tell of either.
+func (d *Daemon) unwelcome(r *request) error {
+	_, err := d.Authenticate(r.Request)
+	if err == nil {
+		_, err = d.find(r)
+	}
+	if err == nil {
+		return nil
+	}
+	switch p := problemOf(err); p.Status {
+	case http.StatusUnauthorized:
+		return p
+	case http.StatusNotFound:
+		return removed.because("run %s is not there any more", r.PathValue("id"))
+	}
+	return nil // or the database does not answer, which passes
+}

@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// toolDocument is a tool of a tenant.
+type toolDocument struct {
+	Name         string          `json:"name"`
+	Description  string          `json:"description"`
+	InputSchema  json.RawMessage `json:"input_schema"`
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+	Effects      []string        `json:"effects"`
+	Idempotent   bool            `json:"idempotent"`
+	Limits       abi.Limits      `json:"limits,omitzero"`
+	Module       string          `json:"module"`
+	Digest       string          `json:"digest"`
+	Trusted      bool            `json:"trusted"`
+}
+
+func newToolDocument(m owned, t abi.ToolDescription) toolDocument {
+	return toolDocument{
+		Name: t.Name, Description: t.Description, InputSchema: json.RawMessage(t.InputSchema), OutputSchema: json.RawMessage(t.OutputSchema),
+		Effects: append([]string{}, t.Effects...), Idempotent: t.Idempotent, Limits: t.Limits,
+		Module: m.Name, Digest: m.Digest.String(), Trusted: m.Trusted,
+	}
+}
+
+func (d *Daemon) listTools(w http.ResponseWriter, r *request) error {
+	page := list[toolDocument]{Items: []toolDocument{}}
+	for _, m := range r.tenant.snapshot.modules {
+		for _, t := range m.tools {
+			page.Items = append(page.Items, newToolDocument(m, t))
+		}
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// tool returns the module that has the tool.
+func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
+	for _, m := range k.modules {
+		for _, t := range m.tools {
+			if t.Name == name {
+				return m, t, nil
+			}
+		}
+	}
+	return owned{}, abi.ToolDescription{}, notFound.plain()
+}
+
+func (d *Daemon) getTool(w http.ResponseWriter, r *request) error {
+	m, t, err := r.tenant.snapshot.tool(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, newToolDocument(m, t))
+	return nil
+}
+
+// Tools returns what the tenant's tools say of themselves.
+func (a Account) Tools() []abi.ToolDescription {
+	var tools []abi.ToolDescription
+	for _, m := range a.snapshot.modules {
+		tools = append(tools, m.tools...)
+	}
+	return tools
+}
+
+// Outcome is a run of one call that has ended.
+type Outcome struct {
+	RunID  string          // as the tenant knows it
+	Output json.RawMessage // of a call that succeeded
+	Error  string          // why it did not, or empty
+}
+
+// Call makes a run of one call of a tool and waits for its end, as a request for it
+// does. An error means that there is no run, or no end of it yet; it is a
+// [*Problem] if it is the caller's. When ctx ends while the daemon serves, the caller
+// has given the call up, and the run is cancelled. With a ticket, which is of the
+// caller's making, [Daemon.CancelCall] cancels it too, on any host.
+func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
+	leave, err := d.streams.take(a.ID, d.config.MaxStreams)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer leave()
+	view, err := d.View(a)
+	if err != nil {
+		return Outcome{}, err
+	}
+	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: input}, d.keepTicket(a, ticket))
+	if err != nil {
+		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
+		return Outcome{}, err
+	}
+	doc, err := d.outcome(ctx, view, id, d.config.MaxWait)
+	switch {
+	case err != nil:
+		d.giveUp(ctx, fullID(a.ID, id))
+		return Outcome{RunID: id}, err
+	case doc.Status == eventlog.StatusOpen:
+		return Outcome{RunID: id}, busy.because("run %s goes on", id)
+	case doc.Error != nil:
+		return Outcome{RunID: id, Error: doc.Error.Message}, nil
+	}
+	return Outcome{RunID: id, Output: doc.Output}, nil
+}
+
+// ticketSlack is for hosts whose clocks differ.
+const ticketSlack = time.Minute
+
+// ticketRequest tells tickets from the idempotency keys that they are kept among.
+var ticketRequest = canon.Sum([]byte("ticket of a call"))
+
+func ticketKey(ticket string) string { return "ticket " + canon.Sum([]byte(ticket)).String() }
+
+// keepTicket stores the run of a ticket for as long as a client may wait. A ticket that was
+// used before keeps its first run.
+func (d *Daemon) keepTicket(a Account, ticket string) alongside {
+	if ticket == "" {
+		return nil
+	}
+	return func(tx eventlog.Tx, id string) error {
+		_, err := d.config.Tenants.Once(tx, a.ID, ticketKey(ticket), ticketRequest, []byte(id), d.config.MaxWait+ticketSlack)
+		if errors.Is(err, tenant.ErrKeyReused) {
+			return nil
+		}
+		return err
+	}
+}
+
+// CancelCall cancels the run that [Daemon.Call] was asked for with a ticket, on this host
+// or another. If there is none, or it has ended, nothing happens.
+func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error {
+	id, found, err := d.config.Tenants.Answered(ctx, a.ID, ticketKey(ticket), ticketRequest)
+	if err != nil || !found {
+		return err
+	}
+	if err := d.config.Queue.Cancel(ctx, fullID(a.ID, string(id))); !errors.Is(err, queue.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// giveUp cancels a run whose caller does not wait for it any more.
+func (d *Daemon) giveUp(ctx context.Context, runID string) {
+	if ctx.Err() == nil || d.serving.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTime)
+	defer cancel()
+	if err := d.config.Queue.Cancel(ctx, runID); err != nil && !errors.Is(err, queue.ErrNotFound) { // which has ended
+		d.logger.Warn("run not cancelled", "run_id", runID, "error", err.Error())
+	}
+}
+
+// giveUpTime is how long the database may take to note that a run is cancelled.
+const giveUpTime = 10 * time.Second
+
+// agentDocument is an agent that runs can be made of.
+type agentDocument struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Provider    string   `json:"provider"`
+	Model       string   `json:"model"`
+	Tools       []string `json:"tools"`
+}
+
+func (d *Daemon) listAgents(w http.ResponseWriter, r *request) error {
+	page := list[agentDocument]{Items: []agentDocument{}}
+	for _, a := range d.config.Agents {
+		doc := agentDocument{Name: a.Name, Description: a.Description, Provider: a.Agent.Provider.Info().ID, Model: a.Agent.Config.Model, Tools: []string{}}
+		for _, t := range a.Agent.Tools {
+			doc.Tools = append(doc.Tools, t.Name())
+		}
+		page.Items = append(page.Items, doc)
+	}
+	writeJSON(w, http.StatusOK, page)
+	return nil
+}

@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// upkeep removes old runs and unused modules from time to time, until ctx ends. Meanwhile it
+// holds the modules of the host's agents, which belong to no tenant and may not be named by
+// a run yet.
+func (d *Daemon) upkeep(ctx context.Context) {
+	tick := time.NewTicker(min(d.config.RetentionEvery, eventlog.ModuleGrace/3))
+	defer tick.Stop()
+	for pruned := (time.Time{}); ; {
+		if d.config.Retention > 0 && time.Since(pruned) >= d.config.RetentionEvery {
+			pruned = time.Now()
+			d.retain(ctx)
+		}
+		for digest, bytes := range d.config.Held {
+			if err := eventlog.HoldModule(ctx, d.config.Log, digest, bytes); err != nil && ctx.Err() == nil {
+				d.logger.Warn("module of an agent not held", "digest", digest.String(), "error", err.Error())
+			}
+		}
+		c, err := tenant.Collect(ctx, d.config.Log, time.Now())
+		if c.Modules > 0 {
+			d.logger.Info("modules removed that nobody needs any more", "modules", c.Modules, "bytes", c.Bytes)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.logger.Warn("modules that nobody needs any more not removed", "error", err.Error())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// retain removes old runs.
+func (d *Daemon) retain(ctx context.Context) {
+	report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{Before: time.Now().Add(-d.config.Retention)})
+	if report.Runs > 0 {
+		d.logger.Info("old runs removed", "runs", report.Runs, "events", report.Events)
+	}
+	switch {
+	case err == nil:
+		d.config.Retained.Succeeded()
+	case ctx.Err() == nil:
+		d.logger.Warn("old runs not removed", "error", err.Error())
+	}
+}
+
+// diskSpace is the room on the disk of the database. What needs much of it is refused while
+// there is enough left to finish the runs that were accepted, and what needs none goes on
+// when nothing is left.
+type diskSpace struct {
+	of   func() (guest.DiskRoom, error) // nil where it is not known, as for a server
+	keep int64                          // see Config.KeepFree
+
+	uploads atomic.Int64 // bytes that uploads in progress may take
+}
+
+// level is how little room there is.
+type level int
+
+const (
+	spaceOK    level = iota
+	spaceLow         // modules are refused
+	spaceShort       // and runs
+	spaceFull        // and whatever else would be written
+)
+
+// look returns the room, and the level once so many bytes more are taken.
+func (s *diskSpace) look(need int64) (level, guest.DiskRoom) {
+	if s.of == nil {
+		return spaceOK, guest.DiskRoom{}
+	}
+	room, err := s.of()
+	if err != nil { // a disk that says nothing may have room
+		return spaceOK, room
+	}
+	keep := room.Keep(s.keep)
+	switch free := room.Free + room.Reusable - need; {
+	case room.Free < keep/16: // for the WAL
+		return spaceFull, room
+	case free < keep/2:
+		return spaceShort, room
+	case free < keep || room.Free-need < keep/4:
+		return spaceLow, room
+	}
+	return spaceOK, room
+}
+
+// takeModule reserves room for a module until release is called. It is written to the WAL,
+// to the database, and rewritten and compiled to the cache, which may be on the same disk.
+func (s *diskSpace) takeModule(bytes int64) (release func(), err error) {
+	bytes *= 4
+	release = func() { s.uploads.Add(-bytes) }
+	if err := s.need(s.uploads.Add(bytes), spaceLow); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// need refuses what takes so many bytes, if it is refused from a level on.
+func (s *diskSpace) need(bytes int64, refused level) error {
+	if now, _ := s.look(bytes); now < refused {
+		return nil
+	}
+	return noSpace.because("the disk of the host has too little room left").hint("what is there can be read; its operator has to make room").retry(roomAfter)
+}
+
+// watch has the log say when the disk gets full, and when it has room again, until ctx
+// ends.
+func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "whatever would be written"}
+	for last := spaceOK; ; {
+		now, room := s.look(0)
+		switch {
+		case now != last && now > spaceOK:
+			logger.Warn("the disk is getting full", "free", room.Free, "of", room.Total, "refused", refused[now])
+		case now != last:
+			logger.Info("the disk has room again", "free", room.Free, "of", room.Total)
+		}
+		last = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

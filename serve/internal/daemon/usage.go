@@ -1,0 +1,278 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// metered is the log of a worker. It adds up what the run has used, from the events that
+// it reads before it goes on with the run and from those that it appends.
+type metered struct {
+	eventlog.EventLog
+
+	mu    sync.Mutex
+	meter *agent.BudgetMeter // nil until the run was read; guarded by mu
+}
+
+// Read implements [eventlog.EventLog].
+func (m *metered) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	evs, err := m.EventLog.Read(ctx, runID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && m.meter == nil {
+		m.meter, _ = agent.ResumeBudget(agent.Budget{}, evs) // what cannot be read is the run's to report
+	}
+	return evs, err
+}
+
+// Append implements [eventlog.EventLog].
+func (m *metered) Append(ctx context.Context, runID string, ev event.Event) error {
+	err := m.EventLog.Append(ctx, runID, ev)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && m.meter != nil {
+		_ = m.meter.Add(ev)
+	}
+	return err
+}
+
+// Unwrap returns the log below.
+func (m *metered) Unwrap() eventlog.EventLog { return m.EventLog }
+
+// usage returns what the run has used until now.
+func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
+	stored.mu.Lock()
+	u.RecordedBytes = int64(stored.bytes)
+	stored.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.meter != nil {
+		spent := m.meter.Spent()
+		u.Fuel, u.Effects, u.EgressBytes = int64(min(spent.Fuel, math.MaxInt64)), int64(spent.Effects), int64(spent.EgressBytes)
+	}
+	return u
+}
+
+// UsageOf returns what tenants use. Defaults are the limits of tenants without their own.
+// Without a queue there are no days.
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+	recorded := newVolumes(log)
+	return usageOf(ctx, &recorded, tenants, q, defaults, f)
+}
+
+func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+	doc := tenant.UsageList{Items: []tenant.Usage{}}
+	var list []tenant.Tenant
+	var err error
+	if f.Tenant != "" {
+		list = make([]tenant.Tenant, 1)
+		list[0], err = tenants.Tenant(ctx, f.Tenant)
+	} else {
+		list, err = tenants.Tenants(ctx)
+		list = slices.DeleteFunc(list, func(t tenant.Tenant) bool { return t.ID <= f.After })
+		slices.SortFunc(list, func(a, b tenant.Tenant) int { return strings.Compare(a.ID, b.ID) })
+	}
+	if err != nil {
+		return doc, err
+	}
+	if len(list) > f.Limit {
+		list = list[:f.Limit]
+		doc.Next = list[f.Limit-1].ID
+	}
+	for _, t := range list {
+		one := tenant.Usage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []tenant.DayUsage{}}
+		if one.Modules, one.ModuleBytes, err = tenants.HeldBytes(ctx, t.ID); err != nil {
+			return doc, err
+		}
+		if q != nil {
+			days, err := q.Usage(ctx, t.ID, f.Days)
+			if err != nil {
+				return doc, err
+			}
+			one.Days = append(one.Days, days...)
+		}
+		if f.Tenant != "" {
+			v, err := recorded.measure(ctx, t.ID, remeasure)
+			if err != nil {
+				return doc, err
+			}
+			one.Recorded = &tenant.Recorded{Bytes: v.total, Today: v.today}
+		}
+		doc.Items = append(doc.Items, one)
+	}
+	return doc, nil
+}
+
+// Usage returns what tenants use.
+func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
+	return usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+}
+
+// ownUsage shows a tenant what it uses.
+func (d *Daemon) ownUsage(w http.ResponseWriter, r *request) error {
+	f := tenant.UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", tenant.DefaultUsageDays, queue.UsageDays))}
+	if r.query.err != nil {
+		return r.query.err
+	}
+	doc, err := d.Usage(r.Context(), f)
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc.Items[0])
+	}
+	return err
+}
+
+// listUsage shows the operator what tenants use.
+func (d *Daemon) listUsage(w http.ResponseWriter, r *request) error {
+	p := r.query
+	f := tenant.UsageFilter{
+		Tenant: p.text("tenant"), After: p.text("after"), Limit: int(p.number("limit", tenant.DefaultUsageTenants, tenant.MaxUsageTenants)),
+		Days: int(p.number("days", tenant.DefaultUsageDays, queue.UsageDays)),
+	}
+	if f.Limit == 0 {
+		p.fail("limit", "limit is 1 to %d", tenant.MaxUsageTenants)
+	}
+	if p.err != nil {
+		return p.err
+	}
+	doc, err := d.Usage(r.Context(), f)
+	if err == nil {
+		writeJSON(w, http.StatusOK, doc)
+	}
+	return err
+}
+
+// volumes know what tenants have recorded: what the log said when it was asked, and
+// what this process has added since. The log is asked now and then, which finds
+// what others have added, and what was removed.
+type volumes struct {
+	log    eventlog.Transactor
+	asking *guest.Scheduler // one question of each tenant at a time
+
+	mu sync.Mutex
+	of map[string]*volume // by tenant; guarded by mu, and so is what is in it
+}
+
+func newVolumes(log eventlog.Transactor) volumes {
+	return volumes{log: log, asking: guest.NewScheduler(math.MaxInt, 1), of: map[string]*volume{}}
+}
+
+// volume is what one tenant has recorded, in bytes.
+type volume struct {
+	day          time.Time // what today stands for, in UTC
+	today, total int64
+	asked        time.Time     // when the log had answered
+	took         time.Duration // for that
+}
+
+const (
+	// remeasure is how long an answer of the log is believed. To answer, it looks at
+	// every event of the tenant.
+	remeasure = 10 * time.Minute
+	// recheck is how long one is believed by which a tenant has to be refused: room may
+	// have been made meanwhile.
+	recheck = 5 * time.Second
+	// restBetween is how many times as long as an answer took it is believed at least, so
+	// that the log has most of its time for other things.
+	restBetween = 20
+	// roomAfter is when to ask again after a refusal that ends when runs are removed.
+	roomAfter = time.Minute
+)
+
+// add counts an event that was recorded.
+func (v *volumes) add(id string, bytes int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if of := v.of[id]; of != nil { // otherwise the log will be asked
+		of.today += int64(bytes)
+		of.total += int64(bytes)
+	}
+}
+
+// check refuses work of a tenant that has recorded as much as it may, today or in
+// all. What is in progress goes on, and may take it beyond that by as much as the
+// limits of its calls allow.
+func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
+	of, err := v.measure(ctx, t.ID, remeasure)
+	if err == nil && of.beyond(t.Limits) != nil {
+		of, err = v.measure(ctx, t.ID, recheck)
+	}
+	if err != nil {
+		return err
+	}
+	if p := of.beyond(t.Limits); p != nil {
+		return p
+	}
+	return nil
+}
+
+// beyond says what of the limits is used up, or nothing.
+func (of volume) beyond(l tenant.Limits) *Problem {
+	switch {
+	case l.Recorded >= 0 && of.total >= l.Recorded:
+		return recordedLimit.because("the runs of the tenant take %d bytes, and may take %d", of.total, l.Recorded).
+			hint("have old runs removed").retry(roomAfter)
+	case l.RecordedPerDay >= 0 && of.today >= l.RecordedPerDay:
+		return recordedLimit.because("the tenant has recorded %d bytes since midnight UTC, and may record %d", of.today, l.RecordedPerDay).
+			retry(time.Until(startOfDay().Add(24 * time.Hour)))
+	}
+	return nil
+}
+
+func startOfDay() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
+
+// measure returns what a tenant has recorded, as the log said at most age ago. One request
+// of a tenant asks the log, and the tenant's other requests wait for it; if it fails, the
+// next one asks. What is recorded meanwhile may be missed until the log is asked again.
+func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (volume, error) {
+	slot, err := v.asking.Acquire(guest.WithClaim(ctx, guest.Claim{Tenant: id}))
+	if err != nil {
+		return volume{}, err
+	}
+	defer slot.Release()
+	v.mu.Lock()
+	last := v.of[id]
+	if last != nil && last.day.Equal(startOfDay()) && time.Since(last.asked) <= max(age, restBetween*last.took) {
+		defer v.mu.Unlock()
+		return *last, nil
+	}
+	v.mu.Unlock()
+	of, err := v.ask(ctx, id)
+	if err == nil {
+		kept := of
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.of[id] = &kept
+	}
+	return of, err
+}
+
+// ask asks the log. The table and its columns are those of spec/event.md, which
+// every database has.
+func (v *volumes) ask(ctx context.Context, id string) (of volume, err error) {
+	const sql = `SELECT coalesce(sum(CASE WHEN ts >= $1 THEN length(payload) + $2 ELSE 0 END), 0), coalesce(sum(length(payload) + $2), 0)
+	FROM eventlog_events WHERE run_id >= $3 AND run_id < $4`
+	began := time.Now()
+	of.day = startOfDay()
+	err = v.log.View(ctx, func(q eventlog.Querier) error {
+		args := []any{of.day.UnixNano(), int64(envelopeBytes), id + "/", id + "0"} // 0 follows the slash
+		return q.Query(sql, args, func(r eventlog.Row) error { return r.Scan(&of.today, &of.total) })
+	})
+	if err != nil {
+		return of, fmt.Errorf("daemon: measure what %s has recorded: %w", id, err)
+	}
+	of.asked, of.took = time.Now(), time.Since(began)
+	return of, nil
+}

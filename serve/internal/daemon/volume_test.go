@@ -1,0 +1,101 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// askedLog counts how often it is asked, which takes a while.
+type askedLog struct {
+	eventlog.Transactor
+	times atomic.Int32
+}
+
+func (l *askedLog) View(ctx context.Context, f func(eventlog.Querier) error) error {
+	l.times.Add(1)
+	time.Sleep(time.Millisecond)
+	return l.Transactor.View(ctx, f)
+}
+
+// TestWhoHasRoomAgainIsLetIn some seconds after runs were removed by somebody else, and
+// whoever asks for more in between has the log asked no more often.
+func TestWhoHasRoomAgainIsLetIn(t *testing.T) {
+	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "host.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	for _, ev := range logtest.Finished("carol/run", 3) {
+		if err := log.Append(t.Context(), "carol/run", ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Sync(t.Context(), "carol/run"); err != nil {
+		t.Fatal(err)
+	}
+	asked := &askedLog{Transactor: log}
+	v := newVolumes(asked)
+	carol := tenant.Tenant{ID: "carol", Limits: tenant.Limits{Recorded: 1, RecordedPerDay: -1}}
+	ago := func(d time.Duration) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.of[carol.ID].asked = time.Now().Add(-d)
+	}
+	expect := func(what string, refused bool, times int32) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if err := v.check(t.Context(), carol); (err != nil) != refused {
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := asked.times.Swap(0); got != times {
+			t.Errorf("%s: the log was asked %d times, want %d", what, got, times)
+		}
+	}
+	expect("at first", true, 1)
+	if _, err := log.PruneRuns(t.Context(), eventlog.PruneOptions{Namespace: "carol"}); err != nil {
+		t.Fatal(err)
+	}
+	expect("just now", true, 0)
+	ago(2 * recheck)
+	v.of[carol.ID].took = recheck // the log has more to do than that
+	expect("of a log that takes long", true, 0)
+	v.of[carol.ID].took = 0
+	expect("after some seconds", false, 1)
+	ago(2 * recheck)
+	expect("with room", false, 0)
+	ago(2 * remeasure)
+	expect("after long", false, 1)
+}
+
+// TestWhoFailsToMeasureLeavesItToTheNext: a client that hangs up takes the answer from
+// nobody else.
+func TestWhoFailsToMeasureLeavesItToTheNext(t *testing.T) {
+	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "host.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	v := newVolumes(log)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.measure(gone, "carol", remeasure); err == nil {
+		t.Fatal("the log answers who is gone")
+	}
+	if _, err := v.measure(t.Context(), "carol", remeasure); err != nil {
+		t.Error(err)
+	}
+}

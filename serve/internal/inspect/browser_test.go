@@ -1,0 +1,323 @@
+package inspect_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// screenshots names a folder that pictures of the pages are written to.
+const screenshots = "STARLING_SCREENSHOTS"
+
+// chromium is a browser without a window.
+type chromium struct {
+	t    *testing.T
+	path string
+	base string
+}
+
+// newChromium finds the browser, and serves a configuration to it.
+func newChromium(t *testing.T, h http.Handler) *chromium {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return &chromium{t, path, server.URL}
+}
+
+// run loads an address and returns what the browser prints, and what it says about
+// scripts and policies.
+func (c *chromium) run(address string, flags ...string) (stdout, console string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	args := append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir=" + c.t.TempDir(),
+		"--enable-logging=stderr", "--virtual-time-budget=5000", "--hide-scrollbars",
+	}, flags...)
+	cmd := exec.CommandContext(ctx, c.path, append(args, c.base+address)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		c.t.Fatalf("chromium: %v\n%s", err, said.String())
+	}
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, ":CONSOLE") {
+			console += line
+		}
+	}
+	return out.String(), console
+}
+
+// shows loads an address and fails the test unless the document has all of these
+// words when its scripts have run, and none of them was refused or failed.
+func (c *chromium) shows(address string, words ...string) string {
+	c.t.Helper()
+	dom, console := c.run(address, "--dump-dom")
+	if console != "" {
+		c.t.Errorf("%s: the browser says: %s", address, console)
+	}
+	for _, word := range words {
+		if !strings.Contains(dom, word) {
+			c.t.Errorf("%s shows no %q in %s", address, word, dom)
+		}
+	}
+	return dom
+}
+
+// photograph writes a picture of an address, for people, if pictures are wanted.
+func (c *chromium) photograph(name, address string, flags ...string) {
+	c.t.Helper()
+	dir := os.Getenv(screenshots)
+	if dir == "" {
+		return
+	}
+	file := filepath.Join(dir, name+".png")
+	c.run(address, append([]string{"--window-size=1280,900", "--screenshot=" + file}, flags...)...)
+	if info, err := os.Stat(file); err != nil || info.Size() < 5000 {
+		c.t.Errorf("%s: no picture: %v", name, err)
+	}
+}
+
+// withForms serves a view, and at /press/PATH what comes of pressing the button of a
+// form, for a browser without hands.
+func withForms(t *testing.T, view logview.View) http.Handler {
+	t.Helper()
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", s)
+	mux.HandleFunc("/press/", func(w http.ResponseWriter, r *http.Request) {
+		const token = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+		form := url.Values{"csrf": {token}}
+		press := httptest.NewRequest(http.MethodPost, "http://"+r.Host+strings.TrimPrefix(r.URL.Path, "/press"), strings.NewReader(form.Encode()))
+		press.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		press.AddCookie(&http.Cookie{Name: "starling_csrf", Value: token})
+		s.ServeHTTP(w, press)
+	})
+	return mux
+}
+
+// busyQueue is a queue with a run in every state, a host that works and one that is drained.
+func busyQueue(t *testing.T) *queue.Queue {
+	t.Helper()
+	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "queue.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	t.Cleanup(func() { stop(); working.Wait(); log.Close() })
+	limits := func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "beta"} }
+	var queues []*queue.Queue
+	for _, host := range []string{"host2", "host1"} {
+		q, err := queue.Open(ctx, log, queue.Config{Host: host, Version: "v1.4.0", Limits: limits, Poll: time.Millisecond, Grace: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues = append(queues, q)
+		working.Go(func() {
+			_ = q.Work(ctx, func(ctx context.Context, l queue.Lease) error {
+				if strings.HasSuffix(l.RunID, "S") {
+					return &queue.HostError{Class: "keys", Err: errors.New(hostile[0])}
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		})
+		if host == "host2" {
+			for q.Drain(ctx, host, true) != nil { // it does not work yet
+				time.Sleep(time.Millisecond)
+			}
+			for !q.Draining() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	q := queues[1]
+	for _, id := range []string{"acme/01M7YVXB018EN80T6T0GRJB4DR", "acme/01M7YVXB018EN80T6T0GRJB4DS", "beta/01M7YVXB018EN80T6T0GRJB4DW"} {
+		if err := q.Enqueue(ctx, queue.Job{RunID: id, Tenant: id[:4]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// It has failed so often that it sleeps for minutes.
+	for i := 0; ; i++ {
+		list, err := q.List(ctx, queue.Filter{})
+		if err != nil || i > 60_000 {
+			t.Fatal(list, err)
+		}
+		s := list[1]
+		if s.HostFailures >= 9 && s.State == queue.Sleeping && list[0].State == queue.Running {
+			return q
+		}
+		_ = q.Retry(ctx, s.RunID) // unless it runs
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// operatorOf looks at a queue and steers it.
+func operatorOf(q *queue.Queue) *logview.Operator {
+	return &logview.Operator{Queue: q, Steer: func(ctx context.Context, what, of string) error {
+		switch what {
+		case "cancel":
+			return q.Cancel(ctx, of)
+		case "retry":
+			return q.Retry(ctx, of)
+		}
+		return q.Drain(ctx, of, what == "drain")
+	}}
+}
+
+// gallery is a log with something to see.
+func gallery(t *testing.T) *store.MemoryLog {
+	t.Helper()
+	log := store.Memory()
+	long(t, log, "01M7YVXB018EN80T6T0GRJB4D9", 4312)
+	appendEvent(t, log, "01M7YVXB018EN80T6T0GRJB4D9", event.KindTurnStarted, event.TurnStarted{TurnID: "t"})
+	appendEvent(t, log, "01M7YVXB018EN80T6T0GRJB4D9", event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{TurnID: "t", InputTokens: 12_345, OutputTokens: 678, CostUSD: 0.42})
+	record(t, log, "01M7YVXBKAPRA01FTH0YHGNV7T", `{"city":"Oslo"}`)
+	record(t, log, "01M7YVXBTWAQ18W89FYG35WEMQ", `{"city":"Bergen"}`)
+	record(t, log, "01M7YVXC31FJQDHHQ422T2TSBM", `{}`)
+	appendEvent(t, log, "HOSTILE", event.KindRunStarted, event.RunStarted{Goal: `<img src=x onerror="document.title='owned'">`, ModelID: hostile[0]})
+	appendEvent(t, log, "HOSTILE", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Join(hostile, "\n")})
+	appendEvent(t, log, "HOSTILE", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: hostile[0]}) // a page that follows a run is never loaded
+	return log
+}
+
+// galleryView shows the gallery. A replay of one run diverges.
+func galleryView(t *testing.T) logview.View {
+	t.Helper()
+	view := viewOf(gallery(t), "")
+	view.Operator = operatorOf(busyQueue(t))
+	view.Usage = func(_ context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
+		used := tenant.Usage{Tenant: "acme", Modules: 3, ModuleBytes: 11 << 20, Limits: tenant.DefaultLimits(), Days: []tenant.DayUsage{
+			{Day: "2026-03-02", Runs: 1204, Fuel: 918_273_645_546, Effects: 5120, EgressBytes: 7 << 20, RecordedBytes: 19 << 20},
+			{Day: "2026-02-28", Runs: 3, Fuel: 40_112, Effects: 6, RecordedBytes: 2210},
+		}}
+		if f.Tenant != "" {
+			used.Limits.Recorded, used.Recorded = -1, &tenant.Recorded{Bytes: 3 << 30, Today: 19 << 20}
+			return tenant.UsageList{Items: []tenant.Usage{used}}, nil
+		}
+		return tenant.UsageList{Items: []tenant.Usage{used, {Tenant: hostile[0], Limits: tenant.DefaultLimits()}}, Next: "beta"}, nil
+	}
+	view.Jobs = func(context.Context, ...string) (map[string]queue.Status, error) {
+		return map[string]queue.Status{"01M7YVXB018EN80T6T0GRJB4D9": {Host: "host1", Standing: queue.Standing{State: queue.Running, Attempt: 2, MaxAttempts: 5, LastError: &queue.LastError{Class: "database", Message: hostile[0]}}}}, nil
+	}
+	replays := view.Replayer
+	view.Replayer = func(ctx context.Context, id string) (agent.Verdict, error) {
+		if id == "01M7YVXC31FJQDHHQ422T2TSBM" {
+			return agent.Verdict{Events: 5, Divergence: &agent.Divergence{
+				Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload", Field: "request",
+				Expected: "GET http://127.0.0.1/customers/41", Got: "GET http://127.0.0.1/customers/42", Reason: "the request is another one",
+			}}, nil
+		}
+		return replays(ctx, id)
+	}
+	return view
+}
+
+// galleryPages are the pages of the gallery, by name.
+var galleryPages = map[string]string{
+	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
+	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+}
+
+// TestInABrowser loads the pages in a real browser and looks at what it made of them
+// after their scripts have run under the policy.
+func TestInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	c := newChromium(t, withForms(t, galleryView(t)))
+	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
+
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button is there
+	c.shows(oslo, "RunStarted", "mild in Oslo")
+	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
+	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")
+	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
+	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
+	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
+	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</button>", ">Retry</button>")
+	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
+		t.Error("runs that wait are shown among those that sleep")
+	}
+	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run has ended in these days.", "/usage?after=beta")
+	c.shows("/usage?tenant=acme", "19MiB of 1GiB", "3GiB, no bound", ">all tenants</a>")
+	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
+			t.Errorf("%s: a text became an element", path)
+		}
+	}
+	for name, path := range galleryPages {
+		c.photograph(name, path)
+	}
+	c.photograph("timeline-dark", oslo+"?at=2#e2", "--force-dark-mode", "--enable-features=WebContentsForceDark:classifier_policy/none", "--blink-settings=preferredColorScheme=0")
+	c.photograph("timeline-narrow", oslo+"?at=2#e2", "--window-size=500,900")
+}
+
+// TestABrowserFollowsARun appends to a run while a browser looks at it.
+func TestABrowserFollowsARun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	log := store.Memory()
+	long(t, log, "R", 3)
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(log, ""), "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follows := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/live") {
+			appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "<b>while you watch</b>"})
+			appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "the end"})
+		}
+		s.ServeHTTP(w, r)
+	})
+	c := newChromium(t, follows)
+	dom := c.shows("/runs/R", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, "The run has ended.")
+	if got := strings.Count(dom, `id="e4"`); got != 1 {
+		t.Errorf("event 4 is there %d times", got)
+	}
+}
+
+// TestABrowserSignsIn opens the address that the program prints.
+func TestABrowserSignsIn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(gallery(t), ""), "the token"), Prefix: "/inspect"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newChromium(t, s)
+	c.shows("/inspect/sign-in#"+url.PathEscape("the token"), "01M7YVXBKAPRA01FTH0YHGNV7T", "Sign out")
+	if dom, _ := c.run("/inspect/sign-in#wrong", "--dump-dom"); !strings.Contains(dom, "opens nothing here") || strings.Contains(dom, "01M7YV") {
+		t.Error("a wrong token opens something")
+	}
+}

@@ -1,0 +1,129 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// pickable is how many runs the pickers offer, the newest first.
+const pickable = 100
+
+// diffPage is two runs side by side.
+type diffPage struct {
+	Action         string
+	A, B           picker
+	All            bool // matching pairs are shown as well
+	Chosen         bool // both runs are
+	Verdict        state
+	Sentence       string
+	Counts         []fact
+	FirstPath      string
+	Pairs          []logview.Pair
+	Previous, Next string
+	SwitchPath     string
+	SwitchName     string
+	Swap           string
+}
+
+// picker is a choice among runs.
+type picker struct {
+	Name, Chosen string
+	Runs         []eventlog.RunSummary
+}
+
+func (s *Server) diff(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	q := r.URL.Query()
+	a, b := q.Get("a"), q.Get("b")
+	p := diffPage{Action: s.path("diff"), All: q.Get("all") == "1", Chosen: a != "" && b != ""}
+	options, err := v.Runs(r.Context(), eventlog.RunPageOptions{Limit: pickable})
+	if err != nil {
+		return err
+	}
+	if p.A, err = newPicker(r.Context(), v, "a", a, options.Runs); err != nil {
+		return err
+	}
+	if p.B, err = newPicker(r.Context(), v, "b", b, options.Runs); err != nil {
+		return err
+	}
+	if p.Chosen {
+		from, _ := strconv.ParseUint(q.Get("from"), 10, 64)
+		if err := s.compare(r.Context(), v, a, b, max(from, 1), &p); err != nil {
+			return err
+		}
+	}
+	s.render(w, r, http.StatusOK, "diff", "Compare runs", v, p)
+	return nil
+}
+
+// newPicker offers the newest runs, and the one that is chosen if it exists.
+func newPicker(ctx context.Context, v logview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
+	p := picker{name, chosen, runs}
+	if chosen == "" || slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {
+		return p, nil
+	}
+	run, err := v.Run(ctx, chosen)
+	p.Runs = append([]eventlog.RunSummary{run}, runs...)
+	return p, err
+}
+
+// compare fills in a page of pairs.
+func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from uint64, p *diffPage) error {
+	c, err := v.Compare(ctx, a, b, logview.DiffOptions{From: from, Limit: eventsPerPage + 1, DifferentOnly: !p.All})
+	if err != nil {
+		return err
+	}
+	path := func(from uint64, all bool) string {
+		path := s.path("diff") + "?a=" + queryEscape(a) + "&b=" + queryEscape(b)
+		if from > 1 {
+			path += fmt.Sprintf("&from=%d", from)
+		}
+		if all {
+			path += "&all=1"
+		}
+		return path
+	}
+	p.Verdict, p.Sentence = verdictOf(c)
+	p.Counts = []fact{{"match", starling.GroupDigits(uint64(c.Match))}, {"differ", starling.GroupDigits(uint64(c.Diff))},
+		{"only in A", starling.GroupDigits(uint64(c.OnlyA))}, {"only in B", starling.GroupDigits(uint64(c.OnlyB))}}
+	p.Swap = s.path("diff") + "?a=" + queryEscape(b) + "&b=" + queryEscape(a)
+	p.SwitchPath, p.SwitchName = path(1, true), "Show matching events too"
+	if p.All {
+		p.SwitchPath, p.SwitchName = path(1, false), "Show differences only"
+	}
+	if c.First > 0 {
+		p.FirstPath = path(c.First, p.All)
+	}
+	if from > 1 {
+		p.Previous = path(1, p.All)
+	}
+	if len(c.Pairs) > eventsPerPage {
+		p.Next = path(c.Pairs[eventsPerPage].Seq, p.All)
+		c.Pairs = c.Pairs[:eventsPerPage]
+	}
+	p.Pairs = c.Pairs
+	return nil
+}
+
+// verdictOf says in a sentence how two runs compare.
+func verdictOf(c logview.Comparison) (state, string) {
+	capped := ""
+	if c.Capped {
+		capped = fmt.Sprintf(" Only the first %s were compared.", starling.Plural(c.Examined, "event"))
+	}
+	if c.First == 0 {
+		return state{"the same", "good"}, fmt.Sprintf("%s match.%s", starling.Plural(c.Match, "event"), capped)
+	}
+	return state{"different", "warn"}, fmt.Sprintf("The first difference is at event %d.%s", c.First, capped)
+}
+
+// relations are how the pairs are marked.
+var relations = map[logview.Relation]state{
+	logview.Match: {"match", "good"}, logview.Diff: {"differ", "warn"}, logview.OnlyA: {"only A", "open"}, logview.OnlyB: {"only B", "open"},
+}

@@ -1,0 +1,446 @@
+package inspect_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	scope := inspect.Only(logview.View{Log: store.Memory()}, "")
+	for _, c := range []inspect.Config{
+		{}, {Scope: scope, Prefix: "inspect"}, {Scope: scope, Prefix: "/inspect/"}, {Scope: scope, Prefix: "/{x}"},
+		{Scope: scope, Origins: []string{"127.0.0.1:80"}}, {Scope: scope, Origins: []string{"http://127.0.0.1/x"}},
+	} {
+		if _, err := inspect.New(c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+}
+
+func TestListOfRuns(t *testing.T) {
+	log := store.Memory()
+	for i := range 130 {
+		record(t, log, fmt.Sprintf("RUN%03d", i), `{"city":"Oslo"}`)
+	}
+	record(t, log, "FAILED", `{}`)
+	long(t, log, "OPEN", 3)
+	b := openView(t, viewOf(log, ""))
+	rows := func(path string) int { return strings.Count(b.wants(path), "<tr data-row>") }
+	for path, want := range map[string]int{
+		"/": 50, "/?offset=100": 32, "/?per_page=200": 132, "/?per_page=5000": 132, "/?per_page=x": 50, "/?status=failed": 1,
+		"/?status=open": 1, "/?q=run01": 10, "/?q=nothing": 0, "/?calls=1&per_page=200": 131, "/?offset=-5": 50,
+	} {
+		if got := rows(path); got != want {
+			t.Errorf("%s: %d rows, want %d", path, got, want)
+		}
+	}
+	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
+	b.wants("/?offset=5000", "There are no runs here any more", `href="/?offset=82" rel="prev"`, "0–0 of 132")
+	b.wants("/?offset=5000&q=run01", "There are no runs here any more", `href="/?q=run01" rel="prev"`)
+	b.wants("/?offset=5000&q=nothing", "No run is like that")
+	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "no such status") {
+		t.Errorf("a status that there is not: %d, %s", code, page)
+	}
+	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
+}
+
+// TestAnEncryptedRunHasItsIdOnce shows a run whose goal nobody can see: the id that
+// stands in its place is not repeated.
+func TestAnEncryptedRunHasItsIdOnce(t *testing.T) {
+	log := store.Memory()
+	key, err := store.NewDataKey(make([]byte, store.DataKeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := store.Sealed(log, key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, sealed, "SEALED", `{"city":"Oslo"}`)
+	record(t, log, "CLEAR", `{"city":"Oslo"}`)
+	page := openView(t, viewOf(log, "")).wants("/")
+	for id, want := range map[string]int{"SEALED": 1, "CLEAR": 1} {
+		if got := strings.Count(page, ">"+id+"<"); got != want {
+			t.Errorf("%s stands there %d times, want %d", id, got, want)
+		}
+	}
+}
+
+func TestTimelineIsPaged(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "LONG", 1001)
+	b := openView(t, viewOf(log, ""))
+	for path, want := range map[string]string{
+		"": "1-200", "?at=1": "1-200", "?at=200": "1-200", "?at=201": "201-400", "?at=1001": "1001-1001", "?at=99999999999": "1001-1001", "?at=x": "1-200",
+	} {
+		body := b.wants("/runs/LONG" + path)
+		ids := regexp.MustCompile(`<li id="e(\d+)"`).FindAllStringSubmatch(strings.Split(body, "<template")[0], -1)
+		if got := ids[0][1] + "-" + ids[len(ids)-1][1]; got != want {
+			t.Errorf("%s: events %s, want %s", path, got, want)
+		}
+	}
+	if body := b.wants("/runs/LONG?at=1"); strings.Contains(body, "data-live=") {
+		t.Error("the first page of a long run follows it")
+	}
+	b.wants("/runs/LONG?at=1001", `data-live="/runs/LONG/live?after=1001"`)
+}
+
+func TestEventPages(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	b := openView(t, viewOf(log, ""))
+	events, err := log.Read(t.Context(), "R")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range events {
+		b.wants(fmt.Sprintf("/runs/R/events/%d", ev.Seq), ev.Hash().String(), ev.Kind.String())
+		if _, body := b.get(fmt.Sprintf("/runs/R/raw/%d", ev.Seq)); !strings.Contains(body, `"hash":"`+ev.Hash().String()) {
+			t.Errorf("raw event %d: %s", ev.Seq, body)
+		}
+	}
+	for _, path := range []string{"/runs/R/events/0", "/runs/R/events/99", "/runs/R/events/-1", "/runs/R/events/x", "/runs/R/raw/99"} {
+		if code, _ := b.get(path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+// TestALongPayloadIsNotInATimeline has the text of two lines on the page of its
+// event, and a payload beyond all bounds only as a file.
+func TestALongPayloadIsNotInATimeline(t *testing.T) {
+	log := store.Memory()
+	appendEvent(t, log, "R", event.KindRunStarted, event.RunStarted{Goal: "g"})
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "one\ntwo" + strings.Repeat("x", 100_000)})
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("y", 2<<20)})
+	b := openView(t, viewOf(log, ""))
+	if body := b.wants("/runs/R", "The payload is long."); len(body) > 40_000 {
+		t.Errorf("the timeline has %d bytes", len(body))
+	}
+	b.wants("/runs/R/events/2", "<pre>one\ntwo", "<h2>content</h2>")
+	if body := b.wants("/runs/R/events/3", "too long to be shown"); len(body) > 40_000 {
+		t.Errorf("the page has %d bytes", len(body))
+	}
+	if _, body := b.get("/runs/R/raw/3"); len(body) < 2<<20 {
+		t.Errorf("the file has %d bytes", len(body))
+	}
+}
+
+// TestWhatIsForeignIsAbsent asks for runs of another namespace, and for some that
+// there are not, in every way that there is.
+func TestWhatIsForeignIsAbsent(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "acme/1", `{"city":"Oslo"}`)
+	record(t, log, "other/2", `{"city":"Secretville"}`)
+	b := openView(t, viewOf(log, "acme"))
+	form := b.form("/runs/1")
+	_, absent := b.get("/runs/none")
+	for _, id := range []string{"2", "other%2F2", "other/2", "..%2Fother%2F2", "acme%2F1", "1%2F..%2F..%2Fother%2F2", "%2Fother%2F2"} {
+		for _, request := range asking(t, id, "1") {
+			method, path, _ := strings.Cut(request, " ")
+			ask := b.get
+			if method == http.MethodPost {
+				ask = func(path string) (int, string) { return b.post(path, form) }
+			}
+			if code, body := ask(path); code != http.StatusNotFound || body != absent {
+				t.Errorf("%s of %s: %d, the body is another one: %t", request, id, code, body != absent)
+			}
+		}
+	}
+	if body := b.wants("/"); strings.Contains(body, "other") || strings.Contains(body, "acme") || strings.Count(body, "<tr data-row>") != 1 {
+		t.Errorf("the list tells of others: %s", body)
+	}
+}
+
+// asking returns the requests with which somebody who has one run could ask for another,
+// from the table of routes: a route that nobody has said it of fails the test.
+func asking(t *testing.T, id, own string) (requests []string) {
+	t.Helper()
+	fill := strings.NewReplacer("{run}", id, "{seq}", "1")
+	for _, r := range inspect.Routes() {
+		switch {
+		case r.Open, r.Pattern == "GET /{$}": // of the list, the test looks at what is in it
+		case strings.Contains(r.Pattern, "/{run}"):
+			requests = append(requests, fill.Replace(r.Pattern))
+		case r.Pattern == "GET /diff":
+			requests = append(requests, "GET /diff?a="+own+"&b="+id, "GET /diff?a="+id+"&b="+own)
+		case strings.Contains(r.Pattern, " /queue"), r.Pattern == "GET /usage": // which a view without an operator does not have
+			requests = append(requests, strings.Replace(r.Pattern, "{what}", "cancel", 1)+"?tenant="+id)
+		default:
+			t.Errorf("nobody has said how %s keeps namespaces apart", r.Pattern)
+		}
+	}
+	return requests
+}
+
+func TestVerdicts(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "GOOD", `{"city":"Oslo"}`)
+	appendEvent(t, log, "BAD", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
+	long(t, log, "OPEN", 3)
+	view := viewOf(log, "")
+	diverged := &agent.Divergence{Seq: 3, Kind: event.KindToolCallFailed, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
+		Field: "request", Expected: "GET /customers/41", Got: "GET /customers/42", Reason: "they differ"}
+	replays := view.Replayer
+	view.Replayer = func(ctx context.Context, id string) (agent.Verdict, error) {
+		switch id {
+		case "OPEN":
+			return agent.Verdict{Events: 3, Divergence: diverged}, nil
+		case "BAD":
+			return agent.Verdict{}, errors.New("its module is gone")
+		}
+		return replays(ctx, id)
+	}
+	b := openView(t, view)
+	form := b.form("/runs/GOOD")
+	for path, words := range map[string][]string{
+		"/runs/GOOD/validate": {"valid</span> All 5 events", "Merkle root"},
+		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
+		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
+		"/runs/GOOD/replay":   {"identical</span> The replay gave the same 5 events"},
+		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
+		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},
+	} {
+		code, body := b.post(path, form)
+		if code != http.StatusOK {
+			t.Errorf("%s: %d", path, code)
+		}
+		for _, word := range words {
+			if !strings.Contains(body, word) {
+				t.Errorf("%s has no %q in %s", path, word, body)
+			}
+		}
+	}
+	view.Replayer = nil
+	b = openView(t, view)
+	if body := b.wants("/runs/GOOD"); strings.Contains(body, "Replay") {
+		t.Error("a button promises what cannot be")
+	}
+	if code, _ := b.post("/runs/GOOD/replay", b.form("/runs/GOOD")); code != http.StatusNotFound {
+		t.Errorf("replay without a replayer: %d", code)
+	}
+}
+
+// TestATitleHidesNothing opens a run whose id has what a browser would obey in the name
+// of its window.
+func TestATitleHidesNothing(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "a\u202eb\x1b", 1)
+	body := openView(t, viewOf(log, "")).wants("/runs/" + url.PathEscape("a\u202eb\x1b"))
+	if want := `<title>a\u202eb\x1b · starling</title>`; !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
+	}
+}
+
+// TestWorkIsBounded holds one replay and asks for another.
+func TestWorkIsBounded(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "R", `{"city":"Oslo"}`)
+	view := viewOf(log, "")
+	began, finish := make(chan struct{}), make(chan struct{})
+	view.Replayer = func(context.Context, string) (agent.Verdict, error) {
+		close(began)
+		<-finish
+		return agent.Verdict{Events: 5}, nil
+	}
+	b := open(t, inspect.Config{Scope: inspect.Only(view, ""), Replays: 1})
+	form, first := b.form("/runs/R"), make(chan int)
+	go func() {
+		code, _ := b.post("/runs/R/replay", form)
+		first <- code
+	}()
+	<-began
+	if code, _ := b.post("/runs/R/validate", form); code != http.StatusServiceUnavailable {
+		t.Errorf("beside another one: %d", code)
+	}
+	close(finish)
+	if code := <-first; code != http.StatusOK {
+		t.Errorf("the first one: %d", code)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "A", `{"city":"Oslo"}`)
+	record(t, log, "B", `{"city":"Bergen"}`)
+	long(t, log, "C", 700)
+	b := openView(t, viewOf(log, ""))
+	b.wants("/diff", "Choose two runs", `<option value="A"`)
+	b.wants("/diff?a=A&b=A", "the same</span> 5 events match")
+	b.wants("/diff?a=A&b=B", "The first difference is at event 2.", "args.city", "<span>Oslo</span><span>Bergen</span>", `<option value="A" selected>`)
+	b.wants("/diff?a=A&b=C", "B</b> 695", "A has ended", `rel="next"`)
+	b.wants("/diff?a=C&b=C&all=1&from=650", `<span class="seq">700</span>`)
+	if code, _ := b.get("/diff?a=A&b=NONE"); code != http.StatusNotFound {
+		t.Errorf("a run that there is not: %d", code)
+	}
+}
+
+// TestLive follows a run that grows, is cut off, and goes on after the last event
+// that it has.
+func TestLive(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "R", 3)
+	b := openView(t, viewOf(log, ""))
+	lines, stop := b.follow("/runs/R/live?after=2", "")
+	if got := next(t, lines); got != "3" {
+		t.Errorf("the first event is %s", got)
+	}
+	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "more"})
+	if got := next(t, lines); got != "4" {
+		t.Errorf("the next event is %s", got)
+	}
+	stop()
+	appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "no"})
+	lines, stop = b.follow("/runs/R/live?after=2", "4")
+	defer stop()
+	if got := next(t, lines) + " " + next(t, lines); got != "5 end" {
+		t.Errorf("after the cut: %s", got)
+	}
+}
+
+// follow opens a stream of events.
+func (b *browser) follow(path, lastID string) (*bufio.Scanner, func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.base+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", lastID)
+	resp, err := b.client.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+		b.t.Fatalf("%s is %s", path, got)
+	}
+	return bufio.NewScanner(resp.Body), func() { cancel(); resp.Body.Close() }
+}
+
+// next returns the id or the name of the next message.
+func next(t *testing.T, lines *bufio.Scanner) string {
+	t.Helper()
+	for lines.Scan() {
+		for _, prefix := range []string{"id: ", "event: "} {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok {
+				return rest
+			}
+		}
+	}
+	t.Fatalf("the stream has ended: %v", lines.Err())
+	return ""
+}
+
+func TestTailsAreBounded(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "R", 3)
+	b := open(t, inspect.Config{Scope: inspect.Only(viewOf(log, ""), ""), Tails: 1})
+	_, stop := b.follow("/runs/R/live", "")
+	defer stop()
+	if code, _ := b.get("/runs/R/live"); code != http.StatusServiceUnavailable {
+		t.Errorf("a second page follows: %d", code)
+	}
+}
+
+// TestOneTenantLeavesRoomForOthers has one follow as many runs as it can.
+func TestOneTenantLeavesRoomForOthers(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "acme/R", 3)
+	long(t, log, "other/R", 3)
+	b := open(t, inspect.Config{Tails: 8, Scope: func(r *http.Request) (logview.View, error) {
+		return viewOf(log, r.URL.Query().Get("as")), nil
+	}})
+	for range 2 {
+		_, stop := b.follow("/runs/R/live?as=acme", "")
+		defer stop()
+	}
+	if code, _ := b.get("/runs/R/live?as=acme"); code != http.StatusServiceUnavailable {
+		t.Errorf("more than its part: %d", code)
+	}
+	_, stop := b.follow("/runs/R/live?as=other", "")
+	stop()
+}
+
+func TestFailuresAreTold(t *testing.T) {
+	b := open(t, inspect.Config{Scope: func(*http.Request) (logview.View, error) { return logview.View{}, errors.New("the disk is on fire") }})
+	code, body := b.get("/")
+	if code != http.StatusInternalServerError || strings.Contains(body, "fire") {
+		t.Errorf("got %d, %s", code, body)
+	}
+	log := store.Memory()
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := openView(t, viewOf(log, "")).get("/"); code != http.StatusInternalServerError {
+		t.Errorf("a closed log: %d", code)
+	}
+}
+
+// damaged is a log whose run cannot be read beyond its second event.
+type damaged struct{ *store.MemoryLog }
+
+func (d damaged) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range d.MemoryLog.Events(ctx, id, after) {
+			if ev.Seq > 2 {
+				yield(event.Event{}, &eventlog.CorruptError{RunID: id, Seq: ev.Seq, Invariant: "storage", Reason: "column kind holds <b>"})
+				return
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestADamagedRunIsShownAsFarAsItGoes leaves the way to its validation open.
+func TestADamagedRunIsShownAsFarAsItGoes(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "R", 5)
+	b := openView(t, viewOf(damaged{log}, ""))
+	b.wants("/runs/R", `<li id="e2"`, "column kind holds &lt;b&gt;", `action="/runs/R/validate"`)
+	if code, body := b.post("/runs/R/validate", b.form("/runs/R")); code != http.StatusOK || !strings.Contains(body, "invalid</span>") {
+		t.Errorf("validation: %d, %s", code, body)
+	}
+}
+
+func TestOneFamilyOfEvents(t *testing.T) {
+	log := store.Memory()
+	long(t, log, "R", 500)
+	for range 3 {
+		appendEvent(t, log, "R", event.KindToolCallFailed, event.ToolCallFailed{Error: "no", ErrorType: "tool"})
+	}
+	record(t, log, "SHORT", `{"city":"Oslo"}`)
+	b := openView(t, viewOf(log, ""))
+	rows := func(path string) int {
+		return strings.Count(strings.Split(b.wants(path), "<template")[0], "<li id=")
+	}
+	for path, want := range map[string]int{
+		"/runs/R?only=bad": 3, "/runs/R?only=bad&at=502": 2, "/runs/R?only=run": 200, "/runs/R?only=run&at=401": 100, "/runs/R?only=tool": 0, "/runs/R?only=nonsense": 200,
+		"/runs/SHORT?only=effect": 1,
+	} {
+		if got := rows(path); got != want {
+			t.Errorf("%s: %d events, want %d", path, got, want)
+		}
+	}
+	b.wants("/runs/R?only=run", `href="/runs/R?only=run&amp;at=201" rel="next"`, `aria-current="true">run</a>`)
+	b.wants("/runs/R?only=tool", "There are no events of this family.")
+	if body := b.wants("/runs/SHORT"); strings.Contains(body, "only=") {
+		t.Error("a short run can be narrowed")
+	}
+}

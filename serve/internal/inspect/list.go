@@ -1,0 +1,233 @@
+package inspect
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// Bounds of a page of runs.
+const (
+	perPage    = 50
+	maxPerPage = 200
+	maxQuery   = 200 // bytes
+)
+
+// listPage is a page of runs.
+type listPage struct {
+	Tabs, Chips        []link
+	Query              string
+	Hidden             []field // of the search form
+	Runs               []runLine
+	Totals             []fact // of the runs of this page
+	From, To           int
+	Total              string
+	Previous, Next     string // paths, or empty
+	Narrowed           bool   // some runs are left out
+	Everything, Action string // paths
+}
+
+// link is a word that leads somewhere.
+type link struct {
+	Name, Path, Count string
+	Current           bool
+}
+
+// field is a member of a form.
+type field struct{ Name, Value string }
+
+// runLine is one run of a listing.
+type runLine struct {
+	eventlog.RunSummary
+	Goal, Model string
+	State       state
+	Job         string // where it stands in the queue, or empty
+}
+
+// selection is what the address of a listing says.
+type selection struct {
+	status, query, since string
+	calls                bool
+	perPage, offset      int
+}
+
+// sinces are the times that a listing can be narrowed to.
+var sinces = []struct {
+	key, name string
+	age       time.Duration
+}{{"1h", "last hour", time.Hour}, {"24h", "last day", 24 * time.Hour}, {"7d", "last week", 7 * 24 * time.Hour}}
+
+// readSelection takes what it can from an address; the rest has its standard. A state
+// that there is not would then select all runs, and is refused.
+func readSelection(q url.Values) (selection, error) {
+	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
+	sel.query = sel.query[:min(len(sel.query), maxQuery)]
+	if (eventlog.RunPageOptions{Status: sel.status}).Valid() != nil {
+		return sel, &status{http.StatusBadRequest, "There is no such status of a run: it is completed, failed, cancelled or open."}
+	}
+	sel.perPage, _ = strconv.Atoi(q.Get("per_page"))
+	if sel.perPage < 1 {
+		sel.perPage = perPage
+	}
+	sel.perPage = min(sel.perPage, maxPerPage)
+	sel.offset, _ = strconv.Atoi(q.Get("offset"))
+	sel.offset = max(sel.offset, 0)
+	return sel, nil
+}
+
+// options are what the log is asked for.
+func (sel selection) options(now time.Time) eventlog.RunPageOptions {
+	o := eventlog.RunPageOptions{Limit: sel.perPage, Offset: sel.offset, Status: sel.status, Query: sel.query, RequireToolCalls: sel.calls}
+	for _, since := range sinces {
+		if sel.since == since.key {
+			o.StartedAfter = now.Add(-since.age)
+		}
+	}
+	return o
+}
+
+// listPath is the address of a selection.
+func (s *Server) listPath(sel selection) string {
+	q := url.Values{}
+	set := func(key, value string, standard bool) {
+		if !standard {
+			q.Set(key, value)
+		}
+	}
+	set("status", sel.status, sel.status == "")
+	set("q", sel.query, sel.query == "")
+	set("since", sel.since, sel.since == "")
+	set("calls", "1", !sel.calls)
+	set("per_page", strconv.Itoa(sel.perPage), sel.perPage == perPage)
+	set("offset", strconv.Itoa(sel.offset), sel.offset == 0)
+	if len(q) == 0 {
+		return s.path()
+	}
+	return s.path() + "?" + q.Encode()
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	sel, err := readSelection(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	found, err := v.Runs(r.Context(), sel.options(now))
+	if err != nil {
+		return err
+	}
+	p := listPage{Query: sel.query, Total: starling.GroupDigits(uint64(found.TotalMatching)), Everything: s.path(), Action: s.path()}
+	p.Narrowed = sel.status != "" || sel.query != "" || sel.since != "" || sel.calls
+	if p.Tabs, err = s.tabs(r.Context(), v, sel, now); err != nil {
+		return err
+	}
+	p.Chips, p.Hidden = s.chips(sel), hidden(sel)
+	standing := v.Standing(r.Context(), found.Runs...)
+	for _, run := range found.Runs {
+		line := runLine{RunSummary: run, State: stateOf(run)}
+		line.Goal, line.Model = opening(r.Context(), v, run.RunID)
+		if job, ok := standing[run.RunID]; ok {
+			line.State, line.Job = stateOfJob(job.State), sentenceOf(job)
+		}
+		p.Runs = append(p.Runs, line)
+	}
+	if len(p.Runs) > 0 {
+		p.Totals = append([]fact{{"together", starling.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)
+		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
+	}
+	if found.Offset > 0 {
+		p.Previous = s.listPath(sel.at(min(found.Offset, found.TotalMatching) - sel.perPage)) // runs may have been removed since
+	}
+	if p.To > 0 && p.To < found.TotalMatching {
+		p.Next = s.listPath(sel.at(p.To))
+	}
+	s.render(w, r, http.StatusOK, "list", "Runs", v, p)
+	return nil
+}
+
+// at is the same selection from another run on.
+func (sel selection) at(offset int) selection {
+	sel.offset = max(offset, 0)
+	return sel
+}
+
+// tabs are the states, with how many runs are in each.
+func (s *Server) tabs(ctx context.Context, v logview.View, sel selection, now time.Time) ([]link, error) {
+	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen}
+	var tabs []link
+	for _, status := range states {
+		one := sel.at(0)
+		one.status = status
+		o := one.options(now)
+		o.Limit = 1
+		found, err := v.Runs(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		name := status
+		if name == "" {
+			name = "all"
+		}
+		tabs = append(tabs, link{name, s.listPath(one), starling.GroupDigits(uint64(found.TotalMatching)), sel.status == status})
+	}
+	return tabs, nil
+}
+
+// chips switch the other narrowings on and off.
+func (s *Server) chips(sel selection) []link {
+	var chips []link
+	for _, since := range sinces {
+		one := sel.at(0)
+		one.since = since.key
+		if sel.since == since.key {
+			one.since = ""
+		}
+		chips = append(chips, link{since.name, s.listPath(one), "", sel.since == since.key})
+	}
+	one := sel.at(0)
+	one.calls = !sel.calls
+	return append(chips, link{"with tool calls", s.listPath(one), "", sel.calls})
+}
+
+// hidden is what the search form keeps of a selection.
+func hidden(sel selection) []field {
+	fields := []field{}
+	for _, f := range []field{{"status", sel.status}, {"since", sel.since}} {
+		if f.Value != "" {
+			fields = append(fields, f)
+		}
+	}
+	if sel.calls {
+		fields = append(fields, field{"calls", "1"})
+	}
+	if sel.perPage != perPage {
+		fields = append(fields, field{"per_page", strconv.Itoa(sel.perPage)})
+	}
+	return fields
+}
+
+// opening says what a run was to do, and which model was asked. A first event that
+// cannot be read says nothing here; the timeline has the reason.
+func opening(ctx context.Context, v logview.View, id string) (goal, model string) {
+	started, err := v.Started(ctx, id)
+	if err != nil {
+		return "", ""
+	}
+	if started.ModelID != "" {
+		model = starling.Shorten(starling.Printable(strings.TrimPrefix(started.ProviderID+"/"+started.ModelID, "/")), maxModel)
+	}
+	return starling.Shorten(starling.Printable(started.Goal), maxGoal), model
+}
+
+// What is shown of a goal and of a model's name, in characters.
+const (
+	maxGoal  = 160
+	maxModel = 80
+)

@@ -1,0 +1,188 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// queuePage is the queue of all tenants, and the hosts that work on it.
+type queuePage struct {
+	Hosts    []queue.Host
+	Tabs     []link
+	Tenants  []link
+	Jobs     []queue.Status
+	Next     string // path, or empty
+	Steers   bool   // there are buttons
+	Opens    bool   // runs can be looked at
+	Back     string // path of this page
+	Narrowed bool
+}
+
+// stateOfJob is the word for where a job stands, and the class that it is drawn with.
+func stateOfJob(s queue.State) state {
+	class := map[queue.State]string{queue.Running: "good", queue.Sleeping: "warn", queue.Cancelling: "warn"}[s]
+	return state{string(s), cmp.Or(class, "open")}
+}
+
+func sentenceOf(job queue.Status) string {
+	return starling.Shorten(starling.Printable(job.Sentence()), maxLine)
+}
+
+// whenOfJob is the time until which a job sleeps, or since which it waits or runs.
+func whenOfJob(job queue.Status) moment {
+	now := time.Now()
+	m := newMoment(cmp.Or(job.Until, job.Since, job.Enqueued).UnixNano(), now)
+	if job.Until.After(now) {
+		m.Ago = "in " + strings.TrimSuffix(ago(job.Until.Sub(now)), " ago")
+	}
+	return m
+}
+
+// narrowings are the states that the page can be narrowed to; the first is all.
+var narrowings = []queue.State{"", queue.Ready, queue.Sleeping, queue.Running}
+
+// queue shows the queue to an operator. For other users the page does not exist.
+func (s *Server) queue(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	if v.Operator == nil {
+		return eventlog.ErrRunNotFound
+	}
+	q := r.URL.Query()
+	f := queue.Filter{Tenant: q.Get("tenant"), State: queue.State(q.Get("state")), Limit: perPage}
+	f.After, _ = strconv.ParseInt(q.Get("after"), 10, 64)
+	if !slices.Contains(narrowings, f.State) {
+		return &status{http.StatusBadRequest, "There is no such state of a run: it is waiting, sleeping or running."}
+	}
+	doc, err := v.Operator.Queue.Overview(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	hosts, err := v.Operator.Queue.HostList(r.Context())
+	if err != nil {
+		return err
+	}
+	p := queuePage{
+		Hosts: hosts.Items, Jobs: doc.Items, Steers: v.Operator.Steer != nil, Opens: v.Log != nil,
+		Back: s.queuePath(q.Get("tenant"), q.Get("state"), f.After), Narrowed: f.Tenant != "" || f.State != "",
+	}
+	if doc.Next > 0 {
+		p.Next = s.queuePath(f.Tenant, q.Get("state"), doc.Next)
+	}
+	all := link{Name: "all tenants", Path: s.queuePath("", q.Get("state"), 0), Current: f.Tenant == ""}
+	p.Tenants = append(p.Tenants, all)
+	counts := map[queue.State]int{}
+	for _, t := range doc.Tenants {
+		n := t.Ready + t.Sleeping + t.Running
+		name := starling.Printable(t.Tenant)
+		if t.Paused {
+			name += " (suspended)"
+		}
+		p.Tenants = append(p.Tenants, link{name, s.queuePath(t.Tenant, q.Get("state"), 0), starling.GroupDigits(uint64(n)), f.Tenant == t.Tenant})
+		for state, n := range map[queue.State]int{"": n, queue.Ready: t.Ready, queue.Sleeping: t.Sleeping, queue.Running: t.Running} {
+			counts[state] += n
+		}
+	}
+	for _, state := range narrowings {
+		word := string(state)
+		p.Tabs = append(p.Tabs, link{cmp.Or(word, "all"), s.queuePath(f.Tenant, word, 0), starling.GroupDigits(uint64(counts[state])), q.Get("state") == word})
+	}
+	s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
+	return nil
+}
+
+// stateOfHost is what a host does, and the class that it is drawn with.
+func stateOfHost(h queue.Host) state {
+	class := map[string]string{queue.HostWorking: "good", queue.HostDraining: "warn", queue.HostDrained: "warn"}[h.State]
+	return state{h.State, cmp.Or(class, "bad")}
+}
+
+// queuePath is the address of a page of the queue.
+func (s *Server) queuePath(tenant, state string, after int64) string {
+	q := url.Values{}
+	for name, value := range map[string]string{"tenant": tenant, "state": state} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if after > 0 {
+		q.Set("after", strconv.FormatInt(after, 10))
+	}
+	if len(q) == 0 {
+		return s.path("queue")
+	}
+	return s.path("queue") + "?" + q.Encode()
+}
+
+// steer does what an operator asks for, and shows the queue again.
+func (s *Server) steer(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	if v.Operator == nil || v.Operator.Steer == nil {
+		return eventlog.ErrRunNotFound
+	}
+	if !fromOurPage(w, r) {
+		return &status{http.StatusForbidden, "The form has expired. Go back, load the page again and try once more."}
+	}
+	ctx := context.WithoutCancel(r.Context()) // it is done even if the browser goes away
+	switch err := v.Operator.Steer(ctx, r.PathValue("what"), r.PostFormValue("of")); {
+	case errors.Is(err, queue.ErrNotFound):
+		return &status{http.StatusConflict, "This run is not in the queue any more: it has ended."}
+	case errors.Is(err, queue.ErrNotSleeping):
+		return &status{http.StatusConflict, "This run does not sleep any more."}
+	case errors.Is(err, queue.ErrNoHost):
+		return &status{http.StatusConflict, "This host does not work any more."}
+	case err != nil:
+		return err
+	}
+	http.Redirect(w, r, s.ours(r.PostFormValue("back")), http.StatusSeeOther)
+	return nil
+}
+
+// usagePage is what tenants use, by day.
+type usagePage struct {
+	Tenants   []tenant.Usage
+	Several   bool   // each has a page of its own
+	All, Next string // paths, or empty
+}
+
+// overviewDays is how many days are shown of each tenant where several are shown.
+const overviewDays = 7
+
+// usage shows a tenant what it uses, and an operator what tenants use.
+func (s *Server) usage(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	if v.Usage == nil {
+		return eventlog.ErrRunNotFound
+	}
+	q := r.URL.Query()
+	f := tenant.UsageFilter{Tenant: q.Get("tenant"), After: q.Get("after"), Limit: tenant.DefaultUsageTenants, Days: tenant.DefaultUsageDays}
+	several := v.Operator != nil && f.Tenant == ""
+	if several {
+		f.Days = overviewDays
+	}
+	doc, err := v.Usage(r.Context(), f)
+	if errors.Is(err, tenant.ErrNotFound) {
+		return eventlog.ErrRunNotFound
+	}
+	if err != nil {
+		return err
+	}
+	p := usagePage{Tenants: doc.Items, Several: several}
+	if v.Operator != nil && !several {
+		p.All = s.path("usage")
+	}
+	if doc.Next != "" {
+		p.Next = s.path("usage") + "?" + url.Values{"after": {doc.Next}}.Encode()
+	}
+	s.render(w, r, http.StatusOK, "usage", "Usage", v, p)
+	return nil
+}

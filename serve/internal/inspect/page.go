@@ -1,0 +1,279 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+// templates are the pages by name, each with the frame around it.
+var templates = parseTemplates("list", "timeline", "event", "diff", "verdict", "signin", "message", "queue", "usage")
+
+func parseTemplates(names ...string) map[string]*template.Template {
+	pages := map[string]*template.Template{}
+	frame := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/frame.html", "templates/parts.html"))
+	for _, name := range names {
+		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
+	}
+	return pages
+}
+
+// functions are what templates write values with. The texts of a log pass through text or
+// line.
+var functions = template.FuncMap{
+	"text":   starling.Printable,
+	"line":   func(s string) string { return starling.Shorten(starling.Printable(s), maxLine) },
+	"digits": digits,
+	"size":   func(n int64) string { return starling.FormatSize(uint64(n)) },
+	"of": func(used, bound int64) string {
+		if bound < 0 {
+			return starling.FormatSize(uint64(used)) + ", no bound"
+		}
+		return starling.FormatSize(uint64(used)) + " of " + starling.FormatSize(uint64(bound))
+	},
+	"moment":   func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
+	"job":      stateOfJob,
+	"host":     stateOfHost,
+	"when":     whenOfJob,
+	"took":     took,
+	"kind":     starling.ShortKind,
+	"group":    group,
+	"facts":    line,
+	"plural":   starling.Plural[uint64],
+	"relation": func(r logview.Relation) state { return relations[r] },
+	"cost":     cost,
+}
+
+// digits writes a count. A log may claim that it is negative.
+func digits(n any) string {
+	if v := reflect.ValueOf(n); v.CanInt() {
+		return starling.GroupDigits(uint64(max(v.Int(), 0)))
+	}
+	return starling.GroupDigits(reflect.ValueOf(n).Uint())
+}
+
+// page answers a request with what the view shows of it.
+type page func(w http.ResponseWriter, r *http.Request, v logview.View) error
+
+// status is an error with the code and the words that the browser gets.
+type status struct {
+	code int
+	text string
+}
+
+func (s *status) Error() string { return s.text }
+
+// scoped finds out what the request may see before it is answered, and answers
+// what cannot be.
+func (s *Server) scoped(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r = s.credited(r)
+		v, err := s.config.Scope(r)
+		if errors.Is(err, ErrSignIn) {
+			s.askToSignIn(w, r)
+			return
+		}
+		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) && r.URL.Path != s.path("usage") { // an operator's
+			if r.URL.Path != s.path() {
+				s.nowhere(w, r)
+				return
+			}
+			http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
+			return
+		}
+		if err == nil {
+			err = p(w, r, v)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	}
+}
+
+// fail answers a request that went wrong. What is absent and what belongs to others
+// get the same answer, which does not repeat what was asked for.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *status
+	unreadable := logview.Unreadable(err)
+	switch {
+	case unreadable != "":
+		s.refuse(w, r, http.StatusConflict, "This run cannot be read here: "+unreadable+".")
+	case errors.As(err, &known):
+		s.refuse(w, r, known.code, known.text)
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, logview.ErrEventNotFound):
+		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
+	case errors.Is(err, eventlog.ErrUnavailable):
+		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
+		s.refuse(w, r, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
+	case errors.Is(err, context.Canceled):
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		s.refuse(w, r, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")
+	default:
+		s.config.Logger.ErrorContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
+		s.refuse(w, r, http.StatusInternalServerError, "Something went wrong. The log of the server says what.")
+	}
+}
+
+// nowhere answers paths that there are not.
+func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+	s.fail(w, r, eventlog.ErrRunNotFound)
+}
+
+// refuse answers with a page of one sentence.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
+	s.render(w, r, code, "message", http.StatusText(code), logview.View{}, text)
+}
+
+// frame is what every page has around it.
+type frame struct {
+	Title, View                        string
+	Home, SignOut, Style, Script, Icon string // paths
+	Diff, Queue, Usage                 string // paths, or empty where there is none
+	CSRF                               string
+	SignedIn                           bool
+	Body                               any
+
+	server *Server
+}
+
+// Path is the path of a page.
+func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
+
+// render writes a page. The page is complete before its first byte leaves, so that
+// one that fails is never half a page.
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
+	_, err := r.Cookie(sessionName(r))
+	f := frame{
+		Title: starling.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
+		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
+		CSRF: s.csrf(w, r), SignedIn: err == nil, Body: body, server: s,
+	}
+	if v.Usage != nil {
+		f.Usage = s.path("usage")
+	}
+	if v.Operator != nil {
+		f.Queue = s.path("queue")
+		if v.Log == nil {
+			f.Home, f.Diff = f.Queue, ""
+		}
+	}
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, "frame", f); err != nil {
+		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
+		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // the browser went away
+}
+
+// assetTypes are the files of the page, and their types.
+var assetTypes = map[string]string{
+	"style.css": "text/css; charset=utf-8",
+	"script.js": "text/javascript; charset=utf-8",
+	"icon.svg":  "image/svg+xml",
+}
+
+// assetPath names the version of a file, so that a browser may keep it.
+func (s *Server) assetPath(name string) string {
+	content, _ := assetFiles.ReadFile("assets/" + name)
+	return s.path("assets", name) + "?v=" + shortHash(content)
+}
+
+func shortHash(content []byte) string {
+	sum := canon.Sum(content)
+	return hex.EncodeToString(sum[:8])
+}
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	content, err := assetFiles.ReadFile("assets/" + name)
+	if err != nil || assetTypes[name] == "" {
+		s.nowhere(w, r)
+		return
+	}
+	if r.URL.Query().Get("v") == shortHash(content) {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	w.Header().Set("Content-Type", assetTypes[name])
+	_, _ = w.Write(content)
+}
+
+// askToSignIn answers with the form that leads back to where the browser was going.
+func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
+	to := s.path()
+	if r.Method == http.MethodGet {
+		to = r.URL.RequestURI()
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: to})
+}
+
+// signInPage is the form.
+type signInPage struct {
+	Action, To string
+	Wrong      bool // what was typed in opens nothing
+}
+
+func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
+	s.render(w, r, http.StatusOK, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
+}
+
+// signIn makes a session of a credential that Scope accepts.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
+	if !fromOurPage(w, r) {
+		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
+		return
+	}
+	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
+	_, err := s.config.Scope(withBearer(r, token))
+	switch {
+	case token == "" || errors.Is(err, ErrSignIn):
+		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{s.path("sign-in"), to, true})
+	case err != nil:
+		s.fail(w, r, err)
+	default:
+		s.setCookie(w, r, sessionName(r), s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	}
+}
+
+// ours returns a path of this server, and the first page's for anything else, such
+// as the name of another server.
+func (s *Server) ours(to string) string {
+	if !strings.HasPrefix(to, s.config.Prefix+"/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == '\\' }) {
+		return s.path()
+	}
+	return to
+}
+
+func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
+	if !fromOurPage(w, r) {
+		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
+		return
+	}
+	s.setCookie(w, r, sessionName(r), "", -1)
+	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
+}
+
+// errBusy is the answer when as much is being executed as may be.
+var errBusy = &status{http.StatusServiceUnavailable, "Other runs are being looked at. Try again in a moment."}

@@ -1,0 +1,239 @@
+package inspect
+
+import (
+	"context"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/web"
+)
+
+// ErrSignIn is what Scope returns, or wraps, for a request without a credential
+// that is valid. A browser is then asked for one.
+var ErrSignIn = errors.New("inspect: sign in first")
+
+// Config says what a server shows, and to whom.
+type Config struct {
+	// Scope returns what a request may see. It is asked for every request, so that
+	// a credential that was withdrawn opens nothing more. The credential is in the
+	// header Authorization: for a browser that has signed in, the server puts it
+	// there, as "Bearer" and what was typed in. Without a valid one Scope returns
+	// [ErrSignIn]. Required; see [Only].
+	Scope func(*http.Request) (logview.View, error)
+
+	// Prefix is the path that the server is mounted under, such as "/inspect",
+	// without a slash at the end. The handler expects the whole path. Empty is the
+	// root.
+	Prefix string
+
+	// Origins are those under which browsers reach the server, such as
+	// "https://starling.example" or "http://127.0.0.1:8300". A request for another
+	// host is refused, which is what keeps out a page whose name was bound to this
+	// address. Empty accepts every host; then the program around the server checks it.
+	Origins []string
+
+	// Replays is how many validations and replays run at once; one more is told to
+	// come back. A view with a namespace gets at most half of them. Zero is 2.
+	Replays int
+
+	// Tails is how many pages may follow runs at once, those of a view with a
+	// namespace at most a quarter. Zero is 64.
+	Tails int
+
+	// Logger is told about failures. Nil discards.
+	Logger *slog.Logger
+}
+
+// Server is the web view. Use [New].
+type Server struct {
+	config  Config
+	origins []origin
+	handler http.Handler
+	seal    cipher.AEAD // of sessions; its key lives as long as the process
+	work    *slots      // of validations and replays
+	tails   *slots
+}
+
+// origin is a scheme and a host with its port.
+type origin struct{ scheme, host string }
+
+// New returns a server. It is an error if Scope is missing, or if the prefix or an
+// origin is not one.
+func New(c Config) (*Server, error) {
+	if c.Scope == nil {
+		return nil, errors.New("inspect: the scope is missing")
+	}
+	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || strings.HasSuffix(c.Prefix, "/") || strings.ContainsAny(c.Prefix, "{}%? ")) {
+		return nil, fmt.Errorf("inspect: the prefix %q is no path that begins with a slash and ends without one", c.Prefix)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{config: c, seal: newSeal()}
+	for _, text := range c.Origins {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
+			return nil, fmt.Errorf("inspect: %q is no origin such as http://127.0.0.1:8300", text)
+		}
+		s.origins = append(s.origins, origin{u.Scheme, u.Host})
+	}
+	s.work, s.tails = newSlots(defaultTo(c.Replays, 2), 2), newSlots(defaultTo(c.Tails, 64), 4)
+	s.handler = s.guard(s.mux())
+	return s, nil
+}
+
+func defaultTo(n, standard int) int {
+	if n <= 0 {
+		return standard
+	}
+	return n
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// pattern puts the prefix into a pattern of the mux.
+func (s *Server) pattern(p string) string {
+	method, path, _ := strings.Cut(p, " ")
+	return method + " " + s.config.Prefix + path
+}
+
+// path is the path of a page; parts are escaped.
+func (s *Server) path(parts ...string) string {
+	path := s.config.Prefix
+	for _, part := range parts {
+		path += "/" + url.PathEscape(part)
+	}
+	if path == s.config.Prefix {
+		path += "/"
+	}
+	return path
+}
+
+// Route is one thing that can be asked for.
+type Route struct {
+	// Pattern is one of net/http, without the prefix that the server is mounted under.
+	// A wildcard {run} is the id of a run, {seq} the number of an event.
+	Pattern string
+
+	// Open routes show nothing of a log, and need no credential.
+	Open bool
+
+	serve func(*Server) http.HandlerFunc
+}
+
+// routes are all there are.
+var routes = []Route{
+	ofView("GET /{$}", (*Server).list),
+	ofView("GET /runs/{run}", (*Server).timeline),
+	ofView("GET /runs/{run}/events/{seq}", (*Server).event),
+	ofView("GET /runs/{run}/live", (*Server).live),
+	ofView("GET /runs/{run}/raw/{seq}", (*Server).raw),
+	ofView("GET /diff", (*Server).diff),
+	ofView("POST /runs/{run}/validate", (*Server).validate),
+	ofView("POST /runs/{run}/replay", (*Server).replay),
+	ofView("GET /usage", (*Server).usage),
+	ofView("GET /queue", (*Server).queue),
+	ofView("POST /queue/{what}", (*Server).steer),
+
+	open("GET /assets/{name}", (*Server).asset),
+	open("GET /sign-in", (*Server).signInForm),
+	open("POST /sign-in", (*Server).signIn),
+	open("POST /sign-out", (*Server).signOut),
+}
+
+// Routes returns all routes. Whatever is not in the list is answered as what is absent.
+func Routes() []Route {
+	public := make([]Route, len(routes))
+	for i, r := range routes {
+		public[i] = Route{Pattern: r.Pattern, Open: r.Open}
+	}
+	return public
+}
+
+// ofView is a route of what a view shows.
+func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, logview.View) error) Route {
+	return Route{Pattern: pattern, serve: func(s *Server) http.HandlerFunc {
+		return s.scoped(func(w http.ResponseWriter, r *http.Request, v logview.View) error { return p(s, w, r, v) })
+	}}
+}
+
+func open(pattern string, h func(*Server, http.ResponseWriter, *http.Request)) Route {
+	return Route{Pattern: pattern, Open: true, serve: func(s *Server) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { h(s, w, r) }
+	}}
+}
+
+// mux makes the table a handler.
+func (s *Server) mux() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.HandleFunc(s.pattern(r.Pattern), r.serve(s))
+	}
+	mux.HandleFunc("/", s.nowhere)
+	return mux
+}
+
+// The timeouts of a server that is used alone.
+const (
+	headerTimeout   = 5 * time.Second
+	readTimeout     = 30 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 3 * time.Second
+	maxHeader       = 16 << 10 // bytes
+)
+
+// Serve answers on a listener, which it closes, until ctx ends. Streams end then at
+// once; other requests have three seconds to get their answers.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	done := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		done <- errors.Join(server.Shutdown(late), server.Close())
+	})
+	err := server.Serve(l)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-done
+}
+
+// slots bound how much is done at once: in all, and for one namespace, so that one
+// tenant cannot keep the others waiting.
+type slots struct {
+	all, each int
+	used, of  web.Slots
+}
+
+// newSlots returns so many slots. A namespace gets at most the given part of them.
+func newSlots(all, part int) *slots { return &slots{all: all, each: max(1, all/part)} }
+
+// enter takes a slot, to be given back with leave, and reports whether there was one. The
+// view without a namespace is the operator's, and may use all slots.
+func (s *slots) enter(namespace string) (leave func(), ok bool) {
+	own := func() {}
+	if namespace != "" {
+		if own, ok = s.of.Take(namespace, s.each); !ok {
+			return nil, false
+		}
+	}
+	used, ok := s.used.Take("", s.all)
+	if !ok {
+		own()
+		return nil, false
+	}
+	return func() { used(); own() }, true
+}

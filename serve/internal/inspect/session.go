@@ -1,0 +1,259 @@
+package inspect
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// The names of the cookies, that of a session without its port, and how long signing
+// in lasts.
+const (
+	sessionCookie = "starling_inspect"
+	csrfCookie    = "starling_csrf"
+	sessionTime   = 12 * time.Hour
+)
+
+// Only returns a Scope that shows one view to requests with the token, and to all requests
+// if the token is empty.
+func Only(v logview.View, token string) func(*http.Request) (logview.View, error) {
+	return func(r *http.Request) (logview.View, error) {
+		if token != "" && !same(bearer(r), token) {
+			return logview.View{}, ErrSignIn
+		}
+		return v, nil
+	}
+}
+
+// bearer returns the token of the Authorization header, or nothing.
+func bearer(r *http.Request) string {
+	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// same compares secrets without telling by its time where they differ.
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// newSeal makes the key that sessions are encrypted with. It is nowhere but in this
+// process, so a restart signs everybody out.
+func newSeal() cipher.AEAD {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // the key has the right length
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has the right block
+	}
+	return aead
+}
+
+// sealSession returns the cookie value that stands for a credential until then.
+func (s *Server) sealSession(token string, until time.Time) string {
+	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
+	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))
+}
+
+// openSession returns the credential of a cookie value, or nothing.
+func (s *Server) openSession(value string, now time.Time) string {
+	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return ""
+	}
+	plain, err := s.seal.Open(nil, nil, sealed, []byte(sessionCookie))
+	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
+		return ""
+	}
+	return string(plain[8:])
+}
+
+// sessionName returns the name of the cookie of a session. A browser sends its cookies to
+// every port of a host: with one name for all, to sign in to one view would be to sign out
+// of the view of another process.
+func sessionName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return sessionCookie
+	}
+	return sessionCookie + "_" + port
+}
+
+// credited returns the request with the credential of its session, if it has one
+// and brings none of its own.
+func (s *Server) credited(r *http.Request) *http.Request {
+	cookie, err := r.Cookie(sessionName(r))
+	if err != nil || r.Header.Get("Authorization") != "" {
+		return r
+	}
+	token := s.openSession(cookie.Value, time.Now())
+	if token == "" {
+		return r
+	}
+	return withBearer(r, token)
+}
+
+func withBearer(r *http.Request, token string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, name, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: name, Value: value, Path: s.path(), MaxAge: maxAge,
+		HttpOnly: true, Secure: s.encrypted(r), SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// encrypted reports whether the browser's connection is: here, or at a proxy whose address
+// is one of the origins.
+func (s *Server) encrypted(r *http.Request) bool {
+	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
+}
+
+// csrf returns the token that forms of this browser carry, and gives the browser
+// one if it has none.
+func (s *Server) csrf(w http.ResponseWriter, r *http.Request) string {
+	if cookie, err := r.Cookie(csrfCookie); err == nil && len(cookie.Value) == csrfLength {
+		return cookie.Value
+	}
+	token := rand.Text()
+	s.setCookie(w, r, csrfCookie, token, 0)
+	return token
+}
+
+// csrfLength is the length of rand.Text.
+const csrfLength = 26
+
+// maxForm bounds a form, in bytes.
+const maxForm = 16 << 10
+
+// fromOurPage reports whether a form, or the header X-CSRF-Token, carries the token
+// that the browser has as a cookie.
+func fromOurPage(w http.ResponseWriter, r *http.Request) bool {
+	cookie, err := r.Cookie(csrfCookie)
+	if err != nil || len(cookie.Value) != csrfLength {
+		return false
+	}
+	token := r.Header.Get("X-CSRF-Token")
+	if token == "" {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		token = r.PostFormValue("csrf")
+	}
+	return same(token, cookie.Value)
+}
+
+// policy is the content security policy of every answer. Trusted types keep the
+// script from writing markup even by mistake.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// guard refuses what a page of another origin can make a browser send, before
+// anything is looked up. Programs that are not browsers send none of the headers
+// that it looks at but Host.
+func (s *Server) guard(next http.Handler) http.Handler {
+	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeHeaders(w, r)
+		switch {
+		case !s.knownHost(r):
+			s.refuse(w, r, http.StatusMisdirectedRequest, "This server does not answer to that name.")
+		case !s.sameOrigin(r):
+			s.refuse(w, r, http.StatusForbidden, foreign)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeHeaders(w, r)
+		s.refuse(w, r, http.StatusForbidden, foreign)
+	}))
+	for _, o := range s.config.Origins {
+		_ = protection.AddTrustedOrigin(o) // New has looked at it
+	}
+	return protection.Handler(guarded)
+}
+
+// foreign is what the user of another page's link reads.
+const foreign = "The request comes from a page of another origin. Type the address in, or copy it there."
+
+func writeHeaders(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", referrerPolicy(r))
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// knownHost refuses names that another site has bound to this address (DNS rebinding).
+func (s *Server) knownHost(r *http.Request) bool {
+	for _, o := range s.origins {
+		if strings.EqualFold(r.Host, o.host) {
+			return true
+		}
+	}
+	return len(s.origins) == 0
+}
+
+// sameOrigin reports whether a request comes from a page of this server, from the
+// address bar, or from a program. Unlike [http.CrossOriginProtection] it asks that
+// of reading requests as well: a picture of another page must learn nothing.
+func (s *Server) sameOrigin(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	from := r.Header.Get("Origin")
+	if from == "" || from == "null" && site == "same-origin" {
+		return true // a page without a referrer names no origin in its forms
+	}
+	for _, o := range s.origins {
+		if strings.EqualFold(from, o.scheme+"://"+o.host) && strings.EqualFold(r.Host, o.host) {
+			return true
+		}
+	}
+	return len(s.origins) == 0 && strings.EqualFold(from, scheme(r)+"://"+r.Host)
+}
+
+// referrerPolicy keeps addresses from other servers. Beyond TLS and this machine a
+// browser tells this server that a request is of its own page by Origin alone, and
+// without a referrer it would not.
+func referrerPolicy(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	if r.TLS != nil || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return "no-referrer"
+	}
+	return "same-origin"
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}

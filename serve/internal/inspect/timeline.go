@@ -1,0 +1,386 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// Bounds of a page of events. A payload that is longer is shown on the page of its
+// event; one that is still longer is fetched as a file.
+const (
+	eventsPerPage   = 200
+	maxLine         = 240     // characters of the facts of an event
+	maxInline       = 8 << 10 // bytes of one payload in a timeline, as it is stored
+	maxInlineOfPage = 1 << 20 // bytes of all payloads in a timeline
+	maxShown        = 1 << 20 // bytes of one payload on its own page
+)
+
+// runHead is what the pages about a run have above them.
+type runHead struct {
+	ID, Goal, Model string
+	Status          state
+	Started         moment
+	Facts           []fact
+	RunID           string // as the log has it
+	Replays         bool   // it can be replayed here
+}
+
+// fact is a figure with its name.
+type fact struct{ Name, Value string }
+
+// Hash reports whether the figure is one that people copy.
+func (f fact) Hash() bool { return len(f.Value) == hex.EncodedLen(event.HashSize) }
+
+// timelinePage is a page of events.
+type timelinePage struct {
+	Run                         runHead
+	Events                      []eventRow
+	From, To                    string
+	Total                       string
+	Families                    []link // empty if there is little to narrow
+	Narrowed                    bool   // to one family; then there are First and Next alone
+	Problem                     string // why what follows cannot be read, or empty
+	First, Previous, Next, Last string // paths, or empty
+	At                          uint64
+	Max                         uint64
+	Live                        string // path of the stream that goes on from here, or empty
+}
+
+// eventRow is one event of a timeline.
+type eventRow struct {
+	Seq      uint64 `json:"seq"`
+	Kind     string `json:"kind"`
+	Group    string `json:"group"` // the class that it is drawn with
+	Depth    int    `json:"depth"` // how far it is indented
+	Since    string `json:"since"` // the beginning of the run
+	Time     string `json:"time"`
+	Line     string `json:"line"`
+	Size     string `json:"size"`
+	Hash     string `json:"hash"`
+	Previous string `json:"previous"`
+	Payload  string `json:"payload"` // indented JSON, or empty where it is too long
+	Path     string `json:"path"`
+}
+
+// Turns reports whether there are other pages.
+func (p timelinePage) Turns() bool { return !p.Narrowed && (p.Previous != "" || p.Next != "") }
+
+// Blank is what the script makes rows of a run in progress from.
+func (timelinePage) Blank() eventRow { return eventRow{Payload: "{}"} }
+
+// Short is enough of a hash to recognize it.
+func (e eventRow) Short() string { return e.Hash[:min(len(e.Hash), 8)] }
+
+func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	if only := familyOf(r); only != "" {
+		return s.family(w, r, v, run, only)
+	}
+	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
+	at = min(max(at, 1), max(run.LastSeq, 1))
+	after := (at - 1) / eventsPerPage * eventsPerPage
+	events, err := v.Page(r.Context(), run.RunID, after, eventsPerPage)
+	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+		return err
+	}
+	head, began := s.runHead(r, v, run)
+	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, ""), At: at}
+	last := after
+	if n := len(events); n > 0 {
+		last = events[n-1].Seq
+		p.From, p.To = starling.GroupDigits(events[0].Seq), starling.GroupDigits(last)
+	}
+	if err != nil {
+		p.Problem = starling.PrintableError(err)
+	}
+	p.Max = max(run.LastSeq, last)
+	p.Total = starling.GroupDigits(p.Max)
+	s.turnPages(&p, run.RunID, after, last)
+	if run.TerminalKind == 0 && last >= run.LastSeq && p.Problem == "" {
+		p.Live = s.path("runs", run.RunID, "live") + fmt.Sprintf("?after=%d", last)
+	}
+	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)
+	return nil
+}
+
+// turnPages fills in the paths of the other pages.
+func (s *Server) turnPages(p *timelinePage, id string, after, last uint64) {
+	page := func(at uint64) string { return s.path("runs", id) + fmt.Sprintf("?at=%d", at) }
+	if after > 0 {
+		p.First, p.Previous = page(1), page(after-eventsPerPage+1)
+	}
+	if last < p.Max {
+		p.Next, p.Last = page(last+1), page(p.Max)
+	}
+}
+
+// runHead describes a run. Began is the time of its first event.
+func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummary) (runHead, int64) {
+	began := run.StartedAt.UnixNano()
+	goal, model := opening(r.Context(), v, run.RunID)
+	h := runHead{
+		ID: starling.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(began, time.Now()),
+		RunID: run.RunID, Replays: v.CanReplay(),
+	}
+	if job, ok := v.Standing(r.Context(), run)[run.RunID]; ok {
+		h.Status = stateOfJob(job.State)
+		h.Facts = append(h.Facts, fact{"in the queue", sentenceOf(job)})
+	}
+	if duration := took(run); duration != "" {
+		h.Facts = append(h.Facts, fact{"duration", duration})
+	}
+	h.Facts = append(h.Facts, used(run)...)
+	return h, began
+}
+
+// used is what a run has come to, or several, without what they have none of.
+func used(run eventlog.RunSummary) (facts []fact) {
+	count := func(n int64) string { return starling.GroupDigits(uint64(max(n, 0))) }
+	for _, f := range []fact{
+		{"events", starling.GroupDigits(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
+		{"tokens in", count(run.InputTokens)}, {"tokens out", count(run.OutputTokens)}, {"cost", cost(run.CostUSD)},
+	} {
+		if f.Value != "" && f.Value != "0" {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+// rows describes events, with their payloads as long as those are short.
+func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
+	rows, room := make([]eventRow, 0, len(events)), maxInlineOfPage
+	for _, ev := range events {
+		row := s.row(id, began, ev)
+		if len(ev.Payload) <= maxInline && len(row.Payload) <= room {
+			room -= len(row.Payload)
+		} else {
+			row.Payload = ""
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// row describes one event.
+func (s *Server) row(id string, began int64, ev event.Event) eventRow {
+	hash := ev.Hash()
+	row := eventRow{
+		Seq: ev.Seq, Kind: starling.ShortKind(ev.Kind), Group: group(ev.Kind), Depth: depth(ev.Kind),
+		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
+		Line: line(ev), Size: starling.FormatSize(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
+		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
+	}
+	if len(ev.Payload) <= maxShown {
+		row.Payload = indented(ev.Payload)
+	}
+	return row
+}
+
+// line is what matters of an event.
+func line(ev event.Event) string {
+	text, err := starling.DescribeEvent(ev)
+	if err != nil {
+		text = "cannot be read: " + err.Error()
+	}
+	return starling.Shorten(starling.Printable(text[:min(len(text), 4*maxLine)]), maxLine)
+}
+
+// indented is a payload as JSON for reading.
+func indented(payload canon.Raw) string {
+	doc, err := canon.Render(payload)
+	if err != nil {
+		return "cannot be shown: " + starling.PrintableError(err)
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, doc, "", "  ") != nil {
+		return string(doc)
+	}
+	return b.String()
+}
+
+// group is the family of a kind, by which it is coloured.
+func group(k event.Kind) string {
+	switch k {
+	case event.KindRunStarted, event.KindRunCompleted, event.KindRunResumed, event.KindUserMessageAppended:
+		return "run"
+	case event.KindTurnStarted, event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindContextTruncated:
+		return "model"
+	case event.KindToolCallScheduled, event.KindToolCallCompleted:
+		return "tool"
+	case event.KindSideEffectRecorded:
+		return "effect"
+	}
+	return "bad" // failures, cancellations, caps, and kinds that there are not
+}
+
+// depth is how far inside of a run events of a kind happen.
+func depth(k event.Kind) int {
+	switch k {
+	case event.KindSideEffectRecorded:
+		return 2
+	case event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindToolCallScheduled,
+		event.KindToolCallCompleted, event.KindToolCallFailed, event.KindTurnFailed:
+		return 1
+	}
+	return 0
+}
+
+// eventPage is one event.
+type eventPage struct {
+	Run            runHead
+	Event          eventRow
+	Kind           string // in full
+	Envelope       string // hexadecimal, what the hash is of; empty where it is long
+	Texts          []fact // the long texts of the payload, with their line breaks
+	Previous, Next uint64 // numbers, or zero
+}
+
+func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	run, ev, err := s.find(r, v)
+	if err != nil {
+		return err
+	}
+	head, began := s.runHead(r, v, run)
+	p := eventPage{Run: head, Kind: ev.Kind.String(), Event: s.row(run.RunID, began, ev), Previous: ev.Seq - 1}
+	if len(ev.Payload) <= maxShown {
+		p.Texts = longTexts(ev.Payload)
+	}
+	if len(ev.Payload) <= maxInline {
+		p.Envelope = hex.EncodeToString(event.AppendEnvelope(nil, ev))
+	}
+	if ev.Seq < run.LastSeq {
+		p.Next = ev.Seq + 1
+	}
+	s.render(w, r, http.StatusOK, "event", fmt.Sprintf("event %d of %s", ev.Seq, run.RunID), v, p)
+	return nil
+}
+
+// raw is one event as a line of JSON, the form that export has.
+func (s *Server) raw(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	_, ev, err := s.find(r, v)
+	if err != nil {
+		return err
+	}
+	doc, err := event.ToJSON(ev)
+	if err != nil {
+		return &status{http.StatusUnprocessableEntity, "The event is not one that has a form in JSON."}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="event-%d.json"`, ev.Seq))
+	_, _ = w.Write(append(doc, '\n'))
+	return nil
+}
+
+// find looks up the run and the event that a path names.
+func (s *Server) find(r *http.Request, v logview.View) (eventlog.RunSummary, event.Event, error) {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return run, event.Event{}, err
+	}
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return run, event.Event{}, logview.ErrEventNotFound
+	}
+	ev, err := v.Event(context.WithoutCancel(r.Context()), run.RunID, seq)
+	return run, ev, err
+}
+
+// families are the groups of kinds that a timeline can be narrowed to.
+var families = []struct{ group, name string }{
+	{"run", "run"}, {"model", "model"}, {"tool", "tool calls"}, {"effect", "effects"}, {"bad", "failures"},
+}
+
+// fewEvents is up to how many events there is nothing to narrow.
+const fewEvents = 20
+
+// maxSkipped bounds how many events are passed over for one page.
+const maxSkipped = 50_000
+
+// familyLinks lead to the timelines of each family, and to all of it.
+func (s *Server) familyLinks(run eventlog.RunSummary, only string) []link {
+	if run.LastSeq <= fewEvents {
+		return nil
+	}
+	links := []link{{"all", s.path("runs", run.RunID), "", only == ""}}
+	for _, f := range families {
+		links = append(links, link{f.name, s.familyPath(run.RunID, f.group, 1), "", only == f.group})
+	}
+	return links
+}
+
+func (s *Server) familyPath(id, group string, at uint64) string {
+	path := s.path("runs", id) + "?only=" + group
+	if at > 1 {
+		path += fmt.Sprintf("&at=%d", at)
+	}
+	return path
+}
+
+// familyOf returns the family that a request asks for, or nothing.
+func familyOf(r *http.Request) string {
+	for _, f := range families {
+		if r.URL.Query().Get("only") == f.group {
+			return f.group
+		}
+	}
+	return ""
+}
+
+// family is a page of the events of one family, from one number on.
+func (s *Server) family(w http.ResponseWriter, r *http.Request, v logview.View, run eventlog.RunSummary, only string) error {
+	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
+	at = min(max(at, 1), max(run.LastSeq, 1))
+	events, next, err := pick(v, r, run.RunID, only, at)
+	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+		return err
+	}
+	head, began := s.runHead(r, v, run)
+	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: true, Max: run.LastSeq}
+	if err != nil {
+		p.Problem = starling.PrintableError(err)
+	}
+	if at > 1 {
+		p.First = s.familyPath(run.RunID, only, 1)
+	}
+	if next > 0 {
+		p.Next = s.familyPath(run.RunID, only, next)
+	}
+	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)
+	return nil
+}
+
+// pick returns a page of the events of a family with numbers from at on, and the
+// number to go on from, zero at the end of the run.
+func pick(v logview.View, r *http.Request, id, only string, at uint64) (events []event.Event, next uint64, err error) {
+	skipped := 0
+	for ev, err := range v.Events(r.Context(), id, at-1) {
+		switch {
+		case err != nil:
+			return events, 0, err
+		case len(events) == eventsPerPage, skipped == maxSkipped:
+			return events, ev.Seq, nil
+		case group(ev.Kind) == only:
+			events = append(events, ev)
+		default:
+			skipped++
+		}
+	}
+	return events, 0, nil
+}

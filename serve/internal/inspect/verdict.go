@@ -1,0 +1,205 @@
+package inspect
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// verdictPage is what came of looking at a run.
+type verdictPage struct {
+	Run         runHead
+	What        string // Validation or Replay
+	Status      state
+	Sentence    string
+	Facts       []fact
+	Event       string // path of the event that it is about, or empty
+	EventName   string
+	Compared    bool   // the following are to be shown
+	Same        string // what the recorded and the replayed value begin with
+	Expected    string // the rest of the recorded one
+	Got         string // the rest of the replayed one
+	Took        string
+	Explanation string
+}
+
+const (
+	aboutValidation = "The hash chain, the Merkle root, the numbering, the pairs of calls and outcomes and the canonical form of every payload were computed again from what is stored. Nothing was executed."
+	aboutReplay     = "The run was executed again with the log in place of the world, and every event was compared, byte for byte."
+	aboutNoReplay   = "The run was not executed again. That takes a log that is valid, and the tools that it names."
+)
+
+func (s *Server) validate(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	return s.judge(w, r, v, "Validation", func(id string, p *verdictPage) error {
+		report, err := v.Check(r.Context(), id)
+		if r.Context().Err() != nil {
+			return r.Context().Err()
+		}
+		s.describeCheck(id, report, err, p)
+		return nil
+	})
+}
+
+func (s *Server) replay(w http.ResponseWriter, r *http.Request, v logview.View) error {
+	return s.judge(w, r, v, "Replay", func(id string, p *verdictPage) error {
+		verdict, err := v.Replay(r.Context(), id)
+		switch {
+		case r.Context().Err() != nil:
+			return r.Context().Err()
+		case errors.Is(err, logview.ErrNoReplay):
+			return &status{http.StatusNotFound, "Runs cannot be replayed here."}
+		}
+		s.describeReplay(id, verdict, err, p)
+		return nil
+	})
+}
+
+// judge does something with a run that takes time, if the request comes from a page
+// of this server, and shows what came of it.
+func (s *Server) judge(w http.ResponseWriter, r *http.Request, v logview.View, what string, judge func(id string, p *verdictPage) error) error {
+	if !fromOurPage(w, r) {
+		return &status{http.StatusForbidden, "The form has expired. Go back, load the page again and try once more."}
+	}
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	leave, ok := s.work.enter(v.Namespace)
+	if !ok {
+		w.Header().Set("Retry-After", "5")
+		return errBusy
+	}
+	defer leave()
+	head, _ := s.runHead(r, v, run)
+	p := verdictPage{Run: head, What: what}
+	began := time.Now()
+	if err := judge(run.RunID, &p); err != nil {
+		return err
+	}
+	p.Took = starling.FormatDuration(time.Since(began))
+	s.render(w, r, http.StatusOK, "verdict", what+" of "+run.RunID, v, p)
+	return nil
+}
+
+// describeCheck says what the check of a run found.
+func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *verdictPage) {
+	p.Explanation = aboutValidation
+	if err != nil {
+		s.describeCorruption(id, err, p)
+		return
+	}
+	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are as they were written.", starling.Plural(report.Events, "event"))
+	if report.Open {
+		p.Status = state{"valid, open", "open"}
+		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has no end yet: it is in progress, or its process died.", starling.Plural(report.Events, "event"))
+	} else {
+		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
+	}
+	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
+	if report.Sealed > 0 {
+		p.Facts = append(p.Facts, fact{"sealed events", starling.GroupDigits(report.Sealed)})
+	}
+}
+
+// describeCorruption says where a run is not what a run has to be.
+func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
+	p.Status = state{"invalid", "bad"}
+	var corrupt *eventlog.CorruptError
+	if !errors.As(err, &corrupt) {
+		p.Sentence = starling.PrintableError(err)
+		return
+	}
+	if corrupt.Newer {
+		p.Status = state{"newer", "warn"}
+	}
+	p.Sentence = starling.Printable(corrupt.Reason)
+	if corrupt.Invariant != "" {
+		p.Facts = append(p.Facts, fact{"rule", corrupt.Invariant})
+	}
+	s.point(id, corrupt.Seq, corrupt.Kind, p)
+}
+
+// point leads to an event. One past the last does not exist.
+func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdictPage) {
+	if seq == 0 {
+		return
+	}
+	p.EventName = fmt.Sprintf("event %d", seq)
+	if kind != 0 {
+		p.EventName += ", " + kind.String()
+		p.Event = s.path("runs", id, "events", strconv.FormatUint(seq, 10))
+	}
+}
+
+// describeReplay says what a replay came to.
+func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *verdictPage) {
+	p.Explanation = aboutReplay
+	if err != nil {
+		p.Explanation = aboutNoReplay
+	}
+	d := verdict.Divergence
+	switch {
+	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
+		s.describeCorruption(id, err, p)
+	case err != nil:
+		p.Status, p.Sentence = state{"not replayed", "warn"}, starling.PrintableError(err)
+	case d != nil:
+		s.describeDivergence(id, d, p)
+	case verdict.Open:
+		p.Status = state{"identical so far", "open"}
+		p.Sentence = fmt.Sprintf("The replay gave the same %s, and the recording ends there.", starling.Plural(verdict.Events, "event"))
+	default:
+		p.Status = state{"identical", "good"}
+		p.Sentence = fmt.Sprintf("The replay gave the same %s, byte for byte.", starling.Plural(verdict.Events, "event"))
+	}
+}
+
+func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPage) {
+	p.Status, p.Sentence = state{"diverged", "bad"}, starling.Printable(d.Reason)
+	if p.Sentence == "" {
+		p.Sentence = "The replay left the recording."
+	}
+	s.point(id, d.Seq, d.ExpectedKind, p)
+	p.Facts = append(p.Facts, fact{"class", string(d.Class)})
+	if d.Kind != d.ExpectedKind {
+		p.Facts = append(p.Facts, fact{"recorded", agent.KindName(d.ExpectedKind)}, fact{"replayed", agent.KindName(d.Kind)})
+	}
+	if d.Field != "" {
+		p.Facts = append(p.Facts, fact{"field", starling.Printable(d.Field)})
+	}
+	if d.Expected != "" || d.Got != "" {
+		p.Compared = true
+		p.Same, p.Expected, p.Got = apart(unfolded(d.Expected), unfolded(d.Got))
+	}
+}
+
+// apart splits two texts where they part, and leaves out most of a long beginning.
+func apart(a, b string) (same, restA, restB string) {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	for n > 0 && (n < len(a) && !utf8.RuneStart(a[n]) || n < len(b) && !utf8.RuneStart(b[n])) {
+		n--
+	}
+	same, restA, restB = a[:n], a[n:], b[n:]
+	if from := len(same) - sameShown; from > 0 {
+		for !utf8.RuneStart(same[from]) {
+			from++
+		}
+		same = "..." + same[from:]
+	}
+	return same, restA, restB
+}
+
+// sameShown is how much is shown of what two values have in common, in bytes.
+const sameShown = 300

@@ -1,0 +1,130 @@
+package logview_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/logview"
+)
+
+// record makes a run of one call.
+func record(t *testing.T, log eventlog.EventLog, id, city string) {
+	t.Helper()
+	type in struct {
+		City string `json:"city"`
+	}
+	weather := tool.Typed("weather", "The weather.", func(_ context.Context, in in) (string, error) { return "mild", nil })
+	if _, err := (agent.Direct{Log: log, Tool: weather}).RunWithID(t.Context(), id, json.RawMessage(fmt.Sprintf(`{"city":%q}`, city))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestANamespaceIsTheWholeWorld asks for runs inside and outside of a namespace in
+// every way that a view has.
+func TestANamespaceIsTheWholeWorld(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "acme/1", "Oslo")
+	record(t, log, "acme/2", "Oslo")
+	record(t, log, "acmeish/3", "Oslo")
+	record(t, log, "other/1", "Oslo")
+	v := logview.View{Log: log, Namespace: "acme", Replayer: func(_ context.Context, id string) (agent.Verdict, error) {
+		return agent.Verdict{RunID: id}, nil
+	}}
+	page, err := v.Runs(t.Context(), eventlog.RunPageOptions{Namespace: "other"})
+	if err != nil || page.TotalMatching != 2 || page.Runs[0].RunID != "2" || page.Runs[1].RunID != "1" {
+		t.Errorf("the list is %+v, %v", page, err)
+	}
+	for id, want := range map[string]error{
+		"1": nil, "3": eventlog.ErrRunNotFound, "other/1": eventlog.ErrRunNotFound, "acme/1": eventlog.ErrRunNotFound,
+		"../other/1": eventlog.ErrRunNotFound, "": eventlog.ErrRunNotFound, string(make([]byte, 300)): eventlog.ErrRunNotFound,
+	} {
+		for name, ask := range everyQuestion(t, v) {
+			if err := ask(id); !errors.Is(err, want) {
+				t.Errorf("%s of %q: %v, want %v", name, id, err, want)
+			}
+		}
+	}
+	if verdict, err := v.Replay(t.Context(), "1"); err != nil || verdict.RunID != "1" {
+		t.Errorf("the verdict names %q, %v", verdict.RunID, err)
+	}
+}
+
+// everyQuestion is what a view can be asked about one run.
+func everyQuestion(t *testing.T, v logview.View) map[string]func(id string) error {
+	ctx := t.Context()
+	return map[string]func(id string) error{
+		"Run":    func(id string) error { _, err := v.Run(ctx, id); return err },
+		"Page":   func(id string) error { _, err := v.Page(ctx, id, 0, 10); return err },
+		"Event":  func(id string) error { _, err := v.Event(ctx, id, 1); return err },
+		"Check":  func(id string) error { _, err := v.Check(ctx, id); return err },
+		"Replay": func(id string) error { _, err := v.Replay(ctx, id); return err },
+		"Stream": func(id string) error { _, err := v.Stream(ctx, id); return err },
+		"Compare": func(id string) error {
+			_, err := v.Compare(ctx, "1", id, logview.DiffOptions{})
+			return err
+		},
+	}
+}
+
+// TestWhatIsNotThere asks a view without a replayer for a run and events that do not exist.
+func TestWhatIsNotThere(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "R", "Oslo")
+	v := logview.View{Log: log}
+	if _, err := v.Run(t.Context(), "none"); !errors.Is(err, eventlog.ErrRunNotFound) {
+		t.Errorf("an absent run: %v", err)
+	}
+	if ev, err := v.Event(t.Context(), "R", 2); err != nil || ev.Kind != event.KindToolCallScheduled {
+		t.Errorf("got %v, %v", ev.Kind, err)
+	}
+	if _, err := v.Event(t.Context(), "R", 5); !errors.Is(err, logview.ErrEventNotFound) {
+		t.Errorf("an absent event: %v", err)
+	}
+	if _, err := v.Replay(t.Context(), "R"); !errors.Is(err, logview.ErrNoReplay) {
+		t.Errorf("a replay: %v", err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	log := store.Memory()
+	record(t, log, "a", "Oslo")
+	record(t, log, "same", "Oslo")
+	record(t, log, "b", "Bergen")
+	v := logview.View{Log: log}
+	for _, c := range []struct {
+		a, b string
+		o    logview.DiffOptions
+		want string
+	}{
+		{"a", "a", logview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
+		{"a", "same", logview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
+		{"a", "b", logview.DiffOptions{Limit: 10}, "3 match, 1 differ, first 2, 4 pairs"},
+		{"a", "b", logview.DiffOptions{Limit: 10, From: 3}, "3 match, 1 differ, first 2, 2 pairs"},
+		{"a", "b", logview.DiffOptions{Limit: 10, DifferentOnly: true}, "3 match, 1 differ, first 2, 1 pairs"},
+		{"a", "b", logview.DiffOptions{Limit: 10, MaxExamined: 1}, "1 match, 0 differ, first 0, 1 pairs, capped"},
+	} {
+		got, err := v.Compare(t.Context(), c.a, c.b, c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%d match, %d differ, first %d, %d pairs", got.Match, got.Diff, got.First, len(got.Pairs))
+		if got.Capped {
+			text += ", capped"
+		}
+		if text != c.want {
+			t.Errorf("%s and %s with %+v: %s, want %s", c.a, c.b, c.o, text, c.want)
+		}
+	}
+	got, err := v.Compare(t.Context(), "a", "b", logview.DiffOptions{Limit: 1, DifferentOnly: true})
+	if err != nil || got.Pairs[0].Field != "args.city" || got.Pairs[0].InA != "Oslo" || got.Pairs[0].InB != "Bergen" {
+		t.Errorf("the difference is %+v, %v", got.Pairs, err)
+	}
+}

@@ -1,0 +1,237 @@
+package logview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// ErrNoReplay is returned by [View.Replay] of a view that cannot execute runs.
+var ErrNoReplay = errors.New("logview: runs cannot be replayed here")
+
+// View is what one reader may see of a log. Log is required. A View is safe for
+// concurrent use.
+type View struct {
+	// Log is read.
+	Log eventlog.EventLog
+
+	// Namespace selects the runs whose ids begin with it and a slash, and is left
+	// out of the ids that the reader sees. Empty selects all runs under their whole
+	// ids.
+	Namespace string
+
+	// Title names the view to its reader, such as a file or a tenant. It may be
+	// empty.
+	Title string
+
+	// Checker validates the run with this whole id. Nil means [eventlog.CheckRun] in
+	// the strict profile, open runs allowed.
+	Checker func(ctx context.Context, runID string) (eventlog.Report, error)
+
+	// Replayer executes the run with this whole id again and compares. Nil means that
+	// runs cannot be replayed here.
+	Replayer func(ctx context.Context, runID string) (agent.Verdict, error)
+
+	// Jobs says where runs stand that have not ended, by their ids in the view, as far as
+	// they are in a queue. Nil means that there is none.
+	Jobs func(ctx context.Context, ids ...string) (map[string]queue.Status, error)
+
+	// Usage says what the tenant uses, or for an operator what tenants use. Nil means that
+	// nothing is known of it.
+	Usage func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error)
+
+	// Operator shows the queue of all tenants. Nil for readers who are not operators. A view
+	// with it may be without a Log.
+	Operator *Operator
+}
+
+// Operator is what operators see beside runs, and do.
+type Operator struct {
+	Queue *queue.Queue
+
+	// Steer does what is asked for: "cancel" or "retry" a run by its whole id, "drain" a
+	// host by its id or have it "resume". Nil for a view that only reads.
+	Steer func(ctx context.Context, what, of string) error
+}
+
+// Standing returns where the runs stand that have not ended. What cannot be found out is
+// left out: it is no reason to show nothing.
+func (v View) Standing(ctx context.Context, runs ...eventlog.RunSummary) map[string]queue.Status {
+	var open []string
+	for _, run := range runs {
+		if run.TerminalKind == 0 {
+			open = append(open, run.RunID)
+		}
+	}
+	if v.Jobs == nil || len(open) == 0 {
+		return nil
+	}
+	found, err := v.Jobs(ctx, open...)
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// Unreadable returns why this program cannot read a run that is whole, or nothing for every
+// other error. The text is for readers of the view.
+func Unreadable(err error) string {
+	switch {
+	case errors.Is(err, store.ErrDataKey):
+		return "the run is encrypted with another key than that of its tenant"
+	case errors.Is(err, eventlog.ErrSchemaTooNew):
+		return "a newer version of the program has written the run"
+	}
+	return ""
+}
+
+// full returns the id that the log knows a run by, or [eventlog.ErrRunNotFound]
+// for what cannot be one: the error is the same as for a run that is absent.
+func (v View) full(id string) (string, error) {
+	if id == "" || len(id) > eventlog.MaxRunIDBytes {
+		return "", fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, id[:min(len(id), eventlog.MaxRunIDBytes)])
+	}
+	if v.Namespace == "" {
+		return id, nil
+	}
+	return v.Namespace + "/" + id, nil
+}
+
+// ShortID returns the id by which the reader knows a run.
+func (v View) ShortID(runID string) string {
+	if v.Namespace == "" {
+		return runID
+	}
+	return strings.TrimPrefix(runID, v.Namespace+"/")
+}
+
+// CanReplay reports whether runs can be replayed here.
+func (v View) CanReplay() bool { return v.Replayer != nil }
+
+// Runs lists runs, the newest first. Of the options, Namespace is the view's.
+func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	o.Namespace = v.Namespace
+	page, err := v.Log.ListRunsPage(ctx, o)
+	if err != nil {
+		return page, err
+	}
+	for i := range page.Runs {
+		page.Runs[i].RunID = v.ShortID(page.Runs[i].RunID)
+	}
+	return page, nil
+}
+
+// Run returns the summary of a run, or [eventlog.ErrRunNotFound].
+func (v View) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	summary, err := v.Log.Run(ctx, runID)
+	summary.RunID = v.ShortID(summary.RunID)
+	return summary, err
+}
+
+// Events yields the events of a run with numbers above after.
+func (v View) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	runID, err := v.full(id)
+	if err != nil {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
+	}
+	return v.Log.Events(ctx, runID, after)
+}
+
+// Page returns at most n events of a run with numbers above after. There may be
+// none if the run has no more. With an error come the events before the one that
+// cannot be read.
+func (v View) Page(ctx context.Context, id string, after uint64, n int) ([]event.Event, error) {
+	var page []event.Event
+	for ev, err := range v.Events(ctx, id, after) {
+		if err != nil {
+			return page, err
+		}
+		if page = append(page, ev); len(page) >= n {
+			break
+		}
+	}
+	return page, nil
+}
+
+// ErrEventNotFound means that a run has no event of that number.
+var ErrEventNotFound = errors.New("logview: event not found")
+
+// Event returns one event of a run, [eventlog.ErrRunNotFound] or
+// [ErrEventNotFound].
+func (v View) Event(ctx context.Context, id string, seq uint64) (event.Event, error) {
+	page, err := v.Page(ctx, id, max(seq, 1)-1, 1)
+	if err != nil {
+		return event.Event{}, err
+	}
+	if len(page) == 0 || page[0].Seq != seq {
+		return event.Event{}, fmt.Errorf("%w: event %d of run %q", ErrEventNotFound, seq, id)
+	}
+	return page[0], nil
+}
+
+// Started returns what the first event of a run says of it.
+func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) {
+	first, err := v.Event(ctx, id, 1)
+	if err != nil {
+		return event.RunStarted{}, err
+	}
+	return first.AsRunStarted()
+}
+
+// Stream delivers the events of a run that exists, from the first on and as they
+// come, until the run or ctx ends.
+func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.Log.Run(ctx, runID); err != nil { // Stream itself waits for a run that has not begun
+		return nil, err
+	}
+	return v.Log.Stream(ctx, runID)
+}
+
+// Check validates a run. See [View].Checker.
+func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return eventlog.Report{}, err
+	}
+	if _, err := v.Log.Run(ctx, runID); errors.Is(err, eventlog.ErrRunNotFound) {
+		return eventlog.Report{}, err // for the checker, a run without events is one that lost them
+	}
+	if v.Checker != nil {
+		return v.Checker(ctx, runID)
+	}
+	return eventlog.CheckRun(ctx, v.Log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+}
+
+// Replay executes a run again and compares, or returns [ErrNoReplay].
+func (v View) Replay(ctx context.Context, id string) (agent.Verdict, error) {
+	runID, err := v.full(id)
+	if err != nil {
+		return agent.Verdict{}, err
+	}
+	if v.Replayer == nil {
+		return agent.Verdict{}, ErrNoReplay
+	}
+	if _, err := v.Log.Run(ctx, runID); err != nil {
+		return agent.Verdict{}, err
+	}
+	verdict, err := v.Replayer(ctx, runID)
+	verdict.RunID = v.ShortID(verdict.RunID)
+	return verdict, err
+}

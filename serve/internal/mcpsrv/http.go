@@ -1,0 +1,326 @@
+package mcpsrv
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// ErrUnauthorized is what Scope returns, or wraps, for a request without a
+// credential that is valid.
+var ErrUnauthorized = errors.New("mcpsrv: unauthorized")
+
+// Config says what a handler serves.
+type Config struct {
+	// Scope returns what a request may look at and call. It is asked for every
+	// request: there are no sessions whose ids could be taken for a credential.
+	// Without a valid credential it returns [ErrUnauthorized]. Required.
+	Scope func(*http.Request) (View, error)
+
+	// Origins are those under which the server is reached, such as
+	// "https://starling.example" or "http://127.0.0.1:8300". A request for another
+	// host is refused. Empty accepts every host; then the program around the handler
+	// checks it. What a page of another origin sends is refused in any case.
+	Origins []string
+
+	// Options are those of all servers.
+	Options
+}
+
+// maxBody bounds a request, in bytes.
+const maxBody = 4 << 20
+
+// NewHandler returns the handler of the one path that the server is mounted under,
+// which speaks streamable HTTP without sessions. It is an error if Scope is missing
+// or an origin is not one.
+func NewHandler(c Config) (http.Handler, error) {
+	if c.Scope == nil {
+		return nil, errors.New("mcpsrv: the scope is missing")
+	}
+	h := &handler{scope: c.Scope, options: c.normal(), pending: pending{of: map[pendingKey][]*context.CancelCauseFunc{}}}
+	protection := http.NewCrossOriginProtection()
+	for _, origin := range c.Origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || protection.AddTrustedOrigin(origin) != nil {
+			return nil, fmt.Errorf("mcpsrv: %q is no origin such as http://127.0.0.1:8300", origin)
+		}
+		h.hosts = append(h.hosts, strings.ToLower(u.Host))
+	}
+	h.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
+	})
+	return protection.Handler(h), nil
+}
+
+type handler struct {
+	scope   func(*http.Request) (View, error)
+	options Options
+	hosts   []string // lower case; empty accepts all
+	inner   http.Handler
+	pending pending
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	if len(h.hosts) > 0 && !slices.Contains(h.hosts, strings.ToLower(r.Host)) {
+		http.Error(w, "this server does not answer to that name: its operator can add it to the origins in host.yaml", http.StatusMisdirectedRequest)
+		return
+	}
+	v, err := h.scope(r)
+	var server *mcp.Server
+	if err == nil {
+		server, _, err = newServer(r.Context(), v, h.options)
+	}
+	switch {
+	case errors.Is(err, ErrUnauthorized):
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "unauthorized", http.StatusUnauthorized)
+	case err != nil:
+		h.options.Logger.ErrorContext(r.Context(), "mcpsrv: request failed", "error", err)
+		http.Error(w, "internal error", http.StatusInternalServerError)
+	default:
+		asked := peeked(w, r)
+		h.serve(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)), v, asked)
+	}
+}
+
+// serverKey is where the server of a request is, between the handler of this package
+// and that of the SDK, which asks for it more than once.
+type serverKey struct{}
+
+func serverOf(r *http.Request) *mcp.Server {
+	server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
+	return server
+}
+
+// sessionHeader is what a client of the older protocol is told apart by from others
+// of the same owner, whose requests may have the same ids. It is random, there is no
+// list of those that were given out, and none gives rights: what may be done is decided
+// for each request by its credential.
+const sessionHeader = "Mcp-Session-Id"
+
+// The methods that cancelling has to do with.
+const (
+	methodInitialize = "initialize"
+	methodCancelled  = "notifications/cancelled"
+)
+
+// errCancelled is the cause with which a request's context ends that its client has
+// cancelled.
+var errCancelled = errors.New("mcpsrv: cancelled by the client")
+
+// peeked returns the message that a request has, nil if it has none or several, and
+// leaves the body as it was, with the error at which it ends.
+func peeked(w http.ResponseWriter, r *http.Request) *jsonrpc.Request {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+	if err != nil {
+		return nil
+	}
+	msg, _ := jsonrpc.DecodeMessage(body)
+	asked, _ := msg.(*jsonrpc.Request)
+	return asked
+}
+
+// failing is the end of a body.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) {
+	if f.err == nil {
+		return 0, io.EOF
+	}
+	return 0, f.err
+}
+
+// cancelledID returns the id of the request that a notification cancels.
+func cancelledID(r *jsonrpc.Request) (id jsonrpc.ID, ok bool) {
+	var p mcp.CancelledParams
+	if r.Method != methodCancelled || json.Unmarshal(r.Params, &p) != nil {
+		return id, false
+	}
+	id, err := jsonrpc.MakeID(p.RequestID)
+	return id, err == nil && id.IsValid()
+}
+
+// pending are the requests over HTTP that are being served. The notification that
+// cancels one comes in a request of its own, and on a server of its own.
+type pending struct {
+	mu sync.Mutex
+	of map[pendingKey][]*context.CancelCauseFunc // guarded by mu
+}
+
+type pendingKey struct {
+	owner, session string
+	id             jsonrpc.ID
+}
+
+func keyOf(v View, r *http.Request, id jsonrpc.ID) pendingKey {
+	return pendingKey{v.Owner, r.Header.Get(sessionHeader), id}
+}
+
+// ticket names the request among those of its owner, also for other processes. Without
+// a session nothing does.
+func (k pendingKey) ticket() string {
+	id, err := json.Marshal(k.id.Raw())
+	if k.session == "" || err != nil {
+		return ""
+	}
+	return k.session + " " + string(id)
+}
+
+// ticketKey is where the ticket of a request is.
+type ticketKey struct{}
+
+func ticketOf(ctx context.Context) string {
+	ticket, _ := ctx.Value(ticketKey{}).(string)
+	return ticket
+}
+
+// enter notes a request until leave is called. Its context ends with errCancelled
+// when the client cancels it.
+func (p *pending) enter(ctx context.Context, k pendingKey) (_ context.Context, leave func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[k] = append(p.of[k], &cancel)
+	return ctx, func() { p.leave(k, &cancel); cancel(nil) }
+}
+
+func (p *pending) leave(k pendingKey, cancel *context.CancelCauseFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[k] = slices.DeleteFunc(p.of[k], func(c *context.CancelCauseFunc) bool { return c == cancel })
+	if len(p.of[k]) == 0 {
+		delete(p.of, k)
+	}
+}
+
+// cancel ends a request that is served here. If several have the key, all go on, since it is
+// not known which one is meant.
+func (p *pending) cancel(k pendingKey) (here bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	made := p.of[k]
+	if len(made) == 1 {
+		(*made[0])(errCancelled)
+	}
+	return len(made) > 0
+}
+
+// serve has a request served, and cancelled if its client says so. Whoever has
+// cancelled a request is sent no response to it, but the status of a message that has
+// none.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *jsonrpc.Request) {
+	switch {
+	case asked == nil:
+	case asked.Method == methodInitialize:
+		w.Header().Set(sessionHeader, rand.Text())
+	case asked.IsCall():
+		key := keyOf(v, r, asked.ID)
+		ctx, leave := h.pending.enter(r.Context(), key)
+		defer leave()
+		ctx = context.WithValue(ctx, cancelKey{}, ctx)
+		r = r.WithContext(context.WithValue(ctx, ticketKey{}, key.ticket()))
+	default:
+		if id, ok := cancelledID(asked); ok {
+			h.cancel(r.Context(), v, keyOf(v, r, id))
+		}
+	}
+	out := &answer{ResponseWriter: w, asked: r.Context()}
+	h.inner.ServeHTTP(out, r)
+	if !out.begun && out.cancelled() {
+		w.Header().Del("Content-Type")
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// cancel ends a request, wherever it is served.
+func (h *handler) cancel(ctx context.Context, v View, k pendingKey) {
+	ticket := k.ticket()
+	if h.pending.cancel(k) || ticket == "" || v.Tools == nil {
+		return
+	}
+	if err := v.Tools.Cancel(ctx, ticket); err != nil {
+		h.options.Logger.WarnContext(ctx, "mcpsrv: call not cancelled", "error", err)
+	}
+}
+
+// answer is what the client is sent, unless it has cancelled the request before the
+// answer began: the SDK may still answer with the error that the call has ended with.
+type answer struct {
+	http.ResponseWriter
+	asked context.Context // of the request
+	begun bool
+}
+
+func (a *answer) cancelled() bool { return context.Cause(a.asked) == errCancelled }
+
+// drops reports whether the response is dropped: that to a request which the client has
+// cancelled before the response began.
+func (a *answer) drops() bool {
+	if !a.begun && a.cancelled() {
+		return true
+	}
+	a.begun = true
+	return false
+}
+
+func (a *answer) WriteHeader(status int) {
+	if !a.drops() {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.drops() {
+		return len(p), nil
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Flush implements [http.Flusher].
+func (a *answer) Flush() {
+	if !a.drops() {
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+	}
+}
+
+// cancelKey is where the context is that ends when a request is cancelled. The SDK
+// passes on what a request's context has, and of the older protocol not its end: who
+// loses the connection has cancelled nothing there.
+type cancelKey struct{}
+
+// cancellable has requests end that their clients have cancelled.
+func cancellable(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		asked, ok := ctx.Value(cancelKey{}).(context.Context)
+		if !ok {
+			return next(ctx, method, r)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(asked, func() {
+			if context.Cause(asked) == errCancelled {
+				cancel(errCancelled)
+			}
+		})()
+		return next(ctx, method, r)
+	}
+}

@@ -1,0 +1,441 @@
+package mcpsrv_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/memlogtest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// overLog returns a session that looks into a log.
+func overLog(t *testing.T, v logview.View) *mcp.ClientSession {
+	t.Helper()
+	return overHTTP(t, mcpsrv.Config{Scope: fixed(mcpsrv.View{Log: &v})})
+}
+
+// add appends an event to a run.
+func add(t *testing.T, log *store.MemoryLog, id string, kind event.Kind, payload any) {
+	t.Helper()
+	raw, err := canon.Marshal(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := event.Event{RunID: id, Seq: 1, Timestamp: 1e18, Kind: kind, Payload: raw}
+	if run, err := log.Run(t.Context(), id); err == nil {
+		ev.Seq, ev.PrevHash = run.LastSeq+1, run.Head[:]
+	}
+	if ev.Seq == 1 {
+		memlogtest.Adopt(log, ev) // the log may be another program's, and the id any text
+	} else if err := log.Append(t.Context(), id, ev); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnlyTheseSevenAndAllOfThemRead lists the tools over a log, which is a contract.
+func TestOnlyTheseSevenAndAllOfThemRead(t *testing.T) {
+	tools, err := overLog(t, logview.View{Log: store.Memory()}).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range tools.Tools {
+		names = append(names, one.Name)
+		if a := one.Annotations; a == nil || !a.ReadOnlyHint || a.OpenWorldHint == nil || *a.OpenWorldHint {
+			t.Errorf("%s is not marked as reading: %+v", one.Name, a)
+		}
+		if len(one.Description) > 1024 {
+			t.Errorf("%s has a description of %d bytes", one.Name, len(one.Description))
+		}
+	}
+	slices.Sort(names)
+	if got := strings.Join(names, " "); got != "diff_runs get_event get_run list_runs search_runs summarize_run validate_run" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestArgumentsHaveBounds sends what is out of them.
+func TestArgumentsHaveBounds(t *testing.T) {
+	s := overLog(t, logview.View{Log: newLog(t)})
+	for _, c := range []struct{ tool, arguments, want string }{
+		{"list_runs", `{"limit":201}`, "200"},
+		{"list_runs", `{"limit":0}`, "1"},
+		{"list_runs", `{"offset":-1}`, "0"},
+		{"list_runs", `{"status":"done"}`, "completed"},
+		{"list_runs", `{"since":"yesterday"}`, "RFC 3339"},
+		{"list_runs", `{"namespace":"other"}`, "namespace"},
+		{"get_run", `{}`, "run_id"},
+		{"get_run", `{"run_id":"acme/1","limit":1001}`, "1000"},
+		{"get_run", `{"run_id":"none"}`, "there is no such run"},
+		{"get_event", `{"run_id":"acme/1","seq":0}`, "1"},
+		{"get_event", `{"run_id":"acme/1","seq":99}`, "no event of that number"},
+		{"get_event", `{"run_id":"acme/1","seq":1e3}`, "1000.0"},
+		{"get_event", `{"run_id":"acme/1","seq":99999999999999999999}`, "99999999999999999999"},
+		{"get_event", `{"run_id":"acme/1","seq":18446744073709551615}`, "no event of that number"},
+		{"get_run", `{"run_id":"acme/1","run_id":"acme/2"}`, "appears twice"},
+		{"diff_runs", `{"a":"acme/1"}`, "b"},
+		{"diff_runs", `{"a":"acme/1","b":"none"}`, "there is no such run"},
+		{"search_runs", `{}`, "query or kind is required"},
+		{"search_runs", `{"kind":"Nothing"}`, "there is none of that name"},
+		{"search_runs", `{"query":"x","limit":501}`, "500"},
+		{"search_runs", `{"query":"x","run_limit":1001}`, "1000"},
+		{"search_runs", `{"query":"x","max_examined_events":50001}`, "50000"},
+		{"validate_run", `{"run_id":"none"}`, "there is no such run"},
+		{"summarize_run", `{"run_id":""}`, "run_id"},
+	} {
+		failure := call(t, s, c.tool, c.arguments, nil)
+		if !strings.Contains(failure, c.want) || failure == "" {
+			t.Errorf("%s %s: got %q, want %q", c.tool, c.arguments, failure, c.want)
+		}
+	}
+}
+
+type runAndEvents struct {
+	Run    struct{ Events int }
+	Goal   string
+	Events []struct {
+		Seq      int
+		Kind     string
+		Facts    string
+		Hash     string
+		PrevHash string `json:"prev_hash"`
+		Payload  json.RawMessage
+		TooLong  bool `json:"payload_too_long"`
+	}
+	Next        int
+	Offset      int
+	Truncated   bool
+	TotalEvents int `json:"total_events"`
+}
+
+func TestLookingAtARun(t *testing.T) {
+	s := overLog(t, logview.View{Log: newLog(t)})
+	var run runAndEvents
+	if failure := call(t, s, "get_run", `{"run_id":"acme/1","limit":3}`, &run); failure != "" {
+		t.Fatal(failure)
+	}
+	if !run.Truncated || run.TotalEvents != 4 || run.Offset != 0 || len(run.Events[0].Hash) != 64 || run.Events[0].PrevHash != "" || run.Events[1].PrevHash != run.Events[0].Hash {
+		t.Errorf("the events have no hashes, or it is not said that there are more: %+v", run)
+	}
+	if run.Run.Events != 4 || run.Goal != "weather" || len(run.Events) != 3 || run.Next != 3 || run.Events[1].Facts != `weather {"city":"Oslo"}` {
+		t.Errorf("got %+v", run)
+	}
+	run = runAndEvents{}
+	call(t, s, "get_run", `{"run_id":"acme/1","after":3}`, &run)
+	if len(run.Events) != 1 || run.Events[0].Kind != "RunCompleted" || run.Next != 0 || run.Truncated || run.Offset != 3 {
+		t.Errorf("the rest: %+v", run)
+	}
+	var same runAndEvents
+	if call(t, s, "get_run", `{"run_id":"acme/1","offset":3}`, &same); fmt.Sprintf("%+v", same) != fmt.Sprintf("%+v", run) {
+		t.Errorf("after and offset differ: %+v, %+v", run, same)
+	}
+	var ev struct {
+		Hash     string
+		PrevHash string `json:"prev_hash"`
+		Payload  struct{ Tool string }
+	}
+	call(t, s, "get_event", `{"run_id":"acme/1","seq":2}`, &ev)
+	if len(ev.Hash) != 64 || len(ev.PrevHash) != 64 || ev.Payload.Tool != "weather" {
+		t.Errorf("got %+v", ev)
+	}
+	var sum struct {
+		Outcome  string
+		Tools    map[string]int
+		Kinds    map[string]int
+		Failures []struct{ Facts string }
+	}
+	call(t, s, "summarize_run", `{"run_id":"acme/2"}`, &sum)
+	if sum.Tools["weather"] != 1 || sum.Kinds["RunFailed"] != 1 || len(sum.Failures) != 2 || !strings.HasPrefix(sum.Outcome, "tool: ") {
+		t.Errorf("got %+v", sum)
+	}
+}
+
+// TestTheFinalTextIsWhole has an answer that is longer than a line shows, in a run that
+// completed and in one that did not.
+func TestTheFinalTextIsWhole(t *testing.T) {
+	answer := "first line\n" + strings.Repeat("more ", 1000)
+	log := store.Memory()
+	for _, id := range []string{"completed", "failed"} {
+		add(t, log, id, event.KindRunStarted, event.RunStarted{SchemaVersion: 1})
+		add(t, log, id, event.KindTurnStarted, event.TurnStarted{TurnID: "t"})
+		add(t, log, id, event.KindAssistantMessageCompleted, event.AssistantMessageCompleted{TurnID: "t", Text: answer})
+	}
+	add(t, log, "completed", event.KindRunCompleted, event.RunCompleted{FinalText: answer + "end"})
+	add(t, log, "failed", event.KindRunFailed, event.RunFailed{ErrorType: "max_turns"})
+	s := overLog(t, logview.View{Log: log})
+	for id, want := range map[string]string{"completed": answer + "end", "failed": answer} {
+		var sum struct {
+			Final string `json:"final_text"`
+		}
+		if call(t, s, "summarize_run", `{"run_id":"`+id+`"}`, &sum); sum.Final != want {
+			t.Errorf("%s: %d characters of %d", id, len(sum.Final), len(want))
+		}
+	}
+	// A query is also part of a state, if it is part of no id.
+	for query, want := range map[string]int{"FAIL": 1, "completed": 1, "d": 2, "none": 0, "e": 2, "open": 0} {
+		var list struct{ Total int }
+		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want {
+			t.Errorf("the query %q has %d runs, want %d", query, list.Total, want)
+		}
+	}
+}
+
+func TestComparingAndValidating(t *testing.T) {
+	log := newLog(t)
+	add(t, log, "bad", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
+	s := overLog(t, logview.View{Log: log})
+	var diff struct {
+		Same            bool
+		FirstDivergence int `json:"first_divergence"`
+		Match           int
+		Differences     []struct{ Relation, Field string }
+	}
+	call(t, s, "diff_runs", `{"a":"acme/1","b":"other/1"}`, &diff)
+	if diff.Same || diff.FirstDivergence != 2 || diff.Match != 1 || len(diff.Differences) != 3 || diff.Differences[0].Field != "args.city" {
+		t.Errorf("got %+v", diff)
+	}
+	if call(t, s, "diff_runs", `{"a":"acme/1","b":"other/1","matches":true}`, &diff); len(diff.Differences) != 4 || diff.Differences[0].Relation != "match" {
+		t.Errorf("with matches: %+v", diff)
+	}
+	call(t, s, "diff_runs", `{"a":"acme/1","b":"acme/1"}`, &diff)
+	if !diff.Same || diff.Match != 4 {
+		t.Errorf("a run and itself: %+v", diff)
+	}
+	var valid struct {
+		OK, Open   bool
+		Reason     string
+		Invariant  string
+		MerkleRoot string `json:"merkle_root"`
+	}
+	call(t, s, "validate_run", `{"run_id":"acme/1"}`, &valid)
+	if !valid.OK || len(valid.MerkleRoot) != 64 {
+		t.Errorf("got %+v", valid)
+	}
+	call(t, s, "validate_run", `{"run_id":"bad"}`, &valid)
+	if valid.OK || valid.Invariant != "D5" || !strings.Contains(valid.Reason, "schema version 99") {
+		t.Errorf("got %+v", valid)
+	}
+}
+
+type found struct {
+	Matches []struct {
+		RunID string `json:"run_id"`
+		Seq   int
+		Kind  string
+	}
+	RunsExamined      int  `json:"runs_examined"`
+	RunsUnreadable    int  `json:"runs_unreadable"`
+	EventsExamined    int  `json:"events_examined"`
+	TotalMatchingRuns int  `json:"total_matching_runs"`
+	RunsCapped        bool `json:"runs_capped"`
+	ScanCapped        bool `json:"scan_capped"`
+	Capped            bool
+}
+
+func TestSearchingHasCaps(t *testing.T) {
+	log := store.Memory()
+	for i := range 30 {
+		id := fmt.Sprintf("R%02d", i)
+		add(t, log, id, event.KindRunStarted, event.RunStarted{Goal: "goal"})
+		for range 9 {
+			add(t, log, id, event.KindUserMessageAppended, event.UserMessageAppended{Content: "A Needle \u00e9"})
+		}
+	}
+	s := overLog(t, logview.View{Log: log})
+	for arguments, want := range map[string]found{
+		`{"query":"nothing"}`:                                      {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
+		`{"query":"needle","limit":500}`:                           {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
+		`{"query":"needle","limit":10}`:                            {RunsExamined: 2, EventsExamined: 13, TotalMatchingRuns: 30, Capped: true},
+		`{"query":"needle","limit":500,"run_limit":3}`:             {RunsExamined: 3, EventsExamined: 30, TotalMatchingRuns: 30, RunsCapped: true},
+		`{"query":"nothing","run_limit":10,"run_offset":10}`:       {RunsExamined: 10, EventsExamined: 100, TotalMatchingRuns: 30, RunsCapped: true},
+		`{"query":"nothing","run_offset":25}`:                      {RunsExamined: 5, EventsExamined: 50, TotalMatchingRuns: 30},
+		`{"kind":"RunStarted","max_examined_events":25}`:           {RunsExamined: 3, EventsExamined: 25, TotalMatchingRuns: 30, ScanCapped: true},
+		`{"kind":"RunStarted","query":"needle","limit":500}`:       {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
+		`{"kind":"RunStarted","query":"GOAL","status":"failed"}`:   {},
+		`{"kind":"UserMessageAppended","query":"é","run_limit":1}`: {RunsExamined: 1, EventsExamined: 10, TotalMatchingRuns: 30, RunsCapped: true},
+	} {
+		var got found
+		if failure := call(t, s, "search_runs", arguments, &got); failure != "" {
+			t.Errorf("%s: %s", arguments, failure)
+		}
+		matches := len(got.Matches)
+		got.Matches = nil
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("%s: got %+v, want %+v", arguments, got, want)
+		}
+		if wanted := map[bool]int{true: 10, false: matches}[want.Capped]; matches != wanted {
+			t.Errorf("%s: %d matches", arguments, matches)
+		}
+	}
+}
+
+// unreadable is a log in which a run cannot be read.
+type unreadable struct {
+	*store.MemoryLog
+	run string
+	err error
+}
+
+func (u unreadable) Read(ctx context.Context, id string) ([]event.Event, error) {
+	if id == u.run {
+		return nil, u.err
+	}
+	return u.MemoryLog.Read(ctx, id)
+}
+
+func (u unreadable) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	if id == u.run {
+		return func(yield func(event.Event, error) bool) { yield(event.Event{}, u.err) }
+	}
+	return u.MemoryLog.Events(ctx, id, after)
+}
+
+func TestSearchingGoesOnBehindARunThatCannotBeRead(t *testing.T) {
+	for _, err := range []error{fmt.Errorf("%w: at event 1", eventlog.ErrLogCorrupt), store.ErrDataKey, eventlog.ErrSchemaTooNew} {
+		log := unreadable{MemoryLog: store.Memory(), run: "B", err: err}
+		for _, id := range []string{"A", "B", "C"} {
+			add(t, log.MemoryLog, id, event.KindRunStarted, event.RunStarted{Goal: "goal"})
+		}
+		var got found
+		if failure := call(t, overLog(t, logview.View{Log: log}), "search_runs", `{"query":"goal"}`, &got); failure != "" {
+			t.Errorf("%v: %s", err, failure)
+		}
+		if len(got.Matches) != 2 || got.RunsExamined != 3 || got.RunsUnreadable != 1 {
+			t.Errorf("%v: %+v", err, got)
+		}
+		if why := call(t, overLog(t, logview.View{Log: log}), "get_run", `{"run_id":"B"}`, &got); why == "the log could not be read" {
+			t.Errorf("%v: the reader is not told why", err)
+		}
+	}
+}
+
+// TestAnswersAreBounded looks at a run of many long events.
+func TestAnswersAreBounded(t *testing.T) {
+	log := store.Memory()
+	add(t, log, "R", event.KindRunStarted, event.RunStarted{Goal: strings.Repeat("g", 1<<20)})
+	for range 999 {
+		add(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("x", 3000)})
+	}
+	add(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("x", 1<<20)})
+	s := overLog(t, logview.View{Log: log})
+	for tool, arguments := range map[string]string{
+		"get_run": `{"run_id":"R","limit":1000}`, "get_event": `{"run_id":"R","seq":1001}`, "summarize_run": `{"run_id":"R"}`,
+		"search_runs": `{"query":"x","limit":500}`, "diff_runs": `{"a":"R","b":"R"}`,
+	} {
+		result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
+		if err != nil || result.IsError {
+			t.Fatalf("%s: %v, %v", tool, err, result)
+		}
+		if n := len(result.Content[0].(*mcp.TextContent).Text); n > 1<<20 {
+			t.Errorf("%s: %d bytes", tool, n)
+		}
+	}
+	var run runAndEvents
+	call(t, s, "get_run", `{"run_id":"R","limit":1000}`, &run)
+	if run.Events[1].TooLong || !run.Events[0].TooLong || !run.Events[999].TooLong || len(run.Events) != 1000 {
+		t.Error("the payloads that are left out are not the ones that are too many")
+	}
+}
+
+// TestNothingHidesInAnAnswer looks at runs whose ids and payloads have characters that
+// nobody sees. They are escaped, and the values are what they were.
+func TestNothingHidesInAnAnswer(t *testing.T) {
+	const id = "R\u202e\u200b\U000E0041"
+	log := store.Memory()
+	add(t, log, id, event.KindRunStarted, event.RunStarted{Goal: id})
+	s := overLog(t, logview.View{Log: log})
+	of, err := json.Marshal(map[string]string{"run_id": id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tool, arguments := range map[string]string{"list_runs": `{}`, "get_run": string(of), "search_runs": `{"kind":"RunStarted"}`} {
+		result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(arguments)})
+		if err != nil || result.IsError {
+			t.Fatalf("%s: %v, %v", tool, err, result)
+		}
+		if text := result.Content[0].(*mcp.TextContent).Text; strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			t.Errorf("%s: %q", tool, text)
+		}
+	}
+	var run struct {
+		Run struct {
+			RunID string `json:"run_id"`
+		}
+	}
+	if call(t, s, "get_run", string(of), &run); run.Run.RunID != id {
+		t.Errorf("the run is %q", run.Run.RunID)
+	}
+}
+
+// garbled is a log in which the payloads are no CBOR any more.
+type garbled struct{ *store.MemoryLog }
+
+func (g garbled) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for e, err := range g.MemoryLog.Events(ctx, id, after) {
+			e.Payload = canon.Raw{0xff}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestAPayloadThatCannotBeReadIsNotTooLong(t *testing.T) {
+	var run runAndEvents
+	call(t, overLog(t, logview.View{Log: garbled{newLog(t)}}), "get_run", `{"run_id":"acme/1"}`, &run)
+	if len(run.Events) != 4 || run.Events[1].TooLong || !strings.HasPrefix(run.Events[1].Facts, "cannot be read: ") {
+		t.Errorf("got %+v", run)
+	}
+}
+
+// TestTheViewIsTheWholeWorld names runs of another namespace in every argument.
+func TestTheViewIsTheWholeWorld(t *testing.T) {
+	s := overLog(t, logview.View{Log: newLog(t), Namespace: "acme"})
+	for _, id := range []string{"other/1", "/other/1", "../other/1", "acme/1", "1/../../other/1"} {
+		for _, c := range []string{"get_run {%q:%q}", "summarize_run {%q:%q}", "validate_run {%q:%q}"} {
+			tool, arguments, _ := strings.Cut(c, " ")
+			if got := call(t, s, tool, fmt.Sprintf(arguments, "run_id", id), nil); got != "there is no such run" {
+				t.Errorf("%s of %s: %q", tool, id, got)
+			}
+		}
+		if got := call(t, s, "get_event", fmt.Sprintf(`{"run_id":%q,"seq":1}`, id), nil); got != "there is no such run" {
+			t.Errorf("get_event of %s: %q", id, got)
+		}
+		if got := call(t, s, "diff_runs", fmt.Sprintf(`{"a":"1","b":%q}`, id), nil); got != "there is no such run" {
+			t.Errorf("diff_runs with %s: %q", id, got)
+		}
+	}
+	var got found
+	call(t, s, "search_runs", `{"query":"secret"}`, &got)
+	if len(got.Matches) != 0 || got.TotalMatchingRuns != 2 {
+		t.Errorf("the search found %+v", got)
+	}
+}
+
+// broken is a log whose disk fails.
+type broken struct{ *store.MemoryLog }
+
+func (broken) ListRunsPage(context.Context, eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	return eventlog.RunPage{}, fmt.Errorf("open /secret/path: input/output error")
+}
+
+func TestFailuresTellNothingOfTheHost(t *testing.T) {
+	s := overLog(t, logview.View{Log: broken{store.Memory()}})
+	if got := call(t, s, "list_runs", `{}`, nil); got != "the log could not be read" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,128 @@
+package mcpsrv
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line,
+// until the client closes its end and has been answered, or ctx ends. Of tools that are
+// [Changing] the client is told when they change.
+func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
+	o = o.normal()
+	server, presented, err := newServer(ctx, v, o)
+	if err != nil {
+		return err
+	}
+	if changing, ok := v.Tools.(Changing); ok {
+		watching, stop := context.WithCancel(ctx)
+		var watcher sync.WaitGroup
+		defer watcher.Wait()
+		defer stop()
+		watcher.Go(func() {
+			changing.Watch(watching, func() {
+				var err error
+				if presented, err = addTools(watching, server, v.Tools, presented, o.Logger); err != nil {
+					o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
+				}
+			})
+		})
+	}
+	err = server.Run(ctx, transport{&mcp.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}, MaxLineLength: maxBody}})
+	if ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// unclosed is a writer that its owner closes.
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
+
+// transport is that of the SDK, whose connections drop what is in progress at the end of
+// the input, and send responses to calls that the client has cancelled.
+type transport struct{ mcp.Transport }
+
+// Connect implements [mcp.Transport].
+func (t transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	inner, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{Connection: inner, calls: map[jsonrpc.ID]bool{}, answered: make(chan struct{}, 1), closed: make(chan struct{})}, nil
+}
+
+// connection reports the end of the input once all calls have ended, and drops responses
+// to cancelled calls.
+type connection struct {
+	mcp.Connection
+	answered chan struct{} // capacity 1: a call has ended
+	closed   chan struct{}
+	once     sync.Once // closes closed
+
+	mu    sync.Mutex
+	calls map[jsonrpc.ID]bool // in progress, and whether the client has cancelled it; guarded by mu
+}
+
+// Read implements [mcp.Connection].
+func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.Connection.Read(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if asked, ok := msg.(*jsonrpc.Request); ok && err == nil {
+		if id, ok := cancelledID(asked); ok {
+			if _, known := c.calls[id]; known {
+				c.calls[id] = true
+			}
+		} else if asked.IsCall() {
+			c.calls[asked.ID] = false
+		}
+	}
+	for errors.Is(err, io.EOF) && len(c.calls) > 0 {
+		c.mu.Unlock()
+		select {
+		case <-c.answered:
+		case <-c.closed:
+			err = io.ErrClosedPipe
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		c.mu.Lock()
+	}
+	return msg, err
+}
+
+// Write implements [mcp.Connection].
+func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
+	response, ok := msg.(*jsonrpc.Response)
+	if !ok {
+		return c.Connection.Write(ctx, msg)
+	}
+	c.mu.Lock()
+	cancelled := c.calls[response.ID]
+	c.mu.Unlock()
+	var err error
+	if !cancelled {
+		err = c.Connection.Write(ctx, msg)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.calls, response.ID)
+	select {
+	case c.answered <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// Close implements [mcp.Connection].
+func (c *connection) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Connection.Close()
+}

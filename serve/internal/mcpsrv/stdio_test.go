@@ -1,0 +1,106 @@
+package mcpsrv_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// client is one of a server over a pair of streams, line by line.
+type client struct {
+	t      *testing.T
+	to     io.WriteCloser
+	from   *bufio.Scanner
+	served chan error
+}
+
+// onLines returns a client that has begun its session.
+func onLines(t *testing.T, w waiting, version string) *client {
+	t.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	c := &client{t, fromClient, bufio.NewScanner(toClient), make(chan error, 1)}
+	go func() {
+		c.served <- mcpsrv.ServeStdio(t.Context(), mcpsrv.View{Tools: w}, mcpsrv.Options{}, toServer, fromServer)
+		fromServer.Close()
+	}()
+	c.say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version +
+		`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	c.hear()
+	c.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return c
+}
+
+func (c *client) say(line string) {
+	if _, err := fmt.Fprintln(c.to, line); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *client) hear() string { c.from.Scan(); return c.from.Text() }
+
+// end hangs up, after which there is no further answer and no error.
+func (c *client) end() {
+	c.to.Close()
+	if c.from.Scan() {
+		c.t.Errorf("there is one more answer: %s", c.from.Text())
+	}
+	if err := <-c.served; err != nil {
+		c.t.Error(err)
+	}
+}
+
+func ping(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
+
+// TestACancelledRequestOverStdio has no response among those of its session.
+func TestACancelledRequestOverStdio(t *testing.T) {
+	w := newWaiting()
+	c := onLines(t, w, stateful)
+	c.say(strings.Replace(cancel7, "7", "99", 1))
+	c.say(wait7)
+	<-w.began
+	c.say(cancel7)
+	if <-w.ended == nil {
+		t.Error("the call was not cancelled")
+	}
+	c.say(ping("99"))
+	if got := c.hear(); !strings.Contains(got, `"id":99`) {
+		t.Errorf("the next answer is %s", got)
+	}
+	c.end()
+}
+
+// TestTheLastAnswersOverStdio come also when the client has nothing more to say.
+func TestTheLastAnswersOverStdio(t *testing.T) {
+	w := newWaiting()
+	c := onLines(t, w, stateful)
+	c.say(wait7)
+	<-w.began
+	c.say(ping("8"))
+	c.to.Close()
+	if got := c.hear(); !strings.Contains(got, `"id":8,`) {
+		t.Errorf("the first answer is %s", got)
+	}
+	close(w.release)
+	if got := c.hear(); !strings.Contains(got, `"id":7,`) || !strings.Contains(got, "released") {
+		t.Errorf("the last answer is %s", got)
+	}
+	c.end()
+}
+
+// TestALineThatIsNoMessage ends the session.
+func TestALineThatIsNoMessage(t *testing.T) {
+	c := onLines(t, newWaiting(), stateful)
+	c.say(ping("1"))
+	if got := c.hear(); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
+		t.Errorf("ping: %s", got)
+	}
+	c.say("garbage")
+	if err := <-c.served; err == nil {
+		t.Error("the session has ended without an error")
+	}
+}

@@ -1,0 +1,152 @@
+package mcpsrv
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// runIDKey is the member of a result's _meta that names the run of the call.
+const runIDKey = "starling/run_id"
+
+// replayKey is the member that has the command to replay the run with.
+const replayKey = "starling/replay"
+
+// Bounds of what a tool of a tenant may say.
+const (
+	maxToolName    = 128      // bytes
+	maxDescription = 1 << 10  // bytes
+	maxSchema      = 64 << 10 // bytes
+	maxResult      = 1 << 20  // bytes of one result
+	maxError       = 8 << 10  // bytes
+)
+
+// addTool presents a tool of a tenant. The error says why it cannot be.
+func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
+	if err := checkTool(t); err != nil {
+		return err
+	}
+	open := !t.Closed
+	presented := &mcp.Tool{
+		Name: t.Name, Description: bounded(plain(t.Description), maxDescription), InputSchema: t.InputSchema,
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
+	}
+	if tool.IsObjectSchema(t.OutputSchema) {
+		presented.OutputSchema = t.OutputSchema
+	}
+	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticketOf(ctx)})
+		switch {
+		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
+			return failed(err.Error()), nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err() // there is no response
+		case err != nil:
+			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
+			return failed("the host could not make the call"), nil
+		}
+		return present(result, presented.OutputSchema != nil), nil
+	})
+	return nil
+}
+
+func checkTool(t Tool) error {
+	switch {
+	case t.Name == "" || len(t.Name) > maxToolName || strings.ContainsFunc(t.Name, func(r rune) bool { return !inName(r) }):
+		return fmt.Errorf("its name is not one of at most %d letters, digits, '_', '-' and '.'", maxToolName)
+	case slices.Contains(reserved(), t.Name):
+		return errors.New("its name is that of a tool over the log")
+	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
+		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
+	case !tool.IsObjectSchema(t.InputSchema):
+		return errors.New(`its schema is not one of type "object"`)
+	}
+	return nil
+}
+
+// inName reports whether the protocol lets a tool's name contain r.
+func inName(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r)
+}
+
+// arguments are what the client sent, an empty object if it sent nothing.
+func arguments(r *mcp.CallToolRequest) json.RawMessage {
+	if len(r.Params.Arguments) == 0 || string(r.Params.Arguments) == "null" {
+		return json.RawMessage("{}")
+	}
+	return r.Params.Arguments
+}
+
+// present gives the end of a run the form of a result.
+func present(result Result, structured bool) *mcp.CallToolResult {
+	var out *mcp.CallToolResult
+	switch {
+	case result.Error != "":
+		out = failed(result.Error)
+	case len(result.Output) > maxResult:
+		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
+	default:
+		output := json.RawMessage(starling.PrintableJSON(result.Output))
+		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}
+		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
+			out.StructuredContent = output
+		}
+	}
+	if result.RunID != "" {
+		out.Meta = mcp.Meta{runIDKey: result.RunID}
+	}
+	if result.Replay != "" {
+		out.Meta[replayKey] = result.Replay
+	}
+	return out
+}
+
+// text is a JSON string as the text that it is, and any other result as JSON.
+func text(output json.RawMessage) string {
+	var s string
+	if json.Unmarshal(output, &s) == nil {
+		return s
+	}
+	return string(output)
+}
+
+func failed(why string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: bounded(plain(why), maxError)}}}
+}
+
+// plain returns s without invisible characters: controls other than line
+// breaks and tabs, format characters such as those that reorder text, and the tags
+// that spell hidden words.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.Is(unicode.C, r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// bounded cuts a text at a number of bytes, between characters.
+func bounded(s string, n int) string {
+	const cut = "..."
+	if len(s) <= n {
+		return s
+	}
+	n -= len(cut)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + cut
+}

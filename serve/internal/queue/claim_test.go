@@ -1,0 +1,222 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/eventlog/store"
+)
+
+// TestClaimTakesAddedJobsInOrder has a job in the table and two that the transaction adds,
+// one of which goes before it. All are stored as handed out.
+func TestClaimTakesAddedJobsInOrder(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) (eventlog.Transactor, error){
+		"file": func(t *testing.T) (eventlog.Transactor, error) {
+			return store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
+		},
+		"server": func(t *testing.T) (eventlog.Transactor, error) {
+			return store.OpenServer(t.Context(), pgtest.Database(t), store.ServerOptions{AutoMigrate: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := open(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.(eventlog.EventLog).Close()
+			if err := l.CreateTables(t.Context(), Tables()); err != nil {
+				t.Fatal(err)
+			}
+			transact(t, l, func(s *storeTx) error { return enqueueAll(s, Job{RunID: "old"}) })
+			var got []string
+			transact(t, l, func(s *storeTx) error {
+				err := enqueueAll(s, Job{RunID: "late"}, Job{RunID: "urgent", Priority: 1}, Job{RunID: "left"})
+				if err != nil {
+					return err
+				}
+				leases, err := s.claim("owner", 3, 0)
+				got = nil
+				for _, l := range leases {
+					got = append(got, fmt.Sprint(l.RunID, " ", l.Epoch, " ", l.Attempt, " owner"))
+				}
+				return err
+			})
+			if diff := cmp.Diff([]string{"urgent 1 1 owner", "old 1 1 owner", "late 1 1 owner"}, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(append(got, "left 0 0 "), rows(t, l)); diff != "" {
+				t.Errorf("stored: %s", diff)
+			}
+		})
+	}
+}
+
+func enqueueAll(s *storeTx, jobs ...Job) error {
+	for _, j := range jobs {
+		if refusal, err := s.enqueue(j); refusal != nil || err != nil {
+			return fmt.Errorf("%s: %w, %w", j.RunID, refusal, err)
+		}
+	}
+	return nil
+}
+
+// transact does something with the job store in one transaction.
+func transact(t *testing.T, l eventlog.Transactor, do func(*storeTx) error) {
+	t.Helper()
+	cfg, err := Config{MaxWaiting: 10}.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
+		s := beginStore(tx, &cfg)
+		if err := do(s); err != nil {
+			return err
+		}
+		return s.flush()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rows returns the jobs with their epochs, attempts and owners, those that are running
+// first, by priority and number.
+func rows(t *testing.T, l eventlog.Transactor) (all []string) {
+	t.Helper()
+	err := l.View(context.Background(), func(q eventlog.Querier) error {
+		const sql = "SELECT run_id, epoch, attempt, owner FROM queue_job ORDER BY state DESC, rank, number"
+		return q.Query(sql, nil, func(r eventlog.Row) error {
+			var id, owner string
+			var epoch, attempt int64
+			err := r.Scan(&id, &epoch, &attempt, &owner)
+			all = append(all, fmt.Sprint(id, " ", epoch, " ", attempt, " ", owner))
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestTheEndOfAJobSharesATransaction with the next job that is enqueued, or lingers for a
+// while and no longer.
+func TestTheEndOfAJobSharesATransaction(t *testing.T) {
+	q, worked := lingering(t)
+	for _, run := range []string{"t/1", "t/2"} {
+		if err := q.Enqueue(t.Context(), Job{RunID: run}); err != nil {
+			t.Fatal(err)
+		}
+		<-worked
+		until(t, q, func() bool { return len(q.changes) == 1 && q.changes[0].later && !q.committing })
+		if s, err := q.Stats(t.Context()); err != nil || s.Running != 1 || s.Ready != 0 {
+			t.Errorf("%+v, %v: want the last job alone", s, err)
+		}
+	}
+	q.endLinger()
+	until(t, q, func() bool { return len(q.dispatcher.tasks) == 0 })
+	if s, err := q.Stats(t.Context()); err != nil || s != (Stats{}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestTheEndOfAJobDoesNotLingerWhenJobsWait: they may wait for it.
+func TestTheEndOfAJobDoesNotLingerWhenJobsWait(t *testing.T) {
+	q, worked := lingering(t)
+	block := make(chan bool)
+	blocked := make(chan error, 1)
+	go func() {
+		blocked <- q.EnqueueWith(t.Context(), Job{RunID: "t/1"}, func(eventlog.Tx) error { <-block; return nil })
+	}()
+	until(t, q, func() bool { return q.committing && len(q.changes) == 0 })
+	for _, run := range []string{"t/2", "t/3"} { // both in the next transaction, with one worker
+		go q.Enqueue(t.Context(), Job{RunID: run})
+	}
+	until(t, q, func() bool { return len(q.changes) == 2 })
+	close(block)
+	if err := <-blocked; err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		<-worked
+	}
+}
+
+// lingering returns a queue with one worker at work, which tells of each job, and in which
+// what lingers does so until the test ends it.
+func lingering(t *testing.T) (q *Queue, worked <-chan string) {
+	t.Helper()
+	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	looked := make(chan struct{})
+	q, err = Open(t.Context(), log, Config{Poll: time.Hour, Lease: time.Hour, Workers: 1, Grace: -1, Clock: pollClock{looked: looked}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.lingering = true // so that no timer is started
+	told := make(chan string, 3)
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() {
+		stopped <- q.Work(ctx, func(_ context.Context, l Lease) error {
+			told <- l.RunID
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	select { // a dispatcher that still looks for the first time may commit what lingers
+	case <-looked:
+	case <-time.After(untilTime):
+		t.Fatal("the dispatcher does not wait for its next poll")
+	}
+	until(t, q, func() bool { return q.dispatcher != nil && q.dispatcher.claims() && !q.committing })
+	return q, told
+}
+
+// pollClock is the machine's clock, and tells of each wait for an hour, which is the time
+// between two polls in these tests.
+type pollClock struct {
+	machineClock
+	looked chan<- struct{}
+}
+
+func (c pollClock) After(d time.Duration) <-chan time.Time {
+	if d == time.Hour {
+		c.looked <- struct{}{}
+	}
+	return c.machineClock.After(d)
+}
+
+// untilTime is how long a test waits for what should be so at once.
+const untilTime = time.Minute
+
+// until waits until something is so, asking under the queue's lock.
+func until(t *testing.T, q *Queue, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(untilTime); ; time.Sleep(time.Millisecond) { // which lets the others run
+		q.mu.Lock()
+		done := is()
+		q.mu.Unlock()
+		if done {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatal("it does not come about")
+		}
+	}
+}

@@ -1,0 +1,447 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Queue is a durable queue: a job store in the database of a log, and what hands its
+// jobs to workers in this process. Use [Open]. All methods may be called from any
+// goroutine, and any number of processes may have a Queue on one database.
+//
+// One goroutine at a time makes transactions, for as long as there is something to do.
+// While one commit waits for the disk, whatever is asked for gathers, so that any number
+// of jobs are enqueued, handed out and finished in one transaction, and a lone one is
+// committed at once. Only the end of a job lingers a moment when no job waits.
+type Queue struct {
+	log    eventlog.Transactor
+	shared eventlog.Shared // nil when the database is a file
+	cfg    Config
+
+	// mu guards everything below. It is never held during a transaction.
+	mu         sync.Mutex
+	changes    []*change
+	committing bool // a goroutine makes transactions
+	drained    bool // no job waited when the last transaction was made
+	lingering  bool // a timer runs for the changes that may linger
+	pace       pace
+	dispatcher *dispatcher // nil while Work does not run
+}
+
+// Open opens the queue in a log's database, and makes its tables. It holds nothing that
+// would have to be closed; the log is closed after Work has returned. Without a clock in
+// the configuration the time is that of the database's server, if it has one.
+func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, error) {
+	q := &Queue{log: log}
+	q.shared, _ = log.(eventlog.Shared)
+	if cfg.Clock == nil && q.shared != nil {
+		clock := &serverClock{server: q.shared}
+		if err := clock.ask(ctx); err != nil {
+			return nil, err
+		}
+		cfg.Clock = clock
+	}
+	var err error
+	if q.cfg, err = cfg.resolve(); err != nil {
+		return nil, err
+	}
+	if q.cfg.Existing {
+		if taken, err := log.TableSteps(ctx, Tables()); err != nil {
+			return nil, fmt.Errorf("queue: %w", err)
+		} else if taken == 0 {
+			return nil, ErrNoTables
+		}
+	}
+	if err := log.CreateTables(ctx, Tables()); err != nil {
+		return nil, fmt.Errorf("queue: %w", err)
+	}
+	return q, nil
+}
+
+// Enqueue stores the job and the run's first events, if any, in one transaction. When it
+// returns nil, both are durable. [ErrExists], [ErrFull] and [ErrTenantFull] change
+// nothing. When ctx ends first, the job may be there nevertheless.
+func (q *Queue) Enqueue(ctx context.Context, j Job, first ...event.Event) error {
+	return q.EnqueueWith(ctx, j, func(tx eventlog.Tx) error {
+		for _, ev := range first {
+			if err := tx.Append(j.RunID, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// EnqueueWith stores the job and what also stores, in one transaction. also keeps to the
+// rules of eventlog.Transactor: it may be run several times and must be quick. Its error
+// undoes all of it and is returned as it is.
+func (q *Queue) EnqueueWith(ctx context.Context, j Job, also func(eventlog.Tx) error) error {
+	if err := j.Check(); err != nil {
+		return err
+	}
+	var waiting int64 // of the jobs that were counted for a refusal
+	err := q.do(ctx, &j.Tenant, func(s *storeTx) (refusal, err error) {
+		refusal, err = s.enqueue(j)
+		switch {
+		case err != nil:
+		case refusal == nil:
+			err = also(s.tx)
+		case errors.Is(refusal, ErrFull):
+			waiting = s.state.waiting
+		default:
+			waiting, err = s.waiting(j.Tenant)
+		}
+		return refusal, err
+	})
+	if errors.Is(err, ErrFull) || errors.Is(err, ErrTenantFull) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return &FullError{Reason: err, After: q.pace.room(waiting)}
+	}
+	return err
+}
+
+// Cancel stops a job. One that is running, in whichever process, has its context ended;
+// one that waits is handed out with Lease.Cancelled set. When Cancel returns nil, that is
+// durable, but it may come too late for a handler that is about to be done. A job that is
+// not there is [ErrNotFound].
+func (q *Queue) Cancel(ctx context.Context, runID string) error {
+	var was jobRow
+	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		was, refusal, err = s.cancel(runID)
+		return refusal, err
+	})
+	if err == nil && int(was.state) == running {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.dispatcher != nil {
+			q.dispatcher.end(runID, uint64(was.epoch), ErrCancelled)
+		}
+	}
+	return err
+}
+
+// Retry makes a job ready that sleeps, so that it is handed out when its tenant is next.
+// One that does not sleep is [ErrNotSleeping], and one that is not there [ErrNotFound].
+func (q *Queue) Retry(ctx context.Context, runID string) error {
+	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return s.retry(runID) })
+}
+
+// Drain has the processes of an id or a name claim no more jobs, or claim jobs again. What
+// they have they finish. A name that no process has is [ErrNoHost].
+func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {
+	var to int64
+	if drain {
+		to = 1
+	}
+	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		n, err := s.tx.Exec("UPDATE queue_host SET draining = $1 WHERE gone = 0 AND (owner = $2 OR label = $2 OR label = '' AND host = $2)", to, host)
+		if err == nil && n == 0 {
+			refusal = ErrNoHost
+		}
+		s.signal = true
+		return refusal, err
+	})
+}
+
+// Draining reports whether this process claims no more jobs because it was told to drain.
+func (q *Queue) Draining() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dispatcher != nil && q.dispatcher.draining
+}
+
+// pace is how fast jobs are done in this process.
+type pace struct {
+	last     time.Time
+	interval time.Duration // a moving average of the time between two
+}
+
+func (p *pace) note(now time.Time) {
+	if !p.last.IsZero() {
+		p.interval += (now.Sub(p.last) - p.interval) / 16
+	}
+	p.last = now
+}
+
+// room returns when there may be room where that many jobs wait: when a tenth of them
+// are done.
+func (p *pace) room(waiting int64) time.Duration {
+	after := min(p.interval, time.Minute) * time.Duration(min(waiting, 1e6)/10)
+	return min(max(after.Round(time.Second), time.Second), 5*time.Minute)
+}
+
+const (
+	// maxChanges and maxClaims bound one transaction.
+	maxChanges = 256
+	maxClaims  = 256
+	// commitTime bounds one transaction in time. Whether it was committed after that is
+	// not known.
+	commitTime = 30 * time.Second
+	// linger is how long the end of a job waits for something to share a transaction
+	// with. If the process dies meanwhile, the next handler finds that the run is over.
+	linger = 10 * time.Millisecond
+)
+
+// change is what a caller wants to have committed, and waits for.
+type change struct {
+	ctx    context.Context
+	tenant *string // whose row it will need, if that is known
+	later  bool    // it may linger, as long as no job waits
+	// do returns a refusal, having changed nothing, or an error, which undoes the
+	// transaction. It may be called several times.
+	do   func(*storeTx) (refusal, err error)
+	done chan error
+
+	refusal, err error // of the last call
+}
+
+// do makes a change and waits until it is durable. tenant is whose row it will need, or
+// nil.
+func (q *Queue) do(ctx context.Context, tenant *string, f func(*storeTx) (refusal, err error)) error {
+	select {
+	case err := <-q.submit(&change{ctx: ctx, tenant: tenant, do: f}):
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// submit asks for a change. The channel gets the result.
+func (q *Queue) submit(c *change) <-chan error {
+	c.done = make(chan error, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.changes = append(q.changes, c)
+	switch {
+	case q.pressing():
+		q.wake()
+	case !q.lingering:
+		q.lingering = true
+		time.AfterFunc(linger, q.endLinger)
+	}
+	return c.done
+}
+
+// endLinger has the changes committed that linger.
+func (q *Queue) endLinger() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lingering = false
+	for _, c := range q.changes {
+		c.later = false
+	}
+	if len(q.changes) > 0 {
+		q.wake()
+	}
+}
+
+// pressing reports whether there are changes that are not to linger. The caller holds mu.
+func (q *Queue) pressing() bool {
+	return !q.drained && len(q.changes) > 0 || slices.ContainsFunc(q.changes, func(c *change) bool { return !c.later })
+}
+
+// wake has transactions made until there is nothing to do. The caller holds mu.
+func (q *Queue) wake() {
+	if q.dispatcher != nil {
+		q.dispatcher.wanted = true
+	}
+	if q.committing {
+		return
+	}
+	q.committing = true
+	go func() {
+		for q.more() {
+			b := new(batch)
+			leases, err := q.commit(b)
+			q.deliver(b, leases, err)
+		}
+	}()
+}
+
+// more reports whether there is something to do, and ends the committing when there is
+// not.
+func (q *Queue) more() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d := q.dispatcher
+	q.committing = q.pressing() || d != nil && d.claims() && d.wanted && d.free > 0
+	return q.committing
+}
+
+// batch is what one transaction does: the changes, and then handing out jobs.
+type batch struct {
+	gathered bool // the rest was filled in
+	changes  []*change
+
+	d        *dispatcher // nil if no jobs are handed out
+	owner    string
+	workers  int               // as many jobs at most
+	reserved int               // of them for tenants without a running job
+	due      bool              // there may be jobs that have slept long enough
+	doubt    map[string]uint64 // the jobs that the dispatcher has, when others may be in the store as its own
+
+	drained bool // no job waits, as far as the transaction has seen
+	signal  bool // other processes have something to do
+}
+
+// gather takes what waits into the batch. That is done once the transaction has begun:
+// what comes while another one waits for the disk shares this one.
+func (q *Queue) gather(b *batch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b.gathered = true
+	n := min(len(q.changes), maxChanges)
+	b.changes, q.changes = q.changes[:n:n], q.changes[n:]
+	d := q.dispatcher
+	if d == nil || !d.claims() {
+		return
+	}
+	if d.wanted && d.free > 0 {
+		b.d, b.owner, d.wanted = d, d.owner, false
+		b.workers = min(d.free, maxClaims)
+		b.reserved = max(0, b.workers-max(0, d.free-q.cfg.Workers/8))
+		d.free -= b.workers
+		d.active.Add(1) // until they are delivered
+		b.due, d.due = d.due, false
+		if d.doubt {
+			b.doubt = make(map[string]uint64, len(d.tasks))
+			for id, t := range d.tasks {
+				b.doubt[id] = t.lease.Epoch
+			}
+		}
+	}
+}
+
+// commit makes one transaction; or one for each change when one fails, and one without
+// handing out when that cannot be, so that an error concerns its own caller alone.
+func (q *Queue) commit(b *batch) ([]Lease, error) {
+	leases, err := q.transact(b)
+	switch {
+	case slices.ContainsFunc(b.changes, func(c *change) bool { return c.err != nil }), errors.Is(err, ErrExists):
+		for _, c := range b.changes {
+			one := &batch{gathered: true, changes: []*change{c}}
+			_, c.err = q.transact(one)
+			b.signal = b.signal || one.signal
+		}
+		b.drained = false // which was of the transaction that failed
+		q.release(b)
+		return nil, nil
+	case errors.Is(err, errReplaced):
+		without := &batch{gathered: true, changes: b.changes}
+		if _, failed := q.transact(without); failed != nil {
+			for _, c := range b.changes {
+				c.err = cmp.Or(c.err, failed)
+			}
+		}
+		b.signal = without.signal
+	}
+	return leases, err
+}
+
+// release gives back the workers of a batch for which no jobs were looked for.
+func (q *Queue) release(b *batch) {
+	if b.d == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d := b.d
+	d.wanted, d.due, d.free = true, d.due || b.due, d.free+b.workers
+	d.active.Done()
+	b.d = nil
+}
+
+// transact makes one transaction.
+func (q *Queue) transact(b *batch) (leases []Lease, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
+	defer cancel()
+	err = q.log.Transact(ctx, func(tx eventlog.Tx) (err error) {
+		if !b.gathered {
+			q.gather(b)
+		}
+		leases = nil
+		s := beginStore(tx, &q.cfg)
+		var names []string
+		for _, c := range b.changes {
+			if c.refusal, c.err = nil, nil; c.tenant != nil {
+				names = append(names, *c.tenant)
+			}
+		}
+		if err := s.expect(names...); err != nil {
+			return err
+		}
+		for _, c := range b.changes {
+			if c.ctx.Err() != nil { // its caller has gone
+				c.refusal = context.Cause(c.ctx)
+				continue
+			}
+			if c.refusal, c.err = c.do(s); c.err != nil {
+				return c.err
+			}
+		}
+		if b.d != nil {
+			if leases, err = q.claim(s, b); err != nil {
+				return err
+			}
+		}
+		b.drained = s.loaded && s.state.waiting == 0
+		err = s.flush()
+		b.signal = s.signal
+		return err
+	})
+	if !b.gathered {
+		q.gather(b) // the transaction did not get as far, which is what they are told
+	}
+	b.signal = b.signal && err == nil
+	return leases, err
+}
+
+// claim hands out jobs for the workers of the batch. A process does so only while it is
+// among the living, and renews its lease by doing it; so no job is ever in the hands of a
+// process whose death would not be noticed.
+func (q *Queue) claim(s *storeTx, b *batch) ([]Lease, error) {
+	err := s.renew(b.owner, q.cfg.Clock.Now().Add(q.cfg.Lease))
+	if err == nil && b.doubt != nil {
+		err = s.disown(b.owner, b.doubt)
+	}
+	if err == nil && b.due {
+		err = s.wake()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.claim(b.owner, b.workers, b.reserved)
+}
+
+// deliver tells the callers the outcome of the transaction, and starts what was claimed.
+func (q *Queue) deliver(b *batch, leases []Lease, err error) {
+	if b.signal && q.shared != nil {
+		q.shared.Signal()
+	}
+	q.mu.Lock()
+	q.drained = b.drained && err == nil
+	q.mu.Unlock()
+	for _, c := range b.changes {
+		switch {
+		case c.err != nil:
+			c.done <- c.err
+		case err != nil && !errors.Is(err, errReplaced): // which concerns the claim alone
+			c.done <- fmt.Errorf("queue: %w", err)
+		default:
+			c.done <- c.refusal
+		}
+	}
+	if b.d != nil {
+		b.d.start(b, leases, err)
+		b.d.active.Done()
+	}
+}

@@ -1,0 +1,574 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// dispatcher hands jobs to the workers of one call of Work. Queue.mu guards its fields.
+type dispatcher struct {
+	q       *Queue
+	ctx     context.Context // of the handlers, which outlives that of Work
+	fail    context.CancelCauseFunc
+	handler Handler
+
+	owner    string // what its jobs are claimed under; empty until that is registered
+	until    time.Time
+	free     int  // workers without a job
+	wanted   bool // there may be jobs to hand out
+	due      bool // there may be jobs that have slept long enough
+	doubt    bool // a transaction failed of which it is not known whether it was committed
+	stopping bool // nothing is handed out any more
+	draining bool // nothing is handed out until an operator says otherwise
+	drained  bool // and that no job is left has been said
+	ready    bool // the last Config.Ready has succeeded
+	tasks    map[string]*task
+	kick     chan struct{}  // capacity 1: look again
+	replaced chan struct{}  // capacity 1: another process took this one for dead
+	over     chan struct{}  // closed when the handlers are not waited for any more
+	active   sync.WaitGroup // tasks, and batches that may start some
+}
+
+// Work hands out jobs until ctx ends, up to Config.Workers at once. It then hands out no
+// more, waits for the handlers, and returns nil. An error is one that the database does
+// not get over.
+func (q *Queue) Work(ctx context.Context, h Handler) error {
+	run, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	d := &dispatcher{
+		q: q, ctx: context.WithoutCancel(ctx), fail: fail, handler: h, free: q.cfg.Workers,
+		tasks: make(map[string]*task), kick: make(chan struct{}, 1), replaced: make(chan struct{}, 1), over: make(chan struct{}),
+	}
+	q.mu.Lock()
+	if q.dispatcher != nil {
+		q.mu.Unlock()
+		return ErrWorking
+	}
+	q.dispatcher = d
+	q.mu.Unlock()
+	living, end := context.WithCancel(d.ctx)
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer end()
+	loops.Go(func() { d.keepLease(living) })
+	loops.Go(func() { d.look(run) })
+	if clock, ok := q.cfg.Clock.(*serverClock); ok {
+		loops.Go(func() { clock.keep(living, min(q.cfg.Lease/3, time.Minute)) })
+	}
+	<-run.Done()
+	d.stop()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(run)
+}
+
+// claims reports whether jobs may be handed out. The caller holds mu.
+func (d *dispatcher) claims() bool { return d.owner != "" && d.ready && !d.stopping && !d.draining }
+
+// stop waits for the handlers and leaves. Jobs whose handlers do not return are given
+// back: what they do later they cannot record.
+func (d *dispatcher) stop() {
+	q := d.q
+	q.mu.Lock()
+	d.stopping = true
+	q.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		d.active.Wait()
+		close(idle)
+	}()
+	if !d.await(idle) {
+		d.endAll(ErrStopping)
+		if !d.await(idle) {
+			q.cfg.Logger.Warn("handlers do not return; their jobs are given back", slog.Int("jobs", d.endAll(ErrLost)))
+		}
+	}
+	q.mu.Lock()
+	owner := d.owner
+	d.owner, q.dispatcher = "", nil
+	close(d.over)
+	q.mu.Unlock()
+	if owner == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, commitTime)
+	defer cancel()
+	if err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return nil, s.leave(owner) }); err != nil {
+		q.cfg.Logger.Warn("the queue was not left in order; the lease will end", slog.Any("error", err))
+	}
+}
+
+// await waits for the grace period, and reports whether the channel was closed.
+func (d *dispatcher) await(idle <-chan struct{}) bool {
+	if d.q.cfg.Grace < 0 {
+		select {
+		case <-idle:
+			return true
+		default:
+			return false
+		}
+	}
+	select {
+	case <-idle:
+		return true
+	case <-d.q.cfg.Clock.After(d.q.cfg.Grace):
+		return false
+	}
+}
+
+// keepLease registers the dispatcher and renews its lease until ctx ends. When the lease
+// is lost, it begins again under another name.
+func (d *dispatcher) keepLease(ctx context.Context) {
+	host := d.q.cfg.Host
+	for ctx.Err() == nil {
+		if !d.register(ctx, host) {
+			select {
+			case <-d.q.cfg.Clock.After(d.q.cfg.Poll):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		host = "" // the process that has that name now is not dead
+		for d.renew(ctx) {
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		d.q.mu.Lock()
+		d.owner = ""
+		d.q.mu.Unlock()
+		if n := d.endAll(ErrLost); n > 0 {
+			d.q.cfg.Logger.Warn("the lease was lost", slog.Int("jobs", n))
+		}
+	}
+}
+
+// register enters the dispatcher into the store under a new name.
+func (d *dispatcher) register(ctx context.Context, host string) bool {
+	owner, until := event.NewID(), d.q.cfg.Clock.Now().Add(d.q.cfg.Lease)
+	d.q.mu.Lock()
+	draining := d.draining
+	d.q.mu.Unlock()
+	var dead []lost
+	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		if dead, err = s.register(owner, host, until, draining); err == nil {
+			err = s.refresh()
+		}
+		return nil, err
+	})
+	if err != nil {
+		d.trouble("the queue cannot be entered", err)
+		return false
+	}
+	d.gone(dead)
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	d.owner, d.until = owner, until
+	d.q.wake()
+	return true
+}
+
+// renew waits for a third of the lease and renews it. It returns false when the lease is
+// lost or ctx has ended.
+func (d *dispatcher) renew(ctx context.Context) bool {
+	cfg := &d.q.cfg
+	d.q.mu.Lock()
+	owner, until := d.owner, d.until
+	d.q.mu.Unlock()
+	select {
+	case <-cfg.Clock.After(cfg.Lease / 3):
+	case <-d.replaced:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	next := cfg.Clock.Now().Add(cfg.Lease)
+	renewed := d.q.submit(&change{ctx: ctx, do: func(s *storeTx) (refusal, err error) {
+		switch err := s.renew(owner, next); {
+		case errors.Is(err, errReplaced):
+			return err, nil
+		case err != nil:
+			return nil, err
+		}
+		return nil, s.refresh()
+	}})
+	select {
+	case err := <-renewed:
+		if err == nil {
+			d.q.mu.Lock()
+			d.until = next
+			d.q.mu.Unlock()
+			return true
+		}
+		d.trouble("the lease was not renewed", err)
+		return !errors.Is(err, errReplaced) && cfg.Clock.Now().Before(until)
+	case <-cfg.Clock.After(until.Sub(cfg.Clock.Now())):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// look watches out for what other processes have done, and for jobs that wake: when it is
+// told to, and at every poll. It asks whether this process is ready as well.
+func (d *dispatcher) look(ctx context.Context) {
+	q, cfg := d.q, &d.q.cfg
+	if q.shared != nil {
+		defer q.shared.OnSignal(d.lookAgain)()
+	}
+	var asked time.Time // when Ready was asked
+	for wait := time.Duration(0); ; {
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.kick:
+			case <-cfg.Clock.After(wait):
+			}
+		}
+		wait = cfg.Poll
+		q.mu.Lock()
+		ready := d.ready
+		q.mu.Unlock()
+		if now := cfg.Clock.Now(); !ready || now.Sub(asked) >= cfg.Lease/3 {
+			asked = now
+			d.askReady(ctx)
+		}
+		n, err := d.read(ctx)
+		if err != nil {
+			d.trouble("the queue cannot be read", err)
+			continue
+		}
+		left := n.due.Sub(cfg.Clock.Now())
+		switch {
+		case n.dead:
+			d.takeOver(ctx)
+		case n.open, !n.due.IsZero() && left <= 0:
+			q.mu.Lock()
+			d.due = true
+			q.wake()
+			q.mu.Unlock()
+		}
+		if !n.due.IsZero() && left > 0 {
+			wait = min(wait, left)
+		}
+	}
+}
+
+// lookAgain has look look at once.
+func (d *dispatcher) lookAgain() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+}
+
+// readyTime bounds a call of Config.Ready.
+const readyTime = 10 * time.Second
+
+// askReady asks whether jobs may be claimed.
+func (d *dispatcher) askReady(ctx context.Context) {
+	var err error
+	if d.q.cfg.Ready != nil {
+		limited, cancel := context.WithTimeout(ctx, readyTime)
+		defer cancel()
+		err = d.q.cfg.Ready(limited)
+	}
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	if d.ready = err == nil; d.ready {
+		d.q.wake()
+	}
+}
+
+// read reads what other processes have done. It ends the contexts of the tasks that they
+// have cancelled, and of those whose tenants are paused.
+func (d *dispatcher) read(ctx context.Context) (n news, err error) {
+	q := d.q
+	q.mu.Lock()
+	owner := d.owner
+	q.mu.Unlock()
+	err = q.log.View(ctx, func(v eventlog.Querier) error {
+		n, err = readNews(v, owner, q.cfg.Clock.Now())
+		return err
+	})
+	if err != nil {
+		return n, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range n.cancelled {
+		d.end(l.RunID, l.Epoch, ErrCancelled)
+	}
+	for _, t := range d.tasks {
+		if !t.lease.Cancelled && !t.lease.Exhausted && q.cfg.Limits(t.lease.Tenant).Paused {
+			t.end(ErrStopping)
+		}
+	}
+	if owner == "" || owner != d.owner {
+		return n, nil
+	}
+	switch {
+	case n.draining && !d.draining:
+		q.cfg.Logger.Info("draining: no more jobs are claimed", slog.Int("jobs", len(d.tasks)))
+		d.drained = false
+	case !n.draining && d.draining:
+		q.cfg.Logger.Info("no longer draining")
+	}
+	if d.draining = n.draining; d.draining && len(d.tasks) == 0 && !d.drained {
+		q.cfg.Logger.Info("drained: no job is left")
+		d.drained = true
+	}
+	return n, nil
+}
+
+// takeOver makes the jobs of processes ready that have died.
+func (d *dispatcher) takeOver(ctx context.Context) {
+	var dead []lost
+	d.q.mu.Lock()
+	owner := d.owner
+	d.q.mu.Unlock()
+	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		dead, err = s.recover(owner)
+		return nil, err
+	})
+	if err != nil {
+		d.trouble("jobs of other processes were not taken over", err)
+		return
+	}
+	d.gone(dead)
+}
+
+// gone logs which processes have died.
+func (d *dispatcher) gone(dead []lost) {
+	for _, l := range dead {
+		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", l.seen), slog.Int("jobs", l.jobs))
+	}
+}
+
+// trouble reports a failure. One that the log does not get over ends Work.
+func (d *dispatcher) trouble(what string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	d.q.cfg.Logger.Warn(what, slog.Any("error", err))
+	for _, final := range []error{eventlog.ErrLogStopped, eventlog.ErrLogClosed, eventlog.ErrReadOnly} {
+		if errors.Is(err, final) {
+			d.fail(err)
+		}
+	}
+}
+
+// task is a job that was handed out in this process.
+type task struct {
+	d     *dispatcher
+	lease Lease
+	used  tenant.DayUsage // as the handler says
+	ctx   context.Context
+	end   context.CancelCauseFunc
+}
+
+// start starts what was claimed, and takes back the workers for which there was nothing.
+func (d *dispatcher) start(b *batch, leases []Lease, err error) {
+	if err != nil {
+		d.trouble("no jobs were handed out", err)
+	}
+	q := d.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d.doubt = err != nil
+	if errors.Is(err, errReplaced) && d.owner == b.owner {
+		d.owner = ""
+		d.replaced <- struct{}{}
+	}
+	if err != nil {
+		leases = nil
+	}
+	if d.free += b.workers - len(leases); len(leases) == b.workers {
+		d.wanted = true // there may be more
+	}
+	for _, l := range leases {
+		t := &task{d: d, lease: l}
+		t.ctx, t.end = context.WithCancelCause(d.ctx)
+		t.lease.Begin, t.lease.Used = t.begin, func(u tenant.DayUsage) { t.used = u }
+		d.tasks[l.RunID] = t
+		d.active.Add(1)
+		go t.work()
+	}
+}
+
+// end ends the context of a task. The caller holds mu.
+func (d *dispatcher) end(runID string, epoch uint64, cause error) {
+	if t := d.tasks[runID]; t != nil && t.lease.Epoch == epoch {
+		t.end(cause)
+	}
+}
+
+// endAll ends the contexts of all tasks and returns how many there are. Those whose
+// lease was lost are forgotten.
+func (d *dispatcher) endAll(cause error) int {
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	n := len(d.tasks)
+	for _, t := range d.tasks {
+		t.end(cause)
+	}
+	if errors.Is(cause, ErrLost) {
+		clear(d.tasks)
+	}
+	return n
+}
+
+// begin makes durable that the run begins, if the job is a suspect.
+func (t *task) begin(ctx context.Context) error {
+	if !t.lease.Suspect() {
+		return nil
+	}
+	return t.d.q.do(ctx, &t.lease.Tenant, func(s *storeTx) (refusal, err error) { return s.begin(t.lease) })
+}
+
+// errPanicked is what a handler that panicked has returned.
+type errPanicked struct{ value any }
+
+func (e errPanicked) Error() string { return fmt.Sprintf("queue: the handler panicked: %v", e.value) }
+
+// call runs the handler.
+func (t *task) call() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.d.q.cfg.Logger.Error("a handler panicked", slog.String("run_id", t.lease.RunID), slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+			err = errPanicked{r}
+		}
+	}()
+	return t.d.handler(t.ctx, t.lease)
+}
+
+// work runs the handler, lets another one start, and commits what becomes of the job. As
+// long as the database fails it tries again: the job is this process's until the lease
+// is lost.
+func (t *task) work() {
+	d, q := t.d, t.d.q
+	defer d.active.Done()
+	defer t.end(nil)
+	err := t.call()
+	v := t.verdict(err)
+	q.mu.Lock()
+	q.pace.note(q.cfg.Clock.Now())
+	d.free++
+	if v != nil && v.host && q.cfg.Ready != nil {
+		d.ready = false
+		d.lookAgain()
+	}
+	held := d.tasks[t.lease.RunID] == t
+	q.mu.Unlock()
+	for held {
+		err := <-q.submit(&change{ctx: context.WithoutCancel(t.ctx), tenant: &t.lease.Tenant, later: v == nil, do: func(s *storeTx) (refusal, err error) {
+			if v == nil {
+				s.finish(t.lease, t.used)
+				return nil, nil
+			}
+			return nil, s.giveBack(t.lease, *v)
+		}})
+		if err == nil {
+			break
+		}
+		d.trouble("what became of a job was not committed", err)
+		select {
+		case <-q.cfg.Clock.After(q.cfg.Poll):
+		case <-d.over:
+			return
+		}
+		q.mu.Lock()
+		held = d.tasks[t.lease.RunID] == t
+		q.mu.Unlock()
+	}
+	switch {
+	case held && v != nil && v.class != "":
+		t.logRetry(*v, err)
+	case held && v != nil && v.free:
+		q.cfg.Logger.Info("run given back: it goes on later", slog.String("run_id", t.lease.RunID))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if d.tasks[t.lease.RunID] == t {
+		delete(d.tasks, t.lease.RunID)
+	}
+}
+
+// logRetry says that the job will be handed out again. Only a failure of the host's own
+// says why: the text of another may be a tenant's.
+func (t *task) logRetry(v verdict, err error) {
+	attrs := []slog.Attr{
+		slog.String("run_id", t.lease.RunID), slog.String("class", v.class), slog.Int("attempt", t.lease.Attempt),
+		slog.Int("max_attempts", t.lease.MaxAttempts), slog.Duration("after", v.after.Round(time.Millisecond)),
+	}
+	if v.host {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	level := slog.LevelWarn
+	if v.snooze {
+		level = slog.LevelInfo
+	}
+	t.d.q.cfg.Logger.LogAttrs(context.Background(), level, "run will be retried", attrs...)
+}
+
+const (
+	// defaultSnooze is how long a snooze takes that names no time.
+	defaultSnooze = 10 * time.Second
+	// maxEnding bounds the time between two attempts to end a run.
+	maxEnding = 10 * time.Minute
+	// maxReason bounds Lease.Failure, in bytes.
+	maxReason = 1024
+)
+
+// backoff is the fourth power of the attempt in seconds, a tenth more or less.
+var backoff = tool.RetryConfig{Jitter: 0.1}
+
+// verdict says how the job is to come back after the handler's error, or nil when it is
+// done.
+func (t *task) verdict(err error) *verdict {
+	if err == nil {
+		return nil
+	}
+	text := strings.ReplaceAll(err.Error(), "\x00", "")
+	v := &verdict{class: "internal", reason: strings.ToValidUTF8(text[:min(len(text), maxReason)], "")} // as every database takes it
+	host, ofHost := errors.AsType[*HostError](err)
+	_, panicked := errors.AsType[errPanicked](err)
+	switch kind, after := tool.KindOf(err); {
+	case kind == abi.ErrorDiscard, kind == abi.ErrorCancel:
+		return nil
+	case kind == abi.ErrorSnooze:
+		if v.after = after; after <= 0 {
+			v.after = defaultSnooze
+		}
+		v.snooze, v.class = true, "snooze"
+		return v
+	case errors.Is(context.Cause(t.ctx), ErrStopping):
+		return &verdict{free: true}
+	case errors.Is(context.Cause(t.ctx), ErrCancelled):
+		return &verdict{} // at once, so that its run ends
+	case ofHost:
+		v.after, v.host, v.class = time.Second<<min(t.lease.HostFailures, 8), true, host.Class
+		return v
+	case panicked:
+		v.class = "panic"
+	}
+	v.after = backoff.Delay(t.lease.Attempt, rand.Uint64())
+	if t.lease.Cancelled || t.lease.Exhausted {
+		v.after = min(v.after, maxEnding)
+	}
+	return v
+}

@@ -1,0 +1,505 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/table"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// newJob is a job that is not in the table yet.
+type newJob struct {
+	numbered
+	owner string // empty until it is handed out
+}
+
+// enqueue adds a job. [ErrFull] and [ErrTenantFull] are a refusal, which has changed
+// nothing. That a job of the run exists may show only later, as the error [ErrExists] of
+// any other method, flush at the latest.
+func (s *storeTx) enqueue(j Job) (refusal, err error) {
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	waiting, err := s.waiting(j.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	switch most := s.cfg.Limits(j.Tenant).MaxWaiting; {
+	case s.state.waiting >= int64(s.cfg.MaxWaiting):
+		return ErrFull, nil
+	case most > 0 && waiting >= int64(most):
+		return ErrTenantFull, nil
+	case s.inserted[j.RunID] != nil:
+		return ErrExists, nil
+	}
+	if j.MaxAttempts == 0 {
+		j.MaxAttempts = DefaultMaxAttempts
+	}
+	s.state.number++
+	j.Payload = append([]byte{}, j.Payload...)
+	added := &newJob{numbered: numbered{Lease{Job: j}, s.state.number}}
+	if s.inserted == nil {
+		s.inserted = make(map[string]*newJob)
+	}
+	s.inserts, s.inserted[j.RunID] = append(s.inserts, added), added
+	return nil, s.move(j.Tenant, states, ready)
+}
+
+// waiting counts the jobs of a tenant that are not running.
+func (s *storeTx) waiting(name string) (int64, error) {
+	t, err := s.tenant(name)
+	if err != nil {
+		return 0, err
+	}
+	return t.n[ready] + t.n[sleeping] + t.n[ending], nil
+}
+
+const (
+	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
+	state, epoch, attempt, owner, started, turn, deaths, snoozes, cancelled, due, failure) `
+	unset = ", 0, 0, 0, 0, 0, ''"
+)
+
+var insertJobs = statement{
+	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12" + unset + ") ON CONFLICT DO NOTHING",
+	many: insertJob + "SELECT v.*" + unset + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[]) AS v
+	ON CONFLICT DO NOTHING`,
+}
+
+// push writes the jobs that were finished and added.
+func (s *storeTx) push() error {
+	if err := s.pushFinished(); err != nil {
+		return err
+	}
+	rows := make([][]any, len(s.inserts))
+	for i, j := range s.inserts {
+		state, started := ready, int64(0)
+		if j.owner != "" {
+			state, started = running, s.now
+		}
+		rows[i] = []any{j.RunID, j.Tenant, j.number, int64(-j.Priority), int64(j.MaxAttempts), s.now, j.Payload,
+			int64(state), int64(j.Epoch), int64(j.Attempt), j.owner, started}
+	}
+	s.inserts, s.inserted = nil, nil
+	n, err := s.execAll(&insertJobs, rows)
+	if err == nil && n < int64(len(rows)) {
+		err = ErrExists // of one of them
+	}
+	return err
+}
+
+// finish removes a job that was handed out in that epoch. It is no error when it was
+// handed out again since, or is gone. One that went back and was not handed out again is
+// done all the same: its run has ended.
+func (s *storeTx) finish(l Lease, u tenant.DayUsage) { s.finished = append(s.finished, finished{l, u}) }
+
+// finished is a job that is done, and what its run has used.
+type finished struct {
+	Lease
+	used tenant.DayUsage
+}
+
+// state + 0 keeps the server away from the index over all that runs: a serialisable
+// transaction that reads that conflicts with every other host.
+var deleteJobs = statement{
+	one: "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
+	many: `DELETE FROM queue_job USING unnest($1::text[], $2::bigint[]) AS v(run_id, epoch)
+	WHERE queue_job.run_id = v.run_id AND queue_job.epoch = v.epoch AND state + 0 = 2 RETURNING queue_job.run_id`,
+}
+
+// pushFinished removes the jobs that were finished, and looks closer at those that are
+// not running in that epoch.
+func (s *storeTx) pushFinished() error {
+	if len(s.finished) == 0 {
+		return nil
+	}
+	leases, gone := s.finished, make(map[string]bool, len(s.finished))
+	s.finished = nil
+	rows := make([][]any, len(leases))
+	for i, l := range leases {
+		rows[i] = []any{l.RunID, int64(l.Epoch)}
+	}
+	var err error
+	if s.bulk != nil {
+		err = s.queryAll(&deleteJobs, rows, func(r eventlog.Row) error {
+			var runID string
+			err := r.Scan(&runID)
+			gone[runID] = true
+			return err
+		})
+	} else { // one by one, and without RETURNING, which SQLite makes dear
+		for i, l := range leases {
+			n, err := s.tx.Exec(deleteJobs.one, rows[i]...)
+			if err != nil {
+				return err
+			}
+			gone[l.RunID] = gone[l.RunID] || n == 1
+		}
+	}
+	for _, l := range leases {
+		switch {
+		case err != nil:
+			return err
+		case gone[l.RunID]:
+			s.use(l.Tenant, l.used)
+			err = s.move(l.Tenant, running, states)
+		default:
+			r, ok, readErr := s.read(l.RunID)
+			if readErr != nil {
+				return readErr
+			}
+			if ok && r.epoch == int64(l.Epoch) {
+				if _, err = s.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err == nil {
+					s.use(r.tenant, l.used)
+					err = s.move(r.tenant, int(r.state), states)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// jobRow is what the changes of a job look at.
+type jobRow struct {
+	tenant, owner           string
+	state, epoch, cancelled int64
+}
+
+// find reads a job, as it is after all that this transaction was told.
+func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
+	if err := s.push(); err != nil {
+		return r, false, err
+	}
+	return s.read(runID)
+}
+
+// read reads a job as it is in the table.
+func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
+	const sql = "SELECT tenant, owner, state, epoch, cancelled FROM queue_job WHERE run_id = $1"
+	ok, err = table.One(s.tx, sql, []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
+	return r, ok, err
+}
+
+// verdict says how a job is to come back.
+type verdict struct {
+	after         time.Duration // zero or less means at once
+	free          bool          // the attempt is not spent
+	snooze, host  bool          // it is a snooze, or a failure of the host; both are free
+	class, reason string        // why; empty leaves what there was
+}
+
+// giveBack puts back a job that was handed out in that epoch. It is no error when it was
+// handed out again since, or is gone. One that was cancelled meanwhile comes back at
+// once.
+func (s *storeTx) giveBack(l Lease, v verdict) error {
+	r, ok, err := s.find(l.RunID)
+	if err != nil || !ok || r.epoch != int64(l.Epoch) || int(r.state) != running {
+		return err
+	}
+	to, due := sleeping, s.now+int64(v.after)
+	switch {
+	case r.cancelled != 0 && (v.after <= 0 || !l.Cancelled):
+		to = ending
+	case v.after <= 0:
+		to = ready
+	}
+	var spent, snoozed, failed int64 = 1, 0, 0
+	switch {
+	case v.snooze:
+		spent, snoozed = 0, 1
+	case v.host:
+		spent, failed = 0, 1
+	case v.free:
+		spent = 0
+	}
+	const sql = `UPDATE queue_job SET state = $1, due = $2, attempt = attempt - $3, snoozes = snoozes + $4, host_failures = host_failures + $5,
+	class = CASE WHEN $6 = '' THEN class ELSE $6 END, failure = CASE WHEN $6 = '' THEN failure ELSE $7 END, owner = '' WHERE run_id = $8`
+	if _, err := s.tx.Exec(sql, int64(to), due, 1-spent, snoozed, failed, v.class, v.reason, l.RunID); err != nil {
+		return err
+	}
+	return s.move(r.tenant, running, to)
+}
+
+// cancel marks a job, and hands it out soon if it is not running. It returns the job as it
+// was. One that is not there is [ErrNotFound], a refusal.
+func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
+	r, ok, err := s.find(runID)
+	switch {
+	case err != nil:
+		return r, nil, err
+	case !ok:
+		return r, ErrNotFound, nil
+	case r.cancelled != 0:
+		return r, nil, nil
+	}
+	to := ending
+	if int(r.state) == running {
+		to, s.signal = running, true // its host ends it
+	}
+	if _, err = s.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err == nil && to == ending {
+		err = s.move(r.tenant, int(r.state), ending)
+	}
+	return r, nil, err
+}
+
+// maxWake bounds the jobs that one transaction wakes.
+const maxWake = 256
+
+// wake makes the jobs ready that have slept long enough; if there are very many, some of
+// them.
+func (s *storeTx) wake() error {
+	_, err := s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))
+	return err
+}
+
+// begin notes that a job's run begins which was handed out in that epoch. A job that was
+// handed out again since, or is gone, is [ErrLost], a refusal.
+func (s *storeTx) begin(l Lease) (refusal, err error) {
+	n, err := s.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
+	if err == nil && n == 0 {
+		refusal = ErrLost
+	}
+	return refusal, err
+}
+
+// resetJob takes the state, whether the process of the job has died, and the run.
+const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, deaths = deaths + $2 * begun,
+	stranded = stranded + $2 * (1 - begun), owner = '', class = CASE WHEN $2 = 1 THEN '' ELSE class END,
+	failure = CASE WHEN $2 = 1 THEN '' ELSE failure END WHERE run_id = $3`
+
+// reset makes the jobs ready that the query selects, all of which are in the state from,
+// and returns how many those are.
+// From running they come because their process died. That spends no attempt; but a run
+// that had begun may be the reason, so its deaths are counted.
+func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) {
+	type job struct {
+		runID, tenant string
+		cancelled     int64
+	}
+	if err := s.push(); err != nil {
+		return 0, err
+	}
+	jobs, err := table.All(s.tx, query, args, func(r eventlog.Row) (j job, err error) {
+		err = r.Scan(&j.runID, &j.tenant, &j.cancelled)
+		return j, err
+	})
+	died := int64(0)
+	if from == running {
+		died = 1
+	}
+	for _, j := range jobs {
+		to := ready
+		if j.cancelled != 0 {
+			to = ending
+		}
+		if err == nil {
+			_, err = s.tx.Exec(resetJob, int64(to), died, j.runID)
+		}
+		if err == nil {
+			err = s.move(j.tenant, from, to)
+		}
+	}
+	return len(jobs), err
+}
+
+// retry makes a job ready that sleeps. A job that is not there is [ErrNotFound], and one
+// that does not sleep [ErrNotSleeping], both a refusal.
+func (s *storeTx) retry(runID string) (refusal, err error) {
+	r, ok, err := s.find(runID)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return ErrNotFound, nil
+	case int(r.state) != sleeping:
+		return ErrNotSleeping, nil
+	}
+	_, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE run_id = $1", sleeping, runID)
+	return nil, err
+}
+
+// register adds a process that begins to work, in the place of the one that had its name
+// before, whose jobs become ready, and returns that one if it has died. An empty name
+// replaces none.
+func (s *storeTx) register(owner, name string, until time.Time, draining bool) (dead []lost, err error) {
+	if name != "" {
+		if dead, err = s.bury("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
+			return nil, err
+		}
+	}
+	const forget = "DELETE FROM queue_host WHERE gone > 0 AND (gone < $1 OR label = $2)"
+	if _, err := s.tx.Exec(forget, s.now-int64(rememberGone), s.cfg.Label); err != nil {
+		return nil, err
+	}
+	var drains int64
+	if draining {
+		drains = 1
+	}
+	const sql = "INSERT INTO queue_host (owner, host, until, label, version, began, seen, draining) VALUES ($1, $2, $3, $4, $5, $6, $6, $7)"
+	_, err = s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, drains)
+	return dead, err
+}
+
+// rememberGone is how long a host that died is listed.
+const rememberGone = 24 * time.Hour
+
+// errReplaced means that this process was taken for dead: for its lease, or because one
+// that has the same name has begun since.
+var errReplaced = errors.New("queue: this process has not renewed its lease in time, or another one has begun under its name (queue.host); its jobs were given to others")
+
+// renew keeps a process among the living. If it is not, that is [errReplaced].
+func (s *storeTx) renew(owner string, until time.Time) error {
+	n, err := s.tx.Exec("UPDATE queue_host SET until = $1, seen = $2 WHERE owner = $3", until.UnixNano(), s.now, owner)
+	if err == nil && n == 0 {
+		err = errReplaced
+	}
+	return err
+}
+
+// lost is a process that is not among the living any more.
+type lost struct {
+	owner, label, version string
+	seen                  time.Time
+	jobs                  int
+}
+
+// recover makes the jobs ready of other processes that have not renewed their lease, and
+// returns these. They are listed for a while under another owner, so that one that comes
+// back finds itself replaced.
+func (s *storeTx) recover(owner string) ([]lost, error) {
+	dead, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
+	for _, d := range dead {
+		if err == nil {
+			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, gone) VALUES ($1, '', 0, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
+			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen.UnixNano(), s.now)
+		}
+	}
+	return dead, err
+}
+
+// leave removes a process. Its jobs, if it has any, become ready.
+func (s *storeTx) leave(owner string) error {
+	_, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner)
+	return err
+}
+
+// bury removes the processes that the query selects, and returns them.
+func (s *storeTx) bury(query string, args ...any) (dead []lost, err error) {
+	dead, err = table.All(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
+		var seen int64
+		err = r.Scan(&d.owner, &d.label, &d.version, &seen)
+		d.seen = time.Unix(0, seen)
+		return d, err
+	})
+	for i, d := range dead {
+		if err == nil {
+			dead[i].jobs, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, d.owner)
+		}
+		if err == nil {
+			_, err = s.tx.Exec("DELETE FROM queue_host WHERE owner = $1", d.owner)
+		}
+	}
+	return dead, err
+}
+
+// disown gives back the owner's jobs that are not among those that it has: run ids and
+// epochs. Their attempt never began.
+func (s *storeTx) disown(owner string, has map[string]uint64) error {
+	if err := s.push(); err != nil {
+		return err
+	}
+	leases, err := table.All(s.tx, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1", []any{owner}, scanEpoch)
+	for _, l := range leases {
+		if err == nil && has[l.RunID] != l.Epoch {
+			err = s.giveBack(l, verdict{free: true})
+		}
+	}
+	return err
+}
+
+// UsageDays is for how many days the usage of tenants is kept.
+const UsageDays = 400
+
+// used has a row for each tenant and day on which a run of the tenant ended. The days are
+// counted from 1970.
+const used = `CREATE TABLE queue_usage (
+	tenant   TEXT NOT NULL,
+	day      INTEGER NOT NULL,
+	runs     INTEGER NOT NULL,
+	fuel     INTEGER NOT NULL,
+	effects  INTEGER NOT NULL,
+	egress   INTEGER NOT NULL,
+	recorded INTEGER NOT NULL,
+	PRIMARY KEY (tenant, day)
+)`
+
+// dayOf returns the number of the day of a point in time.
+func dayOf(ns int64) int64 { return ns / int64(24*time.Hour) }
+
+// maxUsage bounds what one run counts, so that no sum passes what a database can hold.
+const maxUsage = 1 << 50
+
+// use counts what a run has used whose job was done.
+func (s *storeTx) use(id string, u tenant.DayUsage) {
+	if s.usage == nil {
+		s.usage = make(map[string]tenant.DayUsage)
+	}
+	sum := s.usage[id]
+	sum.Runs++
+	sum.Fuel += min(max(u.Fuel, 0), maxUsage)
+	sum.Effects += min(max(u.Effects, 0), maxUsage)
+	sum.EgressBytes += min(max(u.EgressBytes, 0), maxUsage)
+	sum.RecordedBytes += min(max(u.RecordedBytes, 0), maxUsage)
+	s.usage[id] = sum
+}
+
+var addUsage = statement{
+	one: "INSERT INTO queue_usage (tenant, day, runs, fuel, effects, egress, recorded) VALUES ($1, $2, $3, $4, $5, $6, $7)" + toUsage,
+	many: `INSERT INTO queue_usage (tenant, day, runs, fuel, effects, egress, recorded) SELECT *
+	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])` + toUsage,
+}
+
+const toUsage = ` ON CONFLICT (tenant, day) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
+	effects = queue_usage.effects + excluded.effects, egress = queue_usage.egress + excluded.egress, recorded = queue_usage.recorded + excluded.recorded`
+
+// flushUsage writes what was counted to today's rows.
+func (s *storeTx) flushUsage() error {
+	var rows [][]any
+	for _, id := range slices.Sorted(maps.Keys(s.usage)) {
+		u := s.usage[id]
+		rows = append(rows, []any{id, dayOf(s.now), u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
+	}
+	_, err := s.execAll(&addUsage, rows)
+	return err
+}
+
+// sweepUsage removes the rows that are too old, in each process once a day.
+func (s *storeTx) sweepUsage() error {
+	today := dayOf(s.now)
+	if s.cfg.swept.Swap(today) == today {
+		return nil
+	}
+	_, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", today-UsageDays)
+	return err
+}
+
+// Usage returns what the runs of a tenant have used, from the newest day on, for so many days
+// that end with today. A day on which no run ended is left out.
+func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
+	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
+	since := dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)
+	return table.View(ctx, q.log, func(v eventlog.Querier) ([]tenant.DayUsage, error) {
+		return table.All(v, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
+			var day int64
+			err = r.Scan(&day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
+			u.Day = time.Unix(0, day*int64(24*time.Hour)).UTC().Format(time.DateOnly)
+			return u, err
+		})
+	})
+}

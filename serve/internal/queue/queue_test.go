@@ -1,0 +1,274 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queuetest"
+)
+
+func TestMain(m *testing.M) { queuetest.Main(m, connect) }
+
+// connect opens the log at the address and the queue in it.
+func connect(ctx context.Context, address string, cfg queue.Config) (queuetest.Host, error) {
+	log, err := openLog(ctx, address)
+	if err != nil {
+		return queuetest.Host{}, err
+	}
+	q, err := queue.Open(ctx, log.(eventlog.Transactor), cfg)
+	return queuetest.Host{Queue: q, Log: log}, err
+}
+
+func openLog(ctx context.Context, address string) (eventlog.EventLog, error) {
+	if strings.HasPrefix(address, "postgres://") {
+		return store.OpenServer(ctx, address, store.ServerOptions{AutoMigrate: true})
+	}
+	return store.OpenFile(ctx, address, store.FileOptions{})
+}
+
+// file is the address of a new SQLite file.
+func file(t testing.TB) string { return filepath.Join(t.TempDir(), "log.db") }
+
+func TestQueueOnSQLite(t *testing.T)   { t.Parallel(); queuetest.Run(t, connect, file) }
+func TestQueueOnPostgres(t *testing.T) { t.Parallel(); queuetest.Run(t, connect, pgtest.Database) }
+
+func TestKilledProcessesLoseNothing(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": pgtest.Database} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queuetest.Kill(t, connect, create(t))
+		})
+	}
+}
+
+// awaitTime is how long a test waits for what has to come, on whatever machine.
+const awaitTime = 2 * time.Minute
+
+// onServer opens a queue in a new database of a server, and a pool beside it.
+func onServer(t *testing.T, cfg queue.Config) (h queuetest.Host, pool *pgxpool.Pool, dsn string) {
+	t.Helper()
+	dsn = pgtest.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return join(t, dsn, cfg), pool, dsn
+}
+
+// join opens a queue for one more host.
+func join(t *testing.T, address string, cfg queue.Config) queuetest.Host {
+	t.Helper()
+	h, err := connect(t.Context(), address, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Log.Close() })
+	return h
+}
+
+// atWork has a host work until the test ends.
+func atWork(t *testing.T, h queuetest.Host, handle queue.Handler) {
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- h.Work(ctx, handle) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// arrives waits for the next value.
+func arrives[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(awaitTime):
+		t.Fatalf("%s: nothing came", what)
+	}
+	return v
+}
+
+// TestNoJobWaitsForThePoll has a host work that never polls, on a server. It is told of
+// the jobs that it enqueues, and that another process does; of each cancellation there;
+// and of jobs that another tenant brings while one waits that has all it may.
+func TestNoJobWaitsForThePoll(t *testing.T) {
+	t.Parallel()
+	never := queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Grace: -1, Limits: func(tenant string) queue.Limits {
+		return queue.Limits{MaxRunning: map[string]int{"capped": 1}[tenant]}
+	}}
+	h, _, dsn := onServer(t, never)
+	other := join(t, dsn, never)
+	began, ended := make(chan string, 1), make(chan error, 1)
+	atWork(t, h, func(ctx context.Context, l queue.Lease) error {
+		began <- l.RunID
+		if !l.Cancelled && l.Tenant != "" {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+		}
+		return nil
+	})
+	enqueue := func(from queuetest.Host, j queue.Job) {
+		t.Helper()
+		if err := from.Enqueue(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		for name, from := range map[string]queuetest.Host{"own": h, "other": other} {
+			j := queue.Job{RunID: fmt.Sprint(name, i)}
+			enqueue(from, j)
+			if run := arrives(t, began, j.RunID); run != j.RunID {
+				t.Errorf("%s was handed out", run)
+			}
+		}
+	}
+	for _, j := range []queue.Job{{RunID: "capped/1", Tenant: "capped"}, {RunID: "free/1", Tenant: "free"}} {
+		enqueue(other, j)
+		enqueue(other, queue.Job{RunID: "capped/2." + j.Tenant, Tenant: "capped"})
+		if run := arrives(t, began, j.RunID); run != j.RunID {
+			t.Errorf("%s was handed out", run)
+		}
+	}
+	if err := other.Cancel(t.Context(), "free/1"); err != nil {
+		t.Fatal(err)
+	}
+	if cause := arrives(t, ended, "the end of what was cancelled"); cause != queue.ErrCancelled {
+		t.Error(cause)
+	}
+	if err := other.Cancel(t.Context(), "capped/2.free"); err != nil {
+		t.Fatal(err)
+	}
+	if run := arrives(t, began, "what was cancelled while it waited"); run != "capped/2.free" {
+		t.Errorf("%s was handed out", run)
+	}
+}
+
+// TestAReservedWorkerTakesTheNextJob has more jobs of one tenant than there are workers,
+// the last of which are reserved for others. Each job is handed out as soon as one of the
+// others is done; no poll is to find it.
+func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": pgtest.Database} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := join(t, create(t), queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Workers: 16, Grace: -1})
+			for i := range 24 {
+				if err := h.Enqueue(t.Context(), queue.Job{RunID: fmt.Sprint("t/", i), Tenant: "t"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began, next := make(chan bool, 24), make(chan bool)
+			atWork(t, h, func(ctx context.Context, _ queue.Lease) error {
+				began <- true
+				select {
+				case <-next:
+				case <-ctx.Done():
+				}
+				return nil
+			})
+			for i := range 24 {
+				if i >= 14 {
+					next <- true
+				}
+				arrives(t, began, fmt.Sprint("job ", i))
+			}
+		})
+	}
+}
+
+// TestAQueueAtRestLeavesTheServerAlone: while its one job is at work and nobody asks for
+// anything, a host makes no transactions. Each that it makes leaves a mark.
+func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
+	h, pool, _ := onServer(t, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour})
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var first, made int64
+	err := h.Work(ctx, func(ctx context.Context, _ queue.Lease) error {
+		defer stop()
+		for range 500 {
+			if err := pool.QueryRow(ctx, "SELECT sum(mark) FROM commit_mark").Scan(&made); err != nil {
+				return err
+			}
+			if first == 0 {
+				first = made
+			}
+		}
+		return nil
+	})
+	if err != nil || first == 0 {
+		t.Fatal(first, err)
+	}
+	if made > first+10 {
+		t.Errorf("%d transactions while there was nothing to do", made-first)
+	}
+}
+
+// serverWithItsOwnClock returns a database whose server's clock is hours ahead of this
+// machine's, as many as set says: it is one of the test's, which stands before the real
+// one in the search path.
+func serverWithItsOwnClock(t *testing.T) (dsn string, pool *pgxpool.Pool, set func(hours int)) {
+	t.Helper()
+	dsn = pgtest.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(t.Context(), `CREATE SCHEMA ahead;
+		CREATE TABLE ahead.of_here (hours INTEGER NOT NULL);
+		INSERT INTO ahead.of_here VALUES (0);
+		CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$
+			SELECT pg_catalog.clock_timestamp() + make_interval(hours => (SELECT hours FROM ahead.of_here)) $$;
+		ALTER ROLE CURRENT_USER IN DATABASE `+pool.Config().ConnConfig.Database+` SET search_path = ahead, pg_catalog, public`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dsn, pool, func(hours int) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "UPDATE ahead.of_here SET hours = $1", hours); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLeasesGoByTheServersClock, which is hours ahead of this machine's and is set while a
+// host is at work.
+func TestLeasesGoByTheServersClock(t *testing.T) {
+	t.Parallel()
+	dsn, pool, set := serverWithItsOwnClock(t)
+	set(3)
+	h := join(t, dsn, queue.Config{Lease: time.Second}) // after a third of which it is asked again
+	atWork(t, h, func(context.Context, queue.Lease) error { return nil })
+	for _, hours := range []int{3, 6} {
+		set(hours)
+		for deadline := time.Now().Add(awaitTime); ; {
+			var until int64
+			if err := pool.QueryRow(t.Context(), "SELECT coalesce(max(until), 0) FROM ahead.queue_host").Scan(&until); err != nil {
+				t.Fatal(err)
+			}
+			if ahead := time.Until(time.Unix(0, until)).Hours(); ahead > float64(hours)-1 && ahead < float64(hours)+1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no lease ends in %d hours, by the clock of this machine", hours)
+			}
+		}
+	}
+}

@@ -1,0 +1,323 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// news is what a process has to know of what others have done.
+type news struct {
+	open      bool      // there are jobs that may be handed out
+	due       time.Time // when the next job wakes; zero when none sleeps
+	dead      bool      // another process has not renewed its lease
+	draining  bool      // the owner is to claim no more jobs
+	cancelled []Lease   // the jobs of the owner that are to stop: run and epoch
+}
+
+// readNews looks for what concerns the owner.
+func readNews(v eventlog.Querier, owner string, now time.Time) (n news, err error) {
+	var due int64
+	const sql = `SELECT (SELECT count(*) FROM (SELECT 1 FROM queue_tenant WHERE open > 0 LIMIT 1) a) +
+	(SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) b),
+	(SELECT coalesce(min(due), 0) FROM queue_job WHERE state = 1),
+	(SELECT count(*) FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2),
+	(SELECT count(*) FROM queue_host WHERE owner = $2 AND draining > 0)`
+	if _, err = table.One(v, sql, []any{now.UnixNano(), owner}, &n.open, &due, &n.dead, &n.draining); err != nil {
+		return n, err
+	}
+	n.due = instant(due)
+	n.cancelled, err = table.All(v, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1 AND cancelled = 1", []any{owner}, scanEpoch)
+	return n, err
+}
+
+// scanEpoch reads the run of a job and its epoch.
+func scanEpoch(r eventlog.Row) (l Lease, err error) {
+	var epoch int64
+	err = r.Scan(&l.RunID, &epoch)
+	l.Epoch = uint64(epoch)
+	return l, err
+}
+
+// instant is the inverse of UnixNano, with zero for never.
+func instant(ns int64) (t time.Time) {
+	if ns != 0 {
+		t = time.Unix(0, ns).UTC()
+	}
+	return t
+}
+
+// statuses reads jobs with where they stand, by the rest of a query behind its columns.
+func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
+	const sql = "SELECT " + jobColumns + `, state, due, enqueued, started, epoch, number,
+	coalesce((SELECT CASE WHEN label = '' THEN host ELSE label END FROM queue_host WHERE queue_host.owner = queue_job.owner), '') FROM queue_job `
+	return table.All(v, sql+where, args, func(r eventlog.Row) (s Status, err error) {
+		var state, due, enqueued, started, epoch int64
+		l, err := scanJob(r, &state, &due, &enqueued, &started, &epoch, &s.Number, &s.Host)
+		s.Tenant, s.RunID, s.Priority, s.Snoozes, s.HostFailures = l.Tenant, l.RunID, l.Priority, l.Snoozes, l.HostFailures
+		s.Enqueued, s.Deaths, s.Epoch = instant(enqueued), l.Deaths+l.Stranded, uint64(epoch)
+		s.Standing = Standing{State: Ready, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
+		switch {
+		case l.Cancelled:
+			s.State = Cancelling
+		case state == sleeping:
+			s.State, s.Until = Sleeping, instant(due)
+		case state == running:
+			s.State, s.Since = Running, instant(started)
+		}
+		if l.Class != "" {
+			s.LastError = &LastError{l.Class, l.Failure}
+		}
+		return s, err
+	})
+}
+
+// Find says where a job stands, or [ErrNotFound].
+func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
+	return table.View(ctx, q.log, func(v eventlog.Querier) (Status, error) {
+		list, err := statuses(v, "WHERE run_id = $1", runID)
+		if err == nil && len(list) == 0 {
+			err = ErrNotFound
+		}
+		if err != nil {
+			return Status{}, err
+		}
+		s := list[0]
+		if s.State != Ready {
+			return s, nil
+		}
+		var before int64
+		const sql = "SELECT count(*) FROM queue_job WHERE tenant = $1 AND state = 0 AND (rank < $2 OR (rank = $2 AND number < $3))"
+		_, err = table.One(v, sql, []any{s.Tenant, int64(-s.Priority), s.Number}, &before)
+		s.Position = int(before)
+		return s, err
+	})
+}
+
+// Lookup says where the jobs of runs stand, by run, as far as there are any. They have no
+// Position.
+func (q *Queue) Lookup(ctx context.Context, runIDs ...string) (found map[string]Status, err error) {
+	found = make(map[string]Status)
+	for some := range slices.Chunk(runIDs, 1000) {
+		args, places := make([]any, len(some)), make([]string, len(some))
+		for i, id := range some {
+			args[i], places[i] = id, fmt.Sprint("$", i+1)
+		}
+		list, err := table.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
+			return statuses(v, "WHERE run_id IN ("+strings.Join(places, ", ")+")", args...)
+		})
+		if err != nil {
+			return found, err
+		}
+		for _, s := range list {
+			found[s.RunID] = s
+		}
+	}
+	return found, nil
+}
+
+// Filter says which jobs [Queue.List] returns.
+type Filter struct {
+	Tenant string // only those of the tenant; empty is all
+	State  State  // only those in it; empty is all
+	After  int64  // only those behind the job of that number, see [Status].Number
+	Limit  int    // at most so many; zero is 100
+}
+
+const defaultLimit = 100
+
+// List returns jobs and where they stand, in the order in which they were enqueued. A
+// Status of it has no Position.
+func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
+	where, args := "WHERE number > $1", []any{f.After}
+	if f.Tenant != "" {
+		where, args = where+" AND tenant = $2", append(args, f.Tenant)
+	}
+	if f.State != "" {
+		where += " AND state IN (" + map[State]string{Ready: "0, 3", Sleeping: "1", Running: "2"}[f.State] + ")"
+	}
+	f.Limit = cmp.Or(f.Limit, defaultLimit)
+	return table.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
+		return statuses(v, fmt.Sprintf("%s ORDER BY number LIMIT %d", where, f.Limit), args...)
+	})
+}
+
+// Stats counts the jobs of all tenants.
+func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
+	loads, err := q.Loads(ctx)
+	for _, s := range loads {
+		all.Ready, all.Sleeping, all.Running = all.Ready+s.Ready, all.Sleeping+s.Sleeping, all.Running+s.Running
+		if all.Oldest.IsZero() || s.Oldest.Before(all.Oldest) {
+			all.Oldest = s.Oldest
+		}
+	}
+	return all, err
+}
+
+// Loads counts the jobs of each tenant that has any.
+func (q *Queue) Loads(ctx context.Context) (loads map[string]Stats, err error) {
+	err = q.log.View(ctx, func(v eventlog.Querier) error {
+		loads = make(map[string]Stats)
+		return v.Query("SELECT tenant, state, count(*), min(enqueued) FROM queue_job GROUP BY tenant, state", nil, func(r eventlog.Row) error {
+			var tenant string
+			var state, n, oldest int64
+			if err := r.Scan(&tenant, &state, &n, &oldest); err != nil {
+				return err
+			}
+			s := loads[tenant]
+			switch int(state) {
+			case ready, ending:
+				s.Ready += int(n)
+			case sleeping:
+				s.Sleeping = int(n)
+			case running:
+				s.Running = int(n)
+			}
+			if at := instant(oldest); s.Oldest.IsZero() || at.Before(s.Oldest) {
+				s.Oldest = at
+			}
+			loads[tenant] = s
+			return nil
+		})
+	})
+	return loads, err
+}
+
+// The words for what a host does.
+const (
+	HostWorking  = "working"
+	HostDraining = "draining" // claims no jobs, and has some left
+	HostDrained  = "drained"  // claims no jobs, and has none
+	HostSilent   = "silent"   // its lease has ended, and no other host has noticed
+	HostGone     = "gone"     // has died
+)
+
+// Host is a process that works, or one that has died.
+type Host struct {
+	ID      string    `json:"id"`   // other processes have other ids, also the next one of the same name
+	Name    string    `json:"name"` // Config.Label
+	Version string    `json:"version,omitempty"`
+	State   string    `json:"state"`
+	Running int       `json:"running"`           // its jobs
+	Began   time.Time `json:"began_at,omitzero"` // to work; zero for one that has died
+	Seen    time.Time `json:"seen_at,omitzero"`  // when it last renewed its lease
+	Gone    time.Time `json:"gone_at,omitzero"`  // when it was found dead; zero for one that lives
+}
+
+// Hosts returns the processes that work, and those that have died within a day and were
+// not replaced, by name.
+func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
+	return table.View(ctx, q.log, func(v eventlog.Querier) ([]Host, error) {
+		const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
+	CASE WHEN until < $1 AND gone = 0 THEN 1 ELSE 0 END,
+	(SELECT count(*) FROM queue_job WHERE state = 2 AND queue_job.owner = queue_host.owner) FROM queue_host ORDER BY 2, owner`
+		return table.All(v, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
+			var began, seen, gone, jobs int64
+			var draining, silent bool
+			err = r.Scan(&h.ID, &h.Name, &h.Version, &began, &seen, &draining, &gone, &silent, &jobs)
+			h.Began, h.Seen, h.Gone, h.Running = instant(began), instant(seen), instant(gone), int(jobs)
+			switch h.State = HostWorking; {
+			case gone > 0:
+				h.State = HostGone
+			case silent:
+				h.State = HostSilent
+			case draining && jobs > 0:
+				h.State = HostDraining
+			case draining:
+				h.State = HostDrained
+			}
+			h.ID = strings.TrimPrefix(h.ID, "gone ")
+			return h, err
+		})
+	})
+}
+
+// Shown returns where a job stands without the message of its last error, for tenants.
+func (s Standing) Shown() Standing {
+	if s.LastError != nil {
+		s.LastError = &LastError{Class: s.LastError.Class}
+	}
+	return s
+}
+
+// Attempts says which attempt it is, of how many.
+func (s Standing) Attempts() string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
+
+// Why says in one line why the last attempt came to nothing, or nothing. The text is not
+// escaped.
+func (s Standing) Why() string {
+	if s.LastError == nil {
+		return ""
+	}
+	return strings.TrimSuffix(s.LastError.Class+": "+starling.OneLine(s.LastError.Message), ": ")
+}
+
+// Sentence says in one line where the job stands. The text is not escaped.
+func (s Status) Sentence() string {
+	line := string(s.State)
+	if s.Host != "" {
+		line += " on " + s.Host
+	}
+	if !s.Until.IsZero() {
+		line += " until " + s.Until.Format(millis)
+	} else if !s.Since.IsZero() {
+		line += " since " + s.Since.Format(millis)
+	}
+	line += ", attempt " + s.Attempts()
+	if why := s.Why(); why != "" {
+		line += ", last error " + why
+	}
+	return line
+}
+
+// millis is how times are written for people.
+const millis = "2006-01-02T15:04:05.000Z07:00"
+
+// Overview is a page of the queue as operators see it.
+type Overview struct {
+	Tenants []Stats  `json:"tenants"`        // that have jobs in the queue, by name
+	Items   []Status `json:"items"`          // in the order in which they were enqueued
+	Next    int64    `json:"next,omitempty"` // Filter.After of the next page
+}
+
+// HostList is the hosts that work on the queue, and those that have died.
+type HostList struct {
+	Items []Host `json:"items"`
+}
+
+// Overview returns a page of the queue as operators see it.
+func (q *Queue) Overview(ctx context.Context, f Filter) (Overview, error) {
+	doc := Overview{Tenants: []Stats{}, Items: []Status{}}
+	loads, err := q.Loads(ctx)
+	if err != nil {
+		return doc, err
+	}
+	for name, load := range loads {
+		if load.Tenant, load.Paused = name, q.cfg.Limits(name).Paused; f.Tenant == "" || f.Tenant == name {
+			doc.Tenants = append(doc.Tenants, load)
+		}
+	}
+	slices.SortFunc(doc.Tenants, func(a, b Stats) int { return strings.Compare(a.Tenant, b.Tenant) })
+	limit := cmp.Or(f.Limit, defaultLimit)
+	f.Limit = limit + 1
+	jobs, err := q.List(ctx, f)
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		doc.Next = jobs[limit-1].Number
+	}
+	doc.Items = append(doc.Items, jobs...)
+	return doc, err
+}
+
+// HostList returns the hosts as operators see them.
+func (q *Queue) HostList(ctx context.Context) (HostList, error) {
+	hosts, err := q.Hosts(ctx)
+	return HostList{Items: append([]Host{}, hosts...)}, err
+}

@@ -1,0 +1,76 @@
+// Package web has what the API and the web view share: streams of server-sent events, and
+// bounds on how much is done at once.
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Stream writes server-sent events to a client until that has gone.
+type Stream struct {
+	Err error // the first one; nothing is written after it
+
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+// NewStream begins a response. The client has so much time to take each message.
+func NewStream(w http.ResponseWriter, timeout time.Duration) *Stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies that collect before they pass on
+	w.WriteHeader(http.StatusOK)
+	return &Stream{w: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// Write sends whole messages, and the beginning of the response.
+func (s *Stream) Write(text string) {
+	if s.Err != nil {
+		return
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.timeout)) // a recorder in a test has none
+	if _, s.Err = s.w.Write([]byte(text)); s.Err == nil {
+		s.Err = s.control.Flush()
+	}
+}
+
+// Send sends a document, behind the lines that say what it is.
+func (s *Stream) Send(lines string, doc any) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		s.Err = err
+		return
+	}
+	s.Write(fmt.Sprintf("%sdata: %s\n\n", lines, data))
+}
+
+// Slots bound how much is done at once for each name. The zero value has none taken.
+type Slots struct {
+	mu    sync.Mutex
+	taken map[string]int // guarded by mu
+}
+
+// Take takes one of most slots of a name, which release gives back, and reports whether there
+// was one. Less than zero is no bound.
+func (s *Slots) Take(name string, most int) (release func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[name] >= most && most >= 0 {
+		return nil, false
+	}
+	if s.taken == nil {
+		s.taken = map[string]int{}
+	}
+	s.taken[name]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.taken[name]--; s.taken[name] == 0 {
+			delete(s.taken, name)
+		}
+	}, true
+}

@@ -1,0 +1,220 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// LocalTools are tools of modules on this machine, for one user of [ServeMCP]. Each call is
+// a run in the database. While the tools are served, a module whose files change is loaded
+// again, and the client is told of the new tools. LocalTools are safe for concurrent use.
+type LocalTools struct {
+	db      *starling.DB
+	options starling.ToolOptions
+	warn    func(text string)
+
+	mu      sync.RWMutex
+	modules []*localModule // guarded by mu
+}
+
+// localModule is a module as it was when it was loaded. It does not change.
+type localModule struct {
+	ref    string // as the user named it
+	stamp  uint64 // of its files
+	closed bool   // its tools cannot reach the network
+	tools  []*starling.Tool
+	calls  sync.WaitGroup // grows only while the module is in LocalTools
+}
+
+// NewLocalTools returns an empty set of tools, which run under these conditions. warn is
+// told of a module that cannot be loaded again; then the tools stay as they were.
+func NewLocalTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *LocalTools {
+	return &LocalTools{db: db, options: o, warn: warn}
+}
+
+// Add loads the module of a reference, see [starling.DB.Load], and adds its tools. The error
+// is one of Load, or says which tool has the name of another one. Then nothing is added.
+func (l *LocalTools) Add(ctx context.Context, ref string) error {
+	return l.load(ctx, ref, nil)
+}
+
+// load loads a module and puts it in the place of another one, or at the end for nil.
+func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) error {
+	added := &localModule{ref: ref, stamp: stampOf(ref)}
+	m, err := l.db.LoadModule(ctx, ref, l.options)
+	if err != nil {
+		return err
+	}
+	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || len(l.options.AllowHosts) == 0 && l.options.Policy == nil
+	for _, t := range m.Tools() {
+		o := l.options
+		o.Name = t.Name()
+		chosen, err := m.Choose(o)
+		if err != nil {
+			m.Close()
+			return err
+		}
+		added.tools = append(added.tools, chosen)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range l.modules {
+		for _, t := range added.tools {
+			if other != old && other.tool(t.Name()) != nil {
+				m.Close()
+				return fmt.Errorf("it has a tool %q, and so does %s", t.Name(), other.ref)
+			}
+		}
+	}
+	if old == nil {
+		l.modules = append(l.modules, added)
+		return nil
+	}
+	l.modules[slices.Index(l.modules, old)] = added
+	go func() { // its last call may take long
+		old.calls.Wait()
+		old.tools[0].Close()
+	}()
+	return nil
+}
+
+func (m *localModule) tool(name string) *starling.Tool {
+	if i := slices.IndexFunc(m.tools, func(t *starling.Tool) bool { return t.Name() == name }); i >= 0 {
+		return m.tools[i]
+	}
+	return nil
+}
+
+// Len returns the number of modules.
+func (l *LocalTools) Len() int { return len(l.current()) }
+
+func (l *LocalTools) current() []*localModule {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Clone(l.modules)
+}
+
+// List implements [mcpsrv.Tools].
+func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
+	var list []mcpsrv.Tool
+	for _, m := range l.current() {
+		for _, t := range m.tools {
+			told := mcpTool(t.Describe(), m.closed)
+			told.Idempotent = told.Idempotent || m.closed
+			list = append(list, told)
+		}
+	}
+	return list, nil
+}
+
+// Call implements [mcpsrv.Tools].
+func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	t, leave := l.enter(c.Name)
+	if t == nil {
+		return mcpsrv.Result{}, mcpsrv.ErrNoTool
+	}
+	defer leave()
+	if err := t.CheckInput(c.Arguments); err != nil {
+		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
+	}
+	run, err := t.Call(ctx, string(c.Arguments))
+	if run == nil {
+		return mcpsrv.Result{}, err
+	}
+	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	return result, nil
+}
+
+// enter returns a tool, which stays open until leave is called, or nil.
+func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, m := range l.modules {
+		if t := m.tool(name); t != nil {
+			m.calls.Add(1)
+			return t, m.calls.Done
+		}
+	}
+	return nil, nil
+}
+
+// Cancel implements [mcpsrv.Tools]. There is no other process that could wait for a call.
+func (l *LocalTools) Cancel(context.Context, string) error { return nil }
+
+// watchTime is how often files are looked at.
+const watchTime = time.Second
+
+// Watch implements [mcpsrv.Changing].
+func (l *LocalTools) Watch(ctx context.Context, changed func()) {
+	refused := map[string]uint64{} // stamps of files that cannot be loaded, which were told of
+	ticker := time.NewTicker(watchTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, m := range l.current() {
+			stamp := stampOf(m.ref)
+			if stamp == m.stamp || stamp == refused[m.ref] {
+				continue
+			}
+			switch err := l.load(ctx, m.ref, m); {
+			case err == nil:
+				changed()
+			case ctx.Err() == nil:
+				refused[m.ref] = stamp
+				l.warn(fmt.Sprintf("%s has changed and stays as it was: %s", m.ref, strings.TrimPrefix(starling.PlainError(err), m.ref+": ")))
+			}
+		}
+	}
+}
+
+var stampSeed = maphash.MakeSeed()
+
+// maxWatched is how many files of a folder are watched.
+const maxWatched = 10_000
+
+// stampOf returns a hash over the name, size and time of a file, or of the files in a folder
+// without hidden ones and those in node_modules. It is never zero.
+func stampOf(ref string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(stampSeed)
+	files := 0
+	_ = filepath.WalkDir(ref, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // a file that is gone is not in the hash
+		}
+		own := path == ref || !strings.HasPrefix(e.Name(), ".") && e.Name() != "node_modules"
+		switch {
+		case e.IsDir() && !own:
+			return fs.SkipDir
+		case e.IsDir() || !own:
+			return nil
+		}
+		if files++; files > maxWatched {
+			return fs.SkipAll
+		}
+		if info, err := e.Info(); err == nil {
+			fmt.Fprintln(&h, path, info.Size(), info.ModTime().UnixNano())
+		}
+		return nil
+	})
+	return cmp.Or(h.Sum64(), 1)
+}

@@ -1,0 +1,129 @@
+package serve
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/wasmtest"
+)
+
+// TestLocalToolsFollowTheirFiles changes a module while a client is served: it is told, and
+// has the other tools then. A module that does not load changes nothing.
+func TestLocalToolsFollowTheirFiles(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	db := starling.Must(starling.Open(ctx, filepath.Join(t.TempDir(), "tools.db"), starling.Options{}))
+	defer db.Close()
+	file := filepath.Join(t.TempDir(), "tool.wasm")
+	write := func(name string) {
+		t.Helper()
+		b := (&wasmtest.Module{}).Bytes()
+		if name != "" {
+			m, err := guest.Find(ctx, "../cmd/starling-host/testdata/tools/"+name)
+			if err != nil {
+				t.Skipf("SKIPPED: %v", err)
+			}
+			b = m.Wasm
+		}
+		if err := os.WriteFile(file+".new", b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("draw")
+	warned := make(chan string, 10)
+	tools := NewLocalTools(db, starling.ToolOptions{}, func(text string) { warned <- text })
+	if err := tools.Add(ctx, file); err != nil {
+		t.Fatal(err)
+	}
+	if err := tools.Add(ctx, file); err == nil || !strings.Contains(err.Error(), `it has a tool "draw", and so does `) {
+		t.Errorf("added twice: %v", err)
+	}
+
+	changed := make(chan struct{}, 10)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
+	})
+	toServer, out := io.Pipe()
+	in, fromServer := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- ServeMCP(ctx, MCPView{Tools: tools}, MCPOptions{}, toServer, fromServer)
+		fromServer.Close()
+	}()
+	session, err := client.Connect(ctx, &mcp.IOTransport{Reader: in, Writer: out}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func() (all string) {
+		for tool, err := range session.Tools(ctx, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += tool.Name + " "
+		}
+		return all
+	}
+	call := func() *mcp.CallToolResult {
+		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "draw", Arguments: map[string]any{}})
+		if err != nil || result.IsError {
+			t.Fatalf("%+v, %v", result, err)
+		}
+		return result
+	}
+	if got := names(); got != "draw " {
+		t.Fatalf("tools %q", got)
+	}
+	replayCommand, _ := call().Meta["starling/replay"].(string)
+	if words := strings.Fields(replayCommand); len(words) != 4 || words[1] != "replay" {
+		t.Errorf("the command to replay is %q", replayCommand)
+	} else if v, err := db.Replay(ctx, words[3]); err != nil || !v.Identical() {
+		t.Errorf("replay: %v, %v", v, err)
+	}
+
+	write("")
+	select {
+	case text := <-warned:
+		if !strings.Contains(text, "has changed and stays as it was") {
+			t.Errorf("warned: %s", text)
+		}
+	case <-ctx.Done():
+		t.Fatal("a module that does not load is not told of")
+	}
+	call()
+
+	write("probe")
+	for got := ""; !strings.Contains(got, "strict "); got = names() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("tools %q after the module has changed", got)
+		}
+	}
+	if got := names(); strings.Contains(got, "draw") {
+		t.Errorf("tools %q", got)
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	page, err := db.Runs(ctx, eventlog.RunPageOptions{})
+	if err != nil || page.TotalMatching != 2 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}

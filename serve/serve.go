@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// UsageOf returns what tenants use.
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
+}
+
+// View is what one reader sees of a log, and Operator is what an operator may do besides.
+type (
+	View     = logview.View
+	Operator = logview.Operator
+)
+
+// LocalWebView is the web view of one database, without a daemon.
+type (
+	LocalWebView       = inspect.Server
+	LocalWebViewConfig = inspect.Config
+)
+
+// NewLocalWebView returns the web view of one database.
+func NewLocalWebView(c LocalWebViewConfig) (*LocalWebView, error) { return inspect.New(c) }
+
+// OnlyView returns the scope that shows one view to those who have a token.
+func OnlyView(v View, token string) func(*http.Request) (View, error) { return inspect.Only(v, token) }
+
+// MCPView is what an assistant is shown of a log, and MCPOptions say how.
+type (
+	MCPView    = mcpsrv.View
+	MCPOptions = mcpsrv.Options
+)
+
+// ServeMCP serves one assistant over a pair of streams.
+func ServeMCP(ctx context.Context, v MCPView, o MCPOptions, in io.Reader, out io.Writer) error {
+	return mcpsrv.ServeStdio(ctx, v, o, in, out)
+}
+
+// The queue of runs in a database, and what it says of its jobs and of its hosts.
+type (
+	Queue       = queue.Queue
+	QueueConfig = queue.Config
+	QueueLimits = queue.Limits
+	JobLease    = queue.Lease
+	Overview    = queue.Overview
+	Standing    = queue.Standing
+	JobFilter   = queue.Filter
+	JobState    = queue.State
+	JobStatus   = queue.Status
+	QueueStats  = queue.Stats
+	QueueHost   = queue.Host
+	HostList    = queue.HostList
+)
+
+// OpenQueue opens the queue in the database of a log.
+func OpenQueue(ctx context.Context, log eventlog.Transactor, c QueueConfig) (*Queue, error) {
+	return queue.Open(ctx, log, c)
+}
+
+// Errors of a queue.
+var (
+	ErrNoQueue     = queue.ErrNoTables
+	ErrNoHost      = queue.ErrNoHost
+	ErrNoJob       = queue.ErrNotFound
+	ErrNotSleeping = queue.ErrNotSleeping
+)
+
+// What a queue has by default, and how it words states.
+const (
+	DefaultWorkers = queue.DefaultWorkers
+	MaxDeaths      = queue.MaxDeaths
+	UsageDays      = queue.UsageDays
+
+	StateWaiting  = queue.Ready
+	StateSleeping = queue.Sleeping
+	StateRunning  = queue.Running
+	HostGone      = queue.HostGone
+)

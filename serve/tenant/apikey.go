@@ -1,0 +1,305 @@
+package tenant
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// An API key is sth_ID_SECRET: 80 bits that name it and 256 that prove it, both in
+// lower-case base32, which a double click selects as one word.
+const (
+	keyPrefix   = "sth_"
+	keyIDBytes  = 10
+	keyIDLen    = 16
+	keySecret   = 32
+	keyLen      = len(keyPrefix) + keyIDLen + 1 + 52
+	labelAPIKey = "starling-host api key 1\x00"
+	maxKeys     = 100 // of one tenant that are valid
+)
+
+var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// APIKey is what is known of a key, without the key.
+type APIKey struct {
+	ID      string // the part of the key that may be shown
+	Tenant  string
+	Label   string    // for people; at most 200 bytes
+	Created time.Time // by CreateKey or RotateKey
+	Expires time.Time // from when it is not taken; zero for never
+	Revoked time.Time // when it was revoked; zero if it was not
+}
+
+// Valid reports whether the key is taken at a time.
+func (k APIKey) Valid(at time.Time) bool {
+	return k.Revoked.IsZero() && (k.Expires.IsZero() || at.Before(k.Expires))
+}
+
+// Identity is the tenant whose key was presented.
+type Identity struct {
+	Tenant Tenant
+	KeyID  string
+}
+
+// CreateKey makes a key of a tenant. The Value is the key itself, which is
+// not shown again.
+func (s *Store) CreateKey(ctx context.Context, tenant, label string) (k APIKey, key Value, err error) {
+	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		k, key, err = s.insertKey(tx, tenant, label, newKey())
+		return err
+	})
+	return k, key, err
+}
+
+// RotateKey makes a new key of a tenant. The keys that were valid stay so for the
+// grace period, and not longer than they would have been.
+func (s *Store) RotateKey(ctx context.Context, tenant, label string, grace time.Duration) (k APIKey, key Value, err error) {
+	until := s.now().Add(max(grace, 0)).UnixNano()
+	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		_, err := tx.Exec(`UPDATE tenant_api_key SET expires = $2 WHERE tenant = $1 AND revoked = 0 AND (expires = 0 OR expires > $2)`, tenant, until)
+		if err != nil {
+			return err
+		}
+		k, key, err = s.insertKey(tx, tenant, label, newKey())
+		return err
+	})
+	return k, key, err
+}
+
+// DerivedKey returns the one key of a tenant that is derived from its data key, and makes
+// it valid. It stays the same as long as the data key does, and is stored nowhere. It is
+// for a host with one user, whose scripts go on working after the host was started again.
+func (s *Store) DerivedKey(ctx context.Context, tenant, label string) (key Value, err error) {
+	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		id, err := s.subkey(tx, tenant, "api key id")
+		if err != nil {
+			return err
+		}
+		secret, err := s.subkey(tx, tenant, "api key")
+		if err != nil {
+			return err
+		}
+		bits := append(id[:keyIDBytes], secret...)
+		name, text := formKey(bits)
+		n, err := tx.Exec("UPDATE tenant_api_key SET label = $3, expires = 0, revoked = 0 WHERE tenant = $1 AND id = $2", tenant, name, label)
+		if err != nil || n > 0 {
+			key = NewValue(text)
+			return err
+		}
+		_, key, err = s.insertKey(tx, tenant, label, bits)
+		return err
+	})
+	return key, err
+}
+
+func (s *Store) insertKey(tx eventlog.Tx, tenant, label string, bits []byte) (APIKey, Value, error) {
+	k := APIKey{Tenant: tenant, Label: label, Created: s.now().UTC()}
+	if err := validText("the label", label, 200); err != nil {
+		return APIKey{}, Value{}, err
+	}
+	var have int64
+	if _, err := table.One(tx, "SELECT count(*) FROM tenant_api_key WHERE tenant = $1 AND revoked = 0 AND (expires = 0 OR expires > $2)",
+		[]any{tenant, k.Created.UnixNano()}, &have); err != nil {
+		return APIKey{}, Value{}, err
+	}
+	if have >= maxKeys {
+		return APIKey{}, Value{}, fmt.Errorf("%w: tenant %q has %d valid keys; at most %d are allowed", ErrInvalid, tenant, have, maxKeys)
+	}
+	id, text := formKey(bits)
+	k.ID = id
+	hash := keyHash(text)
+	_, err := tx.Exec(`INSERT INTO tenant_api_key (id, tenant, label, hash, created, expires, revoked) VALUES ($1, $2, $3, $4, $5, 0, 0)`,
+		k.ID, tenant, label, hash[:], k.Created.UnixNano())
+	return k, NewValue(text), exists(err, "API key", k.ID)
+}
+
+// newKey returns the bits of a random key.
+func newKey() []byte {
+	bits := make([]byte, keyIDBytes+keySecret)
+	_, _ = rand.Read(bits) // never fails
+	return bits
+}
+
+// formKey writes the bits of a key as text.
+func formKey(bits []byte) (id, text string) {
+	id = base32Lower.EncodeToString(bits[:keyIDBytes])
+	return id, keyPrefix + id + "_" + base32Lower.EncodeToString(bits[keyIDBytes:])
+}
+
+// keyHash is what is stored of a key: of all of it, so that a row whose id was
+// changed opens nothing.
+func keyHash(text string) canon.Hash { return canon.Sum([]byte(labelAPIKey + text)) }
+
+// keyID returns the part of a presented key that names it, or an id that no key
+// has.
+func keyID(presented string) string {
+	rest, ok := strings.CutPrefix(presented, keyPrefix)
+	if !ok || len(presented) != keyLen || rest[keyIDLen] != '_' {
+		return ""
+	}
+	return rest[:keyIDLen]
+}
+
+// Authenticate returns whose key was presented. Whatever is wrong with it, that it
+// is malformed, unknown, expired, revoked, or its tenant suspended or erased, the
+// error is [ErrUnauthorized] and the work is the same: one look into the
+// database, one hash, one comparison in constant time. Any other error means that
+// the database could not be asked.
+func (s *Store) Authenticate(ctx context.Context, presented string) (Identity, error) {
+	id := keyID(presented)
+	var row keyRow
+	err := s.db.View(ctx, func(q eventlog.Querier) error {
+		row = keyRow{}
+		return q.Query(`SELECT k.hash, k.expires, k.revoked, t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits, t.revision
+FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`, []any{id}, row.scan)
+	})
+	if err != nil {
+		return Identity{}, fmt.Errorf("tenant: look up an API key: %w", err)
+	}
+	hash := keyHash(presented[:min(len(presented), keyLen)])
+	proven := subtle.ConstantTimeCompare(hash[:], row.hash) == 1 && id != "" && len(presented) == keyLen
+	if valid := row.valid(s.now()); !proven || !valid {
+		return Identity{}, ErrUnauthorized
+	}
+	return Identity{Tenant: row.tenant, KeyID: id}, nil
+}
+
+// keyRow is a key with its tenant. The zero value, of a key that does not exist,
+// has no hash, which no hash is equal to.
+type keyRow struct {
+	hash   []byte
+	key    APIKey
+	tenant Tenant
+}
+
+func (k *keyRow) scan(r eventlog.Row) error {
+	var expires, revoked int64
+	t, err := scanTenant(prefixed{r, []any{&k.hash, &expires, &revoked}})
+	k.tenant, k.key = t, APIKey{Expires: instant(expires), Revoked: instant(revoked)}
+	return err
+}
+
+func (k *keyRow) valid(now time.Time) bool {
+	return k.tenant.ID != "" && k.key.Valid(now) && !k.tenant.Suspended && k.tenant.Erased.IsZero()
+}
+
+// prefixed is a row with columns before those that are asked for.
+type prefixed struct {
+	eventlog.Row
+	first []any
+}
+
+func (p prefixed) Scan(to ...any) error { return p.Row.Scan(append(p.first, to...)...) }
+
+// Keys returns the keys of a tenant, the newest first, also those that are not
+// valid any more.
+func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
+	const query = "SELECT id, label, created, expires, revoked FROM tenant_api_key WHERE tenant = $1 ORDER BY created DESC, id"
+	return table.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
+		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
+			k := APIKey{Tenant: tenant}
+			var created, expires, revoked int64
+			err := r.Scan(&k.ID, &k.Label, &created, &expires, &revoked)
+			k.Created, k.Expires, k.Revoked = instant(created), instant(expires), instant(revoked)
+			return k, err
+		})
+	})
+}
+
+// RevokeKey has one key of a tenant refused from now on. A key that is another
+// tenant's is [ErrNotFound], as one that does not exist.
+func (s *Store) RevokeKey(ctx context.Context, tenant, keyID string) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		n, err := tx.Exec("UPDATE tenant_api_key SET revoked = $3 WHERE tenant = $1 AND id = $2 AND revoked = 0", tenant, keyID, s.now().UnixNano())
+		if err != nil || n > 0 {
+			return err
+		}
+		found, err := table.One(tx, "SELECT id FROM tenant_api_key WHERE tenant = $1 AND id = $2", []any{tenant, keyID}, &keyID)
+		if err == nil && !found {
+			err = notFound("API key", keyID)
+		}
+		return err
+	})
+}
+
+// ErrKeyReused means that an idempotency key came with another request before.
+var ErrKeyReused = errors.New("tenant: the idempotency key belongs to another request")
+
+const (
+	purposeAnswer  = "answer"
+	maxAnswerBytes = 1 << 20
+	maxAnswerKey   = 255
+)
+
+// Once keeps the answer of a request with an idempotency key, encrypted, in the
+// transaction that carries the request out: so the key is there if and only if the
+// request has had its effect, and there is nothing to finish. If the key is there
+// already, earlier is what was answered then, and tx must be given up. Request is
+// the digest of everything that makes the request what it is; a key that came with
+// another one is [ErrKeyReused]. The key is free again when the answer has lived.
+func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, answer []byte, lives time.Duration) (earlier []byte, err error) {
+	if len(answer) > maxAnswerBytes {
+		return nil, fmt.Errorf("%w: the answer has %d bytes; at most %d are kept", ErrInvalid, len(answer), maxAnswerBytes)
+	}
+	if err := needTenant(tx, tenant); err != nil {
+		return nil, err
+	}
+	if earlier, found, err := s.answered(tx, tenant, key, request); found || err != nil {
+		return earlier, err
+	}
+	now := s.now()
+	if _, err := tx.Exec("DELETE FROM tenant_answer WHERE expires <= $1", now.UnixNano()); err != nil {
+		return nil, err
+	}
+	sub, err := s.subkey(tx, tenant, purposeAnswer)
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := seal(sub, answer, tenant, key, string(request[:]))
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec("INSERT INTO tenant_answer (tenant, key, request, sealed, expires) VALUES ($1, $2, $3, $4, $5)",
+		tenant, key, request[:], sealed, now.Add(lives).UnixNano())
+	return nil, err
+}
+
+// Answered returns what a request with an idempotency key was answered, or false
+// for a key that is not there. Errors are those of [Store.Once].
+func (s *Store) Answered(ctx context.Context, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
+		answer, found, err = s.answered(q, tenant, key, request)
+		return err
+	})
+	return answer, found, err
+}
+
+func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
+	if key == "" || validText("the idempotency key", key, maxAnswerKey) != nil {
+		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
+	}
+	var had, sealed []byte
+	found, err = table.One(q, "SELECT request, sealed FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
+		[]any{tenant, key, s.now().UnixNano()}, &had, &sealed)
+	switch {
+	case err != nil || !found:
+		return nil, false, err
+	case string(had) != string(request[:]):
+		return nil, false, ErrKeyReused
+	}
+	sub, err := s.subkey(q, tenant, purposeAnswer)
+	if err != nil {
+		return nil, false, err
+	}
+	answer, err = unseal(sub, sealed, tenant, key, string(request[:]))
+	return answer, err == nil, err
+}

@@ -1,0 +1,473 @@
+package tenant
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// wrappedKey is a row of tenant_data_key.
+type wrappedKey struct {
+	tenant, id, master string
+	wrapped            []byte
+}
+
+// newDataKey makes and stores the data key of a tenant. It is put under the master key of
+// the other data keys, and without any under the first of the store's. As long as one of the
+// others is under a master key that the store lacks there is none, so that a process which
+// has only the old one adds nothing after a rewrap.
+func (s *Store) newDataKey(tx eventlog.Tx, tenant string) error {
+	used, err := masters(tx)
+	if err != nil {
+		return err
+	}
+	var to MasterKey
+	if held := *s.masters.Load(); len(held) > 0 {
+		to = held[0]
+	}
+	for _, u := range used {
+		if to, err = s.master(u.tenant, u.ID); err != nil {
+			return err
+		}
+	}
+	secret := make([]byte, store.DataKeySize)
+	_, _ = rand.Read(secret) // never fails
+	key, err := store.NewDataKey(secret)
+	if err != nil {
+		return err
+	}
+	w := wrappedKey{tenant: tenant, id: key.ID()}
+	if err := w.wrap(to, key); err != nil {
+		return err
+	}
+	_, err = tx.Exec(`INSERT INTO tenant_data_key (tenant, id, master, wrapped, created) VALUES ($1, $2, $3, $4, $5)`,
+		w.tenant, w.id, w.master, w.wrapped, s.now().UnixNano())
+	return err
+}
+
+// wrap puts the data key under a master key. It is bound to its tenant and to its
+// id, so that write access to the database is not enough to give one tenant the key of
+// another.
+func (w *wrappedKey) wrap(m MasterKey, key store.DataKey) error {
+	wrapping, err := m.wrapping()
+	if err != nil {
+		return err
+	}
+	w.master = m.ID()
+	w.wrapped, err = seal(wrapping, key.Bytes(), "data key", w.tenant, w.id)
+	return err
+}
+
+func (s *Store) unwrap(w wrappedKey) (store.DataKey, error) {
+	m, err := s.master(w.tenant, w.master)
+	if err != nil {
+		return store.DataKey{}, err
+	}
+	wrapping, err := m.wrapping()
+	if err != nil {
+		return store.DataKey{}, err
+	}
+	secret, err := unseal(wrapping, w.wrapped, "data key", w.tenant, w.id)
+	if err != nil {
+		return store.DataKey{}, fmt.Errorf("data key of %q: %w", w.tenant, err)
+	}
+	return store.NewDataKey(secret)
+}
+
+// DataKey returns the key that the tenant's runs are encrypted with: [ErrErased]
+// once it was destroyed. Whoever keeps it keeps the data readable, so it must not
+// outlive what it is needed for.
+func (s *Store) DataKey(ctx context.Context, tenant string) (store.DataKey, error) {
+	return table.View(ctx, s.db, func(q eventlog.Querier) (store.DataKey, error) { return s.dataKey(q, tenant) })
+}
+
+func (s *Store) dataKey(q eventlog.Querier, tenant string) (store.DataKey, error) {
+	w := wrappedKey{tenant: tenant}
+	found, err := table.One(q, "SELECT id, master, wrapped FROM tenant_data_key WHERE tenant = $1", []any{tenant}, &w.id, &w.master, &w.wrapped)
+	if err != nil {
+		return store.DataKey{}, err
+	}
+	if !found {
+		if err := needTenant(q, tenant); err != nil {
+			return store.DataKey{}, err
+		}
+		return store.DataKey{}, notFound("data key of", tenant)
+	}
+	return s.unwrap(w)
+}
+
+// DataKeyIDs returns the id of each tenant's data key by that of the tenant; it is empty
+// of a tenant that was erased. It needs no master key.
+func (s *Store) DataKeyIDs(ctx context.Context) (ids map[string]string, err error) {
+	ids = map[string]string{}
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		const all = "SELECT tenant.id, coalesce(tenant_data_key.id, '') FROM tenant LEFT JOIN tenant_data_key ON tenant_data_key.tenant = tenant.id"
+		return q.Query(all, nil, func(r eventlog.Row) error {
+			var of, key string
+			err := r.Scan(&of, &key)
+			ids[of] = key
+			return err
+		})
+	})
+	return ids, err
+}
+
+// subkey returns the key for one of the things that are encrypted beside runs.
+func (s *Store) subkey(q eventlog.Querier, tenant, purpose string) ([]byte, error) {
+	key, err := s.dataKey(q, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return key.Subkey(purpose)
+}
+
+// master returns the master key of that id, which a tenant's data key is under.
+func (s *Store) master(tenant, id string) (MasterKey, error) {
+	held := *s.masters.Load()
+	if len(held) == 0 {
+		return MasterKey{}, ErrNoMasterKey
+	}
+	for _, m := range held {
+		if m.ID() == id {
+			return m, nil
+		}
+	}
+	return MasterKey{}, fmt.Errorf("%w: the data key of %q is under master key %.64q, this is %s", ErrWrongMasterKey, tenant, id, strings.Join(s.MasterKeys(), " and "))
+}
+
+// MasterKeys returns the ids of the master keys that the store has.
+func (s *Store) MasterKeys() (ids []string) {
+	for _, m := range *s.masters.Load() {
+		ids = append(ids, m.ID())
+	}
+	return ids
+}
+
+// UseMasters has the store use these master keys instead of those that it has. If one of the
+// data keys is under another one, that is [ErrWrongMasterKey] and changes nothing.
+func (s *Store) UseMasters(ctx context.Context, keys ...MasterKey) error {
+	next := &Store{db: s.db}
+	next.masters.Store(&keys)
+	if err := next.CheckMaster(ctx); err != nil {
+		return err
+	}
+	s.masters.Store(&keys)
+	return nil
+}
+
+// MasterUse is a master key that data keys are under.
+type MasterUse struct {
+	ID       string
+	DataKeys int
+	tenant   string // one of theirs
+}
+
+// MasterUses returns the master keys that data keys are under, by id. It needs no master key.
+func (s *Store) MasterUses(ctx context.Context) ([]MasterUse, error) {
+	return table.View(ctx, s.db, masters)
+}
+
+func masters(q eventlog.Querier) ([]MasterUse, error) {
+	const all = "SELECT master, count(*), min(tenant) FROM tenant_data_key GROUP BY master ORDER BY master"
+	return table.All(q, all, nil, func(r eventlog.Row) (u MasterUse, err error) {
+		var n int64
+		err = r.Scan(&u.ID, &n, &u.tenant)
+		u.DataKeys = int(n)
+		return u, err
+	})
+}
+
+// CheckMaster opens a data key under each master key that there are any under:
+// [ErrWrongMasterKey] once another process has put them under one that the store lacks.
+func (s *Store) CheckMaster(ctx context.Context) error {
+	return s.db.View(ctx, func(q eventlog.Querier) error {
+		used, err := masters(q)
+		for _, u := range used {
+			if err == nil {
+				_, err = s.dataKey(q, u.tenant)
+			}
+		}
+		return err
+	})
+}
+
+// Rewrap puts the data keys of all tenants, or of none, under another master key,
+// and returns how many there are. Those that are under it already stay. Afterwards the
+// other master keys open nothing but older copies of the database; destroying them
+// destroys those. Stores without the new one can open no data key any more, see
+// [Store.UseMasters].
+func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
+	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		keys, err := wrappedKeys(tx)
+		if err != nil {
+			return err
+		}
+		n = len(keys)
+		for _, w := range keys {
+			if w.master == to.ID() {
+				continue
+			}
+			key, err := s.unwrap(w)
+			if err != nil {
+				return err
+			}
+			if err := w.wrap(to, key); err != nil {
+				return err
+			}
+			if _, err := tx.Exec("UPDATE tenant_data_key SET master = $2, wrapped = $3 WHERE tenant = $1", w.tenant, w.master, w.wrapped); err != nil {
+				return err
+			}
+			if err := raise(tx, w.tenant); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func wrappedKeys(q eventlog.Querier) ([]wrappedKey, error) {
+	return table.All(q, "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant", nil, func(r eventlog.Row) (w wrappedKey, err error) {
+		err = r.Scan(&w.tenant, &w.id, &w.master, &w.wrapped)
+		return w, err
+	})
+}
+
+var errSealed = errors.New("tenant: what is stored does not open: it was changed, or belongs elsewhere")
+
+// seal encrypts text with AES-256-GCM under a random nonce, which stands before
+// the result. It opens only with the same key and the same binding: what it is
+// and where it belongs.
+func seal(key, text []byte, binding ...string) ([]byte, error) {
+	a, err := aead(key)
+	if err != nil {
+		return nil, err
+	}
+	return a.Seal(nil, nil, text, bind(binding)), nil
+}
+
+// unseal is the inverse of seal.
+func unseal(key, sealed []byte, binding ...string) ([]byte, error) {
+	a, err := aead(key)
+	if err != nil {
+		return nil, err
+	}
+	text, err := a.Open(nil, nil, sealed, bind(binding))
+	if err != nil {
+		return nil, errSealed
+	}
+	return text, nil
+}
+
+func aead(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("tenant: %w", err)
+	}
+	a, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, fmt.Errorf("tenant: %w", err)
+	}
+	return a, nil
+}
+
+// bind joins parts so that no two lists of parts give the same bytes: each part is
+// quoted.
+func bind(parts []string) []byte {
+	var b strings.Builder
+	for _, p := range parts {
+		fmt.Fprintf(&b, "%q\n", p)
+	}
+	return []byte(b.String())
+}
+
+const (
+	masterSize   = 32
+	masterPrefix = "sthm_" // before the 64 hexadecimal digits, so that a scanner for secrets knows it
+	labelMaster  = "starling-host master key id 1\x00"
+	labelWrap    = "starling-host wrapping key 1\x00"
+)
+
+// MasterKey wraps the data keys of all tenants. Printing it shows its id. The
+// secret is behind a function, which no printing looks into. The zero value is
+// none.
+type MasterKey struct{ of func() *master }
+
+type master struct {
+	secret [masterSize]byte
+	id     string
+}
+
+// NewMasterKey makes a random master key.
+func NewMasterKey() MasterKey {
+	var secret [masterSize]byte
+	_, _ = rand.Read(secret[:]) // never fails
+	k, err := masterFrom(secret)
+	if err != nil {
+		panic(err) // the sizes are constants
+	}
+	return k
+}
+
+// maxMasterKeys is how many master keys a file may have.
+const maxMasterKeys = 4
+
+// ParseMasterKeys reads one to four master keys, each as [MasterKey.Text] has written it:
+// "sthm_" and 64 hexadecimal digits. White space stands between them. Its errors do not quote
+// them.
+func ParseMasterKeys(text []byte) (keys []MasterKey, err error) {
+	words := bytes.Fields(text)
+	if len(words) == 0 {
+		words = [][]byte{nil} // which is no key
+	}
+	for _, word := range words {
+		digits, ok := bytes.CutPrefix(word, []byte(masterPrefix))
+		var secret [masterSize]byte
+		if !ok || len(digits) != hex.EncodedLen(masterSize) {
+			return nil, fmt.Errorf("%w: a master key is %q and %d hexadecimal digits", ErrInvalid, masterPrefix, hex.EncodedLen(masterSize))
+		}
+		if _, err := hex.Decode(secret[:], digits); err != nil {
+			return nil, fmt.Errorf("%w: the master key has a character that is not a hexadecimal digit", ErrInvalid)
+		}
+		k, err := masterFrom(secret)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(keys, func(other MasterKey) bool { return other.ID() == k.ID() }) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) > maxMasterKeys {
+		return nil, fmt.Errorf("%w: there are %d master keys; at most %d are allowed", ErrInvalid, len(keys), maxMasterKeys)
+	}
+	return keys, nil
+}
+
+func masterFrom(secret [masterSize]byte) (MasterKey, error) {
+	id, err := hkdf.Key(sha256.New, secret[:], nil, labelMaster, 16)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: id of the master key: %w", err)
+	}
+	m := &master{secret, hex.EncodeToString(id)}
+	return MasterKey{func() *master { return m }}, nil
+}
+
+// ReadMasterKeys reads the master keys of a file, see [ParseMasterKeys]. A file that others
+// than its owner may read or write is refused.
+func ReadMasterKeys(path string) ([]MasterKey, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("tenant: master key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat() // of the open file, which cannot be exchanged in between
+	if err != nil {
+		return nil, fmt.Errorf("tenant: master key: %w", err)
+	}
+	if err := private(path, info); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1024))
+	if err != nil {
+		return nil, fmt.Errorf("tenant: master key: %w", err)
+	}
+	keys, err := ParseMasterKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("master key file %s: %w", path, err)
+	}
+	return keys, nil
+}
+
+func private(path string, info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: master key file %s is not a regular file", ErrInvalid, path)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%w: master key file %s has mode %04o, so others than its owner may read it (chmod 600 makes it private)",
+			ErrInvalid, path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// CreateMasterKey makes a random master key and writes it to a new file, readable
+// by its owner alone. It is on the disk when CreateMasterKey returns. A file that
+// exists is never overwritten, because the data keys that it wraps would be lost.
+func CreateMasterKey(path string) (MasterKey, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
+	}
+	k := NewMasterKey()
+	_, err = io.WriteString(f, k.Text().Reveal()+"\n")
+	if err = errors.Join(err, f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
+		return MasterKey{}, fmt.Errorf("tenant: master key: %w", errors.Join(err, os.Remove(path)))
+	}
+	return k, nil
+}
+
+// syncFolder makes the names in a folder durable, where the system can.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// ID names the key and says nothing about it. It is empty for the zero MasterKey.
+func (k MasterKey) ID() string {
+	if k.of == nil {
+		return ""
+	}
+	return k.of().id
+}
+
+// String returns the id of the key.
+func (k MasterKey) String() string { return "master key " + k.ID() }
+
+// GoString returns the id of the key.
+func (k MasterKey) GoString() string { return k.String() }
+
+// Text returns the key in the form that [ParseMasterKeys] reads.
+func (k MasterKey) Text() Value {
+	if k.of == nil {
+		return Value{}
+	}
+	return NewValue(masterPrefix + hex.EncodeToString(k.of().secret[:]))
+}
+
+// wrapping returns the key that wraps data keys.
+func (k MasterKey) wrapping() ([]byte, error) {
+	if k.of == nil {
+		return nil, ErrNoMasterKey
+	}
+	b, err := hkdf.Key(sha256.New, k.of().secret[:], nil, labelWrap, masterSize)
+	if err != nil {
+		return nil, fmt.Errorf("tenant: derive the wrapping key: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,167 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// MaxPolicyBytes bounds the text of a policy, and MaxOwnPolicyBytes that of one that
+// a tenant sets.
+const (
+	MaxPolicyBytes    = 256 << 10
+	MaxOwnPolicyBytes = 32 << 10
+)
+
+// keptPolicies is how many versions of a tenant's policy are kept.
+const keptPolicies = 100
+
+// Errors of changing a policy.
+var (
+	// ErrPolicyHeld means that the operator has set the policy and keeps it.
+	ErrPolicyHeld = errors.New("tenant: the operator holds the policy")
+	// ErrPolicyChanged means that the policy is not the one that was to be changed.
+	ErrPolicyChanged = errors.New("tenant: the policy is another one by now")
+)
+
+// Policy is one version of a tenant's policy.
+type Policy struct {
+	Version int        // from 1
+	Digest  canon.Hash // BLAKE3 of Text
+	Text    string     // YAML, as host/policy reads it; empty if there is none from this version on
+	Held    bool       // the operator has set it, and the tenant cannot change it
+	Created time.Time
+}
+
+// SetPolicy stores a new version of a tenant's policy for the operator, unless it is
+// the last one. While it is held the tenant cannot change it. Whether the text is a
+// policy is for the caller to know.
+func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (Policy, error) {
+	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
+		return Policy{Text: text, Held: held}, nil
+	})
+}
+
+// ChangePolicy stores a new version of a tenant's policy for the tenant itself. seen has the
+// digests of the policies that the tenant has seen, and none if there was none. An empty text
+// is to have none from now on. [ErrPolicyHeld] and [ErrPolicyChanged] change
+// nothing. Nor does a text that is that of the last version, whatever was seen, so
+// that a client may try again.
+func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...canon.Hash) (Policy, error) {
+	if len(text) > MaxOwnPolicyBytes {
+		return Policy{}, tooLong(text, MaxOwnPolicyBytes)
+	}
+	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
+		switch {
+		case was.Held:
+			return Policy{}, ErrPolicyHeld
+		case text != "" && was.Text == text:
+			return was, nil
+		case was.Text == "" && len(seen) > 0, was.Text != "" && !slices.Contains(seen, was.Digest):
+			return Policy{}, ErrPolicyChanged
+		}
+		return Policy{Text: text}, nil
+	})
+}
+
+// newPolicy stores what next makes of the last version, or of the zero Policy.
+func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Policy) (Policy, error)) (p Policy, err error) {
+	if len(text) > MaxPolicyBytes {
+		return Policy{}, tooLong(text, MaxPolicyBytes)
+	}
+	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		was, err := lastPolicy(tx, tenant)
+		if err != nil {
+			return err
+		}
+		if p, err = next(was); err != nil {
+			return err
+		}
+		if was.Version > 0 && was.Text == p.Text && was.Held == p.Held {
+			p = was
+			return nil
+		}
+		p.Version, p.Digest, p.Created = was.Version+1, canon.Sum([]byte(p.Text)), s.now().UTC()
+		return keepPolicy(tx, tenant, p)
+	})
+	return p, err
+}
+
+// keepPolicy stores a version, and forgets the one that is too old.
+func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
+	held := int64(0)
+	if p.Held {
+		held = 1
+	}
+	_, err := tx.Exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
+		tenant, int64(p.Version), p.Digest[:], p.Text, held, p.Created.UnixNano())
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies)); err != nil {
+		return err
+	}
+	return raise(tx, tenant)
+}
+
+func tooLong(text string, most int) error {
+	return fmt.Errorf("%w: the policy has %d bytes; at most %d are allowed", ErrInvalid, len(text), most)
+}
+
+// Policy returns the tenant's policy as it is now. A tenant without one is
+// [ErrNotFound].
+func (s *Store) Policy(ctx context.Context, tenant string) (Policy, error) {
+	p, err := table.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
+	if err == nil && p.Text == "" {
+		return Policy{}, notFound("policy of", tenant)
+	}
+	return p, err
+}
+
+// Policies returns the versions of a tenant's policy that are kept, the last one
+// first: the last hundred. One without a text is of a time without a policy.
+func (s *Store) Policies(ctx context.Context, tenant string) ([]Policy, error) {
+	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Policy, error) { return policies(q, tenant, keptPolicies) })
+}
+
+// lastPolicy returns the last version, or the zero Policy of a tenant that never had
+// one.
+func lastPolicy(q eventlog.Querier, tenant string) (Policy, error) {
+	list, err := policies(q, tenant, 1)
+	if err != nil || len(list) == 0 {
+		return Policy{}, err
+	}
+	return list[0], nil
+}
+
+func policies(q eventlog.Querier, tenant string, most int) ([]Policy, error) {
+	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT $2"
+	return table.All(q, query, []any{tenant, int64(most)}, scanPolicy)
+}
+
+func scanPolicy(r eventlog.Row) (p Policy, err error) {
+	var version, held, created int64
+	var digest []byte
+	if err := r.Scan(&version, &digest, &p.Text, &held, &created); err != nil {
+		return p, err
+	}
+	p.Version, p.Held, p.Created = int(version), held != 0, instant(created)
+	p.Digest, err = asHash(digest)
+	if err == nil && p.Digest != canon.Sum([]byte(p.Text)) {
+		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", version)
+	}
+	return p, err
+}
+
+func asHash(b []byte) (canon.Hash, error) {
+	if len(b) != len(canon.Hash{}) {
+		return canon.Hash{}, fmt.Errorf("tenant: a digest has %d bytes, want %d", len(b), len(canon.Hash{}))
+	}
+	return canon.Hash(b), nil
+}

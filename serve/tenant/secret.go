@@ -1,0 +1,241 @@
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// Place says where in a request a secret may be put.
+type Place string
+
+// The places of a secret.
+const (
+	PlaceHeader Place = egress.PlaceHeader
+	PlaceQuery  Place = egress.PlaceQuery
+	PlaceBody   Place = egress.PlaceBody
+)
+
+// Bounds of secrets.
+const (
+	MaxSecretBytes = 64 << 10 // of one value
+	minSecretBytes = 8        // what is shorter cannot be told from other text when an answer is scrubbed
+	maxSecrets     = 1000     // of one tenant
+	maxAudience    = 64       // hosts of one secret
+)
+
+// Secret is what is known of a secret, without its value.
+type Secret struct {
+	Name     string    // see egress.IsSecretName
+	Audience []string  // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
+	Place    Place     // where it may stand in a request
+	Updated  time.Time // when it was set last
+}
+
+const purposeSecret = "secret"
+
+func (sec Secret) valid() error {
+	switch {
+	case !egress.IsSecretName(sec.Name):
+		return fmt.Errorf("%w: secret name %.80q: a name has 1 to 64 of A-Z, 0-9 and underscores and begins with a letter", ErrInvalid, sec.Name)
+	case len(sec.Audience) == 0:
+		return fmt.Errorf("%w: secret %s has no audience: name the hosts that it may be sent to", ErrInvalid, sec.Name)
+	case len(sec.Audience) > maxAudience:
+		return fmt.Errorf("%w: secret %s has %d hosts in its audience; at most %d are allowed", ErrInvalid, sec.Name, len(sec.Audience), maxAudience)
+	case sec.Place != PlaceHeader && sec.Place != PlaceQuery && sec.Place != PlaceBody:
+		return fmt.Errorf("%w: secret %s: place %.20q is not header, query or body", ErrInvalid, sec.Name, sec.Place)
+	}
+	for _, host := range sec.Audience {
+		if rule, err := egress.ParseRule(host); err != nil || rule.String() != host || strings.HasPrefix(host, "*") {
+			return fmt.Errorf("%w: secret %s: audience %.80q is not a host in lower case, such as api.example.com, .example.com or 10.0.0.7:8080", ErrInvalid, sec.Name, host)
+		}
+	}
+	return nil
+}
+
+// For reports whether the secret may be sent where its placeholder stands, with a
+// request of that kind.
+func (sec Secret) For(at egress.Placeholder, to egress.Access) bool {
+	return Place(at.Place) == sec.Place && slices.ContainsFunc(sec.Audience, func(host string) bool {
+		rule, err := egress.ParseRule(host)
+		return err == nil && rule.Matches(to)
+	})
+}
+
+// validSecretValue wants what can be put into any place of a request and found
+// again in an answer.
+func validSecretValue(v Value) error {
+	text := v.Reveal()
+	switch {
+	case len(text) < minSecretBytes:
+		return fmt.Errorf("%w: the value has %d bytes; a secret has at least %d", ErrInvalid, len(text), minSecretBytes)
+	case strings.ContainsAny(text, "\r\n\x00"):
+		return fmt.Errorf("%w: the value holds a line break or a NUL byte", ErrInvalid)
+	}
+	return validText("the value", text, MaxSecretBytes)
+}
+
+// SetSecret stores a secret, in place of the one that has its name. Audience and
+// place are bound to the encrypted value: a change in the database
+// makes it unreadable.
+func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value Value) error {
+	sec.Audience = slices.Compact(slices.Sorted(slices.Values(sec.Audience)))
+	if err := sec.valid(); err != nil {
+		return err
+	}
+	if err := validSecretValue(value); err != nil {
+		return fmt.Errorf("secret %s: %w", sec.Name, err)
+	}
+	audience, err := json.Marshal(sec.Audience)
+	if err != nil {
+		return fmt.Errorf("tenant: encode the audience: %w", err)
+	}
+	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
+		if err := roomForSecret(tx, tenant, sec.Name); err != nil {
+			return err
+		}
+		key, err := s.subkey(tx, tenant, purposeSecret)
+		if err != nil {
+			return err
+		}
+		sealed, err := seal(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, sealed, updated) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, sealed = excluded.sealed, updated = excluded.updated`,
+			tenant, sec.Name, string(audience), string(sec.Place), sealed, s.now().UnixNano())
+		return err
+	})
+}
+
+func roomForSecret(q eventlog.Querier, tenant, name string) error {
+	var others int64
+	if _, err := table.One(q, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, name}, &others); err != nil {
+		return err
+	}
+	if others >= maxSecrets {
+		return fmt.Errorf("%w: tenant %q has %d secrets; at most %d are allowed", ErrInvalid, tenant, others, maxSecrets)
+	}
+	return nil
+}
+
+// Secrets returns what is known of a tenant's secrets, by name. Values are not
+// among it.
+func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
+	const query = "SELECT name, audience, place, updated FROM tenant_secret WHERE tenant = $1 ORDER BY name"
+	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {
+		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
+			var row secretRow
+			if err := r.Scan(&row.sec.Name, &row.audience, &row.place, &row.updated); err != nil {
+				return Secret{}, err
+			}
+			err := row.decode()
+			return row.sec, err
+		})
+	})
+}
+
+// Secret returns one secret with its value, for the code that puts it into a
+// request.
+func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, value Value, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) error {
+		row := secretRow{sec: Secret{Name: name}}
+		found, err := table.One(q, "SELECT audience, place, updated, sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name},
+			&row.audience, &row.place, &row.updated, &row.sealed)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return notFound("secret", name)
+		}
+		sec, value, err = s.openSecret(q, tenant, row)
+		return err
+	})
+	return sec, value, err
+}
+
+func (s *Store) openSecret(q eventlog.Querier, tenant string, row secretRow) (Secret, Value, error) {
+	key, err := s.subkey(q, tenant, purposeSecret)
+	if err != nil {
+		return Secret{}, Value{}, err
+	}
+	text, err := unseal(key, row.sealed, tenant, row.sec.Name, row.audience, row.place)
+	if err != nil {
+		return Secret{}, Value{}, fmt.Errorf("secret %s of %q: %w", row.sec.Name, tenant, err)
+	}
+	return row.sec, NewValue(string(text)), row.decode()
+}
+
+// DeleteSecret removes a secret.
+func (s *Store) DeleteSecret(ctx context.Context, tenant, name string) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		n, err := tx.Exec("DELETE FROM tenant_secret WHERE tenant = $1 AND name = $2", tenant, name)
+		if err == nil && n == 0 {
+			err = notFound("secret", name)
+		}
+		return err
+	})
+}
+
+type secretRow struct {
+	sec             Secret
+	audience, place string
+	updated         int64
+	sealed          []byte
+}
+
+func (r *secretRow) decode() error {
+	r.sec.Place, r.sec.Updated = Place(r.place), instant(r.updated)
+	if err := json.Unmarshal([]byte(r.audience), &r.sec.Audience); err != nil {
+		return fmt.Errorf("tenant: audience of secret %s: %w", r.sec.Name, err)
+	}
+	return nil
+}
+
+// Value is a text that must not be seen: an API key, a secret. Whatever prints,
+// logs or encodes it gets "[redacted]"; [Value.Reveal] is the only way to the
+// text, and the place to look for when one reads how a secret travels. The text
+// is behind a function, because package fmt does not ask the methods of a value
+// that it meets in an unexported field, and cannot look into a function. The zero
+// value is the empty text.
+type Value struct{ text func() string }
+
+const redacted = "[redacted]"
+
+// NewValue hides text.
+func NewValue(text string) Value { return Value{func() string { return text }} }
+
+// Reveal returns the text.
+func (v Value) Reveal() string {
+	if v.text == nil {
+		return ""
+	}
+	return v.text()
+}
+
+// String returns "[redacted]".
+func (v Value) String() string { return redacted }
+
+// GoString returns "[redacted]".
+func (v Value) GoString() string { return redacted }
+
+// Format writes "[redacted]" whatever the verb is.
+func (v Value) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// MarshalJSON returns "[redacted]" as a JSON string.
+func (v Value) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
+
+// MarshalText returns "[redacted]".
+func (v Value) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// LogValue returns "[redacted]".
+func (v Value) LogValue() slog.Value { return slog.StringValue(redacted) }

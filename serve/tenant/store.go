@@ -1,0 +1,402 @@
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/table"
+)
+
+// Store is the tenants of one database. Its methods may be called from any
+// goroutine, and any number of processes may have a Store over the same database.
+// What it returns is read anew each time; nothing is cached. Use [Open].
+type Store struct {
+	db      eventlog.Transactor
+	masters atomic.Pointer[[]MasterKey]
+	now     func() time.Time
+	keeps   bool // the role of the log may not remove modules
+}
+
+// Options are what a Store needs beside its database.
+type Options struct {
+	// Masters open the data keys. More than one is for the time in which the master key is
+	// changed. Without any, whatever needs a data key is [ErrNoMasterKey], and everything
+	// else works.
+	Masters []MasterKey
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Existing makes no tables: a database without them is [ErrNoTables].
+	Existing bool
+	// AsIs leaves the tables as an earlier version made them, which is enough to open runs.
+	AsIs bool
+}
+
+// Open creates the tables where they are missing, if it may. If it is given master keys, and a
+// data key of the database is under another one, that is [ErrWrongMasterKey].
+func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error) {
+	s := &Store{db: db, now: o.Now}
+	s.masters.Store(&o.Masters)
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if o.Existing {
+		switch taken, err := db.TableSteps(ctx, tables); {
+		case err != nil:
+			return nil, fmt.Errorf("tenant: look for the tables: %w", err)
+		case taken == 0:
+			return nil, ErrNoTables
+		}
+	}
+	for _, set := range Tables() {
+		if o.AsIs {
+			break
+		}
+		if err := db.CreateTables(ctx, set); err != nil {
+			return nil, fmt.Errorf("tenant: create tables: %w", err)
+		}
+	}
+	may, err := mayRemove(ctx, db)
+	if s.keeps = !may; err != nil {
+		return nil, err
+	}
+	if len(o.Masters) == 0 {
+		return s, nil
+	}
+	return s, s.CheckMaster(ctx)
+}
+
+// Create stores a new tenant and makes its data key. The id of a tenant is never
+// used again, also not after it was erased.
+func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
+	t.Created, t.Suspended, t.Erased = s.now().UTC(), false, time.Time{}
+	or(&t.Weight, 1)
+	if err := t.valid(); err != nil {
+		return Tenant{}, err
+	}
+	limits, err := json.Marshal(t.Limits)
+	if err != nil {
+		return Tenant{}, fmt.Errorf("tenant: encode limits: %w", err)
+	}
+	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		_, err := tx.Exec(`INSERT INTO tenant (id, name, created, suspended, erased, weight, limits) VALUES ($1, $2, $3, 0, 0, $4, $5)`,
+			t.ID, t.Name, t.Created.UnixNano(), int64(t.Weight), string(limits))
+		if err != nil {
+			return exists(err, "tenant", t.ID)
+		}
+		return s.newDataKey(tx, t.ID)
+	})
+	return t, err
+}
+
+const tenantColumns = "id, name, created, suspended, erased, weight, limits, revision"
+
+// Tenant returns one tenant, also one that is suspended or erased.
+func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
+	list, err := s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
+	if err == nil && len(list) == 0 {
+		err = notFound("tenant", id)
+	}
+	if err != nil {
+		return Tenant{}, err
+	}
+	return list[0], nil
+}
+
+// Tenants returns all tenants by their ids, also those that are suspended or
+// erased.
+func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
+	return s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant ORDER BY id")
+}
+
+func (s *Store) tenants(ctx context.Context, query string, args ...any) ([]Tenant, error) {
+	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return table.All(q, query, args, scanTenant) })
+}
+
+func scanTenant(r eventlog.Row) (Tenant, error) {
+	var t Tenant
+	var created, suspended, erased, weight int64
+	var limits string
+	if err := r.Scan(&t.ID, &t.Name, &created, &suspended, &erased, &weight, &limits, &t.Revision); err != nil {
+		return t, err
+	}
+	t.Created, t.Suspended, t.Erased, t.Weight = instant(created), suspended != 0, instant(erased), int(weight)
+	if err := json.Unmarshal([]byte(limits), &t.Limits); err != nil {
+		return t, fmt.Errorf("tenant: limits of %q: %w", t.ID, err)
+	}
+	return t, nil
+}
+
+// Suspend has the keys of a tenant refused until [Store.Resume]. Hosts give back the runs
+// that they are making for it, and begin none.
+func (s *Store) Suspend(ctx context.Context, id string) error {
+	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", s.now().UnixNano())
+}
+
+// Resume undoes Suspend.
+func (s *Store) Resume(ctx context.Context, id string) error {
+	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", int64(0))
+}
+
+// Change has change set the limits and the weight of a tenant, which it is given as it
+// is, maybe several times. What others change at the same time is not lost.
+func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		if err := needTenant(tx, id); err != nil {
+			return err
+		}
+		list, err := table.All(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, scanTenant)
+		if err != nil {
+			return err
+		}
+		change(&list[0])
+		return list[0].update(tx)
+	})
+}
+
+// update stores the limits and the weight of a tenant.
+func (t Tenant) update(tx eventlog.Tx) error {
+	if err := validWeight(t.Weight); err != nil {
+		return err
+	}
+	limits, err := json.Marshal(t.Limits)
+	if err != nil {
+		return fmt.Errorf("tenant: encode limits: %w", err)
+	}
+	_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
+	return err
+}
+
+// change runs an update of one tenant's row.
+func (s *Store) change(ctx context.Context, id, update string, arg any) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		n, err := tx.Exec(update, id, arg)
+		if err == nil && n == 0 {
+			err = needTenant(tx, id)
+		}
+		return err
+	})
+}
+
+// needTenant returns why nothing may be stored for a tenant: it does not exist, or
+// was erased.
+func needTenant(q eventlog.Querier, id string) error {
+	var erased int64
+	found, err := table.One(q, "SELECT erased FROM tenant WHERE id = $1", []any{id}, &erased)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return notFound("tenant", id)
+	case erased != 0:
+		return fmt.Errorf("%w: %q", ErrErased, id)
+	}
+	return nil
+}
+
+// transactFor runs fn in a transaction if the tenant can have something stored.
+func (s *Store) transactFor(ctx context.Context, id string, fn func(eventlog.Tx) error) error {
+	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
+		if err := needTenant(tx, id); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+func exists(err error, what, name string) error {
+	if errors.Is(err, eventlog.ErrConflict) {
+		return fmt.Errorf("%w: %s %.64q", ErrExists, what, name)
+	}
+	return err
+}
+
+func notFound(what, name string) error { return &NotFoundError{what, name} }
+
+// instant is the inverse of UnixNano, with zero for never.
+func instant(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+func validText(what, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return fmt.Errorf("%w: %s has %d bytes; at most %d are allowed", ErrInvalid, what, len(s), most)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, what)
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%w: %s holds the control character %U", ErrInvalid, what, r)
+		}
+	}
+	return nil
+}
+
+// Holdings are what a host has to know of a tenant in order to work for it. Whatever
+// changes them raises the tenant's revision in the same transaction, so those that were
+// read at the revision of a [Tenant] are the ones that it has.
+type Holdings struct {
+	Revision int64         // that they are of
+	Key      store.DataKey // that its runs are encrypted with; see [Store.DataKey]
+	Policy   Policy        // the last version, or the zero Policy if there never was one
+	Modules  []Module      // by name
+}
+
+// Holdings returns what a tenant has. One that was erased is [ErrErased].
+func (s *Store) Holdings(ctx context.Context, tenant string) (Holdings, error) {
+	return table.View(ctx, s.db, func(q eventlog.Querier) (h Holdings, err error) {
+		if _, err = table.One(q, "SELECT revision FROM tenant WHERE id = $1", []any{tenant}, &h.Revision); err != nil {
+			return h, err
+		}
+		if h.Key, err = s.dataKey(q, tenant); err != nil { // or there is no such tenant
+			return h, err
+		}
+		if h.Policy, err = lastPolicy(q, tenant); err != nil {
+			return h, err
+		}
+		h.Modules, err = modules(q, tenant)
+		return h, err
+	})
+}
+
+// raise notes that a tenant's holdings change in the transaction.
+func raise(tx eventlog.Tx, tenant string) error {
+	_, err := tx.Exec("UPDATE tenant SET revision = revision + 1 WHERE id = $1", tenant)
+	return err
+}
+
+const purposeHost = "host:"
+
+// Seal encrypts what a host keeps of the tenant in tables of its own, with a key for
+// that purpose alone. It opens only with the same binding: what it is and where it
+// belongs. Once the tenant is erased, only a process that has read its holdings
+// before can open it.
+func (h Holdings) Seal(purpose string, text []byte, binding ...string) ([]byte, error) {
+	sub, err := h.Key.Subkey(purposeHost + purpose)
+	if err != nil {
+		return nil, err
+	}
+	return seal(sub, text, binding...)
+}
+
+// Unseal is the inverse of Seal.
+func (h Holdings) Unseal(purpose string, sealed []byte, binding ...string) ([]byte, error) {
+	sub, err := h.Key.Subkey(purposeHost + purpose)
+	if err != nil {
+		return nil, err
+	}
+	return unseal(sub, sealed, binding...)
+}
+
+// Tables returns the tables of a Store, which [Open] makes where they are missing and
+// its role may.
+func Tables() []eventlog.TableSet {
+	return []eventlog.TableSet{eventlog.ModuleTables, tables, descriptions}
+}
+
+// DataKeyTable is the table with the wrapped data keys, a row for each tenant that is not
+// erased.
+const DataKeyTable = "tenant_data_key"
+
+var tableNames = []string{"tenant", DataKeyTable, "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
+
+// tables are those of a Store. Points in time are nanoseconds since 1970, with
+// zero for never.
+var tables = eventlog.TableSet{Name: "tenant", Tables: tableNames, Steps: []eventlog.TableStep{
+	step(`
+CREATE TABLE tenant (
+	id        TEXT    PRIMARY KEY NOT NULL,
+	name      TEXT    NOT NULL,
+	created   INTEGER NOT NULL,
+	suspended INTEGER NOT NULL,
+	erased    INTEGER NOT NULL,
+	weight    INTEGER NOT NULL,
+	limits    TEXT    NOT NULL
+);
+CREATE TABLE tenant_data_key (
+	tenant  TEXT    PRIMARY KEY NOT NULL,
+	id      TEXT    NOT NULL,
+	master  TEXT    NOT NULL,
+	wrapped BLOB    NOT NULL,
+	created INTEGER NOT NULL
+);
+CREATE TABLE tenant_api_key (
+	id      TEXT    PRIMARY KEY NOT NULL,
+	tenant  TEXT    NOT NULL,
+	label   TEXT    NOT NULL,
+	hash    BLOB    NOT NULL,
+	created INTEGER NOT NULL,
+	expires INTEGER NOT NULL,
+	revoked INTEGER NOT NULL
+);
+CREATE INDEX tenant_api_key_by_tenant ON tenant_api_key (tenant);
+CREATE TABLE tenant_secret (
+	tenant   TEXT    NOT NULL,
+	name     TEXT    NOT NULL,
+	audience TEXT    NOT NULL,
+	place    TEXT    NOT NULL,
+	sealed   BLOB    NOT NULL,
+	updated  INTEGER NOT NULL,
+	PRIMARY KEY (tenant, name)
+);
+CREATE TABLE tenant_policy (
+	tenant  TEXT    NOT NULL,
+	version INTEGER NOT NULL,
+	digest  BLOB    NOT NULL,
+	text    TEXT    NOT NULL,
+	created INTEGER NOT NULL,
+	PRIMARY KEY (tenant, version)
+);
+CREATE TABLE tenant_module (
+	tenant   TEXT    NOT NULL,
+	name     TEXT    NOT NULL,
+	digest   BLOB    NOT NULL,
+	size     INTEGER NOT NULL,
+	trusted  INTEGER NOT NULL,
+	uploaded INTEGER NOT NULL,
+	PRIMARY KEY (tenant, name)
+);
+CREATE TABLE tenant_answer (
+	tenant  TEXT    NOT NULL,
+	key     TEXT    NOT NULL,
+	request BLOB    NOT NULL,
+	sealed  BLOB    NOT NULL,
+	expires INTEGER NOT NULL,
+	PRIMARY KEY (tenant, key)
+);
+CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
+	// Policies that were there before tenants could set their own are the operator's.
+	step("ALTER TABLE tenant_policy ADD COLUMN held INTEGER NOT NULL DEFAULT 1"),
+	step("ALTER TABLE tenant ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"),
+	step("CREATE INDEX tenant_module_by_digest ON tenant_module (digest)"),
+}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
+
+// descriptions keep what modules say of themselves, which is a function of their bytes
+// and, for a WASI command, of the name. With them a host lists tools without loading
+// modules.
+var descriptions = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []eventlog.TableStep{step(`
+CREATE TABLE daemon_description (
+	digest BLOB NOT NULL,
+	name   TEXT NOT NULL,
+	tools  TEXT NOT NULL,
+	PRIMARY KEY (digest, name)
+)`)}, Retention: map[string]string{"daemon_description": "SELECT, DELETE"}}
+
+// postgres changes the names of the types.
+var postgres = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT")
+
+func step(sql string) eventlog.TableStep {
+	return eventlog.TableStep{SQLite: sql, Postgres: postgres.Replace(sql)}
+}

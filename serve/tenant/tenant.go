@@ -1,0 +1,175 @@
+package tenant
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrUnauthorized is all that Authenticate says of a key that it does not take.
+	ErrUnauthorized = errors.New("tenant: the API key is not valid")
+	// ErrNotFound means that the store has nothing of that name for that tenant. It is
+	// a [*NotFoundError].
+	ErrNotFound = errors.New("tenant: not found")
+	// ErrExists means that there is one already.
+	ErrExists = errors.New("tenant: exists already")
+	// ErrChanged means that a tenant's modules are others than those that were looked at.
+	ErrChanged = errors.New("tenant: the modules have changed")
+	// ErrNoRoom means that a tenant's modules take as much as they may. It is a
+	// [*NoRoomError].
+	ErrNoRoom = errors.New("tenant: no room for the module")
+	// ErrErased means that the tenant's data key was destroyed.
+	ErrErased = errors.New("tenant: the tenant has been erased")
+	// ErrNoMasterKey means that the store was opened without a master key.
+	ErrNoMasterKey = errors.New("tenant: there is no master key")
+	// ErrWrongMasterKey means that the data key was wrapped with another master key
+	// than the store's.
+	ErrWrongMasterKey = errors.New("tenant: the master key is another one")
+	// ErrNoTables means that the database has no tables of a host, and so no tenants.
+	ErrNoTables = errors.New("tenant: the database has no tenants: no host has used it")
+	// ErrInvalid means that what was to be stored is not allowed.
+	ErrInvalid = errors.New("tenant: invalid")
+)
+
+// NotFoundError says what was not found. It is [ErrNotFound].
+type NotFoundError struct {
+	What string // "tenant", "API key", "secret", "module", "policy of" or "data key of"
+	Name string // what was asked for; of a policy and a data key, the tenant
+}
+
+// Error names what was asked for, cut to a length that fits into a line.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("%v: %s %.64q", ErrNotFound, e.What, e.Name)
+}
+
+// Is reports whether target is [ErrNotFound].
+func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }
+
+// Tenant is a customer of the host.
+type Tenant struct {
+	ID        string    // lower-case letters, digits and hyphens, at most 32; never used again
+	Name      string    // for people; at most 200 bytes
+	Created   time.Time // set by Create
+	Suspended bool      // its keys are not taken
+	Erased    time.Time // when its data was erased; zero if it was not
+	Weight    int       // its share of the host beside others; zero is 1, at most MaxWeight
+	Limits    Limits
+	Revision  int64 // of its [Holdings], raised by each change of them
+}
+
+// MaxWeight is the largest share of a tenant.
+const MaxWeight = 1000
+
+// Limits are what one tenant may use. Zero is the host's default, see
+// [DefaultLimits]; less than zero is no bound.
+type Limits struct {
+	Running           int   `json:"running"`                // calls and runs at work at once
+	Waiting           int   `json:"waiting"`                // runs in the queue
+	Compiling         int   `json:"compiling"`              // modules that wait for the compiler or are in it
+	Connections       int   `json:"connections"`            // connections of its tools to elsewhere at once
+	RequestsPerSecond int   `json:"requests_per_second"`    // to the API, with as many at once
+	RecordedPerDay    int64 `json:"recorded_bytes_per_day"` // bytes of events, since midnight UTC
+	Recorded          int64 `json:"recorded_bytes"`         // bytes of events in all runs that it has
+	Modules           int64 `json:"module_bytes"`           // bytes of stored modules, its own and those that its runs name
+	UploadsPerHour    int   `json:"uploads_per_hour"`       // modules that it stores, with as many at once
+}
+
+// DefaultLimits are what a tenant may use by default.
+func DefaultLimits() Limits {
+	return Limits{Running: 4, Waiting: 1000, Compiling: 4, Connections: 8, RequestsPerSecond: 50,
+		RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 512 << 20, UploadsPerHour: 200}
+}
+
+// Or returns l with what is zero in it taken from defaults.
+func (l Limits) Or(defaults Limits) Limits {
+	or(&l.Running, defaults.Running)
+	or(&l.Waiting, defaults.Waiting)
+	or(&l.Compiling, defaults.Compiling)
+	or(&l.Connections, defaults.Connections)
+	or(&l.RequestsPerSecond, defaults.RequestsPerSecond)
+	or(&l.RecordedPerDay, defaults.RecordedPerDay)
+	or(&l.Recorded, defaults.Recorded)
+	or(&l.Modules, defaults.Modules)
+	or(&l.UploadsPerHour, defaults.UploadsPerHour)
+	return l
+}
+
+func or[T int | int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+// ValidID returns what is wrong with the id of a tenant, or nil.
+func ValidID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("%w: tenant id %.64q: an id has 1 to 32 of a-z, 0-9 and hyphens, with no hyphen at either end", ErrInvalid, id)
+	}
+	return nil
+}
+
+func (t Tenant) valid() error {
+	if err := ValidID(t.ID); err != nil {
+		return err
+	}
+	return errors.Join(validText("the name", t.Name, 200), validWeight(t.Weight))
+}
+
+func validWeight(w int) error {
+	if w < 1 || w > MaxWeight {
+		return fmt.Errorf("%w: a weight is 1 to %d, not %d", ErrInvalid, MaxWeight, w)
+	}
+	return nil
+}
+
+// Usage is what a tenant uses, and may use.
+type Usage struct {
+	Tenant      string     `json:"tenant"`
+	Modules     int64      `json:"modules"` // that are stored now, its own and those that its runs name
+	ModuleBytes int64      `json:"module_bytes"`
+	Recorded    *Recorded  `json:"recorded,omitempty"` // where one tenant is asked about: its events are counted
+	Limits      Limits     `json:"limits"`             // with the defaults; -1 is no bound
+	Days        []DayUsage `json:"days"`               // from the newest on
+}
+
+// Recorded is what the runs of a tenant take that are kept.
+type Recorded struct {
+	Bytes int64 `json:"bytes"`
+	Today int64 `json:"bytes_today"` // since midnight UTC
+}
+
+// DayUsage is what the runs have used that ended on a day.
+type DayUsage struct {
+	Day           string `json:"day"` // in UTC
+	Runs          int64  `json:"runs"`
+	Fuel          int64  `json:"fuel"`
+	Effects       int64  `json:"effects"`
+	EgressBytes   int64  `json:"egress_bytes"`
+	RecordedBytes int64  `json:"recorded_bytes"`
+}
+
+// UsageList is the usage of tenants, by their ids.
+type UsageList struct {
+	Items []Usage `json:"items"`
+	Next  string  `json:"next,omitempty"` // the value of "after" for the next page
+}
+
+// UsageFilter says whose usage is asked for.
+type UsageFilter struct {
+	Tenant string // only that of the tenant; empty is all
+	After  string // only those behind the tenant
+	Limit  int    // at most so many tenants
+	Days   int    // that end with today
+}
+
+// The defaults of a [UsageFilter], and the most that it may ask for.
+const (
+	DefaultUsageDays    = 31
+	DefaultUsageTenants = 50
+	MaxUsageTenants     = 200
+)
