@@ -9,7 +9,7 @@ check:
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
 fuzz:
-	go test -run '^$$' -fuzz '^FuzzDifferential$$' -fuzzminimizetime 20x $(if $(FUZZTIME),-fuzztime $(FUZZTIME)) ./host/rewrite
+	go test -run '^$$' -fuzz '^FuzzDifferential$$' -fuzzminimizetime 20x $(if $(FUZZTIME),-fuzztime $(FUZZTIME)) ./host/internal/rewrite
 
 # Compares the sandbox with other hosts on the same guests, in turns, and writes
 # a table and a plot. It needs a C compiler, for Wasmtime.
