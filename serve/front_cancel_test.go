@@ -23,7 +23,7 @@ func spinning() []byte {
 		Funcs: []wasmtest.Func{
 			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasmtest.Asm).I32(64 << 10)},
 			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: new(wasmtest.Asm).I64(describeAt<<32 | int64(len(about)))},
-			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: new(wasmtest.Asm).Block(wasmtest.OpLoop, wasmtest.BlockEmpty).Index(wasmtest.OpBr, 0).Op(wasmtest.OpEnd).I64(0)},
+			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: wasmtest.Forever()},
 		},
 	}).Bytes()
 }

@@ -16,3 +16,15 @@ const (
 	OpLoop        = wasm.OpLoop
 	OpUnreachable = wasm.OpUnreachable
 )
+
+// Forever computes without end, and is followed by code that is never reached. It rounds the
+// number at address 0 again and again, each time waiting for the time before. So a unit of
+// fuel takes five times as long as one of an empty loop, whose default budget lasts three
+// seconds, in which a test on a busy machine may not come to look.
+func Forever() *Asm {
+	code := new(Asm).Block(OpLoop, BlockEmpty).I32(0).I32(0).Access(wasm.OpF64Load, 0)
+	for range 50 {
+		code.Op(wasm.OpF64Nearest)
+	}
+	return code.Access(wasm.OpF64Store, 0).Index(OpBr, 0).Op(OpEnd).Op(OpUnreachable)
+}

@@ -194,7 +194,7 @@ func asksForEver() *wasmtest.Module {
 // spins computes for ever.
 func spins() *wasmtest.Module {
 	m := tiny()
-	m.Funcs[2].Code = new(wasm.Asm).Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd).Op(wasm.OpUnreachable)
+	m.Funcs[2].Code = wasmtest.Forever()
 	return m
 }
 

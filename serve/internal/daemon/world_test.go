@@ -203,8 +203,7 @@ func answering(name, schema, answer string) []byte {
 
 // spinning is a module whose tool never returns.
 func spinning() []byte {
-	loop := new(wasmtest.Asm).Block(wasmtest.OpLoop, wasmtest.BlockEmpty).Index(wasmtest.OpBr, 0).Op(wasmtest.OpEnd).I64(0)
-	return module("spin", `{"type":"object"}`, loop).Bytes()
+	return module("spin", `{"type":"object"}`, wasmtest.Forever()).Bytes()
 }
 
 func module(name, schema string, execute *wasmtest.Asm) *wasmtest.Module {
