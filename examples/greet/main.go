@@ -23,5 +23,5 @@ func init() {
 func main() {}
 
 func greet(_ *starling.Call, in input) (output, error) {
-	return output{"Hello, " + in.Name + ". It is " + time.Now().UTC().Format(time.Kitchen) + "."}, nil
+	return output{"Hello, " + in.Name + ". It is " + time.Now().UTC().Format("15:04") + "."}, nil
 }
