@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -80,19 +81,16 @@ func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from 
 		return err
 	}
 	path := func(from uint64, all bool) string {
-		path := s.path("diff") + "?a=" + queryEscape(a) + "&b=" + queryEscape(b)
-		if from > 1 {
-			path += fmt.Sprintf("&from=%d", from)
-		}
+		q := url.Values{"a": {a}, "b": {b}, "from": {unless(1, from)}}
 		if all {
-			path += "&all=1"
+			q.Set("all", "1")
 		}
-		return path
+		return address(s.path("diff"), q)
 	}
 	p.Verdict, p.Sentence = verdictOf(c)
 	p.Counts = []fact{{"match", starling.GroupDigits(uint64(c.Match))}, {"differ", starling.GroupDigits(uint64(c.Diff))},
 		{"only in A", starling.GroupDigits(uint64(c.OnlyA))}, {"only in B", starling.GroupDigits(uint64(c.OnlyB))}}
-	p.Swap = s.path("diff") + "?a=" + queryEscape(b) + "&b=" + queryEscape(a)
+	p.Swap = address(s.path("diff"), url.Values{"a": {b}, "b": {a}})
 	p.SwitchPath, p.SwitchName = path(1, true), "Show matching events too"
 	if p.All {
 		p.SwitchPath, p.SwitchName = path(1, false), "Show differences only"

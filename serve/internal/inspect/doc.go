@@ -12,6 +12,6 @@
 // one. Pages are rendered by html/template, with values in texts and quoted
 // attributes only; scripts and styles are files of this package, and the content
 // security policy allows no others; the script builds texts, never markup. Requests
-// that come from another origin are refused, reading ones included, and those that
-// make the server work carry a token of the page that they come from.
+// that come from another origin are refused, reading ones included, by what the browser
+// says of them: see RATIONALE.md.
 package inspect

@@ -111,13 +111,9 @@ func checkHeaders(t *testing.T, h http.Header) {
 // signedIn returns the cookie of a session.
 func signedIn(t *testing.T, s http.Handler) *http.Cookie {
 	t.Helper()
-	page := httptest.NewRecorder()
-	s.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8300/sign-in", nil))
-	csrf := page.Result().Cookies()[0]
-	form := url.Values{"csrf": {csrf.Value}, "token": {"tok"}}
+	form := url.Values{"token": {"tok"}}
 	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8300/sign-in", strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.AddCookie(csrf)
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
 	for _, c := range w.Result().Cookies() {
@@ -130,34 +126,4 @@ func signedIn(t *testing.T, s http.Handler) *http.Cookie {
 	}
 	t.Fatalf("not signed in: %d", w.Code)
 	return nil
-}
-
-// TestFormsCarryTheirToken sends the forms of a page without its token, with a
-// wrong one, and with it in each of the two places.
-func TestFormsCarryTheirToken(t *testing.T) {
-	log := store.Memory()
-	record(t, log, "R", `{"city":"Oslo"}`)
-	b := openView(t, viewOf(log, ""))
-	form := b.form("/runs/R")
-	good := form.Get("csrf")
-	for _, path := range []string{"/runs/R/validate", "/runs/R/replay", "/sign-in", "/sign-out"} {
-		for _, token := range []string{"", "x", good[1:], strings.Repeat("A", 26)} {
-			if code, _ := b.post(path, url.Values{"csrf": {token}}); code != http.StatusForbidden {
-				t.Errorf("%s with %q: %d", path, token, code)
-			}
-		}
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.base+"/runs/R/validate", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-CSRF-Token", good)
-	if code, _ := b.do(req); code != http.StatusOK {
-		t.Errorf("with the header: %d", code)
-	}
-	req.Header.Set("Cookie", "starling_csrf=")
-	b.client.Jar = nil
-	if code, _ := b.do(req); code != http.StatusForbidden {
-		t.Errorf("without the cookie: %d", code)
-	}
 }

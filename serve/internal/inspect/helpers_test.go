@@ -8,7 +8,6 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -142,19 +141,6 @@ func (b *browser) do(req *http.Request) (code int, body string) {
 		b.t.Fatal(err)
 	}
 	return resp.StatusCode, string(text)
-}
-
-var csrfField = regexp.MustCompile(`name="csrf" value="([A-Z2-7]{26})"`)
-
-// form loads a page and returns the fields of its forms that carry the token.
-func (b *browser) form(path string) url.Values {
-	b.t.Helper()
-	_, body := b.get(path)
-	m := csrfField.FindStringSubmatch(body)
-	if m == nil {
-		b.t.Fatalf("%s has no token: %s", path, body)
-	}
-	return url.Values{"csrf": {m[1]}}
 }
 
 // wants fails the test unless a page has all of these words.

@@ -93,25 +93,17 @@ func (sel selection) options(now time.Time) eventlog.RunPageOptions {
 	return o
 }
 
-// listPath is the address of a selection.
-func (s *Server) listPath(sel selection) string {
-	q := url.Values{}
-	set := func(key, value string, standard bool) {
-		if !standard {
-			q.Set(key, value)
-		}
+// parameters are what an address has of the selection.
+func (sel selection) parameters() url.Values {
+	q := url.Values{"status": {sel.status}, "q": {sel.query}, "since": {sel.since}, "per_page": {unless(perPage, sel.perPage)}, "offset": {unless(0, sel.offset)}}
+	if sel.calls {
+		q.Set("calls", "1")
 	}
-	set("status", sel.status, sel.status == "")
-	set("q", sel.query, sel.query == "")
-	set("since", sel.since, sel.since == "")
-	set("calls", "1", !sel.calls)
-	set("per_page", strconv.Itoa(sel.perPage), sel.perPage == perPage)
-	set("offset", strconv.Itoa(sel.offset), sel.offset == 0)
-	if len(q) == 0 {
-		return s.path()
-	}
-	return s.path() + "?" + q.Encode()
+	return q
 }
+
+// listPath is the address of a selection.
+func (s *Server) listPath(sel selection) string { return address(s.path(), sel.parameters()) }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) error {
 	sel, err := readSelection(r.URL.Query())
@@ -198,17 +190,11 @@ func (s *Server) chips(sel selection) []link {
 
 // hidden is what the search form keeps of a selection.
 func hidden(sel selection) []field {
-	fields := []field{}
-	for _, f := range []field{{"status", sel.status}, {"since", sel.since}} {
-		if f.Value != "" {
-			fields = append(fields, f)
+	var fields []field
+	for _, name := range []string{"status", "since", "calls", "per_page"} {
+		if value := sel.parameters().Get(name); value != "" {
+			fields = append(fields, field{name, value})
 		}
-	}
-	if sel.calls {
-		fields = append(fields, field{"calls", "1"})
-	}
-	if sel.perPage != perPage {
-		fields = append(fields, field{"per_page", strconv.Itoa(sel.perPage)})
 	}
 	return fields
 }

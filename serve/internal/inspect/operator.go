@@ -110,28 +110,13 @@ func stateOfHost(h queue.Host) state {
 
 // queuePath is the address of a page of the queue.
 func (s *Server) queuePath(tenant, state string, after int64) string {
-	q := url.Values{}
-	for name, value := range map[string]string{"tenant": tenant, "state": state} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if after > 0 {
-		q.Set("after", strconv.FormatInt(after, 10))
-	}
-	if len(q) == 0 {
-		return s.path("queue")
-	}
-	return s.path("queue") + "?" + q.Encode()
+	return address(s.path("queue"), url.Values{"tenant": {tenant}, "state": {state}, "after": {unless(0, after)}})
 }
 
 // steer does what an operator asks for, and shows the queue again.
 func (s *Server) steer(w http.ResponseWriter, r *http.Request, v logview.View) error {
 	if v.Operator == nil || v.Operator.Steer == nil {
 		return eventlog.ErrRunNotFound
-	}
-	if !fromOurPage(w, r) {
-		return &status{http.StatusForbidden, "The form has expired. Go back, load the page again and try once more."}
 	}
 	ctx := context.WithoutCancel(r.Context()) // it is done even if the browser goes away
 	switch err := v.Operator.Steer(ctx, r.PathValue("what"), r.PostFormValue("of")); {
@@ -181,7 +166,7 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request, v logview.View) e
 		p.All = s.path("usage")
 	}
 	if doc.Next != "" {
-		p.Next = s.path("usage") + "?" + url.Values{"after": {doc.Next}}.Encode()
+		p.Next = address(s.path("usage"), url.Values{"after": {doc.Next}})
 	}
 	s.render(w, r, http.StatusOK, "usage", "Usage", v, p)
 	return nil

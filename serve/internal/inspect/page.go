@@ -147,7 +147,6 @@ type frame struct {
 	Title, View                        string
 	Home, SignOut, Style, Script, Icon string // paths
 	Diff, Queue, Usage                 string // paths, or empty where there is none
-	CSRF                               string
 	SignedIn                           bool
 	Body                               any
 
@@ -164,7 +163,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 	f := frame{
 		Title: starling.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
 		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
-		CSRF: s.csrf(w, r), SignedIn: err == nil, Body: body, server: s,
+		SignedIn: err == nil, Body: body, server: s,
 	}
 	if v.Usage != nil {
 		f.Usage = s.path("usage")
@@ -240,10 +239,6 @@ func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
 
 // signIn makes a session of a credential that Scope accepts.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	if !fromOurPage(w, r) {
-		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
-		return
-	}
 	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
 	_, err := s.config.Scope(withBearer(r, token))
 	switch {
@@ -252,7 +247,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.fail(w, r, err)
 	default:
-		s.setCookie(w, r, sessionName(r), s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+		s.setSession(w, r, s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
 }
@@ -267,11 +262,7 @@ func (s *Server) ours(to string) string {
 }
 
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
-	if !fromOurPage(w, r) {
-		s.refuse(w, r, http.StatusForbidden, "The form has expired. Go back, load the page again and try once more.")
-		return
-	}
-	s.setCookie(w, r, sessionName(r), "", -1)
+	s.setSession(w, r, "", -1)
 	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,13 +152,7 @@ var routes = []Route{
 }
 
 // Routes returns all routes. Whatever is not in the list is answered as what is absent.
-func Routes() []Route {
-	public := make([]Route, len(routes))
-	for i, r := range routes {
-		public[i] = Route{Pattern: r.Pattern, Open: r.Open}
-	}
-	return public
-}
+func Routes() []Route { return slices.Clone(routes) }
 
 // ofView is a route of what a view shows.
 func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, logview.View) error) Route {

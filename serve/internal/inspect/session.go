@@ -17,11 +17,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/logview"
 )
 
-// The names of the cookies, that of a session without its port, and how long signing
-// in lasts.
+// The name of the cookie of a session without its port, and how long signing in lasts.
 const (
 	sessionCookie = "starling_inspect"
-	csrfCookie    = "starling_csrf"
 	sessionTime   = 12 * time.Hour
 )
 
@@ -117,9 +115,9 @@ func withBearer(r *http.Request, token string) *http.Request {
 	return r
 }
 
-func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, name, value string, maxAge int) {
+func (s *Server) setSession(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: name, Value: value, Path: s.path(), MaxAge: maxAge,
+		Name: sessionName(r), Value: value, Path: s.path(), MaxAge: maxAge,
 		HttpOnly: true, Secure: s.encrypted(r), SameSite: http.SameSiteStrictMode,
 	})
 }
@@ -130,37 +128,8 @@ func (s *Server) encrypted(r *http.Request) bool {
 	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
 }
 
-// csrf returns the token that forms of this browser carry, and gives the browser
-// one if it has none.
-func (s *Server) csrf(w http.ResponseWriter, r *http.Request) string {
-	if cookie, err := r.Cookie(csrfCookie); err == nil && len(cookie.Value) == csrfLength {
-		return cookie.Value
-	}
-	token := rand.Text()
-	s.setCookie(w, r, csrfCookie, token, 0)
-	return token
-}
-
-// csrfLength is the length of rand.Text.
-const csrfLength = 26
-
 // maxForm bounds a form, in bytes.
 const maxForm = 16 << 10
-
-// fromOurPage reports whether a form, or the header X-CSRF-Token, carries the token
-// that the browser has as a cookie.
-func fromOurPage(w http.ResponseWriter, r *http.Request) bool {
-	cookie, err := r.Cookie(csrfCookie)
-	if err != nil || len(cookie.Value) != csrfLength {
-		return false
-	}
-	token := r.Header.Get("X-CSRF-Token")
-	if token == "" {
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		token = r.PostFormValue("csrf")
-	}
-	return same(token, cookie.Value)
-}
 
 // policy is the content security policy of every answer. Trusted types keep the
 // script from writing markup even by mistake.
@@ -171,30 +140,19 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // anything is looked up. Programs that are not browsers send none of the headers
 // that it looks at but Host.
 func (s *Server) guard(next http.Handler) http.Handler {
-	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeHeaders(w, r)
 		switch {
 		case !s.knownHost(r):
 			s.refuse(w, r, http.StatusMisdirectedRequest, "This server does not answer to that name.")
 		case !s.sameOrigin(r):
-			s.refuse(w, r, http.StatusForbidden, foreign)
+			s.refuse(w, r, http.StatusForbidden, "The request comes from a page of another origin. Type the address in, or copy it there.")
 		default:
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			next.ServeHTTP(w, r)
 		}
 	})
-	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHeaders(w, r)
-		s.refuse(w, r, http.StatusForbidden, foreign)
-	}))
-	for _, o := range s.config.Origins {
-		_ = protection.AddTrustedOrigin(o) // New has looked at it
-	}
-	return protection.Handler(guarded)
 }
-
-// foreign is what the user of another page's link reads.
-const foreign = "The request comes from a page of another origin. Type the address in, or copy it there."
 
 func writeHeaders(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -218,8 +176,8 @@ func (s *Server) knownHost(r *http.Request) bool {
 }
 
 // sameOrigin reports whether a request comes from a page of this server, from the
-// address bar, or from a program. Unlike [http.CrossOriginProtection] it asks that
-// of reading requests as well: a picture of another page must learn nothing.
+// address bar, or from a program. It goes by what [http.CrossOriginProtection] goes by, and
+// asks that of reading requests as well: a picture of another page must learn nothing.
 func (s *Server) sameOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site != "" && site != "same-origin" && site != "none" {

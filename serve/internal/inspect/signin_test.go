@@ -21,7 +21,7 @@ func TestSigningIn(t *testing.T) {
 	if code != http.StatusUnauthorized || !strings.Contains(body, `name="to" value="/inspect/runs/R?at=1"`) {
 		t.Fatalf("without a token: %d, %s", code, body)
 	}
-	form := b.form("/inspect/sign-in")
+	form := url.Values{}
 	form.Set("token", "wrong")
 	if code, body := b.post("/inspect/sign-in", form); code != http.StatusUnauthorized || !strings.Contains(body, "opens nothing") {
 		t.Errorf("a wrong token: %d", code)
@@ -52,7 +52,7 @@ func TestTwoViewsOnOneHost(t *testing.T) {
 	first, second := open(t, inspect.Config{Scope: inspect.Only(view, "1")}), open(t, inspect.Config{Scope: inspect.Only(view, "2")})
 	second.client = first.client
 	for token, b := range map[string]*browser{"1": first, "2": second} {
-		form := b.form("/sign-in")
+		form := url.Values{}
 		form.Set("token", token)
 		if code, _ := b.post("/sign-in", form); code != http.StatusOK {
 			t.Fatalf("to sign in with %s: %d", token, code)
@@ -74,7 +74,9 @@ func TestCookiesOfEncryptedConnections(t *testing.T) {
 	}
 	for address, want := range map[string]bool{"http://a.example": true, "https://a.example": true, "http://b.example": false} {
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", address+"/sign-in", nil))
+		form := httptest.NewRequest("POST", address+"/sign-in", strings.NewReader("token=t"))
+		form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		s.ServeHTTP(w, form)
 		cookies := w.Result().Cookies()
 		if len(cookies) == 0 || cookies[0].Secure != want {
 			t.Errorf("%s: %v", address, cookies)
@@ -85,7 +87,7 @@ func TestCookiesOfEncryptedConnections(t *testing.T) {
 func TestWhereSigningInLeads(t *testing.T) {
 	b := open(t, inspect.Config{Scope: inspect.Only(logview.View{Log: store.Memory()}, "t")})
 	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	form := b.form("/sign-in")
+	form := url.Values{}
 	form.Set("token", "t")
 	for to, want := range map[string]string{
 		"/runs/R?at=1": "/runs/R?at=1", "//evil.example/": "/", `/\evil.example/`: "/", "https://evil.example/": "/", "/\t/evil.example": "/", "": "/",

@@ -17,7 +17,22 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-func queryEscape(s string) string { return url.QueryEscape(s) }
+// address is a path with those parameters that have a value.
+func address(path string, q url.Values) string {
+	maps.DeleteFunc(q, func(_ string, values []string) bool { return values[0] == "" })
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// unless writes a number for an address, and nothing if it is the standard one.
+func unless[N int | int64 | uint64](standard, n N) string {
+	if n == standard {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
 
 // Bounds of the long texts that are shown beside a payload.
 const (

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -89,44 +90,58 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 	if err != nil {
 		return err
 	}
-	if only := familyOf(r); only != "" {
-		return s.family(w, r, v, run, only)
-	}
+	only := familyOf(r)
 	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
 	at = min(max(at, 1), max(run.LastSeq, 1))
-	after := (at - 1) / eventsPerPage * eventsPerPage
-	events, err := v.Page(r.Context(), run.RunID, after, eventsPerPage)
+	after := (at - 1) / eventsPerPage * eventsPerPage // whole pages, but for a family
+	var events []event.Event
+	var next uint64
+	if only == "" {
+		events, err = v.Page(r.Context(), run.RunID, after, eventsPerPage)
+	} else {
+		events, next, err = pick(v, r, run.RunID, only, at)
+	}
 	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
 		return err
 	}
 	head, began := s.runHead(r, v, run)
-	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, ""), At: at}
-	last := after
-	if n := len(events); n > 0 {
-		last = events[n-1].Seq
-		p.From, p.To = starling.GroupDigits(events[0].Seq), starling.GroupDigits(last)
-	}
+	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
 	if err != nil {
 		p.Problem = starling.PrintableError(err)
 	}
-	p.Max = max(run.LastSeq, last)
-	p.Total = starling.GroupDigits(p.Max)
-	s.turnPages(&p, run.RunID, after, last)
-	if run.TerminalKind == 0 && last >= run.LastSeq && p.Problem == "" {
-		p.Live = s.path("runs", run.RunID, "live") + fmt.Sprintf("?after=%d", last)
+	if p.Narrowed {
+		if at > 1 {
+			p.First = s.familyPath(run.RunID, only, 1)
+		}
+		if next > 0 {
+			p.Next = s.familyPath(run.RunID, only, next)
+		}
+	} else {
+		p.At = at
+		s.turnPages(&p, run, after)
 	}
 	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)
 	return nil
 }
 
-// turnPages fills in the paths of the other pages.
-func (s *Server) turnPages(p *timelinePage, id string, after, last uint64) {
-	page := func(at uint64) string { return s.path("runs", id) + fmt.Sprintf("?at=%d", at) }
+// turnPages fills in where in its run a page stands, and the paths of the other pages.
+func (s *Server) turnPages(p *timelinePage, run eventlog.RunSummary, after uint64) {
+	page := func(at uint64) string { return s.path("runs", run.RunID) + fmt.Sprintf("?at=%d", at) }
+	last := after
+	if n := len(p.Events); n > 0 {
+		last = p.Events[n-1].Seq
+		p.From, p.To = starling.GroupDigits(p.Events[0].Seq), starling.GroupDigits(last)
+	}
+	p.Max = max(run.LastSeq, last)
+	p.Total = starling.GroupDigits(p.Max)
 	if after > 0 {
 		p.First, p.Previous = page(1), page(after-eventsPerPage+1)
 	}
 	if last < p.Max {
 		p.Next, p.Last = page(last+1), page(p.Max)
+	}
+	if run.TerminalKind == 0 && last >= run.LastSeq && p.Problem == "" {
+		p.Live = s.path("runs", run.RunID, "live") + fmt.Sprintf("?after=%d", last)
 	}
 }
 
@@ -326,11 +341,7 @@ func (s *Server) familyLinks(run eventlog.RunSummary, only string) []link {
 }
 
 func (s *Server) familyPath(id, group string, at uint64) string {
-	path := s.path("runs", id) + "?only=" + group
-	if at > 1 {
-		path += fmt.Sprintf("&at=%d", at)
-	}
-	return path
+	return address(s.path("runs", id), url.Values{"only": {group}, "at": {unless(1, at)}})
 }
 
 // familyOf returns the family that a request asks for, or nothing.
@@ -341,29 +352,6 @@ func familyOf(r *http.Request) string {
 		}
 	}
 	return ""
-}
-
-// family is a page of the events of one family, from one number on.
-func (s *Server) family(w http.ResponseWriter, r *http.Request, v logview.View, run eventlog.RunSummary, only string) error {
-	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
-	at = min(max(at, 1), max(run.LastSeq, 1))
-	events, next, err := pick(v, r, run.RunID, only, at)
-	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
-		return err
-	}
-	head, began := s.runHead(r, v, run)
-	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: true, Max: run.LastSeq}
-	if err != nil {
-		p.Problem = starling.PrintableError(err)
-	}
-	if at > 1 {
-		p.First = s.familyPath(run.RunID, only, 1)
-	}
-	if next > 0 {
-		p.Next = s.familyPath(run.RunID, only, next)
-	}
-	s.render(w, r, http.StatusOK, "timeline", run.RunID, v, p)
-	return nil
 }
 
 // pick returns a page of the events of a family with numbers from at on, and the
