@@ -139,79 +139,49 @@ const (
 	cachedFor = time.Minute
 )
 
-// accountCache has the snapshots of as many tenants as there is room for, and none for
-// longer than a minute.
+// accountCache has snapshots of tenants. It forgets all of them when there is no room for
+// another one, and a minute after the first of them was kept.
 type accountCache struct {
-	most int           // bytes of all
-	ends time.Duration // after this
-
-	mu   sync.Mutex
-	of   map[string]*cached // by tenant; guarded by mu, and so is what follows
-	size int
-	asks uint64
-}
-
-type cached struct {
-	*snapshot
-	asked uint64 // which one of the asks was the last for it
-	timer *time.Timer
-}
-
-func newAccountCache(most int, ends time.Duration) *accountCache {
-	return &accountCache{most: most, ends: ends, of: map[string]*cached{}}
+	mu    sync.Mutex
+	of    map[string]*snapshot // by tenant; guarded by mu, and so is what follows
+	size  int                  // bytes of all
+	timer *time.Timer          // forgets them; nil before the first
 }
 
 // find returns the snapshot of a tenant, or nil. It forgets one that was erased.
 func (c *accountCache) find(t tenant.Tenant) *snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.of[t.ID]
-	if k == nil {
-		return nil
+	if k := c.of[t.ID]; k != nil && !t.Erased.IsZero() {
+		c.size -= k.size
+		delete(c.of, t.ID)
 	}
-	if !t.Erased.IsZero() {
-		c.drop(t.ID, k)
-		return nil
-	}
-	c.asks++
-	k.asked = c.asks
-	return k.snapshot
+	return c.of[t.ID]
 }
 
-// keep makes room by forgetting the tenants that were asked for longest ago.
+// keep remembers the snapshot of a tenant, in place of an earlier one.
 func (c *accountCache) keep(id string, k *snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(id, c.of[id])
-	for len(c.of) > 0 && c.size+k.size > c.most {
-		oldest := ""
-		for id, other := range c.of {
-			if oldest == "" || other.asked < c.of[oldest].asked {
-				oldest = id
-			}
-		}
-		c.drop(oldest, c.of[oldest])
+	added := k.size
+	if was := c.of[id]; was != nil {
+		added -= was.size
 	}
-	c.asks++
-	entry := &cached{snapshot: k, asked: c.asks}
-	entry.timer = time.AfterFunc(c.ends, func() { c.forget(id, entry) })
-	c.of[id] = entry
-	c.size += k.size
+	if len(c.of) == 0 || c.size+added > maxCached {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.of, c.size, added = map[string]*snapshot{}, 0, k.size
+		c.timer = time.AfterFunc(cachedFor, c.clear)
+	}
+	c.of[id] = k
+	c.size += added
 }
 
-func (c *accountCache) forget(id string, k *cached) {
+func (c *accountCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.drop(id, k)
-}
-
-// drop forgets a snapshot of a tenant, if it is the current one. The caller holds mu.
-func (c *accountCache) drop(id string, k *cached) {
-	if k != nil && c.of[id] == k {
-		k.timer.Stop()
-		delete(c.of, id)
-		c.size -= k.size
-	}
+	c.of, c.size = nil, 0
 }
 
 // Directory has the limits of all tenants in memory for the queue, which asks inside

@@ -11,23 +11,17 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestFewTenantsAreKnown: of many, of whom there is much to know, those that were asked
-// for last.
+// TestFewTenantsAreKnown: as many as there is room for, and a large one alone.
 func TestFewTenantsAreKnown(t *testing.T) {
-	c := newAccountCache(30, time.Hour)
-	have := func(id string) bool { return c.find(tenant.Tenant{ID: id}) != nil }
+	var c accountCache
 	for i := range 10 {
-		for _, id := range []string{"often", fmt.Sprint(i)} {
-			if !have(id) {
-				c.keep(id, &snapshot{size: 10})
-			}
+		c.keep(fmt.Sprint(i), &snapshot{size: maxCached / 4})
+		if c.find(tenant.Tenant{ID: fmt.Sprint(i)}) == nil || c.size != len(c.of)*maxCached/4 || c.size > maxCached {
+			t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
 		}
 	}
-	if len(c.of) != 3 || c.size != 30 || !have("often") || !have("9") || !have("8") {
-		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
-	}
-	c.keep("large", &snapshot{size: 31})
-	if len(c.of) != 1 || c.size != 31 || !have("large") {
+	c.keep("large", &snapshot{size: maxCached + 1})
+	if len(c.of) != 1 || c.size != maxCached+1 {
 		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
 	}
 }
@@ -36,17 +30,25 @@ func TestFewTenantsAreKnown(t *testing.T) {
 // the tenant was erased.
 func TestTenantsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newAccountCache(maxCached, time.Minute)
+		var c accountCache
 		c.keep("alice", &snapshot{size: 1})
-		c.keep("bob", &snapshot{size: 1})
 		time.Sleep(30 * time.Second)
+		c.keep("bob", &snapshot{size: 1})
 		c.keep("bob", &snapshot{size: 2}) // read anew
-		time.Sleep(31 * time.Second)
-		if c.find(tenant.Tenant{ID: "alice"}) != nil || c.find(tenant.Tenant{ID: "bob"}) == nil || c.size != 2 {
+		if len(c.of) != 2 || c.size != 3 {
 			t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
 		}
-		if c.find(tenant.Tenant{ID: "bob", Erased: time.Now()}) != nil || c.size != 0 {
+		if c.find(tenant.Tenant{ID: "bob", Erased: time.Now()}) != nil || c.size != 1 {
 			t.Errorf("%d are known, of %d bytes, and one is erased", len(c.of), c.size)
+		}
+		time.Sleep(31 * time.Second)
+		if c.find(tenant.Tenant{ID: "alice"}) != nil || c.size != 0 {
+			t.Errorf("%d are known after a minute", len(c.of))
+		}
+		c.keep("alice", &snapshot{size: 1})
+		time.Sleep(59 * time.Second)
+		if c.find(tenant.Tenant{ID: "alice"}) == nil {
+			t.Error("one is not known that was read within a minute")
 		}
 	})
 }

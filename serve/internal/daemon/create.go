@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -395,17 +395,16 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 
 // checkInput words what is wrong with the input of a tool.
 func checkInput(t *guest.Tool, input json.RawMessage) error {
-	clean, err := step.CanonicalArgs(input)
-	if err != nil {
-		return badInput.because("%v", err).in("input")
+	err := starling.CheckInput(t, input)
+	if err == nil {
+		return nil
 	}
-	if why := t.TooLarge(clean); why != "" {
-		return tooLarge.because("%s", why).in("input")
+	if large, ok := errors.AsType[*starling.InputError](err); ok {
+		return tooLarge.because("%s", large.Reason).in("input")
 	}
-	err = t.CheckInput(clean)
 	schema, ok := errors.AsType[*tool.SchemaError](err)
 	if !ok {
-		return err
+		return badInput.because("%v", err).in("input")
 	}
 	p := badInput.plain().in("input")
 	for _, problem := range schema.Problems {

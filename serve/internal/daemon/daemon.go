@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -42,7 +43,7 @@ type Daemon struct {
 	volume   volumes
 	disk     diskSpace
 	outbound connectionLimits
-	accounts *accountCache
+	accounts accountCache
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
@@ -64,7 +65,6 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		volume:   newVolumes(c.Log),
 		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
 		outbound: connectionLimits{of: map[string]*egress.Slots{}},
-		accounts: newAccountCache(maxCached, cachedFor),
 		failing:  failing{since: map[string]time.Time{}},
 	}
 	for i := range c.Agents {
@@ -345,21 +345,21 @@ type Config struct {
 }
 
 func (c Config) complete() Config {
-	orDefault(&c.MaxModule, 16<<20)
-	orDefault(&c.MaxModules, 100)
-	orDefault(&c.MaxWait, time.Minute)
-	orDefault(&c.Heartbeat, 15*time.Second)
-	orDefault(&c.MaxStreams, 100)
-	orDefault(&c.MaxReplays, 2)
-	orDefault(&c.MaxIdleModules, 32)
-	orDefault(&c.MaxIdleModuleBytes, 128<<20)
-	orDefault(&c.MaxAttempts, 5)
-	orDefault(&c.RetentionEvery, time.Hour)
-	orDefault(&c.HeaderTime, 5*time.Second)
-	orDefault(&c.RequestTime, time.Minute)
-	orDefault(&c.IdleTime, 2*time.Minute)
-	orDefault(&c.Drain, 5*time.Second)
-	orDefault(&c.MaxConnections, 4096)
+	c.MaxModule = cmp.Or(c.MaxModule, 16<<20)
+	c.MaxModules = cmp.Or(c.MaxModules, 100)
+	c.MaxWait = cmp.Or(c.MaxWait, time.Minute)
+	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 100)
+	c.MaxReplays = cmp.Or(c.MaxReplays, 2)
+	c.MaxIdleModules = cmp.Or(c.MaxIdleModules, 32)
+	c.MaxIdleModuleBytes = cmp.Or(c.MaxIdleModuleBytes, 128<<20)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
+	c.RetentionEvery = cmp.Or(c.RetentionEvery, time.Hour)
+	c.HeaderTime = cmp.Or(c.HeaderTime, 5*time.Second)
+	c.RequestTime = cmp.Or(c.RequestTime, time.Minute)
+	c.IdleTime = cmp.Or(c.IdleTime, 2*time.Minute)
+	c.Drain = cmp.Or(c.Drain, 5*time.Second)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 4096)
 	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
 	if c.Isolated == nil {
 		c.Isolated = c.Inline
@@ -368,10 +368,4 @@ func (c Config) complete() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func orDefault[T int | int64 | time.Duration](v *T, otherwise T) {
-	if *v == 0 {
-		*v = otherwise
-	}
 }

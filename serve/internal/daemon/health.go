@@ -13,9 +13,8 @@ import (
 )
 
 // healthz says that the process answers.
-func (d *Daemon) healthz(w http.ResponseWriter, _ *request) error {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	return nil
+func (d *Daemon) healthz(*request) (map[string]string, error) {
+	return map[string]string{"status": "ok"}, nil
 }
 
 // readiness is whether the daemon can take work, and what of it cannot.
@@ -114,11 +113,5 @@ func stateOf(err error) string {
 func (d *Daemon) openapi(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(spec.OpenAPI())
-	return nil
-}
-
-// start redirects a browser that was given the bare address to the web view.
-func (d *Daemon) start(w http.ResponseWriter, r *request) error {
-	http.Redirect(w, r.Request, "/inspect/", http.StatusSeeOther)
 	return nil
 }

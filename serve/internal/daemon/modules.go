@@ -43,23 +43,18 @@ func (o owned) document() moduleDocument {
 	return doc
 }
 
-func (d *Daemon) listModules(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listModules(r *request) (list[moduleDocument], error) {
 	all := r.tenant.snapshot.modules
 	page := list[moduleDocument]{Items: make([]moduleDocument, len(all))}
 	for i, m := range all {
 		page.Items[i] = m.document()
 	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
+	return page, nil
 }
 
-func (d *Daemon) getModule(w http.ResponseWriter, r *request) error {
+func (d *Daemon) getModule(r *request) (moduleDocument, error) {
 	m, err := r.tenant.snapshot.module(r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, m.document())
-	return nil
+	return m.document(), err
 }
 
 // deleteModule takes a module from the tenant. Calls of it that are at work end as
@@ -123,7 +118,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 			return rateLimited.because("the tenant has uploaded %d modules within the hour, and may upload no more", r.tenant.Limits.UploadsPerHour).retry(wait)
 		}
 	}
-	end, err := d.compiles.start(r.Context(), r.tenant.Tenant) // after the body, so that no one waits for a slow upload
+	end, err := acquire(r.Context(), d.compiles.slots, r.tenant.Tenant) // after the body, so that no one waits for a slow upload
 	if err != nil {
 		return err
 	}
@@ -148,7 +143,7 @@ const slowUpload = 5 * time.Second
 // one body is in memory, until forget is called. A slow upload lets the next one begin, so
 // at most as many are in memory as the tenant may compile.
 func (d *Daemon) readModule(w http.ResponseWriter, r *request) (wasm []byte, forget func(), err error) {
-	forget, err = d.compiles.body(r.Context(), r.tenant.Tenant)
+	forget, err = acquire(r.Context(), d.compiles.bodies, r.tenant.Tenant)
 	if err != nil {
 		return nil, nil, err
 	}

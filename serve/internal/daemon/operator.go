@@ -33,32 +33,21 @@ func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
 // for any other.
 func (d *Daemon) AuthenticateOperator(r *http.Request) error { return hasKey(r, d.config.OperatorKey) }
 
-func (d *Daemon) listQueue(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listQueue(r *request) (queue.Overview, error) {
 	p := r.query
-	f := queue.Filter{Tenant: p.text("tenant"), After: int64(p.number("after", 0, math.MaxInt64)), Limit: int(p.number("limit", defaultRuns, mostRuns))}
-	if f.Limit == 0 {
-		p.fail("limit", "limit is 1 to %d", mostRuns)
-	}
+	f := queue.Filter{Tenant: p.text("tenant"), After: int64(p.number("after", 0, math.MaxInt64)), Limit: p.limit(defaultRuns, mostRuns)}
 	f.State = queue.State(p.text("state"))
 	if s := f.State; s != "" && s != queue.Ready && s != queue.Sleeping && s != queue.Running {
 		p.fail("state", "state is waiting, sleeping or running")
 	}
 	if p.err != nil {
-		return p.err
+		return queue.Overview{}, p.err
 	}
-	doc, err := d.config.Queue.Overview(r.Context(), f)
-	if err == nil {
-		writeJSON(w, http.StatusOK, doc)
-	}
-	return err
+	return d.config.Queue.Overview(r.Context(), f)
 }
 
-func (d *Daemon) listHosts(w http.ResponseWriter, r *request) error {
-	doc, err := d.config.Queue.HostList(r.Context())
-	if err == nil {
-		writeJSON(w, http.StatusOK, doc)
-	}
-	return err
+func (d *Daemon) listHosts(r *request) (queue.HostList, error) {
+	return d.config.Queue.HostList(r.Context())
 }
 
 // steer answers a request to do something with a run or a host.

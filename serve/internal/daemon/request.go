@@ -195,6 +195,15 @@ func (p *parameters) number(name string, otherwise, most uint64) uint64 {
 	return n
 }
 
+// limit returns how much a page has at most, from 1 on.
+func (p *parameters) limit(otherwise, most uint64) int {
+	n := p.number("limit", otherwise, most)
+	if n == 0 {
+		p.fail("limit", "limit is 1 to %d", most)
+	}
+	return int(n)
+}
+
 func (p *parameters) time(name string) time.Time {
 	text := p.values.Get(name)
 	if text == "" {

@@ -45,44 +45,49 @@ const base = "/api/v1"
 
 // routes are all there are. What is not in the list is not served.
 var routes = []Route{
-	{"GET", base + "/healthz", Open, nil, (*Daemon).healthz, nil},
+	{"GET", base + "/healthz", Open, nil, show((*Daemon).healthz), nil},
 	{"GET", base + "/readyz", Open, nil, (*Daemon).readyz, nil},
 	{"GET", base + "/openapi.yaml", Open, nil, (*Daemon).openapi, nil},
 
 	{"POST", base + "/runs", ForTenants, nil, (*Daemon).createRun, nil},
-	{"GET", base + "/runs", ForTenants, []string{"limit", "cursor", "status", "q", "since"}, (*Daemon).listRuns, nil},
-	{"GET", base + "/runs/{id}", ForTenants, nil, (*Daemon).getRun, nil},
-	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, (*Daemon).listEvents, nil},
+	{"GET", base + "/runs", ForTenants, []string{"limit", "cursor", "status", "q", "since"}, show((*Daemon).listRuns), nil},
+	{"GET", base + "/runs/{id}", ForTenants, nil, show((*Daemon).getRun), nil},
+	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, show((*Daemon).listEvents), nil},
 	{"GET", base + "/runs/{id}/stream", ForTenants, []string{"after"}, (*Daemon).streamRun, nil},
 	{"GET", base + "/runs/{id}/export", ForTenants, nil, (*Daemon).exportRun, nil},
 	{"POST", base + "/runs/{id}/cancel", ForTenants, nil, (*Daemon).cancelRun, nil},
-	{"POST", base + "/runs/{id}/replay", ForTenants, nil, (*Daemon).replayRun, nil},
+	{"POST", base + "/runs/{id}/replay", ForTenants, nil, show((*Daemon).replayRun), nil},
 
 	{"POST", base + "/modules", ForTenants, []string{"name"}, (*Daemon).uploadModule, nil},
-	{"GET", base + "/modules", ForTenants, nil, (*Daemon).listModules, nil},
-	{"GET", base + "/modules/{name}", ForTenants, nil, (*Daemon).getModule, nil},
+	{"GET", base + "/modules", ForTenants, nil, show((*Daemon).listModules), nil},
+	{"GET", base + "/modules/{name}", ForTenants, nil, show((*Daemon).getModule), nil},
 	{"DELETE", base + "/modules/{name}", ForTenants, nil, (*Daemon).deleteModule, nil},
 
-	{"GET", base + "/tools", ForTenants, nil, (*Daemon).listTools, nil},
-	{"GET", base + "/tools/{name}", ForTenants, nil, (*Daemon).getTool, nil},
+	{"GET", base + "/tools", ForTenants, nil, show((*Daemon).listTools), nil},
+	{"GET", base + "/tools/{name}", ForTenants, nil, show((*Daemon).getTool), nil},
 	{"POST", base + "/tools/{name}/call", ForTenants, nil, (*Daemon).callTool, nil},
 
-	{"GET", base + "/agents", ForTenants, nil, (*Daemon).listAgents, nil},
+	{"GET", base + "/agents", ForTenants, nil, show((*Daemon).listAgents), nil},
 
 	{"GET", base + "/policy", ForTenants, nil, (*Daemon).getPolicy, nil},
 	{"PUT", base + "/policy", ForTenants, nil, (*Daemon).putPolicy, nil},
 	{"DELETE", base + "/policy", ForTenants, nil, (*Daemon).deletePolicy, nil},
 
-	{"GET", base + "/usage", ForTenants, []string{"days"}, (*Daemon).ownUsage, nil},
+	{"GET", base + "/usage", ForTenants, []string{"days"}, show((*Daemon).ownUsage), nil},
 
-	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, (*Daemon).listQueue, nil},
+	{"GET", base + "/operator/queue", ForOperator, []string{"tenant", "state", "limit", "after"}, show((*Daemon).listQueue), nil},
 	{"POST", base + "/operator/queue/{tenant}/{id}/{what}", ForOperator, nil, (*Daemon).steer, nil},
-	{"GET", base + "/operator/usage", ForOperator, []string{"tenant", "days", "limit", "after"}, (*Daemon).listUsage, nil},
-	{"GET", base + "/operator/hosts", ForOperator, nil, (*Daemon).listHosts, nil},
+	{"GET", base + "/operator/usage", ForOperator, []string{"tenant", "days", "limit", "after"}, show((*Daemon).listUsage), nil},
+	{"GET", base + "/operator/hosts", ForOperator, nil, show((*Daemon).listHosts), nil},
 	{"POST", base + "/operator/hosts/{host}/{what}", ForOperator, nil, (*Daemon).steer, nil},
 
 	mounted("GET", "/metrics", ForScraper, func(c Config) http.Handler { return c.Metrics }),
-	{"GET", "/{$}", Open, nil, (*Daemon).start, func(c Config) http.Handler { return c.Inspector }},
+	mounted("GET", "/{$}", Open, func(c Config) http.Handler { // for a browser that was given the bare address
+		if c.Inspector == nil {
+			return nil
+		}
+		return http.RedirectHandler("/inspect/", http.StatusSeeOther)
+	}),
 	mounted("", "/inspect/", Open, func(c Config) http.Handler { return c.Inspector }), // it authenticates by itself, because browsers hold no keys
 	mounted("", "/mcp", ForTenants, func(c Config) http.Handler { return c.MCP }),
 }
@@ -93,6 +98,17 @@ func mounted(method, path string, access Access, of func(Config) http.Handler) R
 		of(d.config).ServeHTTP(w, r.Request)
 		return nil
 	}}
+}
+
+// show answers with a document.
+func show[T any](of func(*Daemon, *request) (T, error)) func(*Daemon, http.ResponseWriter, *request) error {
+	return func(d *Daemon, w http.ResponseWriter, r *request) error {
+		doc, err := of(d, r)
+		if err == nil {
+			writeJSON(w, http.StatusOK, doc)
+		}
+		return err
+	}
 }
 
 // newMux returns the mux of the routes that the daemon has something for.

@@ -38,11 +38,10 @@ type list[T any] struct {
 	Total *int   `json:"total,omitempty"` // on all pages
 }
 
-func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
 	p := r.query
 	o := eventlog.RunPageOptions{
-		Limit: int(p.number("limit", defaultRuns, mostRuns)),
-		Query: p.text("q"), StartedAfter: p.time("since"), Status: p.text("status"),
+		Limit: p.limit(defaultRuns, mostRuns), Query: p.text("q"), StartedAfter: p.time("since"), Status: p.text("status"),
 	}
 	if o.Valid() != nil {
 		p.fail("status", "status is completed, failed, cancelled or open")
@@ -51,17 +50,14 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 	if !ok {
 		p.fail("cursor", "the cursor is none that a page of this listing had")
 	}
-	if o.Limit == 0 {
-		p.fail("limit", "limit is 1 to %d", mostRuns)
-	}
 	if p.err != nil {
-		return p.err
+		return page, p.err
 	}
 	runs, next, total, err := at.page(r.Context(), r.view, o)
 	if err != nil {
-		return err
+		return page, err
 	}
-	page := list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
+	page = list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
 	var open []string
 	for _, run := range runs {
 		page.Items = append(page.Items, newRunLine(run))
@@ -70,16 +66,12 @@ func (d *Daemon) listRuns(w http.ResponseWriter, r *request) error {
 		}
 	}
 	jobs, err := d.standings(r.Context(), r.tenant.ID, open...)
-	if err != nil {
-		return err
-	}
 	for i, run := range page.Items {
 		if s, ok := jobs[run.RunID]; ok {
 			page.Items[i].Job = &s.Standing
 		}
 	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
+	return page, err
 }
 
 // find returns the run of the tenant that a request names. What is no id of a run
@@ -92,24 +84,21 @@ func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
 	return r.view.Run(r.Context(), id)
 }
 
-func (d *Daemon) getRun(w http.ResponseWriter, r *request) error {
+func (d *Daemon) getRun(r *request) (*runDocument, error) {
 	s, err := d.find(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return d.writeRun(w, http.StatusOK, r, s.RunID)
+	return d.standingRun(r, s.RunID)
 }
 
-// writeRun answers with the document of a run as it is now.
-func (d *Daemon) writeRun(w http.ResponseWriter, status int, r *request, id string) error {
+// standingRun returns the document of a run as it is now, with its place in the queue.
+func (d *Daemon) standingRun(r *request, id string) (*runDocument, error) {
 	doc, err := describeRun(r.Context(), r.view, id)
-	if err == nil {
-		err = d.place(r.Context(), r.tenant.ID, doc)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		writeJSON(w, status, doc)
-	}
-	return err
+	return doc, d.place(r.Context(), r.tenant.ID, doc)
 }
 
 // place adds where a run that has not ended stands in the queue, and its place among those
@@ -136,40 +125,30 @@ func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) e
 
 // eventsPage is a page of the events of a run, each as event.ToJSON writes it.
 type eventsPage struct {
-	Items []rawJSON `json:"items"`
+	Items []json.RawMessage `json:"items"`
 	Next  uint64    `json:"next,omitempty"` // the value of "after" for the next page
 	Total uint64    `json:"total"`          // events that there are
 }
 
-// rawJSON is a document that is encoded already.
-type rawJSON []byte
-
-// MarshalJSON returns the document.
-func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
-
-func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listEvents(r *request) (page eventsPage, err error) {
 	p := r.query
-	after := p.number("after", 0, math.MaxInt64)
-	limit := int(p.number("limit", defaultEvents, mostEvents))
-	if limit == 0 {
-		p.fail("limit", "limit is 1 to %d", mostEvents)
-	}
+	after, limit := p.number("after", 0, math.MaxInt64), p.limit(defaultEvents, mostEvents)
 	if p.err != nil {
-		return p.err
+		return page, p.err
 	}
 	s, err := d.find(r)
 	if err != nil {
-		return err
+		return page, err
 	}
-	page := eventsPage{Items: []rawJSON{}, Total: s.LastSeq}
+	page = eventsPage{Items: []json.RawMessage{}, Total: s.LastSeq}
 	size := 0
 	for ev, err := range r.view.Events(r.Context(), s.RunID, after) {
 		if err != nil {
-			return err
+			return page, err
 		}
 		line, err := event.ToJSON(ev)
 		if err != nil {
-			return err
+			return page, err
 		}
 		page.Items = append(page.Items, line)
 		size += len(line)
@@ -181,8 +160,7 @@ func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
 	if page.Next == s.LastSeq {
 		page.Next = 0
 	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
+	return page, nil
 }
 
 // maxPage is from how many bytes on a page of events ends before its limit.
@@ -234,7 +212,11 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return d.writeRun(w, http.StatusAccepted, r, s.RunID)
+	doc, err := d.standingRun(r, s.RunID)
+	if err == nil {
+		writeJSON(w, http.StatusAccepted, doc)
+	}
+	return err
 }
 
 // runLine is a run in a listing.
@@ -462,20 +444,18 @@ func (c cursor) after(page []eventlog.RunSummary) cursor {
 }
 
 // replayRun executes a run again, offline, and says whether it is the same.
-func (d *Daemon) replayRun(w http.ResponseWriter, r *request) error {
+func (d *Daemon) replayRun(r *request) (doc agent.ReplayDocument, err error) {
 	s, err := d.find(r)
 	if err != nil {
-		return err
+		return doc, err
 	}
 	v, err := r.view.Replay(r.Context(), s.RunID)
-	doc := v.Document(s.RunID)
+	doc = v.Document(s.RunID)
 	if corrupt, ok := errors.AsType[*eventlog.CorruptError](err); ok {
 		doc.Verdict, doc.Error = agent.Invalid, corrupt.Error()
-	} else if err != nil {
-		return notReplayed(err)
+		return doc, nil
 	}
-	writeJSON(w, http.StatusOK, doc)
-	return nil
+	return doc, notReplayed(err)
 }
 
 // notReplayed words why a run cannot be executed.

@@ -22,6 +22,15 @@ func claimOf(t tenant.Tenant) guest.Claim {
 	return guest.Claim{Tenant: t.ID, Weight: float64(t.Weight)}
 }
 
+// acquire waits until the work of a tenant may begin.
+func acquire(ctx context.Context, s *guest.Scheduler, t tenant.Tenant) (release func(), err error) {
+	slot, err := s.Acquire(guest.WithClaim(ctx, claimOf(t)))
+	if err != nil {
+		return nil, err
+	}
+	return slot.Release, nil
+}
+
 // tenantSlots bound how much of something each tenant has at once.
 type tenantSlots struct{ web.Slots }
 
@@ -53,31 +62,13 @@ func (c *compiling) reserve(t tenant.Tenant) (release func(), err error) {
 	return c.waiting.take(t.ID, t.Limits.Compiling)
 }
 
-// start waits until a module of a tenant that has a place may be compiled.
-func (c *compiling) start(ctx context.Context, t tenant.Tenant) (end func(), err error) {
-	slot, err := c.slots.Acquire(guest.WithClaim(ctx, claimOf(t)))
-	if err != nil {
-		return nil, err
-	}
-	return slot.Release, nil
-}
-
-// body waits until an upload of a tenant may be read into memory.
-func (c *compiling) body(ctx context.Context, t tenant.Tenant) (release func(), err error) {
-	slot, err := c.bodies.Acquire(guest.WithClaim(ctx, claimOf(t)))
-	if err != nil {
-		return nil, err
-	}
-	return slot.Release, nil
-}
-
-// run is reserve and start.
+// run takes such a place, and waits until a module of the tenant may be compiled.
 func (c *compiling) run(ctx context.Context, t tenant.Tenant) (end func(), err error) {
 	release, err := c.reserve(t)
 	if err != nil {
 		return nil, err
 	}
-	stop, err := c.start(ctx, t)
+	stop, err := acquire(ctx, c.slots, t)
 	if err != nil {
 		release()
 		return nil, err
@@ -109,9 +100,9 @@ func (p *replaying) start(ctx context.Context, t tenant.Tenant) (end func(), err
 	}
 	waiting, cancel := context.WithTimeout(ctx, replayWait)
 	defer cancel()
-	slot, err := p.all.Acquire(guest.WithClaim(waiting, claimOf(t)))
+	stop, err := acquire(waiting, p.all, t)
 	if err == nil {
-		return func() { slot.Release(); release() }, nil
+		return func() { stop(); release() }, nil
 	}
 	release()
 	if ctx.Err() != nil {

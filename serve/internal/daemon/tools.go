@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -36,15 +35,14 @@ func newToolDocument(m owned, t abi.ToolDescription) toolDocument {
 	}
 }
 
-func (d *Daemon) listTools(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listTools(r *request) (list[toolDocument], error) {
 	page := list[toolDocument]{Items: []toolDocument{}}
 	for _, m := range r.tenant.snapshot.modules {
 		for _, t := range m.tools {
 			page.Items = append(page.Items, newToolDocument(m, t))
 		}
 	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
+	return page, nil
 }
 
 // tool returns the module that has the tool.
@@ -59,13 +57,9 @@ func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
 	return owned{}, abi.ToolDescription{}, notFound.plain()
 }
 
-func (d *Daemon) getTool(w http.ResponseWriter, r *request) error {
+func (d *Daemon) getTool(r *request) (toolDocument, error) {
 	m, t, err := r.tenant.snapshot.tool(r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, newToolDocument(m, t))
-	return nil
+	return newToolDocument(m, t), err
 }
 
 // Tools returns what the tenant's tools say of themselves.
@@ -177,7 +171,7 @@ type agentDocument struct {
 	Tools       []string `json:"tools"`
 }
 
-func (d *Daemon) listAgents(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listAgents(*request) (list[agentDocument], error) {
 	page := list[agentDocument]{Items: []agentDocument{}}
 	for _, a := range d.config.Agents {
 		doc := agentDocument{Name: a.Name, Description: a.Description, Provider: a.Agent.Provider.Info().ID, Model: a.Agent.Config.Model, Tools: []string{}}
@@ -186,6 +180,5 @@ func (d *Daemon) listAgents(w http.ResponseWriter, r *request) error {
 		}
 		page.Items = append(page.Items, doc)
 	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
+	return page, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -122,36 +121,29 @@ func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageL
 }
 
 // ownUsage shows a tenant what it uses.
-func (d *Daemon) ownUsage(w http.ResponseWriter, r *request) error {
+func (d *Daemon) ownUsage(r *request) (tenant.Usage, error) {
 	f := tenant.UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", tenant.DefaultUsageDays, queue.UsageDays))}
 	if r.query.err != nil {
-		return r.query.err
+		return tenant.Usage{}, r.query.err
 	}
 	doc, err := d.Usage(r.Context(), f)
-	if err == nil {
-		writeJSON(w, http.StatusOK, doc.Items[0])
+	if err != nil {
+		return tenant.Usage{}, err
 	}
-	return err
+	return doc.Items[0], nil
 }
 
 // listUsage shows the operator what tenants use.
-func (d *Daemon) listUsage(w http.ResponseWriter, r *request) error {
+func (d *Daemon) listUsage(r *request) (tenant.UsageList, error) {
 	p := r.query
 	f := tenant.UsageFilter{
-		Tenant: p.text("tenant"), After: p.text("after"), Limit: int(p.number("limit", tenant.DefaultUsageTenants, tenant.MaxUsageTenants)),
+		Tenant: p.text("tenant"), After: p.text("after"), Limit: p.limit(tenant.DefaultUsageTenants, tenant.MaxUsageTenants),
 		Days: int(p.number("days", tenant.DefaultUsageDays, queue.UsageDays)),
 	}
-	if f.Limit == 0 {
-		p.fail("limit", "limit is 1 to %d", tenant.MaxUsageTenants)
-	}
 	if p.err != nil {
-		return p.err
+		return tenant.UsageList{}, p.err
 	}
-	doc, err := d.Usage(r.Context(), f)
-	if err == nil {
-		writeJSON(w, http.StatusOK, doc)
-	}
-	return err
+	return d.Usage(r.Context(), f)
 }
 
 // volumes know what tenants have recorded: what the log said when it was asked, and
