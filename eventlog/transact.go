@@ -73,8 +73,8 @@ type Querier interface {
 
 // Row is one row of a result.
 type Row interface {
-	// Scan copies the columns into *bool, *int64, *float64, *string or *[]byte. NULL
-	// leaves zero.
+	// Scan copies the columns into *bool, *int, *int64, *uint64, *float64, *string, *[]byte
+	// or *time.Time. NULL leaves zero, and so does 0 the time.
 	Scan(to ...any) error
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/eventlog"
@@ -163,6 +164,15 @@ func tableValues(t *testing.T, log eventlog.EventLog) {
 	})
 	if diff := cmp.Diff([]bool{false, false, true, false}, are); err != nil || diff != "" {
 		t.Error(err, diff)
+	}
+	count, epoch, never, at := 9, uint64(9), time.Now(), time.Now()
+	err = tr.View(t.Context(), func(q eventlog.Querier) error {
+		return q.Query("SELECT 2 * id, 3 * id, 0 * id, id FROM logtest_values WHERE id = 1", nil, func(r eventlog.Row) error {
+			return r.Scan(&count, &epoch, &never, &at)
+		})
+	})
+	if err != nil || count != 2 || epoch != 3 || !never.IsZero() || !at.Equal(time.Unix(0, 1)) {
+		t.Errorf("%d, %d, %v, %v, %v", count, epoch, never, at, err)
 	}
 	badScans(t, tr)
 }

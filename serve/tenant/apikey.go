@@ -156,49 +156,29 @@ func keyID(presented string) string {
 // the database could not be asked.
 func (s *Store) Authenticate(ctx context.Context, presented string) (Identity, error) {
 	id := keyID(presented)
-	var row keyRow
+	var t Tenant
+	var k APIKey
+	var stored []byte // of a key that does not exist none, which no hash is equal to
 	err := s.db.View(ctx, func(q eventlog.Querier) error {
-		row = keyRow{}
-		return q.Query(`SELECT k.hash, k.expires, k.revoked, t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits, t.revision
-FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`, []any{id}, row.scan)
+		t, k, stored = Tenant{}, APIKey{}, nil
+		const query = `SELECT t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits, t.revision, k.hash, k.expires, k.revoked
+FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
+		return q.Query(query, []any{id}, func(r eventlog.Row) (err error) {
+			t, err = scanTenant(r, &stored, &k.Expires, &k.Revoked)
+			return err
+		})
 	})
 	if err != nil {
 		return Identity{}, fmt.Errorf("tenant: look up an API key: %w", err)
 	}
 	hash := keyHash(presented[:min(len(presented), keyLen)])
-	proven := subtle.ConstantTimeCompare(hash[:], row.hash) == 1 && id != "" && len(presented) == keyLen
-	if valid := row.valid(s.now()); !proven || !valid {
+	proven := subtle.ConstantTimeCompare(hash[:], stored) == 1 && id != "" && len(presented) == keyLen
+	valid := k.Valid(s.now()) && t.ID != "" && !t.Suspended && t.Erased.IsZero()
+	if !proven || !valid {
 		return Identity{}, ErrUnauthorized
 	}
-	return Identity{Tenant: row.tenant, KeyID: id}, nil
+	return Identity{Tenant: t, KeyID: id}, nil
 }
-
-// keyRow is a key with its tenant. The zero value, of a key that does not exist,
-// has no hash, which no hash is equal to.
-type keyRow struct {
-	hash   []byte
-	key    APIKey
-	tenant Tenant
-}
-
-func (k *keyRow) scan(r eventlog.Row) error {
-	var expires, revoked int64
-	t, err := scanTenant(prefixed{r, []any{&k.hash, &expires, &revoked}})
-	k.tenant, k.key = t, APIKey{Expires: instant(expires), Revoked: instant(revoked)}
-	return err
-}
-
-func (k *keyRow) valid(now time.Time) bool {
-	return k.tenant.ID != "" && k.key.Valid(now) && !k.tenant.Suspended && k.tenant.Erased.IsZero()
-}
-
-// prefixed is a row with columns before those that are asked for.
-type prefixed struct {
-	eventlog.Row
-	first []any
-}
-
-func (p prefixed) Scan(to ...any) error { return p.Row.Scan(append(p.first, to...)...) }
 
 // Keys returns the keys of a tenant, the newest first, also those that are not
 // valid any more.
@@ -207,9 +187,7 @@ func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	return table.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
 		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
 			k := APIKey{Tenant: tenant}
-			var created, expires, revoked int64
-			err := r.Scan(&k.ID, &k.Label, &created, &expires, &revoked)
-			k.Created, k.Expires, k.Revoked = instant(created), instant(expires), instant(revoked)
+			err := r.Scan(&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked)
 			return k, err
 		})
 	})

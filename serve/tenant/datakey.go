@@ -188,9 +188,7 @@ func (s *Store) MasterUses(ctx context.Context) ([]MasterUse, error) {
 func masters(q eventlog.Querier) ([]MasterUse, error) {
 	const all = "SELECT master, count(*), min(tenant) FROM tenant_data_key GROUP BY master ORDER BY master"
 	return table.All(q, all, nil, func(r eventlog.Row) (u MasterUse, err error) {
-		var n int64
-		err = r.Scan(&u.ID, &n, &u.tenant)
-		u.DataKeys = int(n)
+		err = r.Scan(&u.ID, &u.DataKeys, &u.tenant)
 		return u, err
 	})
 }

@@ -2,10 +2,10 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // Erasure is what an erasure did.
@@ -71,18 +71,12 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 			*table.count = int(n)
 		}
 	}
-	return e, s.markErased(tx, tenant)
-}
-
-func (s *Store) markErased(tx eventlog.Tx, tenant string) error {
 	n, err := tx.Exec("UPDATE tenant SET name = '', limits = '{}', erased = $2, revision = revision + 1 WHERE id = $1 AND erased = 0", tenant, s.now().UnixNano())
 	if err != nil || n > 0 {
-		return err
+		return e, err
 	}
-	var erased int64
-	found, err := table.One(tx, "SELECT erased FROM tenant WHERE id = $1", []any{tenant}, &erased)
-	if err == nil && !found {
-		err = notFound("tenant", tenant)
+	if err := needTenant(tx, tenant); !errors.Is(err, ErrErased) {
+		return e, err
 	}
-	return err
+	return e, nil // it was erased before
 }

@@ -176,9 +176,7 @@ func modules(q eventlog.Querier, tenant string) ([]Module, error) {
 FROM tenant_module AS m LEFT JOIN module_hold AS h ON h.digest = m.digest AND h.holder = m.tenant WHERE m.tenant = $1 ORDER BY m.name`
 	return table.All(q, query, []any{tenant}, func(r eventlog.Row) (m Module, err error) {
 		var digest []byte
-		var uploaded int64
-		if err = r.Scan(&m.Name, &digest, &m.Size, &m.Trusted, &m.Used, &uploaded); err == nil {
-			m.Uploaded = instant(uploaded)
+		if err = r.Scan(&m.Name, &digest, &m.Size, &m.Trusted, &m.Used, &m.Uploaded); err == nil {
 			m.Digest, err = asHash(digest)
 		}
 		return m, err

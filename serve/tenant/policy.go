@@ -146,15 +146,13 @@ func policies(q eventlog.Querier, tenant string, most int) ([]Policy, error) {
 }
 
 func scanPolicy(r eventlog.Row) (p Policy, err error) {
-	var version, held, created int64
 	var digest []byte
-	if err := r.Scan(&version, &digest, &p.Text, &held, &created); err != nil {
+	if err := r.Scan(&p.Version, &digest, &p.Text, &p.Held, &p.Created); err != nil {
 		return p, err
 	}
-	p.Version, p.Held, p.Created = int(version), held != 0, instant(created)
 	p.Digest, err = asHash(digest)
 	if err == nil && p.Digest != canon.Sum([]byte(p.Text)) {
-		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", version)
+		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", p.Version)
 	}
 	return p, err
 }

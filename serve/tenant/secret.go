@@ -131,15 +131,11 @@ func roomForSecret(q eventlog.Querier, tenant, name string) error {
 // Secrets returns what is known of a tenant's secrets, by name. Values are not
 // among it.
 func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
-	const query = "SELECT name, audience, place, updated FROM tenant_secret WHERE tenant = $1 ORDER BY name"
+	const query = "SELECT " + secretColumns + " FROM tenant_secret WHERE tenant = $1 ORDER BY name"
 	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {
 		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
-			var row secretRow
-			if err := r.Scan(&row.sec.Name, &row.audience, &row.place, &row.updated); err != nil {
-				return Secret{}, err
-			}
-			err := row.decode()
-			return row.sec, err
+			sec, _, err := scanSecret(r)
+			return sec, err
 		})
 	})
 }
@@ -148,31 +144,49 @@ func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 // request.
 func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, value Value, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
-		row := secretRow{sec: Secret{Name: name}}
-		found, err := table.One(q, "SELECT audience, place, updated, sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name},
-			&row.audience, &row.place, &row.updated, &row.sealed)
+		var audience string
+		var sealed []byte
+		err := q.Query("SELECT "+secretColumns+", sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name}, func(r eventlog.Row) (err error) {
+			sec, audience, err = scanSecret(r, &sealed)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if !found {
+		if sealed == nil {
 			return notFound("secret", name)
 		}
-		sec, value, err = s.openSecret(q, tenant, row)
-		return err
+		key, err := s.subkey(q, tenant, purposeSecret)
+		if err != nil {
+			return err
+		}
+		text, err := unseal(key, sealed, tenant, name, audience, string(sec.Place))
+		if err != nil {
+			return fmt.Errorf("secret %s of %q: %w", name, tenant, err)
+		}
+		value = NewValue(string(text))
+		return nil
 	})
-	return sec, value, err
-}
-
-func (s *Store) openSecret(q eventlog.Querier, tenant string, row secretRow) (Secret, Value, error) {
-	key, err := s.subkey(q, tenant, purposeSecret)
 	if err != nil {
 		return Secret{}, Value{}, err
 	}
-	text, err := unseal(key, row.sealed, tenant, row.sec.Name, row.audience, row.place)
-	if err != nil {
-		return Secret{}, Value{}, fmt.Errorf("secret %s of %q: %w", row.sec.Name, tenant, err)
+	return sec, value, nil
+}
+
+const secretColumns = "name, audience, place, updated"
+
+// scanSecret reads secretColumns, the audience also as it is stored, and what more the
+// query has.
+func scanSecret(r eventlog.Row, more ...any) (sec Secret, audience string, err error) {
+	var place string
+	if err := r.Scan(append([]any{&sec.Name, &audience, &place, &sec.Updated}, more...)...); err != nil {
+		return sec, "", err
 	}
-	return row.sec, NewValue(string(text)), row.decode()
+	sec.Place = Place(place)
+	if err := json.Unmarshal([]byte(audience), &sec.Audience); err != nil {
+		return sec, "", fmt.Errorf("tenant: audience of secret %s: %w", sec.Name, err)
+	}
+	return sec, audience, nil
 }
 
 // DeleteSecret removes a secret.
@@ -184,21 +198,6 @@ func (s *Store) DeleteSecret(ctx context.Context, tenant, name string) error {
 		}
 		return err
 	})
-}
-
-type secretRow struct {
-	sec             Secret
-	audience, place string
-	updated         int64
-	sealed          []byte
-}
-
-func (r *secretRow) decode() error {
-	r.sec.Place, r.sec.Updated = Place(r.place), instant(r.updated)
-	if err := json.Unmarshal([]byte(r.audience), &r.sec.Audience); err != nil {
-		return fmt.Errorf("tenant: audience of secret %s: %w", r.sec.Name, err)
-	}
-	return nil
 }
 
 // Value is a text that must not be seen: an API key, a secret. Whatever prints,

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,7 +79,7 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 // used again, also not after it was erased.
 func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	t.Created, t.Suspended, t.Erased = s.now().UTC(), false, time.Time{}
-	or(&t.Weight, 1)
+	t.Weight = cmp.Or(t.Weight, 1)
 	if err := t.valid(); err != nil {
 		return Tenant{}, err
 	}
@@ -118,17 +119,19 @@ func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
 }
 
 func (s *Store) tenants(ctx context.Context, query string, args ...any) ([]Tenant, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return table.All(q, query, args, scanTenant) })
+	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return tenants(q, query, args...) })
 }
 
-func scanTenant(r eventlog.Row) (Tenant, error) {
-	var t Tenant
-	var created, suspended, erased, weight int64
+func tenants(q eventlog.Querier, query string, args ...any) ([]Tenant, error) {
+	return table.All(q, query, args, func(r eventlog.Row) (Tenant, error) { return scanTenant(r) })
+}
+
+// scanTenant reads tenantColumns, and what more the query has.
+func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
 	var limits string
-	if err := r.Scan(&t.ID, &t.Name, &created, &suspended, &erased, &weight, &limits, &t.Revision); err != nil {
+	if err := r.Scan(append([]any{&t.ID, &t.Name, &t.Created, &t.Suspended, &t.Erased, &t.Weight, &limits, &t.Revision}, more...)...); err != nil {
 		return t, err
 	}
-	t.Created, t.Suspended, t.Erased, t.Weight = instant(created), suspended != 0, instant(erased), int(weight)
 	if err := json.Unmarshal([]byte(limits), &t.Limits); err != nil {
 		return t, fmt.Errorf("tenant: limits of %q: %w", t.ID, err)
 	}
@@ -149,30 +152,23 @@ func (s *Store) Resume(ctx context.Context, id string) error {
 // Change has change set the limits and the weight of a tenant, which it is given as it
 // is, maybe several times. What others change at the same time is not lost.
 func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
-	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		if err := needTenant(tx, id); err != nil {
-			return err
-		}
-		list, err := table.All(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, scanTenant)
+	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
+		list, err := tenants(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
 		if err != nil {
 			return err
 		}
-		change(&list[0])
-		return list[0].update(tx)
-	})
-}
-
-// update stores the limits and the weight of a tenant.
-func (t Tenant) update(tx eventlog.Tx) error {
-	if err := validWeight(t.Weight); err != nil {
+		t := list[0]
+		change(&t)
+		if err := validWeight(t.Weight); err != nil {
+			return err
+		}
+		limits, err := json.Marshal(t.Limits)
+		if err != nil {
+			return fmt.Errorf("tenant: encode limits: %w", err)
+		}
+		_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
 		return err
-	}
-	limits, err := json.Marshal(t.Limits)
-	if err != nil {
-		return fmt.Errorf("tenant: encode limits: %w", err)
-	}
-	_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
-	return err
+	})
 }
 
 // change runs an update of one tenant's row.
@@ -220,14 +216,6 @@ func exists(err error, what, name string) error {
 }
 
 func notFound(what, name string) error { return &NotFoundError{what, name} }
-
-// instant is the inverse of UnixNano, with zero for never.
-func instant(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
 
 func validText(what, s string, most int) error {
 	switch {

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -85,22 +86,16 @@ func DefaultLimits() Limits {
 
 // Or returns l with what is zero in it taken from defaults.
 func (l Limits) Or(defaults Limits) Limits {
-	or(&l.Running, defaults.Running)
-	or(&l.Waiting, defaults.Waiting)
-	or(&l.Compiling, defaults.Compiling)
-	or(&l.Connections, defaults.Connections)
-	or(&l.RequestsPerSecond, defaults.RequestsPerSecond)
-	or(&l.RecordedPerDay, defaults.RecordedPerDay)
-	or(&l.Recorded, defaults.Recorded)
-	or(&l.Modules, defaults.Modules)
-	or(&l.UploadsPerHour, defaults.UploadsPerHour)
+	l.Running = cmp.Or(l.Running, defaults.Running)
+	l.Waiting = cmp.Or(l.Waiting, defaults.Waiting)
+	l.Compiling = cmp.Or(l.Compiling, defaults.Compiling)
+	l.Connections = cmp.Or(l.Connections, defaults.Connections)
+	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, defaults.RequestsPerSecond)
+	l.RecordedPerDay = cmp.Or(l.RecordedPerDay, defaults.RecordedPerDay)
+	l.Recorded = cmp.Or(l.Recorded, defaults.Recorded)
+	l.Modules = cmp.Or(l.Modules, defaults.Modules)
+	l.UploadsPerHour = cmp.Or(l.UploadsPerHour, defaults.UploadsPerHour)
 	return l
-}
-
-func or[T int | int64](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
 }
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -184,7 +185,8 @@ func (s *Statements) Query(sql string, args []any, row func(eventlog.Row) error,
 }
 
 // ScanValues is Scan of [eventlog.Row] for values as a driver returns them: numbers, texts
-// and bytes. A number is true unless it is zero. The log's package is named in errors.
+// and bytes. A number is true unless it is zero, and a point in time in nanoseconds since
+// 1970, or never for zero. The log's package is named in errors.
 func ScanValues[V any](name string, values []V, to []any) error {
 	if len(to) != len(values) {
 		return fmt.Errorf("%s: the row has %d columns, not %d", name, len(values), len(to))
@@ -215,6 +217,17 @@ func scan(v, to any) bool {
 		return scanAs(v, to)
 	case *int64:
 		return scanAs(v, to)
+	case *int:
+		*to = int(n)
+		return isInt || v == nil
+	case *uint64:
+		*to = uint64(n)
+		return isInt || v == nil
+	case *time.Time:
+		if *to = (time.Time{}); n != 0 {
+			*to = time.Unix(0, n).UTC()
+		}
+		return isInt || v == nil
 	case *float64:
 		if isInt {
 			v = float64(n)

@@ -126,8 +126,8 @@ func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) e
 // eventsPage is a page of the events of a run, each as event.ToJSON writes it.
 type eventsPage struct {
 	Items []json.RawMessage `json:"items"`
-	Next  uint64    `json:"next,omitempty"` // the value of "after" for the next page
-	Total uint64    `json:"total"`          // events that there are
+	Next  uint64            `json:"next,omitempty"` // the value of "after" for the next page
+	Total uint64            `json:"total"`          // events that there are
 }
 
 func (d *Daemon) listEvents(r *request) (page eventsPage, err error) {

@@ -13,10 +13,9 @@ const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, strande
 
 // scanJob reads jobColumns, and what more the query has.
 func scanJob(r eventlog.Row, more ...any) (l Lease, err error) {
-	var rank, maximum, attempt, deaths, stranded, snoozes, hostFailures, cancelled int64
-	err = r.Scan(append([]any{&l.RunID, &l.Tenant, &rank, &maximum, &attempt, &deaths, &stranded, &snoozes, &hostFailures, &cancelled, &l.Class, &l.Failure}, more...)...)
-	l.Priority, l.MaxAttempts, l.Attempt, l.Deaths = int(-rank), int(maximum), int(attempt), int(deaths)
-	l.Stranded, l.Snoozes, l.HostFailures, l.Cancelled = int(stranded), int(snoozes), int(hostFailures), cancelled != 0
+	err = r.Scan(append([]any{&l.RunID, &l.Tenant, &l.Priority, &l.MaxAttempts, &l.Attempt, &l.Deaths, &l.Stranded, &l.Snoozes,
+		&l.HostFailures, &l.Cancelled, &l.Class, &l.Failure}, more...)...)
+	l.Priority = -l.Priority
 	return l, err
 }
 

@@ -119,11 +119,11 @@ func (q *Queue) Cancel(ctx context.Context, runID string) error {
 		was, refusal, err = s.cancel(runID)
 		return refusal, err
 	})
-	if err == nil && int(was.state) == running {
+	if err == nil && was.state == running {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.dispatcher != nil {
-			q.dispatcher.end(runID, uint64(was.epoch), ErrCancelled)
+			q.dispatcher.end(runID, was.epoch, ErrCancelled)
 		}
 	}
 	return err

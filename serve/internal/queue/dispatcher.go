@@ -355,7 +355,7 @@ func (d *dispatcher) takeOver(ctx context.Context) {
 // gone logs which processes have died.
 func (d *dispatcher) gone(dead []lost) {
 	for _, l := range dead {
-		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", l.seen), slog.Int("jobs", l.jobs))
+		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", time.Unix(0, l.seen)), slog.Int("jobs", l.jobs))
 	}
 }
 

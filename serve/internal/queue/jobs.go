@@ -154,10 +154,10 @@ func (s *storeTx) pushFinished() error {
 			if readErr != nil {
 				return readErr
 			}
-			if ok && r.epoch == int64(l.Epoch) {
+			if ok && r.epoch == l.Epoch {
 				if _, err = s.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err == nil {
 					s.use(r.tenant, l.used)
-					err = s.move(r.tenant, int(r.state), states)
+					err = s.move(r.tenant, r.state, states)
 				}
 			}
 		}
@@ -167,8 +167,10 @@ func (s *storeTx) pushFinished() error {
 
 // jobRow is what the changes of a job look at.
 type jobRow struct {
-	tenant, owner           string
-	state, epoch, cancelled int64
+	tenant, owner string
+	state         int
+	epoch         uint64
+	cancelled     bool
 }
 
 // find reads a job, as it is after all that this transaction was told.
@@ -199,12 +201,12 @@ type verdict struct {
 // once.
 func (s *storeTx) giveBack(l Lease, v verdict) error {
 	r, ok, err := s.find(l.RunID)
-	if err != nil || !ok || r.epoch != int64(l.Epoch) || int(r.state) != running {
+	if err != nil || !ok || r.epoch != l.Epoch || r.state != running {
 		return err
 	}
 	to, due := sleeping, s.now+int64(v.after)
 	switch {
-	case r.cancelled != 0 && (v.after <= 0 || !l.Cancelled):
+	case r.cancelled && (v.after <= 0 || !l.Cancelled):
 		to = ending
 	case v.after <= 0:
 		to = ready
@@ -235,15 +237,15 @@ func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
 		return r, nil, err
 	case !ok:
 		return r, ErrNotFound, nil
-	case r.cancelled != 0:
+	case r.cancelled:
 		return r, nil, nil
 	}
 	to := ending
-	if int(r.state) == running {
+	if r.state == running {
 		to, s.signal = running, true // its host ends it
 	}
 	if _, err = s.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err == nil && to == ending {
-		err = s.move(r.tenant, int(r.state), ending)
+		err = s.move(r.tenant, r.state, ending)
 	}
 	return r, nil, err
 }
@@ -280,7 +282,7 @@ const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, death
 func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) {
 	type job struct {
 		runID, tenant string
-		cancelled     int64
+		cancelled     bool
 	}
 	if err := s.push(); err != nil {
 		return 0, err
@@ -295,7 +297,7 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 	}
 	for _, j := range jobs {
 		to := ready
-		if j.cancelled != 0 {
+		if j.cancelled {
 			to = ending
 		}
 		if err == nil {
@@ -317,7 +319,7 @@ func (s *storeTx) retry(runID string) (refusal, err error) {
 		return nil, err
 	case !ok:
 		return ErrNotFound, nil
-	case int(r.state) != sleeping:
+	case r.state != sleeping:
 		return ErrNotSleeping, nil
 	}
 	_, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE run_id = $1", sleeping, runID)
@@ -365,7 +367,7 @@ func (s *storeTx) renew(owner string, until time.Time) error {
 // lost is a process that is not among the living any more.
 type lost struct {
 	owner, label, version string
-	seen                  time.Time
+	seen                  int64
 	jobs                  int
 }
 
@@ -377,7 +379,7 @@ func (s *storeTx) recover(owner string) ([]lost, error) {
 	for _, d := range dead {
 		if err == nil {
 			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, gone) VALUES ($1, '', 0, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
-			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen.UnixNano(), s.now)
+			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen, s.now)
 		}
 	}
 	return dead, err
@@ -392,9 +394,7 @@ func (s *storeTx) leave(owner string) error {
 // bury removes the processes that the query selects, and returns them.
 func (s *storeTx) bury(query string, args ...any) (dead []lost, err error) {
 	dead, err = table.All(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
-		var seen int64
-		err = r.Scan(&d.owner, &d.label, &d.version, &seen)
-		d.seen = time.Unix(0, seen)
+		err = r.Scan(&d.owner, &d.label, &d.version, &d.seen)
 		return d, err
 	})
 	for i, d := range dead {

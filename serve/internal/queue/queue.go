@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -324,17 +325,15 @@ func (c Config) resolve() (Config, error) {
 		}
 	}
 	c.swept = new(atomic.Int64)
-	orDefault(&c.Workers, DefaultWorkers)
-	orDefault(&c.Lease, DefaultLease)
-	orDefault(&c.Poll, DefaultPoll)
-	orDefault(&c.Grace, DefaultGrace)
-	orDefault(&c.MaxWaiting, DefaultMaxWaiting)
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.Poll = cmp.Or(c.Poll, DefaultPoll)
+	c.Grace = cmp.Or(c.Grace, DefaultGrace)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, DefaultMaxWaiting)
 	if c.Limits == nil {
 		c.Limits = func(string) Limits { return Limits{} }
 	}
-	if c.Label == "" {
-		c.Label = c.Host
-	}
+	c.Label = cmp.Or(c.Label, c.Host)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -342,13 +341,6 @@ func (c Config) resolve() (Config, error) {
 		c.Clock = machineClock{}
 	}
 	return c, nil
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Clock tells the time, and may be another one in tests.

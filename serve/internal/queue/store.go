@@ -159,9 +159,9 @@ func (s *storeTx) load() error {
 	}
 	s.loaded = true
 	const sql = "SELECT virtual, number, waiting, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e) FROM queue_state WHERE id = 1"
-	var ends int64
+	var ends bool
 	_, err := table.One(s.tx, sql, nil, &s.state.virtual, &s.state.number, &s.state.waiting, &ends)
-	s.ends = s.ends || ends > 0
+	s.ends = s.ends || ends
 	s.before = s.state
 	return err
 }

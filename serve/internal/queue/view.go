@@ -24,34 +24,22 @@ type news struct {
 
 // readNews looks for what concerns the owner.
 func readNews(v eventlog.Querier, owner string, now time.Time) (n news, err error) {
-	var due int64
 	const sql = `SELECT (SELECT count(*) FROM (SELECT 1 FROM queue_tenant WHERE open > 0 LIMIT 1) a) +
 	(SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) b),
 	(SELECT coalesce(min(due), 0) FROM queue_job WHERE state = 1),
 	(SELECT count(*) FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2),
 	(SELECT count(*) FROM queue_host WHERE owner = $2 AND draining > 0)`
-	if _, err = table.One(v, sql, []any{now.UnixNano(), owner}, &n.open, &due, &n.dead, &n.draining); err != nil {
+	if _, err = table.One(v, sql, []any{now.UnixNano(), owner}, &n.open, &n.due, &n.dead, &n.draining); err != nil {
 		return n, err
 	}
-	n.due = instant(due)
 	n.cancelled, err = table.All(v, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1 AND cancelled = 1", []any{owner}, scanEpoch)
 	return n, err
 }
 
 // scanEpoch reads the run of a job and its epoch.
 func scanEpoch(r eventlog.Row) (l Lease, err error) {
-	var epoch int64
-	err = r.Scan(&l.RunID, &epoch)
-	l.Epoch = uint64(epoch)
+	err = r.Scan(&l.RunID, &l.Epoch)
 	return l, err
-}
-
-// instant is the inverse of UnixNano, with zero for never.
-func instant(ns int64) (t time.Time) {
-	if ns != 0 {
-		t = time.Unix(0, ns).UTC()
-	}
-	return t
 }
 
 // statuses reads jobs with where they stand, by the rest of a query behind its columns.
@@ -59,18 +47,19 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 	const sql = "SELECT " + jobColumns + `, state, due, enqueued, started, epoch, number,
 	coalesce((SELECT CASE WHEN label = '' THEN host ELSE label END FROM queue_host WHERE queue_host.owner = queue_job.owner), '') FROM queue_job `
 	return table.All(v, sql+where, args, func(r eventlog.Row) (s Status, err error) {
-		var state, due, enqueued, started, epoch int64
-		l, err := scanJob(r, &state, &due, &enqueued, &started, &epoch, &s.Number, &s.Host)
+		var state int
+		var due, started time.Time
+		l, err := scanJob(r, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
 		s.Tenant, s.RunID, s.Priority, s.Snoozes, s.HostFailures = l.Tenant, l.RunID, l.Priority, l.Snoozes, l.HostFailures
-		s.Enqueued, s.Deaths, s.Epoch = instant(enqueued), l.Deaths+l.Stranded, uint64(epoch)
+		s.Deaths = l.Deaths + l.Stranded
 		s.Standing = Standing{State: Ready, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
 		switch {
 		case l.Cancelled:
 			s.State = Cancelling
 		case state == sleeping:
-			s.State, s.Until = Sleeping, instant(due)
+			s.State, s.Until = Sleeping, due
 		case state == running:
-			s.State, s.Since = Running, instant(started)
+			s.State, s.Since = Running, started
 		}
 		if l.Class != "" {
 			s.LastError = &LastError{l.Class, l.Failure}
@@ -93,10 +82,8 @@ func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
 		if s.State != Ready {
 			return s, nil
 		}
-		var before int64
 		const sql = "SELECT count(*) FROM queue_job WHERE tenant = $1 AND state = 0 AND (rank < $2 OR (rank = $2 AND number < $3))"
-		_, err = table.One(v, sql, []any{s.Tenant, int64(-s.Priority), s.Number}, &before)
-		s.Position = int(before)
+		_, err = table.One(v, sql, []any{s.Tenant, int64(-s.Priority), s.Number}, &s.Position)
 		return s, err
 	})
 }
@@ -167,21 +154,22 @@ func (q *Queue) Loads(ctx context.Context) (loads map[string]Stats, err error) {
 		loads = make(map[string]Stats)
 		return v.Query("SELECT tenant, state, count(*), min(enqueued) FROM queue_job GROUP BY tenant, state", nil, func(r eventlog.Row) error {
 			var tenant string
-			var state, n, oldest int64
+			var state, n int
+			var oldest time.Time
 			if err := r.Scan(&tenant, &state, &n, &oldest); err != nil {
 				return err
 			}
 			s := loads[tenant]
-			switch int(state) {
+			switch state {
 			case ready, ending:
-				s.Ready += int(n)
+				s.Ready += n
 			case sleeping:
-				s.Sleeping = int(n)
+				s.Sleeping = n
 			case running:
-				s.Running = int(n)
+				s.Running = n
 			}
-			if at := instant(oldest); s.Oldest.IsZero() || at.Before(s.Oldest) {
-				s.Oldest = at
+			if s.Oldest.IsZero() || oldest.Before(s.Oldest) {
+				s.Oldest = oldest
 			}
 			loads[tenant] = s
 			return nil
@@ -219,16 +207,14 @@ func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
 	CASE WHEN until < $1 AND gone = 0 THEN 1 ELSE 0 END,
 	(SELECT count(*) FROM queue_job WHERE state = 2 AND queue_job.owner = queue_host.owner) FROM queue_host ORDER BY 2, owner`
 		return table.All(v, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
-			var began, seen, gone, jobs int64
 			var draining, silent bool
-			err = r.Scan(&h.ID, &h.Name, &h.Version, &began, &seen, &draining, &gone, &silent, &jobs)
-			h.Began, h.Seen, h.Gone, h.Running = instant(began), instant(seen), instant(gone), int(jobs)
+			err = r.Scan(&h.ID, &h.Name, &h.Version, &h.Began, &h.Seen, &draining, &h.Gone, &silent, &h.Running)
 			switch h.State = HostWorking; {
-			case gone > 0:
+			case !h.Gone.IsZero():
 				h.State = HostGone
 			case silent:
 				h.State = HostSilent
-			case draining && jobs > 0:
+			case draining && h.Running > 0:
 				h.State = HostDraining
 			case draining:
 				h.State = HostDrained
