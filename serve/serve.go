@@ -79,9 +79,8 @@ var (
 
 // What a queue has by default, and how it words states.
 const (
-	DefaultWorkers = queue.DefaultWorkers
-	MaxDeaths      = queue.MaxDeaths
-	UsageDays      = queue.UsageDays
+	MaxDeaths = queue.MaxDeaths
+	UsageDays = queue.UsageDays
 
 	StateWaiting  = queue.Ready
 	StateSleeping = queue.Sleeping

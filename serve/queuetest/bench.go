@@ -180,5 +180,5 @@ func (c *course) add(tenant string) error {
 	j.Payload = payload
 	c.open.Add(1)
 	c.enqueued.Add(1)
-	return c.Queue.Enqueue(c.ctx, j, first)
+	return c.Queue.Enqueue(c.ctx, j, Append(j.RunID, first))
 }

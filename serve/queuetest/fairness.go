@@ -191,7 +191,7 @@ func full(t *testing.T, db Database) {
 	enqueue(t, h, series("a", 3)...)
 	refuse := func(j queue.Job, want error) {
 		t.Helper()
-		err := h.Enqueue(t.Context(), j, First(j.RunID))
+		err := h.Enqueue(t.Context(), j, Append(j.RunID, First(j.RunID)))
 		var fe *queue.FullError
 		if !errors.Is(err, want) || !errors.As(err, &fe) || fe.After < time.Second || fe.After > 5*time.Minute {
 			t.Errorf("%v, want %v", err, want)

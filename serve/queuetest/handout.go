@@ -31,19 +31,19 @@ func durable(t *testing.T, db Database) {
 func refused(t *testing.T, db Database) {
 	h := db(t, queue.Config{})
 	enqueue(t, h, queue.Job{RunID: "there"})
-	if err := h.Enqueue(t.Context(), queue.Job{RunID: "there"}); !errors.Is(err, queue.ErrExists) {
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "there"}, nil); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("a second job of a run: %v", err)
 	}
 	wrong := First("another")
-	if err := h.Enqueue(t.Context(), queue.Job{RunID: "new"}, wrong); !errors.Is(err, eventlog.ErrInvalidAppend) {
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "new"}, Append("new", wrong)); !errors.Is(err, eventlog.ErrInvalidAppend) {
 		t.Errorf("an event of another run: %v", err)
 	}
 	mistake := errors.New("a mistake")
-	if err := h.EnqueueWith(t.Context(), queue.Job{RunID: "new"}, func(eventlog.Tx) error { return mistake }); err != mistake {
-		t.Errorf("EnqueueWith returns %v", err)
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "new"}, func(eventlog.Tx) error { return mistake }); err != mistake {
+		t.Errorf("Enqueue returns %v", err)
 	}
 	for _, j := range []queue.Job{{}, {RunID: "new", MaxAttempts: -1}, {RunID: "\xff"}, {RunID: "new", Tenant: "\x00"}, {RunID: "new", Payload: make([]byte, queue.MaxPayloadBytes+1)}} {
-		if err := h.Enqueue(t.Context(), j); err == nil {
+		if err := h.Enqueue(t.Context(), j, nil); err == nil {
 			t.Errorf("%.80v was taken", j)
 		}
 	}
@@ -68,7 +68,7 @@ func neighbours(t *testing.T, db Database) {
 			if i%2 == 1 {
 				ev.Seq = 2
 			}
-			errs[i] <- h.Enqueue(context.Background(), j, ev)
+			errs[i] <- h.Enqueue(context.Background(), j, Append(j.RunID, ev))
 		}()
 	}
 	for i := range jobs {

@@ -52,7 +52,7 @@ func child(open Opener, address string) error {
 		go func() {
 			for n := 0; ; n++ {
 				run := fmt.Sprintf("p%d/%d.%d", os.Getpid(), i, n)
-				if err := h.Enqueue(context.Background(), queue.Job{RunID: run, Tenant: fmt.Sprint(i)}, First(run)); err != nil {
+				if err := h.Enqueue(context.Background(), queue.Job{RunID: run, Tenant: fmt.Sprint(i)}, Append(run, First(run))); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					return
 				}

@@ -97,6 +97,18 @@ func First(runID string) event.Event {
 	return c.Start("goal")
 }
 
+// Append stores the first events of a run in the transaction that enqueues its job.
+func Append(runID string, events ...event.Event) func(eventlog.Tx) error {
+	return func(tx eventlog.Tx) error {
+		for _, ev := range events {
+			if err := tx.Append(runID, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // End appends the last event of a run that began with [First] and is followed by
 // effects of one byte, under the epoch of the lease. A run that has ended is left
 // alone.
@@ -130,7 +142,7 @@ func ender(h Host, told chan<- queue.Lease) queue.Handler {
 func enqueue(t testing.TB, h Host, jobs ...queue.Job) {
 	t.Helper()
 	for _, j := range jobs {
-		if err := h.Enqueue(t.Context(), j, First(j.RunID)); err != nil {
+		if err := h.Enqueue(t.Context(), j, Append(j.RunID, First(j.RunID))); err != nil {
 			t.Fatal(err)
 		}
 	}

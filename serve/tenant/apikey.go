@@ -44,12 +44,6 @@ func (k APIKey) Valid(at time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || at.Before(k.Expires))
 }
 
-// Identity is the tenant whose key was presented.
-type Identity struct {
-	Tenant Tenant
-	KeyID  string
-}
-
 // CreateKey makes a key of a tenant. The Value is the key itself, which is
 // not shown again.
 func (s *Store) CreateKey(ctx context.Context, tenant, label string) (k APIKey, key Value, err error) {
@@ -154,7 +148,7 @@ func keyID(presented string) string {
 // error is [ErrUnauthorized] and the work is the same: one look into the
 // database, one hash, one comparison in constant time. Any other error means that
 // the database could not be asked.
-func (s *Store) Authenticate(ctx context.Context, presented string) (Identity, error) {
+func (s *Store) Authenticate(ctx context.Context, presented string) (Tenant, error) {
 	id := keyID(presented)
 	var t Tenant
 	var k APIKey
@@ -169,15 +163,15 @@ FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
 		})
 	})
 	if err != nil {
-		return Identity{}, fmt.Errorf("tenant: look up an API key: %w", err)
+		return Tenant{}, fmt.Errorf("tenant: look up an API key: %w", err)
 	}
 	hash := keyHash(presented[:min(len(presented), keyLen)])
 	proven := subtle.ConstantTimeCompare(hash[:], stored) == 1 && id != "" && len(presented) == keyLen
 	valid := k.Valid(s.now()) && t.ID != "" && !t.Suspended && t.Erased.IsZero()
 	if !proven || !valid {
-		return Identity{}, ErrUnauthorized
+		return Tenant{}, ErrUnauthorized
 	}
-	return Identity{Tenant: t, KeyID: id}, nil
+	return t, nil
 }
 
 // Keys returns the keys of a tenant, the newest first, also those that are not

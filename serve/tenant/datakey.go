@@ -214,7 +214,11 @@ func (s *Store) CheckMaster(ctx context.Context) error {
 // [Store.UseMasters].
 func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		keys, err := wrappedKeys(tx)
+		const all = "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant"
+		keys, err := table.All(tx, all, nil, func(r eventlog.Row) (w wrappedKey, err error) {
+			err = r.Scan(&w.tenant, &w.id, &w.master, &w.wrapped)
+			return w, err
+		})
 		if err != nil {
 			return err
 		}
@@ -243,13 +247,6 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 		return 0, err
 	}
 	return n, nil
-}
-
-func wrappedKeys(q eventlog.Querier) ([]wrappedKey, error) {
-	return table.All(q, "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant", nil, func(r eventlog.Row) (w wrappedKey, err error) {
-		err = r.Scan(&w.tenant, &w.id, &w.master, &w.wrapped)
-		return w, err
-	})
 }
 
 var errSealed = errors.New("tenant: what is stored does not open: it was changed, or belongs elsewhere")

@@ -39,8 +39,7 @@ func ValidModuleName(name string) error {
 	return nil
 }
 
-// NoRoomError means that a tenant's modules would take more than they may. It is
-// [ErrNoRoom].
+// NoRoomError means that a tenant's modules would take more than they may.
 type NoRoomError struct {
 	Held, Most int64 // bytes that the tenant's modules take, and may take
 	Removed    int64 // of those held, what is kept of modules that the tenant has removed
@@ -48,11 +47,8 @@ type NoRoomError struct {
 
 // Error says how much there is.
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("%v: they take %d bytes, of which %d are of removed modules; at most %d are allowed", ErrNoRoom, e.Held, e.Removed, e.Most)
+	return fmt.Sprintf("tenant: no room for the module: they take %d bytes, of which %d are of removed modules; at most %d are allowed", e.Held, e.Removed, e.Most)
 }
-
-// Is reports whether target is [ErrNoRoom].
-func (e *NoRoomError) Is(target error) bool { return target == ErrNoRoom }
 
 // HoldModule holds a module for a tenant that is about to store it. Its bytes count from
 // now on, at most as many as most; less than zero is no bound. [Store.AddModule] follows:

@@ -19,9 +19,6 @@ var (
 	ErrExists = errors.New("tenant: exists already")
 	// ErrChanged means that a tenant's modules are others than those that were looked at.
 	ErrChanged = errors.New("tenant: the modules have changed")
-	// ErrNoRoom means that a tenant's modules take as much as they may. It is a
-	// [*NoRoomError].
-	ErrNoRoom = errors.New("tenant: no room for the module")
 	// ErrErased means that the tenant's data key was destroyed.
 	ErrErased = errors.New("tenant: the tenant has been erased")
 	// ErrNoMasterKey means that the store was opened without a master key.

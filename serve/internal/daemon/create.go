@@ -275,7 +275,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 		return "", err
 	}
 	var took time.Duration // to append, and not to commit with what others do
-	err = d.config.Queue.EnqueueWith(ctx, job, func(tx eventlog.Tx) error {
+	err = d.config.Queue.Enqueue(ctx, job, func(tx eventlog.Tx) error {
 		if also != nil {
 			if err := also(tx, id); err != nil {
 				return err

@@ -19,7 +19,6 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
-	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -64,7 +63,6 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		replays:  newReplaying(c.MaxReplays),
 		volume:   newVolumes(c.Log),
 		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
-		outbound: connectionLimits{of: map[string]*egress.Slots{}},
 		failing:  failing{since: map[string]time.Time{}},
 	}
 	for i := range c.Agents {

@@ -227,10 +227,6 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	return m, true, err
 }
 
-func moduleExists(name string) error {
-	return nameTaken.because("the tenant has another module %q", name).hint("delete it first, or give this one another name")
-}
-
 // room refuses a module for which there is no room among the others: names of
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
@@ -240,7 +236,7 @@ func (d *Daemon) room(all []owned, m owned) error {
 	taken := map[string]string{}
 	for _, other := range all {
 		if other.Name == m.Name {
-			return moduleExists(m.Name)
+			return nameTaken.because("the tenant has another module %q", m.Name).hint("delete it first, or give this one another name")
 		}
 		for _, t := range other.tools {
 			taken[t.Name] = other.Name

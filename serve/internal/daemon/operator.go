@@ -3,10 +3,15 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
+	"sync"
+	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/spec"
 )
 
 // Steer does what an operator asks for: "cancel" or "retry" a run by its id in the log,
@@ -65,5 +70,109 @@ func (d *Daemon) steer(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// healthz says that the process answers.
+func (d *Daemon) healthz(*request) (map[string]string, error) {
+	return map[string]string{"status": "ok"}, nil
+}
+
+// readiness is whether the daemon can take work, and what of it cannot.
+type readiness struct {
+	Status string            `json:"status"` // ready or not-ready
+	Checks map[string]string `json:"checks"` // ok or failed, or low for the disk; nothing of any tenant's
+
+	Keys []string `json:"master_keys"` // ids, which say nothing of the keys
+}
+
+// checkTime bounds a look at what the daemon stands on.
+const checkTime = 5 * time.Second
+
+// readyz says whether the log and the queue can be used, whether the master key is that
+// of the tenants, whether there is room for runs, and whether the daemon means to take
+// work: not if it ends or drains.
+func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
+	defer cancel()
+	d.probed.Store(true)
+	doc := readiness{Status: "ready", Checks: map[string]string{}, Keys: d.config.Tenants.MasterKeys()}
+	if d.config.Disk != nil { // diskSpace.watch logs when it gets full
+		now, _ := d.disk.look(0)
+		doc.Checks["disk"] = map[level]string{spaceOK: "ok", spaceLow: "low", spaceShort: "failed", spaceFull: "failed"}[now]
+	}
+	checks := d.checks(ctx)
+	_, checks["queue"] = d.config.Queue.Stats(ctx)
+	if checks["serving"] = d.taking.Err(); d.config.Queue.Draining() {
+		checks["serving"] = errDraining
+	}
+	for check, err := range checks {
+		doc.Checks[check] = stateOf(err)
+		if check != "serving" && r.Context().Err() == nil { // or it is the client that has failed
+			d.failing.note(d.logger, check, err)
+		}
+	}
+	status := http.StatusOK
+	for _, state := range doc.Checks {
+		if state != stateOf(nil) && state != "low" {
+			doc.Status, status = "not-ready", http.StatusServiceUnavailable
+		}
+	}
+	writeJSON(w, status, doc)
+	return nil
+}
+
+var errDraining = errors.New("daemon: the host drains")
+
+// checks looks at what every run needs.
+func (d *Daemon) checks(ctx context.Context) map[string]error {
+	return map[string]error{"log": eventlog.Preflight(ctx, d.config.Log), "keys": d.config.Tenants.CheckMaster(ctx)}
+}
+
+// Ready is the Ready of a [queue.Config]: a host whose log or master key is not the right
+// one claims no runs.
+func (d *Daemon) Ready(ctx context.Context) (err error) {
+	for check, failure := range d.checks(ctx) {
+		if ctx.Err() == nil {
+			d.failing.note(d.logger, check, failure)
+		}
+		err = errors.Join(err, failure)
+	}
+	return err
+}
+
+// failing are the checks that failed the last time. The response does not say why, so the
+// log does, once: a host that is not ready gets no requests, and nothing else would say it.
+type failing struct {
+	mu    sync.Mutex
+	since map[string]time.Time
+}
+
+// note says when a check begins to fail, and when it has ended.
+func (f *failing) note(logger *slog.Logger, check string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since, failed := f.since[check]
+	switch {
+	case err != nil && !failed:
+		f.since[check] = time.Now()
+		logger.Error("not ready", "check", check, "error", err.Error())
+	case err == nil && failed:
+		delete(f.since, check)
+		logger.Info("ready again", "check", check, "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+func stateOf(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return "failed"
+}
+
+// openapi returns the contract.
+func (d *Daemon) openapi(w http.ResponseWriter, _ *request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(spec.OpenAPI())
 	return nil
 }

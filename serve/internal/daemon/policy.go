@@ -37,21 +37,14 @@ func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
 	if p.Held {
 		h.Set("Allow", "GET")
 	}
-	if hasTag(r.Header.Values("If-None-Match"), tagOf(p)) {
+	same := func(tag string) bool { return tag == "*" || strings.TrimPrefix(tag, "W/") == tagOf(p) } // the weak comparison of RFC 9110
+	if slices.ContainsFunc(tagsOf(r.Header.Values("If-None-Match")), same) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write([]byte(p.Text)) // the client may have gone
 	return nil
-}
-
-// hasTag reports whether a tag is among those of an If-None-Match, by the weak
-// comparison of RFC 9110.
-func hasTag(fields []string, tag string) bool {
-	return slices.ContainsFunc(tagsOf(fields), func(one string) bool {
-		return strings.TrimPrefix(one, "W/") == tag || one == "*"
-	})
 }
 
 // tagsOf returns the members of a list (RFC 9110, section 5.6.1). A comma within a tag

@@ -79,7 +79,12 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
 func decodeJSON(body []byte, v any) error {
 	clean, err := canon.JSON(body)
 	if err != nil {
-		return notJSON(err)
+		p := badJSON.plain()
+		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
+			p.Detail, p.Hint = syntax.Msg, syntax.Hint
+			p.Line, p.Column, p.Field = syntax.Line, syntax.Column, syntax.Pointer
+		}
+		return p
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(clean, &members); err != nil || members == nil {
@@ -130,15 +135,6 @@ func wanted(err error) string {
 		return "a number"
 	}
 	return "what it must be"
-}
-
-func notJSON(err error) error {
-	p := badJSON.plain()
-	if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
-		p.Detail, p.Hint = syntax.Msg, syntax.Hint
-		p.Line, p.Column, p.Field = syntax.Line, syntax.Column, syntax.Pointer
-	}
-	return p
 }
 
 // parameters are those of a query. A name that is not asked for is an error, and so

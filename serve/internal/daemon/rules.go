@@ -64,29 +64,19 @@ func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 
 // connectionLimits bound how many connections a tenant's tools have at once. What they may
 // ask, the tenant's policies decide. There are as many as there are tenants.
-type connectionLimits struct {
-	mu sync.Mutex
-	of map[string]*egress.Slots // by tenant, shared by all its modules; guarded by mu
-}
+type connectionLimits struct{ of sync.Map } // of *egress.Slots by tenant, shared by all its modules
 
 // client returns a client for a module of a tenant. Less than zero is no bound.
 func (c *connectionLimits) client(t tenant.Tenant) *egress.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[t.ID] == nil {
-		c.of[t.ID] = egress.NewSlots(t.Limits.Connections)
-	}
-	return egress.New(egress.Config{Slots: c.of[t.ID]})
+	slots, _ := c.of.LoadOrStore(t.ID, egress.NewSlots(t.Limits.Connections))
+	return egress.New(egress.Config{Slots: slots.(*egress.Slots)})
 }
 
 // allow has the limit of a tenant whose row was read just now hold, also for modules
 // that were loaded before.
 func (c *connectionLimits) allow(t tenant.Tenant) {
-	c.mu.Lock()
-	slots := c.of[t.ID]
-	c.mu.Unlock()
-	if slots != nil {
-		slots.Allow(t.Limits.Connections)
+	if slots, ok := c.of.Load(t.ID); ok {
+		slots.(*egress.Slots).Allow(t.Limits.Connections)
 	}
 }
 

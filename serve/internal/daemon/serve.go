@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/web"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -161,7 +165,11 @@ func (d *Daemon) panicked(route Route, out *answer, failed any) {
 func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch tells of the disk
-		d.logger.Log(r.Context(), levelOf(p), "request failed", "route", route.Pattern(), "error", err.Error())
+		level := slog.LevelWarn
+		if p.Status == http.StatusInternalServerError {
+			level = slog.LevelError
+		}
+		d.logger.Log(r.Context(), level, "request failed", "route", route.Pattern(), "error", err.Error())
 	}
 	if out.status == 0 {
 		bodyWithin(out, r, leftover)
@@ -175,13 +183,6 @@ func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 // clientGone is what a request is counted as that failed because its client has gone: no
 // failure of the host, and what proxies call it.
 const clientGone = 499
-
-func levelOf(p *Problem) slog.Level {
-	if p.Status == http.StatusInternalServerError {
-		return slog.LevelError
-	}
-	return slog.LevelWarn
-}
 
 // problemOf returns what is told of an error.
 func problemOf(err error) *Problem {
@@ -243,3 +244,77 @@ func (a *answer) extend() {
 
 // Unwrap is for [http.ResponseController].
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// admit lets a request in: with a key if the route asks for one, and as long as
+// the tenant does not ask too often.
+func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
+	req := &request{Request: r}
+	switch route.Access {
+	case ForScraper:
+		if d.config.OpenMetrics {
+			return req, nil
+		}
+		return req, hasKey(r, d.config.MetricsKey, d.config.OperatorKey)
+	case ForOperator:
+		return req, d.AuthenticateOperator(r)
+	case ForTenants:
+		a, err := d.Authenticate(r)
+		if err != nil {
+			return nil, err
+		}
+		if most, more := connOf(r.Context()).crowded(); more {
+			return nil, rateLimited.because("%d requests of the tenant are in progress", most).retry(time.Second)
+		}
+		if wait := d.requests.wait(a.ID, a.Limits.RequestsPerSecond, time.Second); wait > 0 {
+			return nil, rateLimited.plain().retry(wait)
+		}
+		req.tenant = a
+		req.Request = r.WithContext(context.WithValue(guest.WithClaim(r.Context(), claimOf(a.Tenant)), accountKey{}, a))
+		req.view, err = d.View(a)
+		return req, err
+	}
+	return req, nil
+}
+
+// Authenticate returns the account of the tenant whose key the request has. The error
+// is the same whether there is no key, an unknown key, or one of a tenant that
+// is suspended. It can be written with [WriteError].
+func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
+	key, ok := web.Bearer(r)
+	if !ok {
+		return Account{}, noKey()
+	}
+	var a Account
+	who, err := d.config.Tenants.Authenticate(r.Context(), key)
+	if err == nil {
+		a, err = d.accountOf(r.Context(), who)
+	}
+	if errors.Is(err, tenant.ErrUnauthorized) || errors.Is(err, tenant.ErrErased) { // just now
+		return Account{}, noKey()
+	}
+	if err == nil {
+		connOf(r.Context()).claim(a.ID)
+	}
+	return a, err
+}
+
+func noKey() *Problem {
+	p := unauthorized.plain().hint("send it as Authorization: Bearer KEY")
+	p.challenge = true
+	return p
+}
+
+// hasKey returns nil if the request has one of the keys, of which empty ones match nothing.
+// It compares hashes, so that the time reveals nothing about a key.
+func hasKey(r *http.Request, keys ...string) error {
+	key, _ := web.Bearer(r)
+	got := sha256.Sum256([]byte(key))
+	for _, k := range keys {
+		want := sha256.Sum256([]byte(k))
+		if subtle.ConstantTimeCompare(got[:], want[:]) == 1 && k != "" {
+			connOf(r.Context()).claim(":operator") // no id of a tenant
+			return nil
+		}
+	}
+	return noKey()
+}

@@ -112,10 +112,7 @@ func (p *replaying) start(ctx context.Context, t tenant.Tenant) (end func(), err
 }
 
 // rates bound how often tenants ask for something.
-type rates struct {
-	mu       sync.Mutex               // guards limiters
-	limiters map[string]*rate.Limiter // by tenant; as many as there are tenants
-}
+type rates struct{ limiters sync.Map } // of *rate.Limiter by tenant; as many as there are tenants
 
 // wait takes one of what a tenant may ask for so many times in a period, which may be all
 // at once, or says how long to wait for the next one. Less than zero is no bound.
@@ -123,15 +120,12 @@ func (s *rates) wait(id string, most int, period time.Duration) time.Duration {
 	if most < 0 {
 		return 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limiter := s.limiters[id]
-	if limiter == nil || limiter.Burst() != most {
-		limiter = rate.NewLimiter(rate.Limit(float64(most)/period.Seconds()), most)
-		if s.limiters == nil {
-			s.limiters = map[string]*rate.Limiter{}
-		}
-		s.limiters[id] = limiter
+	often := rate.Limit(float64(most) / period.Seconds())
+	kept, _ := s.limiters.LoadOrStore(id, rate.NewLimiter(often, most))
+	limiter := kept.(*rate.Limiter)
+	if limiter.Burst() != most { // the limit has changed
+		limiter.SetLimit(often)
+		limiter.SetBurst(most)
 	}
 	if limiter.Allow() {
 		return 0

@@ -156,7 +156,7 @@ func busyQueue(t *testing.T) *queue.Queue {
 	}
 	q := queues[1]
 	for _, id := range []string{"acme/01M7YVXB018EN80T6T0GRJB4DR", "acme/01M7YVXB018EN80T6T0GRJB4DS", "beta/01M7YVXB018EN80T6T0GRJB4DW"} {
-		if err := q.Enqueue(ctx, queue.Job{RunID: id, Tenant: id[:4]}); err != nil {
+		if err := q.Enqueue(ctx, queue.Job{RunID: id, Tenant: id[:4]}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // The name of the cookie of a session without its port, and how long signing in lasts.
@@ -27,24 +28,13 @@ const (
 // if the token is empty.
 func Only(v logview.View, token string) func(*http.Request) (logview.View, error) {
 	return func(r *http.Request) (logview.View, error) {
-		if token != "" && !same(bearer(r), token) {
+		key, ok := web.Bearer(r)
+		if token != "" && (!ok || subtle.ConstantTimeCompare([]byte(key), []byte(token)) != 1) {
 			return logview.View{}, ErrSignIn
 		}
 		return v, nil
 	}
 }
-
-// bearer returns the token of the Authorization header, or nothing.
-func bearer(r *http.Request) string {
-	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(kind, "Bearer") {
-		return ""
-	}
-	return token
-}
-
-// same compares secrets without telling by its time where they differ.
-func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // newSeal makes the key that sessions are encrypted with. It is nowhere but in this
 // process, so a restart signs everybody out.

@@ -58,6 +58,10 @@ func NewHandler(c Config) (http.Handler, error) {
 		}
 		h.hosts = append(h.hosts, strings.ToLower(u.Host))
 	}
+	serverOf := func(r *http.Request) *mcp.Server {
+		server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
+		return server
+	}
 	h.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
 	})
@@ -102,11 +106,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // and that of the SDK, which asks for it more than once.
 type serverKey struct{}
 
-func serverOf(r *http.Request) *mcp.Server {
-	server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
-	return server
-}
-
 // sessionHeader is what a client of the older protocol is told apart by from others
 // of the same owner, whose requests may have the same ids. It is random, there is no
 // list of those that were given out, and none gives rights: what may be done is decided
@@ -129,24 +128,15 @@ func peeked(w http.ResponseWriter, r *http.Request) *jsonrpc.Request {
 	if r.Method != http.MethodPost {
 		return nil
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+	rest := http.MaxBytesReader(w, r.Body, maxBody)
+	body, err := io.ReadAll(rest)
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), rest)) // which goes on to fail
 	if err != nil {
 		return nil
 	}
 	msg, _ := jsonrpc.DecodeMessage(body)
 	asked, _ := msg.(*jsonrpc.Request)
 	return asked
-}
-
-// failing is the end of a body.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) {
-	if f.err == nil {
-		return 0, io.EOF
-	}
-	return 0, f.err
 }
 
 // cancelledID returns the id of the request that a notification cancels.
@@ -187,11 +177,6 @@ func (k pendingKey) ticket() string {
 
 // ticketKey is where the ticket of a request is.
 type ticketKey struct{}
-
-func ticketOf(ctx context.Context) string {
-	ticket, _ := ctx.Value(ticketKey{}).(string)
-	return ticket
-}
 
 // enter notes a request until leave is called. Its context ends with errCancelled
 // when the client cancels it.

@@ -1,6 +1,7 @@
 package mcpsrv
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,18 +92,12 @@ type Result struct {
 
 // Options are what a server has beside its view. The zero value is ready.
 type Options struct {
-	Name    string       // of the server; empty is "starling-host"
 	Version string       // of the server; empty is "unknown"
 	Logger  *slog.Logger // is told about failures; nil discards
 }
 
 func (o Options) normal() Options {
-	if o.Name == "" {
-		o.Name = "starling-host"
-	}
-	if o.Version == "" {
-		o.Version = "unknown"
-	}
+	o.Version = cmp.Or(o.Version, "unknown")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -116,7 +111,7 @@ func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheSco
 // newServer makes the server of one client's view, and returns the tools that it presents.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, error) {
 	_, changing := v.Tools.(Changing)
-	server := mcp.NewServer(&mcp.Implementation{Name: o.Name, Version: o.Version}, &mcp.ServerOptions{
+	server := mcp.NewServer(&mcp.Implementation{Name: "starling-host", Version: o.Version}, &mcp.ServerOptions{
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: changing}},
 		Instructions: instructions(v),
 		SetCacheable: ownersOnly,

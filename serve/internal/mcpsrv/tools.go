@@ -47,7 +47,8 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		presented.OutputSchema = t.OutputSchema
 	}
 	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticketOf(ctx)})
+		ticket, _ := ctx.Value(ticketKey{}).(string)
+		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket})
 		switch {
 		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
 			return failed(err.Error()), nil

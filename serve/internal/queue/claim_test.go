@@ -111,7 +111,7 @@ func rows(t *testing.T, l eventlog.Transactor) (all []string) {
 func TestTheEndOfAJobSharesATransaction(t *testing.T) {
 	q, worked := lingering(t)
 	for _, run := range []string{"t/1", "t/2"} {
-		if err := q.Enqueue(t.Context(), Job{RunID: run}); err != nil {
+		if err := q.Enqueue(t.Context(), Job{RunID: run}, nil); err != nil {
 			t.Fatal(err)
 		}
 		<-worked
@@ -133,11 +133,11 @@ func TestTheEndOfAJobDoesNotLingerWhenJobsWait(t *testing.T) {
 	block := make(chan bool)
 	blocked := make(chan error, 1)
 	go func() {
-		blocked <- q.EnqueueWith(t.Context(), Job{RunID: "t/1"}, func(eventlog.Tx) error { <-block; return nil })
+		blocked <- q.Enqueue(t.Context(), Job{RunID: "t/1"}, func(eventlog.Tx) error { <-block; return nil })
 	}()
 	until(t, q, func() bool { return q.committing && len(q.changes) == 0 })
 	for _, run := range []string{"t/2", "t/3"} { // both in the next transaction, with one worker
-		go q.Enqueue(t.Context(), Job{RunID: run})
+		go q.Enqueue(t.Context(), Job{RunID: run}, nil)
 	}
 	until(t, q, func() bool { return len(q.changes) == 2 })
 	close(block)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Queue is a durable queue: a job store in the database of a log, and what hands its
@@ -66,24 +65,13 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 	return q, nil
 }
 
-// Enqueue stores the job and the run's first events, if any, in one transaction. When it
-// returns nil, both are durable. [ErrExists], [ErrFull] and [ErrTenantFull] change
-// nothing. When ctx ends first, the job may be there nevertheless.
-func (q *Queue) Enqueue(ctx context.Context, j Job, first ...event.Event) error {
-	return q.EnqueueWith(ctx, j, func(tx eventlog.Tx) error {
-		for _, ev := range first {
-			if err := tx.Append(j.RunID, ev); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// EnqueueWith stores the job and what also stores, in one transaction. also keeps to the
-// rules of eventlog.Transactor: it may be run several times and must be quick. Its error
-// undoes all of it and is returned as it is.
-func (q *Queue) EnqueueWith(ctx context.Context, j Job, also func(eventlog.Tx) error) error {
+// Enqueue stores the job and what also stores, such as the run's first events, in one
+// transaction. When it returns nil, all of it is durable. [ErrExists], [ErrFull] and
+// [ErrTenantFull] change nothing. When ctx ends first, the job may be there nevertheless.
+//
+// also keeps to the rules of eventlog.Transactor: it may be run several times and must be
+// quick. Its error undoes all of it and is returned as it is. Nil stores nothing more.
+func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error) error {
 	if err := j.Check(); err != nil {
 		return err
 	}
@@ -92,8 +80,9 @@ func (q *Queue) EnqueueWith(ctx context.Context, j Job, also func(eventlog.Tx) e
 		refusal, err = s.enqueue(j)
 		switch {
 		case err != nil:
-		case refusal == nil:
+		case refusal == nil && also != nil:
 			err = also(s.tx)
+		case refusal == nil:
 		case errors.Is(refusal, ErrFull):
 			waiting = s.state.waiting
 		default:

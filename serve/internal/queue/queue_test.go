@@ -123,7 +123,7 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 	})
 	enqueue := func(from queuetest.Host, j queue.Job) {
 		t.Helper()
-		if err := from.Enqueue(t.Context(), j); err != nil {
+		if err := from.Enqueue(t.Context(), j, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
 			t.Parallel()
 			h := join(t, create(t), queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Workers: 16, Grace: -1})
 			for i := range 24 {
-				if err := h.Enqueue(t.Context(), queue.Job{RunID: fmt.Sprint("t/", i), Tenant: "t"}); err != nil {
+				if err := h.Enqueue(t.Context(), queue.Job{RunID: fmt.Sprint("t/", i), Tenant: "t"}, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -194,7 +194,7 @@ func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
 // anything, a host makes no transactions. Each that it makes leaves a mark.
 func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
 	h, pool, _ := onServer(t, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour})
-	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}); err != nil {
+	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

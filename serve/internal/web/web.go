@@ -1,14 +1,25 @@
-// Package web has what the API and the web view share: streams of server-sent events, and
-// bounds on how much is done at once.
+// Package web has what the API and the web view share: keys of requests, streams of
+// server-sent events, and bounds on how much is done at once.
 package web
 
 import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
+
+// Bearer returns the key that a request has in its one header Authorization.
+func Bearer(r *http.Request) (key string, ok bool) {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, key, found := strings.Cut(values[0], " ")
+	return strings.TrimSpace(key), found && strings.EqualFold(scheme, "Bearer")
+}
 
 // Stream writes server-sent events to a client until that has gone.
 type Stream struct {
