@@ -99,8 +99,12 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 		return fmt.Errorf("tenant: encode the audience: %w", err)
 	}
 	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
-		if err := roomForSecret(tx, tenant, sec.Name); err != nil {
+		var others int64
+		if _, err := table.One(tx, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, sec.Name}, &others); err != nil {
 			return err
+		}
+		if others >= maxSecrets {
+			return fmt.Errorf("%w: tenant %q has %d secrets; at most %d are allowed", ErrInvalid, tenant, others, maxSecrets)
 		}
 		key, err := s.subkey(tx, tenant, purposeSecret)
 		if err != nil {
@@ -115,17 +119,6 @@ ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = e
 			tenant, sec.Name, string(audience), string(sec.Place), sealed, s.now().UnixNano())
 		return err
 	})
-}
-
-func roomForSecret(q eventlog.Querier, tenant, name string) error {
-	var others int64
-	if _, err := table.One(q, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, name}, &others); err != nil {
-		return err
-	}
-	if others >= maxSecrets {
-		return fmt.Errorf("%w: tenant %q has %d secrets; at most %d are allowed", ErrInvalid, tenant, others, maxSecrets)
-	}
-	return nil
 }
 
 // Secrets returns what is known of a tenant's secrets, by name. Values are not

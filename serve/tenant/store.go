@@ -141,12 +141,18 @@ func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
 // Suspend has the keys of a tenant refused until [Store.Resume]. Hosts give back the runs
 // that they are making for it, and begin none.
 func (s *Store) Suspend(ctx context.Context, id string) error {
-	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", s.now().UnixNano())
+	return s.suspended(ctx, id, s.now().UnixNano())
 }
 
 // Resume undoes Suspend.
-func (s *Store) Resume(ctx context.Context, id string) error {
-	return s.change(ctx, id, "UPDATE tenant SET suspended = $2 WHERE id = $1 AND erased = 0", int64(0))
+func (s *Store) Resume(ctx context.Context, id string) error { return s.suspended(ctx, id, 0) }
+
+// suspended stores since when a tenant is suspended, and zero for one that is not.
+func (s *Store) suspended(ctx context.Context, id string, since int64) error {
+	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
+		_, err := tx.Exec("UPDATE tenant SET suspended = $2 WHERE id = $1", id, since)
+		return err
+	})
 }
 
 // Change has change set the limits and the weight of a tenant, which it is given as it
@@ -167,17 +173,6 @@ func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) err
 			return fmt.Errorf("tenant: encode limits: %w", err)
 		}
 		_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
-		return err
-	})
-}
-
-// change runs an update of one tenant's row.
-func (s *Store) change(ctx context.Context, id, update string, arg any) error {
-	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		n, err := tx.Exec(update, id, arg)
-		if err == nil && n == 0 {
-			err = needTenant(tx, id)
-		}
 		return err
 	})
 }

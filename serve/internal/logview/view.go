@@ -106,6 +106,15 @@ func (v View) full(id string) (string, error) {
 	return v.Namespace + "/" + id, nil
 }
 
+// known is full of a run that exists.
+func (v View) known(ctx context.Context, id string) (string, error) {
+	runID, err := v.full(id)
+	if err == nil {
+		_, err = v.Log.Run(ctx, runID)
+	}
+	return runID, err
+}
+
 // ShortID returns the id by which the reader knows a run.
 func (v View) ShortID(runID string) string {
 	if v.Namespace == "" {
@@ -194,11 +203,8 @@ func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) 
 // Stream delivers the events of a run that exists, from the first on and as they
 // come, until the run or ctx ends.
 func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {
-	runID, err := v.full(id)
+	runID, err := v.known(ctx, id) // Stream itself waits for a run that has not begun
 	if err != nil {
-		return nil, err
-	}
-	if _, err := v.Log.Run(ctx, runID); err != nil { // Stream itself waits for a run that has not begun
 		return nil, err
 	}
 	return v.Log.Stream(ctx, runID)
@@ -206,11 +212,8 @@ func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error)
 
 // Check validates a run. See [View].Checker.
 func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
-	runID, err := v.full(id)
-	if err != nil {
-		return eventlog.Report{}, err
-	}
-	if _, err := v.Log.Run(ctx, runID); errors.Is(err, eventlog.ErrRunNotFound) {
+	runID, err := v.known(ctx, id)
+	if errors.Is(err, eventlog.ErrRunNotFound) {
 		return eventlog.Report{}, err // for the checker, a run without events is one that lost them
 	}
 	if v.Checker != nil {
@@ -221,14 +224,11 @@ func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
 
 // Replay executes a run again and compares, or returns [ErrNoReplay].
 func (v View) Replay(ctx context.Context, id string) (agent.Verdict, error) {
-	runID, err := v.full(id)
-	if err != nil {
-		return agent.Verdict{}, err
-	}
 	if v.Replayer == nil {
 		return agent.Verdict{}, ErrNoReplay
 	}
-	if _, err := v.Log.Run(ctx, runID); err != nil {
+	runID, err := v.known(ctx, id)
+	if err != nil {
 		return agent.Verdict{}, err
 	}
 	verdict, err := v.Replayer(ctx, runID)
