@@ -1,6 +1,9 @@
 package daemon
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Routes returns all routes. What is not in the list is not served.
 func Routes() []Route {
@@ -19,3 +22,6 @@ func ProblemTypes() []string {
 	}
 	return types
 }
+
+// Read reads the tenants now, as Keep does every few seconds.
+func (d *Directory) Read(ctx context.Context) error { return d.read(ctx) }

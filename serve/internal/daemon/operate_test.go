@@ -235,8 +235,10 @@ func TestAHostWithAStaleKeyClaimsNothing(t *testing.T) {
 // It stops, and goes on when the tenant is resumed.
 func TestASuspendedTenantDoesNotRun(t *testing.T) {
 	t.Parallel()
+	var directory *daemon.Directory
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-		directory, err := daemon.NewDirectory(t.Context(), c.Tenants, c.Defaults, c.Logger)
+		var err error
+		directory, err = daemon.NewDirectory(t.Context(), c.Tenants, c.Defaults, c.Logger)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +248,7 @@ func TestASuspendedTenantDoesNotRun(t *testing.T) {
 	w.do("alice", "POST", "/api/v1/modules?name=spin", "application/wasm", testModules["spin"]())
 	id := w.accept(`{"tool":"spin"}`)
 	w.awaitMetrics(`starling_runs_in_flight 1`)
-	if err := w.tenants.Suspend(t.Context(), "alice"); err != nil {
+	if err := errors.Join(w.tenants.Suspend(t.Context(), "alice"), directory.Read(t.Context())); err != nil { // before the fuel of the run is used up
 		t.Fatal(err)
 	}
 	w.awaitMetrics(`starling_runs_in_flight 0`)
