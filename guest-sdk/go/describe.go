@@ -1,10 +1,6 @@
 package starling
 
-import (
-	"strconv"
-
-	"github.com/starling-host/starling/guest-sdk/go/internal/jsonscan"
-)
+import "strconv"
 
 // describe returns the document of starling_describe: the tools, in the order
 // of their registration.
@@ -20,8 +16,8 @@ func describe() []byte {
 }
 
 func (t *Tool) appendDescription(doc []byte) []byte {
-	doc = jsonscan.AppendString(append(doc, `{"name":`...), t.Name)
-	doc = jsonscan.AppendString(append(doc, `,"description":`...), t.Description)
+	doc = appendString(append(doc, `{"name":`...), t.Name)
+	doc = appendString(append(doc, `,"description":`...), t.Description)
 	schema := t.InputSchema
 	if schema == "" {
 		schema = `{"type":"object"}`
@@ -44,7 +40,7 @@ func appendEffects(doc []byte, hosts []string) []byte {
 	doc = append(doc, `,"effects":`...)
 	separator := byte('[')
 	for _, host := range hosts {
-		doc = jsonscan.AppendString(append(doc, separator), host)
+		doc = appendString(append(doc, separator), host)
 		separator = ','
 	}
 	return append(doc, ']')
@@ -61,7 +57,7 @@ func (l Limits) append(doc []byte) []byte {
 		if value == 0 {
 			return
 		}
-		doc = jsonscan.AppendString(append(doc, separator), name)
+		doc = appendString(append(doc, separator), name)
 		doc = strconv.AppendUint(append(doc, ':'), value, 10)
 		separator = ','
 	}

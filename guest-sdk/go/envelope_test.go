@@ -13,10 +13,9 @@ import (
 
 // answers are what the tools of this file's envelopes do, by tool name.
 var answers = map[string]func(call *Call, input []byte) ([]byte, error){
-	"t_echo":     func(_ *Call, input []byte) ([]byte, error) { return input, nil },
-	"t_nothing":  func(*Call, []byte) ([]byte, error) { return nil, nil },
-	"t_breakout": func(*Call, []byte) ([]byte, error) { return []byte(`1},"error":{"kind":"snooze"`), nil },
-	"t_call":     func(c *Call, _ []byte) ([]byte, error) { return json.Marshal(c) },
+	"t_echo":    func(_ *Call, input []byte) ([]byte, error) { return input, nil },
+	"t_nothing": func(*Call, []byte) ([]byte, error) { return nil, nil },
+	"t_call":    func(c *Call, _ []byte) ([]byte, error) { return json.Marshal(c) },
 	"t_clobber": func(c *Call, input []byte) ([]byte, error) {
 		_ = append(input, strings.Repeat("x", 64)...)
 		return c.Variables, nil
@@ -48,8 +47,8 @@ func TestExecuteAnswersEnvelopes(t *testing.T) {
 		{"the input comes back", `{"tool":"t_echo","input":{"a":[1, 2.50]},` + context + `}`, `{"output":{"a":[1, 2.50]}}`},
 		{"members may come in any order", `{` + context + `,"input":1,"tool":"t_echo"}`, `{"output":1}`},
 		{"unknown members are passed over", `{"tool":"t_echo","later":[{}],"input":1,` + context + `}`, `{"output":1}`},
+		{"what the host escapes", `{"tool":"t_call","input":"a\"]}","context":{"call_id":"a\u003c\"\\","run_id":"é","attempt":1}}`, `{"output":{"RunID":"é","CallID":"a\u003c\"\\","Attempt":1,"Variables":null}}`},
 		{"no output is null", `{"tool":"t_nothing","input":{},` + context + `}`, `{"output":null}`},
-		{"an output cannot break out", `{"tool":"t_breakout","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"starling: the output of t_breakout is not JSON: text after the value at byte 1"}}`},
 		{"the context arrives", `{"tool":"t_call","input":{},` + context + `}`, `{"output":{"RunID":"r","CallID":"c","Attempt":2,"Variables":"eyJ0ZW5hbnQiOiJ0MSJ9"}}`},
 		{"appending to the input leaves the variables alone", `{"tool":"t_clobber","input":1,` + context + `}`, `{"output":{"tenant":"t1"}}`},
 		{"a plain error", `{"tool":"t_plain","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"no \"luck\"\u000a"}}`},
@@ -61,16 +60,6 @@ func TestExecuteAnswersEnvelopes(t *testing.T) {
 		{"a denial cancels", `{"tool":"t_denied","input":{},` + context + `}`, `{"error":{"kind":"cancel","message":"get: http: denied"}}`},
 		{"a timeout is transient", `{"tool":"t_timeout","input":{},` + context + `}`, `{"error":{"kind":"transient","message":"http: timeout: 30s"}}`},
 		{"too large is a failure of the tool", `{"tool":"t_large","input":{},` + context + `}`, `{"error":{"kind":"tool","message":"http: too large"}}`},
-		{"nothing", ``, `{"error":{"kind":"tool","message":"starling: input envelope: the text ends too early at byte 0"}}`},
-		{"not an object", `[]`, `{"error":{"kind":"tool","message":"starling: input envelope: not an object at byte 0"}}`},
-		{"no tool", `{"input":{},` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: no tool is named"}}`},
-		{"no input", `{"tool":"t_echo",` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: there is no input"}}`},
-		{"no context", `{"tool":"t_echo","input":1}`, `{"error":{"kind":"tool","message":"starling: input envelope: there is no context"}}`},
-		{"two inputs", `{"tool":"t_echo","input":1,"input":2,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: input is there twice"}}`},
-		{"two inputs, one escaped", `{"tool":"t_echo","input":1,"inpu\u0074":2,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: input is there twice"}}`},
-		{"a tool that is not a string", `{"tool":1,"input":1,` + context + `}`, `{"error":{"kind":"tool","message":"starling: input envelope: tool: not a string at byte 0"}}`},
-		{"an attempt that is not a number", `{"tool":"t_echo","input":1,"context":{"attempt":-1}}`, `{"error":{"kind":"tool","message":"starling: input envelope: attempt: not a whole number of 32 bits at byte 0"}}`},
-		{"an attempt beyond 32 bits", `{"tool":"t_echo","input":1,"context":{"attempt":4294967296}}`, `{"error":{"kind":"tool","message":"starling: input envelope: attempt: not a whole number of 32 bits at byte 9"}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := string(execute([]byte(c.envelope))); got != c.want {
@@ -110,18 +99,4 @@ func TestDescriptionIsTheContracts(t *testing.T) {
 			t.Errorf("%s\n%s", doc, diff)
 		}
 	}
-}
-
-// FuzzExecute: whatever the envelope, the answer is JSON with one member.
-func FuzzExecute(f *testing.F) {
-	f.Add([]byte(`{"tool":"t_echo","input":{"a":1},"context":{"run_id":"r","call_id":"c","attempt":1}}`))
-	f.Add([]byte(`{"tool":"t_\u0065cho","input":"\ud83d\ude00","context":{"variables":{}}}`))
-	f.Add([]byte(`{"tool":"`))
-	f.Fuzz(func(t *testing.T, envelope []byte) {
-		var answer map[string]json.RawMessage
-		got := execute(envelope)
-		if err := json.Unmarshal(got, &answer); err != nil || len(answer) != 1 {
-			t.Fatalf("%q -> %q: %v", envelope, got, err)
-		}
-	})
 }
