@@ -33,7 +33,7 @@ func (d deriver) annotate(s *node, f reflect.StructField, usually bool) (require
 			return false, fmt.Errorf("tag jsonschema: %v: %w", set, err)
 		}
 	}
-	return required, s.contradiction()
+	return required, nil
 }
 
 // set adds one setting to the node.
@@ -95,39 +95,12 @@ func (s *node) count(text, kind string) (*int, error) {
 	return &count, err
 }
 
-// bound reads a minimum or maximum. It must lie within what the Go type holds,
-// or the schema would promise what decoding refuses.
+// bound reads a minimum or maximum.
 func (s *node) bound(text string) (any, error) {
 	if err := s.only("number", "integer"); err != nil {
 		return nil, err
 	}
-	value, err := s.value(text)
-	if err != nil {
-		return nil, err
-	}
-	if s.Minimum != nil && less(value, s.Minimum) || s.Maximum != nil && less(s.Maximum, value) {
-		return nil, fmt.Errorf("is not within %s", s.span())
-	}
-	return value, nil
-}
-
-// span words the bounds so far.
-func (s *node) span() string {
-	switch {
-	case s.Maximum == nil:
-		return fmt.Sprintf("%v and more", s.Minimum)
-	case s.Minimum == nil:
-		return fmt.Sprintf("%v and less", s.Maximum)
-	}
-	return fmt.Sprintf("%v to %v", s.Minimum, s.Maximum)
-}
-
-// less compares two bounds of one type.
-func less(a, b any) bool {
-	if x, ok := a.(int64); ok {
-		return x < b.(int64)
-	}
-	return a.(float64) < b.(float64)
+	return s.value(text)
 }
 
 func (s *node) addEnum(text string) error {
@@ -172,24 +145,4 @@ func finite(text string) (float64, error) {
 		err = fmt.Errorf("is not a number that JSON has")
 	}
 	return f, err
-}
-
-// contradiction returns why no value fits the node, or its default does not, or
-// nil.
-func (s *node) contradiction() error {
-	for _, b := range []struct {
-		key      string
-		low, top *int
-	}{{"Length", s.MinLength, s.MaxLength}, {"Items", s.MinItems, s.MaxItems}} {
-		if b.low != nil && b.top != nil && *b.low > *b.top {
-			return fmt.Errorf("tag jsonschema: min%s=%d is more than max%s=%d", b.key, *b.low, b.key, *b.top)
-		}
-	}
-	unlisted := s.Enum != nil && s.Default != nil && !slices.Contains(s.Enum, s.Default)
-	beyond := s.Minimum != nil && s.Default != nil && less(s.Default, s.Minimum) ||
-		s.Maximum != nil && s.Default != nil && less(s.Maximum, s.Default)
-	if unlisted || beyond {
-		return fmt.Errorf("tag jsonschema: default=%v is a value that the schema does not allow", s.Default)
-	}
-	return nil
 }

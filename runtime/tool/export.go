@@ -40,7 +40,7 @@ func Export(format Format, tools []Tool) (json.RawMessage, error) {
 	case FormatOpenAI, FormatAnthropic, FormatBedrock, FormatMCP:
 	case FormatGemini:
 		if len(list) > 0 {
-			list = []any{geminiTool{list}}
+			list = []any{map[string]any{"functionDeclarations": list}}
 		}
 	default:
 		return nil, fmt.Errorf("tool: export: unknown format %q", format)
@@ -53,65 +53,38 @@ func isObject(doc json.RawMessage) bool {
 	return json.Unmarshal(doc, &object) == nil && object != nil
 }
 
-// The entries of the formats. An empty description is left out, because some vendors
-// refuse it.
-type (
-	openAITool struct {
-		Type     string         `json:"type"`
-		Function openAIFunction `json:"function"`
-	}
-	openAIFunction struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		Parameters  json.RawMessage `json:"parameters"`
-	}
-	anthropicTool struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		InputSchema json.RawMessage `json:"input_schema"`
-	}
-	geminiTool struct {
-		FunctionDeclarations []any `json:"functionDeclarations"`
-	}
-	geminiFunction struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		Parameters  json.RawMessage `json:"parametersJsonSchema"`
-	}
-	bedrockTool struct {
-		ToolSpec bedrockSpec `json:"toolSpec"`
-	}
-	bedrockSpec struct {
-		Name        string        `json:"name"`
-		Description string        `json:"description,omitempty"`
-		InputSchema bedrockSchema `json:"inputSchema"`
-	}
-	bedrockSchema struct {
-		JSON json.RawMessage `json:"json"`
-	}
-	mcpTool struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
-		InputSchema json.RawMessage `json:"inputSchema"`
-	}
-)
+// exported is a tool in the shape of a vendor, which has the schema under one of these
+// names. An empty description is left out, because some vendors refuse it.
+type exported struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	OpenAI      json.RawMessage `json:"parameters,omitempty"`
+	Anthropic   json.RawMessage `json:"input_schema,omitempty"`
+	Gemini      json.RawMessage `json:"parametersJsonSchema,omitempty"`
+	MCP         any             `json:"inputSchema,omitempty"` // and Bedrock
+}
 
-// entry describes one tool, nil for a format that is not known.
+// entry describes one tool.
 func (f Format) entry(t Tool) any {
-	name, text, schema := t.Name(), t.Description(), t.Schema()
+	e, schema := exported{Name: t.Name(), Description: t.Description()}, t.Schema()
 	switch f {
 	case FormatOpenAI:
-		return openAITool{"function", openAIFunction{name, text, schema}}
+		e.OpenAI = schema
+		return struct {
+			Type     string   `json:"type"`
+			Function exported `json:"function"`
+		}{"function", e}
 	case FormatAnthropic:
-		return anthropicTool{name, text, schema}
+		e.Anthropic = schema
 	case FormatGemini:
-		return geminiFunction{name, text, schema}
+		e.Gemini = schema
 	case FormatBedrock:
-		return bedrockTool{bedrockSpec{name, text, bedrockSchema{schema}}}
+		e.MCP = map[string]any{"json": schema}
+		return map[string]any{"toolSpec": e}
 	case FormatMCP:
-		return mcpTool{name, text, schema}
+		e.MCP = schema
 	}
-	return nil
+	return e
 }
 
 // marshal is json.Marshal that leaves <, > and & as they are, which a model

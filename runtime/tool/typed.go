@@ -11,7 +11,7 @@ import (
 // In, a struct, or struct{} for a tool without parameters; package abi/schema
 // says how types and tags become schemas. It panics when In cannot be described
 // to a model: when it is no struct, holds maps, interfaces or itself, has two
-// members of one name, or tags that contradict each other.
+// members of one name, or tags that cannot be read.
 //
 // Execute refuses an input that does not match the schema, with an error that
 // lists every mismatch, and fn is not called. A member that is left out and has
