@@ -1,5 +1,5 @@
 // Package observe shows what runs do while they do it, as metrics and spans. It owns
-// every name by which these are known, in names.go, and is the only package that
+// every name by which these are known, and is the only package that
 // knows Prometheus and OpenTelemetry. Log records of runs come from package step,
 // which keeps the same rule about what is never shown.
 //

@@ -25,8 +25,8 @@ func NewHTTPMetrics(r prometheus.Registerer) *HTTPMetrics {
 		return nil
 	}
 	return &HTTPMetrics{
-		requests: counters(r, metricHTTPRequests, "Requests that were answered, by route and status; 499 if the client had gone.", labelRoute, labelCode),
-		duration: histogram(r, metricHTTPTime, "Time until requests were answered; of a stream, until it ended.", httpBuckets, labelRoute),
+		requests: counters(r, "starling_http_requests_total", "Requests that were answered, by route and status; 499 if the client had gone.", "route", "code"),
+		duration: histogram(r, "starling_http_request_duration_seconds", "Time until requests were answered; of a stream, until it ended.", httpBuckets, "route"),
 	}
 }
 
@@ -87,9 +87,9 @@ func (s *scraped) Collect(to chan<- prometheus.Metric) {
 // error leaves the metrics out.
 func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueState, error)) {
 	m := &scraped{}
-	jobs := m.describe(metricQueueJobs, "Runs that are in the queue, by state (ready, sleeping or running).", labelState)
-	oldest := m.describe(metricQueueOldest, "Time since the oldest run in the queue was enqueued, 0 for an empty queue.")
-	hosts := m.describe(metricHosts, "Hosts that share the database, by state (working, draining, drained, silent or gone).", labelState)
+	jobs := m.describe("starling_queue_jobs", "Runs that are in the queue, by state (ready, sleeping or running).", "state")
+	oldest := m.describe("starling_queue_oldest_seconds", "Time since the oldest run in the queue was enqueued, 0 for an empty queue.")
+	hosts := m.describe("starling_hosts", "Hosts that share the database, by state (working, draining, drained, silent or gone).", "state")
 	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
 		s, err := state(ctx)
 		if err != nil {
@@ -122,7 +122,7 @@ func NewRegistry() *prometheus.Registry {
 // program as a label.
 func RegisterBuild(r prometheus.Registerer, version string) {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: metricBuild, Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{labelVersion: version},
+		Name: "starling_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	g.Set(1)
 	r.MustRegister(g)
@@ -132,7 +132,7 @@ func RegisterBuild(r prometheus.Registerer, version string) {
 // in seconds since 1970. It calls expires at each scrape.
 func RegisterCertificate(r prometheus.Registerer, expires func() time.Time) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: metricCertificate, Help: "When the certificate expires, in seconds since 1970.",
+		Name: "starling_certificate_expiry_timestamp_seconds", Help: "When the certificate expires, in seconds since 1970.",
 	}, func() float64 { return float64(expires().Unix()) }))
 }
 
@@ -143,7 +143,7 @@ type Retention struct{ last prometheus.Gauge }
 // NewRetention registers the metric with r: when all that is due was removed last, as
 // seconds since 1970, and 0 until then.
 func NewRetention(r prometheus.Registerer) *Retention {
-	return &Retention{gauge(r, metricRetention, "When all runs that were old enough had been removed last, in seconds since 1970; 0 for never.")}
+	return &Retention{gauge(r, "starling_retention_last_success_timestamp_seconds", "When all runs that were old enough had been removed last, in seconds since 1970; 0 for never.")}
 }
 
 // Succeeded says that nothing is left that is old enough to be removed.
@@ -170,12 +170,12 @@ type DiskState struct{ Free, Total int64 }
 // each scrape.
 func RegisterSpace(r prometheus.Registerer, state func(context.Context) SpaceState) {
 	m := &scraped{}
-	free := m.describe(metricDiskFree, "Room on the disk of a folder of the host.", labelFolder)
-	size := m.describe(metricDiskSize, "Size of the disk of a folder of the host.", labelFolder)
-	database := m.describe(metricDatabase, "Size of the database, with the WAL of a file.")
-	modules := m.describe(metricModules, "Modules that are stored for tenants, for their runs and for agents.")
-	bytes := m.describe(metricModuleBytes, "Size of the modules that are stored.")
-	compiled := m.describe(metricCompiled, "Size of the compiled code in the cache folder.")
+	free := m.describe("starling_disk_free_bytes", "Room on the disk of a folder of the host.", "folder")
+	size := m.describe("starling_disk_size_bytes", "Size of the disk of a folder of the host.", "folder")
+	database := m.describe("starling_database_bytes", "Size of the database, with the WAL of a file.")
+	modules := m.describe("starling_modules", "Modules that are stored for tenants, for their runs and for agents.")
+	bytes := m.describe("starling_module_bytes", "Size of the modules that are stored.")
+	compiled := m.describe("starling_compiled_code_bytes", "Size of the compiled code in the cache folder.")
 	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
 		known := func(d *prometheus.Desc, value int64, labels ...string) {
 			if value >= 0 {

@@ -58,23 +58,23 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return nil
 	}
 	return &Metrics{
-		runsStarted:  counter(r, metricRunsStarted, "Runs that were started, also those that ended before anybody could."),
-		runsInFlight: gauge(r, metricRunsInFlight, "Runs that are going on."),
-		runTerminal: counters(r, metricRunTerminal,
-			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", labelStatus, labelErrorType),
-		runDuration: histogram(r, metricRunDuration, "Duration of runs.", runBuckets, labelStatus),
+		runsStarted:  counter(r, "starling_runs_started_total", "Runs that were started, also those that ended before anybody could."),
+		runsInFlight: gauge(r, "starling_runs_in_flight", "Runs that are going on."),
+		runTerminal: counters(r, "starling_run_terminal_total",
+			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", "status", "error_type"),
+		runDuration: histogram(r, "starling_run_duration_seconds", "Duration of runs.", runBuckets, "status"),
 
-		providerCalls:    counters(r, metricProviderCalls, "Calls of models, by status (ok, error or cancelled).", labelModel, labelStatus),
-		providerDuration: histogram(r, metricProviderTime, "Duration of calls of models, to the end of the response.", providerBuckets, labelModel),
-		providerTokens:   counters(r, metricProviderTokens, "Tokens that providers counted, of type prompt or completion.", labelModel, labelType),
+		providerCalls:    counters(r, "starling_provider_calls_total", "Calls of models, by status (ok, error or cancelled).", "model", "status"),
+		providerDuration: histogram(r, "starling_provider_call_duration_seconds", "Duration of calls of models, to the end of the response.", providerBuckets, "model"),
+		providerTokens:   counters(r, "starling_provider_tokens_total", "Tokens that providers counted, of type prompt or completion.", "model", "type"),
 
-		toolCalls:    counters(r, metricToolCalls, "Attempts of tools, by status (ok or error) and type of error.", labelTool, labelStatus, labelErrorType),
-		toolDuration: histogram(r, metricToolTime, "Duration of attempts of tools.", toolBuckets, labelTool),
+		toolCalls:    counters(r, "starling_tool_calls_total", "Attempts of tools, by status (ok or error) and type of error.", "tool", "status", "error_type"),
+		toolDuration: histogram(r, "starling_tool_call_duration_seconds", "Duration of attempts of tools.", toolBuckets, "tool"),
 
-		appends:        counters(r, metricAppends, "Appends to the event log, by kind of event and status (ok or error).", labelKind, labelStatus),
-		appendDuration: histogram(r, metricAppendTime, "Time until the event log took an event.", appendBuckets, labelKind),
+		appends:        counters(r, "starling_eventlog_appends_total", "Appends to the event log, by kind of event and status (ok or error).", "kind", "status"),
+		appendDuration: histogram(r, "starling_eventlog_append_duration_seconds", "Time until the event log took an event.", appendBuckets, "kind"),
 
-		budgetExceeded: counters(r, metricBudgetsExceeded, "Budgets that runs exceeded, by axis.", labelAxis),
+		budgetExceeded: counters(r, "starling_budget_exceeded_total", "Budgets that runs exceeded, by axis.", "axis"),
 
 		models: newNames(), tools: newNames(),
 	}
@@ -169,8 +169,8 @@ func runStatus(terminal event.Kind, errorType string) (status, label string) {
 		return statusOK, none
 	case terminal == event.KindRunCancelled:
 		return statusCancelled, none
-	case errorType == errorBudget:
-		return statusBudget, errorBudget
+	case errorType == event.ErrorBudget:
+		return statusBudget, event.ErrorBudget
 	}
 	return statusError, errorLabel(errorType)
 }
@@ -182,10 +182,10 @@ func (m *Metrics) ObserveProviderCall(model, status string, d time.Duration, pro
 		return
 	}
 	model = m.models.label(model, status == statusOK)
-	m.providerCalls.WithLabelValues(model, statusLabel(status)).Inc()
+	m.providerCalls.WithLabelValues(model, oneOf(status, statuses)).Inc()
 	m.providerDuration.WithLabelValues(model).Observe(d.Seconds())
-	m.addTokens(model, typePrompt, promptTokens)
-	m.addTokens(model, typeCompletion, completionTokens)
+	m.addTokens(model, "prompt", promptTokens)
+	m.addTokens(model, "completion", completionTokens)
 }
 
 func (m *Metrics) addTokens(model, kind string, n int64) {
@@ -200,7 +200,7 @@ func (m *Metrics) ObserveToolCall(toolName, status, errorType string, d time.Dur
 		return
 	}
 	tool := m.tools.label(toolName, status == statusOK)
-	m.toolCalls.WithLabelValues(tool, statusLabel(status), errorLabel(errorType)).Inc()
+	m.toolCalls.WithLabelValues(tool, oneOf(status, statuses), errorLabel(errorType)).Inc()
 	m.toolDuration.WithLabelValues(tool).Observe(d.Seconds())
 }
 
@@ -210,14 +210,14 @@ func (m *Metrics) ObserveEventlogAppend(kind, status string, d time.Duration) {
 		return
 	}
 	kind = kindLabel(kind)
-	m.appends.WithLabelValues(kind, statusLabel(status)).Inc()
+	m.appends.WithLabelValues(kind, oneOf(status, statuses)).Inc()
 	m.appendDuration.WithLabelValues(kind).Observe(d.Seconds())
 }
 
 // ObserveBudgetExceeded implements [step.MetricsSink].
 func (m *Metrics) ObserveBudgetExceeded(axis string) {
 	if m != nil {
-		m.budgetExceeded.WithLabelValues(axisLabel(axis)).Inc()
+		m.budgetExceeded.WithLabelValues(oneOf(axis, axes)).Inc()
 	}
 }
 
@@ -324,9 +324,6 @@ var (
 		budget.InputTokens, budget.OutputTokens, budget.USD, budget.WallClock, budget.Fuel, budget.Effects, budget.EgressBytes,
 	}
 )
-
-func statusLabel(status string) string { return oneOf(status, statuses) }
-func axisLabel(axis string) string     { return oneOf(axis, axes) }
 
 func errorLabel(errorType string) string {
 	if errorType == "" {

@@ -65,14 +65,14 @@ type RunEnd struct {
 // StartRun begins the span of a run.
 func (t *Tracer) StartRun(ctx context.Context, r Run) (context.Context, func(RunEnd)) {
 	id := r.RunID[strings.LastIndexByte(r.RunID, '/')+1:]
-	ctx, span := t.start(ctx, spanRun, trace.SpanKindInternal, str(attrRun, id))
+	ctx, span := t.start(ctx, "agent.run", trace.SpanKindInternal, str("starling.run_id", id))
 	if r.Model != "" {
-		set(span, operation(operationAgent), str(attrConversation, id), str(attrAgent, r.Agent),
+		set(span, operation("invoke_agent"), str("gen_ai.conversation.id", id), str("gen_ai.agent.name", r.Agent),
 			str(attrProvider, providerName(r.Provider)), str(attrModel, r.Model))
 	}
 	return ctx, func(end RunEnd) {
 		if end.Terminal != 0 {
-			set(span, str(attrTerminal, end.Terminal.String()))
+			set(span, str("starling.terminal", end.Terminal.String()))
 		}
 		set(span, num(attrInput, end.InputTokens), num(attrOutput, end.OutputTokens), cost(end.CostUSD))
 		finish(span, runErrorType(end))
@@ -89,13 +89,13 @@ func runErrorType(end RunEnd) string {
 	case event.KindRunFailed:
 		return oneOf(end.ErrorType, errorTypes)
 	}
-	return errorInternal
+	return event.ErrorInternal
 }
 
 // StartTurn begins the span of a turn. It ends with the type of the error that
 // ended the turn, or with "".
 func (t *Tracer) StartTurn(ctx context.Context, turnID string) (context.Context, func(errorType string)) {
-	ctx, span := t.start(ctx, spanTurn, trace.SpanKindInternal, str(attrTurn, turnID))
+	ctx, span := t.start(ctx, "agent.turn", trace.SpanKindInternal, str("starling.turn_id", turnID))
 	return ctx, func(errorType string) { finish(span, errorType) }
 }
 
@@ -118,15 +118,15 @@ type CallEnd struct {
 
 // StartProvider begins the span of a request and the stream of its response.
 func (t *Tracer) StartProvider(ctx context.Context, c Call) (context.Context, func(CallEnd)) {
-	ctx, span := t.start(ctx, spanProvider, trace.SpanKindClient, operation(operationChat),
-		attribute.Bool(attrStream, true), str(attrProvider, providerName(c.Provider)),
-		str(attrModel, c.Model), num(attrMaxTokens, int64(c.MaxOutputTokens)))
+	ctx, span := t.start(ctx, "provider.stream", trace.SpanKindClient, operation("chat"),
+		attribute.Bool("gen_ai.request.stream", true), str(attrProvider, providerName(c.Provider)),
+		str(attrModel, c.Model), num("gen_ai.request.max_tokens", int64(c.MaxOutputTokens)))
 	return ctx, func(end CallEnd) {
 		set(span, num(attrInput, end.Usage.InputTokens), num(attrOutput, end.Usage.OutputTokens),
-			num(attrCacheRead, end.Usage.CacheReadTokens), num(attrCacheCreate, end.Usage.CacheCreateTokens),
-			str(attrResponse, end.RequestID), cost(end.CostUSD))
+			num("gen_ai.usage.cache_read.input_tokens", end.Usage.CacheReadTokens), num("gen_ai.usage.cache_creation.input_tokens", end.Usage.CacheCreateTokens),
+			str("gen_ai.response.id", end.RequestID), cost(end.CostUSD))
 		if end.StopReason != "" {
-			set(span, attribute.StringSlice(attrFinish, []string{bounded(end.StopReason)}))
+			set(span, attribute.StringSlice("gen_ai.response.finish_reasons", []string{bounded(end.StopReason)}))
 		}
 		finish(span, ProviderErrorType(end.Err))
 	}
@@ -148,10 +148,10 @@ type ToolEnd struct {
 
 // StartTool begins the span of an attempt of a tool.
 func (t *Tracer) StartTool(ctx context.Context, c ToolCall) (context.Context, func(ToolEnd)) {
-	ctx, span := t.start(ctx, spanTool, trace.SpanKindInternal, operation(operationTool),
-		str(attrToolName, c.Tool), str(attrToolType, toolFunction), str(attrToolCall, c.CallID), num(attrAttempt, int64(c.Attempt)))
+	ctx, span := t.start(ctx, "step.tool", trace.SpanKindInternal, operation("execute_tool"),
+		str("gen_ai.tool.name", c.Tool), str("gen_ai.tool.type", "function"), str("gen_ai.tool.call.id", c.CallID), num("starling.attempt", int64(c.Attempt)))
 	return ctx, func(end ToolEnd) {
-		set(span, unsigned(attrFuel, end.Fuel), unsigned(attrPeakMemory, end.PeakMemory))
+		set(span, unsigned("starling.fuel", end.Fuel), unsigned("starling.peak_memory", end.PeakMemory))
 		finish(span, end.ErrorType)
 	}
 }
@@ -201,12 +201,14 @@ func unsigned(key string, n uint64) attribute.KeyValue { return num(key, int64(m
 
 func cost(usd float64) (kv attribute.KeyValue) {
 	if usd != 0 {
-		kv = attribute.Float64(attrCost, usd)
+		kv = attribute.Float64("starling.cost_usd", usd)
 	}
 	return kv
 }
 
-func operation(name string) attribute.KeyValue { return attribute.String(attrOperation, name) }
+func operation(name string) attribute.KeyValue {
+	return attribute.String("gen_ai.operation.name", name)
+}
 
 func providerName(id string) string {
 	if name, ok := providerNames[id]; ok {
@@ -223,9 +225,9 @@ func bounded(text string) string {
 // Service returns what describes a program as the source of its spans. The instance tells
 // it from others of its kind, and may be empty.
 func Service(name, version, instance string) []attribute.KeyValue {
-	who := []attribute.KeyValue{attribute.String(attrService, name), attribute.String(attrVersion, version)}
+	who := []attribute.KeyValue{attribute.String("service.name", name), attribute.String("service.version", version)}
 	if instance != "" {
-		who = append(who, attribute.String(attrInstance, instance))
+		who = append(who, attribute.String("service.instance.id", instance))
 	}
 	return who
 }
@@ -240,7 +242,7 @@ func ProviderErrorType(err error) string {
 	case err == nil:
 		return ""
 	case errors.As(err, &exceeded):
-		return errorBudget
+		return event.ErrorBudget
 	case errors.Is(err, provider.ErrRateLimit):
 		return errorRateLimit
 	case errors.Is(err, provider.ErrAuth):
@@ -254,7 +256,7 @@ func ProviderErrorType(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return event.ErrorTimeout
 	}
-	return errorProvider
+	return event.ErrorProvider
 }
 
 // StartRequest begins the span of a request that a server was sent at the time
@@ -274,9 +276,9 @@ func (t *Tracer) StartRequest(r *http.Request, pattern string, began time.Time) 
 	}
 	method, route := methodOf(r.Method), pattern[strings.IndexByte(pattern, ' ')+1:]
 	ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began),
-		trace.WithAttributes(attribute.String(attrMethod, method), attribute.String(attrRoute, route)))
+		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route)))
 	return ctx, func(status int) {
-		set(span, num(attrStatus, int64(status)))
+		set(span, num("http.response.status_code", int64(status)))
 		if status >= http.StatusInternalServerError {
 			span.SetAttributes(attribute.String(attrError, strconv.Itoa(status)))
 			span.SetStatus(codes.Error, "")
