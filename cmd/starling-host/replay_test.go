@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 func TestWriteDivergence(t *testing.T) {
@@ -21,9 +22,9 @@ func TestWriteDivergence(t *testing.T) {
 		want string
 	}{
 		{"a field that differs", agent.Divergence{
-			RunID: "01R", Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
-			Field: "request", Expected: "GET http://h/customers/41", Got: "GET http://h/customers/42", Reason: "the request differs",
-		}, `diverged at event 4 of 7 (SideEffectRecorded), run 01R
+			RunID: "01R", MismatchError: step.MismatchError{Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
+				Field: "request", Expected: "GET http://h/customers/41", Got: "GET http://h/customers/42", Reason: "the request differs",
+			}}, `diverged at event 4 of 7 (SideEffectRecorded), run 01R
   class     payload
   field     request
   reason    the request differs
@@ -32,14 +33,12 @@ func TestWriteDivergence(t *testing.T) {
                                     ^
 `},
 		{"another kind", agent.Divergence{
-			RunID: "01R", Seq: 3, Kind: event.KindToolCallCompleted, ExpectedKind: event.KindSideEffectRecorded, Class: "kind",
-		}, `diverged at event 3 of 7 (SideEffectRecorded), run 01R
+			RunID: "01R", MismatchError: step.MismatchError{Seq: 3, Kind: event.KindToolCallCompleted, ExpectedKind: event.KindSideEffectRecorded, Class: "kind"}}, `diverged at event 3 of 7 (SideEffectRecorded), run 01R
   class     kind
   kind      expected SideEffectRecorded, got ToolCallCompleted
 `},
 		{"a replay that goes on where the run had ended, with hostile values", agent.Divergence{
-			RunID: "\x1b[2J", Seq: 8, Kind: event.KindSideEffectRecorded, Class: "exhausted", Field: "na\u202eme", Got: "\x1b]0;x\a",
-		}, `diverged at event 8 of 7 (end of the run), run \x1b[2J
+			RunID: "\x1b[2J", MismatchError: step.MismatchError{Seq: 8, Kind: event.KindSideEffectRecorded, Class: "exhausted", Field: "na\u202eme", Got: "\x1b]0;x\a"}}, `diverged at event 8 of 7 (end of the run), run \x1b[2J
   class     exhausted
   kind      expected end of the run, got SideEffectRecorded
   field     na\u202eme

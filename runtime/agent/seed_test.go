@@ -146,6 +146,7 @@ func seedTurns(t *testing.T, events []event.Event) []agenttest.Turn {
 // the seed runtime ended the run and this one tells the model, so those runs are
 // compared up to there.
 func TestRunsOfTheSeedRuntime(t *testing.T) {
+	budget.RegisterPricing("gpt-4o-mini", 0.15, 0.6) // the seed runtime knows no price of a cache
 	for id, want := range seedRuns(t) {
 		started, err := want[0].AsRunStarted()
 		if err != nil {
@@ -155,7 +156,6 @@ func TestRunsOfTheSeedRuntime(t *testing.T) {
 			a := newAgent(seedTurns(t, want), seedTools(t)...)
 			a.Config.Model, a.Config.SystemPrompt, a.Config.AppVersion = started.ModelID, started.SystemPrompt, started.AppVersion
 			a.Budget = budget.FromEvent(started.Budget)
-			a.Config.Prices = seedPrices(t)
 			a.Config.MaxParallelTools = 1
 			a.Namespace, _, _ = strings.Cut(id, "/")
 			if a.Namespace == id {
@@ -175,15 +175,6 @@ func TestRunsOfTheSeedRuntime(t *testing.T) {
 			mustReplay(t, a, r, got)
 		})
 	}
-}
-
-// seedPrices are those of the seed runtime, which knows no price of a cache.
-func seedPrices(t *testing.T) *budget.Prices {
-	prices, err := budget.Builtin().With("gpt-4o-mini", budget.Price{Rates: budget.Rates{Input: 0.15, Output: 0.6, CacheRead: 0.15, CacheWrite: 0.15}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &prices
 }
 
 // volatile are the fields that no two runs have in common.

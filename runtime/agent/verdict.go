@@ -99,7 +99,7 @@ func (v Verdict) with(err error) (Verdict, error) {
 	var mismatch *step.MismatchError
 	switch {
 	case errors.As(err, &mismatch):
-		v.Divergence = newDivergence(v.RunID, mismatch)
+		v.Divergence = &Divergence{v.RunID, *mismatch}
 	case err != nil && !errors.Is(err, step.ErrRecordingEnded):
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
@@ -142,42 +142,20 @@ var ErrNonDeterminism = errors.New("replay: the run is not the recorded one")
 // Divergence is the first difference between a run and its recording. As an
 // error it is [ErrNonDeterminism] and unwraps to the [*step.MismatchError].
 type Divergence struct {
-	RunID        string
-	Seq          uint64     // of the recorded event; one past the last if there is none
-	Kind         event.Kind // what the replay did; zero if it did nothing more
-	ExpectedKind event.Kind // what is recorded; zero if nothing more is
-	Class        step.MismatchClass
-	Field        string // dotted path of the first payload field that differs, or empty
-	Expected     string // the recorded value of Field
-	Got          string // the replayed value of Field
-	Reason       string // one sentence
-}
-
-func newDivergence(runID string, m *step.MismatchError) *Divergence {
-	return &Divergence{
-		RunID: runID, Seq: m.Seq, Kind: m.Kind, ExpectedKind: m.ExpectedKind, Class: m.Class,
-		Field: m.Field, Expected: m.Expected, Got: m.Got, Reason: m.Reason,
-	}
-}
-
-// mismatch returns the difference without the run.
-func (d *Divergence) mismatch() *step.MismatchError {
-	return &step.MismatchError{
-		Seq: d.Seq, Kind: d.Kind, ExpectedKind: d.ExpectedKind, Class: d.Class,
-		Field: d.Field, Expected: d.Expected, Got: d.Got, Reason: d.Reason,
-	}
+	RunID string
+	step.MismatchError
 }
 
 // Error names the run and the difference.
 func (d *Divergence) Error() string {
-	return fmt.Sprintf("%v: run %q: %v", ErrNonDeterminism, d.RunID, d.mismatch())
+	return fmt.Sprintf("%v: run %q: %v", ErrNonDeterminism, d.RunID, &d.MismatchError)
 }
 
 // Is reports whether target is [ErrNonDeterminism].
 func (d *Divergence) Is(target error) bool { return target == ErrNonDeterminism }
 
 // Unwrap returns a [*step.MismatchError].
-func (d *Divergence) Unwrap() error { return d.mismatch() }
+func (d *Divergence) Unwrap() error { return &d.MismatchError }
 
 // What a [ReplayDocument] can say of a replay.
 const (

@@ -108,8 +108,10 @@ func TestAnotherToolDiverges(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &agent.Divergence{
-		RunID: events[0].RunID, Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded,
-		Class: step.MismatchPayload, Field: "request", Expected: "four", Got: "five", Reason: "SideEffectRecorded differs",
+		RunID: events[0].RunID, MismatchError: step.MismatchError{
+			Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded,
+			Class: step.MismatchPayload, Field: "request", Expected: "four", Got: "five", Reason: "SideEffectRecorded differs",
+		},
 	}
 	if diff := cmp.Diff(want, v.Divergence); diff != "" {
 		t.Error(diff)

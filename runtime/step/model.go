@@ -242,9 +242,6 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 		id := now.TurnID
 		*now = recorded
 		now.TurnID = id
-		if t.c.cfg.Prices != nil {
-			now.CostUSD = t.c.cost(ctx, t.req.Model, usageOf(recorded))
-		}
 		return nil
 	})
 	if err != nil {

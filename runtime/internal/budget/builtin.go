@@ -1,5 +1,7 @@
 package budget
 
+import "maps"
+
 // PricesAsOf is the day for which the figures in [Builtin] were collected, partly
 // from reports about the vendors' pages, which are what counts.
 const PricesAsOf = "2026-11-18"
@@ -10,13 +12,11 @@ const PricesAsOf = "2026-11-18"
 // a vendor has announced when a reduced price ends, the full price is in it, so
 // that a cap trips too early rather than too late.
 func Builtin() Prices {
-	all := make(map[string]Price)
+	all := Prices{}
 	for _, vendor := range []map[string]Price{openAI(), anthropic(), google(), amazon(), onBedrock()} {
-		for model, price := range vendor {
-			all[model] = price
-		}
+		maps.Copy(all, vendor)
 	}
-	return Prices{all}
+	return all
 }
 
 // cached is a price whose caches are read for the given rate and filled for the

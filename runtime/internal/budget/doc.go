@@ -18,12 +18,10 @@
 //
 // # Prices
 //
-// [Prices] is an immutable table of what models cost, and [Builtin] is one with
-// the list prices of OpenAI, Anthropic, Google and Amazon as of [PricesAsOf].
-// Prices change: a recorded cost is what the log says, and nothing computes it
-// again. [Table] is the mutable form for programs that learn of models as they
-// run, and the functions of this package work on one Table of the process. A
-// program that does not want to share it makes a Prices of its own.
+// [Builtin] has the list prices of OpenAI, Anthropic, Google and Amazon as of
+// [PricesAsOf]. Prices change: a recorded cost is what the log says, and nothing
+// computes it again. The process has one table of them, which begins with Builtin and to
+// which [RegisterPricing] adds.
 //
 // A model that is in no table has no cost, and the dollar axis is not enforced
 // for it: set the token axes as well.

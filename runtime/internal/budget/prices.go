@@ -1,9 +1,7 @@
 package budget
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -11,29 +9,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Prices says what models cost. It is immutable and safe for concurrent use.
-// The zero value knows no model; see [Builtin] and [Prices.With].
-type Prices struct{ byModel map[string]Price }
-
-// With returns the prices with one more model, or with another price for it.
-// The model is the exact id with which it is asked for. Rates are at most 1000
-// dollars per million tokens; zero and negative ones are taken as they are.
-func (p Prices) With(model string, price Price) (Prices, error) {
-	if model == "" {
-		return p, errors.New("budget: a price without a model")
-	}
-	for _, rates := range []Rates{price.Rates, price.Long} {
-		if err := rates.valid(); err != nil {
-			return p, fmt.Errorf("budget: price of %q: %w", model, err)
-		}
-	}
-	more := maps.Clone(p.byModel)
-	if more == nil {
-		more = make(map[string]Price)
-	}
-	more[model] = price
-	return Prices{more}, nil
-}
+// Prices says what models cost.
+type Prices map[string]Price
 
 // Lookup returns the price of a model, and whether it is known. An id is looked
 // up as it is; then without what resellers put before it ("anthropic/", the
@@ -42,11 +19,11 @@ func (p Prices) With(model string, price Price) (Prices, error) {
 // names another model, such as "-mini" or another minor version, is never taken
 // away, because the price is another one too.
 func (p Prices) Lookup(model string) (Price, bool) {
-	if price, ok := p.byModel[model]; ok {
+	if price, ok := p[model]; ok {
 		return price, true
 	}
 	for name, more := bareName(model), true; more; name, more = shorten(name) {
-		if price, ok := p.byModel[name]; ok {
+		if price, ok := p[name]; ok {
 			return price, true
 		}
 	}
@@ -101,80 +78,52 @@ func namesVersion(before byte, piece string) bool {
 	return isBuild || before != '-' || len(digits) > 1
 }
 
-// maxMissed bounds how many unknown models a [Table] remembers.
+// maxMissed bounds for how many unknown models [Missing] remembers that it has told.
 const maxMissed = 1024
 
-// Table is a set of prices that grows, and remembers for which models it has
-// been asked in vain. It is safe for concurrent use. The zero value knows no
-// model.
-type Table struct {
-	mu     sync.Mutex
-	prices Prices              // guarded by mu
-	missed map[string]struct{} // guarded by mu; models that Missing has told of
-}
+// The prices of the process, which begin with [Builtin], and the models that Missing has
+// told of.
+var (
+	mu     sync.Mutex // guards what follows
+	prices = Builtin()
+	missed = map[string]bool{}
+)
 
-// NewTable returns a Table that begins with the given prices.
-func NewTable(prices Prices) *Table { return &Table{prices: prices} }
-
-// Register sets the price of a model; see [Prices.With]. Every model that was
-// unknown until now is told of again if it still is.
-func (t *Table) Register(model string, price Price) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	prices, err := t.prices.With(model, price)
-	if err != nil {
-		return err
+// RegisterPricing sets the price of a model in this process, in dollars per million
+// tokens. The model is the exact id with which it is asked for. What is read from or
+// written to a cache costs what other input costs. Every model that was unknown until now
+// is told of again if it still is. It panics if the model is empty or a price is not
+// within ±1000; zero and less are allowed, because what a model of one's own costs is
+// one's own business.
+func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
+	if model == "" || !(math.Abs(inPerMtok) <= maxRate && math.Abs(outPerMtok) <= maxRate) {
+		panic(fmt.Sprintf("budget: price of %q: %v and %v dollars per million tokens are not within ±%d", model, inPerMtok, outPerMtok, maxRate))
 	}
-	t.prices, t.missed = prices, nil
-	return nil
+	mu.Lock()
+	defer mu.Unlock()
+	prices[model] = cached(inPerMtok, outPerMtok, inPerMtok)
+	clear(missed)
 }
 
-// Prices returns the prices as they are now.
-func (t *Table) Prices() Prices {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.prices
+// Cost is [Prices.Cost] of the prices of the process.
+func Cost(model string, usage provider.Usage) (usd float64, known bool) {
+	mu.Lock()
+	defer mu.Unlock()
+	return prices.Cost(model, usage)
 }
 
 // Missing reports whether a warning is due that the model has no price: the
 // first time that it is asked for such a model, and not again until something
 // is registered. A run with a dollar cap logs it, because the cap does nothing.
 // After 1024 unknown models it is silent.
-func (t *Table) Missing(model string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, known := t.prices.Lookup(model); known {
+func Missing(model string) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	if _, known := prices.Lookup(model); known || missed[model] || len(missed) >= maxMissed {
 		return false
 	}
-	if _, told := t.missed[model]; told || len(t.missed) >= maxMissed {
-		return false
-	}
-	if t.missed == nil {
-		t.missed = make(map[string]struct{})
-	}
-	t.missed[model] = struct{}{}
+	missed[model] = true
 	return true
-}
-
-var shared = sync.OnceValue(func() *Table { return NewTable(Builtin()) })
-
-// Shared returns the Table of the process, which begins with [Builtin].
-func Shared() *Table { return shared() }
-
-// RegisterPricing sets the price of a model in the Table of the process, in
-// dollars per million tokens. What is read from or written to a cache costs
-// what other input costs; [Table.Register] can say otherwise. It panics if the
-// model is empty or a price is not within ±1000.
-func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
-	price := Price{Rates: Rates{Input: inPerMtok, Output: outPerMtok, CacheRead: inPerMtok, CacheWrite: inPerMtok}}
-	if err := Shared().Register(model, price); err != nil {
-		panic(err)
-	}
-}
-
-// Cost is [Prices.Cost] of the Table of the process.
-func Cost(model string, usage provider.Usage) (usd float64, known bool) {
-	return Shared().Prices().Cost(model, usage)
 }
 
 // Rates are US dollars per million tokens.
@@ -232,17 +181,6 @@ type perToken struct{ input, output, cacheRead, cacheWrite picos }
 func (r Rates) perToken() perToken {
 	of := func(rate float64) picos { return picos(math.Round(rate * picosPerMillionD)) }
 	return perToken{of(r.Input), of(r.Output), of(r.CacheRead), of(r.CacheWrite)}
-}
-
-// valid refuses rates that cannot be computed with. Zero and less are allowed:
-// what a model of one's own costs is one's own business.
-func (r Rates) valid() error {
-	for _, rate := range []float64{r.Input, r.Output, r.CacheRead, r.CacheWrite} {
-		if !(math.Abs(rate) <= maxRate) {
-			return fmt.Errorf("a rate of %v dollars per million tokens is not within ±%d", rate, maxRate)
-		}
-	}
-	return nil
 }
 
 // cost returns what a response costs. Counts that make no sense are brought

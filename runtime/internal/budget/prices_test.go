@@ -112,10 +112,7 @@ func TestCostIsTheNearestFloat(t *testing.T) {
 		fresh := count.Draw(t, "f")
 		u.InputTokens = fresh + u.CacheReadTokens + u.CacheCreateTokens
 		rate := func(m int64) float64 { return float64(m) / 1e6 }
-		prices, err := budget.Prices{}.With("m", budget.Price{Rates: budget.Rates{Input: rate(in), Output: rate(out), CacheRead: rate(read), CacheWrite: rate(write)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		prices := budget.Prices{"m": {Rates: budget.Rates{Input: rate(in), Output: rate(out), CacheRead: rate(read), CacheWrite: rate(write)}}}
 		sum := new(big.Int)
 		for _, part := range [][2]int64{{fresh, in}, {u.CacheReadTokens, read}, {u.CacheCreateTokens, write}, {u.OutputTokens, out}} {
 			sum.Add(sum, new(big.Int).Mul(big.NewInt(part[0]), big.NewInt(part[1])))
@@ -130,41 +127,10 @@ func TestCostIsTheNearestFloat(t *testing.T) {
 	})
 }
 
-func TestWithRefuses(t *testing.T) {
-	for name, price := range map[string]budget.Price{
-		"not a number": {Rates: budget.Rates{Input: math.NaN()}},
-		"infinite":     {Rates: budget.Rates{Output: math.Inf(1)}},
-		"too high":     {Long: budget.Rates{CacheRead: 1000.1}},
-		"too low":      {Rates: budget.Rates{CacheWrite: -1000.1}},
-	} {
-		if _, err := budget.Builtin().With("m", price); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-	if _, err := (budget.Prices{}).With("", budget.Price{}); err == nil {
-		t.Error("no model: no error")
-	}
-}
-
-func TestPricesAreImmutable(t *testing.T) {
-	before := budget.Builtin()
-	after, err := before.With("my/model-1", budget.Price{Rates: budget.Rates{Output: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, known := before.Lookup("my/model-1"); known {
-		t.Error("With changed the prices that it was called on")
-	}
-	if _, known := after.Lookup("my/model-1"); !known {
-		t.Error("With lost the model")
-	}
-}
-
 func TestMissingTellsOnce(t *testing.T) {
-	table := budget.NewTable(budget.Builtin())
 	ask := func(model string, want bool) {
 		t.Helper()
-		if got := table.Missing(model); got != want {
+		if got := budget.Missing(model); got != want {
 			t.Errorf("Missing(%q) is %t", model, got)
 		}
 	}
@@ -172,28 +138,20 @@ func TestMissingTellsOnce(t *testing.T) {
 	ask("mine", true)
 	ask("mine", false)
 	ask("yours", true)
-	if err := table.Register("mine", budget.Price{}); err != nil {
-		t.Fatal(err)
-	}
+	budget.RegisterPricing("mine", 0, 0)
 	ask("mine", false)
 	ask("yours", true)
-	if err := table.Register("", budget.Price{}); err == nil {
-		t.Error("no error for an empty model")
-	}
 	ask("yours", false)
 }
 
-func TestTableIsSafe(t *testing.T) {
-	table := budget.NewTable(budget.Prices{})
+func TestPricesAreSafe(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				table.Missing("m")
-				table.Prices().Cost("m", provider.Usage{InputTokens: 1})
-				if err := table.Register("m", budget.Price{}); err != nil {
-					t.Error(err)
-				}
+				budget.Missing("m")
+				budget.Cost("m", provider.Usage{InputTokens: 1})
+				budget.RegisterPricing("m", 0, 0)
 			}
 		})
 	}
@@ -202,7 +160,7 @@ func TestTableIsSafe(t *testing.T) {
 
 func TestRegisterPricing(t *testing.T) {
 	usage := provider.Usage{InputTokens: 2e6, OutputTokens: 1e6, CacheReadTokens: 1e6}
-	if _, known := budget.Cost("my-finetune", usage); known || !budget.Shared().Missing("my-finetune") {
+	if _, known := budget.Cost("my-finetune", usage); known || !budget.Missing("my-finetune") {
 		t.Fatal("known before it was registered")
 	}
 	budget.RegisterPricing("my-finetune", 3, 5)
@@ -213,10 +171,17 @@ func TestRegisterPricing(t *testing.T) {
 	if got, _ := budget.Cost("my-finetune", usage); got != -2 {
 		t.Errorf("negative and zero rates: %v", got)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a rate that is no number did not panic")
-		}
-	}()
-	budget.RegisterPricing("my-finetune", math.NaN(), 0)
+	for _, refused := range []struct {
+		model   string
+		in, out float64
+	}{{"my-finetune", math.NaN(), 0}, {"my-finetune", 0, math.Inf(1)}, {"my-finetune", 1000.1, 0}, {"my-finetune", 0, -1000.1}, {"", 0, 0}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%+v did not panic", refused)
+				}
+			}()
+			budget.RegisterPricing(refused.model, refused.in, refused.out)
+		}()
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -226,10 +227,10 @@ func galleryView(t *testing.T) logview.View {
 	replays := view.Replayer
 	view.Replayer = func(ctx context.Context, id string) (agent.Verdict, error) {
 		if id == "01M7YVXC31FJQDHHQ422T2TSBM" {
-			return agent.Verdict{Events: 5, Divergence: &agent.Divergence{
+			return agent.Verdict{Events: 5, Divergence: &agent.Divergence{MismatchError: step.MismatchError{
 				Seq: 4, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Class: "payload", Field: "request",
 				Expected: "GET http://127.0.0.1/customers/41", Got: "GET http://127.0.0.1/customers/42", Reason: "the request is another one",
-			}}, nil
+			}}}, nil
 		}
 		return replays(ctx, id)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
@@ -194,8 +195,8 @@ func TestVerdicts(t *testing.T) {
 	appendEvent(t, log, "BAD", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
 	long(t, log, "OPEN", 3)
 	view := viewOf(log, "")
-	diverged := &agent.Divergence{Seq: 3, Kind: event.KindToolCallFailed, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
-		Field: "request", Expected: "GET /customers/41", Got: "GET /customers/42", Reason: "they differ"}
+	diverged := &agent.Divergence{MismatchError: step.MismatchError{Seq: 3, Kind: event.KindToolCallFailed, ExpectedKind: event.KindSideEffectRecorded, Class: "payload",
+		Field: "request", Expected: "GET /customers/41", Got: "GET /customers/42", Reason: "they differ"}}
 	replays := view.Replayer
 	view.Replayer = func(ctx context.Context, id string) (agent.Verdict, error) {
 		switch id {
