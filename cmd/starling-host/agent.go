@@ -131,10 +131,8 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 }
 
 func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags) error {
-	if !onServer(f.database) {
-		if err := mustBeThere(f.database); err != nil {
-			return err
-		}
+	if err := mustBeThere(f.database); err != nil {
+		return err
 	}
 	db, resumed, err := a.openAgent(ctx, f)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,46 +38,17 @@ func databaseIn(args []string) string {
 
 // openDatabase opens a database that must be there, for reading only.
 func openDatabase(ctx context.Context, where string) (database, error) {
-	if onServer(where) {
-		log, err := store.OpenServer(ctx, where, store.ServerOptions{ReadOnly: true})
-		if err != nil {
-			return nil, unreachable(where, err)
-		}
-		return log, nil
-	}
 	if err := mustBeThere(where); err != nil {
 		return nil, err
 	}
-	log, err := store.OpenFile(ctx, where, store.FileOptions{ReadOnly: true})
-	if err != nil {
-		return nil, unreadable(ctx, err)
+	log, err := store.Open(ctx, where, store.Options{ReadOnly: true})
+	switch {
+	case err == nil:
+		return log, nil
+	case onServer(where):
+		return nil, &starling.OpenError{Where: where, Err: err}
 	}
-	return log, nil
-}
-
-// inFile names the file that could not be opened.
-func inFile(path string, err error) error {
-	if dir := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) {
-		hint := ""
-		if strings.Contains(path, ":/") {
-			hint = "the address of a server begins with postgres:// or postgresql://"
-		}
-		return usagef(hint, "%s: there is no folder %s", path, dir)
-	}
-	f := *explain(err)
-	f.message = path + ": " + f.message
-	return &f
-}
-
-// unreachable is the failure to open a database on a server. The driver says on lines
-// of their own what came of each address that it tried.
-func unreachable(where string, err error) error {
-	text := strings.Join(strings.Fields(starling.PlainError(err)), " ")
-	f := &failure{code: exitFailed, message: fmt.Sprintf("%s: %s", named(where), text)}
-	if store.Denied(err) {
-		f.hint = deniedHint
-	}
-	return f
+	return nil, unreadable(ctx, err)
 }
 
 // isNew reports whether to open a database for runs will make it. One on a server is
@@ -91,8 +61,13 @@ func isNew(where string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// mustBeThere refuses what is not a file that can be read.
-func mustBeThere(path string) error { return starling.CheckFile(path) }
+// mustBeThere refuses what is not a file that can be read. A server is asked later.
+func mustBeThere(where string) error {
+	if onServer(where) {
+		return nil
+	}
+	return starling.CheckFile(where)
+}
 
 // unreadable makes a log that cannot be read one that is not valid: a byte that
 // was changed may have hit the structure of the file instead of an event. Of a disk that
@@ -126,7 +101,7 @@ func openFor(ctx context.Context, where string, do access) (database, error) {
 	if do == toRead {
 		return openDatabase(ctx, where)
 	}
-	if do == toChange && !onServer(where) {
+	if do == toChange {
 		if err := mustBeThere(where); err != nil {
 			return nil, err
 		}
@@ -143,23 +118,16 @@ func openForRuns(ctx context.Context, where string) (database, error) {
 	}
 	if err := eventlog.Preflight(ctx, log); err != nil {
 		log.Close()
-		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: pasteable("starling-host migrate", named(where))}
+		return nil, &starling.OpenError{Where: where, Err: err}
 	}
 	return log, nil
 }
 
 // openToWrite opens a database whatever its layout is.
 func openToWrite(ctx context.Context, where string) (database, error) {
-	if !onServer(where) {
-		log, err := store.OpenFile(ctx, where, store.FileOptions{})
-		if err != nil {
-			return nil, inFile(where, err)
-		}
-		return log, nil
-	}
-	log, err := store.OpenServer(ctx, where, store.ServerOptions{})
+	log, err := store.Open(ctx, where, store.Options{})
 	if err != nil {
-		return nil, unreachable(where, err)
+		return nil, &starling.OpenError{Where: where, Err: err}
 	}
 	return log, nil
 }

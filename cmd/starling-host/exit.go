@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 
 	"github.com/starling-host/starling"
@@ -157,15 +159,28 @@ func explainAbsent(e *starling.NotFoundError) *failure {
 	return f
 }
 
-// explainOpen is a database to record in that could not be opened.
+// explainOpen is a database that could not be opened.
 func explainOpen(e *starling.OpenError) *failure {
+	f := &failure{code: exitFailed, message: starling.PlainError(e.Err)}
 	switch {
-	case errors.Is(e.Err, eventlog.ErrSchemaOutdated), errors.Is(e.Err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: starling.PlainError(e.Err), hint: pasteable("starling-host migrate", named(e.Where))}
+	case errors.Is(e.Err, eventlog.ErrSchemaOutdated):
+		f.hint = pasteable("starling-host migrate", named(e.Where))
 	case onServer(e.Where):
-		return explain(unreachable(e.Where, e.Err))
+		// The driver says on lines of their own what came of each address that it tried.
+		f.message = named(e.Where) + ": " + strings.Join(strings.Fields(f.message), " ")
+		if store.Denied(e.Err) {
+			f.hint = deniedHint
+		}
+	case errors.Is(e.Err, fs.ErrNotExist):
+		f.code, f.message = exitUsage, fmt.Sprintf("%s: there is no folder %s", e.Where, filepath.Dir(e.Where))
+		if strings.Contains(e.Where, ":/") {
+			f.hint = "the address of a server begins with postgres:// or postgresql://"
+		}
+	default:
+		*f = *explain(e.Err)
+		f.message = e.Where + ": " + f.message
 	}
-	return explain(inFile(e.Where, e.Err))
+	return f
 }
 
 // deniedHint is for a role of a server that may not do what it has to.

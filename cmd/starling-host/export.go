@@ -16,44 +16,31 @@ and its hash. From these anyone can check the chain. The payload is shown as JSO
 for reading. Nothing is checked here: see validate.`
 
 func (a *app) exportCommand() *cobra.Command {
-	var f readFlags
-	cmd := &cobra.Command{
+	return readCommand(&cobra.Command{
 		Use:     "export DB RUN",
 		Short:   "write a run as NDJSON",
 		Long:    exportHelp,
 		Example: "  starling-host export starling.db @last",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.export(cmd.Context(), f, args[0], args[1])
-		},
-	}
-	f.add(cmd)
-	return cmd
-}
-
-func (a *app) export(ctx context.Context, f readFlags, path, run string) error {
-	events, err := f.readRun(ctx, path, run)
-	if err != nil {
-		return err
-	}
-	for _, ev := range events {
-		line, err := event.ToJSON(ev)
+	}, func(ctx context.Context, log database, args []string) error {
+		events, err := readRun(ctx, log, args[1])
 		if err != nil {
 			return err
 		}
-		if err := a.writeDocument(line); err != nil {
-			return err
+		for _, ev := range events {
+			line, err := event.ToJSON(ev)
+			if err != nil {
+				return err
+			}
+			if err := a.writeDocument(line); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// readRun returns the events of the run that a command's arguments name.
-func (f *readFlags) readRun(ctx context.Context, path, run string) ([]event.Event, error) {
-	log, err := f.open(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+// readRun returns the events of the run that a command's argument names.
+func readRun(ctx context.Context, log database, run string) ([]event.Event, error) {
 	runID, err := starling.FindRun(ctx, log, run)
 	if err != nil {
 		return nil, err

@@ -30,28 +30,20 @@ programs send it as "Authorization: Bearer TOKEN". Beyond this machine (--addr
 const inspectToken = "STARLING_INSPECT_TOKEN"
 
 func (a *app) inspectCommand() *cobra.Command {
-	var f readFlags
 	addr := "127.0.0.1:0"
-	cmd := &cobra.Command{
+	cmd := readCommand(&cobra.Command{
 		Use:     "inspect [DB]",
 		Short:   "show the runs of a database in a browser",
 		Long:    inspectHelp,
 		Example: "  starling-host inspect\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.inspect(cmd.Context(), f, databaseIn(args), addr)
-		},
-	}
-	f.add(cmd)
+	}, func(ctx context.Context, log database, args []string) error {
+		return a.inspect(ctx, log, databaseIn(args), addr)
+	})
 	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 takes a free one")
 	return cmd
 }
 
-func (a *app) inspect(ctx context.Context, f readFlags, path, addr string) error {
-	log, err := f.open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+func (a *app) inspect(ctx context.Context, log database, path, addr string) error {
 	r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{Engine: starling.EngineOptions{Warn: a.warn}})
 	if err != nil {
 		return err

@@ -55,7 +55,14 @@ func inspected(t *testing.T, f readFlags, db string) *url.URL {
 	out, in := io.Pipe()
 	done := make(chan error, 1)
 	a := &app{stdout: newPrinter(in), stderr: newPrinter(io.Discard)}
-	go func() { done <- a.inspect(ctx, f, db, "127.0.0.1:0") }()
+	log, err := f.open(ctx, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer log.Close()
+		done <- a.inspect(ctx, log, db, "127.0.0.1:0")
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 )
@@ -109,13 +105,11 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 // openToMigrate opens a database that must be there. To open a file for writing
 // would create it.
 func openToMigrate(ctx context.Context, where string, dryRun bool) (database, error) {
-	if !onServer(where) {
-		if _, err := os.Stat(where); errors.Is(err, fs.ErrNotExist) {
-			return nil, &starling.NotFoundError{What: "database", Name: where}
-		}
-	}
 	if dryRun {
 		return openDatabase(ctx, where)
+	}
+	if err := mustBeThere(where); err != nil {
+		return nil, err
 	}
 	return openToWrite(ctx, where)
 }

@@ -107,73 +107,60 @@ func (a *app) printAccepted(doc acceptedDocument) error {
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
-	var f readFlags
 	output := ""
-	cmd := &cobra.Command{
+	cmd := readCommand(&cobra.Command{
 		Use:     "suggest DB RUN",
 		Short:   "print the smallest policy that a run needs",
 		Long:    suggestHelp,
 		Example: "  starling-host policy suggest starling.db @last >suggested.yaml",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			events, err := f.readRun(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			text, err := policy.Suggest(events)
-			if err != nil {
-				return err
-			}
-			return a.printSuggestion(text, output)
-		},
-	}
-	f.add(cmd)
+	}, func(ctx context.Context, log database, args []string) error {
+		events, err := readRun(ctx, log, args[1])
+		if err != nil {
+			return err
+		}
+		text, err := policy.Suggest(events)
+		if err != nil {
+			return err
+		}
+		if output == outputText {
+			_, err = a.stdout.lines().Write(text)
+			return err
+		}
+		doc, err := config.Parse("the suggestion", text)
+		if err != nil {
+			return err
+		}
+		return a.writeValue(doc.Value())
+	})
 	outputFlag(cmd, &output)
 	return cmd
 }
 
-func (a *app) printSuggestion(text []byte, output string) error {
-	if output == outputJSON {
-		n, err := config.Parse("the suggestion", text)
-		if err != nil {
-			return err
-		}
-		return a.writeValue(n.Value())
-	}
-	_, err := a.stdout.lines().Write(text)
-	return err
-}
-
-type policyTestFlags struct {
-	since     string
-	namespace string
-	output    string
-
-	read readFlags
-}
-
 func (a *app) policyTestCommand() *cobra.Command {
-	var f policyTestFlags
-	cmd := &cobra.Command{
+	var p *policy.Policy
+	var since time.Time
+	var against, namespace, output string
+	cmd := readCommand(&cobra.Command{
 		Use:     "test FILE DB",
 		Short:   "say what recorded runs a policy would have refused",
 		Long:    policyTestHelp,
 		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
-			if err != nil {
-				return err
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			if p, err = loadPolicy(args[0]); err == nil {
+				since, err = parseSince(against, time.Now())
 			}
-			since, err := parseSince(f.since, time.Now())
-			if err != nil {
-				return err
-			}
-			return a.policyTest(cmd.Context(), p, args[1], since, f)
+			return err
 		},
-	}
-	cmd.Flags().StringVar(&f.since, "against", "", "look only at runs that began after `SINCE`")
-	cmd.Flags().StringVar(&f.namespace, "namespace", "", "look only at runs whose ids begin with `NAME` and a slash: those of one tenant")
-	f.read.add(cmd)
-	outputFlag(cmd, &f.output)
+	}, func(ctx context.Context, log database, _ []string) error {
+		ids, err := runsSince(ctx, log, since, namespace)
+		if err != nil {
+			return err
+		}
+		return a.policyTest(ctx, p, log, ids, output)
+	})
+	cmd.Flags().StringVar(&against, "against", "", "look only at runs that began after `SINCE`")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "look only at runs whose ids begin with `NAME` and a slash: those of one tenant")
+	outputFlag(cmd, &output)
 	return cmd
 }
 
@@ -213,16 +200,8 @@ func newRefusal(runID string, r policy.Refusal) refusalDocument {
 	return doc
 }
 
-func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, since time.Time, f policyTestFlags) error {
-	log, err := f.read.open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	ids, err := runsSince(ctx, log, since, f.namespace)
-	if err != nil {
-		return err
-	}
+// policyTest tells what a policy would have refused of runs.
+func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string, output string) error {
 	var of tested
 	for _, runID := range ids {
 		refused, err := refusals(ctx, log, p, runID)
@@ -230,12 +209,12 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, path string, sin
 			return err
 		}
 		for _, r := range refused {
-			if err := a.printRefusal(p.File, newRefusal(runID, r), f); err != nil {
+			if err := a.printRefusal(p.File, newRefusal(runID, r), output); err != nil {
 				return err
 			}
 		}
 	}
-	return a.printTested(of, f)
+	return a.printTested(of, output)
 }
 
 func refusals(ctx context.Context, log database, p *policy.Policy, runID string) ([]policy.Refusal, error) {
@@ -270,8 +249,8 @@ func (t *tested) add(ctx context.Context, log database, runID string, refused []
 	return err
 }
 
-func (a *app) printTested(of tested, f policyTestFlags) error {
-	if f.output == outputText {
+func (a *app) printTested(of tested, output string) error {
+	if output == outputText {
 		a.stdout.printf("%s in %d of %s\n", plural(of.refused, "refusal"), of.met, plural(of.runs, "run"))
 	}
 	if of.erased > 0 {
@@ -283,8 +262,8 @@ func (a *app) printTested(of tested, f policyTestFlags) error {
 	return nil
 }
 
-func (a *app) printRefusal(file string, doc refusalDocument, f policyTestFlags) error {
-	if f.output == outputJSON {
+func (a *app) printRefusal(file string, doc refusalDocument, output string) error {
+	if output == outputJSON {
 		return a.writeValue(doc)
 	}
 	what := doc.Tool

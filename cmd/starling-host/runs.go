@@ -26,38 +26,30 @@ type runsFlags struct {
 	offset int
 	status string
 	output string
-
-	read readFlags
 }
 
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
-	cmd := &cobra.Command{
+	cmd := readCommand(&cobra.Command{
 		Use:     "runs [DB]",
 		Short:   "list the runs of a database",
 		Long:    runsHelp,
 		Example: "  starling-host runs\n  starling-host runs starling.db --status failed\n  starling-host runs starling.db --limit 10 -o json",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runs(cmd.Context(), databaseIn(args), f)
+		PreRunE: func(*cobra.Command, []string) error {
+			if f.limit < 1 || f.offset < 0 {
+				return usagef("", "--limit must be at least 1 and --offset at least 0")
+			}
+			return nil
 		},
-	}
+	}, func(ctx context.Context, log database, _ []string) error { return a.runs(ctx, log, f) })
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
 	statusFlag(cmd, &f.status, "list only runs in this state")
-	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
 
-func (a *app) runs(ctx context.Context, path string, f runsFlags) error {
-	if f.limit < 1 || f.offset < 0 {
-		return usagef("", "--limit must be at least 1 and --offset at least 0")
-	}
-	log, err := f.read.open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: f.status})
 	if err != nil {
 		return err

@@ -15,31 +15,16 @@ const timelineHelp = `Print a run as a timeline: when each event happened, count
 kind, and what matters of it. Long values are cut; export has all of them.`
 
 func (a *app) showCommand() *cobra.Command {
-	var f readFlags
-	cmd := &cobra.Command{
+	return readCommand(&cobra.Command{
 		Use:     "show DB RUN",
 		Short:   "print a run as a timeline",
 		Long:    timelineHelp,
 		Example: "  starling-host show starling.db @last",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.show(cmd.Context(), f, args[0], args[1])
-		},
-	}
-	f.add(cmd)
-	return cmd
+	}, a.show)
 }
 
-func (a *app) show(ctx context.Context, f readFlags, path, run string) error {
-	log, err := f.open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	runID, err := starling.FindRun(ctx, log, run)
-	if err != nil {
-		return err
-	}
-	events, err := log.Read(ctx, runID)
+func (a *app) show(ctx context.Context, log database, args []string) error {
+	events, err := readRun(ctx, log, args[1])
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,6 +40,23 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 		return log, nil
 	}
 	return whole(&unsealed{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)
+}
+
+// readCommand makes a command that reads the database of its argument DB, which is closed
+// afterwards.
+func readCommand(cmd *cobra.Command, read func(ctx context.Context, log database, args []string) error) *cobra.Command {
+	var f readFlags
+	place := slices.IndexFunc(strings.Fields(cmd.Use)[1:], func(name string) bool { return strings.Trim(name, "[]") == "DB" })
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		log, err := f.open(cmd.Context(), databaseIn(args[place:]))
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		return read(cmd.Context(), log, args)
+	}
+	f.add(cmd)
+	return cmd
 }
 
 // whole returns log, or closes it if there is an error.

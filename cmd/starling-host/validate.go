@@ -35,38 +35,28 @@ const validateExample = `  starling-host validate starling.db
 
 func (a *app) validateCommand() *cobra.Command {
 	var output string
-	var f readFlags
-	cmd := &cobra.Command{
+	cmd := readCommand(&cobra.Command{
 		Use:     "validate DB [RUN]",
 		Short:   "check chain, Merkle root and invariants",
 		Long:    validateHelp,
 		Example: validateExample,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.validate(cmd.Context(), f, args, output)
-		},
-	}
-	f.add(cmd)
+	}, func(ctx context.Context, log database, args []string) error {
+		return a.validate(ctx, log, args, output)
+	})
 	outputFlag(cmd, &output)
 	return cmd
 }
 
-func (a *app) validate(ctx context.Context, f readFlags, args []string, output string) error {
-	log, err := f.open(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+func (a *app) validate(ctx context.Context, log database, args []string, output string) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
-	var ids []string
-	if len(args) == 2 {
-		id, err := db.Find(ctx, args[1])
-		if err != nil {
-			return err
+	ids, err := make([]string, 1), error(nil)
+	if len(args) == 1 {
+		if ids, err = db.RunIDs(ctx); err != nil {
+			return unreadable(ctx, err)
 		}
-		ids = []string{id}
-	} else if ids, err = db.RunIDs(ctx); err != nil {
-		return unreadable(ctx, err)
+	} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
+		return err
 	}
 	code, invalid, newer, headless := exitOK, 0, 0, 0
 	err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
