@@ -135,6 +135,12 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 	if err != nil {
 		return certificate{}, err
 	}
+	start := startDocument{}
+	if begun, err := module.Start(); err != nil {
+		start.Fuel, start.Error = begun.Fuel, starling.PlainError(errors.Unwrap(err))
+	} else {
+		start = startDocument{Digest: begun.Digest.String(), Pages: begun.Pages, Fuel: begun.Fuel}
+	}
 	return certificate{
 		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(), Tools: tools,
 		Imports: module.Imports(), Features: result.Info.Features, CostTable: result.CostTable,
@@ -142,7 +148,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 			Digest: canon.Sum(result.Wasm).String(), Size: len(result.Wasm), Functions: result.Info.Counts.Functions,
 			Arithmetic: result.Arithmetic, Canonicalized: result.Canonicalized, StartMoved: result.Info.HasStart,
 		},
-		Start:  startOf(module),
+		Start:  start,
 		Memory: memoryDocument{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
 		Limits: result.Info.Counts.Headroom(sandbox.DefaultGateLimits()),
 		Call:   callLimits(limits),
@@ -168,14 +174,6 @@ type already struct{ module *sandbox.Module }
 // Load returns the module.
 func (a already) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, error) {
 	return a.module, nil
-}
-
-func startOf(module *sandbox.Module) startDocument {
-	start, err := module.Start()
-	if err != nil {
-		return startDocument{Fuel: start.Fuel, Error: starling.PlainError(errors.Unwrap(err))}
-	}
-	return startDocument{Digest: start.Digest.String(), Pages: start.Pages, Fuel: start.Fuel}
 }
 
 func (c certificate) print(w *printer) {

@@ -108,15 +108,32 @@ func explain(err error) *failure {
 	case errors.As(err, &input):
 		return &failure{code: exitUsage, message: input.Reason}
 	case errors.As(err, &found):
-		return explainRegistry(found)
+		f := &failure{code: exitUsage, message: found.Ref + ": " + found.Reason, hint: found.Hint}
+		if found.Output != "" {
+			f.code, f.details = exitRefused, printableLines(found.Output)
+		}
+		return f
 	case errors.As(err, &refusal):
 		return &failure{code: exitRefused, message: "module refused: " + starling.PlainError(refusal), hint: refusal.Hint}
 	case errors.As(err, &description):
-		return explainDescription(description)
+		// Below the reason is what the module wrote when it was asked, which is printed
+		// nowhere else.
+		reason, wrote, _ := strings.Cut(description.Err.Error(), "\n")
+		return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: description.Hint()}
 	case errors.As(err, &schema):
-		return explainSchema(schema)
+		f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
+			hint: "show the schema with: starling-host tool describe TOOL"}
+		for _, p := range schema.Problems {
+			f.details = append(f.details, "  "+p.String())
+		}
+		return f
 	case errors.As(err, &syntax):
-		return explainSyntax(syntax)
+		f := &failure{code: exitUsage, hint: syntax.Hint}
+		f.message = fmt.Sprintf("the input is not JSON: line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
+		if syntax.Pointer != "" {
+			f.details = []string{"  at " + syntax.Pointer}
+		}
+		return f
 	case errors.As(err, &unsupported):
 		return &failure{code: exitRefused, message: starling.PlainError(unsupported)}
 	case errors.As(err, &missing):
@@ -126,7 +143,12 @@ func explain(err error) *failure {
 	case errors.Is(err, event.ErrSealed):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, tool.ErrHost):
-		return explainHost(err)
+		// What would have come of the call is not known, and so nothing of it is recorded.
+		text := starling.PlainError(err)
+		if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
+			text = starling.PlainError(host)
+		}
+		return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
@@ -185,49 +207,6 @@ func explainOpen(e *starling.OpenError) *failure {
 
 // deniedHint is for a role of a server that may not do what it has to.
 const deniedHint = `the owner of the tables makes them and says who may do what: starling-host migrate --help`
-
-// explainHost is a call that this host could not make. What would have come of
-// it is not known, and so nothing of it is recorded.
-func explainHost(err error) *failure {
-	text := starling.PlainError(err)
-	if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
-		text = starling.PlainError(host)
-	}
-	return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
-}
-
-func explainRegistry(e *guest.SourceError) *failure {
-	f := &failure{code: exitUsage, message: e.Ref + ": " + e.Reason, hint: e.Hint}
-	if e.Output != "" {
-		f.code, f.details = exitRefused, printableLines(e.Output)
-	}
-	return f
-}
-
-// explainDescription is a module that could not say what it is. Below the reason
-// is what it wrote when it was asked, which is printed nowhere else.
-func explainDescription(e *guest.DescriptionError) *failure {
-	reason, wrote, _ := strings.Cut(e.Err.Error(), "\n")
-	return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: e.Hint()}
-}
-
-func explainSyntax(e *canon.SyntaxError) *failure {
-	f := &failure{code: exitUsage, hint: e.Hint}
-	f.message = fmt.Sprintf("the input is not JSON: line %d, column %d: %s", e.Line, e.Column, e.Msg)
-	if e.Pointer != "" {
-		f.details = []string{"  at " + e.Pointer}
-	}
-	return f
-}
-
-func explainSchema(e *tool.SchemaError) *failure {
-	f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
-		hint: "show the schema with: starling-host tool describe TOOL"}
-	for _, p := range e.Problems {
-		f.details = append(f.details, "  "+p.String())
-	}
-	return f
-}
 
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.
 const maxMessage = 4000

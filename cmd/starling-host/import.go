@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -48,8 +47,11 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		return err
 	}
 	defer f.Close()
-	if _, err := os.Stat(where); !onServer(where) && errors.Is(err, fs.ErrNotExist) {
-		if err := a.checkFirst(ctx, f, path); err != nil {
+	if isNew(where) { // which is not created for an archive that is wrong
+		if _, err := store.CheckArchive(ctx, f); err != nil {
+			return inArchive(path, err)
+		}
+		if _, err := f.Seek(0, 0); err != nil {
 			return err
 		}
 	}
@@ -85,15 +87,6 @@ func mustReadTwice(path string) error {
 			"%s: not a regular file", path)
 	}
 	return nil
-}
-
-// checkFirst keeps a database from being created for an archive that is wrong.
-func (a *app) checkFirst(ctx context.Context, f *os.File, path string) error {
-	if _, err := store.CheckArchive(ctx, f); err != nil {
-		return inArchive(path, err)
-	}
-	_, err := f.Seek(0, 0)
-	return err
 }
 
 // importTarget is a database that takes, of the tenants that it has, no run in the clear

@@ -163,7 +163,12 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 		return
 	}
 	if o.flags.output == outputJSON {
-		o.failed = o.app.writeValue(newTraceDocument(ev))
+		doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: printable(string(ev.In)), Out: printable(string(ev.Out))}
+		if ev.Returned {
+			result := int64(ev.Result)
+			doc.Result = &result
+		}
+		o.failed = o.app.writeValue(doc)
 		return
 	}
 	o.failed = o.app.stdout.printf("%15d  %s\n", ev.Fuel, traceLine(ev))
@@ -179,15 +184,6 @@ type traceDocument struct {
 	Result   *int64   `json:"result,omitempty"` // absent if it ended the guest
 	In       string   `json:"in,omitempty"`     // text, or the bytes in \x form
 	Out      string   `json:"out,omitempty"`
-}
-
-func newTraceDocument(ev sandbox.TraceEvent) traceDocument {
-	doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: printable(string(ev.In)), Out: printable(string(ev.Out))}
-	if ev.Returned {
-		result := int64(ev.Result)
-		doc.Result = &result
-	}
-	return doc
 }
 
 // traceLine is one call in one line.

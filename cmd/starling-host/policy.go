@@ -65,15 +65,6 @@ type acceptedDocument struct {
 	Secrets int    `json:"secret_rules"`
 }
 
-func newAccepted(p *policy.Policy) acceptedDocument {
-	doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
-	if p.Tools != nil {
-		n := len(p.Tools)
-		doc.Tools = &n
-	}
-	return doc
-}
-
 func (a *app) policyCheckCommand() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
@@ -86,24 +77,21 @@ func (a *app) policyCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == outputJSON {
-				return a.writeValue(newAccepted(p))
+			doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
+			tools := "all tools, whatever their arguments"
+			if p.Tools != nil {
+				n := len(p.Tools)
+				doc.Tools, tools = &n, plural(n, "rule")+" for tools"
 			}
-			return a.printAccepted(newAccepted(p))
+			if output == outputJSON {
+				return a.writeValue(doc)
+			}
+			return a.stdout.printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+				doc.File, doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
 		},
 	}
 	outputFlag(cmd, &output)
 	return cmd
-}
-
-func (a *app) printAccepted(doc acceptedDocument) error {
-	tools := "all tools, whatever their arguments"
-	if doc.Tools != nil {
-		tools = plural(*doc.Tools, "rule") + " for tools"
-	}
-	err := a.stdout.printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-		doc.File, doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
-	return err
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
@@ -191,87 +179,59 @@ type refusalDocument struct {
 	Reason  string `json:"reason"`
 }
 
-func newRefusal(runID string, r policy.Refusal) refusalDocument {
-	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
-	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
-	if q := r.Use.Request; q != nil {
-		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
-	}
-	return doc
-}
-
 // policyTest tells what a policy would have refused of runs.
 func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string, output string) error {
-	var of tested
+	var runs, met, refused, gone int
 	for _, runID := range ids {
-		refused, err := refusals(ctx, log, p, runID)
-		if err = of.add(ctx, log, runID, refused, err); err != nil {
+		events, err := log.Read(ctx, runID)
+		if err != nil {
+			return unreadable(ctx, err)
+		}
+		refusals, err := policy.Test(p, nil, events)
+		switch {
+		case errors.Is(err, event.ErrSealed) && erased(ctx, log, runID):
+			gone++ // nobody reads it any more, and it does not keep the others from being tested
+			continue
+		case errors.Is(err, event.ErrSealed): // of usage: what is refused elsewhere would look like a refusal by the policy
+			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
+		case err != nil:
 			return err
 		}
-		for _, r := range refused {
-			if err := a.printRefusal(p.File, newRefusal(runID, r), output); err != nil {
+		runs++
+		refused += len(refusals)
+		if len(refusals) > 0 {
+			met++
+		}
+		for _, r := range refusals {
+			if err := a.printRefusal(p.File, runID, r, output); err != nil {
 				return err
 			}
 		}
 	}
-	return a.printTested(of, output)
-}
-
-func refusals(ctx context.Context, log database, p *policy.Policy, runID string) ([]policy.Refusal, error) {
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return nil, unreadable(ctx, err)
-	}
-	return policy.Test(p, nil, events)
-}
-
-// tested counts what a policy was tested against: runs, those in which it would have
-// refused something, how often it would have, and runs that nobody reads any more.
-type tested struct{ runs, met, refused, erased int }
-
-// add counts a run. One of a tenant that was erased nobody reads any more, not even with
-// the master key, and it does not keep the others from being tested. Without that key, or
-// where the tenant is not, the error is one of usage: what is refused elsewhere would look
-// like a refusal by the policy.
-func (t *tested) add(ctx context.Context, log database, runID string, refused []policy.Refusal, err error) error {
-	if errors.Is(err, event.ErrSealed) {
-		if !erased(ctx, log, runID) {
-			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
-		}
-		t.erased++
-		return nil
-	}
-	t.runs++
-	t.refused += len(refused)
-	if len(refused) > 0 {
-		t.met++
-	}
-	return err
-}
-
-func (a *app) printTested(of tested, output string) error {
 	if output == outputText {
-		a.stdout.printf("%s in %d of %s\n", plural(of.refused, "refusal"), of.met, plural(of.runs, "run"))
+		a.stdout.printf("%s in %d of %s\n", plural(refused, "refusal"), met, plural(runs, "run"))
 	}
-	if of.erased > 0 {
-		a.stderr.printf("not tested: %s of tenants that were erased\n", plural(of.erased, "run"))
+	if gone > 0 {
+		a.stderr.printf("not tested: %s of tenants that were erased\n", plural(gone, "run"))
 	}
-	if of.refused > 0 {
+	if refused > 0 {
 		return silent(exitRefused)
 	}
 	return nil
 }
 
-func (a *app) printRefusal(file string, doc refusalDocument, output string) error {
+func (a *app) printRefusal(file, runID string, r policy.Refusal, output string) error {
+	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
+	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
+	what := doc.Tool
+	if q := r.Use.Request; q != nil {
+		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
+		what += ": " + doc.Request
+	}
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	what := doc.Tool
-	if doc.Request != "" {
-		what += ": " + doc.Request
-	}
-	err := a.stdout.printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
-	return err
+	return a.stdout.printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -38,8 +39,8 @@ func (a *app) policyExplainCommand() *cobra.Command {
 				}
 			}
 			access, err := (&egress.Request{Method: method, URL: args[2]}).Access()
-			if err != nil {
-				return explainAccess(err)
+			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is none
+				return usagef("", "%s", bad.Text)
 			}
 			return a.policyExplain(p, second, policy.Request{Access: access, Tool: args[1]}, output)
 		},
@@ -48,14 +49,6 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
 	outputFlag(cmd, &output)
 	return cmd
-}
-
-// explainAccess words why a URL or a placeholder in it is none.
-func explainAccess(err error) error {
-	if bad, ok := errors.AsType[*egress.Error](err); ok {
-		return usagef("", "%s", bad.Text)
-	}
-	return err
 }
 
 // explanationDocument is what "policy explain -o json" prints.
@@ -125,20 +118,13 @@ func refusedAddress(host string, d policy.Decision) string {
 
 func (a *app) policyExplain(operator, tenant *policy.Policy, r policy.Request, output string) error {
 	doc := newExplanation(operator, tenant, r)
+	code := exitOK
+	if !doc.Allowed {
+		code = exitRefused
+	}
 	if output == outputJSON {
-		if err := a.writeValue(doc); err != nil {
-			return err
-		}
-	} else {
-		a.printExplanation(doc)
+		return cmp.Or(a.writeValue(doc), silent(code))
 	}
-	if doc.Allowed {
-		return nil
-	}
-	return silent(exitRefused)
-}
-
-func (a *app) printExplanation(doc explanationDocument) {
 	a.stdout.printf("%s by %s\n", doc.Request, doc.Tool)
 	for _, v := range doc.Verdicts {
 		if v.Allowed {
@@ -156,4 +142,5 @@ func (a *app) printExplanation(doc explanationDocument) {
 	if doc.Caution != "" {
 		a.stdout.printf("\n%s\n", doc.Caution)
 	}
+	return silent(code)
 }

@@ -160,7 +160,10 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	}
 	o.DryRun = !f.confirm
 	report, err := eventlog.PruneInSteps(ctx, log, o)
-	doc := newPruneDocument(o, report)
+	doc := pruneDocument{Runs: report.Runs, Events: report.Events, DryRun: o.DryRun}
+	if !o.Before.IsZero() {
+		doc.Before = o.Before.UTC().Format(timeLayout)
+	}
 	if err == nil && f.confirm {
 		err = a.collect(ctx, log, &doc)
 	}
@@ -228,14 +231,6 @@ type pruneDocument struct {
 	ModuleBytes int64 `json:"collected_bytes,omitempty"`
 
 	FreedBytes *int64 `json:"freed_bytes,omitempty"`
-}
-
-func newPruneDocument(o eventlog.PruneOptions, r eventlog.PruneReport) pruneDocument {
-	doc := pruneDocument{Runs: r.Runs, Events: r.Events, DryRun: o.DryRun}
-	if !o.Before.IsZero() {
-		doc.Before = o.Before.UTC().Format(timeLayout)
-	}
-	return doc
 }
 
 func (a *app) printPruned(doc pruneDocument, output string) error {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, its
@@ -46,15 +45,10 @@ func (a *app) show(ctx context.Context, log database, args []string) error {
 		if err != nil {
 			facts = "cannot be read: " + starling.PlainError(err)
 		}
-		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, sinceStart(first, ev), starling.ShortKind(ev.Kind), shorten(printable(facts), showWidth))
+		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-first.Timestamp).Seconds()), starling.ShortKind(ev.Kind), shorten(printable(facts), showWidth))
 	}
 	return nil
 }
 
 // showWidth bounds the facts of one event, in characters.
 const showWidth = 200
-
-func sinceStart(first, ev event.Event) string {
-	elapsed := time.Duration(ev.Timestamp - first.Timestamp)
-	return fmt.Sprintf("%+.3fs", elapsed.Seconds())
-}

@@ -42,8 +42,7 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 		return a.writeValue(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()})
 	}
 	a.stderr.printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
-	err := a.stdout.printf("%s\n", key.Reveal())
-	return err
+	return a.stdout.printf("%s\n", key.Reveal())
 }
 
 const tenantCreateHelp = `Create a tenant and its first API key, which is printed on standard output and

@@ -28,7 +28,10 @@ func Checkpoint(ctx context.Context) error {
 	if err := s.c.Err(); err != nil {
 		return err
 	}
-	if exceeded := s.c.usedByTools(); exceeded != nil {
+	s.c.mu.Lock()
+	exceeded := s.c.meter.Tools() // sums, so that it does not matter in which order parallel calls used what
+	s.c.mu.Unlock()
+	if exceeded != nil {
 		return s.trip(ctx, exceeded, event.BudgetExceeded{})
 	}
 	if s.c.replaying() {
@@ -111,24 +114,9 @@ func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) e
 	s.c.mu.Unlock()
 	var e *budget.Exceeded
 	if !errors.As(err, &e) {
-		return s.c.mismatch(ev, err)
+		return s.c.stop(unreadable(&ev, err))
 	}
 	return s.trip(ctx, e, event.BudgetExceeded{TurnID: turnID, PartialText: recorded.PartialText, PartialTokens: recorded.PartialTokens})
-}
-
-// mismatch makes a recorded event that cannot be followed the end of the replay.
-func (c *Context) mismatch(ev event.Event, err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fail(unreadable(&ev, err))
-}
-
-// usedByTools returns the cap that the tools of the run have passed. It looks at
-// sums, so that it does not matter in which order parallel calls used what.
-func (c *Context) usedByTools() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.meter.Tools()
 }
 
 // cost returns what tokens cost, or zero for an unknown model, which is logged once.

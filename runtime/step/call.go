@@ -465,10 +465,3 @@ func cut(text string) string {
 	}
 	return text[:end]
 }
-
-// fits refuses a value that nests so deep that the event around it could not be
-// read back. A payload and an envelope add one level each.
-func fits(value canon.Raw) error {
-	const twoArraysOfOne = "\x81\x81"
-	return canon.Valid(append([]byte(twoArraysOfOne), value...))
-}

@@ -193,7 +193,8 @@ func (c *Context) count(a *attempt, payload any) {
 	t.Events++
 	switch p := payload.(type) {
 	case *event.SideEffectRecorded:
-		c.effect(p)
+		_ = c.meter.Effect(*p) // [Checkpoint] looks whether a cap is passed
+		t.addEffect(p)
 	case *event.TurnStarted:
 		t.Turns++
 	case *event.AssistantMessageCompleted:
@@ -218,13 +219,6 @@ func (c *Context) count(a *attempt, payload any) {
 	case *event.RunCancelled:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true
 	}
-}
-
-// effect counts a host call; an intent and a failure of the model are none. [Checkpoint]
-// looks whether a cap is passed.
-func (c *Context) effect(p *event.SideEffectRecorded) {
-	_ = c.meter.Effect(*p)
-	c.totals.addEffect(p)
 }
 
 // outcome counts what an attempt consumed.

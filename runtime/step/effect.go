@@ -88,8 +88,9 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 	if err != nil {
 		return value, err
 	}
-	if happened.Error != nil {
-		return value, recordedFailure(e.Name, happened.Error)
+	if f := happened.Error; f != nil {
+		after := time.Duration(min(max(f.RetryAfterMs, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		return value, &EffectError{Name: e.Name, Type: f.Type, Message: f.Message, After: after}
 	}
 	return value, canon.Unmarshal(happened.Value, &value)
 }
@@ -197,7 +198,10 @@ func encodeValue[T any](value T) (canon.Raw, error) {
 	if err != nil {
 		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
 	}
-	if err := fits(raw); err != nil {
+	// A payload and an envelope add one level of nesting each, and the event around the
+	// value must be read back.
+	const twoArraysOfOne = "\x81\x81"
+	if err := canon.Valid(append([]byte(twoArraysOfOne), raw...)); err != nil {
 		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
 	}
 	if err := readable[T](raw); err != nil {
@@ -231,12 +235,6 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 		return &event.EffectError{Type: errorType, Message: recordable(err.Error()), RetryAfterMs: after.Milliseconds()}
 	}
 	return &event.EffectError{Type: errorType, Message: recordable(err.Error())}
-}
-
-// recordedFailure is the error of a failed effect, as it is recorded.
-func recordedFailure(name string, e *event.EffectError) *EffectError {
-	after := time.Duration(min(max(e.RetryAfterMs, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-	return &EffectError{Name: name, Type: e.Type, Message: e.Message, After: after}
 }
 
 // recordEffect records an effect, with the fuel that was spent before it. In a

@@ -55,7 +55,9 @@ func Opening(ctx context.Context, runID string, started event.RunStarted, at tim
 func setVariables(ctx context.Context, payload any) (err error) {
 	if p, ok := payload.(*event.RunStarted); ok {
 		p.SessionID = tool.GetSessionID(ctx)
-		p.Variables, err = variablesRaw(ctx)
+		if doc := tool.VariablesJSON(ctx); doc != nil {
+			p.Variables, err = canon.FromJSON(doc)
+		}
 	}
 	return err
 }

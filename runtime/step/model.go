@@ -121,7 +121,9 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 		began := t.c.clock()
 		ctx, after := provider.WithRetryAfter(ctx)
 		a, err := t.stream(ctx, attempt)
-		t.measure(a, err, began)
+		if m := t.c.cfg.Metrics; m != nil {
+			m.ObserveProviderCall(t.req.Model, status(err), max(t.c.clock().Sub(began), 0), a.usage.InputTokens, a.usage.OutputTokens)
+		}
 		if err == nil {
 			return t.answered(ctx, a)
 		}
@@ -164,7 +166,10 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 			return a, invalid("it ends without an end")
 		}
 		if errors.Is(err, io.EOF) {
-			return a, t.usable(a)
+			if t.c.cfg.RequireRawResponseHash && len(a.end.RawResponseHash) != len(canon.Hash{}) {
+				return a, ErrMissingRawResponseHash
+			}
+			return a, nil
 		}
 		if err == nil {
 			err = t.take(ctx, a, attempt, chunk)
@@ -191,17 +196,6 @@ func (t *turn) take(ctx context.Context, a *answer, attempt int, chunk provider.
 	defer t.c.mu.Unlock()
 	return t.c.meter.Usage(a.usage, usd)
 }
-
-// usable refuses an answer without the hash that the configuration asks for.
-func (t *turn) usable(a *answer) error {
-	if t.c.cfg.RequireRawResponseHash && len(a.end.RawResponseHash) != hashBytes {
-		return ErrMissingRawResponseHash
-	}
-	return nil
-}
-
-// hashBytes is the length of a BLAKE3-256.
-const hashBytes = 32
 
 // answered records a complete answer.
 func (t *turn) answered(ctx context.Context, a *answer) (*provider.Response, error) {
@@ -249,7 +243,11 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 	}
 	r := &provider.Response{
 		TurnID: completed.TurnID, Text: completed.Text, Reasoning: t.reasoning, StopReason: completed.StopReason,
-		Usage: usageOf(completed), CostUSD: completed.CostUSD,
+		Usage: provider.Usage{
+			InputTokens: completed.InputTokens, OutputTokens: completed.OutputTokens,
+			CacheReadTokens: completed.CacheReadTokens, CacheCreateTokens: completed.CacheCreateTokens,
+		},
+		CostUSD:         completed.CostUSD,
 		RawResponseHash: completed.RawResponseHash, RequestID: completed.ProviderRequestID,
 	}
 	r.ToolUses, err = ToolUses(completed.ToolUses)
@@ -267,13 +265,6 @@ func ToolUses(planned []event.PlannedToolUse) ([]provider.ToolUse, error) {
 		uses = append(uses, provider.ToolUse{CallID: u.CallID, Name: u.ToolName, Args: args})
 	}
 	return uses, nil
-}
-
-func usageOf(p event.AssistantMessageCompleted) provider.Usage {
-	return provider.Usage{
-		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
-		CacheReadTokens: p.CacheReadTokens, CacheCreateTokens: p.CacheCreateTokens,
-	}
 }
 
 // recall follows the recording through the turn.
@@ -354,13 +345,6 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 	t.c.log(ctx, slog.LevelWarn, "the model will be asked again",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))
 	pause(ctx, wait)
-}
-
-// measure reports an attempt.
-func (t *turn) measure(a *answer, err error, began time.Time) {
-	if m := t.c.cfg.Metrics; m != nil {
-		m.ObserveProviderCall(t.req.Model, status(err), max(t.c.clock().Sub(began), 0), a.usage.InputTokens, a.usage.OutputTokens)
-	}
 }
 
 var (

@@ -56,7 +56,7 @@ func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()
 		}
 		return ctx, func() {}
 	}
-	recorded := newRecordedContext(context.WithValue(ctx, scopeKey{}, s))
+	recorded := &recordedContext{Context: context.WithoutCancel(context.WithValue(ctx, scopeKey{}, s)), done: make(chan struct{})}
 	stop := context.AfterFunc(s.root, func() { recorded.end(s.root.Err()) })
 	if native {
 		s.attempt.ending = recorded
@@ -136,7 +136,12 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 		if snoozed {
 			now.Final = recorded.Final
 		}
-		return s.c.takeFailure(now, recorded)
+		now.DurationMs, now.WaitMs = recorded.DurationMs, recorded.WaitMs
+		if byWorld(now.ErrorType) && now.ErrorType == recorded.ErrorType {
+			now.Error = recorded.Error // the caller may have chosen the text
+		}
+		s.c.takeMeter(&now.Meter, recorded.Meter)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -146,18 +151,6 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 	callErr := &CallError{Tool: p.Name, Failed: failed, Err: cause}
 	s.tell(p, nil, callErr)
 	return callErr
-}
-
-// takeFailure copies what only the recording knows of a failed attempt. If a cancellation
-// or a timeout ended it, in the recording as in the replay, that includes the text, which
-// the caller may have chosen.
-func (c *Context) takeFailure(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
-	now.DurationMs, now.WaitMs = recorded.DurationMs, recorded.WaitMs
-	if byWorld(now.ErrorType) && now.ErrorType == recorded.ErrorType {
-		now.Error = recorded.Error
-	}
-	c.takeMeter(&now.Meter, recorded.Meter)
-	return nil
 }
 
 // takeMeter copies the recorded fuel and peak memory if the meter is to be
@@ -349,7 +342,9 @@ func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 		return
 	}
 	wait := time.Duration(failed.Failed.WaitMs) * time.Millisecond
-	s.c.logRetry(ctx, p, failed, wait)
+	kind, _ := tool.KindOf(failed.Err)
+	s.c.logCall(ctx, slog.LevelWarn, "tool call will be retried", p, failed.Failed.Attempt,
+		named("error_type", failed.Failed.ErrorType), named("kind", string(kind)), slog.Duration("wait", wait))
 	pause(ctx, wait)
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // The operator's log says of a live run when it began, was resumed and ended (Info),
@@ -91,11 +90,4 @@ func (c *Context) logCall(ctx context.Context, level slog.Level, msg string, p *
 	}
 	attrs := []slog.Attr{named("tool", name), named("call_id", p.CallID), slog.Uint64("attempt", uint64(attempt))}
 	c.log(ctx, level, msg, append(attrs, more...)...)
-}
-
-// logRetry writes that another attempt at a call follows after the wait.
-func (c *Context) logRetry(ctx context.Context, p *plan, failed *CallError, wait time.Duration) {
-	kind, _ := tool.KindOf(failed.Err)
-	c.logCall(ctx, slog.LevelWarn, "tool call will be retried", p, failed.Failed.Attempt,
-		named("error_type", failed.Failed.ErrorType), named("kind", string(kind)), slog.Duration("wait", wait))
 }

@@ -61,32 +61,17 @@ func withRecorded(ctx context.Context, first event.Event) context.Context {
 	if err != nil {
 		return ctx
 	}
-	doc, err := variablesJSON(started.Variables)
-	if err != nil {
-		return ctx
+	var doc json.RawMessage
+	if len(started.Variables) > 0 {
+		if doc, err = canon.ToJSON(started.Variables); err != nil {
+			return ctx
+		}
 	}
 	with, err := tool.WithVariablesJSON(tool.WithSessionID(ctx, started.SessionID), doc)
 	if err != nil {
 		return ctx
 	}
 	return with
-}
-
-// variablesJSON and variablesRaw turn variables, nil for none, from what is
-// recorded into what tools read and back.
-func variablesJSON(raw canon.Raw) (json.RawMessage, error) {
-	if len(raw) == 0 {
-		return nil, nil
-	}
-	return canon.ToJSON(raw)
-}
-
-func variablesRaw(ctx context.Context) (canon.Raw, error) {
-	doc := tool.VariablesJSON(ctx)
-	if doc == nil {
-		return nil, nil
-	}
-	return canon.FromJSON(doc)
 }
 
 // From returns the Context of the run that ctx belongs to, or false when it

@@ -115,10 +115,6 @@ type recordedContext struct {
 	err error // guarded by mu
 }
 
-func newRecordedContext(values context.Context) *recordedContext {
-	return &recordedContext{Context: context.WithoutCancel(values), done: make(chan struct{})}
-}
-
 func (r *recordedContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (r *recordedContext) Done() <-chan struct{}       { return r.done }
 
