@@ -113,16 +113,8 @@ func (f *File) key(v Vendor, getenv func(string) string) (string, error) {
 	key := getenv(name)
 	optional := f.Endpoint.APIKeyEnv == "" && f.Endpoint.BaseURL != "" && v.Keyless
 	if key == "" && !optional {
-		return "", f.errorf(fmt.Sprintf("set it, or name another one with api_key_env: %s is where the key is looked for", name),
+		return "", f.at.Errorf(fmt.Sprintf("set it, or name another one with api_key_env: %s is where the key is looked for", name),
 			"the environment variable %s is not set", name)
 	}
 	return key, nil
-}
-
-// errorf is an error about the provider.
-func (f *File) errorf(hint, format string, args ...any) error {
-	if f.at == nil {
-		return fmt.Errorf("agentfile: "+format, args...)
-	}
-	return f.at.Errorf(hint, format, args...)
 }

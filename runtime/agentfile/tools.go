@@ -144,12 +144,12 @@ func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
 		}
 		names = append(names, t.Name())
 	}
-	return nil, e.errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
+	return nil, e.at.Errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
 }
 
 func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
 	if len(tools) != 1 {
-		return nil, e.errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
+		return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
 	}
 	return []tool.Tool{tool.Rename(tools[0], name)}, nil
 }
@@ -172,7 +172,7 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 	for _, t := range tools {
 		name := t.Name()
 		if other := b.owners[name]; other != nil {
-			return e.errorf("give one of them another name with rename, or prefix for a server",
+			return e.at.Errorf("give one of them another name with rename, or prefix for a server",
 				"%s has a tool %q, and so has %s", e.source(), name, other.what())
 		}
 		b.owners[name] = e
@@ -186,9 +186,6 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 
 // what names the entry, and says where it stands.
 func (e *Entry) what() string {
-	if e.at == nil {
-		return e.source()
-	}
 	return e.source() + " (" + e.at.Place() + ")"
 }
 
@@ -205,22 +202,11 @@ func (e *Entry) source() string {
 	return "the server " + e.MCP.Command[0]
 }
 
-// errorf is an error about the entry.
-func (e *Entry) errorf(hint, format string, args ...any) error {
-	if e.at == nil {
-		return fmt.Errorf("agentfile: "+format, args...)
-	}
-	return e.at.Errorf(hint, format, args...)
-}
-
 // wrap says which entry an error comes from, unless the error does so itself. It
 // stays what it is, because it may have a hint of its own.
 func (e *Entry) wrap(err error) error {
-	switch {
-	case errors.As(err, new(*config.Error)):
+	if errors.As(err, new(*config.Error)) {
 		return err
-	case e.at == nil:
-		return fmt.Errorf("agentfile: %s: %w", e.what(), err)
 	}
 	return fmt.Errorf("%s: %w", e.at.Place(), err)
 }
@@ -288,7 +274,7 @@ func (e *Entry) environment(getenv func(string) string) ([]string, error) {
 			return value
 		})
 		if missing != "" {
-			return nil, e.errorf("", "the environment variable %s, which env.%s is made of, is not set", missing, name)
+			return nil, e.at.Errorf("", "the environment variable %s, which env.%s is made of, is not set", missing, name)
 		}
 		env = append(env, name+"="+value)
 	}

@@ -27,36 +27,70 @@ type ServerEvent struct {
 // has arrived, so the rest of a broken connection is dropped. The fields id and retry are
 // for browsers and are ignored.
 type EventReader struct {
-	in      *bufio.Reader
+	lines   *bufio.Scanner
 	left    int  // of MaxEvent
+	looked  int  // bytes of the line at hand that have no end in them
 	afterCR bool // a LF now belongs to the line before
 	begun   bool
-	line    []byte
 }
 
 // NewEventReader returns an EventReader of r.
-func NewEventReader(r io.Reader) *EventReader { return &EventReader{in: bufio.NewReader(r)} }
+func NewEventReader(r io.Reader) *EventReader {
+	in := &EventReader{lines: bufio.NewScanner(r)}
+	in.lines.Buffer(nil, MaxEvent+1)
+	in.lines.Split(in.line)
+	return in
+}
 
 // Next returns the next event. At the end of the stream it returns io.EOF, else
 // [ErrEventTooLong] or the error of the reader below.
 func (r *EventReader) Next() (ServerEvent, error) {
 	var ev ServerEvent
-	r.left = MaxEvent
-	for {
-		line, err := r.readLine()
+	for r.left = MaxEvent; r.lines.Scan(); {
+		line := r.lines.Bytes()
+		if !r.begun {
+			line, r.begun = bytes.TrimPrefix(line, []byte("\uFEFF")), true
+		}
 		switch {
-		case err != nil:
-			return ServerEvent{}, err
-		case len(line) == 0 && ev.Data != nil:
+		case len(line) > 0:
+			ev.add(line)
+		case ev.Data != nil:
 			ev.Data = ev.Data[:len(ev.Data)-1]
 			return ev, nil
-		case len(line) == 0:
+		default:
 			ev = ServerEvent{}
 			r.left = MaxEvent
-		default:
-			ev.add(line)
 		}
 	}
+	switch err := r.lines.Err(); {
+	case err == nil:
+		return ServerEvent{}, io.EOF
+	case errors.Is(err, bufio.ErrTooLong):
+		return ServerEvent{}, ErrEventTooLong
+	default:
+		return ServerEvent{}, err
+	}
+}
+
+// line is a [bufio.SplitFunc]. A line is complete with its CR: the byte after it may be a
+// minute away. A line that the stream ends in is none.
+func (r *EventReader) line(data []byte, _ bool) (taken int, line []byte, err error) {
+	begin := 0
+	if r.afterCR && len(data) > 0 && data[0] == '\n' {
+		begin = 1
+	}
+	r.looked = max(r.looked, begin)
+	end := bytes.IndexAny(data[r.looked:], "\r\n")
+	if end < 0 {
+		r.looked = len(data)
+		return 0, nil, nil
+	}
+	end += r.looked
+	r.looked, r.afterCR = 0, data[end] == '\r'
+	if r.left -= end + 1 - begin; r.left < 0 {
+		return 0, nil, ErrEventTooLong
+	}
+	return end + 1, data[begin:end], nil
 }
 
 // add takes a line into account that is not empty.
@@ -69,55 +103,4 @@ func (ev *ServerEvent) add(line []byte) {
 	case "event":
 		ev.Name = string(value)
 	}
-}
-
-// readLine returns the next line without its end. It is valid until the next
-// call. A line that the stream ends in is none.
-func (r *EventReader) readLine() ([]byte, error) {
-	r.line = r.line[:0]
-	for {
-		chunk, err := r.available()
-		if err != nil {
-			return nil, err
-		}
-		end := bytes.IndexAny(chunk, "\r\n")
-		taken := len(chunk)
-		if end >= 0 {
-			r.afterCR = chunk[end] == '\r'
-			taken, chunk = end+1, chunk[:end]
-		}
-		if r.left -= taken; r.left < 0 {
-			return nil, ErrEventTooLong
-		}
-		r.line = append(r.line, chunk...)
-		r.in.Discard(taken)
-		if end >= 0 {
-			return r.withoutMark(), nil
-		}
-	}
-}
-
-// available waits for a byte and returns it with whatever is there behind it: a
-// line may be complete although the stream is not going on.
-func (r *EventReader) available() ([]byte, error) {
-	first, err := r.in.Peek(1)
-	if err == nil && r.afterCR && first[0] == '\n' {
-		r.in.Discard(1)
-		_, err = r.in.Peek(1)
-	}
-	if err != nil {
-		return nil, err
-	}
-	r.afterCR = false
-	return r.in.Peek(r.in.Buffered())
-}
-
-// withoutMark returns the line without the byte order mark that the first may
-// have.
-func (r *EventReader) withoutMark() []byte {
-	if r.begun {
-		return r.line
-	}
-	r.begun = true
-	return bytes.TrimPrefix(r.line, []byte("\uFEFF"))
 }

@@ -3,8 +3,6 @@ package script
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/starling-host/starling/runtime/config"
@@ -171,12 +169,7 @@ func (c *ToolCall) id(step, index int) string {
 // Load reads a script from a file. What is wrong with its content is a
 // [*config.Error].
 func Load(path string) (Script, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("script: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, config.MaxBytes+1))
+	data, err := config.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("script: %w", err)
 	}
