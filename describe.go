@@ -29,11 +29,19 @@ func DescribeEvent(ev event.Event) (string, error) {
 	case event.KindAssistantMessageCompleted:
 		return facts(ev, summarizeAnswer)
 	case event.KindToolCallScheduled:
-		return facts(ev, summarizeScheduled)
+		return facts(ev, func(p event.ToolCallScheduled) string {
+			text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
+			if p.Attempt > 1 {
+				text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
+			}
+			return text
+		})
 	case event.KindToolCallCompleted:
-		return facts(ev, summarizeCompleted)
+		return facts(ev, func(p event.ToolCallCompleted) string { return summarizeMeter(p.Meter) + rendered(p.Result) })
 	case event.KindToolCallFailed:
-		return facts(ev, summarizeFailed)
+		return facts(ev, func(p event.ToolCallFailed) string {
+			return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
+		})
 	case event.KindSideEffectRecorded:
 		return facts(ev, summarizeEffect)
 	case event.KindBudgetExceeded:
@@ -128,22 +136,6 @@ func summarizeAnswer(p event.AssistantMessageCompleted) string {
 // usualStops are the reasons of answers that are whole, in the words of all providers.
 // Any other, such as length or content_filter, says why there is less than was to be.
 var usualStops = []string{"", "end_turn", "stop", "STOP", "stop_sequence", "tool_use", "tool_calls", "function_call"}
-
-func summarizeScheduled(p event.ToolCallScheduled) string {
-	text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
-	if p.Attempt > 1 {
-		text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
-	}
-	return text
-}
-
-func summarizeCompleted(p event.ToolCallCompleted) string {
-	return summarizeMeter(p.Meter) + rendered(p.Result)
-}
-
-func summarizeFailed(p event.ToolCallFailed) string {
-	return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
-}
 
 // summarizeMeter begins the line of an outcome, if the tool was metered.
 func summarizeMeter(m event.Meter) string {

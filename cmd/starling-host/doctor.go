@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -83,7 +82,10 @@ const (
 func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) error {
 	findings := []finding{
 		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
-		{"environment", stateOK, variablesSet(), ""}, checkGo(ctx), checkScripts(ctx),
+		{"environment", stateOK, variablesSet(), ""},
+		checkBuilder("go", "Go", "install Go from https://go.dev/dl", func() (string, string, error) { return guest.GoVersion(ctx) }),
+		checkBuilder("starling-build", "JavaScript", "with Node 20 or later, in the folder guest-sdk/js: npm ci && npm link",
+			func() (string, string, error) { return guest.ScriptBuilder(ctx) }),
 	}
 	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx), checkBuildCache())
 	findings = append(findings, more...)
@@ -160,29 +162,17 @@ func checkConfig(path string) (*serve.File, []finding) {
 	return file, findings
 }
 
-func checkGo(ctx context.Context) finding {
-	version, path, err := guest.GoVersion(ctx)
-	if err != nil {
-		return finding{"go", stateLimited, "tools in Go cannot be built: " + reason(err), "install Go from https://go.dev/dl"}
+// checkBuilder looks for a program that builds tools.
+func checkBuilder(check, language, fix string, find func() (version, path string, err error)) finding {
+	version, path, err := find()
+	if err == nil {
+		return finding{check, stateOK, fmt.Sprintf("%s, %s", version, path), ""}
 	}
-	return finding{"go", stateOK, fmt.Sprintf("%s, %s", version, path), ""}
-}
-
-func checkScripts(ctx context.Context) finding {
-	const check = "starling-build"
-	version, path, err := guest.ScriptBuilder(ctx)
-	if err != nil {
-		return finding{check, stateLimited, "tools in JavaScript cannot be built: " + reason(err), "with Node 20 or later, in the folder guest-sdk/js: npm ci && npm link"}
+	reason := starling.PlainError(err)
+	if missing, ok := errors.AsType[*guest.SourceError](err); ok { // without what it would be for
+		reason = missing.Reason
 	}
-	return finding{check, stateOK, fmt.Sprintf("%s, %s", version, path), ""}
-}
-
-// reason is why something is not there, without what it would be for.
-func reason(err error) string {
-	if missing, ok := errors.AsType[*guest.SourceError](err); ok {
-		return missing.Reason
-	}
-	return starling.PlainError(err)
+	return finding{check, stateLimited, "tools in " + language + " cannot be built: " + reason, fix}
 }
 
 // checkEngine looks for the compiler, and for what there is with one alone.
@@ -279,7 +269,11 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 		if err != nil {
 			return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
 		}
-		findings = append(findings, checkMode(path, info))
+		mode := finding{"file mode", stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
+		if info.Mode().Perm()&0o077 != 0 {
+			mode.state, mode.found, mode.fix = stateBad, mode.found+": others can read what the tools saw", pasteable("chmod 600", path)
+		}
+		findings = append(findings, mode)
 	}
 	log, err := openDatabase(ctx, path)
 	if err != nil {
@@ -460,14 +454,6 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 		}
 	}
 	return []finding{count, newest}
-}
-
-func checkMode(path string, info fs.FileInfo) finding {
-	const check = "file mode"
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return finding{check, stateBad, fmt.Sprintf("%#o: others can read what the tools saw", mode), pasteable("chmod 600", path)}
-	}
-	return finding{check, stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
 }
 
 func checkLayout(ctx context.Context, log database, path string) finding {

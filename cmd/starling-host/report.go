@@ -63,7 +63,7 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 // what the guest wrote, often a stack trace, is part of the error. As its log it has been
 // printed, so the first line of it will do.
 func failed(t *starling.Tool, f *starling.Failure) *failure {
-	reason, more := splitError(f.Message)
+	reason, more, _ := strings.Cut(strings.TrimPrefix(f.Message, "tool: "), "\n")
 	out := &failure{code: exitFailed, message: t.Name() + " failed: " + reason}
 	if wrong, ok := strings.CutPrefix(reason, guest.NotJSON); ok && t.Sandbox().ABI != abi.Version {
 		out.message = t.Name() + " failed: what it printed to standard output is not JSON: " + strings.TrimPrefix(wrong, "canon: JSON ")
@@ -75,12 +75,6 @@ func failed(t *starling.Tool, f *starling.Failure) *failure {
 		out.message += ": " + first
 	}
 	return out
-}
-
-// splitError returns the first line of a call's error, and those below it.
-func splitError(text string) (reason, more string) {
-	reason, more, _ = strings.Cut(strings.TrimPrefix(text, "tool: "), "\n")
-	return reason, more
 }
 
 // limitHint names the flag that moves a limit, if there is one.

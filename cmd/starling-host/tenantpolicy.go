@@ -202,21 +202,18 @@ func (a *app) trustCommand() *cobra.Command {
 		Long:    trustHelp,
 		Example: "  starling-host tenant trust acme dice dice.wasm",
 	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
-		digest, err := digestOf(ctx, args[2])
-		if err != nil {
-			return err
+		var digest canon.Hash
+		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {
+			digest = canon.Hash(b)
+		} else {
+			module, err := guest.Find(ctx, args[2])
+			if err != nil {
+				return err
+			}
+			digest = canon.Sum(module.Wasm)
 		}
 		return t.TrustModule(ctx, args[0], args[1], digest, !revoke)
 	})
 	cmd.Flags().BoolVar(&revoke, "revoke", false, "take it back")
 	return cmd
-}
-
-// digestOf returns the digest that a text is, or that of the module in a file.
-func digestOf(ctx context.Context, ref string) (digest canon.Hash, err error) {
-	if b, err := hex.DecodeString(ref); err == nil && len(b) == len(digest) {
-		return canon.Hash(b), nil
-	}
-	module, err := guest.Find(ctx, ref)
-	return canon.Sum(module.Wasm), err
 }

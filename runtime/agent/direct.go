@@ -62,7 +62,7 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 // RunWithID makes one run. When it returns a Result, all events of the run are
 // durable. How the run ended is in the Result, including that ctx ended it; an
 // error means that the host could not do its part. Nothing is recorded if the input is
-// no arguments (see [step.CheckArgs]), or the tool's module is not in the log
+// no arguments (see [step.CanonicalArgs]), or the tool's module is not in the log
 // ([ErrModuleNotStored]). If the log fails, the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	return d.agent(input).run(ctx, runID, "", nil)
@@ -95,7 +95,7 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 }
 
 func checkInput(input json.RawMessage) error {
-	if err := step.CheckArgs(input); err != nil {
+	if _, err := step.CanonicalArgs(input); err != nil {
 		return fmt.Errorf("agent: input: %w", err)
 	}
 	return nil

@@ -116,8 +116,12 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*Result, error) {
 	info := a.info()
 	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
-	ctx, cancel := a.bounded(ctx, c)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if left, ok := c.TimeLeft(); ok {
+		ctx, cancel = context.WithTimeoutCause(ctx, left, step.ErrWallClock)
+		defer cancel()
+	}
 	began := a.clock()
 	traced := func(ctx context.Context) (*conversation, error) {
 		talk, err := open(ctx)
@@ -134,15 +138,6 @@ func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.
 	}
 	a.report(ctx, c, result, endSpan, max(a.clock().Sub(began), 0))
 	return result, err
-}
-
-// bounded ends the context when the run's time is spent.
-func (a *Agent) bounded(ctx context.Context, c *step.Context) (context.Context, context.CancelFunc) {
-	left, ok := c.TimeLeft()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, left, step.ErrWallClock)
 }
 
 // report ends the span and tells metrics and log how the run ended.
@@ -204,21 +199,13 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 func (a *Agent) turn(ctx context.Context, talk *conversation) (err error) {
 	id := event.NewID()
 	ctx, end := talk.tracer.StartTurn(ctx, id)
-	defer func() { end(turnErrorType(err)) }()
+	defer func() { end(observe.ProviderErrorType(err)) }()
 	resp, err := step.LLMCall(step.WithTurnID(ctx, id), a.request(talk.messages))
 	if err != nil {
 		return a.unanswered(ctx, err)
 	}
 	talk.heard(resp)
 	return a.callPending(ctx, talk)
-}
-
-// turnErrorType is the type of the error that ended a turn, for its span.
-func turnErrorType(err error) string {
-	if err == nil {
-		return ""
-	}
-	return observe.ProviderErrorType(err)
 }
 
 // unanswered returns why a turn has no answer: that of the world, if it ended the

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -91,7 +92,7 @@ func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 			continue
 		}
 		for name, values := range res.Header {
-			if !isToken(name) || !allFieldValues(values) {
+			if !isToken(name) || slices.ContainsFunc(values, func(v string) bool { return !isFieldValue(v) }) {
 				return nil, errNotHTTP
 			}
 		}
@@ -100,15 +101,6 @@ func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 }
 
 var errNotHTTP = errors.New("not an HTTP/1.1 response")
-
-func allFieldValues(values []string) bool {
-	for _, v := range values {
-		if !isFieldValue(v) {
-			return false
-		}
-	}
-	return true
-}
 
 // readBody reads the body. A granted limit of zero is none.
 func (c *Client) readBody(res *http.Response, granted int64) ([]byte, error) {

@@ -44,7 +44,8 @@ func (r *Request) wire(t target, idempotencyKey string) (head, message []byte) {
 	}
 	header["Host"] = []string{t.hostPort()}
 	header["Connection"] = []string{"close"}
-	if len(r.Body) > 0 || announcesBody(r.Method) {
+	// Of these methods a server expects a length even if it is zero (RFC 9110 section 8.6).
+	if len(r.Body) > 0 || slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, r.Method) {
 		header["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
 	}
 	var b bytes.Buffer
@@ -58,16 +59,6 @@ func setDefault(header http.Header, name, value string) {
 	if _, ok := header[name]; !ok {
 		header[name] = []string{value}
 	}
-}
-
-// announcesBody reports whether a server expects a length even if it is zero
-// (RFC 9110 section 8.6).
-func announcesBody(method string) bool {
-	switch method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch:
-		return true
-	}
-	return false
 }
 
 // render returns the response as the guest receives it. Its reason phrase is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -51,10 +52,11 @@ func ParseRequest(raw []byte) (*Request, error) {
 		return nil, err
 	}
 	requestLine, fields, _ := strings.Cut(head, crlf)
-	r := &Request{}
-	if r.Method, r.URL, err = parseRequestLine(requestLine); err != nil {
-		return nil, err
+	parts := strings.Split(requestLine, " ")
+	if len(parts) != 3 || parts[2] != "HTTP/1.1" {
+		return nil, malformed("the request line is %s: write METHOD URL HTTP/1.1, with one space between", quote(requestLine))
 	}
+	r := &Request{Method: parts[0], URL: parts[1]}
 	if r.Header, err = parseFields(fields); err != nil {
 		return nil, err
 	}
@@ -99,14 +101,6 @@ func cutHead(raw []byte) (head string, body []byte, err error) {
 	return "", nil, malformed(`no empty line ends the headers: each line ends with \r\n, and one more \r\n stands before the body`)
 }
 
-func parseRequestLine(line string) (method, url string, err error) {
-	parts := strings.Split(line, " ")
-	if len(parts) != 3 || parts[2] != "HTTP/1.1" {
-		return "", "", malformed("the request line is %s: write METHOD URL HTTP/1.1, with one space between", quote(line))
-	}
-	return parts[0], parts[1], nil
-}
-
 // parseFields reads header lines (RFC 9112 section 5) into canonical names.
 func parseFields(fields string) (http.Header, error) {
 	header := http.Header{}
@@ -122,7 +116,7 @@ func parseFields(fields string) (http.Header, error) {
 			return nil, malformed(`the value of header %s holds a control character, or its line does not end with \r\n`, quote(name))
 		}
 		key := textproto.CanonicalMIMEHeaderKey(name)
-		if len(header[key]) > 0 && singular(key) {
+		if len(header[key]) > 0 && slices.Contains(singular, key) {
 			return nil, malformed("header %s is there twice", key)
 		}
 		header[key] = append(header[key], value)
@@ -130,15 +124,11 @@ func parseFields(fields string) (http.Header, error) {
 	return header, nil
 }
 
-// singular lists the headers of which a second line would leave it to the
-// reader which of them counts.
-func singular(key string) bool {
-	switch key {
-	case "Authorization", "Connection", "Content-Length", "Content-Type", "Host",
-		abi.EffectHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent":
-		return true
-	}
-	return false
+// singular are the headers of which a second line would leave it to the reader which of
+// them counts.
+var singular = []string{
+	"Authorization", "Connection", "Content-Length", "Content-Type", "Host",
+	abi.EffectHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent",
 }
 
 // takeBody checks the body against the headers that frame it, and removes them.
@@ -303,8 +293,8 @@ func decodeChunked(body []byte) ([]byte, error) {
 	var content []byte
 	for {
 		line, rest, ok := bytes.Cut(body, []byte(crlf))
-		size, valid := chunkSize(line)
-		if !ok || !valid {
+		size, err := strconv.ParseUint(string(line), 16, 32)
+		if !ok || err != nil || len(line) > 8 {
 			return nil, malformed("the chunked body has no chunk size at %s", quote(string(line)))
 		}
 		if size == 0 {
@@ -319,10 +309,4 @@ func decodeChunked(body []byte) ([]byte, error) {
 		content = append(content, rest[:size]...)
 		body = rest[size+2:]
 	}
-}
-
-// chunkSize reads 1 to 8 hexadecimal digits and nothing else.
-func chunkSize(line []byte) (uint64, bool) {
-	n, err := strconv.ParseUint(string(line), 16, 32)
-	return n, err == nil && len(line) <= 8
 }

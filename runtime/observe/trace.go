@@ -48,7 +48,6 @@ func NewTracer(p trace.TracerProvider) *Tracer {
 // other descriptions. A run of one tool has neither provider nor model.
 type Run struct {
 	RunID    string // shown without its namespace, which is the name of a tenant
-	Agent    string // the agent's name
 	Provider string // provider.Info.ID
 	Model    string
 }
@@ -67,7 +66,7 @@ func (t *Tracer) StartRun(ctx context.Context, r Run) (context.Context, func(Run
 	id := r.RunID[strings.LastIndexByte(r.RunID, '/')+1:]
 	ctx, span := t.start(ctx, "agent.run", trace.SpanKindInternal, str("starling.run_id", id))
 	if r.Model != "" {
-		set(span, operation("invoke_agent"), str("gen_ai.conversation.id", id), str("gen_ai.agent.name", r.Agent),
+		set(span, operation("invoke_agent"), str("gen_ai.conversation.id", id),
 			str(attrProvider, providerName(r.Provider)), str(attrModel, r.Model))
 	}
 	return ctx, func(end RunEnd) {

@@ -35,7 +35,7 @@ func newTracer(t *testing.T) (*observe.Tracer, *tracetest.SpanRecorder) {
 // aRun makes the spans of a run of two turns, the first of which calls a tool
 // that fails once.
 func aRun(ctx context.Context, t *observe.Tracer) {
-	ctx, endRun := t.StartRun(ctx, observe.Run{RunID: "acme/R1", Agent: "triage", Provider: "gemini", Model: "gemini-3.8-flash"})
+	ctx, endRun := t.StartRun(ctx, observe.Run{RunID: "acme/R1", Provider: "gemini", Model: "gemini-3.8-flash"})
 	turn, endTurn := t.StartTurn(ctx, "T1")
 	_, endCall := t.StartProvider(turn, observe.Call{Provider: "gemini", Model: "gemini-3.8-flash", MaxOutputTokens: 500})
 	endCall(observe.CallEnd{
@@ -81,7 +81,6 @@ func TestSpanTree(t *testing.T) {
   . starling.run_id = R1
   . gen_ai.operation.name = invoke_agent
   . gen_ai.conversation.id = R1
-  . gen_ai.agent.name = triage
   . gen_ai.provider.name = gcp.gemini
   . gen_ai.request.model = gemini-3.8-flash
   . starling.terminal = RunFailed
@@ -155,7 +154,7 @@ func TestNamesOfOpenTelemetry(t *testing.T) {
 		}
 	}
 	want := []attribute.Key{
-		semconv.ErrorTypeKey, semconv.GenAIAgentNameKey, semconv.GenAIConversationIDKey, semconv.GenAIOperationNameKey,
+		semconv.ErrorTypeKey, semconv.GenAIConversationIDKey, semconv.GenAIOperationNameKey,
 		semconv.GenAIProviderNameKey, semconv.GenAIRequestMaxTokensKey, semconv.GenAIRequestModelKey, semconv.GenAIRequestStreamKey,
 		semconv.GenAIResponseFinishReasonsKey, semconv.GenAIResponseIDKey, semconv.GenAIToolCallIDKey, semconv.GenAIToolNameKey,
 		semconv.GenAIToolTypeKey, semconv.GenAIUsageCacheCreationInputTokensKey, semconv.GenAIUsageCacheReadInputTokensKey,

@@ -151,15 +151,8 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 	return p, nil
 }
 
-// CheckArgs returns why a document cannot be the arguments of a call, a
-// [*canon.SyntaxError] if it is not JSON, or nil.
-func CheckArgs(args json.RawMessage) error {
-	_, err := CanonicalArgs(args)
-	return err
-}
-
-// CanonicalArgs returns a document as a tool would be given it that is called with it,
-// or the error of [CheckArgs].
+// CanonicalArgs returns a document as a tool would be given it that is called with it, or
+// why it cannot be the arguments of a call: a [*canon.SyntaxError] if it is not JSON.
 func CanonicalArgs(args json.RawMessage) (json.RawMessage, error) {
 	_, text, err := canonical(args)
 	return text, err
