@@ -42,7 +42,7 @@ func SideEffect[T any](name string, fn func() (T, error)) (T, error) {
 
 // validEffect reports whether name arrives at the host as it is.
 func validEffect(name string) bool {
-	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && isFieldValue(name)
+	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && abi.IsFieldValue(name)
 }
 
 // nameEffect returns the request with the header field that names the effect,

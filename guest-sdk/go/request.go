@@ -3,6 +3,8 @@ package starling
 import (
 	"strconv"
 	"strings"
+
+	"github.com/starling-host/starling/abi"
 )
 
 // message returns r in message/http form. For instance
@@ -17,7 +19,7 @@ func (r *Request) message() ([]byte, error) {
 	if method == "" {
 		method = "GET"
 	}
-	if !isToken(method) {
+	if !abi.IsToken(method) {
 		return nil, malformed("the method " + strconv.Quote(method) + " is not a token")
 	}
 	target, host, err := splitURL(r.URL)
@@ -94,34 +96,13 @@ func checkField(name, value string) error {
 	case "host", "content-length", "transfer-encoding", "connection":
 		return malformed("the header field " + name + " follows from the rest of the request")
 	}
-	if !isToken(name) {
+	if !abi.IsToken(name) {
 		return malformed("the header name " + strconv.Quote(name) + " is not a token")
 	}
-	if !isFieldValue(value) || strings.Trim(value, " \t") != value {
+	if !abi.IsFieldValue(value) {
 		return malformed("the value of the header field " + name + " holds a control character, or space at its ends: " + strconv.Quote(value))
 	}
 	return nil
-}
-
-// isToken reports whether s is a token of RFC 9110, section 5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", s[i]) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue reports whether s can stand in a header: no control characters,
-// tab excepted (RFC 9110, section 5.5).
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 func isAlphanumeric(c byte) bool {

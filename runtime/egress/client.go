@@ -123,7 +123,7 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	if idempotencyKey != "" && !isFieldValue(idempotencyKey) {
+	if idempotencyKey != "" && !abi.IsFieldValue(idempotencyKey) {
 		return nil, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
 	}
 	access, err := r.access(t)

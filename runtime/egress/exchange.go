@@ -92,7 +92,7 @@ func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 			continue
 		}
 		for name, values := range res.Header {
-			if !isToken(name) || slices.ContainsFunc(values, func(v string) bool { return !isFieldValue(v) }) {
+			if !abi.IsToken(name) || slices.ContainsFunc(values, func(v string) bool { return !abi.IsFieldValue(v) }) {
 				return nil, errNotHTTP
 			}
 		}

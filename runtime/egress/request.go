@@ -109,10 +109,10 @@ func parseFields(fields string) (http.Header, error) {
 		line, fields, _ = strings.Cut(fields, crlf)
 		name, value, ok := strings.Cut(line, ":")
 		value = strings.Trim(value, " \t")
-		if !ok || !isToken(name) {
+		if !ok || !abi.IsToken(name) {
 			return nil, malformed("the header line %s is not NAME: VALUE, or continues the line before it", quote(line))
 		}
-		if !isFieldValue(value) {
+		if !abi.IsFieldValue(value) {
 			return nil, malformed(`the value of header %s holds a control character, or its line does not end with \r\n`, quote(name))
 		}
 		key := textproto.CanonicalMIMEHeaderKey(name)
@@ -218,7 +218,7 @@ func (r *Request) takeHost() error {
 
 // check makes sure that the request can be sent as it is and returns where to.
 func (r *Request) check() (target, error) {
-	if !isToken(r.Method) {
+	if !abi.IsToken(r.Method) {
 		return target{}, malformed("the method %s is not a token", quote(r.Method))
 	}
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
@@ -237,14 +237,14 @@ func (r *Request) check() (target, error) {
 }
 
 func checkField(name string, values []string) error {
-	if !isToken(name) || name != textproto.CanonicalMIMEHeaderKey(name) {
+	if !abi.IsToken(name) || name != textproto.CanonicalMIMEHeaderKey(name) {
 		return malformed("%s is not the canonical name of a header", quote(name))
 	}
 	if name == "Host" || name == abi.EffectHeader || connectionHeader(name) {
 		return malformed("header %s belongs to the host: leave it out", name)
 	}
 	for _, v := range values {
-		if !isFieldValue(v) {
+		if !abi.IsFieldValue(v) {
 			return malformed("the value of header %s holds a control character", name)
 		}
 	}
@@ -261,29 +261,6 @@ func connectionHeader(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "Proxy-")
-}
-
-// isToken implements the token of RFC 9110 section 5.6.2.
-func isToken(s string) bool {
-	for _, c := range []byte(s) {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		digit := c >= '0' && c <= '9'
-		if !letter && !digit && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue implements the field-value of RFC 9110 section 5.5: visible
-// characters, spaces and tabs inside, and bytes from 0x80 up.
-func isFieldValue(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return s == strings.Trim(s, " \t")
 }
 
 // decodeChunked returns the content of a chunked body (RFC 9112 section 7.1)

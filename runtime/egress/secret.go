@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
@@ -216,7 +217,7 @@ func escapeQuery(s string) string { return strings.ReplaceAll(url.QueryEscape(s)
 func plain(value []byte) (string, bool) { return string(value), true }
 
 func headerValue(value []byte) (string, bool) {
-	return string(value), isFieldValue(string(value))
+	return string(value), abi.IsFieldValue(string(value))
 }
 
 // jsonString returns what stands between the quotes of a JSON string.
