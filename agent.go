@@ -3,7 +3,6 @@ package starling
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -216,15 +215,11 @@ func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 			l.Stored[digest] = int64(len(source.Wasm))
 		}
 	}
-	client, err := NewEgress(m.AllowHosts, m.AllowPrivate)
-	if err != nil {
-		return nil, nil, fmt.Errorf("allow_hosts: %w", err)
-	}
 	limits := sandbox.Limits(m.Limits)
 	if l.Policy != nil {
 		limits = sandbox.Limits(l.Policy.Narrow(event.SandboxLimits(sandbox.WithDefaults(limits))))
 	}
-	module, err := guest.Load(ctx, l.Engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: m.AllowHosts})
+	module, err := load(ctx, l.Engine, source, limits, m.AllowHosts, m.AllowPrivate)
 	if err != nil {
 		return nil, nil, err
 	}

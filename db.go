@@ -48,10 +48,12 @@ type DB struct {
 	o      Options
 	engine lazyEngine
 
-	mu      sync.Mutex     // guards what follows
+	mu      sync.Mutex     // guards the next two
 	log     store.Database // nil until a file that does not exist is needed
 	closers map[any]func() // of loaded modules and opened agents
-	replays *Replayer      // of [DB.Replay]; nil until the first
+
+	replaying sync.Mutex // guards replays
+	replays   *Replayer  // of [DB.Replay]; nil until the first
 }
 
 // Open opens the database that where names: the path of a SQLite file, or the address of a

@@ -108,10 +108,6 @@ func (db *DB) source(ctx context.Context, ref string) (guest.Source, error) {
 }
 
 func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions) (*Module, error) {
-	client, err := NewEgress(o.AllowHosts, o.AllowPrivate)
-	if err != nil {
-		return nil, err
-	}
 	engine, err := db.engine.start(ctx)
 	if err != nil {
 		return nil, err
@@ -120,13 +116,22 @@ func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions
 	if o.Policy != nil {
 		limits = sandbox.Limits(policy.Narrow(event.SandboxLimits(sandbox.WithDefaults(limits)), o.Policy))
 	}
-	m, err := guest.Load(ctx, engine, source.Wasm, guest.Options{Limits: limits, Egress: client, Allow: o.AllowHosts, Name: source.Name})
+	m, err := load(ctx, engine, source, limits, o.AllowHosts, o.AllowPrivate)
 	if err != nil {
 		return nil, err
 	}
 	loaded := &Module{Module: m, Source: source, db: db}
 	db.opened(loaded, func() { m.Close(context.Background()) })
 	return loaded, nil
+}
+
+// load loads a module whose tools reach these hosts.
+func load(ctx context.Context, engine guest.Engine, source guest.Source, limits sandbox.Limits, hosts []string, private bool) (*guest.Module, error) {
+	client, err := NewEgress(hosts, private)
+	if err != nil {
+		return nil, err
+	}
+	return guest.Load(ctx, engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: hosts})
 }
 
 // NewEgress returns a client that reaches the hosts and no others. Without any it reaches

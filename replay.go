@@ -89,21 +89,14 @@ func (db *DB) Replay(ctx context.Context, run string) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	db.mu.Lock()
+	db.replaying.Lock()
+	if db.replays == nil {
+		db.replays, err = db.Replayer(ctx, ReplayOptions{})
+	}
 	r := db.replays
-	db.mu.Unlock()
-	if r == nil {
-		if r, err = db.Replayer(ctx, ReplayOptions{}); err != nil {
-			return Verdict{}, err
-		}
-		db.mu.Lock()
-		if db.replays == nil {
-			db.replays = r
-		} else { // another goroutine was first
-			defer r.Close()
-			r = db.replays
-		}
-		db.mu.Unlock()
+	db.replaying.Unlock()
+	if err != nil {
+		return Verdict{}, err
 	}
 	return r.Replay(ctx, id)
 }

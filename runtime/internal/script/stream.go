@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,18 +16,17 @@ import (
 
 // stream is an answer in progress.
 type stream struct {
-	ctx    context.Context // of the request
+	ctx    context.Context // of the request, until the stream is closed
 	chunks []provider.StreamChunk
 	last   error // what comes after the chunks
 	delay  time.Duration
 	begun  bool
-
-	closing sync.Once
-	closed  chan struct{}
+	close  context.CancelCauseFunc
 }
 
 func newStream(ctx context.Context, a *answer, req *provider.Request) *stream {
-	s := &stream{ctx: ctx, chunks: a.content, last: a.fails, delay: a.delay, closed: make(chan struct{})}
+	ctx, end := context.WithCancelCause(ctx)
+	s := &stream{ctx: ctx, chunks: a.content, last: a.fails, delay: a.delay, close: end}
 	if s.last == nil {
 		usage := provider.StreamChunk{Kind: provider.ChunkUsage, Usage: a.usageFor(req)}
 		s.chunks, s.last = append(slices.Clip(s.chunks), usage, a.end), io.EOF
@@ -61,24 +59,18 @@ func (s *stream) pause(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 		case <-s.ctx.Done():
-		case <-s.closed:
 		}
 	}
 	s.begun = true
-	select {
-	case <-s.closed:
+	if context.Cause(s.ctx) == errClosed {
 		return errClosed
-	default:
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.ctx.Err()
+	return cmp.Or(ctx.Err(), s.ctx.Err())
 }
 
 // Close implements [provider.EventStream].
 func (s *stream) Close() error {
-	s.closing.Do(func() { close(s.closed) })
+	s.close(errClosed)
 	return nil
 }
 
