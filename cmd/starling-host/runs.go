@@ -54,10 +54,16 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	if err != nil {
 		return err
 	}
-	doc := newRunsDocument(page)
+	doc := runsDocument{Runs: []runDocumentLine{}, Totals: newUsed(eventlog.Together(page.Runs)), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
 	var open []string
-	for i, run := range doc.Runs {
-		if doc.Runs[i].begin(ctx, serve.View{Log: log}); run.Status == eventlog.StatusOpen {
+	for _, run := range page.Runs {
+		started, err := serve.View{Log: log}.Started(ctx, run.RunID) // of one that cannot be read validate says why
+		doc.Runs = append(doc.Runs, runDocumentLine{
+			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
+			Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
+			Sealed: errors.Is(err, event.ErrSealed), usedDocument: newUsed(run),
+		})
+		if run.Status() == eventlog.StatusOpen {
 			open = append(open, run.RunID)
 		}
 	}
@@ -153,21 +159,3 @@ func newUsed(run eventlog.RunSummary) usedDocument {
 }
 
 func (u usedDocument) tokens() uint64 { return u.InputTokens + u.OutputTokens }
-
-func newRunsDocument(page eventlog.RunPage) runsDocument {
-	doc := runsDocument{Runs: []runDocumentLine{}, Totals: newUsed(eventlog.Together(page.Runs)), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
-	for _, run := range page.Runs {
-		doc.Runs = append(doc.Runs, runDocumentLine{
-			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs, usedDocument: newUsed(run),
-		})
-	}
-	return doc
-}
-
-// begin fills in what the first event of the run says. Of one that cannot be read validate
-// says why.
-func (d *runDocumentLine) begin(ctx context.Context, v serve.View) {
-	started, err := v.Started(ctx, d.RunID)
-	d.Sealed = errors.Is(err, event.ErrSealed)
-	d.Goal, d.Model = shorten(started.Goal, maxGoalOfARun), strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/")
-}

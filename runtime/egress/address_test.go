@@ -66,20 +66,19 @@ func embeddings(a netip.Addr) []netip.Addr {
 }
 
 func TestSpecialRangesAreRefused(t *testing.T) {
-	g := newGuard()
-	if got := len(specialRanges()); got < len(refusedRanges) {
+	if got := len(specialRanges); got < len(refusedRanges) {
 		t.Errorf("%d ranges, want at least %d", got, len(refusedRanges))
 	}
 	for _, text := range refusedRanges {
 		for _, a := range ends(text) {
-			if g.refuse(a, false) == "" {
+			if refuse(a, false) == "" {
 				t.Errorf("%v of %s passes", a, text)
 			}
 			if !a.Is4() {
 				continue
 			}
 			for _, e := range embeddings(a) {
-				if g.refuse(e, false) == "" || g.refuse(e, true) == "" {
+				if refuse(e, false) == "" || refuse(e, true) == "" {
 					t.Errorf("%v, which carries %v of %s, passes", e, a, text)
 				}
 			}
@@ -88,10 +87,9 @@ func TestSpecialRangesAreRefused(t *testing.T) {
 }
 
 func TestMetadataServicesAreRefusedAlways(t *testing.T) {
-	g := newGuard()
 	for _, text := range metadata {
 		for _, local := range []bool{false, true} {
-			if g.refuse(netip.MustParseAddr(text), local) == "" {
+			if refuse(netip.MustParseAddr(text), local) == "" {
 				t.Errorf("%s passes with private addresses allowed: %v", text, local)
 			}
 		}
@@ -99,14 +97,13 @@ func TestMetadataServicesAreRefusedAlways(t *testing.T) {
 }
 
 func TestPrivateOpensThePrivateRangesOnly(t *testing.T) {
-	g := newGuard()
 	open := map[string]bool{}
 	for _, text := range localRanges {
 		open[text] = true
 	}
 	for _, text := range refusedRanges {
 		for _, a := range ends(text) {
-			if why := g.refuse(a, true); (why == "") != open[text] {
+			if why := refuse(a, true); (why == "") != open[text] {
 				t.Errorf("%v of %s with private addresses allowed: %q", a, text, why)
 			}
 		}
@@ -114,33 +111,30 @@ func TestPrivateOpensThePrivateRangesOnly(t *testing.T) {
 }
 
 func TestPublicAddressesPass(t *testing.T) {
-	g := newGuard()
 	for _, text := range []string{
 		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255",
 		"128.0.0.0", "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "192.0.1.0",
 		"192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
 		"2606:4700:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "2001:200::1",
 	} {
-		if why := g.refuse(netip.MustParseAddr(text), false); why != "" {
+		if why := refuse(netip.MustParseAddr(text), false); why != "" {
 			t.Errorf("%s is refused: %s", text, why)
 		}
 	}
 }
 
 func TestIPv6OutsideGlobalUnicastIsRefused(t *testing.T) {
-	g := newGuard()
 	for _, text := range []string{"4000::1", "1000::1", "e000::1", "fe00::1", "2606:4700::1%eth0", "fe80::1%1"} {
-		if g.refuse(netip.MustParseAddr(text), true) == "" {
+		if refuse(netip.MustParseAddr(text), true) == "" {
 			t.Errorf("%s passes", text)
 		}
 	}
-	if g.refuse(netip.Addr{}, true) == "" {
+	if refuse(netip.Addr{}, true) == "" {
 		t.Error("the zero address passes")
 	}
 }
 
 func TestNoAddressOfARefusedRangePasses(t *testing.T) {
-	g := newGuard()
 	var prefixes []netip.Prefix
 	for _, text := range refusedRanges {
 		prefixes = append(prefixes, netip.MustParsePrefix(text))
@@ -150,7 +144,7 @@ func TestNoAddressOfARefusedRangePasses(t *testing.T) {
 		if rapid.Bool().Draw(t, "v6") {
 			a, _ = netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "addr"))
 		}
-		if g.refuse(a, false) != "" {
+		if refuse(a, false) != "" {
 			return
 		}
 		for _, p := range prefixes {

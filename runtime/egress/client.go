@@ -52,7 +52,6 @@ type Config struct {
 // several goroutines.
 type Client struct {
 	config Config
-	guard  guard
 	dial   dialFunc       // tests watch where connections would go
 	roots  *x509.CertPool // nil: the system's; tests have their own
 }
@@ -67,7 +66,7 @@ func New(config Config) *Client {
 	if config.Resolve == nil {
 		config.Resolve = lookup
 	}
-	return &Client{config: config, guard: newGuard(), dial: dialTCP}
+	return &Client{config: config, dial: dialTCP}
 }
 
 func orDefault[T int64 | time.Duration](v, otherwise T) T {

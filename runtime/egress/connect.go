@@ -48,7 +48,7 @@ func connectError(t target, err error) error {
 // reached, because the DNS server of the name decides which of them is used.
 func (c *Client) resolve(ctx context.Context, t target, local bool) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
-		if why := c.guard.refuse(t.addr, local); why != "" {
+		if why := refuse(t.addr, local); why != "" {
 			return nil, failf(abi.StatusDenied, "%s is not an allowed address (%s)", t.host, why)
 		}
 		return []netip.Addr{t.addr}, nil
@@ -66,7 +66,7 @@ func (c *Client) resolve(ctx context.Context, t target, local bool) ([]netip.Add
 	addrs := make([]netip.Addr, len(answers))
 	for i, a := range answers {
 		addrs[i] = a.Unmap() // resolvers return IPv4 answers in mapped form
-		if c.guard.refuse(addrs[i], local) != "" {
+		if refuse(addrs[i], local) != "" {
 			return nil, failf(abi.StatusDenied, "%s resolves to an address that is not allowed", t.host)
 		}
 	}
@@ -114,7 +114,7 @@ func (c *Client) dialer(pinned netip.Addr, local bool) *net.Dialer {
 		KeepAlive: -1,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
-			if err != nil || to.Addr() != pinned || c.guard.refuse(to.Addr(), local) != "" {
+			if err != nil || to.Addr() != pinned || refuse(to.Addr(), local) != "" {
 				return failf(abi.StatusDenied, "the connection would have gone to an address that is not allowed")
 			}
 			return nil
