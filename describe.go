@@ -174,40 +174,34 @@ func summarizeHTTP(p event.SideEffectRecorded) string {
 
 // effectSummaries describe the values of the runtime's own effects.
 var effectSummaries = map[string]func(canon.Raw) string{
-	event.EffectNow: func(v canon.Raw) string {
-		var t int64
-		if canon.Unmarshal(v, &t) != nil {
-			return "now = " + rendered(v)
-		}
-		return "now = " + time.Unix(0, t).UTC().Format(time.RFC3339Nano)
-	},
+	event.EffectNow: summary("now", func(ns int64) string {
+		return "now = " + time.Unix(0, ns).UTC().Format(time.RFC3339Nano)
+	}),
 	event.EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
-	event.EffectSeed:   func(v canon.Raw) string { return "seed = " + rendered(v) },
-	event.EffectModel: func(v canon.Raw) string {
-		var f event.ModelFailure
-		if canon.Unmarshal(v, &f) != nil {
-			return "model = " + rendered(v)
-		}
+	event.EffectModel: summary("model", func(f event.ModelFailure) string {
 		text := fmt.Sprintf("the model did not answer, attempt %d: %s: %s", f.Attempt, f.Class, f.Error)
 		if !f.Final {
 			text += fmt.Sprintf("; again in %s", time.Duration(f.WaitMs)*time.Millisecond)
 		}
 		return text
-	},
-	event.EffectPolicy: func(v canon.Raw) string {
-		var verdicts event.Verdicts
-		if canon.Unmarshal(v, &verdicts) != nil {
-			return "policy = " + rendered(v)
+	}),
+	event.EffectPolicy: summary("policy", func(v event.Verdicts) string {
+		return "policy: " + cmp.Or(v.Reason(), "the call is allowed")
+	}),
+	event.EffectIntent: summary("intent", func(i event.Intent) string {
+		return fmt.Sprintf("about to %s, idempotency key %s", i.Name, i.Key)
+	}),
+}
+
+// summary describes a value, which it shows as it is if it is no T.
+func summary[T any](name string, describe func(T) string) func(canon.Raw) string {
+	return func(v canon.Raw) string {
+		var value T
+		if canon.Unmarshal(v, &value) != nil {
+			return name + " = " + rendered(v)
 		}
-		return "policy: " + cmp.Or(verdicts.Reason(), "the call is allowed")
-	},
-	event.EffectIntent: func(v canon.Raw) string {
-		var intent event.Intent
-		if canon.Unmarshal(v, &intent) != nil {
-			return "intent = " + rendered(v)
-		}
-		return fmt.Sprintf("about to %s, idempotency key %s", intent.Name, intent.Key)
-	},
+		return describe(value)
+	}
 }
 
 // ShortKind returns the name of a kind, the three longest shortened, which would make a

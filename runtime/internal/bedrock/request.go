@@ -183,44 +183,42 @@ func result(r *provider.ToolResult) types.ContentBlock {
 	return &types.ContentBlockMemberToolResult{Value: block}
 }
 
-// options put the value of an option where it belongs. That of
-// additionalModelRequestFields is in setFields, because of TopK.
-var options = map[string]func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error{
-	"additionalModelRequestFields": func(*bedrockruntime.ConverseStreamInput, json.RawMessage) error { return nil },
-	"additionalModelResponseFieldPaths": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &in.AdditionalModelResponseFieldPaths)
-	},
-	"requestMetadata": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &in.RequestMetadata)
-	},
-	"performanceConfig": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &in.PerformanceConfig)
-	},
-	"serviceTier": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &in.ServiceTier)
-	},
-	"guardrailConfig": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &in.GuardrailConfig)
-	},
-	"promptVariables": setVariables,
-	"outputConfig":    setOutput,
-	"temperature": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &inference(in).Temperature)
-	},
-	"top_p": func(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
-		return strict(value, &inference(in).TopP)
-	},
+// input is a request as the SDK takes it.
+type input = bedrockruntime.ConverseStreamInput
+
+// options say where the value of an option belongs. Nil stands for those that applyParams
+// puts into their places.
+var options = map[string]func(in *input) any{
+	"additionalModelRequestFields":      nil,
+	"additionalModelResponseFieldPaths": func(in *input) any { return &in.AdditionalModelResponseFieldPaths },
+	"requestMetadata":                   func(in *input) any { return &in.RequestMetadata },
+	"performanceConfig":                 func(in *input) any { return &in.PerformanceConfig },
+	"serviceTier":                       func(in *input) any { return &in.ServiceTier },
+	"guardrailConfig":                   func(in *input) any { return &in.GuardrailConfig },
+	"promptVariables":                   nil,
+	"outputConfig":                      nil,
+	"temperature":                       func(in *input) any { return &inference(in).Temperature },
+	"top_p":                             func(in *input) any { return &inference(in).TopP },
 }
 
 // applyParams puts the options of the request into the input.
-func applyParams(in *bedrockruntime.ConverseStreamInput, req *provider.Request) error {
+func applyParams(in *input, req *provider.Request) error {
 	known := slices.Sorted(maps.Keys(options))
 	values, err := converse.Params(req.Params, known)
 	if err != nil {
 		return err
 	}
 	for key, value := range values {
-		if err := options[key](in, value); err != nil {
+		switch key {
+		case "additionalModelRequestFields": // see setFields, because of TopK
+		case "promptVariables":
+			err = setVariables(in, value)
+		case "outputConfig":
+			err = setOutput(in, value)
+		default:
+			err = strict(value, options[key](in))
+		}
+		if err != nil {
 			return fmt.Errorf("params: option %q: %w", key, err)
 		}
 	}
@@ -237,14 +235,14 @@ func strict(value json.RawMessage, into any) error {
 
 // inference returns the inference settings. They are absent when there are none,
 // because the ARN of a prompt does not allow any.
-func inference(in *bedrockruntime.ConverseStreamInput) *types.InferenceConfiguration {
+func inference(in *input) *types.InferenceConfiguration {
 	if in.InferenceConfig == nil {
 		in.InferenceConfig = &types.InferenceConfiguration{}
 	}
 	return in.InferenceConfig
 }
 
-func setFields(in *bedrockruntime.ConverseStreamInput, value json.RawMessage, topK *int) error {
+func setFields(in *input, value json.RawMessage, topK *int) error {
 	var fields map[string]json.RawMessage
 	if value != nil {
 		if err := json.Unmarshal(value, &fields); err != nil {
@@ -273,7 +271,7 @@ func setFields(in *bedrockruntime.ConverseStreamInput, value json.RawMessage, to
 
 // setVariables is apart because the SDK has a union here, which encoding/json does
 // not know.
-func setVariables(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
+func setVariables(in *input, value json.RawMessage) error {
 	var variables map[string]struct{ Text string }
 	if err := strict(value, &variables); err != nil {
 		return err
@@ -286,7 +284,7 @@ func setVariables(in *bedrockruntime.ConverseStreamInput, value json.RawMessage)
 }
 
 // setOutput is apart for the same reason.
-func setOutput(in *bedrockruntime.ConverseStreamInput, value json.RawMessage) error {
+func setOutput(in *input, value json.RawMessage) error {
 	var output struct {
 		Effort     *string
 		TextFormat *struct {
