@@ -37,8 +37,7 @@ func (c *Client) connect(ctx context.Context, t target, local bool) (net.Conn, e
 }
 
 func connectError(t target, err error) error {
-	var known *Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Error](err); ok {
 		return known
 	}
 	return failf(abi.StatusNetwork, "%s: %s", t.hostPort(), networkReason(err))

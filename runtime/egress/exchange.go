@@ -123,8 +123,7 @@ func (c *Client) readBody(res *http.Response, granted int64) ([]byte, error) {
 
 // responseError tells a broken connection from a broken response.
 func responseError(err error) error {
-	var known *Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Error](err); ok {
 		return known
 	}
 	var op *net.OpError

@@ -216,8 +216,7 @@ func read(root *os.Root, path string) (readOutput, error) {
 
 // plain leaves out where the folder is: that is the operator's business.
 func plain(err error) error {
-	var at *os.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("read_file: %q: %w", filepath.Base(at.Path), at.Err)
 	}
 	return err
