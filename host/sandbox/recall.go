@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/gob"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,31 +16,39 @@ import (
 // once by each version of this program. Whatever is wrong with an entry means that there
 // is none.
 
-// entry is what is kept of a module, in a cachefile.
-type entry struct {
-	Prepared          // with its shell, and without Data
+// encoded is a Prepared as another process, or a later one of the same program, reads it.
+type encoded struct {
+	Prepared          // without Data
 	Offsets  []uint32 // those of Data
 	Lengths  []uint32
 	Bytes    []byte // of all Data, since gob takes long to read thousands of pieces
 }
 
-func newEntry(p *Prepared) *entry {
-	e := &entry{Prepared: *p}
+// Encode returns what [DecodePrepared] reads in a process of the same program.
+func (p *Prepared) Encode() ([]byte, error) {
+	e := encoded{Prepared: *p}
+	e.Data = nil
 	for _, d := range p.Data {
 		e.Offsets, e.Lengths = append(e.Offsets, d.Offset), append(e.Lengths, uint32(len(d.Bytes)))
 		e.Bytes = append(e.Bytes, d.Bytes...)
 	}
-	e.Data = nil
-	return e
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(&e)
+	return b.Bytes(), err
 }
 
-func (e *entry) prepared() *Prepared {
+// DecodePrepared returns what [Prepared.Encode] has encoded.
+func DecodePrepared(b []byte) (*Prepared, error) {
+	var e encoded
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&e); err != nil {
+		return nil, fmt.Errorf("sandbox: a prepared module: %w", err)
+	}
 	e.Data = make([]rewrite.Segment, len(e.Offsets))
 	for i, n := range e.Lengths {
 		e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: e.Bytes[:n:n]}
 		e.Bytes = e.Bytes[n:]
 	}
-	return &e.Prepared
+	return &e.Prepared, nil
 }
 
 // key is under what this program keeps what it made of a module: all that decides about
@@ -66,11 +75,10 @@ func (c *cache) recall(key string, digest Digest, l Limits) *Prepared {
 	if !ok {
 		return nil
 	}
-	var e entry
-	if err := gob.NewDecoder(bytes.NewReader(kept)).Decode(&e); err != nil || e.Digest != digest {
+	p, err := DecodePrepared(kept)
+	if err != nil || p.Digest != digest {
 		return nil
 	}
-	p := e.prepared()
 	p.Limits = l
 	p.Folder = filepath.Join(c.root, p.Folder)
 	if !c.use(p.Folder) {
@@ -84,19 +92,16 @@ func (c *cache) remember(key string, p *Prepared) {
 	if key == "" {
 		return
 	}
-	e := newEntry(p)
+	moved := *p
+	var entry []byte
 	var err error
-	if e.Folder, err = filepath.Rel(c.root, p.Folder); err != nil {
-		return
+	if moved.Folder, err = filepath.Rel(c.root, p.Folder); err == nil {
+		entry, err = moved.Encode()
 	}
-	var encoded bytes.Buffer
-	if err := gob.NewEncoder(&encoded).Encode(e); err != nil {
-		return
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(key), 0o700)
 	}
-	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
-		return
-	}
-	if cachefile.Write(key, preparing, encoded.Bytes()) == nil {
+	if err == nil && cachefile.Write(key, preparing, entry) == nil {
 		c.filled(key)
 	}
 }

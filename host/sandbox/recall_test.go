@@ -7,10 +7,38 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/host/internal/rewrite"
 )
+
+// TestPreparedSurvivesTheWay: all of it, so that a field which is added is not forgotten,
+// and from bytes that were cut nothing is loaded.
+func TestPreparedSurvivesTheWay(t *testing.T) {
+	prepared := Prepared{
+		Digest: Digest{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: Limits{Fuel: 1, EffectBytes: 9},
+		Wasm: []byte("rewritten"), Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
+		Globals: []string{"g"}, First: []string{"_initialize"}, Reserve: 1 << 40, Folder: "a",
+	}
+	body, err := prepared.Encode()
+	must(t, err)
+	got, err := DecodePrepared(body)
+	if diff := cmp.Diff(&prepared, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for n := range body {
+		if _, err := DecodePrepared(body[:n]); err == nil {
+			t.Fatalf("%d of %d bytes are a module", n, len(body))
+		}
+	}
+	for i, v := range reflect.ValueOf(prepared).Fields() {
+		if v.IsZero() {
+			t.Errorf("%s is not tested", i.Name)
+		}
+	}
+}
 
 // recalled returns what the engine has kept of a module, or nil.
 func recalled(e *Engine, wasm []byte, l Limits) *Prepared {

@@ -134,11 +134,15 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	defer e.leave()
 	var m *Module
 	err := e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
+		loading, err := prepared.Encode()
+		if err != nil {
+			return hostFailed(err)
+		}
 		code, err := e.host.Hold(prepared)
 		if err != nil {
 			return err
 		}
-		m = &Module{engine: e, loading: appendPrepared(nil, prepared), code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
+		m = &Module{engine: e, loading: loading, code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
 		m.prepared.Wasm, m.prepared.Data = nil, nil
 		p, err := m.start(ctx)
 		if err != nil {

@@ -67,9 +67,6 @@ func (f *frameReader) next() (kind, []byte, error) {
 	return kind(f.header[4]), f.body, nil
 }
 
-// keep lets the caller of next keep the body that it has returned.
-func (f *frameReader) keep() { f.body = nil }
-
 // fill reads the body in pieces, so that a length that is a lie takes no more
 // memory than what is sent.
 func (f *frameReader) fill(length int) error {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,7 +58,11 @@ func (s settings) serve() error {
 	if err != nil {
 		return err
 	}
-	if err := w.send(appendReport(begin(nil, kindReady), report)); err != nil {
+	text, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	if err := w.send(append(begin(nil, kindReady), text...)); err != nil {
 		return err
 	}
 	if s.Compile {
@@ -114,13 +119,12 @@ func (w *worker) run(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	w.inbox.frames.keep()
-	prepared, err := parsePrepared(m.body)
+	collect := debug.SetGCPercent(-1) // hardly anything is garbage yet, and SetMemoryLimit holds
+	prepared, err := sandbox.DecodePrepared(m.body)
 	if err != nil {
 		return err
 	}
 	prepared.Folder = folder
-	collect := debug.SetGCPercent(-1) // hardly anything is garbage yet, and SetMemoryLimit holds
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
 	debug.SetGCPercent(collect)
 	if err := w.send(done{failureOf(err)}.append(begin(w.frame, kindDone))); err != nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -148,11 +149,8 @@ func (p *process) greet(ctx context.Context) error {
 	defer time.AfterFunc(p.within(startTimeout), p.kill).Stop()
 	defer context.AfterFunc(ctx, p.kill)()
 	k, body, err := p.frames.next()
-	if err == nil && k != kindReady {
+	if err == nil && (k != kindReady || json.Unmarshal(body, &p.report) != nil) {
 		err = errProtocol
-	}
-	if err == nil {
-		p.report, err = parseReport(body)
 	}
 	if err == nil {
 		return nil

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/worker/internal/jail"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -16,15 +14,6 @@ func appendUint(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUi
 
 func appendBytes[T ~[]byte | ~string](b []byte, v T) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(v))), v...)
-}
-
-// appendList writes elements behind their number.
-func appendList[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
-	b = appendUint(b, uint64(len(all)))
-	for _, v := range all {
-		b = element(b, v)
-	}
-	return b
 }
 
 func appendFlag(b []byte, v bool) []byte {
@@ -76,15 +65,6 @@ func (f *fields) bytes() []byte {
 		return f.take(uint64(binary.LittleEndian.Uint32(b)))
 	}
 	return nil
-}
-
-// list returns the elements behind their number.
-func list[T any](f *fields, element func() T) []T {
-	var all []T
-	for n := f.uint(); n > 0 && !f.bad; n-- {
-		all = append(all, element())
-	}
-	return all
 }
 
 // text returns a text. Whatever is recorded has to be UTF-8.
@@ -209,67 +189,4 @@ func parseDone(body []byte) (done, error) {
 	f := fields{b: body}
 	d := done{f.failure()}
 	return d, f.end()
-}
-
-// maxLayers bounds what a worker can say of its jail.
-const maxLayers = 16
-
-func appendReport(b []byte, r Report) []byte {
-	for _, l := range r.Layers {
-		b = appendBytes(appendFlag(appendBytes(b, l.Name), l.On), l.Why)
-	}
-	return b
-}
-
-func parseReport(body []byte) (Report, error) {
-	f := fields{b: body}
-	var r Report
-	for len(f.b) > 0 && len(r.Layers) < maxLayers {
-		r.Layers = append(r.Layers, jail.Layer{Name: f.text(), On: f.flag(), Why: f.text()})
-	}
-	return r, f.end()
-}
-
-// appendPrepared writes what a process is to load: the body of kindModule, unless it is
-// to compile.
-func appendPrepared(b []byte, p *sandbox.Prepared) []byte {
-	b = appendLimits(append(b, p.Digest[:]...), p.Limits)
-	b = appendUint(appendUint(appendBytes(b, p.ABI), p.Reserve), uint64(p.Size))
-	for _, texts := range [][]string{p.Imports, p.Globals, p.First} {
-		b = appendList(b, texts, appendBytes[string])
-	}
-	b = appendList(b, p.Data, func(b []byte, s rewrite.Segment) []byte {
-		return appendBytes(appendUint(b, uint64(s.Offset)), s.Bytes)
-	})
-	return appendBytes(b, p.Wasm)
-}
-
-// parsePrepared reads what there is to load. Its bytes belong to the frame.
-func parsePrepared(body []byte) (*sandbox.Prepared, error) {
-	f := fields{b: body}
-	p := &sandbox.Prepared{}
-	copy(p.Digest[:], f.take(uint64(len(p.Digest))))
-	p.Limits, p.ABI, p.Reserve, p.Size = f.limits(), f.text(), f.uint(), int(f.uint())
-	for _, texts := range []*[]string{&p.Imports, &p.Globals, &p.First} {
-		*texts = list(&f, f.text)
-	}
-	p.Data = list(&f, func() rewrite.Segment { return rewrite.Segment{Offset: uint32(f.uint()), Bytes: f.bytes()} })
-	p.Wasm = f.bytes()
-	return p, f.end()
-}
-
-// appendLimits writes all limits of a call, which sandbox.Limits lists.
-func appendLimits(b []byte, l sandbox.Limits) []byte {
-	for _, v := range []uint64{l.Fuel, uint64(l.MemoryPages), uint64(l.Depth), uint64(l.TimeoutMs),
-		l.InputBytes, l.OutputBytes, l.LogBytes, l.Effects, l.EffectBytes} {
-		b = appendUint(b, v)
-	}
-	return b
-}
-
-func (f *fields) limits() sandbox.Limits {
-	return sandbox.Limits{
-		Fuel: f.uint(), MemoryPages: uint32(f.uint()), Depth: uint32(f.uint()), TimeoutMs: int64(f.uint()),
-		InputBytes: f.uint(), OutputBytes: f.uint(), LogBytes: f.uint(), Effects: f.uint(), EffectBytes: f.uint(),
-	}
 }
