@@ -138,9 +138,7 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		Input:     input,
 		NoTimeout: info.Replay,
 		Begin:     beginIn(ctx),
-		Probe: func(meter func() sandbox.Meter) {
-			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })
-		},
+		Probe:     func(meter func() sandbox.Meter) { step.SetProbe(ctx, meter) },
 	}
 	if !t.module.command() {
 		sealed, err := sealInput(t.Name(), input, info)
