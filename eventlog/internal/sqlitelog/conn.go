@@ -23,7 +23,8 @@ const minSQLite = 3_051_003
 // readers, each with its prepared statements, and the pool in between costs a
 // tenth of the throughput.
 type conn struct {
-	c driver.Conn
+	c     driver.Conn
+	stmts map[string]driver.Stmt // by their texts; each was prepared when it was first needed
 }
 
 // connect opens the file with the parameters of SQLite's URI query, and applies
@@ -41,7 +42,7 @@ func connect(ctx context.Context, path, query string) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitelog: open %s: %w", path, err)
 	}
-	c := &conn{c: dc}
+	c := &conn{dc, make(map[string]driver.Stmt)}
 	if err := c.execAll(ctx, safety); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -63,8 +64,12 @@ func fileURI(path, query string) (string, error) {
 
 // Close closes the connection. The last one to close moves the WAL into the
 // database.
-func (c *conn) Close() error { return c.c.Close() }
+func (c *conn) Close() error {
+	c.forget()
+	return c.c.Close()
+}
 
+// exec runs a statement that is needed once.
 func (c *conn) exec(ctx context.Context, query string, args ...any) error {
 	_, err := c.c.(driver.ExecerContext).ExecContext(ctx, query, named(args))
 	if err != nil {
@@ -82,11 +87,31 @@ func (c *conn) execAll(ctx context.Context, queries []string) error {
 	return nil
 }
 
-// query calls row with each row of the result until it returns an error. The
-// values are only valid during the call, except for byte strings, which are
-// the caller's.
+// run runs a statement that stays prepared, and that cannot be interrupted. It returns how
+// many rows changed and the number of the row inserted last.
+func (c *conn) run(query string, args ...any) (changed, lastID int64, err error) {
+	s, err := c.prepared(context.Background(), query)
+	if err != nil {
+		return 0, 0, err
+	}
+	res, err := s.(driver.StmtExecContext).ExecContext(context.Background(), named(args))
+	if err != nil {
+		return 0, 0, err
+	}
+	changed, _ = res.RowsAffected()
+	lastID, _ = res.LastInsertId()
+	return changed, lastID, nil
+}
+
+// query runs a query that stays prepared. It calls row with each row of the result until
+// that returns an error. The values are only valid during the call, except for byte
+// strings, which are the caller's.
 func (c *conn) query(ctx context.Context, query string, args []any, row func([]driver.Value) error) error {
-	rows, err := c.c.(driver.QueryerContext).QueryContext(ctx, query, named(args))
+	s, err := c.prepared(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := s.(driver.StmtQueryContext).QueryContext(ctx, named(args))
 	if err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
@@ -102,8 +127,8 @@ func (c *conn) value(ctx context.Context, query string) (v driver.Value, err err
 	return v, err
 }
 
-// queryInt returns the one integer that query yields.
-func (c *conn) queryInt(ctx context.Context, query string) (int64, error) {
+// integer returns the one integer that query yields.
+func (c *conn) integer(ctx context.Context, query string) (int64, error) {
 	v, err := c.value(ctx, query)
 	n, ok := v.(int64)
 	if err == nil && !ok {
@@ -112,70 +137,31 @@ func (c *conn) queryInt(ctx context.Context, query string) (int64, error) {
 	return n, err
 }
 
-// prepare returns a statement that lives until it or the connection is closed.
-func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
+// maxStatements bounds the statements that a connection keeps prepared. There are few
+// texts, so when there are too many all are given up.
+const maxStatements = 256
+
+func (c *conn) prepared(ctx context.Context, query string) (driver.Stmt, error) {
+	if s := c.stmts[query]; s != nil {
+		return s, nil
+	}
+	if len(c.stmts) >= maxStatements {
+		c.forget()
+	}
 	s, err := c.c.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitelog: prepare %.60s: %w", query, err)
 	}
-	return &stmt{s}, nil
+	c.stmts[query] = s
+	return s, nil
 }
 
-// stmt is a prepared statement.
-type stmt struct{ s driver.Stmt }
-
-// exec returns how many rows changed and the number of the row inserted last.
-// It cannot be interrupted.
-func (s *stmt) exec(args ...any) (changed, lastID int64, err error) {
-	res, err := s.s.(driver.StmtExecContext).ExecContext(context.Background(), named(args))
-	if err != nil {
-		return 0, 0, err
+// forget gives up the statements that are prepared.
+func (c *conn) forget() {
+	for _, s := range c.stmts {
+		s.Close()
 	}
-	changed, _ = res.RowsAffected()
-	lastID, _ = res.LastInsertId()
-	return changed, lastID, nil
-}
-
-func (s *stmt) query(ctx context.Context, args []any, row func([]driver.Value) error) error {
-	rows, err := s.s.(driver.StmtQueryContext).QueryContext(ctx, named(args))
-	if err != nil {
-		return fmt.Errorf("sqlitelog: %w", err)
-	}
-	return each(ctx, rows, row)
-}
-
-func (s *stmt) Close() error { return s.s.Close() }
-
-// maxStatements bounds the statements that a connection keeps prepared.
-const maxStatements = 256
-
-// statements are prepared when they are first needed, and kept. There are few
-// texts, so when there are too many all are given up.
-type statements map[string]*stmt
-
-func (s *statements) get(ctx context.Context, c *conn, text string) (*stmt, error) {
-	if got := (*s)[text]; got != nil {
-		return got, nil
-	}
-	if len(*s) >= maxStatements {
-		s.close()
-	}
-	made, err := c.prepare(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	if *s == nil {
-		*s = make(statements)
-	}
-	(*s)[text] = made
-	return made, nil
-}
-
-func (s *statements) close() {
-	for _, each := range *s {
-		each.Close()
-	}
-	*s = nil
+	clear(c.stmts)
 }
 
 // each calls row with each row. The driver knows of a context that ends while it asks

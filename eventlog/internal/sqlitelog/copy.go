@@ -54,7 +54,7 @@ func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (er
 	if err := reserve(part); err != nil {
 		return err
 	}
-	err = l.readers.with(ctx, func(r *reader) error { return copyTo(ctx, r.conn, part) })
+	err = l.readers.with(ctx, func(r *conn) error { return copyTo(ctx, r, part) })
 	if err == nil && change != nil {
 		var c *conn
 		if c, err = connect(ctx, part, "mode=rw"); err == nil {
@@ -119,8 +119,8 @@ func verify(ctx context.Context, path string) (report BackupReport, err error) {
 		return report, fmt.Errorf("sqlitelog: %w", err)
 	}
 	report.Bytes = info.Size()
-	err = l.readers.with(ctx, func(r *reader) error {
-		found, err := r.conn.value(ctx, "PRAGMA quick_check(1)")
+	err = l.readers.with(ctx, func(r *conn) error {
+		found, err := r.value(ctx, "PRAGMA quick_check(1)")
 		if err == nil && found != "ok" {
 			err = fmt.Errorf("%w: %v", eventlog.ErrLogCorrupt, found)
 		}
@@ -198,9 +198,7 @@ func truncateRow(ctx context.Context, c *conn, runID string) error {
 	if err := c.exec(ctx, "DELETE FROM run WHERE run_id = ?", runID); err != nil {
 		return err
 	}
-	r := &reader{conn: c}
-	defer r.stmts.close()
-	return dialect.Reindex(ctx, querier{ctx, r}, r.page, runID)
+	return dialect.Reindex(ctx, querier{ctx, c}, c.page, runID)
 }
 
 // compactPages is how many pages one transaction gives back: 4 MiB, so that runs
@@ -225,12 +223,12 @@ func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 		var refused error
 		err := l.perform(ctx, 0, func(w *writer) (err error) {
 			given, left, refused = 0, 0, nil
-			before, err := w.reader.integer("PRAGMA freelist_count")
+			before, err := w.conn.integer(context.Background(), "PRAGMA freelist_count")
 			if err != nil || before == 0 {
 				return err
 			}
 			const incremental = 2
-			mode, err := w.reader.integer("PRAGMA auto_vacuum")
+			mode, err := w.conn.integer(context.Background(), "PRAGMA auto_vacuum")
 			if err == nil && mode != incremental {
 				refused = ErrNotCompactable
 			}
@@ -240,10 +238,10 @@ func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 			if err := w.conn.exec(context.Background(), fmt.Sprintf("PRAGMA incremental_vacuum(%d)", compactPages)); err != nil {
 				return err
 			}
-			if left, err = w.reader.integer("PRAGMA freelist_count"); err != nil {
+			if left, err = w.conn.integer(context.Background(), "PRAGMA freelist_count"); err != nil {
 				return err
 			}
-			size, err := w.reader.integer("PRAGMA page_size")
+			size, err := w.conn.integer(context.Background(), "PRAGMA page_size")
 			given = (before - left) * size
 			return err
 		})

@@ -72,21 +72,21 @@ func TestPragmas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	check := func(c *conn, pragma string, want any) {
 		if got, err := c.value(t.Context(), "PRAGMA "+pragma); err != nil || got != want {
 			t.Errorf("%s is %v, want %v (%v)", pragma, got, want, err)
 		}
 	}
-	check(r.conn, "page_size", int64(16384))
-	check(r.conn, "journal_mode", "wal")
-	check(r.conn, "auto_vacuum", int64(2))
-	check(r.conn, "application_id", int64(applicationID))
-	check(r.conn, "user_version", int64(1))
-	check(r.conn, "query_only", int64(1))
-	check(r.conn, "trusted_schema", int64(0))
-	check(r.conn, "cell_size_check", int64(1))
-	check(r.conn, "mmap_size", int64(0))
+	check(r, "page_size", int64(16384))
+	check(r, "journal_mode", "wal")
+	check(r, "auto_vacuum", int64(2))
+	check(r, "application_id", int64(applicationID))
+	check(r, "user_version", int64(1))
+	check(r, "query_only", int64(1))
+	check(r, "trusted_schema", int64(0))
+	check(r, "cell_size_check", int64(1))
+	check(r, "mmap_size", int64(0))
 	// A transaction is where the writer lets somebody else use its connection.
 	if err := l.inTransaction(t.Context(), func(*tx) error {
 		check(l.writer.conn, "synchronous", int64(2))
@@ -96,7 +96,7 @@ func TestPragmas(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.conn.exec(t.Context(), "DELETE FROM run"); err == nil {
+	if err := r.exec(t.Context(), "DELETE FROM run"); err == nil {
 		t.Error("a reader could write")
 	}
 }

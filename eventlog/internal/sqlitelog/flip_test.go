@@ -105,7 +105,7 @@ func TestEveryByteOfAnEventIsCovered(t *testing.T) {
 }
 
 func flipEvent(t *testing.T, l *Log, v vandal, e event.Event) (tried int) {
-	pos, err := v.c.queryInt(t.Context(), fmt.Sprintf("SELECT pos FROM eventlog_events WHERE seq = %d", e.Seq))
+	pos, err := v.c.integer(t.Context(), fmt.Sprintf("SELECT pos FROM eventlog_events WHERE seq = %d", e.Seq))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 	l.compared.mu.Unlock()
 	var ids []string
 	var newest position
-	look := func(r *reader) (err error) {
+	look := func(r *conn) (err error) {
 		ids = nil
 		if newest, err = r.newest(ctx); err != nil || newest == from && newest.pos != 0 {
 			return err
@@ -76,9 +76,9 @@ func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 }
 
 // newest returns the event that was appended last.
-func (r *reader) newest(ctx context.Context) (at position, err error) {
+func (c *conn) newest(ctx context.Context) (at position, err error) {
 	const last = "SELECT rowid, " + boundedID + ", seq FROM eventlog_events ORDER BY rowid DESC LIMIT 1"
-	err = r.query(ctx, last, nil, func(row []driver.Value) error {
+	err = c.query(ctx, last, nil, func(row []driver.Value) error {
 		at.pos, _ = row[0].(int64)
 		at.runID, _ = row[1].(string)
 		at.seq, _ = row[2].(int64)
@@ -99,14 +99,14 @@ const (
 )
 
 // behind returns the runs whose rows lack events, if all had those up to from.
-func (r *reader) behind(ctx context.Context, indexed bool, from, newest position) (ids []string, err error) {
+func (c *conn) behind(ctx context.Context, indexed bool, from, newest position) (ids []string, err error) {
 	query, args := behindSQL, []any(nil)
 	switch gap := newest.pos - from.pos; {
 	case !indexed:
 		query = everyRunSQL
 	case from.pos != 0 && 0 <= gap && gap <= maxGap:
 		there := false
-		err := r.query(ctx, isPositionSQL, []any{from.pos, from.runID, from.seq}, func([]driver.Value) error {
+		err := c.query(ctx, isPositionSQL, []any{from.pos, from.runID, from.seq}, func([]driver.Value) error {
 			there = true
 			return nil
 		})
@@ -117,7 +117,7 @@ func (r *reader) behind(ctx context.Context, indexed bool, from, newest position
 			query, args = behindGapSQL, []any{from.pos}
 		}
 	}
-	err = r.query(ctx, query, args, func(row []driver.Value) error {
+	err = c.query(ctx, query, args, func(row []driver.Value) error {
 		id, ok := row[0].(string)
 		if !ok {
 			return fmt.Errorf("%w: column run_id holds a %T, or an id that is too long", eventlog.ErrLogCorrupt, row[0])
@@ -133,7 +133,7 @@ func (l *Log) reindex(ctx context.Context, ids ...string) error {
 	return l.perform(ctx, 0, func(w *writer) error {
 		ctx := context.Background()
 		for _, id := range ids {
-			if err := dialect.Reindex(ctx, querier{ctx, &w.reader}, w.reader.page, id); err != nil {
+			if err := dialect.Reindex(ctx, querier{ctx, w.conn}, w.conn.page, id); err != nil {
 				return err
 			}
 		}
@@ -161,7 +161,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 				return err
 			}
 			defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
-			err := querier{ctx, &w.reader}.Query(doomed+dblog.CountDoomed, args, dblog.ScanReport(report))
+			err := querier{ctx, w.conn}.Query(doomed+dblog.CountDoomed, args, dblog.ScanReport(report))
 			for _, table := range []string{"eventlog_events", "run_fence", "run"} { // run last, because it says which
 				if err == nil {
 					err = w.conn.exec(ctx, doomed+" DELETE FROM "+table+" WHERE run_id IN (SELECT run_id FROM doomed)", args...)

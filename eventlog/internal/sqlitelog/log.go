@@ -128,7 +128,7 @@ func (l *Log) removeSidecars() {
 		return
 	}
 	if c, err := connect(ctx, l.path, "mode=rw"); err == nil {
-		_, _ = c.queryInt(ctx, "PRAGMA user_version") // only now it knows of the WAL
+		_, _ = c.integer(ctx, "PRAGMA user_version") // only now it knows of the WAL
 		_ = c.Close()
 	}
 }
@@ -137,9 +137,9 @@ func (l *Log) closeWriter() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	if err := l.lock.Lock(ctx); err != nil {
-		return errors.Join(err, l.writer.reader.close())
+		return errors.Join(err, l.writer.conn.Close())
 	}
-	return errors.Join(l.writer.reader.close(), l.lock.Unlock())
+	return errors.Join(l.writer.conn.Close(), l.lock.Unlock())
 }
 
 // run is a run that this process writes.
@@ -157,8 +157,8 @@ type row struct {
 
 // find looks into the file where a run stands.
 func (l *Log) find(ctx context.Context, runID string) (at pending.Place, err error) {
-	err = l.readers.with(ctx, func(rd *reader) error {
-		at.Epoch, err = rd.epoch(ctx, runID)
+	err = l.readers.with(ctx, func(rd *conn) error {
+		at.Epoch, err = rd.epoch(ctx, epochSQL, runID)
 		return err
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	report = eventlog.MigrationReport{From: max(layout, seedLayout), To: layoutVersion, DryRun: dryRun}
 	if layout == layoutVersion {
 		var ids []string
-		err := l.readers.with(ctx, func(r *reader) (err error) {
+		err := l.readers.with(ctx, func(r *conn) (err error) {
 			ids, err = r.behind(ctx, true, position{}, position{})
 			return err
 		})
@@ -63,11 +63,11 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 
 // extent counts what there is to carry over.
 func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
-	err = l.readers.with(ctx, func(r *reader) error {
-		if runs, err = r.conn.queryInt(ctx, "SELECT count(DISTINCT run_id) FROM eventlog_events"); err != nil {
+	err = l.readers.with(ctx, func(r *conn) error {
+		if runs, err = r.integer(ctx, "SELECT count(DISTINCT run_id) FROM eventlog_events"); err != nil {
 			return err
 		}
-		events, err = r.conn.queryInt(ctx, "SELECT count(*) FROM eventlog_events")
+		events, err = r.integer(ctx, "SELECT count(*) FROM eventlog_events")
 		return err
 	})
 	return runs, events, err
@@ -129,12 +129,10 @@ func rebuild(ctx context.Context, c *conn, layout int) error {
 // fillRuns computes the table run from the events, whatever state they are in: to judge
 // them is the business of a check.
 func fillRuns(ctx context.Context, c *conn) error {
-	r := &reader{conn: c}
-	defer r.stmts.close()
-	ids, err := r.behind(ctx, true, position{}, position{})
+	ids, err := c.behind(ctx, true, position{}, position{})
 	for _, id := range ids {
 		if err == nil {
-			err = dialect.Reindex(ctx, querier{ctx, r}, r.page, id)
+			err = dialect.Reindex(ctx, querier{ctx, c}, c.page, id)
 		}
 	}
 	return err

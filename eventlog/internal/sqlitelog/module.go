@@ -45,7 +45,7 @@ var errPieceRemoved = errors.New("a piece of the module was removed")
 func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool) (removed bool, err error) {
 	whole := part
 	if n > 0 || !last {
-		if _, _, err := w.reader.exec("INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(n), part); err != nil {
+		if _, _, err := w.conn.run("INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(n), part); err != nil {
 			return false, err
 		}
 		whole = []byte{}
@@ -55,7 +55,7 @@ func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool) (r
 	}
 	if n > 0 {
 		there := 0
-		err := w.reader.query(context.Background(), "SELECT n FROM module_piece WHERE digest = ?", []any{digest[:]}, func([]driver.Value) error {
+		err := w.conn.query(context.Background(), "SELECT n FROM module_piece WHERE digest = ?", []any{digest[:]}, func([]driver.Value) error {
 			there++
 			return nil
 		})
@@ -63,7 +63,7 @@ func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool) (r
 			return true, err
 		}
 	}
-	_, _, err = w.reader.exec("INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING", digest[:], whole)
+	_, _, err = w.conn.run("INSERT INTO module (digest, wasm) VALUES (?, ?) ON CONFLICT DO NOTHING", digest[:], whole)
 	return false, err
 }
 

@@ -40,8 +40,8 @@ func TestANamespaceIsFoundByTheIndex(t *testing.T) {
 func explain(t testing.TB, l *Log, query string, args []any) string {
 	t.Helper()
 	var plan strings.Builder
-	err := l.readers.with(t.Context(), func(r *reader) error {
-		return r.conn.query(t.Context(), "EXPLAIN QUERY PLAN "+query, args, func(row []driver.Value) error {
+	err := l.readers.with(t.Context(), func(r *conn) error {
+		return r.query(t.Context(), "EXPLAIN QUERY PLAN "+query, args, func(row []driver.Value) error {
 			fmt.Fprintln(&plan, row[3])
 			return nil
 		})

@@ -146,8 +146,8 @@ func (l *Log) openForReading(ctx context.Context) error {
 // examine vets the file through a reader.
 func (l *Log) examine(ctx context.Context) error {
 	var layout int
-	err := l.readers.with(ctx, func(r *reader) (err error) {
-		layout, err = examine(ctx, r.conn)
+	err := l.readers.with(ctx, func(r *conn) (err error) {
+		layout, err = examine(ctx, r)
 		return err
 	})
 	l.layout.Store(int64(layout))
@@ -174,7 +174,6 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 	if l.writer.conn, err = connect(ctx, l.path, "mode=rw"); err != nil {
 		return err
 	}
-	l.writer.reader.conn = l.writer.conn
 	if err := create(ctx, l.writer.conn); err != nil {
 		return err
 	}
@@ -218,14 +217,14 @@ func touch(path string) error {
 // the next one finds no tables again. One of another program may have had some: its
 // pages keep their size, so it is refused before it is given ours.
 func create(ctx context.Context, c *conn) error {
-	n, err := c.queryInt(ctx, "SELECT count(*) FROM sqlite_schema")
+	n, err := c.integer(ctx, "SELECT count(*) FROM sqlite_schema")
 	if err != nil || n > 0 {
 		return err
 	}
 	if err := c.execAll(ctx, creation); err != nil {
 		return err
 	}
-	got, err := c.queryInt(ctx, "PRAGMA page_size")
+	got, err := c.integer(ctx, "PRAGMA page_size")
 	if err != nil {
 		return err
 	}
@@ -237,11 +236,11 @@ func create(ctx context.Context, c *conn) error {
 
 // examine vets the objects in the file and returns its layout version.
 func examine(ctx context.Context, c *conn) (layout int, err error) {
-	version, err := c.queryInt(ctx, "PRAGMA user_version")
+	version, err := c.integer(ctx, "PRAGMA user_version")
 	if err != nil {
 		return 0, err
 	}
-	app, err := c.queryInt(ctx, "PRAGMA application_id")
+	app, err := c.integer(ctx, "PRAGMA application_id")
 	if err != nil {
 		return 0, err
 	}
@@ -297,7 +296,7 @@ func vetColumns(ctx context.Context, c *conn) error {
 // examineSeedVersion looks at the version that the seed runtime keeps. Version 2 is version
 // 1 without the first layout's table, whose events it moves.
 func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
-	v, err := c.queryInt(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
+	v, err := c.integer(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
 	switch {
 	case err != nil:
 		return err

@@ -17,7 +17,7 @@ type poller struct {
 	once    sync.Once
 	cancel  context.CancelFunc
 	done    chan struct{}
-	version func(ctx context.Context, r *reader) (int64, error)
+	version func(ctx context.Context, r *conn) (int64, error)
 
 	looked atomic.Uint64 // transactions in which the writer has looked, see [Log.noteOtherCommits]
 }
@@ -38,14 +38,14 @@ func (p *poller) start(l *Log) {
 // another one has committed. When it cannot be read, the streams look by themselves,
 // and the next tick tries a new connection.
 func (p *poller) run(ctx context.Context, l *Log) {
-	var r *reader
+	var r *conn
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for seen := (pollState{version: -1}); ; {
 		select {
 		case <-ctx.Done():
 			if r != nil {
-				r.close()
+				r.Close()
 			}
 			return
 		case <-tick.C:
@@ -64,7 +64,7 @@ func (p *poller) run(ctx context.Context, l *Log) {
 		switch {
 		case err != nil:
 			if r != nil {
-				r.close()
+				r.Close()
 			}
 			r, seen = nil, pollState{version: -1}
 			l.hub.WakeAll()
@@ -74,8 +74,8 @@ func (p *poller) run(ctx context.Context, l *Log) {
 	}
 }
 
-func dataVersion(ctx context.Context, r *reader) (int64, error) {
-	return r.conn.queryInt(ctx, "PRAGMA data_version")
+func dataVersion(ctx context.Context, r *conn) (int64, error) {
+	return r.integer(ctx, "PRAGMA data_version")
 }
 
 // close ends the polling, and keeps it from starting.

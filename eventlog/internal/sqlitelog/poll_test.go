@@ -50,7 +50,7 @@ func TestAPollThatFailsIsNotTheLast(t *testing.T) {
 	l := openAt(t, path, Options{ReadOnly: true})
 	failed, again := make(chan struct{}), make(chan struct{})
 	looks := 0
-	l.poll.version = func(ctx context.Context, r *reader) (int64, error) {
+	l.poll.version = func(ctx context.Context, r *conn) (int64, error) {
 		switch looks++; looks {
 		case 2:
 			close(failed)

@@ -23,11 +23,11 @@ const maxReaders = 4
 type readers struct {
 	path, query string
 	layout      int // of the file
-	slots       chan *reader
+	slots       chan *conn
 }
 
 func newReaders(path, query string, layout int) *readers {
-	p := &readers{path: path, query: query, layout: layout, slots: make(chan *reader, maxReaders)}
+	p := &readers{path: path, query: query, layout: layout, slots: make(chan *conn, maxReaders)}
 	for range maxReaders {
 		p.slots <- nil
 	}
@@ -36,8 +36,8 @@ func newReaders(path, query string, layout int) *readers {
 
 // with lends a reader to fn. fn must not hand anything of a statement that is
 // still open to a caller: an open statement keeps the WAL from being reused.
-func (p *readers) with(ctx context.Context, fn func(*reader) error) (err error) {
-	var r *reader
+func (p *readers) with(ctx context.Context, fn func(*conn) error) (err error) {
+	var r *conn
 	select {
 	case got, open := <-p.slots:
 		if !open {
@@ -60,22 +60,15 @@ func (p *readers) with(ctx context.Context, fn func(*reader) error) (err error) 
 func (p *readers) close() error {
 	var errs []error
 	for range maxReaders {
-		if r := <-p.slots; r != nil {
-			errs = append(errs, r.close())
+		if c := <-p.slots; c != nil {
+			errs = append(errs, c.Close())
 		}
 	}
 	close(p.slots)
 	return errors.Join(errs...)
 }
 
-// reader is a connection that reads, with its statements, each prepared when
-// it is first needed.
-type reader struct {
-	conn  *conn
-	stmts statements
-}
-
-func (p *readers) open(ctx context.Context) (*reader, error) {
+func (p *readers) open(ctx context.Context) (*conn, error) {
 	c, err := connect(ctx, p.path, p.query)
 	if err != nil {
 		return nil, err
@@ -87,50 +80,13 @@ func (p *readers) open(ctx context.Context) (*reader, error) {
 	if err := c.execAll(ctx, setup); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &reader{conn: c}, nil
-}
-
-func (r *reader) close() error {
-	r.stmts.close()
-	return r.conn.Close()
-}
-
-// query runs a query, which stays prepared.
-func (r *reader) query(ctx context.Context, query string, args []any, row func([]driver.Value) error) error {
-	s, err := r.stmts.get(ctx, r.conn, query)
-	if err != nil {
-		return err
-	}
-	return s.query(ctx, args, row)
-}
-
-// exec runs a statement, which stays prepared and is not interrupted. It returns how many
-// rows changed and the number of the row that was inserted last.
-func (r *reader) exec(query string, args ...any) (changed, lastID int64, err error) {
-	s, err := r.stmts.get(context.Background(), r.conn, query)
-	if err != nil {
-		return 0, 0, err
-	}
-	return s.exec(args...)
-}
-
-// integer returns the one integer that a statement yields. It cannot be interrupted.
-func (r *reader) integer(query string) (n int64, err error) {
-	ok := false
-	err = r.query(context.Background(), query, nil, func(row []driver.Value) error {
-		n, ok = row[0].(int64)
-		return nil
-	})
-	if err == nil && !ok {
-		err = fmt.Errorf("sqlitelog: %s yields no integer", query)
-	}
-	return n, err
+	return c, nil
 }
 
 // querier implements [dblog.Execer] on a connection.
 type querier struct {
 	ctx context.Context
-	*reader
+	*conn
 }
 
 // Query implements [eventlog.Querier]. SQLite takes the placeholders as they are.
@@ -146,7 +102,7 @@ func (r resultRow) Scan(to ...any) error { return dblog.ScanValues("sqlitelog", 
 
 // Exec implements [dblog.Execer].
 func (q querier) Exec(sql string, args ...any) (changed int64, err error) {
-	changed, _, err = q.exec(sql, args...)
+	changed, _, err = q.run(sql, args...)
 	return changed, err
 }
 
@@ -164,11 +120,11 @@ CROSS JOIN eventlog_events AS e ON e.rowid = i.pos`
 var errPageFull = errors.New("sqlitelog: page is full")
 
 // page is a [tail.Page].
-func (r *reader) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
 	var evs []event.Event
 	size, last := 0, after
 	args := []any{int64(eventlog.MaxPayloadBytes), runID, int64(after), int64(n)}
-	err := r.query(ctx, pageQuery, args, func(row []driver.Value) error {
+	err := c.query(ctx, pageQuery, args, func(row []driver.Value) error {
 		if size >= tail.MaxPageBytes {
 			return errPageFull
 		}
@@ -260,11 +216,11 @@ func isCantOpen(err error) bool {
 
 // read is [dblog.Backend].Read.
 func (l *Log) read(ctx context.Context, fn func(eventlog.Querier) error) error {
-	return l.readers.with(ctx, func(r *reader) error { return fn(querier{ctx, r}) })
+	return l.readers.with(ctx, func(r *conn) error { return fn(querier{ctx, r}) })
 }
 
 func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs []event.Event, err error) {
-	err = l.readers.with(ctx, func(r *reader) error {
+	err = l.readers.with(ctx, func(r *conn) error {
 		evs, err = r.page(ctx, runID, after, n)
 		return err
 	})

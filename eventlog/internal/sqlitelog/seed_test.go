@@ -241,11 +241,11 @@ func TestToolsOfTheSeedRuntimeReadOurFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	version, err := c.queryInt(t.Context(), "SELECT COALESCE(MAX(version), 0) FROM eventlog_schema_migrations")
+	version, err := c.integer(t.Context(), "SELECT COALESCE(MAX(version), 0) FROM eventlog_schema_migrations")
 	if err != nil || version != 2 {
 		t.Errorf("version %d, %v", version, err)
 	}
-	last, err := c.queryInt(t.Context(), `SELECT seq FROM (SELECT run_id, seq, prev_hash, ts, kind, payload
+	last, err := c.integer(t.Context(), `SELECT seq FROM (SELECT run_id, seq, prev_hash, ts, kind, payload
 		FROM eventlog_events WHERE run_id = 'run-1' ORDER BY seq DESC LIMIT 1)`)
 	if err != nil || last != int64(len(evs)) {
 		t.Errorf("last event %d, %v", last, err)

@@ -72,7 +72,7 @@ var errMixed = errors.New("sqlitelog: the batch has to be written again without 
 // written again.
 func (t *transaction) do(w *writer) error {
 	if w.careful {
-		if _, _, err := w.reader.exec("SAVEPOINT host"); err != nil {
+		if _, _, err := w.conn.run("SAVEPOINT host"); err != nil {
 			return fmt.Errorf("sqlitelog: savepoint: %w", err)
 		}
 	}
@@ -97,11 +97,11 @@ func (t *transaction) do(w *writer) error {
 // endSavepoint keeps what was done since the savepoint, or undoes it.
 func (w *writer) endSavepoint(keep bool) error {
 	if !keep {
-		if _, _, err := w.reader.exec("ROLLBACK TO host"); err != nil {
+		if _, _, err := w.conn.run("ROLLBACK TO host"); err != nil {
 			return fmt.Errorf("sqlitelog: roll back to the savepoint: %w", err)
 		}
 	}
-	if _, _, err := w.reader.exec("RELEASE host"); err != nil {
+	if _, _, err := w.conn.run("RELEASE host"); err != nil {
 		return fmt.Errorf("sqlitelog: release the savepoint: %w", err)
 	}
 	return nil
@@ -120,14 +120,14 @@ func (t *transaction) finish(l *Log, err error) {
 
 // View implements [eventlog.Transactor].
 func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
-	return l.readers.with(ctx, func(r *reader) (err error) {
+	return l.readers.with(ctx, func(r *conn) (err error) {
 		// A statement whose context ends may have been carried out all the same, and a
 		// reader whose transaction is never ended would show this moment for ever.
-		if _, _, err := r.exec("BEGIN"); err != nil {
+		if _, _, err := r.run("BEGIN"); err != nil {
 			return err
 		}
 		defer func() {
-			_, _, rollbackErr := r.exec("ROLLBACK")
+			_, _, rollbackErr := r.run("ROLLBACK")
 			err = errors.Join(err, rollbackErr)
 		}()
 		return fn(newView(querier{ctx, r}))
@@ -202,7 +202,7 @@ type tx struct {
 }
 
 func newTx(w *writer) *tx {
-	return &tx{view: newView(querier{context.Background(), &w.reader}), writer: w}
+	return &tx{view: newView(querier{context.Background(), w.conn}), writer: w}
 }
 
 // end returns the error with which the transaction ends. A statement that failed
@@ -286,7 +286,7 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 		return 0, t.Failed
 	}
 	t.wrote = true
-	if epoch, err = t.writer.fence(runID); err != nil {
+	if epoch, err = t.writer.conn.epoch(context.Background(), fenceSQL, runID); err != nil {
 		return 0, t.Fail("fence", err)
 	}
 	t.changes.Fence(runID, epoch)
@@ -306,10 +306,10 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 // stands returns where the run stands in the file. It brings its row up to date if another
 // program has appended to the run.
 func (w *writer) stands(runID string) (at pending.Place, err error) {
-	q := querier{context.Background(), &w.reader}
+	q := querier{context.Background(), w.conn}
 	at, last, err := dialect.Find(q, runID)
 	if err == nil && last > at.Run().LastSeq {
-		if err = dialect.Reindex(q.ctx, q, w.reader.page, runID); err == nil {
+		if err = dialect.Reindex(q.ctx, q, w.conn.page, runID); err == nil {
 			at, _, err = dialect.Find(q, runID)
 		}
 	}
@@ -321,15 +321,15 @@ func (w *writer) stands(runID string) (at pending.Place, err error) {
 // transaction that writes the events, by the statements that write the run's row:
 // whatever a writer had queued when its run was given away is left out there.
 const (
-	inEpochSQL    = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
-	epochSQL      = "SELECT epoch FROM run_fence WHERE run_id = ?"
-	firstFenceSQL = "INSERT INTO run_fence (run_id, epoch) VALUES (?, 1) ON CONFLICT DO NOTHING"
-	nextFenceSQL  = "UPDATE run_fence SET epoch = epoch + 1 WHERE run_id = ?"
+	inEpochSQL = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
+	epochSQL   = "SELECT epoch FROM run_fence WHERE run_id = ?"
+	fenceSQL   = "INSERT INTO run_fence (run_id, epoch) VALUES (?, 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1 RETURNING epoch"
 )
 
-// epoch returns the last epoch of a run, zero if it was never fenced.
-func (r *reader) epoch(ctx context.Context, runID string) (epoch uint64, err error) {
-	err = r.query(ctx, epochSQL, []any{runID}, func(row []driver.Value) error {
+// epoch returns the last epoch of a run, zero if it was never fenced. The query is
+// epochSQL, or fenceSQL, which makes a new one.
+func (c *conn) epoch(ctx context.Context, query, runID string) (epoch uint64, err error) {
+	err = c.query(ctx, query, []any{runID}, func(row []driver.Value) error {
 		n, ok := row[0].(int64)
 		if !ok || n < 0 {
 			return fmt.Errorf("%w: run_fence holds the epoch %v", eventlog.ErrLogCorrupt, row[0])
@@ -338,17 +338,4 @@ func (r *reader) epoch(ctx context.Context, runID string) (epoch uint64, err err
 		return nil
 	})
 	return epoch, err
-}
-
-// fence makes a new epoch of a run. Most have none yet, and then it takes one
-// statement.
-func (w *writer) fence(runID string) (epoch uint64, err error) {
-	first, _, err := w.reader.exec(firstFenceSQL, runID)
-	if err != nil || first == 1 {
-		return 1, err
-	}
-	if _, _, err := w.reader.exec(nextFenceSQL, runID); err != nil {
-		return 0, err
-	}
-	return w.reader.epoch(context.Background(), runID)
 }

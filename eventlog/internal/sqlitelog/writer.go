@@ -14,9 +14,7 @@ import (
 
 // writer commits what has queued up, for as long as there is something.
 type writer struct {
-	conn *conn
-
-	reader  reader   // on the same connection, with all statements
+	conn    *conn
 	touched []*run   // whose rows are behind their events
 	careful bool     // each function of the host has a savepoint
 	seen    int64    // data_version, which changes when another connection has committed
@@ -137,11 +135,11 @@ func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
 			w.newest = newest
 		}
 	}()
-	if _, _, err := w.reader.exec("BEGIN IMMEDIATE"); err != nil {
+	if _, _, err := w.conn.run("BEGIN IMMEDIATE"); err != nil {
 		return false, fmt.Errorf("sqlitelog: begin: %w", err)
 	}
 	if err := w.apply(batch, bad); err != nil {
-		_, _, rollbackErr := w.reader.exec("ROLLBACK")
+		_, _, rollbackErr := w.conn.run("ROLLBACK")
 		var lost *conflict
 		switch {
 		case errors.As(err, &lost):
@@ -153,8 +151,8 @@ func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
 		}
 		return true, rollbackErr
 	}
-	if _, _, err := w.reader.exec("COMMIT"); err != nil {
-		w.reader.exec("ROLLBACK")
+	if _, _, err := w.conn.run("COMMIT"); err != nil {
+		w.conn.run("ROLLBACK")
 		return false, fmt.Errorf("sqlitelog: commit: %w", err)
 	}
 	return false, nil
@@ -222,19 +220,19 @@ func lost(r *run, err error) error {
 // checkFile notices, inside the transaction, that a newer program has migrated the
 // file since it was opened, and whether another connection has committed since the last one.
 func (w *writer) checkFile() error {
-	layout, err := w.reader.integer("PRAGMA user_version")
+	layout, err := w.conn.integer(context.Background(), "PRAGMA user_version")
 	if err != nil {
 		return err
 	}
 	if err := eventlog.CheckSchema(int(layout), layoutVersion); err != nil {
 		return err
 	}
-	w.seen, err = w.reader.integer("PRAGMA data_version")
+	w.seen, err = w.conn.integer(context.Background(), "PRAGMA data_version")
 	return err
 }
 
 func (w *writer) storeEvent(e event.Event) error {
-	_, pos, err := w.reader.exec(insertEventSQL, eventValues(e)...)
+	_, pos, err := w.conn.run(insertEventSQL, eventValues(e)...)
 	if err != nil && !isConflict(err) {
 		return fmt.Errorf("sqlitelog: store event %d of run %q: %w", e.Seq, e.RunID, err)
 	}
@@ -286,7 +284,7 @@ func (w *writer) storeRun(r *run) (err error) {
 
 // createRow stores the row of a run that has begun, under the epoch.
 func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err error) {
-	_, no, err = w.reader.exec(insertRunSQL, rowValues(s, epoch)...)
+	_, no, err = w.conn.run(insertRunSQL, rowValues(s, epoch)...)
 	switch {
 	case isConflict(err):
 		return 0, pending.Continued(s.RunID)
@@ -303,7 +301,7 @@ func rowValues(s eventlog.RunSummary, epoch uint64) []any {
 
 // updateRow brings the row from the event it must stand at to s, under the epoch.
 func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
-	changed, _, err := w.reader.exec(updateRunSQL, append(dblog.Values(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
+	changed, _, err := w.conn.run(updateRunSQL, append(dblog.Values(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
 	if err == nil && changed == 0 {
 		return w.conflictReason(s.RunID, epoch)
 	}
@@ -312,7 +310,7 @@ func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch u
 
 // conflictReason explains why a run could not be written on.
 func (w *writer) conflictReason(runID string, epoch uint64) error {
-	last, err := w.reader.epoch(context.Background(), runID)
+	last, err := w.conn.epoch(context.Background(), epochSQL, runID)
 	switch {
 	case err != nil:
 		return err
