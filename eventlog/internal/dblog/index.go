@@ -248,27 +248,6 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 	return x.BringUp(ctx, behind...)
 }
 
-// run is Run of [eventlog.EventLog]. A summary that the log computes and does not keep
-// has no head.
-func (x *Backend) run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
-	if err := x.Runs.Settle(ctx, runID); err != nil {
-		return eventlog.RunSummary{}, err
-	}
-	var at pending.Place
-	kept, err := true, error(nil)
-	if x.holds(runID) {
-		at, kept, err = x.Look(ctx, runID)
-	}
-	s := at.Run()
-	if err == nil && s.RunID == "" {
-		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
-	}
-	if !kept {
-		s.Head = canon.Hash{}
-	}
-	return s, err
-}
-
 // all returns all runs, of which those that are named are summarised by their events.
 func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
 	if x.Indexed() {
@@ -300,39 +279,6 @@ func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, 
 		return err
 	})
 	return runs, err
-}
-
-func (x *Backend) page(ctx context.Context, o eventlog.RunPageOptions) (page eventlog.RunPage, err error) {
-	if err := o.Valid(); err != nil {
-		return page, err
-	}
-	o = o.Normal()
-	page = eventlog.RunPage{Limit: o.Limit, Offset: o.Offset}
-	if !x.holds(o.Query) || !x.holds(o.Namespace) {
-		return page, nil
-	}
-	behind, err := x.Behind(ctx, ForPage)
-	if err != nil {
-		return page, err
-	}
-	if len(behind) > 0 || !x.Indexed() {
-		all, err := x.all(ctx, behind)
-		if err != nil {
-			return page, err
-		}
-		return o.Select(all)
-	}
-	count, list := x.PageOf(o)
-	err = x.Read(ctx, func(q eventlog.Querier) error {
-		n, err := integer(q, count.SQL, count.Args...)
-		if err != nil {
-			return err
-		}
-		page.TotalMatching = int(n)
-		page.Runs, err = summaries(q, list)
-		return err
-	})
-	return page, err
 }
 
 // integer returns the one integer that a statement yields, and 0 if that is nothing.

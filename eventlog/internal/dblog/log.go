@@ -2,6 +2,7 @@ package dblog
 
 import (
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/starling-host/starling/eventlog"
@@ -45,7 +46,22 @@ func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[
 // Run implements [eventlog.EventLog]. A summary that the log computes and does not keep
 // has no head.
 func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
-	return l.x.run(ctx, runID)
+	if err := l.x.Runs.Settle(ctx, runID); err != nil {
+		return eventlog.RunSummary{}, err
+	}
+	var at pending.Place
+	kept, err := true, error(nil)
+	if l.x.holds(runID) {
+		at, kept, err = l.x.Look(ctx, runID)
+	}
+	s := at.Run()
+	if err == nil && s.RunID == "" {
+		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+	}
+	if !kept {
+		s.Head = canon.Hash{}
+	}
+	return s, err
 }
 
 // ListRuns implements [eventlog.EventLog].
@@ -58,8 +74,37 @@ func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
 }
 
 // ListRunsPage implements [eventlog.EventLog].
-func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
-	return l.x.page(ctx, o)
+func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page eventlog.RunPage, err error) {
+	if err := o.Valid(); err != nil {
+		return page, err
+	}
+	o = o.Normal()
+	page = eventlog.RunPage{Limit: o.Limit, Offset: o.Offset}
+	if !l.x.holds(o.Query) || !l.x.holds(o.Namespace) {
+		return page, nil
+	}
+	behind, err := l.x.Behind(ctx, ForPage)
+	if err != nil {
+		return page, err
+	}
+	if len(behind) > 0 || !l.x.Indexed() {
+		all, err := l.x.all(ctx, behind)
+		if err != nil {
+			return page, err
+		}
+		return o.Select(all)
+	}
+	count, list := l.x.PageOf(o)
+	err = l.x.Read(ctx, func(q eventlog.Querier) error {
+		n, err := integer(q, count.SQL, count.Args...)
+		if err != nil {
+			return err
+		}
+		page.TotalMatching = int(n)
+		page.Runs, err = summaries(q, list)
+		return err
+	})
+	return page, err
 }
 
 // Fenced implements [eventlog.Store].
@@ -80,7 +125,39 @@ func (l *Log) HasModule(ctx context.Context, digest canon.Hash) (bool, error) {
 	return l.x.hasModule(ctx, digest)
 }
 
-// Module implements [eventlog.ModuleStore].
-func (l *Log) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
-	return l.x.module(ctx, digest)
+// Module implements [eventlog.ModuleStore]. The pieces of a module are never changed once
+// its row is there, so two statements see the same.
+func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err error) {
+	found := false
+	read := func(q eventlog.Querier) error {
+		wasm, found = nil, false
+		const query = "SELECT CASE WHEN length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
+		err := q.Query(query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, func(row eventlog.Row) error {
+			found = true
+			return row.Scan(&wasm)
+		})
+		if err != nil || !found || len(wasm) > 0 || !l.x.Pieces {
+			return err
+		}
+		const pieces = "SELECT CASE WHEN length(bytes) <= $1 THEN bytes END FROM module_piece WHERE digest = $2 ORDER BY n LIMIT $3"
+		args := []any{int64(PieceBytes), digest[:], int64(eventlog.MaxModuleBytes / PieceBytes)}
+		return q.Query(pieces, args, func(row eventlog.Row) error {
+			var part []byte
+			err := row.Scan(&part)
+			wasm = append(wasm, part...)
+			return err
+		})
+	}
+	if l.x.Indexed() {
+		err = l.x.Read(ctx, read)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
+	case canon.Sum(wasm) != digest:
+		return nil, fmt.Errorf("%w: the module stored as %v has digest %v", eventlog.ErrLogCorrupt, digest, canon.Sum(wasm))
+	}
+	return wasm, nil
 }

@@ -64,43 +64,6 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 // the layout: pieces that are there are not written again.
 const PieceBytes = 256 << 10
 
-// module returns a module. The pieces of a module are never changed once
-// its row is there, so two statements see the same.
-func (x *Backend) module(ctx context.Context, digest canon.Hash) (wasm []byte, err error) {
-	found := false
-	read := func(q eventlog.Querier) error {
-		wasm, found = nil, false
-		const query = "SELECT CASE WHEN length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
-		err := q.Query(query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, func(row eventlog.Row) error {
-			found = true
-			return row.Scan(&wasm)
-		})
-		if err != nil || !found || len(wasm) > 0 || !x.Pieces {
-			return err
-		}
-		const pieces = "SELECT CASE WHEN length(bytes) <= $1 THEN bytes END FROM module_piece WHERE digest = $2 ORDER BY n LIMIT $3"
-		args := []any{int64(PieceBytes), digest[:], int64(eventlog.MaxModuleBytes / PieceBytes)}
-		return q.Query(pieces, args, func(row eventlog.Row) error {
-			var part []byte
-			err := row.Scan(&part)
-			wasm = append(wasm, part...)
-			return err
-		})
-	}
-	if x.Indexed() {
-		err = x.Read(ctx, read)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case !found:
-		return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
-	case canon.Sum(wasm) != digest:
-		return nil, fmt.Errorf("%w: the module stored as %v has digest %v", eventlog.ErrLogCorrupt, digest, canon.Sum(wasm))
-	}
-	return wasm, nil
-}
-
 // StoreModule stores a module that is not stored yet, since most runs would otherwise write
 // theirs again.
 func (x *Backend) StoreModule(ctx context.Context, wasm []byte, store func(digest canon.Hash) error) (canon.Hash, error) {
@@ -121,11 +84,12 @@ func (x *Backend) StoreModule(ctx context.Context, wasm []byte, store func(diges
 	return digest, nil
 }
 
-// Statements keeps the rules for the statements of a transaction: one at a time, with
-// arguments that every database takes, and none after one has failed. Its fields are set
-// once.
+// Statements runs the statements of a transaction, and keeps the rules for them: one at a
+// time, with arguments that every database takes, and none after one has failed. Its
+// fields are set once.
 type Statements struct {
 	Name     string
+	On       Execer             // the connection that is in the transaction
 	Conflict func(error) bool   // whether an error is that a row exists
 	Arg      func(arg any) bool // whether a further type of argument is taken; may be nil
 	Explain  func(error) error  // says more of an error; may be nil
@@ -166,15 +130,16 @@ func (s *Statements) Fail(sql string, err error) error {
 	return s.Failed
 }
 
-// Query runs a query. An error of row is returned as it is, and fails nothing.
-func (s *Statements) Query(sql string, args []any, row func(eventlog.Row) error, run func(sql string, args []any, row func(eventlog.Row) error) error) error {
+// Query implements [eventlog.Querier]. An error of row is returned as it is, and fails
+// nothing.
+func (s *Statements) Query(sql string, args []any, row func(eventlog.Row) error) error {
 	if err := s.Ready(sql, args...); err != nil {
 		return err
 	}
 	s.reading = true
 	defer func() { s.reading = false }()
 	var refused error
-	err := run(sql, args, func(r eventlog.Row) error {
+	err := s.On.Query(sql, args, func(r eventlog.Row) error {
 		refused = row(r)
 		return refused
 	})
@@ -182,6 +147,17 @@ func (s *Statements) Query(sql string, args []any, row func(eventlog.Row) error,
 		err = s.Fail(sql, err)
 	}
 	return err
+}
+
+// Exec implements Exec of [eventlog.Tx].
+func (s *Statements) Exec(sql string, args ...any) (changed int64, err error) {
+	if err := s.Ready(sql, args...); err != nil {
+		return 0, err
+	}
+	if changed, err = s.On.Exec(sql, args...); err != nil {
+		return 0, s.Fail(sql, err)
+	}
+	return changed, nil
 }
 
 // ScanValues is Scan of [eventlog.Row] for values as a driver returns them: numbers, texts

@@ -95,7 +95,7 @@ func TestATableThatSomebodyHolds(t *testing.T) {
 		t.Errorf("a view of it: %v", err)
 	}
 	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
-		_, err := tx.(*Tx).on.q.Exec(t.Context(), "LOCK TABLE run")
+		_, err := tx.(*Tx).On.(querier).q.Exec(t.Context(), "LOCK TABLE run")
 		return err
 	})
 	if !errors.Is(err, eventlog.ErrUnavailable) || strings.Count(err.Error(), eventlog.ErrUnavailable.Error()) != 1 {

@@ -151,8 +151,7 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
 	}
 	defer undo(ctx, tx)
-	v := newView(ctx, tx)
-	return fn(&v)
+	return fn(statements(ctx, tx))
 }
 
 // CreateTables implements [eventlog.Transactor]. The role needs to be one that may
@@ -187,14 +186,9 @@ func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error
 	return dblog.StepsTaken(querier{ctx, l.pool}, set)
 }
 
-// view implements [eventlog.Querier] in a transaction.
-type view struct {
-	dblog.Statements
-	on querier
-}
-
-func newView(ctx context.Context, tx pgx.Tx) view {
-	return view{dblog.Statements{Name: "pglog", Conflict: isConflict, Explain: orUnavailable, Arg: isMany}, querier{ctx, tx}}
+// statements are those of the transaction.
+func statements(ctx context.Context, tx pgx.Tx) *dblog.Statements {
+	return &dblog.Statements{Name: "pglog", On: querier{ctx, tx}, Conflict: isConflict, Explain: orUnavailable, Arg: isMany}
 }
 
 // isMany reports whether an argument is one of [eventlog.Bulk].
@@ -204,11 +198,6 @@ func isMany(arg any) bool {
 		return true
 	}
 	return false
-}
-
-// Query implements [eventlog.Querier].
-func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error {
-	return v.Statements.Query(sql, args, row, v.on.Query)
 }
 
 // resultRow implements [eventlog.Row].
@@ -234,7 +223,7 @@ func (r resultRow) Scan(to ...any) error {
 
 // Tx implements [eventlog.Tx] in a transaction of the server's.
 type Tx struct {
-	view
+	*dblog.Statements
 	log     *Log
 	mark    *mark
 	changes pending.Changes
@@ -254,7 +243,7 @@ type txRun struct {
 // fails the transaction, also when fn has said nothing about it; one that the server
 // refused because of another transaction is the reason whatever fn says.
 func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) error {
-	t.view = newView(ctx, tx)
+	t.Statements = statements(ctx, tx)
 	err := fn(t)
 	if err == nil || isRefusal(t.Failed) {
 		err = t.Failed
@@ -273,18 +262,6 @@ func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) err
 		return fmt.Errorf("pglog: store %d events: %w", len(t.columns.events), err)
 	}
 	return nil
-}
-
-// Exec implements [eventlog.Tx].
-func (t *Tx) Exec(sql string, args ...any) (int64, error) {
-	if err := t.Ready(sql, args...); err != nil {
-		return 0, err
-	}
-	changed, err := t.on.Exec(sql, args...)
-	if err != nil {
-		return 0, t.Fail(sql, err)
-	}
-	return changed, nil
 }
 
 // Append implements [eventlog.Tx]. It appends under the epoch that this transaction has
@@ -322,7 +299,7 @@ func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err erro
 	if ev.Seq == 1 && t.changes.Epochs[runID] == 0 {
 		return c, nil
 	}
-	at, _, err := dialect.Find(t.on, runID)
+	at, _, err := dialect.Find(t.On, runID)
 	if err == nil && at.Epoch != t.changes.Epochs[runID] {
 		err = pending.StaleEpoch(runID, t.changes.Epochs[runID], at.Epoch)
 	}
@@ -391,7 +368,7 @@ func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
 	t.wanted = append(t.wanted, runIDs...)
 	epochs = make(map[string]uint64, len(runIDs))
 	rows := dblog.NewScanner()
-	err = t.on.Query(fenceSQL, []any{runIDs}, func(row eventlog.Row) error {
+	err = t.On.Query(fenceSQL, []any{runIDs}, func(row eventlog.Row) error {
 		at, s, err := rows.Scan(row)
 		if err != nil {
 			return err

@@ -211,7 +211,7 @@ func TestTheServersTransactionIsAtHand(t *testing.T) {
 	sorry := errors.New("sorry")
 	for _, want := range []error{nil, sorry} {
 		err := l.Transact(t.Context(), func(tx eventlog.Tx) error {
-			_, err := tx.(*Tx).on.q.Exec(t.Context(), "UPDATE counter SET n = n + 1")
+			_, err := tx.(*Tx).On.(querier).q.Exec(t.Context(), "UPDATE counter SET n = n + 1")
 			return errors.Join(err, want)
 		})
 		if !errors.Is(err, want) {

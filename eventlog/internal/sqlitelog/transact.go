@@ -130,7 +130,7 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 			_, _, rollbackErr := r.run("ROLLBACK")
 			err = errors.Join(err, rollbackErr)
 		}()
-		return fn(newView(querier{ctx, r}))
+		return fn(statements(querier{ctx, r}))
 	})
 }
 
@@ -178,31 +178,21 @@ func (t *tx) createTables(ctx context.Context, set eventlog.TableSet) error {
 	return nil
 }
 
-// view implements [eventlog.Querier] on a connection that is in a transaction.
-type view struct {
-	dblog.Statements
-	on querier
-}
-
-func newView(on querier) *view {
-	return &view{dblog.Statements{Name: "sqlitelog", Conflict: isConflict}, on}
-}
-
-// Query implements [eventlog.Querier].
-func (v *view) Query(sql string, args []any, row func(eventlog.Row) error) error {
-	return v.Statements.Query(sql, args, row, v.on.Query)
+// statements are those of the transaction that the connection is in.
+func statements(on querier) *dblog.Statements {
+	return &dblog.Statements{Name: "sqlitelog", On: on, Conflict: isConflict}
 }
 
 // tx implements [eventlog.Tx] inside the writer's transaction.
 type tx struct {
-	*view
+	*dblog.Statements
 	writer  *writer
 	wrote   bool // something that would have to be undone
 	changes pending.Changes
 }
 
 func newTx(w *writer) *tx {
-	return &tx{view: newView(querier{context.Background(), w.conn}), writer: w}
+	return &tx{Statements: statements(querier{context.Background(), w.conn}), writer: w}
 }
 
 // end returns the error with which the transaction ends. A statement that failed
@@ -216,15 +206,8 @@ func (t *tx) end(err error) error {
 
 // Exec implements [eventlog.Tx].
 func (t *tx) Exec(sql string, args ...any) (int64, error) {
-	if err := t.Ready(sql, args...); err != nil {
-		return 0, err
-	}
-	t.wrote = true
-	changed, err := t.on.Exec(sql, args...)
-	if err != nil {
-		return 0, t.Fail(sql, err)
-	}
-	return changed, nil
+	t.wrote = t.wrote || t.Ready(sql, args...) == nil
+	return t.Statements.Exec(sql, args...)
 }
 
 // Append implements [eventlog.Tx]. It appends under the epoch that this
