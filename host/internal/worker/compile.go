@@ -60,16 +60,16 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
 	defer time.AfterFunc(waiting*c.CPU, p.kill).Stop()
-	d, err := p.load(rewritten)
+	failed, err := p.load(rewritten)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return c.exceeded()
-	case d.err != nil && d.err.class == classHost:
-		return hostFailed(d.err)
-	case d.err != nil:
-		return &rewrite.Refusal{What: "the engine cannot compile it: " + d.err.text, Func: -1, Offset: -1}
+	case failed != nil && failed.class == classHost:
+		return hostFailed(failed)
+	case failed != nil:
+		return &rewrite.Refusal{What: "the engine cannot compile it: " + failed.text, Func: -1, Offset: -1}
 	}
 	return nil
 }
@@ -96,18 +96,12 @@ func (c Compiler) exceeded() error {
 }
 
 // load sends a module and waits for what came of it.
-func (p *process) load(body []byte) (done, error) {
-	if err := p.hand(kindModule, body); err != nil {
-		return done{}, err
-	}
-	k, body, err := p.frames.next()
+func (p *process) load(body []byte) (*failure, error) {
+	answer, err := p.exchange(kindModule, body, kindDone)
 	if err != nil {
-		return done{}, err
+		return nil, err
 	}
-	if k != kindDone {
-		return done{}, errProtocol
-	}
-	return parseDone(body)
+	return parseFailure(answer)
 }
 
 // hostFailure is a failure of the host that says nothing about a module.

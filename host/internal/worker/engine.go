@@ -38,10 +38,6 @@ type Config struct {
 	// second. Zero means two for each processor.
 	MaxIdle int
 
-	// Memory is how many bytes a process may have beside the memory of its
-	// module. Zero means 512 MiB: a 10 MB Go program needs less than 192 MiB.
-	Memory uint64
-
 	// Grace is how long after the end of a call's time, or its cancellation, the
 	// worker may take to say so. After that it is killed. Zero means 250 ms.
 	Grace time.Duration
@@ -51,8 +47,11 @@ type Config struct {
 }
 
 const (
-	defaultMemory = 512 << 20
-	defaultGrace  = 250 * time.Millisecond
+	// ownMemory is how many bytes a process may have beside the memory of its module. A
+	// 10 MB Go program needs less than 192 MiB.
+	ownMemory = 512 << 20
+
+	defaultGrace = 250 * time.Millisecond
 )
 
 func (c Config) complete() Config {
@@ -64,9 +63,6 @@ func (c Config) complete() Config {
 	}
 	if c.MaxIdle <= 0 {
 		c.MaxIdle = 2 * runtime.GOMAXPROCS(0)
-	}
-	if c.Memory == 0 {
-		c.Memory = defaultMemory
 	}
 	if c.Grace <= 0 {
 		c.Grace = defaultGrace
@@ -198,7 +194,7 @@ func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted 
 	s := settings{
 		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Demoted: demoted,
 		// Two instances: the one that makes the start, and the one that is called.
-		Memory: e.config.Memory + 2*uint64(l.MemoryPages)*wasm.PageSize,
+		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 	}
 	e.reapers.Add(1)
 	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)

@@ -97,14 +97,3 @@ func send(w io.Writer, frame []byte) error {
 	_, err := w.Write(frame)
 	return err
 }
-
-// sendLong writes a frame whose body is somewhere else.
-func sendLong(w io.Writer, k kind, body []byte) error {
-	header := begin(nil, k)
-	binary.LittleEndian.PutUint32(header, uint32(len(body)))
-	if _, err := w.Write(header); err != nil {
-		return err
-	}
-	_, err := w.Write(body)
-	return err
-}

@@ -110,7 +110,7 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 		return err
 	}
 	err = sandbox.CompileAlone(ctx, m.body, folder)
-	return w.send(done{failureOf(err)}.append(begin(w.frame, kindDone)))
+	return w.send(failureOf(err).append(begin(w.frame, kindDone)))
 }
 
 // run loads one module, whose code is in the folder, and then makes one call after the other.
@@ -127,7 +127,7 @@ func (w *worker) run(ctx context.Context, folder string) error {
 	prepared.Folder = folder
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
 	debug.SetGCPercent(collect)
-	if err := w.send(done{failureOf(err)}.append(begin(w.frame, kindDone))); err != nil {
+	if err := w.send(failureOf(err).append(begin(w.frame, kindDone))); err != nil {
 		return err
 	}
 	for {

@@ -91,8 +91,8 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	}
 	defer time.AfterFunc(p.within(loadTimeout), p.kill).Stop()
 	undo := context.AfterFunc(ctx, p.kill)
-	d, err := p.load(m.loading)
-	if undo() && err == nil && d.err == nil {
+	failed, err := p.load(m.loading)
+	if undo() && err == nil && failed == nil {
 		return p, nil
 	}
 	p.end()
@@ -102,7 +102,7 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	if err != nil {
 		return nil, hostFailed(endedLoading{})
 	}
-	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", d.err))
+	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", failed))
 }
 
 // endedLoading is how a start fails whose process ends. The code may be at fault.
@@ -167,15 +167,11 @@ func (m *Module) Describe(ctx context.Context) ([]byte, error) {
 	defer m.giveBack(p)
 	defer time.AfterFunc(loadTimeout, p.kill).Stop()
 	defer context.AfterFunc(ctx, p.kill)()
-	if err := p.say(kindDescribe, func(b []byte) []byte { return b }); err != nil {
-		return nil, lost()
+	var r result
+	body, err := p.exchange(kindDescribe, nil, kindResult)
+	if err == nil {
+		r, err = parseResult(body, sandbox.Meter{})
 	}
-	k, body, err := p.frames.next()
-	if err != nil || k != kindResult {
-		p.kill()
-		return nil, lost()
-	}
-	r, err := parseResult(body, sandbox.Meter{})
 	if err != nil {
 		p.kill()
 		return nil, lost()

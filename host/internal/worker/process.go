@@ -175,11 +175,16 @@ func (p *process) say(k kind, fill func(b []byte) []byte) error {
 	return err
 }
 
-// hand sends a frame whose body is long and there already.
-func (p *process) hand(k kind, body []byte) error {
-	p.writing.Lock()
-	defer p.writing.Unlock()
-	return sendLong(p.in, k, body)
+// exchange sends a frame and returns the body of the next one, which must be of that kind.
+func (p *process) exchange(k kind, body []byte, answer kind) ([]byte, error) {
+	if err := p.say(k, func(b []byte) []byte { return append(b, body...) }); err != nil {
+		return nil, err
+	}
+	got, body, err := p.frames.next()
+	if err == nil && got != answer {
+		err = errProtocol
+	}
+	return body, err
 }
 
 // cancel tells the worker that a call is not wanted any more. One that does not
@@ -224,7 +229,7 @@ type Report = jail.Report
 // Probe starts a worker and returns what it says about itself. The error is why
 // there can be no workers here.
 func Probe() (Report, error) {
-	p, err := start(context.Background(), settings{Memory: defaultMemory}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	p, err := start(context.Background(), settings{Memory: ownMemory}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {
 		return Report{}, err
 	}

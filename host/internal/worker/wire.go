@@ -179,14 +179,3 @@ func parseResult(body []byte, last sandbox.Meter) (result, error) {
 	}
 	return r, nil
 }
-
-// done is the body of kindDone.
-type done struct{ err *failure }
-
-func (d done) append(b []byte) []byte { return d.err.append(b) }
-
-func parseDone(body []byte) (done, error) {
-	f := fields{b: body}
-	d := done{f.failure()}
-	return d, f.end()
-}

@@ -61,9 +61,9 @@ func TestWhatAWorkerMustNotSay(t *testing.T) {
 			_, err := parseResult(result{meter: sandbox.Meter{Fuel: 11, Log: "\xff"}}.append(nil, true), last)
 			return err
 		}},
-		{"an unknown class", func() error { _, err := parseDone([]byte{byte(classes)}); return err }},
-		{"more than its fields", func() error { _, err := parseDone([]byte{0, 0}); return err }},
-		{"a length beyond the end", func() error { _, err := parseDone([]byte{1, 255, 255, 255, 255}); return err }},
+		{"an unknown class", func() error { _, err := parseFailure([]byte{byte(classes)}); return err }},
+		{"more than its fields", func() error { _, err := parseFailure([]byte{0, 0}); return err }},
+		{"a length beyond the end", func() error { _, err := parseFailure([]byte{1, 255, 255, 255, 255}); return err }},
 	}
 	for _, tt := range tests {
 		if err := tt.parse(); !errors.Is(err, errProtocol) {
@@ -90,7 +90,7 @@ func FuzzFromWorker(f *testing.F) {
 	var good bytes.Buffer
 	for _, frame := range [][]byte{
 		append(begin(nil, kindReady), `{"Layers":[{"Name":"landlock","On":true}]}`...),
-		done{&failure{classOwn, "no"}}.append(begin(nil, kindDone)),
+		(&failure{classOwn, "no"}).append(begin(nil, kindDone)),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
 	} {
@@ -113,7 +113,7 @@ func FuzzFromWorker(f *testing.F) {
 					err = errProtocol
 				}
 			case kindDone:
-				_, err = parseDone(b)
+				_, err = parseFailure(b)
 			case kindEffect:
 				var e effect
 				if e, err = parseEffect(b, last); err == nil {
