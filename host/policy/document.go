@@ -38,11 +38,7 @@ type version string
 
 // DecodeYAML implements [config.Decoder].
 func (v *version) DecodeYAML(n *config.Node) error {
-	if text, ok := n.Text(); !ok || text != Version {
-		return n.Errorf(`write version: "`+Version+`", with the quotes`, "this must be the version of the format")
-	}
-	*v = Version
-	return nil
+	return takeText(n, v, func(text string) bool { return text == Version }, `write version: "`+Version+`", with the quotes`, "this must be the version of the format")
 }
 
 // limits are event.SandboxLimits in a file.

@@ -142,17 +142,23 @@ func (h *hostRule) DecodeYAML(n *config.Node) (err error) {
 	return nil
 }
 
+// takeText takes a text of which valid holds. The hint and what it must be are those of
+// the error otherwise.
+func takeText[T ~string](n *config.Node, to *T, valid func(string) bool, hint, must string) error {
+	text, ok := n.Text()
+	if !ok || !valid(text) {
+		return n.Errorf(hint, "%s", must)
+	}
+	*to = T(text)
+	return nil
+}
+
 // scheme is http or https.
 type scheme string
 
 // DecodeYAML implements [config.Decoder].
 func (s *scheme) DecodeYAML(n *config.Node) error {
-	text, ok := n.Text()
-	if !ok || text != "http" && text != "https" {
-		return n.Errorf("", "this must be http or https")
-	}
-	*s = scheme(text)
-	return nil
+	return takeText(n, s, func(text string) bool { return text == "http" || text == "https" }, "", "this must be http or https")
 }
 
 // port is the number of a port.
@@ -178,12 +184,7 @@ var methodPattern = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
 
 // DecodeYAML implements [config.Decoder].
 func (m *method) DecodeYAML(n *config.Node) error {
-	text, ok := n.Text()
-	if !ok || !methodPattern.MatchString(text) {
-		return n.Errorf("write it in capitals, as in: methods: [GET, POST]", "this must be a method of HTTP")
-	}
-	*m = method(text)
-	return nil
+	return takeText(n, m, methodPattern.MatchString, "write it in capitals, as in: methods: [GET, POST]", "this must be a method of HTTP")
 }
 
 // pathPattern is a Pattern in a file.
@@ -208,10 +209,5 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // DecodeYAML implements [config.Decoder].
 func (t *toolName) DecodeYAML(n *config.Node) error {
-	text, ok := n.Text()
-	if !ok || !namePattern.MatchString(text) {
-		return n.Errorf("", "this must be the name of a tool: 1 to 64 letters, digits, _ and -")
-	}
-	*t = toolName(text)
-	return nil
+	return takeText(n, t, namePattern.MatchString, "", "this must be the name of a tool: 1 to 64 letters, digits, _ and -")
 }

@@ -95,12 +95,8 @@ type secretName string
 
 // DecodeYAML implements [config.Decoder].
 func (s *secretName) DecodeYAML(n *config.Node) error {
-	text, ok := n.Text()
-	if !ok || !egress.IsSecretName(text) {
-		return n.Errorf("", "this must be the name of a secret: 1 to 64 of A-Z, 0-9 and underscores, with a letter at the beginning")
-	}
-	*s = secretName(text)
-	return nil
+	return takeText(n, s, egress.IsSecretName, "",
+		"this must be the name of a secret: 1 to 64 of A-Z, 0-9 and underscores, with a letter at the beginning")
 }
 
 // audience is a host that may have a secret.

@@ -240,7 +240,7 @@ const reserved = "starling:"
 func (g *gate) checkExports() error {
 	m := g.m
 	seen := make(map[string]bool, len(m.Exports))
-	spaces := [...]int{m.NumFuncs(), m.NumTables(), m.NumMemories(), m.NumGlobals()}
+	spaces := [...]int{m.NumFuncs(), len(m.Tables), len(m.Memories), len(m.Globals)} // only functions are imported
 	for i := range m.Exports {
 		e := &m.Exports[i]
 		if err := atMost("bytes of an export name", e.Offset, uint64(len(e.Name)), uint64(g.l.NameBytes)); err != nil {

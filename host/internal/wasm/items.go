@@ -52,11 +52,11 @@ func (r *Reader) readImport() Import {
 	case ExternFunc:
 		im.Type = r.U32()
 	case ExternTable:
-		im.Table = r.table()
+		r.table()
 	case ExternMemory:
-		im.Memory = r.memory()
+		r.memory()
 	case ExternGlobal:
-		im.Global = r.globalType()
+		r.globalType()
 	case externTag:
 		r.failFeature(r.pos-1, "exception handling", "import of a tag")
 	case 0x7e, 0x7f:

@@ -73,25 +73,6 @@ func (m *Module) NumImportedFuncs() int { return len(m.imported) }
 // NumFuncs is the size of the function index space.
 func (m *Module) NumFuncs() int { return len(m.imported) + len(m.Funcs) }
 
-// NumGlobals is the size of the global index space.
-func (m *Module) NumGlobals() int { return m.countImports(ExternGlobal) + len(m.Globals) }
-
-// NumTables is the size of the table index space.
-func (m *Module) NumTables() int { return m.countImports(ExternTable) + len(m.Tables) }
-
-// NumMemories is the size of the memory index space.
-func (m *Module) NumMemories() int { return m.countImports(ExternMemory) + len(m.Memories) }
-
-func (m *Module) countImports(kind ExternKind) int {
-	n := 0
-	for i := range m.Imports {
-		if m.Imports[i].Kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
 // FuncTypeIndex returns the index into Types that function index declares,
 // which need not exist. The function must exist.
 func (m *Module) FuncTypeIndex(index int) uint32 {

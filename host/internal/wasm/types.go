@@ -18,21 +18,12 @@ const (
 // IsNumber tells numbers from references.
 func (t ValType) IsNumber() bool { return t >= F64 && t <= I32 }
 
+var typeNames = map[ValType]string{I32: "i32", I64: "i64", F32: "f32", F64: "f64", FuncRef: "funcref", ExternRef: "externref"}
+
 // String returns the type's name in the text format.
 func (t ValType) String() string {
-	switch t {
-	case I32:
-		return "i32"
-	case I64:
-		return "i64"
-	case F32:
-		return "f32"
-	case F64:
-		return "f64"
-	case FuncRef:
-		return "funcref"
-	case ExternRef:
-		return "externref"
+	if name, ok := typeNames[t]; ok {
+		return name
 	}
 	return fmt.Sprintf("type(%#x)", byte(t))
 }
@@ -98,31 +89,22 @@ const (
 	externTag ExternKind = 4 // of exception handling
 )
 
+var kindNames = [...]string{ExternFunc: "func", ExternTable: "table", ExternMemory: "memory", ExternGlobal: "global"}
+
 // String returns the kind's name in the text format.
 func (k ExternKind) String() string {
-	switch k {
-	case ExternFunc:
-		return "func"
-	case ExternTable:
-		return "table"
-	case ExternMemory:
-		return "memory"
-	case ExternGlobal:
-		return "global"
+	if int(k) < len(kindNames) {
+		return kindNames[k]
 	}
 	return fmt.Sprintf("kind(%d)", byte(k))
 }
 
-// Import is one import. Which field beside the names means something depends
-// on Kind.
+// Import is one import. Of those that are not functions, only the kind is kept.
 type Import struct {
 	Module, Name string
 	Kind         ExternKind
 	Offset       int    // of the import in the module
 	Type         uint32 // ExternFunc: index into Types
-	Table        Table
-	Memory       Limits
-	Global       GlobalType
 }
 
 // Table is the declaration of a table.

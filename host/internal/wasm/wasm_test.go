@@ -121,8 +121,8 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.NumFuncs() != 3 || m.NumImportedFuncs() != 1 || m.NumGlobals() != 1 || m.NumTables() != 1 || m.NumMemories() != 1 {
-		t.Errorf("index spaces: %d %d %d %d %d", m.NumFuncs(), m.NumImportedFuncs(), m.NumGlobals(), m.NumTables(), m.NumMemories())
+	if m.NumFuncs() != 3 || m.NumImportedFuncs() != 1 || len(m.Globals) != 1 || len(m.Tables) != 1 || len(m.Memories) != 1 {
+		t.Errorf("index spaces: %d %d %d %d %d", m.NumFuncs(), m.NumImportedFuncs(), len(m.Globals), len(m.Tables), len(m.Memories))
 	}
 	if got := m.Types[m.FuncTypeIndex(2)].String(); got != "(i32, f64) -> (i32, f32)" {
 		t.Errorf("type of run: %s", got)
