@@ -104,25 +104,13 @@ func (l *Log) Sync(context.Context, string) error {
 }
 
 // Read implements [eventlog.EventLog].
-func (l *Log) Read(_ context.Context, runID string) ([]event.Event, error) {
-	r, err := l.run(runID)
-	return slices.Clone(r.events), err
+func (l *Log) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	return tail.Collect(l.Events(ctx, runID, 0))
 }
 
 // Events implements [eventlog.EventLog].
-func (l *Log) Events(_ context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
-	return func(yield func(event.Event, error) bool) {
-		r, err := l.run(runID)
-		if err != nil {
-			yield(event.Event{}, err)
-			return
-		}
-		for _, e := range r.events[min(after, uint64(len(r.events))):] {
-			if !yield(e, nil) {
-				return
-			}
-		}
-	}
+func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return tail.Events(ctx, runID, after, l.page)
 }
 
 // Stream implements [eventlog.EventLog].
@@ -153,24 +141,18 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// run returns a run as it is now.
-func (l *Log) run(runID string) (run, error) {
+// Run implements [eventlog.EventLog].
+func (l *Log) Run(_ context.Context, runID string) (eventlog.RunSummary, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
-		return run{}, eventlog.ErrLogClosed
+		return eventlog.RunSummary{}, eventlog.ErrLogClosed
 	}
 	r := l.runs[runID]
 	if r == nil {
-		return run{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
+		return eventlog.RunSummary{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
 	}
-	return *r, nil
-}
-
-// Run implements [eventlog.EventLog].
-func (l *Log) Run(_ context.Context, runID string) (eventlog.RunSummary, error) {
-	r, err := l.run(runID)
-	return r.cursor.Run(), err
+	return r.cursor.Run(), nil
 }
 
 // ListRuns implements [eventlog.EventLog].
