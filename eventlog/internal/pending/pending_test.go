@@ -39,7 +39,7 @@ func (s *store) commit() (taken int) {
 			continue
 		}
 		s.at[it.Run.ID] = Place{Cursor: eventlog.NewCursor(it.After), Epoch: it.Run.Epoch}
-		s.runs.Durable(it.Run, it.Event.Seq)
+		s.runs.durable(it.Run, it.Event.Seq)
 	}
 	return len(batch)
 }
@@ -48,6 +48,8 @@ func (s *store) commit() (taken int) {
 type chore struct{}
 
 func (chore) Size() int { return 0 }
+
+func (chore) Done(error) {}
 
 // fence gives a run away.
 func (s *store) fence(runID string) (epoch uint64) {
@@ -85,7 +87,7 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 		go func() { done[1] = s.runs.Sync(t.Context(), "r", 0) }()
 		synctest.Wait()
 		s.runs.Lock()
-		s.runs.Durable(first[0].Run, 1)
+		s.runs.durable(first[0].Run, 1)
 		s.runs.Unlock()
 		synctest.Wait()
 		if done[0] != nil || done[1] != unanswered {
@@ -282,8 +284,11 @@ func TestALogThatStopsTellsEverybody(t *testing.T) {
 			t.Errorf("before the end: %v", told)
 		}
 		cause := errors.New("the disk is gone")
-		if left := s.runs.Stop(cause); len(left) != MaxQueued {
-			t.Errorf("%d items were queued", len(left))
+		if n := s.runs.Queued(); n != MaxQueued {
+			t.Errorf("%d items were queued", n)
+		}
+		if s.runs.Stop(cause, nil); s.runs.Queued() != 0 {
+			t.Errorf("%d items are still queued", s.runs.Queued())
 		}
 		tell("a later barrier", func() error { return s.runs.Sync(t.Context(), "r", 0) })
 		tell("the writer", func() error {

@@ -50,7 +50,11 @@ func (it *Item[W]) size() int {
 // Task is what a backend's writer does between events.
 type Task interface {
 	// Size is how many bytes of memory the task keeps busy.
+	// Size is how many bytes of memory it keeps busy.
 	Size() int
+	// Done is called with nil once all of it is durable, otherwise with what has stopped
+	// the log. The caller holds the lock of Runs.
+	Done(err error)
 }
 
 // queue is what waits for the writer. While one batch waits for the database, the next
@@ -214,17 +218,6 @@ func (s *Runs[W]) front(batch []Item[W]) (taken []Item[W], more, ends bool) {
 	}
 	q.wanted = len(q.items) > 0
 	return batch, q.wanted, ends
-}
-
-// drop empties the queue of a log that has stopped, and returns what was in it. The
-// caller holds the lock of Runs.
-func (s *Runs[W]) drop() []Item[W] {
-	q := &s.queue
-	left := q.items
-	q.items, q.bytes = nil, 0
-	s.widen()
-	s.signal()
-	return left
 }
 
 // widen wakes the callers that wait for room. The caller holds the lock of Runs.

@@ -122,8 +122,9 @@ func (s *Runs[W]) Close() bool {
 
 // Stop ends the log with a failure after which the state of the database is unknown.
 // Nothing is tried again: every barrier and every later call gets [Runs.Failure], which
-// wraps [eventlog.ErrLogStopped] and the cause. It returns what was queued.
-func (s *Runs[W]) Stop(cause error) []Item[W] {
+// wraps [eventlog.ErrLogStopped] and the cause. So do the tasks in the queue, and in the
+// batch that could not be written.
+func (s *Runs[W]) Stop(cause error, batch []Item[W]) {
 	s.Lock()
 	defer s.Unlock()
 	if s.failed == nil {
@@ -134,12 +135,38 @@ func (s *Runs[W]) Stop(cause error) []Item[W] {
 			r.answer(r.queued, s.failed)
 		}
 	}
-	return s.drop()
+	q := &s.queue
+	for _, it := range slices.Concat(batch, q.items) {
+		if it.Task != nil {
+			it.Task.Done(s.failed)
+		}
+	}
+	q.items, q.bytes = nil, 0
+	s.widen()
+	s.signal()
 }
 
-// Durable says that the events of the run are durable up to seq. The caller holds the
+// Acknowledge answers the barriers and the tasks of a batch that is durable, and hands its
+// events to the streams of their runs. The runs in lost are given up.
+func (s *Runs[W]) Acknowledge(batch []Item[W], lost map[*Run[W]]error, hub *tail.Hub) {
+	s.Lock()
+	defer s.Unlock()
+	for _, it := range batch {
+		switch r := it.Run; {
+		case it.Task != nil:
+			it.Task.Done(nil)
+		case lost[r] != nil:
+			r.giveUp(lost[r])
+		default:
+			s.durable(r, it.Event.Seq)
+			hub.Hand(it.Event)
+		}
+	}
+}
+
+// durable says that the events of the run are durable up to seq. The caller holds the
 // lock.
-func (s *Runs[W]) Durable(r *Run[W], seq uint64) {
+func (s *Runs[W]) durable(r *Run[W], seq uint64) {
 	if r.failed != nil {
 		return
 	}
@@ -156,7 +183,7 @@ func (s *Runs[W]) Durable(r *Run[W], seq uint64) {
 func (s *Runs[W]) fenced(runID string, epoch uint64) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		if r.Epoch < epoch && !s.forget(r) {
-			r.GiveUp(StaleEpoch(runID, r.Epoch, epoch))
+			r.giveUp(StaleEpoch(runID, r.Epoch, epoch))
 		}
 	}
 }
@@ -286,9 +313,9 @@ type waiter struct {
 	done chan error // capacity 1
 }
 
-// GiveUp fails the run for good: every barrier and every later call of its writer gets
+// giveUp fails the run for good: every barrier and every later call of its writer gets
 // err. The caller holds the lock of Runs.
-func (r *Run[W]) GiveUp(err error) {
+func (r *Run[W]) giveUp(err error) {
 	if r.failed == nil {
 		r.failed = err
 		r.answer(r.queued, err)

@@ -473,7 +473,7 @@ func (l *Log) commitOutcome(m *mark, cause error) error {
 		}
 		wait(ctx, pause(n))
 	}
-	l.runs.Stop(&unanswered{cause})
+	l.runs.Stop(&unanswered{cause}, nil)
 	return l.runs.Failure()
 }
 

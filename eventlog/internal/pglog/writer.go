@@ -53,10 +53,15 @@ func (l *Log) write() {
 		lost, err := n.store(&b)
 		took = time.Since(began)
 		if err != nil {
-			l.runs.Stop(err)
+			l.runs.Stop(err, nil)
 			return
 		}
-		l.acknowledge(&b, lost)
+		l.runs.Acknowledge(items, lost, &l.hub)
+		for _, r := range b.runs {
+			if lost[r] == nil {
+				l.notifier.tell(r.ID)
+			}
+		}
 	}
 }
 
@@ -208,26 +213,6 @@ func closeConn(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	conn.Close(ctx)
-}
-
-// acknowledge answers the barriers of a batch that is durable, and hands its events to
-// the streams of their runs. The runs in lost are given up.
-func (l *Log) acknowledge(b *batch, lost conflicts) {
-	l.runs.Lock()
-	defer l.runs.Unlock()
-	for i, r := range b.runs {
-		if err := lost[r]; err != nil {
-			r.GiveUp(err)
-			continue
-		}
-		l.runs.Durable(r, b.columns.rows[i].stands.LastSeq)
-		l.notifier.tell(r.ID)
-	}
-	for _, it := range b.items {
-		if lost[it.Run] == nil {
-			l.hub.Hand(it.Event)
-		}
-	}
 }
 
 // batch is what is written in one transaction: some events of some runs.

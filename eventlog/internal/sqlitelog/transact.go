@@ -36,7 +36,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
 	t := &transaction{lent: make(chan *tx), back: make(chan error), gone: make(chan struct{}), done: make(chan error, 1)}
 	defer close(t.gone) // whatever happens, the writer does not wait
-	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, finish: func(err error) { t.finish(l, err) }}}); err != nil {
+	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, done: func(err error) { t.finish(l, err) }}}); err != nil {
 		return err
 	}
 	for stop := ctx.Done(); ; {

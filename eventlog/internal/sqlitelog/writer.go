@@ -66,7 +66,8 @@ func (l *Log) startWriter(ctx context.Context) error {
 }
 
 // write is the writer's goroutine. It ends with the log, or with the first
-// transaction that fails.
+// transaction that fails: what the disk holds of that one is unknown, and after a sync
+// that failed the kernel may report the next one as good although the data is lost.
 func (l *Log) write() {
 	defer close(l.stopped)
 	batch := make([]item, 0, pending.MaxBatch)
@@ -77,12 +78,12 @@ func (l *Log) write() {
 		began := time.Now()
 		conflicts, err := l.commit(batch)
 		if err != nil {
-			l.stop(err, batch)
+			l.runs.Stop(err, batch)
 			return
 		}
-		l.acknowledge(batch, conflicts)
+		l.runs.Acknowledge(batch, conflicts, &l.hub)
 		if err := l.tend(batch); err != nil {
-			l.stop(err, nil)
+			l.runs.Stop(err, nil)
 			return
 		}
 		if len(batch) > 1 {
@@ -320,41 +321,6 @@ func (w *writer) conflictReason(runID string, epoch uint64) error {
 	return pending.Continued(runID)
 }
 
-// acknowledge wakes the waiters of a batch that is durable, and hands its events to the
-// streams of their runs. The runs that conflicted are given up.
-func (l *Log) acknowledge(batch []item, bad conflicts) {
-	l.runs.Lock()
-	defer l.runs.Unlock()
-	for _, it := range batch {
-		r := it.Run
-		switch {
-		case it.Task != nil:
-			it.Task.(*task).finish(nil)
-		case bad[r] != nil:
-			r.GiveUp(bad[r])
-		default:
-			l.runs.Durable(r, it.Event.Seq)
-			l.hub.Hand(it.Event)
-		}
-	}
-}
-
-// stop ends the log with the failure of a transaction. What the disk holds of
-// that transaction is unknown, and after a sync that failed the kernel may
-// report the next one as good although the data is lost, so nothing is tried
-// again: every barrier and every later call gets the failure.
-func (l *Log) stop(cause error, batch []item) {
-	left := l.runs.Stop(cause)
-	err := l.runs.Failure()
-	l.runs.Lock()
-	defer l.runs.Unlock()
-	for _, it := range append(batch, left...) {
-		if it.Task != nil {
-			it.Task.(*task).finish(err)
-		}
-	}
-}
-
 // task is what the writer does between events, in the transaction that writes them.
 type task struct {
 	bytes int // of memory that it keeps busy
@@ -362,13 +328,15 @@ type task struct {
 	// do works inside the transaction. It may run several times, each time on the file as
 	// it was before. An error stops the log.
 	do func(w *writer) error
-	// finish is called with nil once all of it is durable, otherwise with what has stopped
-	// the log. The caller holds the lock of Log.runs.
-	finish func(err error)
+	// done hears how it ended, see [pending.Task].
+	done func(err error)
 }
 
 // Size implements [pending.Task].
 func (t *task) Size() int { return t.bytes }
+
+// Done implements [pending.Task].
+func (t *task) Done(err error) { t.done(err) }
 
 // perform hands a task to the writer and waits until it is durable, or until ctx ends;
 // then the task is still on its way.
