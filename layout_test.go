@@ -36,7 +36,7 @@ var folders = []string{"bench", "docs", "examples"}
 var doors = map[string][]string{
 	"github.com/tetratelabs/wazero":                       {"host/sandbox"},
 	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
-	"lukechampine.com/blake3":                             {"eventlog/canon"},
+	"lukechampine.com/blake3":                             {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
 	"modernc.org/sqlite":                                  {"eventlog/internal/sqlitelog"},
 	"github.com/jackc/pgx/v5":                             {"eventlog/internal/pglog"},
 	"github.com/oklog/ulid/v2":                            {"eventlog/event"},

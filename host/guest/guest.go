@@ -133,7 +133,7 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 }
 
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
-func (m *Module) Digest() canon.Hash { return m.sandbox.Digest() }
+func (m *Module) Digest() canon.Hash { return canon.Hash(m.sandbox.Digest()) }
 
 // Size returns about how many bytes are kept of the module beside its compiled code:
 // its own, as they were rewritten, and what its schemas have become.
@@ -157,7 +157,7 @@ func (m *Module) identity(i imports) *event.Sandbox {
 		Module:    digest[:],
 		ABI:       m.sandbox.ABI(),
 		CostTable: rewrite.CostTableVersion,
-		Limits:    m.sandbox.Limits(),
+		Limits:    event.SandboxLimits(m.sandbox.Limits()),
 		Allow:     m.allow,
 	}
 	if i.policy != nil {

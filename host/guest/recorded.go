@@ -8,6 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -115,7 +116,7 @@ func (m *RecordedModules) load(ctx context.Context, k recordedKey) (*Module, err
 			return nil, err
 		}
 	}
-	return Load(ctx, m.engine, wasm, Options{Limits: k.limits, Name: k.name})
+	return Load(ctx, m.engine, wasm, Options{Limits: sandbox.Limits(k.limits), Name: k.name})
 }
 
 // offline finds a tool that is not a module.

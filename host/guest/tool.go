@@ -138,7 +138,9 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		Input:     input,
 		NoTimeout: info.Replay,
 		Begin:     beginIn(ctx),
-		Probe:     func(meter func() sandbox.Meter) { step.SetProbe(ctx, meter) },
+		Probe: func(meter func() sandbox.Meter) {
+			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })
+		},
 	}
 	if !t.module.command() {
 		sealed, err := sealInput(t.Name(), input, info)

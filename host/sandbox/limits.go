@@ -1,26 +1,43 @@
 package sandbox
 
 import (
+	"encoding/hex"
 	"fmt"
 	"math"
 
-	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"lukechampine.com/blake3"
 )
 
-// Limits are the bounds of one call, as the log records them. InputBytes is of a part of
-// the input that this package does not know, and is held by host/guest.
-type Limits = event.SandboxLimits
+// Limits are the bounds of one call. InputBytes is of a part of the input that this
+// package does not know, and is held by host/guest.
+type Limits struct {
+	Fuel        uint64 // units of spec/determinism.md
+	MemoryPages uint32 // 64 KiB pages, 1 to 65536
+	Depth       uint32 // weighted frame slots
+	TimeoutMs   int64  // wall clock
+	InputBytes  uint64
+	OutputBytes uint64
+	LogBytes    uint64 // what is kept of what the guest writes to fd 1 and 2
+	Effects     uint64 // recorded effects per call
+	EffectBytes uint64
+}
 
-// Meter is what a call has consumed, as the log records it.
-type Meter = event.Meter
+// Meter is what a call has consumed.
+type Meter struct {
+	Fuel       uint64 // units of spec/determinism.md
+	PeakMemory uint64 // bytes of linear memory
+	Log        string // what the guest wrote to fd 1 and 2, valid UTF-8, capped
+}
 
 // Digest is a BLAKE3-256 digest.
-type Digest = canon.Hash
+type Digest [32]byte
+
+// String returns the digest in hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // Sum returns the digest of b.
-func Sum(b []byte) Digest { return canon.Sum(b) }
+func Sum(b []byte) Digest { return blake3.Sum256(b) }
 
 // Bounds on the limits themselves. Beyond them a limit would not hold: a
 // module has at most 65536 pages, and the engine's own call stack, which is

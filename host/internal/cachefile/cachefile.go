@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/starling-host/starling/eventlog/canon"
+	"lukechampine.com/blake3"
 )
 
 // Folder makes the folder of a cache unless it is there. It refuses one that is a link,
@@ -38,7 +38,7 @@ func Read(path string, most int64) (content []byte, ok bool) {
 		return nil, false
 	}
 	content = file[digest:]
-	return content, canon.Sum(content) == canon.Hash(file[:digest])
+	return content, blake3.Sum256(content) == [32]byte(file[:digest])
 }
 
 // Write puts a file at path. A process that dies in here leaves one beside it, with a name
@@ -48,7 +48,7 @@ func Write(path, pattern string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	digest := canon.Sum(content)
+	digest := blake3.Sum256(content)
 	_, err = f.Write(append(digest[:], content...))
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
