@@ -58,9 +58,6 @@ var doors = map[string][]string{
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace":   {"serve"},
 	"go.opentelemetry.io/proto/otlp":                      {"serve"},
 	"google.golang.org/protobuf":                          {"serve"},
-	"github.com/aws/aws-sdk-go-v2":                        {"runtime/internal/bedrock"},
-	"github.com/aws/smithy-go":                            {"runtime/internal/bedrock"},
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime": {"runtime/internal/bedrock"},
 	"github.com/modelcontextprotocol/go-sdk":              {"serve/internal/mcpsrv", "runtime/internal/mcptool"},
 }
 

@@ -68,7 +68,6 @@ func TestProviders(t *testing.T) {
 			"/model/m/converse-stream AWS4-HMAC-SHA256"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("AWS_BEARER_TOKEN_BEDROCK", "")
 			url, seen := spy(t)
 			f, err := Parse("agent.yaml", []byte(strings.ReplaceAll(c.keys, "URL", url)+"\nmodel: m"))
 			if err != nil {

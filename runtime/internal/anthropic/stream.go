@@ -162,7 +162,7 @@ var statuses = map[string]int{
 }
 
 // fault reads an error document. The status of a response says more than its type.
-func fault(status int, body []byte) *converse.Fault {
+func fault(status int, _ http.Header, body []byte) *converse.Fault {
 	var said struct {
 		Error struct{ Type, Message string }
 	}
@@ -174,7 +174,7 @@ func fault(status int, body []byte) *converse.Fault {
 
 // faultInStream reads the data of an error event.
 func faultInStream(data []byte) *converse.Fault {
-	f := fault(0, data)
+	f := fault(0, nil, data)
 	if f == nil {
 		f = &converse.Fault{Message: string(data)}
 	}

@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/middleware"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/schemas"
-	"github.com/aws/smithy-go/transport/http/protocol/restjson1"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
 
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
@@ -22,55 +19,70 @@ import (
 // client implements [provider.Capabler].
 type client struct {
 	converse.Config
-	runtime *bedrockruntime.Client
+	api      converse.API
+	endpoint string // without a slash at its end
+	signer   signer
+	bearer   string // goes before the signer if it is not empty
 }
+
+var validRegion = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
 // New returns the provider. It takes the region and an access key from the variables that
 // AWS's own programs use, and fails without them, or with a base URL that is none. That the
-// key is good is seen when it is used. The version of the API is what the SDK speaks.
+// key is good is seen when it is used.
 func New(c converse.Config) (provider.Provider, error) {
-	c.ID, c.APIVersion = cmp.Or(c.ID, "bedrock"), bedrockruntime.ServiceAPIVersion
+	c.ID, c.APIVersion = cmp.Or(c.ID, "bedrock"), "2023-09-30"
 	if c.Getenv == nil {
 		c.Getenv = func(string) string { return "" }
 	}
-	key := aws.Credentials{
-		AccessKeyID: c.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: c.Getenv("AWS_SECRET_ACCESS_KEY"),
-		SessionToken: c.Getenv("AWS_SESSION_TOKEN"), // empty for a long-term key
+	s := signer{
+		keyID: c.Getenv("AWS_ACCESS_KEY_ID"), secret: c.Getenv("AWS_SECRET_ACCESS_KEY"),
+		token:  c.Getenv("AWS_SESSION_TOKEN"), // empty for a long-term key
+		region: cmp.Or(c.Region, c.Getenv("AWS_REGION"), c.Getenv("AWS_DEFAULT_REGION")), service: "bedrock",
 	}
-	region := cmp.Or(c.Region, c.Getenv("AWS_REGION"), c.Getenv("AWS_DEFAULT_REGION"))
 	switch {
-	case key.AccessKeyID == "" || key.SecretAccessKey == "":
+	case s.keyID == "" || s.secret == "":
 		return nil, errors.New("bedrock needs the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, " +
 			"which `aws configure export-credentials --format env` prints for a profile")
-	case region == "":
+	case s.region == "":
 		return nil, errors.New("bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file")
+	case !validRegion.MatchString(s.region):
+		return nil, fmt.Errorf("bedrock: %q cannot be a region: it has letters, digits and hyphens", s.region)
 	}
-	config := aws.Config{
-		Region: region, Retryer: func() aws.Retryer { return aws.NopRetryer{} },
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return key, nil }),
-		HTTPClient:  converse.Client(&http.Client{Transport: transport{converse.Stationary(c.HTTP)}}),
+	base := cmp.Or(c.BaseURL, "https://bedrock-runtime."+s.region+"."+domain(s.region))
+	if err := converse.CheckURL("the base URL", base); err != nil {
+		return nil, fmt.Errorf("bedrock: %w", err)
 	}
-	if c.BaseURL != "" {
-		if err := converse.CheckURL("the base URL", c.BaseURL); err != nil {
-			return nil, fmt.Errorf("bedrock: %w", err)
-		}
-		config.BaseEndpoint = &c.BaseURL
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, fmt.Errorf("bedrock: the base URL: %w", err)
 	}
-	return &client{c, bedrockruntime.NewFromConfig(config)}, nil
+	bearer := c.Getenv("AWS_BEARER_TOKEN_BEDROCK")
+	if bearer != "" && u.Scheme != "https" {
+		return nil, errors.New("bedrock: the key in AWS_BEARER_TOKEN_BEDROCK is only sent over https, and the base URL is not")
+	}
+	return &client{
+		Config: c, signer: s, bearer: bearer, endpoint: u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/"),
+		api: converse.API{
+			Name: "bedrock", Key: cmp.Or(bearer, s.token), HTTP: converse.Client(c.HTTP), Fault: fault, Untyped: true,
+			Events:    func(body io.Reader) converse.Events { return &frameReader{body} },
+			RequestID: func(h http.Header) string { return cmp.Or(h.Get("X-Amzn-Requestid"), h.Get("X-Amz-Requestid")) },
+		},
+	}, nil
 }
 
-type transport struct{ client *http.Client }
-
-// RoundTrip implements [http.RoundTripper]. The SDK closes the body of a request
-// when the response begins, at which time net/http may not have seen its end yet.
-// WriteTo of that body then fails, so that net/http drops the connection under the
-// response. Read says that the body has ended, so there is only Read.
-func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		req = req.WithContext(req.Context())
-		req.Body = struct{ io.ReadCloser }{req.Body}
+// domain returns that of the endpoints in a region. AWS has parts that are apart from
+// the rest, such as those in China.
+func domain(region string) string {
+	for prefix, name := range map[string]string{
+		"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu", "us-iso-": "c2s.ic.gov", "us-isob-": "sc2s.sgov.gov",
+		"eu-isoe-": "cloud.adc-e.uk", "us-isof-": "csp.hci.ic.gov",
+	} {
+		if strings.HasPrefix(region, prefix) {
+			return name
+		}
 	}
-	return t.client.Do(req)
+	return "amazonaws.com"
 }
 
 // Capabilities implements [provider.Capabler].
@@ -80,31 +92,19 @@ func (c *client) Capabilities() provider.Capabilities {
 
 // Stream implements [provider.Provider].
 func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	input, err := translate(req)
+	body, err := translate(req)
 	if err != nil {
 		return nil, fmt.Errorf("bedrock: %w", err)
 	}
-	stream, err := converse.Begin(ctx, func(ctx context.Context) (converse.Source, error) { return c.send(ctx, input) }, explain)
+	u, err := url.Parse(c.endpoint + "/model/" + escape(req.Model) + "/converse-stream")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("bedrock: %w", err)
 	}
-	return stream, nil
-}
-
-func (c *client) send(ctx context.Context, input *bedrockruntime.ConverseStreamInput) (converse.Source, error) {
-	out, err := c.runtime.ConverseStream(ctx, input, ownProtocol)
-	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
-		response.Response.Body.Close() // the SDK leaves it open
+	header := http.Header{"Content-Type": {"application/json"}}
+	if c.bearer != "" {
+		header.Set("Authorization", "Bearer "+c.bearer)
+	} else {
+		c.signer.sign(http.MethodPost, u, header, body, time.Now())
 	}
-	if err != nil {
-		return nil, err
-	}
-	id, _ := middleware.GetRequestIDMetadata(out.ResultMetadata)
-	return &source{stream: out.GetStream(), requestID: id}, nil
-}
-
-// ownProtocol gives a request a decoder of its own. That of the client keeps its
-// buffer between events, and streams that run at the same time would share it.
-func ownProtocol(o *bedrockruntime.Options) {
-	o.Protocol = restjson1.New(schemas.AmazonBedrockFrontendService)
+	return c.api.Ask(ctx, u.String(), header, body, &reader{})
 }

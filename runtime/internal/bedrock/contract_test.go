@@ -3,6 +3,7 @@ package bedrock_test
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/runtime/internal/bedrock"
@@ -88,6 +89,7 @@ func broken(t testing.TB) []providertest.Broken {
 	wrong := func(name, want, lines string) providertest.Broken {
 		return providertest.Broken{Name: name, Body: string(frames(t, begun+lines)), Want: want}
 	}
+	tooLong := frame("", strings.Repeat(" ", converse.MaxEvent))
 	flipped := bytes.Replace(frames(t, begun), []byte("assistant"), []byte("assistent"), 1)
 	const over = `contentBlockStop {"contentBlockIndex":0}` + "\n" + `messageStop {"stopReason":"end_turn"}` + "\n" + "metadata {}\n"
 	return []providertest.Broken{
@@ -99,12 +101,16 @@ func broken(t testing.TB) []providertest.Broken {
 		failed("validationException", "ValidationException", nil),
 		failed("someNewException", "SomeNewException", nil),
 		{Name: "a checksum that is wrong", Body: string(flipped), Want: "checksum"},
+		{Name: "an error", Body: frame(stringHeader(":message-type", "error")+stringHeader(":error-code", "Lost")+stringHeader(":error-message", "out of luck"), ""), Want: "Lost: out of luck"},
+		{Name: "no type", Body: frame("", "{}"), Want: "malformed"},
+		{Name: "no kind of event", Body: frame(stringHeader(":message-type", "event"), "{}"), Want: "malformed"},
+		{Name: "a frame that is too long", Body: tooLong, Want: "a frame of 16777232 bytes"},
 		{Name: "no frames", Body: "<html><body>a proxy that says 200</body></html>", Want: "malformed"},
 		wrong("not JSON", "malformed", "contentBlockDelta {"),
 		wrong("a text that is an object", "malformed", `contentBlockDelta {"contentBlockIndex":0,"delta":{"text":{"a":"said"}}}`),
 		wrong("a text that is cut", "malformed", `contentBlockDelta {"contentBlockIndex":0,"delta":{"text":"said`),
 		wrong("no index", "without an index", `contentBlockDelta {"delta":{"text":"a"}}`),
-		wrong("an index that is no number", "expected number", `contentBlockDelta {"contentBlockIndex":"zero","delta":{"text":"a"}}`),
+		wrong("an index that is no number", "contentBlockIndex cannot be of the type string", `contentBlockDelta {"contentBlockIndex":"zero","delta":{"text":"a"}}`),
 		wrong("arguments for no tool use", "block 3 is not open", `contentBlockDelta {"contentBlockIndex":3,"delta":{"toolUse":{"input":"a"}}}`),
 		wrong("a delta for another kind", "block 0 is a text", `contentBlockDelta {"contentBlockIndex":0,"delta":{"reasoningContent":{"text":"a"}}}`),
 		wrong("a signature for another kind", "block 0 is a text", `contentBlockDelta {"contentBlockIndex":0,"delta":{"reasoningContent":{"signature":"a"}}}`),
@@ -115,6 +121,10 @@ func broken(t testing.TB) []providertest.Broken {
 		wrong("more after the end", "after the metadata", over+`contentBlockStop {"contentBlockIndex":0}`),
 		wrong("an image", "Image", `contentBlockStart {"contentBlockIndex":1,"start":{"image":{"format":"png"}}}`),
 		wrong("a citation", "Citation", `contentBlockDelta {"contentBlockIndex":0,"delta":{"citation":{"title":"a"}}}`),
+		wrong("reasoning that is none", "malformed", `contentBlockDelta {"contentBlockIndex":1,"delta":{"reasoningContent":[]}}`),
+		wrong("reasoning and nothing", "kind", `contentBlockDelta {"contentBlockIndex":1,"delta":{"reasoningContent":{"text":"a"},"ReasoningContent":null}}`),
+		wrong("no delta", "kind", `contentBlockDelta {"contentBlockIndex":1}`),
+		wrong("an exception that is not JSON", "malformed", "!throttlingException {"),
 		wrong("a delta of a new kind", "", `contentBlockDelta {"contentBlockIndex":0,"delta":{"hologram":{}}}`),
 	}
 }

@@ -37,12 +37,15 @@
 //
 // # Failures
 //
-// The SDK's own retries are off: the runtime retries, so that every attempt is
-// recorded. Exceptions have the same class as the status of a response and as an
+// The adapter does not retry: the runtime does, so that every attempt is recorded.
+// Exceptions have the same class as the status of a response and as an
 // event in a stream. A stream that ends before its metadata, which is its last
 // event, is a [provider.ErrNetwork]. One that makes no sense has no class, because
 // the same request would meet the same server again.
 //
-// As in every client of the SDK, a key for Bedrock in the environment variable
-// AWS_BEARER_TOKEN_BEDROCK goes before the credentials of the configuration.
+// # Credentials
+//
+// Requests are signed with the access key in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+// and, if it is temporary, AWS_SESSION_TOKEN. As in AWS's own programs a key for
+// Bedrock in AWS_BEARER_TOKEN_BEDROCK goes before it.
 package bedrock

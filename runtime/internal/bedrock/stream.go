@@ -3,137 +3,159 @@ package bedrock
 import (
 	"cmp"
 	"encoding/base64"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
-	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// source implements [converse.Source].
-type source struct {
-	stream    *bedrockruntime.ConverseStreamEventStream
-	requestID string
-	stopped   bool // messageStop has come
-	counted   bool // metadata has come, which is the last event
+// reader implements [converse.Reader].
+type reader struct {
+	stopped bool // messageStop has come
+	counted bool // metadata has come, which is the last event
 
 	// redacted are the bytes of blocks that are open, by their numbers.
 	redacted map[int64][]byte
 }
 
-// Close implements [converse.Source].
-func (s *source) Close() error { return s.stream.Close() }
-
-// Read implements [converse.Source]. The SDK takes a frame that was cut for the end
-// of the body, so that only the last event tells them apart.
-func (s *source) Read(m *converse.Message) error {
-	if ev, ok := <-s.stream.Events(); ok {
-		return s.event(m, ev)
-	}
-	err := s.stream.Err()
-	_, said := errors.AsType[smithy.APIError](err)
-	switch {
-	case s.stopped && s.counted: // what breaks now takes nothing away
-		m.RequestID = s.requestID
-		return io.EOF
-	case err == nil:
-		return fmt.Errorf("the response ended before its metadata: %w", io.ErrUnexpectedEOF)
-	case said || provider.Transient(err):
-		return err
-	}
-	wrong, _, _ := strings.Cut(err.Error(), ", got ") // what the SDK got may be what the model said
-	return converse.Malformed("%s", wrong)
+// event is any event of the API.
+type event struct {
+	Index      *int64 `json:"contentBlockIndex"`
+	Start      piece  `json:"start"`
+	Delta      piece  `json:"delta"`
+	StopReason string `json:"stopReason"`
+	Usage      *struct {
+		Input       int64 `json:"inputTokens"`
+		Output      int64 `json:"outputTokens"`
+		CacheRead   int64 `json:"cacheReadInputTokens"`
+		CacheCreate int64 `json:"cacheWriteInputTokens"`
+	} `json:"usage"`
 }
 
-func (s *source) event(m *converse.Message, ev types.ConverseStreamOutput) error {
-	if s.stopped && s.counted {
+// piece is what a block begins with, or a delta. It has one member.
+type piece struct {
+	kind    string // the name of the member
+	Text    string `json:"text"`
+	ToolUse struct {
+		ID    string `json:"toolUseId"`
+		Name  string `json:"name"`
+		Input string `json:"input"`
+	} `json:"toolUse"`
+	Reasoning json.RawMessage `json:"reasoningContent"` // a piece as well
+	Signature string          `json:"signature"`
+	Redacted  []byte          `json:"redactedContent"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *piece) UnmarshalJSON(text []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	for _, kind := range slices.Sorted(maps.Keys(members)) {
+		if string(members[kind]) != "null" {
+			p.kind = kind
+		}
+	}
+	type plain piece
+	return json.Unmarshal(text, (*plain)(p))
+}
+
+// Complete implements [converse.Reader]. What breaks after the metadata takes nothing
+// away.
+func (r *reader) Complete(bool) bool { return r.stopped && r.counted }
+
+// Event implements [converse.Reader].
+func (r *reader) Event(m *converse.Message, ev converse.ServerEvent) error {
+	if r.stopped && r.counted {
 		return converse.Malformed("an event after the metadata")
 	}
-	switch ev := ev.(type) {
-	case *types.ConverseStreamOutputMemberContentBlockStart:
-		return start(m, ev.Value)
-	case *types.ConverseStreamOutputMemberContentBlockDelta:
-		return s.delta(m, ev.Value)
-	case *types.ConverseStreamOutputMemberContentBlockStop:
-		return s.stop(m, ev.Value)
-	case *types.ConverseStreamOutputMemberMessageStop:
-		s.stopped = true
-		m.StopReason = string(ev.Value.StopReason)
-	case *types.ConverseStreamOutputMemberMetadata:
-		s.counted = true
-		count(m, ev.Value.Usage)
+	var e event
+	switch ev.Name {
+	case "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata":
+		if err := converse.Decode(ev.Data, &e); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	switch {
+	case ev.Name == "messageStop":
+		r.stopped = true
+		m.StopReason = e.StopReason
+	case ev.Name == "metadata":
+		r.counted = true
+		if u := e.Usage; u != nil { // which counts input without what a cache had
+			m.Usage(provider.Usage{
+				InputTokens:  u.Input + u.CacheRead + u.CacheCreate,
+				OutputTokens: u.Output, CacheReadTokens: u.CacheRead, CacheCreateTokens: u.CacheCreate,
+			})
+		}
+	case e.Index == nil:
+		return converse.Malformed("a block without an index")
+	case ev.Name == "contentBlockStart":
+		// Blocks of text and of reasoning begin with their first delta.
+		if e.Start.kind != "toolUse" {
+			return unsupported(e.Start.kind)
+		}
+		return m.OpenToolUse(*e.Index, e.Start.ToolUse.ID, e.Start.ToolUse.Name, "")
+	case ev.Name == "contentBlockDelta":
+		return r.delta(m, *e.Index, &e.Delta)
+	default:
+		return r.stop(m, *e.Index)
 	}
 	return nil
 }
 
-// start opens a tool use. Blocks of text and of reasoning begin with their first
-// delta.
-func start(m *converse.Message, ev types.ContentBlockStartEvent) error {
-	index, err := number(ev.ContentBlockIndex)
-	if err != nil {
-		return err
+func (r *reader) delta(m *converse.Message, index int64, delta *piece) error {
+	switch delta.kind {
+	case "text":
+		return m.Extend(index, provider.ChunkText, delta.Text)
+	case "toolUse":
+		return m.Delta(index, provider.ChunkToolUseStart, delta.ToolUse.Input)
+	case "reasoningContent":
+		var reasoning piece
+		if err := converse.Decode(delta.Reasoning, &reasoning); err != nil {
+			return err
+		}
+		return r.reasoning(m, index, &reasoning)
 	}
-	use, ok := ev.Start.(*types.ContentBlockStartMemberToolUse)
-	if !ok {
-		return unsupported(ev.Start)
-	}
-	return m.OpenToolUse(index, aws.ToString(use.Value.ToolUseId), aws.ToString(use.Value.Name), "")
+	return unsupported(delta.kind)
 }
 
-func (s *source) delta(m *converse.Message, ev types.ContentBlockDeltaEvent) error {
-	index, err := number(ev.ContentBlockIndex)
-	if err != nil {
-		return err
-	}
-	switch d := ev.Delta.(type) {
-	case *types.ContentBlockDeltaMemberText:
-		return m.Extend(index, provider.ChunkText, d.Value)
-	case *types.ContentBlockDeltaMemberToolUse:
-		return m.Delta(index, provider.ChunkToolUseStart, aws.ToString(d.Value.Input))
-	case *types.ContentBlockDeltaMemberReasoningContent:
-		return s.reasoning(m, index, d.Value)
-	}
-	return unsupported(ev.Delta)
-}
-
-func (s *source) reasoning(m *converse.Message, index int64, d types.ReasoningContentBlockDelta) error {
-	switch d := d.(type) {
-	case *types.ReasoningContentBlockDeltaMemberText:
-		return m.Extend(index, provider.ChunkReasoning, d.Value)
-	case *types.ReasoningContentBlockDeltaMemberSignature:
+func (r *reader) reasoning(m *converse.Message, index int64, delta *piece) error {
+	switch delta.kind {
+	case "text":
+		return m.Extend(index, provider.ChunkReasoning, delta.Text)
+	case "signature":
 		if err := m.Extend(index, provider.ChunkReasoning, ""); err != nil {
 			return err
 		}
-		return m.Sign(index, d.Value)
-	case *types.ReasoningContentBlockDeltaMemberRedactedContent:
-		if s.redacted == nil {
-			s.redacted = map[int64][]byte{}
+		return m.Sign(index, delta.Signature)
+	case "redactedContent":
+		if r.redacted == nil {
+			r.redacted = map[int64][]byte{}
 		}
-		s.redacted[index] = append(s.redacted[index], d.Value...)
+		r.redacted[index] = append(r.redacted[index], delta.Redacted...)
 		return m.Extend(index, provider.ChunkRedactedThinking, "")
 	}
-	return unsupported(d)
+	return unsupported(delta.kind)
 }
 
 // stop closes a block. A block of text that stays empty is closed without ever
 // being there. Bytes are encoded as a whole, because the pieces of base64 do not
 // join.
-func (s *source) stop(m *converse.Message, ev types.ContentBlockStopEvent) error {
-	index, err := number(ev.ContentBlockIndex)
-	if err != nil || !m.IsOpen(index) {
-		return err
+func (r *reader) stop(m *converse.Message, index int64) error {
+	if !m.IsOpen(index) {
+		return nil
 	}
-	if opaque, ok := s.redacted[index]; ok {
-		delete(s.redacted, index)
+	if opaque, ok := r.redacted[index]; ok {
+		delete(r.redacted, index)
 		if err := m.Delta(index, provider.ChunkRedactedThinking, base64.StdEncoding.EncodeToString(opaque)); err != nil {
 			return err
 		}
@@ -141,28 +163,8 @@ func (s *source) stop(m *converse.Message, ev types.ContentBlockStopEvent) error
 	return m.Close(index)
 }
 
-// count adds up what the API counts apart: input without what a cache had.
-func count(m *converse.Message, u *types.TokenUsage) {
-	if u == nil {
-		return
-	}
-	read, create := int64(aws.ToInt32(u.CacheReadInputTokens)), int64(aws.ToInt32(u.CacheWriteInputTokens))
-	m.Usage(provider.Usage{
-		InputTokens:  int64(aws.ToInt32(u.InputTokens)) + read + create,
-		OutputTokens: int64(aws.ToInt32(u.OutputTokens)), CacheReadTokens: read, CacheCreateTokens: create,
-	})
-}
-
-func number(index *int32) (int64, error) {
-	if index == nil {
-		return 0, converse.Malformed("a block without an index")
-	}
-	return int64(*index), nil
-}
-
-func unsupported(content any) error {
-	_, kind, _ := strings.Cut(fmt.Sprintf("%T", content), "Member")
-	return fmt.Errorf("a piece of the kind %q has no place in a Request, so it cannot be received", kind)
+func unsupported(kind string) error {
+	return fmt.Errorf("a piece of the kind %.60q has no place in a Request, so it cannot be received", upper(kind))
 }
 
 // statuses say the class of exceptions. They go before the status of a response:
@@ -181,33 +183,39 @@ var statuses = map[string]int{
 	"ValidationException":           http.StatusBadRequest,
 }
 
-// nameless is what the SDK calls an exception that the response does not name.
-const nameless = "UnknownError"
-
-// explain gives an error its class and its words.
-func explain(err error) error {
-	status, text := 0, "bedrock: "+err.Error()
-	response, answered := errors.AsType[*awshttp.ResponseError](err)
-	if answered {
-		status = response.HTTPStatusCode()
-		text = fmt.Sprintf("bedrock: status %d: %v", status, response.Err)
+// fault reads an exception: a response, or a frame of one, which has no status.
+func fault(status int, h http.Header, body []byte) *converse.Fault {
+	var said struct {
+		Type    string `json:"__type"`
+		Code    any    `json:"code"`
+		Message string `json:"message"`
 	}
-	if exception, ok := errors.AsType[smithy.APIError](err); ok && exception.ErrorCode() != nameless {
-		code := upper(exception.ErrorCode())
-		text = fmt.Sprintf("bedrock: %s: %s", code, exception.ErrorMessage())
-		status = cmp.Or(statuses[code], status)
+	if len(body) > 0 && json.Unmarshal(body, &said) != nil {
+		return nil
 	}
-	if answered && response.RequestID != "" {
-		text += fmt.Sprintf(" (request %s)", response.RequestID)
+	code, _ := said.Code.(string)
+	name := cmp.Or(h.Get("X-Amzn-Errortype"), said.Type, code)
+	if name == "" && said.Message == "" {
+		return nil
 	}
-	return provider.WrapHTTPStatus(&converse.Error{Text: text, Err: err}, status)
+	name, _, _ = strings.Cut(name, ":") // before a URL
+	if _, after, ok := strings.Cut(name, "#"); ok {
+		name = after // behind a namespace
+	}
+	return named(status, name, said.Message)
 }
 
-// upper returns the code of an exception as it is called. In a stream those that
-// the SDK does not expect begin with a small letter.
-func upper(code string) string {
-	if code == "" {
-		return "exception"
+// named returns a fault whose name gives it a class, or else its status.
+func named(status int, name, message string) *converse.Fault {
+	name = upper(name)
+	return &converse.Fault{Status: cmp.Or(statuses[name], status), Title: name, Message: message}
+}
+
+// upper returns the name with a capital letter, as the API's own documents have it. In
+// a stream exceptions begin with a small one.
+func upper(name string) string {
+	if name == "" {
+		return ""
 	}
-	return strings.ToUpper(code[:1]) + code[1:]
+	return strings.ToUpper(name[:1]) + name[1:]
 }

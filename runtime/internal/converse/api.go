@@ -47,23 +47,29 @@ func (c Config) Complete(defaults Config) (Config, error) {
 // Info implements [provider.Provider] for a client that has the Config in it.
 func (c Config) Info() provider.Info { return provider.Info{ID: c.ID, APIVersion: c.APIVersion} }
 
-// API is a vendor's endpoint that takes JSON and answers with server-sent events.
+// API is a vendor's endpoint that takes JSON and answers with events.
 type API struct {
 	Name string       // of the provider, which begins every error
 	Key  string       // is kept out of every error; may be empty
 	HTTP *http.Client // see [Client]
 
-	// Fault reads the body of a response that is an error, of the given status. It
-	// returns nil for one that is not the vendor's, such as the page of a proxy.
-	Fault func(status int, body []byte) *Fault
+	// Fault reads a response that is an error. It returns nil for one that is not the
+	// vendor's, such as the page of a proxy.
+	Fault func(status int, header http.Header, body []byte) *Fault
 
 	// RequestID returns the vendor's name for an exchange, or "".
 	RequestID func(http.Header) string
+
+	// Events reads the events of a body. Nil is for server-sent events.
+	Events func(body io.Reader) Events
 
 	// Untyped takes a response for events unless its type says JSON or HTML. Without
 	// it the type must be that of events, or absent.
 	Untyped bool
 }
+
+// Events reads the events of a body, see [EventReader.Next].
+type Events interface{ Next() (ServerEvent, error) }
 
 // Reader makes chunks of the events of one response.
 type Reader interface {
@@ -105,6 +111,9 @@ func (a *API) Ask(ctx context.Context, url string, header http.Header, body []by
 			return nil, err
 		}
 		s.body, s.events, s.requestID = resp.Body, NewEventReader(resp.Body), a.RequestID(resp.Header)
+		if a.Events != nil {
+			s.events = a.Events(resp.Body)
+		}
 		return s, nil
 	}, a.explain)
 	if err != nil {
@@ -134,7 +143,7 @@ func (a *API) post(ctx context.Context, url string, header http.Header, body []b
 	defer resp.Body.Close()
 	// What cannot be read of an error is not worth another error.
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault))
-	fault := a.Fault(resp.StatusCode, said)
+	fault := a.Fault(resp.StatusCode, resp.Header, said)
 	switch {
 	case fault == nil && resp.StatusCode == http.StatusOK:
 		return nil, Malformed("its type is %q, and not that of events", media)
@@ -162,7 +171,7 @@ func (a *API) explain(err error) error {
 // source is the Source of a body of events.
 type source struct {
 	body      io.ReadCloser
-	events    *EventReader
+	events    Events
 	reader    Reader
 	requestID string
 }
@@ -263,26 +272,21 @@ func CheckURL(what, text string) error {
 	return nil
 }
 
-// Client returns c, made [Stationary], through [provider.HashBodies], with bodies whose
-// errors wrap [provider.ErrNetwork]. Nothing else tells a connection that broke from a
-// body that makes no sense: many errors of reading have no type of their own, and the
-// AWS SDK takes a few of them for the end. Nil means [http.DefaultClient].
+// Client returns c through [provider.HashBodies], with bodies whose errors wrap
+// [provider.ErrNetwork]. Nothing else tells a connection that broke from a body that
+// makes no sense: many errors of reading have no type of their own. Nil means
+// [http.DefaultClient].
+//
+// It does not follow redirections unless c was told how to, with a CheckRedirect: they
+// would take the prompt to another place, and the key as well, since net/http keeps back
+// no header but Authorization and those of cookies.
 func Client(c *http.Client) *http.Client {
-	c = provider.HashBodies(Stationary(c))
+	c = provider.HashBodies(c)
 	c.Transport = marking{c.Transport}
-	return c
-}
-
-// Stationary returns c as a client that does not follow redirections unless it was told
-// how to, with a CheckRedirect: they would take the prompt to another place, and the key
-// as well, since net/http keeps back no header but Authorization and those of cookies.
-// Nil means [http.DefaultClient].
-func Stationary(c *http.Client) *http.Client {
-	stays := *cmp.Or(c, http.DefaultClient)
-	if stays.CheckRedirect == nil {
-		stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if c.CheckRedirect == nil {
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
-	return &stays
+	return c
 }
 
 type marking struct{ inner http.RoundTripper }

@@ -1,11 +1,11 @@
 // Package converse holds what the vendors' adapters have in common.
 //
-// Most vendors take a request as JSON and answer with server-sent events. [API] sends
-// the request, refuses responses that are none, and gives errors their class and their
-// words; an adapter's [Reader] makes chunks of its vendor's events. [Stream] is the
-// life of every response: it ends with its contexts, it tells a response that is
-// complete from one that was cut, and it hashes the body. Amazon Bedrock, which has a
-// framing of its own, begins one with its own [Source].
+// Vendors take a request as JSON and answer with events: server-sent ones, but for
+// Amazon Bedrock, which has a framing of its own. [API] sends the request, refuses
+// responses that are none, and gives errors their class and their words; an adapter's
+// [Reader] makes chunks of its vendor's events. [Stream] is the life of every response:
+// it ends with its contexts, it tells a response that is complete from one that was cut,
+// and it hashes the body.
 //
 // Anthropic, Gemini and Bedrock take a conversation of two sides that speak in turns,
 // so that [Turns] merges what one side says in a row. They answer with blocks that have

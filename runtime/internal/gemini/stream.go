@@ -216,7 +216,7 @@ type apiError struct {
 }
 
 // fault reads an error document.
-func fault(status int, body []byte) *converse.Fault {
+func fault(status int, _ http.Header, body []byte) *converse.Fault {
 	var said struct {
 		Error *apiError `json:"error"`
 	}

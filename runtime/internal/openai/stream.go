@@ -157,7 +157,7 @@ func requestID(h http.Header) string {
 
 // refusal reads the body of a response that is an error, also of one with the status
 // 200.
-func refusal(status int, body []byte) *converse.Fault {
+func refusal(status int, _ http.Header, body []byte) *converse.Fault {
 	f := parseFault(body)
 	switch {
 	case f == nil:
