@@ -128,6 +128,9 @@ type ToolSchemaRef struct {
 	// Attempts is how often a call that fails is made at most; zero if no call is
 	// made again.
 	Attempts uint32 `cbor:"attempts,omitempty"`
+
+	// InCode says that the model is not told of the tool: the programs that it writes call it.
+	InCode bool `cbor:"in_code,omitempty"`
 }
 
 // Sandbox is what determines the bytes that a sandboxed tool produces, beside
@@ -287,6 +290,15 @@ type EffectError struct {
 	Type         string `cbor:"type"` // an Error constant, or transient, cancel, discard or snooze of abi.ErrorKind
 	Message      string `cbor:"message"`
 	RetryAfterMs int64  `cbor:"retry_after_ms,omitempty"` // of a snooze; zero leaves it to the host
+}
+
+// NestedCallPrefix begins the name of the effect that stands behind a nested call, before
+// the name of the tool. Its value is a [NestedCall].
+const NestedCallPrefix = "call "
+
+// NestedCall names the call that one call had another tool of the run make.
+type NestedCall struct {
+	CallID string `cbor:"call_id"`
 }
 
 // The names of SideEffectRecorded that belong to the runtime.

@@ -101,6 +101,10 @@ type Config struct {
 	// EmitTimeout bounds each write of an event. Zero means no bound.
 	EmitTimeout time.Duration
 
+	// InCode names tools that the model is not told of: the programs that it writes call
+	// them, see [step.CallFrom]. Nil for none.
+	InCode []string
+
 	// SkipSchemaCheck leaves out the look at the layout of the log.
 	SkipSchemaCheck bool
 
@@ -185,7 +189,10 @@ func (a *Agent) info() provider.Info {
 // started is the first event of a run.
 func (a *Agent) started(goal string) event.RunStarted {
 	if a.direct {
-		refs := []event.ToolSchemaRef{ToolRef(a.Tools[0])}
+		var refs []event.ToolSchemaRef
+		for _, t := range a.Tools {
+			refs = append(refs, ToolRef(t))
+		}
 		return event.RunStarted{
 			SchemaVersion: event.SchemaVersion, Goal: a.Tools[0].Name(), ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
 			StarlingVersion: version(), AppVersion: a.Config.AppVersion,
@@ -260,7 +267,7 @@ func hashOf(b []byte) []byte {
 // program it says what the seed runtime says.
 func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := ToolRef(t)
-	ref.Source = tool.SourceOf(t)
+	ref.Source, ref.InCode = tool.SourceOf(t), slices.Contains(a.Config.InCode, t.Name())
 	if ref.Source != "" && ref.Sandbox == nil {
 		ref.Description, ref.Schema = t.Description(), string(t.Schema())
 	}
@@ -294,6 +301,9 @@ func (a *Agent) request(messages []provider.Message) *provider.Request {
 		TopK: a.Config.TopK, MaxOutputTokens: a.Config.MaxOutputTokens, Params: a.Config.Params,
 	}
 	for _, t := range a.Tools {
+		if slices.Contains(a.Config.InCode, t.Name()) {
+			continue
+		}
 		req.Tools = append(req.Tools, provider.ToolDefinition{Name: t.Name(), Description: t.Description(), Schema: t.Schema()})
 	}
 	return req

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -28,6 +29,9 @@ type Direct struct {
 	// Tool is called.
 	Tool tool.Tool
 
+	// Others are tools that Tool may call, if it can. Nil for none.
+	Others []tool.Tool
+
 	// AppVersion is the version of the program around this library. It is
 	// recorded for the reader, and empty by default.
 	AppVersion string
@@ -46,10 +50,11 @@ type Direct struct {
 	Tracer *observe.Tracer
 }
 
-// agent is the driver of the run: an agent whose only use of a tool the caller asks for.
+// agent is the driver of the run: an agent whose only use of a tool the caller asks for,
+// that of the first.
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
-		direct: true, input: input, Tools: []tool.Tool{d.Tool}, Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
+		direct: true, input: input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
 		Config: Config{AppVersion: d.AppVersion, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
 	}
 }

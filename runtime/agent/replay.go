@@ -208,6 +208,9 @@ func FromRecord(started event.RunStarted, tools []tool.Tool) *Agent {
 		}
 	}
 	for _, ref := range started.ToolSchemas {
+		if ref.InCode {
+			a.Config.InCode = append(a.Config.InCode, ref.Name)
+		}
 		if ref.Attempts > 0 {
 			a.Config.Retries[ref.Name] = tool.RetryConfig{MaxAttempts: int(ref.Attempts)}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -252,11 +253,17 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 	if retry, ok := a.Config.Retries[u.Name]; ok {
 		call.Retry = &retry
 	}
+	if slices.Contains(a.Config.InCode, u.Name) {
+		call.Refuse = errInCode
+	}
 	if !a.direct && (len(u.Args) == 0 || u.Args[0] != '{') {
 		call.Refuse = errNoObject
 	}
 	return call
 }
+
+// errInCode tells the model that it called a tool that only its programs call.
+var errInCode = errors.New("this tool is called in a program, and not by itself")
 
 // errNoObject tells the model that it wrote broken arguments.
 var errNoObject = errors.New("the arguments are not a JSON object")

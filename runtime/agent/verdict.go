@@ -69,7 +69,7 @@ func Replay(ctx context.Context, events []event.Event, resolve Resolver, o Repla
 	if err := checkDirect(events, started); err != nil {
 		return Verdict{}, err
 	}
-	verdict.Result, err = Direct{Tool: tools[0]}.Replay(ctx, events, o)
+	verdict.Result, err = Direct{Tool: tools[0], Others: tools[1:]}.Replay(ctx, events, o)
 	return verdict.with(err)
 }
 
@@ -130,8 +130,8 @@ func checkDirect(events []event.Event, started event.RunStarted) error {
 			return unsupported(ev, "a model took part in it that RunStarted does not name")
 		}
 	}
-	if n := len(started.ToolSchemas); n != 1 {
-		return unsupported(events[0], fmt.Sprintf("it has %d tools; a direct run has one", n))
+	if len(started.ToolSchemas) == 0 || started.ToolSchemas[0].Name != started.Goal {
+		return unsupported(events[0], fmt.Sprintf("it is to call %q, and that is not the first of its tools", started.Goal))
 	}
 	return nil
 }

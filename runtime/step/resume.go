@@ -38,6 +38,9 @@ func (c *Context) takeUp(earlier []event.Event) error {
 			return fmt.Errorf("event %d is seq %d of run %q", i, ev.Seq, ev.RunID)
 		}
 		c.totals.Events++
+		if err := c.takeNested(ev); err != nil {
+			return err
+		}
 		switch ev.Kind {
 		case event.KindTurnStarted:
 			c.totals.Turns++
@@ -205,9 +208,13 @@ func (s *scope) known(name string, request []byte) (event.SideEffectRecorded, bo
 	next := rest[0]
 	same := next.Name == name && bytes.Equal(next.Request, request)
 	if !same || next.Error != nil && byWorld(next.Error.Type) {
-		s.attempt.carried = nil
+		s.stray()
 		return event.SideEffectRecorded{}, false
 	}
 	s.attempt.carried = rest[1:]
 	return next, true
 }
+
+// stray notes that the attempt is not where the one was in whose place it is made: from
+// here on it is on its own. The caller holds mu.
+func (s *scope) stray() { s.attempt.carried, s.attempt.strayed = nil, true }

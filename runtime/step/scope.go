@@ -27,6 +27,7 @@ type attempt struct {
 	keyID  string // the call id that idempotency keys are made of
 
 	carried []event.SideEffectRecorded // what is known of the call before its first effect here
+	strayed bool                       // the call has done something else than is known
 
 	ended   bool         // its outcome is recorded; nothing may follow
 	effects uint64       // how many were begun with Do

@@ -1,0 +1,235 @@
+package step
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// CallFrom has the call that ctx belongs to call another tool of the run, and returns the
+// outcome. The nested call is recorded as one of [CallTool] is, with its parent, and
+// behind it an effect "call NAME" of the parent, whose value names the nested call: with
+// the fuel that the parent had spent, and the place from which it goes on.
+//
+// A replay makes a nested call again where the recording has one. If the parent is made
+// again because the process died, nested calls that have their outcome are not repeated,
+// and one that was interrupted is made in its own place, as [ToolCall.IdempKey] says.
+//
+// Refuse, if it is not nil, is why the parent may make no such call. The refusal is an
+// [*EffectError], and so are a budget of the run that is spent and the end of the
+// parent's context. Other errors are those of [CallTool] that mean that there is no
+// outcome. CallFrom panics outside of a call.
+func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse error) (ToolResult, error) {
+	s := mustScope(ctx, "CallFrom")
+	if s.attempt.callID == "" {
+		panic("step: CallFrom outside of a call")
+	}
+	if len(name) > maxTextBytes {
+		return ToolResult{}, fmt.Errorf("%w: the name of the tool has %d bytes, at most %d are allowed", ErrInvalidCall, len(name), maxTextBytes)
+	}
+	raw, _, err := canonical(args)
+	if err != nil {
+		return ToolResult{}, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, name, err)
+	}
+	if _, err := s.nextEffect(); err != nil {
+		return ToolResult{}, err
+	}
+	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: s.attempt.callID}
+	earlier, key, refused := s.earlierCall(effect.Name, name, raw)
+	next, calls := s.recordedCall()
+	var result ToolResult
+	switch {
+	case s.c.replaying() && !calls: // it was refused, or an earlier process had made it
+	case refused != nil:
+		effect.Error = refused
+	case earlier != nil && earlier.ended:
+		if effect.Value, err = canon.Marshal(event.NestedCall{CallID: earlier.result.CallID}); err != nil {
+			return ToolResult{}, err
+		}
+	default:
+		if effect.Error = s.c.refuses(refuse); effect.Error != nil {
+			break
+		}
+		results, err := callAll(ctx, s, []ToolCall{{Name: name, Args: args, IdempKey: cmp.Or(key, next)}})
+		if err != nil {
+			return ToolResult{}, err
+		}
+		result = results[0]
+		if effect.Value, err = canon.Marshal(event.NestedCall{CallID: result.CallID}); err != nil {
+			return ToolResult{}, err
+		}
+		if err := ctx.Err(); err != nil && !s.c.replaying() {
+			effect.Value, effect.Error = nil, effectFailure(ctx, err)
+		}
+	}
+	if effect, err = s.recordCall(ctx, effect); err != nil {
+		return ToolResult{}, err
+	}
+	if effect.Error != nil {
+		return ToolResult{}, &EffectError{Name: effect.Name, Type: effect.Error.Type, Message: effect.Error.Message}
+	}
+	if result.CallID != "" {
+		return result, nil
+	}
+	return s.c.earlierResult(effect.Value)
+}
+
+// refuses returns the failure of a nested call that must not be made.
+func (c *Context) refuses(refuse error) *event.EffectError {
+	if refuse == nil && !c.replaying() {
+		c.mu.Lock()
+		spent := c.meter.Tools()
+		c.mu.Unlock()
+		if spent != nil {
+			refuse = fmt.Errorf("%w: %w", tool.ErrLimit, spent)
+		}
+	}
+	if refuse == nil || c.replaying() {
+		return nil
+	}
+	return effectFailure(context.Background(), refuse)
+}
+
+// recordedCall reports whether a replay is to make a nested call next, because the
+// recording has one or ends here, and the IdempKey that it was made with.
+func (s *scope) recordedCall() (idempKey string, ok bool) {
+	if !s.c.replaying() {
+		return "", false
+	}
+	next := s.c.peek(s.attempt.callID)
+	if next == nil {
+		return "", true
+	}
+	scheduled, err := next.AsToolCallScheduled()
+	return scheduled.IdempKey, err == nil
+}
+
+// recordCall records the effect of a nested call. A replay takes a failure from the
+// recording; which call the effect names it takes from there only if it has made none.
+func (s *scope) recordCall(ctx context.Context, effect event.SideEffectRecorded) (event.SideEffectRecorded, error) {
+	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
+		if p.Value == nil || recorded.Error != nil {
+			p.Value, p.Error = recorded.Value, recorded.Error
+		}
+		s.c.takeFuel(p, recorded)
+		if p.Error != nil {
+			return nil
+		}
+		return readable[event.NestedCall](p.Value)
+	})
+	if err == nil {
+		s.endIfRecorded()
+		err = s.cutOff()
+	}
+	return effect, err
+}
+
+// nestedCall is a nested call of the earlier events of a run.
+type nestedCall struct {
+	parent string // what the idempotency keys of the parent are made of
+	name   string
+	args   canon.Raw
+	key    string // what its own idempotency keys are made of
+	result ToolResult
+	ended  bool
+	taken  bool // a call of this process stands for it; guarded by Context.mu
+}
+
+// takeNested takes note of what an earlier event says of nested calls.
+func (c *Context) takeNested(ev event.Event) error {
+	switch ev.Kind {
+	case event.KindToolCallScheduled:
+		p, err := ev.AsToolCallScheduled()
+		if err != nil || p.Attempt > 1 {
+			return err
+		}
+		c.keys[p.CallID] = keyOf(p.CallID, p.IdempKey)
+		if p.ParentID != "" {
+			c.nested[p.CallID] = &nestedCall{
+				parent: c.keys[p.ParentID], name: p.ToolName, args: p.Args, key: c.keys[p.CallID], result: ToolResult{CallID: p.CallID},
+			}
+		}
+	case event.KindToolCallCompleted:
+		p, err := ev.AsToolCallCompleted()
+		if n := c.nested[p.CallID]; n != nil && err == nil {
+			n.ended = true
+			n.result.Result, err = canon.ToJSON(p.Result)
+		}
+		return err
+	case event.KindToolCallFailed:
+		p, err := ev.AsToolCallFailed()
+		if n := c.nested[p.CallID]; n != nil && p.Final {
+			n.ended, n.result.Err = true, &CallError{Tool: n.name, Failed: p, Err: errors.New(p.Error)}
+		}
+		return err
+	}
+	return nil
+}
+
+// earlierCall returns the nested call that an earlier process has made at this place, if
+// the parent is made again and has arrived there, and what the idempotency keys of that
+// call are made of, or how it was refused there. A call that has its outcome is preferred
+// to one that was interrupted.
+func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedCall, key string, refused *event.EffectError) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.replaying() || s.attempt.number > 1 || s.attempt.strayed {
+		return nil, "", nil
+	}
+	if rest := s.attempt.carried; len(rest) > 0 {
+		var named event.NestedCall
+		switch failed := rest[0].Error; {
+		case rest[0].Name != effect:
+		case failed != nil && !byWorld(failed.Type):
+			s.attempt.carried = rest[1:]
+			return nil, "", failed
+		case failed == nil && canon.Unmarshal(rest[0].Value, &named) == nil:
+			if found = s.c.nested[named.CallID]; found != nil && found.ended && bytes.Equal(found.args, args) {
+				s.attempt.carried = rest[1:]
+				s.c.take(found)
+				return found, found.key, nil
+			}
+		}
+		s.stray()
+		return nil, "", nil
+	}
+	for _, n := range s.c.nested {
+		same := !n.taken && n.parent == s.attempt.keyID && n.name == name && bytes.Equal(n.args, args)
+		if same && (found == nil || n.ended) {
+			found = n
+		}
+	}
+	if found == nil {
+		return nil, "", nil
+	}
+	s.c.take(found)
+	return found, found.key, nil
+}
+
+// take marks an earlier call as one that a call of this process stands for. It may be there
+// several times, once for each process that died with it. The caller holds mu.
+func (c *Context) take(call *nestedCall) {
+	for _, n := range c.nested {
+		n.taken = n.taken || n.key == call.key
+	}
+}
+
+// earlierResult returns the outcome of the nested call that an effect names.
+func (c *Context) earlierResult(value canon.Raw) (ToolResult, error) {
+	var named event.NestedCall
+	if err := canon.Unmarshal(value, &named); err != nil {
+		return ToolResult{}, err
+	}
+	n := c.nested[named.CallID]
+	if n == nil || !n.ended {
+		return ToolResult{}, c.stop(fmt.Errorf("step: run %s has no outcome of the nested call %q", c.cfg.RunID, named.CallID))
+	}
+	return n.result, nil
+}
