@@ -14,6 +14,10 @@ const (
 	ImportHTTP   = "http"   // (req, req_len, buf, cap i32) -> i64: one HTTP exchange
 )
 
+// NestedTarget is the target of a request that is no exchange but a call of another tool of
+// the run: see section 5 of spec/abi.md.
+const NestedTarget = "starling:call"
+
 // WASIModule is the import module of WASI preview 1, which language runtimes
 // link. The host serves it as pure functions of the call; see spec/abi.md.
 const WASIModule = "wasi_snapshot_preview1"

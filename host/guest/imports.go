@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -18,6 +19,7 @@ import (
 type imports struct {
 	egress *egress.Client
 	policy *policy.Run // nil: that of the context, or else the client alone
+	calls  bool        // the tool may call other tools
 }
 
 // Now is the import starling:v1.now.
@@ -52,8 +54,11 @@ func endAsRecorded(ctx context.Context) {
 // HTTP is the import starling:v1.http: one exchange, one recorded effect. A
 // refusal or a network failure is an answer like any other. What is not an
 // answer, the end of the call's time or of the log, panics, and so ends the
-// guest where it stands.
+// guest where it stands. A request to [abi.NestedTarget] is a call of another tool.
 func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) {
+	if rest, nested := bytes.CutPrefix(request, nestedRequest); nested {
+		return i.call(ctx, rest)
+	}
 	req, err := egress.ParseRequest(request)
 	if err != nil { // a function of the bytes alone: nothing to record
 		ex, _ := record(nil, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -16,6 +17,7 @@ import (
 var codeDir string
 
 func TestMain(m *testing.M) {
+	guest.WorkerMain()
 	dir, err := os.MkdirTemp("", "starling-guest-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

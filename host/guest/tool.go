@@ -34,6 +34,9 @@ func (t *Tool) Description() string { return t.desc.Description }
 // Schema returns the JSON Schema of the input, in canonical form.
 func (t *Tool) Schema() json.RawMessage { return json.RawMessage(t.desc.InputSchema) }
 
+// OutputSchema returns the JSON Schema of the output, or nothing.
+func (t *Tool) OutputSchema() json.RawMessage { return json.RawMessage(t.desc.OutputSchema) }
+
 // Describe returns the whole description.
 func (t *Tool) Describe() abi.ToolDescription { return t.desc }
 

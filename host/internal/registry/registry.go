@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/starling-host/starling/host/internal/runjs"
 )
 
 // MaxModuleBytes is the size of the largest module that is read or kept: 64
@@ -20,7 +22,7 @@ const MaxModuleBytes = 64 << 20
 type Module struct {
 	Wasm   []byte // the module's bytes, as they are on disk
 	Name   string // the file's or folder's name without ".wasm": what a WASI command is called
-	Source string // the absolute path that it was read or built from
+	Source string // the absolute path that it was read or built from; empty for run_js
 }
 
 // Error says why a reference leads to no module.
@@ -40,7 +42,8 @@ const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScr
 // Open returns the module that ref names: the path of a .wasm file, or of a
 // folder with a Go program, which is built for wasip1 as a reactor, or with a
 // tool.ts or tool.js, which the starling-build of PATH builds. A relative path
-// begins at the working directory.
+// begins at the working directory. If there is no file run_js, that names the tool
+// that is part of the program.
 //
 // A folder may be a module of its own or a package of a larger one. A Go
 // workspace is not looked at, so that the tool's own go.mod alone decides. The
@@ -52,6 +55,8 @@ const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScr
 func Open(ctx context.Context, ref string) (Module, error) {
 	info, err := os.Stat(ref)
 	switch {
+	case ref == runjs.Name && errors.Is(err, fs.ErrNotExist):
+		return Module{Wasm: runjs.Module, Name: runjs.Name}, nil
 	case ref == "" || errors.Is(err, fs.ErrNotExist):
 		return Module{}, &Error{Ref: ref, Reason: "no such file or folder", Hint: hintReference}
 	case err != nil:

@@ -25,17 +25,17 @@ func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 	if err := h.refuses(); err != nil {
 		return sandbox.Result{}, err
 	}
-	if err := m.engine.enter(ctx); err != nil {
+	leave, err := m.engine.enter(ctx)
+	if err != nil {
 		return sandbox.Result{}, err
 	}
-	defer m.engine.leave()
+	defer leave()
 	h.slot.scheduler = m.engine.config.Scheduler
 	defer h.slot.release()
 	if err := h.place(); err != nil {
 		return sandbox.Result{}, err
 	}
 	var output []byte
-	var err error
 	if c.Begin != nil {
 		err = c.Begin()
 	}
@@ -286,7 +286,7 @@ func (h *call) exchange(request []byte) ([]byte, abi.Status) {
 	ctx := h.outside()
 	h.slot.release()
 	defer h.slot.acquire(ctx) // which fails only if the call is about to end
-	return h.imports.HTTP(ctx, request)
+	return h.imports.HTTP(context.WithValue(ctx, placeKey{}, h.module.engine), request)
 }
 
 // outside is the context of an exchange: the caller's, until the deadline. What

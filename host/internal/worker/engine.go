@@ -124,12 +124,13 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 // another, which is then ready for the first call. The errors are those of
 // sandbox.Engine.Load.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limits) (sandbox.Loaded, error) {
-	if err := e.enter(ctx); err != nil {
+	leave, err := e.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer e.leave()
+	defer leave()
 	var m *Module
-	err := e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
+	err = e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
 		loading, err := prepared.Encode()
 		if err != nil {
 			return hostFailed(err)
@@ -153,24 +154,31 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	return m, nil
 }
 
-// enter waits for a place among the calls in progress.
-func (e *Engine) enter(ctx context.Context) error {
+// enter waits for a place among the calls in progress, and returns what gives it back. A
+// call that is made from within another one has the place of that: if it waited for one,
+// all places could be of calls that wait for such as it.
+func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
+	if ctx.Value(placeKey{}) == e {
+		return func() {}, nil
+	}
 	select {
 	case <-e.closing:
-		return ErrClosed
+		return nil, ErrClosed
 	default:
 	}
 	select {
 	case e.places <- struct{}{}:
-		return nil
+		return func() { <-e.places }, nil
 	case <-e.closing:
-		return ErrClosed
+		return nil, ErrClosed
 	case <-ctx.Done():
-		return tool.ErrCancelled
+		return nil, tool.ErrCancelled
 	}
 }
 
-func (e *Engine) leave() { <-e.places }
+// placeKey is the key under which the context of an exchange has the engine of the call
+// that makes it.
+type placeKey struct{}
 
 // Close waits for the calls in progress, ends all processes and waits until
 // none is left.

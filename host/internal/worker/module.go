@@ -156,10 +156,11 @@ func (m *Module) Describe(ctx context.Context) ([]byte, error) {
 	if m.prepared.ABI != abi.Version {
 		return nil, errors.New("worker: a WASI command has no description")
 	}
-	if err := m.engine.enter(ctx); err != nil {
+	leave, err := m.engine.enter(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer m.engine.leave()
+	defer leave()
 	p, err := m.acquire(ctx)
 	if err != nil {
 		return nil, err
