@@ -34,8 +34,8 @@
 //	model, err := f.Provider(ctx, os.Getenv)
 //	box, err := f.OpenTools(ctx, loader, os.Getenv)
 //	defer box.Close()
-//	a := agent.Agent{Provider: model, Tools: box.Tools, Config: f.Config(), Budget: f.Budget(), Log: log}
-//	a.Config.Retries = box.Retries
+//	a := f.Agent(model, box)
+//	a.Log = log
 //
 // The caller loads the modules, with a [Loader]: where they run and how they are kept is
 // not part of what the agent is.

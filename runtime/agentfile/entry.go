@@ -26,6 +26,7 @@ type Entry struct {
 // Module is a module, and the conditions under which its tools run.
 type Module struct {
 	Path         string              // of a .wasm file or of a folder with a tool
+	Code         bool                // its tools call the other tools of the run
 	Tool         string              // the only one of its tools that the agent has; empty for all
 	Rename       string              // what the agent calls it; empty for its own name
 	AllowHosts   []string            // rules of egress.ParseRule

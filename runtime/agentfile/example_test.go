@@ -89,12 +89,13 @@ func TestExample(t *testing.T) {
 	if diff := cmp.Diff([]string{"dice", "house_account", "read_file"}, names); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
-	run(t, &agent.Agent{Provider: model, Tools: box.Tools, Log: log, Config: f.Config(), Budget: f.Budget()}, box.Retries, f)
+	a := f.Agent(model, box)
+	a.Log = log
+	run(t, a, f)
 }
 
-func run(t *testing.T, a *agent.Agent, retries map[string]tool.RetryConfig, f *agentfile.File) {
+func run(t *testing.T, a *agent.Agent, f *agentfile.File) {
 	t.Helper()
-	a.Config.Retries = retries
 	ctx, err := tool.WithVariablesJSON(t.Context(), f.Variables)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/internal/budget"
+	"github.com/starling-host/starling/runtime/provider"
 )
 
 // File is an agent as its file has it. Everything in it has been checked as far as
@@ -35,6 +36,10 @@ type File struct {
 	ModelAttempts int
 
 	Tools []Entry
+
+	// Code has the model write programs in JavaScript, in which it calls the tools. It is
+	// not told of them otherwise.
+	Code bool
 
 	// Variables are told to the tools and not to the model: a canonical JSON object,
 	// or nil. See tool.WithVariablesJSON.
@@ -100,14 +105,20 @@ func (f *File) readSystem(name string) (string, error) {
 // Budget returns what one run may spend.
 func (f *File) Budget() budget.Limits { return f.limits }
 
-// Config returns what the file says of runs. Retries of tools are not in it,
-// because their names are known when they are opened.
-func (f *File) Config() agent.Config {
-	return agent.Config{
-		Model: f.Model, SystemPrompt: f.SystemPrompt, Params: f.Params, StopSequences: f.StopSequences,
-		MaxOutputTokens: f.MaxOutputTokens, MaxTurns: f.MaxTurns, ModelAttempts: f.ModelAttempts,
+// Agent returns the agent with a model and the tools that [File.OpenTools] has opened.
+func (f *File) Agent(model provider.Provider, box *Toolbox) *agent.Agent {
+	return &agent.Agent{
+		Provider: model, Tools: box.Tools, Budget: f.limits,
+		Config: agent.Config{
+			Model: f.Model, SystemPrompt: f.SystemPrompt + box.told, Params: f.Params, StopSequences: f.StopSequences,
+			MaxOutputTokens: f.MaxOutputTokens, MaxTurns: f.MaxTurns, ModelAttempts: f.ModelAttempts,
+			Retries: box.Retries, InCode: box.inCode,
+		},
 	}
 }
+
+// javascript is the language in which a model writes programs.
+const javascript = "javascript"
 
 // document is the content of a file.
 type document struct {
@@ -127,8 +138,11 @@ type document struct {
 	StopSequences   []word            `yaml:"stop_sequences"`
 	Retries         *attempts         `yaml:"retries"`
 	Tools           []Entry           `yaml:"tools"`
-	Budget          allowances        `yaml:"budget"`
-	Variables       object            `yaml:"variables"`
+	Code            *struct {
+		Language word `yaml:"language,required"`
+	} `yaml:"code"`
+	Budget    allowances `yaml:"budget"`
+	Variables object     `yaml:"variables"`
 }
 
 // allowances are the axes of a budget.
@@ -153,7 +167,7 @@ func (a allowances) limits() budget.Limits {
 func (d *document) file(path string) *File {
 	f := &File{
 		Path: path, Name: string(d.Name), Model: string(d.Model), SystemPrompt: d.System, Params: d.Params.cbor(), Variables: d.Variables.json,
-		MaxTurns: int(d.MaxTurns), MaxOutputTokens: int(d.MaxOutputTokens), Tools: d.Tools, limits: d.Budget.limits(),
+		MaxTurns: int(d.MaxTurns), MaxOutputTokens: int(d.MaxOutputTokens), Tools: d.Tools, Code: d.Code != nil, limits: d.Budget.limits(),
 		Endpoint: Endpoint{
 			Provider: d.Provider.name, BaseURL: string(d.BaseURL), APIVersion: string(d.APIVersion),
 			APIKeyEnv: string(d.APIKeyEnv), Region: string(d.Region), Headers: d.Headers,
@@ -200,6 +214,9 @@ func (d *document) DecodeYAML(n *config.Node) error {
 	type fields document
 	if err := n.Decode((*fields)(d)); err != nil {
 		return err
+	}
+	if d.Code != nil && d.Code.Language != javascript {
+		return n.Get("code").Get("language").Errorf("write: code: {language: "+javascript+"}", "a model writes programs in %s, and not in %q", javascript, d.Code.Language)
 	}
 	if at := n.Get("system_file"); at != nil && n.Get("system") != nil {
 		return at.Errorf("", `an agent has "system" or "system_file", not both`)

@@ -135,7 +135,7 @@ func TestConfigAndBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := f.Config()
+	c := f.Agent(nil, &Toolbox{}).Config
 	if c.Model != "gpt-5" || c.SystemPrompt != "Be brief." || c.MaxTurns != 6 || c.ModelAttempts != 1 || c.MaxOutputTokens != 1024 ||
 		len(c.StopSequences) != 1 || len(c.Params) == 0 {
 		t.Errorf("%+v", c)
@@ -380,7 +380,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if err := file.Budget().Validate(); err != nil || file.Model == "" || file.Config().MaxTurns < 0 {
+		if err := file.Budget().Validate(); err != nil || file.Model == "" || file.MaxTurns < 0 {
 			t.Fatalf("%+v, %v", file, err)
 		}
 		for _, e := range file.Tools {

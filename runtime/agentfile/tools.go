@@ -24,6 +24,7 @@ import (
 const (
 	fetch      = "fetch"
 	readsFiles = "read_file"
+	runJS      = "run_js" // of which the loader has the module
 )
 
 // Loader loads modules.
@@ -42,6 +43,9 @@ type Toolbox struct {
 	// Absent says why servers could not be reached, if the box is for replays. Their
 	// tools are not in it; see [Toolbox.Misses].
 	Absent []error
+
+	told   string   // what the model is told of the tools beside their definitions
+	inCode []string // the tools that only programs call
 
 	absent  []*Entry
 	owners  map[string]*Entry // of the tools, by name
@@ -106,7 +110,30 @@ func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) s
 			return nil, errors.Join(err, b.Close())
 		}
 	}
+	if f.Code {
+		if err := b.addCode(ctx, load); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+	}
 	return b, nil
+}
+
+// addCode leaves it to programs to call the tools, and adds what runs these.
+func (b *Toolbox) addCode(ctx context.Context, load Loader) error {
+	others := slices.Clone(b.Tools)
+	for _, t := range others {
+		b.inCode = append(b.inCode, t.Name())
+	}
+	b.told = tool.Declarations(others...)
+	e := &Entry{Module: &Module{Path: runJS, Code: true}}
+	tools, err := b.openModule(ctx, e, load)
+	if err != nil {
+		return err
+	}
+	if len(others) > tool.MaxDeclared {
+		tools = append(tools, builtin.Search(others...))
+	}
+	return b.add(e, tools)
 }
 
 // open returns the tools of an entry.

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -233,6 +234,19 @@ func Offline(source string) (tool.Tool, bool) {
 		return Fetch(), true
 	case "read_file":
 		return readFile(nil), true
+	case tool.SearchName:
+		return Search(), true
 	}
 	return nil, false
+}
+
+// Search is [tool.Search], whose answers are recorded: a replay has not the tools that
+// were searched.
+func Search(tools ...tool.Tool) tool.Tool {
+	recorded := tool.Wrap(tool.Search(tools...), func(search func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return func(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+			return step.SideEffect(ctx, tool.SearchName, func() (json.RawMessage, error) { return search(ctx, input) })
+		}
+	})
+	return tool.WithSource(recorded, sourcePrefix+tool.SearchName)
 }

@@ -1,0 +1,236 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// TypeScript declares tools for a model that writes code: as the object "tools", whose
+// methods are the tools. The types are those of the schemas, as far as TypeScript has them;
+// what it cannot say is unknown. The type of an output is known of tools that have a
+// method OutputSchema.
+func TypeScript(tools ...Tool) string {
+	var b strings.Builder
+	b.WriteString("declare const tools: {\n")
+	for _, t := range tools {
+		b.WriteString(indent(comment(t.Description())+propertyName(t.Name())+
+			"(input: "+typeOf(t.Schema())+"): Promise<"+typeOf(outputOf(t))+">;", "  ") + "\n")
+	}
+	b.WriteString("};\n")
+	return b.String()
+}
+
+// outputOf returns the schema of what a tool returns, or nothing.
+func outputOf(t Tool) json.RawMessage {
+	type described interface {
+		Tool
+		OutputSchema() json.RawMessage
+	}
+	if d, ok := inside[described](t); ok {
+		return d.OutputSchema()
+	}
+	return nil
+}
+
+// typeSchema is what a type in TypeScript is made of.
+type typeSchema struct {
+	Type        json.RawMessage            `json:"type"` // a name, or a list of names
+	Description string                     `json:"description"`
+	Enum        []json.RawMessage          `json:"enum"`
+	Const       json.RawMessage            `json:"const"`
+	Properties  map[string]json.RawMessage `json:"properties"`
+	Required    []string                   `json:"required"`
+	Additional  json.RawMessage            `json:"additionalProperties"`
+	Items       json.RawMessage            `json:"items"`
+	AnyOf       []json.RawMessage          `json:"anyOf"`
+	OneOf       []json.RawMessage          `json:"oneOf"`
+}
+
+// maxTypeDepth bounds types in types; what is deeper is unknown.
+const maxTypeDepth = 8
+
+func typeOf(schema json.RawMessage) string { return typeAt(schema, maxTypeDepth) }
+
+func typeAt(schema json.RawMessage, depth int) string {
+	var s typeSchema
+	if depth == 0 || len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
+		return "unknown"
+	}
+	switch {
+	case len(s.Const) > 0:
+		return union([]json.RawMessage{s.Const}, literal)
+	case len(s.Enum) > 0:
+		return union(s.Enum, literal)
+	case len(s.AnyOf) > 0:
+		return union(s.AnyOf, func(one json.RawMessage) string { return typeAt(one, depth-1) })
+	case len(s.OneOf) > 0:
+		return union(s.OneOf, func(one json.RawMessage) string { return typeAt(one, depth-1) })
+	}
+	names := []string{""}
+	if json.Unmarshal(s.Type, &names[0]) != nil {
+		names = nil
+		_ = json.Unmarshal(s.Type, &names) // neither: unknown
+	}
+	return union(names, func(name string) string {
+		switch name {
+		case "string", "number", "boolean", "null":
+			return name
+		case "integer":
+			return "number"
+		case "array":
+			return "Array<" + typeAt(s.Items, depth-1) + ">"
+		case "object":
+			return s.object(depth)
+		}
+		return "unknown"
+	})
+}
+
+// object returns the type of an object: of its members, or of a map.
+func (s *typeSchema) object(depth int) string {
+	if len(s.Properties) == 0 {
+		if string(s.Additional) == "false" {
+			return "{}"
+		}
+		return "Record<string, " + typeAt(s.Additional, depth-1) + ">"
+	}
+	var b strings.Builder
+	b.WriteString("{\n")
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		var about struct {
+			Description string `json:"description"`
+		}
+		_ = json.Unmarshal(s.Properties[name], &about) // true and false have none
+		optional := "?"
+		if slices.Contains(s.Required, name) {
+			optional = ""
+		}
+		b.WriteString(indent(comment(about.Description)+propertyName(name)+optional+": "+typeAt(s.Properties[name], depth-1)+";", "  ") + "\n")
+	}
+	return b.String() + "}"
+}
+
+// union returns the types of all, each once; without any it is unknown.
+func union[T any](all []T, one func(T) string) string {
+	var types []string
+	for _, t := range all {
+		if name := one(t); !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	if len(types) == 0 || slices.Contains(types, "unknown") {
+		return "unknown"
+	}
+	return strings.Join(types, " | ")
+}
+
+// literal returns a value as a type of its own; one that is no scalar is unknown.
+func literal(value json.RawMessage) string {
+	if text := strings.TrimSpace(string(value)); text != "" && text[0] != '{' && text[0] != '[' {
+		return text
+	}
+	return "unknown"
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
+
+func propertyName(name string) string {
+	if identifier.MatchString(name) {
+		return name
+	}
+	return strconv.Quote(name)
+}
+
+// comment returns a description as a comment on lines of its own, or nothing.
+func comment(description string) string {
+	if description = strings.TrimSpace(description); description == "" {
+		return ""
+	}
+	return "/** " + strings.ReplaceAll(description, "*/", "* /") + " */\n"
+}
+
+func indent(text, by string) string { return by + strings.ReplaceAll(text, "\n", "\n"+by) }
+
+// MaxDeclared is how many tools are declared to a model that writes code. Of more it is told
+// the names, and searches.
+const MaxDeclared = 20
+
+// Declarations tells a model that writes code of the tools that it may call.
+func Declarations(tools ...Tool) string {
+	switch {
+	case len(tools) == 0:
+		return "\n\nThere are no other tools."
+	case len(tools) <= MaxDeclared:
+		return "\n\nThe other tools:\n\n" + TypeScript(tools...)
+	}
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.Name()
+	}
+	return fmt.Sprintf("\n\nThere are %d other tools. %s returns what they take and return. Their names: %s.\n", len(tools), SearchName, strings.Join(names, ", "))
+}
+
+// SearchName is the name of the tool of [Search].
+const SearchName = "search_tools"
+
+// maxFound is how many tools a search returns.
+const maxFound = 10
+
+// Search returns a tool that finds tools for a model that writes code. Its output is the
+// declarations of those whose names and descriptions have most of the words of the query.
+// It depends on nothing but the tools, and has no effects.
+func Search(tools ...Tool) Tool {
+	return search(tools)
+}
+
+type search []Tool
+
+// Name implements [Tool].
+func (search) Name() string { return SearchName }
+
+// Description implements [Tool].
+func (search) Description() string {
+	return "Finds tools that a program may call, and returns their declarations in TypeScript."
+}
+
+// Schema implements [Tool].
+func (search) Schema() json.RawMessage {
+	return json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"A name, or some words of what the tool is to do"}},"required":["query"],"additionalProperties":false}`)
+}
+
+// Execute implements [Tool].
+func (s search) Execute(_ context.Context, input json.RawMessage) (json.RawMessage, error) {
+	var in struct {
+		Query *string `json:"query"`
+	}
+	if err := json.Unmarshal(input, &in); err != nil || in.Query == nil {
+		return nil, ToolDiscard(errors.New(`the input must be {"query": "..."}`))
+	}
+	words := strings.FieldsFunc(strings.ToLower(*in.Query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	score := func(t Tool) (n int) {
+		for _, w := range words {
+			if strings.Contains(strings.ToLower(t.Name()), w) {
+				n += 3
+			}
+			if strings.Contains(strings.ToLower(t.Description()), w) {
+				n++
+			}
+		}
+		return n
+	}
+	found := slices.DeleteFunc(slices.Clone(s), func(t Tool) bool { return score(t) == 0 })
+	slices.SortStableFunc(found, func(a, b Tool) int { return cmp.Compare(score(b), score(a)) })
+	if len(found) == 0 {
+		return json.Marshal("no tool has these words in its name or description")
+	}
+	return json.Marshal(TypeScript(found[:min(len(found), maxFound)]...))
+}

@@ -1,0 +1,100 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// declared is a tool that is only described.
+type declared struct{ name, description, input, output string }
+
+func (d declared) Name() string                  { return d.name }
+func (d declared) Description() string           { return d.description }
+func (d declared) Schema() json.RawMessage       { return json.RawMessage(d.input) }
+func (d declared) OutputSchema() json.RawMessage { return json.RawMessage(d.output) }
+func (declared) Execute(context.Context, json.RawMessage) (json.RawMessage, error) {
+	return nil, nil
+}
+
+func TestTypeScript(t *testing.T) {
+	got := tool.TypeScript(
+		declared{"look-up", "Looks up a city.\nIt is fast. */", `{"type":"object","properties":{
+			"city":{"type":"string","description":"Its name"},"unit":{"enum":["C","F"]},"at":{"type":["string","null"]},
+			"where":{"anyOf":[{"type":"integer"},{"type":"number"},{"type":"boolean"}]},"tags":{"type":"array","items":{"type":"string"}},
+			"any":{},"yes":true,"a b":{"const":{"x":1}}},"required":["city"]}`, `{"type":"object","additionalProperties":{"type":"number"}}`},
+		declared{"none", "", `{"type":"object","additionalProperties":false}`, ""},
+		tool.Rename(declared{"odd", "", `[`, `{"type":"object","properties":{"deep":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"string"}}}}}}}}}}`}, "renamed"),
+	)
+	want := `declare const tools: {
+  /** Looks up a city.
+  It is fast. * / */
+  "look-up"(input: {
+    "a b"?: unknown;
+    any?: unknown;
+    at?: string | null;
+    /** Its name */
+    city: string;
+    tags?: Array<string>;
+    unit?: "C" | "F";
+    where?: number | boolean;
+    yes?: unknown;
+  }): Promise<Record<string, number>>;
+  none(input: {}): Promise<unknown>;
+  renamed(input: unknown): Promise<{
+    deep?: Array<Array<Array<Array<Array<Array<Array<unknown>>>>>>>;
+  }>;
+};
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSearch(t *testing.T) {
+	var all []tool.Tool
+	for i := range 30 {
+		all = append(all, declared{fmt.Sprintf("tool_%d", i), "Does something.", `{"type":"object"}`, ""})
+	}
+	all[7] = declared{"weather", "The temperature in a city", `{"type":"object"}`, ""}
+	all[9] = declared{"city_list", "All cities", `{"type":"object"}`, ""}
+	if told := tool.Declarations(all...); !strings.Contains(told, "30 other tools") || !strings.Contains(told, "city_list") || strings.Contains(told, "declare") {
+		t.Error(told)
+	}
+	if told := tool.Declarations(all[:20]...); !strings.Contains(told, "declare const tools") {
+		t.Error(told)
+	}
+	for query, want := range map[string][]string{
+		"City?":       {"city_list", "weather"},
+		"temperature": {"weather"},
+		"something":   {"tool_0", "tool_11"},
+		"zebra":       {"no tool has these words"},
+		"":            {"no tool has these words"},
+	} {
+		output, err := tool.Search(all...).Execute(t.Context(), json.RawMessage(fmt.Sprintf(`{"query":%q}`, query)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text string
+		if err := json.Unmarshal(output, &text); err != nil {
+			t.Fatal(err)
+		}
+		for last := 0; len(want) > 0; want = want[1:] {
+			at := strings.Index(text, want[0])
+			if at < last {
+				t.Errorf("%q: %s not in its place in\n%s", query, want[0], text)
+			}
+			last = at
+		}
+		if strings.Count(text, "Promise") > 10 {
+			t.Errorf("%q: too many tools\n%s", query, text)
+		}
+	}
+	if _, err := tool.Search(all...).Execute(t.Context(), json.RawMessage(`{}`)); err == nil {
+		t.Error("an input without a query is accepted")
+	}
+}
