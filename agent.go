@@ -66,8 +66,8 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 	if a.box, err = file.OpenTools(ctx, &ModuleLoader{Engine: engine, Store: log, Policy: a.rules}, os.Getenv); err != nil {
 		return nil, err
 	}
-	a.Agent = &agent.Agent{Provider: model, Tools: a.box.Tools, Log: log, Config: file.Config(), Budget: file.Budget(), Metrics: db.o.Metrics, Tracer: db.o.Tracer}
-	a.Config.Retries, a.Config.AppVersion = a.box.Retries, db.o.AppVersion
+	a.Agent = file.Agent(model, a.box)
+	a.Log, a.Metrics, a.Tracer, a.Config.AppVersion = log, db.o.Metrics, db.o.Tracer, db.o.AppVersion
 	if db.o.Logger != nil {
 		a.Config.Logger = db.o.Logger
 	}
@@ -159,9 +159,7 @@ func openReplayingAgent(ctx context.Context, path string, engine guest.Engine) (
 	if err != nil {
 		return nil, err
 	}
-	a := &agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
-	a.Config.Retries = box.Retries
-	return &Agent{Agent: a, box: box}, nil
+	return &Agent{Agent: file.Agent(model, box), box: box}, nil
 }
 
 // replaying returns the agent for the replay of a run: with the recorded tools of the
@@ -227,6 +225,9 @@ func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 	for _, t := range module.Tools() {
 		if l.Policy != nil {
 			t = t.Under(l.Policy)
+		}
+		if m.Code {
+			t = t.Calling()
 		}
 		tools = append(tools, t)
 	}

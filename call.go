@@ -85,12 +85,14 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 		return nil, err
 	}
 	var failed error
-	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
 	rules := rulesOf(t.o.Policy, t.o.Secrets)
-	if rules == nil {
-		d.Tool = keepError(t.Tool, &failed)
-	} else {
-		d.Tool = rules.Guard(keepError(t.Under(rules), &failed))
+	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
+	d.Tool = t.under(rules, func(inner tool.Tool) tool.Tool { return keepError(inner, &failed) })
+	for _, other := range t.others {
+		if _, err := log.PutModule(ctx, other.module.Source.Wasm); err != nil {
+			return nil, err
+		}
+		d.Others = append(d.Others, other.under(rulesOf(other.o.Policy, other.o.Secrets), func(inner tool.Tool) tool.Tool { return inner }))
 	}
 	result, err := d.RunWithID(ctx, runID, json.RawMessage(input))
 	if err != nil {
@@ -105,6 +107,15 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 		Run: run, Denied: lastDenied(context.WithoutCancel(ctx), log, runID),
 		Unnamed: rules != nil && !rules.NamesTool(t.Name()), err: failed,
 	}
+}
+
+// under returns the tool for one run, with something around it, and guarded by the rules if
+// there are any.
+func (t *Tool) under(rules *policy.Run, around func(tool.Tool) tool.Tool) tool.Tool {
+	if rules == nil {
+		return around(t.Tool)
+	}
+	return rules.Guard(around(t.Under(rules)))
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.

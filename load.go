@@ -38,12 +38,25 @@ type ToolOptions struct {
 	Secrets policy.Secrets
 }
 
+// RunJS is the reference of a tool that is part of this program: it runs a program in
+// JavaScript, which a model wrote, and which calls the tools that [Tool.Calling] gives it.
+const RunJS = "run_js"
+
 // Tool is a tool that is ready to be called. It is safe for concurrent use. [DB.Close]
 // closes it.
 type Tool struct {
 	*guest.Tool
 	module *Module
 	o      ToolOptions
+	others []*Tool
+}
+
+// Calling returns the tool with the right to call the others, which a tool of code that a
+// model wrote does: see [RunJS]. Each call of another tool is recorded in the run of the
+// call that makes it, and is under the options that the other tool was loaded with. Of two tools
+// with the same name the later one is called.
+func (t *Tool) Calling(others ...*Tool) *Tool {
+	return &Tool{Tool: t.Tool.Calling(), module: t.module, o: t.o, others: others}
 }
 
 // Close releases the module of the tool, for a program that loads tools again and again.
@@ -62,7 +75,7 @@ func (m *Module) Close() { m.db.closeOne(m) }
 
 // Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
 // path of a folder with a tool in Go, TypeScript or JavaScript, which is built first, or
-// the digest of a module that the database has, in hexadecimal.
+// the digest of a module that the database has, in hexadecimal, or [RunJS].
 //
 // Errors are a [*guest.SourceError] if there is no such module or it does not build, a
 // [*sandbox.Refusal] or a [*guest.DescriptionError] if the module is not accepted, and a
@@ -168,12 +181,12 @@ func (e *AllowError) Unwrap() error { return e.Err }
 func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	tools := m.Tools()
 	if o.Name == "" && len(tools) == 1 {
-		return &Tool{tools[0], m, o}, nil
+		return &Tool{Tool: tools[0], module: m, o: o}, nil
 	}
 	var names []string
 	for _, t := range tools {
 		if t.Name() == o.Name {
-			return &Tool{t, m, o}, nil
+			return &Tool{Tool: t, module: m, o: o}, nil
 		}
 		names = append(names, t.Name())
 	}

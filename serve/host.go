@@ -25,7 +25,6 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
@@ -413,9 +412,7 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 			return err
 		}
 		h.onClose(func() { box.Close() })
-		a := agent.Agent{Provider: model, Tools: box.Tools, Config: file.Config(), Budget: file.Budget()}
-		a.Config.Retries = box.Retries
-		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: a, Variables: file.Variables})
+		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: *file.Agent(model, box), Variables: file.Variables})
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -27,6 +28,7 @@ type LocalTools struct {
 
 	mu      sync.RWMutex
 	modules []*localModule // guarded by mu
+	code    *starling.Tool // nil without AddCode; set before the tools are served
 }
 
 // localModule is a module as it was when it was loaded. It does not change.
@@ -50,6 +52,14 @@ func (l *LocalTools) Add(ctx context.Context, ref string) error {
 	return l.load(ctx, ref, nil)
 }
 
+// AddCode puts the tool run_js in the place of all others: they are called in its programs
+// alone. If there are more than [tool.MaxDeclared] of them, the client also gets
+// search_tools. AddCode is called before the tools are served.
+func (l *LocalTools) AddCode(ctx context.Context) (err error) {
+	l.code, err = l.db.Load(ctx, starling.RunJS, l.options)
+	return err
+}
+
 // load loads a module and puts it in the place of another one, or at the end for nil.
 func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) error {
 	added := &localModule{ref: ref, stamp: stampOf(ref)}
@@ -57,7 +67,7 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 	if err != nil {
 		return err
 	}
-	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || len(l.options.AllowHosts) == 0 && l.options.Policy == nil
+	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || l.offline()
 	for _, t := range m.Tools() {
 		o := l.options
 		o.Name = t.Name()
@@ -109,6 +119,19 @@ func (l *LocalTools) current() []*localModule {
 // List implements [mcpsrv.Tools].
 func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
+	if l.code != nil {
+		others := l.callable()
+		told := mcpTool(l.code.Describe(), l.offline())
+		told.Idempotent, told.Declarations = l.offline(), tool.Declarations(others...)
+		list = append(list, told)
+		if len(others) > tool.MaxDeclared {
+			search := tool.Search()
+			list = append(list, mcpsrv.Tool{
+				Name: search.Name(), Description: search.Description(), InputSchema: search.Schema(), Idempotent: true, Closed: true,
+			})
+		}
+		return list, nil
+	}
 	for _, m := range l.current() {
 		for _, t := range m.tools {
 			told := mcpTool(t.Describe(), m.closed)
@@ -119,8 +142,28 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	return list, nil
 }
 
+// offline reports whether no tool can reach the network.
+func (l *LocalTools) offline() bool { return len(l.options.AllowHosts) == 0 && l.options.Policy == nil }
+
+// callable returns the tools that a program may call.
+func (l *LocalTools) callable() (all []tool.Tool) {
+	for _, m := range l.current() {
+		for _, t := range m.tools {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
 // Call implements [mcpsrv.Tools].
 func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	if l.code != nil && c.Name == tool.SearchName {
+		output, err := tool.Search(l.callable()...).Execute(ctx, c.Arguments)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", mcpsrv.ErrArguments, err)
+		}
+		return mcpsrv.Result{Output: output}, err
+	}
 	t, leave := l.enter(c.Name)
 	if t == nil {
 		return mcpsrv.Result{}, mcpsrv.ErrNoTool
@@ -144,6 +187,22 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if l.code != nil {
+		if name != l.code.Name() {
+			return nil, nil
+		}
+		var others []*starling.Tool
+		modules := slices.Clone(l.modules)
+		for _, m := range modules {
+			m.calls.Add(1)
+			others = append(others, m.tools...)
+		}
+		return l.code.Calling(others...), func() {
+			for _, m := range modules {
+				m.calls.Done()
+			}
+		}
+	}
 	for _, m := range l.modules {
 		if t := m.tool(name); t != nil {
 			m.calls.Add(1)

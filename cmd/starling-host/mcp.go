@@ -30,6 +30,9 @@ A tool reaches the hosts of --allow-host and no others, or what --policy allows.
 module that cannot be loaded is named on standard error, and the others are served. A
 module or folder that changes is loaded again, and the assistant is told.
 
+With --code there is one tool, run_js: the model writes a program in JavaScript, in
+which it calls the others. The whole program is one recorded run.
+
 DB is a database to look into, for reading only. There are seven tools for it: list_runs,
 get_run, get_event, summarize_run, validate_run, diff_runs and search_runs. With --log
 they look into the database of --db, so that an assistant sees what its tools did.
@@ -47,6 +50,7 @@ type mcpFlags struct {
 	tools   []string
 	folders []string
 	log     bool
+	code    bool
 }
 
 func (f *mcpFlags) add(cmd *cobra.Command) {
@@ -54,6 +58,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
+	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
 }
@@ -82,7 +87,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
 	var view serve.MCPView
 	where := f.database
-	if len(refs) > 0 {
+	if len(refs) > 0 || f.code {
 		db, err := a.open(ctx, f.database, f.isolation)
 		if err != nil {
 			return err
@@ -99,7 +104,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	} else {
 		where = args[0]
 	}
-	if f.log || len(refs) == 0 {
+	if f.log || view.Tools == nil {
 		log, err := f.read.open(ctx, where)
 		if err != nil {
 			return err
@@ -138,9 +143,9 @@ func (f *mcpFlags) refs(db []string) ([]string, error) {
 		}
 	}
 	switch {
-	case len(refs) == 0 && (len(db) == 0 || f.log):
+	case len(refs) == 0 && !f.code && (len(db) == 0 || f.log):
 		return nil, usagef("", "give --tool or --tools, or a DB to look into")
-	case len(refs) > 0 && len(db) > 0:
+	case (len(refs) > 0 || f.code) && len(db) > 0:
 		return nil, usagef("", "DB and --tool exclude each other: with --log the assistant looks into the database of --db")
 	}
 	return refs, nil
@@ -159,7 +164,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		switch err := tools.Add(ctx, ref); {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case err != nil && len(refs) == 1:
+		case err != nil && len(refs) == 1 && !f.code:
 			return nil, err
 		case err != nil:
 			a.warn(ref + " is left out: " + strings.TrimPrefix(explain(err).message, ref+": "))
@@ -168,8 +173,11 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 			}
 		}
 	}
-	if tools.Len() == 0 {
+	if tools.Len() == 0 && !f.code {
 		return nil, first
+	}
+	if f.code {
+		return tools, tools.AddCode(ctx)
 	}
 	return tools, nil
 }
@@ -248,7 +256,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			return err
 		}
 		line := []string{"mcp"}
-		if len(refs) > 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
+		if (len(refs) > 0 || f.code) && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
 			line = append(line, "--db", absolute(f.database))
 		}
 		cmd.Flags().Visit(func(flag *pflag.Flag) {

@@ -16,9 +16,10 @@ import (
 const runHelp = `Run one tool and record the run.
 
 TOOL is a .wasm file, or a folder with a tool, which is built first: Go files, or a
-tool.ts or tool.js, which the command starling-build of guest-sdk/js builds. INPUT is
-a JSON document, @FILE to read it from a file, or - to read it from standard input.
-Without it the input is {}.
+tool.ts or tool.js, which the command starling-build of guest-sdk/js builds. The tool
+run_js is part of this program: it runs the JavaScript of its input, in which
+tools.NAME(input) calls the tools that --with names. INPUT is a JSON document, @FILE
+to read it from a file, or - to read it from standard input. Without it the input is {}.
 
 The input is checked against the tool's schema before anything is recorded. The
 tool's result goes to standard output as canonical JSON, and nothing else does. The
@@ -38,12 +39,14 @@ Ctrl-C cancels the call, which is recorded. A second one ends the program.`
 
 const runExample = `  starling-host run dice.wasm '{"rolls":5}'
   echo '{"rolls":5}' | starling-host run dice.wasm - -o json
-  starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s`
+  starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s
+  starling-host run run_js '{"code":"return await tools.dice({rolls: 2})"}' --with dice.wasm`
 
 // runFlags are the flags of run. Zero numbers stand for the host's defaults.
 type runFlags struct {
 	callFlags
 	tool   string
+	with   []string
 	output string
 }
 
@@ -76,6 +79,7 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, when the module holds several")
+	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	f.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
@@ -145,6 +149,13 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	if len(f.with) > 0 {
+		others, err := loadAll(ctx, db, f.with, options)
+		if err != nil {
+			return err
+		}
+		tool = tool.Calling(others...)
+	}
 	doc, err := a.readInput(input, sandbox.DefaultLimits().InputBytes)
 	if err != nil {
 		return err
@@ -162,6 +173,30 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	return a.reportRun(tool, run, err, f)
+}
+
+// loadAll loads all tools of the modules that the references name. Two of them do not have
+// the same name.
+func loadAll(ctx context.Context, db *starling.DB, refs []string, o starling.ToolOptions) (all []*starling.Tool, err error) {
+	from := map[string]string{}
+	for _, ref := range refs {
+		m, err := db.LoadModule(ctx, ref, o)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range m.Tools() {
+			if other, taken := from[t.Name()]; taken {
+				return nil, usagef("", "--with: %s has a tool %q, and so does %s", ref, t.Name(), other)
+			}
+			from[t.Name()], o.Name = ref, t.Name()
+			chosen, err := m.Choose(o)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, chosen)
+		}
+	}
+	return all, nil
 }
 
 // open opens a database to record runs in.

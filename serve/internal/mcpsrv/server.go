@@ -76,6 +76,7 @@ var (
 type Tool struct {
 	Name         string
 	Description  string
+	Declarations string          // what the host adds to the description; as long as it is
 	InputSchema  json.RawMessage // of type "object"
 	OutputSchema json.RawMessage // nil if it is not known
 	Idempotent   bool            // a call may be repeated

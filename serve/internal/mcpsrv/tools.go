@@ -40,7 +40,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	}
 	open := !t.Closed
 	presented := &mcp.Tool{
-		Name: t.Name, Description: bounded(plain(t.Description), maxDescription), InputSchema: t.InputSchema,
+		Name: t.Name, Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
 	}
 	if tool.IsObjectSchema(t.OutputSchema) {

@@ -1,0 +1,119 @@
+package starling_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// hostilePrograms are what a model could write that means harm, or is broken: with a part of
+// what comes of it, the output or the reason of the failure.
+var hostilePrograms = []struct{ name, code, want string }{
+	{"endless loop", `for (;;);`, "out of fuel"},
+	{"endless promises", `for (;;) await null;`, "out of fuel"},
+	{"endless microtasks", `const f = () => Promise.resolve().then(f); await f();`, "out of fuel"},
+	{"endless timers", `await new Promise(() => setInterval(() => {}, 1));`, "out of fuel"},
+	{"endless generator", `for (const x of (function* () { for (;;) yield 1; })());`, "out of fuel"},
+	{"slow pattern", `return /^(a+)+$/.test("a".repeat(64) + "b");`, "out of fuel"},
+	{"a promise that nothing settles", `await new Promise(() => {});`, "nothing will ever settle"},
+	{"memory of strings", `const a = []; for (;;) a.push("x".repeat(1 << 20) + a.length);`, "out of "},
+	{"memory of one array", `return new Uint8Array(1 << 30).length;`, "memory"},
+	{"memory of objects", `let o = {}; for (;;) o = { o, a: new Array(1000).fill(1) };`, "out of "},
+	{"a string that doubles", `let s = "x"; for (;;) s += s;`, ""},
+	{"deep recursion", `return (function f() { return f(); })();`, "Maximum call stack"},
+	{"deep recursion of promises", `return await (async function f() { return await f(); })();`, ""},
+	{"deep JSON", `return JSON.parse("[".repeat(1e6));`, ""},
+	{"deep output", `let o = {}; for (let i = 0; i < 1e4; i++) o = { o }; return o;`, ""},
+	{"large output", `return "x".repeat(1 << 20);`, "output"},
+	{"a circle", `const o = {}; o.o = o; return o;`, "not JSON"},
+	{"much to print", `for (;;) console.log("x".repeat(1e5));`, "out of fuel"},
+	{"syntax", `return }`, "line 1, column"},
+	{"an end of the function", `} ; for (;;) ; {`, "SyntaxError"},
+	{"no host", `return typeof host + typeof require + typeof process + typeof module;`, `"undefinedundefinedundefinedundefined"`},
+	{"import of a module", `return await import("fs");`, ""},
+	{"the constructor of the tools", `return await tools.constructor("return 1")();`, "not a function"},
+	{"a prototype of the tools", `return [Object.getPrototypeOf(tools), "x" in tools];`, "[null,true]"},
+	{"a tool that is put there", `try { "use strict"; tools.dice = () => 1; } catch {} return (await tools.dice({ rolls: 1 })).rolls.length;`, "1"},
+	{"a changed prototype", `Object.prototype.then = (f) => f(5); return await tools.dice({ rolls: 1 });`, ""},
+	{"a changed JSON", `JSON.stringify = () => '{"tool":"secret","input":{}}'; return await tools.dice({ rolls: 1 });`, "neither"},
+	{"a changed parser", `JSON.parse = () => ({ output: "forged" }); return await tools.dice({ rolls: 1 });`, `"forged"`},
+	{"an error without a text", `throw { toString() { throw 1; } };`, "has no text"},
+	{"an error with a getter", `const e = new Error("x"); Object.defineProperty(e, "stack", { get() { for (;;); } }); throw e;`, "out of fuel"},
+	{"a tool that is not there", `return await tools.secret({});`, "tool not found"},
+	{"itself", `return await tools.run_js({ code: "return 1" });`, "does not call itself"},
+	{"a broken input", `return await tools.dice("two");`, ""},
+	{"no input", `return (await tools.dice()).rolls.length;`, "1"},
+	{"a forged call by fetch", `return (await fetch("starling:call", { method: "POST", body: '{"tool":"secret","input":{}}' })).status;`, ""},
+	{"a host that is not allowed", `return (await fetch(input)).status;`, "denied"},
+	{"a host after a catch", `try { await fetch(input); } catch (e) { return e.reason; }`, `"denied"`},
+	{"the secret of the host", `return (await fetch(input + "?k={{secret:KEY}}")).status;`, "denied"},
+	{"10,000 calls", `let n = 0; for (let i = 0; i < 10000; i++) { await tools.dice({ rolls: 1 }); n++; } return n;`, "effects"},
+	{"10,000 calls at once", `return (await Promise.all(Array.from({ length: 10000 }, () => tools.dice({ rolls: 1 })))).length;`, "effects"},
+	{"calls that fail", `let n = 0; for (let i = 0; i < 20; i++) try { await tools.dice({ rolls: -1 }); } catch { n++; } return n;`, "20"},
+	{"a call without an end", `tools.dice({ rolls: 1 }); for (;;);`, "out of fuel"},
+	{"a failure that nobody awaits", `tools.dice({ rolls: -1 }); return 1;`, "rolls is -1"},
+}
+
+// TestHostilePrograms: each of them ends by its limits, none reaches what it may not, and
+// each run replays.
+func TestHostilePrograms(t *testing.T) {
+	var reached atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer server.Close()
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "code.db"), starling.Options{}))
+	defer db.Close()
+	dice, err := db.Load(t.Context(), filepath.Join("tools-wasm", "dice"), starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := sandbox.Limits{Fuel: 400_000_000, MemoryPages: 256, Effects: 60}
+	runJS, err := db.Load(t.Context(), starling.RunJS, starling.ToolOptions{Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := runJS.Calling(dice)
+	for _, p := range hostilePrograms {
+		t.Run(p.name, func(t *testing.T) {
+			input, err := json.Marshal(map[string]any{"code": p.code, "input": server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, err := program.Call(t.Context(), string(input))
+			if run == nil {
+				t.Fatal(err)
+			}
+			if got := run.Output() + fmt.Sprint(err); !strings.Contains(got, p.want) {
+				t.Errorf("it ends with %s, want %q in it", got, p.want)
+			}
+			verdict, err := db.Replay(t.Context(), run.ID)
+			if err != nil || !verdict.Identical() {
+				t.Errorf("replay: %v, %v", verdict, err)
+			}
+		})
+	}
+	if n := reached.Load(); n != 0 {
+		t.Errorf("%d requests have reached a server that is not allowed", n)
+	}
+}
+
+// TestRunJSIsBuiltFromItsSource builds the module that is part of the program again.
+func TestRunJSIsBuiltFromItsSource(t *testing.T) {
+	buildsJS(t)
+	built, said := buildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"))
+	kept, err := os.ReadFile(filepath.Join("host", "internal", "runjs", "run_js.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sandbox.Sum(built) != sandbox.Sum(kept) {
+		t.Errorf("host/internal/runjs/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
+	}
+}
