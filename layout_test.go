@@ -34,31 +34,31 @@ var folders = []string{"bench", "docs", "examples"}
 // doors are the packages that may import a third-party module. Everything else
 // goes through what they export.
 var doors = map[string][]string{
-	"github.com/tetratelabs/wazero":                       {"host/sandbox"},
-	"github.com/fxamacker/cbor/v2":                        {"eventlog/canon"},
-	"lukechampine.com/blake3":                             {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
-	"modernc.org/sqlite":                                  {"eventlog/internal/sqlitelog"},
-	"github.com/jackc/pgx/v5":                             {"eventlog/internal/pglog"},
-	"github.com/oklog/ulid/v2":                            {"eventlog/event"},
-	"github.com/goccy/go-yaml":                            {"runtime/config"},
-	"github.com/santhosh-tekuri/jsonschema/v6":            {"runtime/internal/validate"},
-	"github.com/spf13/cobra":                              {"cmd/starling-host"},
-	"github.com/spf13/pflag":                              {"cmd/starling-host"}, // cobra's own
-	"github.com/schollz/progressbar/v3":                   {"cmd/starling-host"},
-	"golang.org/x/text":                                   {"runtime/internal/validate"}, // the printer that jsonschema words its errors with
-	"golang.org/x/term":                                   {"cmd/starling-host"},
-	"golang.org/x/time":                                   {"serve/internal/daemon"},
-	"golang.org/x/sync":                                   {"host/sandbox"}, // a lock whose wait ends with a context
-	"golang.org/x/sys":                                    {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
-	"github.com/google/pprof":                             {"cmd/starling-host/internal/profile"},
-	"github.com/prometheus/client_golang":                 {"runtime/observe"},
-	"go.opentelemetry.io/otel":                            {"runtime/observe"},
-	"go.opentelemetry.io/otel/trace":                      {"runtime/observe"},
-	"go.opentelemetry.io/otel/sdk":                        {"serve"},
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace":   {"serve"},
-	"go.opentelemetry.io/proto/otlp":                      {"serve"},
-	"google.golang.org/protobuf":                          {"serve"},
-	"github.com/modelcontextprotocol/go-sdk":              {"serve/internal/mcpsrv", "runtime/internal/mcptool"},
+	"github.com/tetratelabs/wazero":                     {"host/sandbox"},
+	"github.com/fxamacker/cbor/v2":                      {"eventlog/canon"},
+	"lukechampine.com/blake3":                           {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
+	"modernc.org/sqlite":                                {"eventlog/internal/sqlitelog"},
+	"github.com/jackc/pgx/v5":                           {"eventlog/internal/pglog"},
+	"github.com/oklog/ulid/v2":                          {"eventlog/event"},
+	"github.com/goccy/go-yaml":                          {"runtime/config"},
+	"github.com/santhosh-tekuri/jsonschema/v6":          {"runtime/internal/validate"},
+	"github.com/spf13/cobra":                            {"cmd/starling-host"},
+	"github.com/spf13/pflag":                            {"cmd/starling-host"}, // cobra's own
+	"github.com/schollz/progressbar/v3":                 {"cmd/starling-host"},
+	"golang.org/x/text":                                 {"runtime/internal/validate"}, // the printer that jsonschema words its errors with
+	"golang.org/x/term":                                 {"cmd/starling-host"},
+	"golang.org/x/time":                                 {"serve/internal/daemon"},
+	"golang.org/x/sync":                                 {"host/sandbox"}, // a lock whose wait ends with a context
+	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
+	"github.com/google/pprof":                           {"cmd/starling-host/internal/profile"},
+	"github.com/prometheus/client_golang":               {"runtime/observe"},
+	"go.opentelemetry.io/otel":                          {"runtime/observe"},
+	"go.opentelemetry.io/otel/trace":                    {"runtime/observe"},
+	"go.opentelemetry.io/otel/sdk":                      {"serve"},
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace": {"serve"},
+	"go.opentelemetry.io/proto/otlp":                    {"serve"},
+	"google.golang.org/protobuf":                        {"serve"},
+	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/internal/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages

@@ -90,6 +90,9 @@ type Config struct {
 	// ToolTimeout bounds an attempt at a native tool, see step.Config.
 	ToolTimeout time.Duration
 
+	// Prices take the place of the process's price table, see step.Config.
+	Prices Prices
+
 	// RequireRawResponseHash refuses answers of which the provider does not say
 	// what it had received.
 	RequireRawResponseHash bool
@@ -317,7 +320,7 @@ func (a *Agent) stepConfig(runID string) step.Config {
 	}
 	return step.Config{
 		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: attempts,
-		RequireRawResponseHash: a.Config.RequireRawResponseHash, Budget: a.Budget,
+		RequireRawResponseHash: a.Config.RequireRawResponseHash, Budget: a.Budget, Prices: a.Config.Prices,
 		MaxParallelTools: a.Config.MaxParallelTools, ToolTimeout: a.Config.ToolTimeout, Logger: a.Config.Logger,
 	}
 }
@@ -381,11 +384,14 @@ func version() string {
 }
 
 // Budget bounds what one run may spend, BudgetExceeded is the error of a run that spent
-// it, and BudgetMeter counts.
+// it, BudgetMeter counts, and Prices say what tokens cost.
 type (
 	Budget         = budget.Limits
 	BudgetExceeded = budget.Exceeded
 	BudgetMeter    = budget.Meter
+	Prices         = budget.Prices
+	Price          = budget.Price
+	Rates          = budget.Rates
 )
 
 // ResumeBudget returns a meter that has counted what the events of a run have spent.
@@ -396,6 +402,9 @@ func ResumeBudget(b Budget, events []event.Event) (*BudgetMeter, error) {
 // Cost returns what an answer cost in US dollars, and whether the price of the model is
 // known.
 func Cost(model string, u provider.Usage) (usd float64, known bool) { return budget.Cost(model, u) }
+
+// BuiltinPrices returns the prices that this version knows.
+func BuiltinPrices() Prices { return budget.Builtin() }
 
 // RegisterPricing sets the price of a model for this process, in US dollars for a million
 // tokens.

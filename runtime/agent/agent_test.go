@@ -434,10 +434,12 @@ func (r rawTool) Execute(ctx context.Context, in json.RawMessage) (json.RawMessa
 func TestWhatDiverges(t *testing.T) {
 	turns := []agenttest.Turn{agenttest.Calls(agenttest.Use{CallID: "c1", Tool: "clocked", Args: `{"city":"Oslo"}`}, agenttest.Use{CallID: "c2", Tool: "failing", Args: `{}`}), agenttest.Say("done")}
 	a := newAgent(turns, failing, clocked)
+	a.Config.Prices = agent.BuiltinPrices()
 	r, err := a.Run(context.Background(), "go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	dear := agent.Prices{"gpt-4o-mini": {Rates: agent.Rates{Input: 100, Output: 100}}}
 	other := func(name, description string) tool.Tool {
 		return tool.Typed(name, description, func(context.Context, struct{}) (int, error) { return 0, errors.New("no such order") })
 	}
@@ -454,6 +456,7 @@ func TestWhatDiverges(t *testing.T) {
 		{"a tool's description", func(a *agent.Agent) { a.Tools = []tool.Tool{other("failing", "Fails!"), clocked} }, 2},
 		{"the turns allowed", func(a *agent.Agent) { a.Config.MaxTurns = 9 }, 1},
 		{"the budget", func(a *agent.Agent) { a.Budget.MaxUSD = 9 }, 1},
+		{"the prices", func(a *agent.Agent) { a.Config.Prices = dear }, 3},
 		{"a stop sequence", func(a *agent.Agent) { a.Config.StopSequences = []string{"."} }, 1},
 	}
 	for _, tt := range tests {

@@ -121,6 +121,10 @@ func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) e
 
 // cost returns what tokens cost, or zero for an unknown model, which is logged once.
 func (c *Context) cost(ctx context.Context, model string, u provider.Usage) float64 {
+	if c.cfg.Prices != nil {
+		usd, _ := c.cfg.Prices.Cost(model, u)
+		return usd
+	}
 	usd, known := budget.Cost(model, u)
 	if !known && c.cfg.Budget.MaxUSD > 0 && budget.Missing(model) {
 		c.log(ctx, slog.LevelWarn, "model has no price: the dollar budget is not enforced", named("model", model))

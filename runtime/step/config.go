@@ -58,6 +58,11 @@ type Config struct {
 	// Budget bounds what the run may spend. The zero value bounds nothing.
 	Budget budget.Limits
 
+	// Prices say what tokens cost. With them a replay computes costs again and
+	// compares them. Nil means the table of the process, which changes; then a
+	// replay takes the recorded costs.
+	Prices budget.Prices
+
 	// Earlier are the events of a run that is resumed: all of them, checked. The
 	// Context stands behind them. Nil for a run from its start.
 	Earlier []event.Event

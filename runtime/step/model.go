@@ -236,6 +236,9 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 		id := now.TurnID
 		*now = recorded
 		now.TurnID = id
+		if t.c.cfg.Prices != nil {
+			now.CostUSD = t.c.cost(ctx, t.req.Model, usageOf(recorded))
+		}
 		return nil
 	})
 	if err != nil {
@@ -243,15 +246,18 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 	}
 	r := &provider.Response{
 		TurnID: completed.TurnID, Text: completed.Text, Reasoning: t.reasoning, StopReason: completed.StopReason,
-		Usage: provider.Usage{
-			InputTokens: completed.InputTokens, OutputTokens: completed.OutputTokens,
-			CacheReadTokens: completed.CacheReadTokens, CacheCreateTokens: completed.CacheCreateTokens,
-		},
-		CostUSD:         completed.CostUSD,
+		Usage: usageOf(completed), CostUSD: completed.CostUSD,
 		RawResponseHash: completed.RawResponseHash, RequestID: completed.ProviderRequestID,
 	}
 	r.ToolUses, err = ToolUses(completed.ToolUses)
 	return r, err
+}
+
+func usageOf(p event.AssistantMessageCompleted) provider.Usage {
+	return provider.Usage{
+		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
+		CacheReadTokens: p.CacheReadTokens, CacheCreateTokens: p.CacheCreateTokens,
+	}
 }
 
 // ToolUses returns recorded tool uses as a provider gets them back.
