@@ -29,7 +29,7 @@ var described = []any{
 	event.RunStarted{}, event.RequestOptions{}, event.ToolSchemaRef{}, event.Sandbox{}, event.SandboxLimits{}, event.BudgetLimits{},
 	event.UserMessageAppended{}, event.TurnStarted{}, event.ReasoningEmitted{}, event.AssistantMessageCompleted{},
 	event.PlannedToolUse{}, event.ToolCallScheduled{}, event.ToolCallCompleted{}, event.ToolCallFailed{},
-	event.SideEffectRecorded{}, event.EffectError{}, event.Intent{}, event.Exchange{}, event.Verdict{}, event.PolicyRef{}, event.ModelFailure{}, event.BudgetExceeded{}, event.RunCompleted{},
+	event.SideEffectRecorded{}, event.EffectError{}, event.Intent{}, event.NestedCall{}, event.Exchange{}, event.Verdict{}, event.PolicyRef{}, event.ModelFailure{}, event.BudgetExceeded{}, event.RunCompleted{},
 	event.RunFailed{}, event.RunCancelled{}, event.RunResumed{},
 	event.Sealed{}, event.SealedContent{}, event.SealedTotals{},
 }

@@ -130,7 +130,10 @@ func checkDirect(events []event.Event, started event.RunStarted) error {
 			return unsupported(ev, "a model took part in it that RunStarted does not name")
 		}
 	}
-	if len(started.ToolSchemas) == 0 || started.ToolSchemas[0].Name != started.Goal {
+	switch n := len(started.ToolSchemas); {
+	case n == 0:
+		return unsupported(events[0], "it has no tools; a direct run has one, and those that it calls")
+	case n > 1 && started.ToolSchemas[0].Name != started.Goal: // of several, the first calls the others
 		return unsupported(events[0], fmt.Sprintf("it is to call %q, and that is not the first of its tools", started.Goal))
 	}
 	return nil
