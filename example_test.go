@@ -134,6 +134,21 @@ func ExampleTool_Call() {
 	// true
 }
 
+// A program that a model wrote calls another tool three times, in one run.
+func ExampleTool_Calling() {
+	ctx := context.Background()
+	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "calling.db"), starling.Options{}))
+	defer db.Close()
+	jq := starling.Must(db.Load(ctx, jq, starling.ToolOptions{}))
+	code := starling.Must(db.Load(ctx, starling.RunJS, starling.ToolOptions{})).Calling(jq)
+	run := starling.Must(code.Call(ctx, `{"code":"let sum = 0; for (const n of [1, 2, 3]) sum += (await tools.json_transform({query: '. * .', data: n})).results[0]; return sum;"}`))
+	fmt.Println(run.Output())
+	fmt.Println(starling.Must(db.Replay(ctx, run.ID)))
+	// Output:
+	// 14
+	// identical: 13 events
+}
+
 func ExampleDB_Events() {
 	ctx := context.Background()
 	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "events.db"), starling.Options{}))
