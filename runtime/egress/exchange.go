@@ -30,7 +30,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 		defer close(written)
 		conn.Write(message)
 	}()
-	response, err := c.receive(conn, method, grant)
+	response, err := c.receive(ctx, conn, method, grant)
 	interrupt(conn)
 	<-written
 	return response, err
@@ -39,7 +39,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 // interrupt makes reads and writes on conn fail, those in progress too.
 func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
-func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, error) {
+func (c *Client) receive(ctx context.Context, conn net.Conn, method string, grant Grant) ([]byte, error) {
 	head := &headReader{r: conn, left: c.config.MaxHeaderBytes}
 	buffered := bufio.NewReader(head)
 	res, err := readHead(buffered, method)
@@ -59,7 +59,7 @@ func (c *Client) receive(conn net.Conn, method string, grant Grant) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	if res.Header, body, err = scrub(res.Header, body, grant.Secrets); err != nil {
+	if res.Header, body, err = scrub(ctx, res.Header, body, grant.Secrets); err != nil {
 		return nil, err
 	}
 	if len(grant.Secrets) > 0 {

@@ -3,6 +3,7 @@ package egress
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"math/bits"
 	"net/http"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -35,6 +37,7 @@ type scrubber struct {
 	filter  []uint64            // a bit for each key of needles
 	shift   int                 // of a hash, to get its bit
 	work    int                 // bytes that may still be compared
+	paused  int                 // bytes that were compared since the search let others run
 }
 
 // needle is a spelling of a secret, folded.
@@ -61,13 +64,26 @@ func folded(s string) string {
 	return string(b)
 }
 
-// The bound on the work of a search. A response in which no secret nearly occurs needs
-// none of it, and one full of secrets needs about a byte for each of its own. The
-// spellings of a secret of 64 KiB take about 20 MiB of it.
+// The bounds on the work of a search, in bytes. The spellings of a secret of 64 KiB take
+// about 20 MiB of the first. Of the second a response in which no secret nearly occurs
+// needs nothing, and one full of secrets about a byte for each of its own.
 const (
-	workPerByte = 8
-	freeWork    = 64 << 20
+	maxSpelled   = 64 << 20
+	freeCompared = 1 << 20
+	workPerByte  = 8
 )
+
+// comparedAtOnce is how many bytes a search compares before it lets other goroutines run:
+// what takes a tenth of a millisecond, and not the ten after which Go's scheduler does so.
+const comparedAtOnce = 32 << 10
+
+// searches bounds how many long responses are searched at the same time in this process.
+// Each takes a processor for some tens of milliseconds, and the host needs another one to
+// answer requests.
+var searches = NewSlots(max(1, runtime.GOMAXPROCS(0)/2))
+
+// longResponse is the number of bytes from which a search waits for its turn.
+const longResponse = 32 << 10
 
 // hashFactor spreads keys over the filter: the upper bits of the product are the hash.
 const hashFactor = 0x9e3779b97f4a7c15
@@ -75,7 +91,7 @@ const hashFactor = 0x9e3779b97f4a7c15
 // newScrubber prepares the search of a response that has so many bytes. It leaves out
 // secrets that are too short to be told from other text.
 func newScrubber(secrets []Secret, response int) *scrubber {
-	s := &scrubber{needles: map[uint64][]needle{}, work: freeWork + workPerByte*response}
+	s := &scrubber{needles: map[uint64][]needle{}, work: maxSpelled}
 	for _, secret := range secrets {
 		if len(secret.Value) < MinSecretBytes {
 			continue
@@ -90,6 +106,10 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 			}
 		}
 	}
+	if s.work < 0 {
+		return s
+	}
+	s.work = freeCompared + workPerByte*response
 	size := max(64, 64*len(s.needles))
 	s.filter = make([]uint64, 1<<bits.Len(uint(size/64)))
 	s.shift = 64 - bits.Len(uint(64*len(s.filter)-1))
@@ -252,6 +272,10 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r reading) span {
 			}
 			to += n
 		}
+		if s.paused += at + 1; s.paused > comparedAtOnce {
+			s.paused = 0
+			runtime.Gosched()
+		}
 		if s.work -= at + 1; at == len(needle.text) && s.work >= 0 {
 			return span{from, to, needle.placeholder}
 		}
@@ -352,9 +376,15 @@ func entity(into, b []byte) ([]byte, int) {
 // scrub takes the secrets out of the headers and the body of a response. It drops headers
 // with a secret in their name. The body is complete, so no border of chunks or packets
 // splits a secret.
-func scrub(header http.Header, body []byte, secrets []Secret) (http.Header, []byte, error) {
+func scrub(ctx context.Context, header http.Header, body []byte, secrets []Secret) (http.Header, []byte, error) {
 	if len(secrets) == 0 {
 		return header, body, nil
+	}
+	if len(body) >= longResponse {
+		if err := searches.enter(ctx); err != nil {
+			return nil, nil, err
+		}
+		defer searches.leave()
 	}
 	s := newScrubber(secrets, len(body))
 	cleaned := make(http.Header, len(header))
