@@ -87,12 +87,12 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	var failed error
 	rules := rulesOf(t.o.Policy, t.o.Secrets)
 	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
-	d.Tool = t.under(rules, func(inner tool.Tool) tool.Tool { return keepError(inner, &failed) })
+	d.Tool = t.under(rules, &failed)
 	for _, other := range t.others {
 		if _, err := log.PutModule(ctx, other.module.Source.Wasm); err != nil {
 			return nil, err
 		}
-		d.Others = append(d.Others, other.under(rulesOf(other.o.Policy, other.o.Secrets), func(inner tool.Tool) tool.Tool { return inner }))
+		d.Others = append(d.Others, other.under(rulesOf(other.o.Policy, other.o.Secrets), new(error)))
 	}
 	result, err := d.RunWithID(ctx, runID, json.RawMessage(input))
 	if err != nil {
@@ -109,13 +109,13 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	}
 }
 
-// under returns the tool for one run, with something around it, and guarded by the rules if
-// there are any.
-func (t *Tool) under(rules *policy.Run, around func(tool.Tool) tool.Tool) tool.Tool {
+// under returns the tool for one run, which leaves the error of its call in failed, guarded
+// by the rules if there are any.
+func (t *Tool) under(rules *policy.Run, failed *error) tool.Tool {
 	if rules == nil {
-		return around(t.Tool)
+		return keepError(t.Tool, failed)
 	}
-	return rules.Guard(around(t.Under(rules)))
+	return rules.Guard(keepError(t.Under(rules), failed))
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.

@@ -197,6 +197,15 @@ func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	return nil, &NotFoundError{What: "tool", Name: o.Name, Reason: fmt.Sprintf("the module has no tool %q, it has: %s", o.Name, all)}
 }
 
+// All returns all tools of the module. The options are those that it was loaded with.
+func (m *Module) All(o ToolOptions) (all []*Tool) {
+	for _, t := range m.Tools() {
+		o.Name = t.Name()
+		all = append(all, &Tool{Tool: t, module: m, o: o})
+	}
+	return all
+}
+
 // EnvSecrets has secrets in environment variables: the value of NAME is in
 // STARLING_SECRET_NAME.
 type EnvSecrets struct{}

@@ -68,16 +68,7 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 		return err
 	}
 	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || l.offline()
-	for _, t := range m.Tools() {
-		o := l.options
-		o.Name = t.Name()
-		chosen, err := m.Choose(o)
-		if err != nil {
-			m.Close()
-			return err
-		}
-		added.tools = append(added.tools, chosen)
-	}
+	added.tools = m.All(l.options)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, other := range l.modules {

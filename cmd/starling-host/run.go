@@ -184,16 +184,12 @@ func loadAll(ctx context.Context, db *starling.DB, refs []string, o starling.Too
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range m.Tools() {
+		for _, t := range m.All(o) {
 			if other, taken := from[t.Name()]; taken {
 				return nil, usagef("", "--with: %s has a tool %q, and so does %s", ref, t.Name(), other)
 			}
-			from[t.Name()], o.Name = ref, t.Name()
-			chosen, err := m.Choose(o)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, chosen)
+			from[t.Name()] = ref
+			all = append(all, t)
 		}
 	}
 	return all, nil

@@ -35,7 +35,6 @@ type Context struct {
 	closed   bool          // the terminal event is there
 	err      error         // why nothing can be recorded any more
 
-	keys        map[string]string      // by the ids of earlier calls: what their idempotency keys are made of
 	nested      map[string]*nestedCall // calls of the earlier events that calls made, by their ids
 	carried     carried                // what is known of calls without an outcome; live only, not changed
 	began       time.Time              // when this process took the run up; live only
@@ -57,7 +56,7 @@ type Totals struct {
 // NewContext returns a Context that stands before the first event. The error
 // is [ErrInvalidConfig].
 func NewContext(cfg Config) (*Context, error) {
-	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{}), keys: map[string]string{}, nested: map[string]*nestedCall{}}
+	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{})}
 	if cfg.Logger != nil {
 		c.logger = cfg.Logger.With("run_id", cfg.RunID)
 	}

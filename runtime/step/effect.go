@@ -241,7 +241,9 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 // replay check is given the recorded value, unless the effect had failed.
 func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorded, check func(canon.Raw) error) (event.SideEffectRecorded, error) {
 	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
-		p.Value, p.Error = recorded.Value, recorded.Error
+		if p.Value == nil || recorded.Error != nil {
+			p.Value, p.Error = recorded.Value, recorded.Error
+		}
 		s.c.takeFuel(p, recorded)
 		if p.Error != nil {
 			return nil

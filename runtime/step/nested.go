@@ -2,7 +2,6 @@ package step
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,34 +41,37 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 		return ToolResult{}, err
 	}
 	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: s.attempt.callID}
-	earlier, key, refused := s.earlierCall(effect.Name, name, raw)
-	next, calls := s.recordedCall()
+	earlier, refused := s.earlierCall(effect.Name, name, raw)
+	key, calls := s.recordedCall()
 	var result ToolResult
 	switch {
 	case s.c.replaying() && !calls: // it was refused, or an earlier process had made it
 	case refused != nil:
 		effect.Error = refused
 	case earlier != nil && earlier.ended:
-		if effect.Value, err = canon.Marshal(event.NestedCall{CallID: earlier.result.CallID}); err != nil {
-			return ToolResult{}, err
-		}
+		result = earlier.result
 	default:
 		if effect.Error = s.c.refuses(refuse); effect.Error != nil {
 			break
 		}
-		results, err := callAll(ctx, s, []ToolCall{{Name: name, Args: args, IdempKey: cmp.Or(key, next)}})
+		if earlier != nil {
+			key = earlier.key
+		}
+		results, err := callAll(ctx, s, []ToolCall{{Name: name, Args: args, IdempKey: key}})
 		if err != nil {
 			return ToolResult{}, err
 		}
 		result = results[0]
+		if err := ctx.Err(); err != nil && !s.c.replaying() {
+			effect.Error = effectFailure(ctx, err)
+		}
+	}
+	if result.CallID != "" && effect.Error == nil {
 		if effect.Value, err = canon.Marshal(event.NestedCall{CallID: result.CallID}); err != nil {
 			return ToolResult{}, err
 		}
-		if err := ctx.Err(); err != nil && !s.c.replaying() {
-			effect.Value, effect.Error = nil, effectFailure(ctx, err)
-		}
 	}
-	if effect, err = s.recordCall(ctx, effect); err != nil {
+	if effect, err = s.recordEffect(ctx, effect, readable[event.NestedCall]); err != nil {
 		return ToolResult{}, err
 	}
 	if effect.Error != nil {
@@ -81,18 +83,20 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	return s.c.earlierResult(effect.Value)
 }
 
-// refuses returns the failure of a nested call that must not be made.
+// refuses returns the failure of a nested call that must not be made. A replay makes the
+// calls that are recorded.
 func (c *Context) refuses(refuse error) *event.EffectError {
-	if refuse == nil && !c.replaying() {
+	if c.replaying() {
+		return nil
+	}
+	if refuse == nil {
 		c.mu.Lock()
 		spent := c.meter.Tools()
 		c.mu.Unlock()
-		if spent != nil {
-			refuse = fmt.Errorf("%w: %w", tool.ErrLimit, spent)
+		if spent == nil {
+			return nil
 		}
-	}
-	if refuse == nil || c.replaying() {
-		return nil
+		refuse = fmt.Errorf("%w: %w", tool.ErrLimit, spent)
 	}
 	return effectFailure(context.Background(), refuse)
 }
@@ -111,26 +115,6 @@ func (s *scope) recordedCall() (idempKey string, ok bool) {
 	return scheduled.IdempKey, err == nil
 }
 
-// recordCall records the effect of a nested call. A replay takes a failure from the
-// recording; which call the effect names it takes from there only if it has made none.
-func (s *scope) recordCall(ctx context.Context, effect event.SideEffectRecorded) (event.SideEffectRecorded, error) {
-	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
-		if p.Value == nil || recorded.Error != nil {
-			p.Value, p.Error = recorded.Value, recorded.Error
-		}
-		s.c.takeFuel(p, recorded)
-		if p.Error != nil {
-			return nil
-		}
-		return readable[event.NestedCall](p.Value)
-	})
-	if err == nil {
-		s.endIfRecorded()
-		err = s.cutOff()
-	}
-	return effect, err
-}
-
 // nestedCall is a nested call of the earlier events of a run.
 type nestedCall struct {
 	parent string // what the idempotency keys of the parent are made of
@@ -142,18 +126,19 @@ type nestedCall struct {
 	taken  bool // a call of this process stands for it; guarded by Context.mu
 }
 
-// takeNested takes note of what an earlier event says of nested calls.
-func (c *Context) takeNested(ev event.Event) error {
+// takeNested takes note of what an earlier event says of nested calls. Keys has what the
+// idempotency keys of the calls before it are made of, by their ids.
+func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
 		p, err := ev.AsToolCallScheduled()
 		if err != nil || p.Attempt > 1 {
 			return err
 		}
-		c.keys[p.CallID] = keyOf(p.CallID, p.IdempKey)
+		keys[p.CallID] = keyOf(p.CallID, p.IdempKey)
 		if p.ParentID != "" {
 			c.nested[p.CallID] = &nestedCall{
-				parent: c.keys[p.ParentID], name: p.ToolName, args: p.Args, key: c.keys[p.CallID], result: ToolResult{CallID: p.CallID},
+				parent: keys[p.ParentID], name: p.ToolName, args: p.Args, key: keys[p.CallID], result: ToolResult{CallID: p.CallID},
 			}
 		}
 	case event.KindToolCallCompleted:
@@ -174,14 +159,13 @@ func (c *Context) takeNested(ev event.Event) error {
 }
 
 // earlierCall returns the nested call that an earlier process has made at this place, if
-// the parent is made again and has arrived there, and what the idempotency keys of that
-// call are made of, or how it was refused there. A call that has its outcome is preferred
-// to one that was interrupted.
-func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedCall, key string, refused *event.EffectError) {
+// the parent is made again and has arrived there, or how it was refused there. A call that
+// has its outcome is preferred to one that was interrupted.
+func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedCall, refused *event.EffectError) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.c.replaying() || s.attempt.number > 1 || s.attempt.strayed {
-		return nil, "", nil
+		return nil, nil
 	}
 	if rest := s.attempt.carried; len(rest) > 0 {
 		var named event.NestedCall
@@ -189,16 +173,16 @@ func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedC
 		case rest[0].Name != effect:
 		case failed != nil && !byWorld(failed.Type):
 			s.attempt.carried = rest[1:]
-			return nil, "", failed
+			return nil, failed
 		case failed == nil && canon.Unmarshal(rest[0].Value, &named) == nil:
 			if found = s.c.nested[named.CallID]; found != nil && found.ended && bytes.Equal(found.args, args) {
 				s.attempt.carried = rest[1:]
 				s.c.take(found)
-				return found, found.key, nil
+				return found, nil
 			}
 		}
 		s.stray()
-		return nil, "", nil
+		return nil, nil
 	}
 	for _, n := range s.c.nested {
 		same := !n.taken && n.parent == s.attempt.keyID && n.name == name && bytes.Equal(n.args, args)
@@ -207,10 +191,10 @@ func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedC
 		}
 	}
 	if found == nil {
-		return nil, "", nil
+		return nil, nil
 	}
 	s.c.take(found)
-	return found, found.key, nil
+	return found, nil
 }
 
 // take marks an earlier call as one that a call of this process stands for. It may be there

@@ -33,12 +33,14 @@ func (c *Context) continueFrom(earlier []event.Event) error {
 
 // takeUp counts the earlier events.
 func (c *Context) takeUp(earlier []event.Event) error {
+	keys := map[string]string{}
+	c.nested = map[string]*nestedCall{}
 	for i, ev := range earlier {
 		if ev.RunID != c.cfg.RunID || ev.Seq != uint64(i)+1 {
 			return fmt.Errorf("event %d is seq %d of run %q", i, ev.Seq, ev.RunID)
 		}
 		c.totals.Events++
-		if err := c.takeNested(ev); err != nil {
+		if err := c.takeNested(ev, keys); err != nil {
 			return err
 		}
 		switch ev.Kind {

@@ -43,16 +43,15 @@ func outputOf(t Tool) json.RawMessage {
 
 // typeSchema is what a type in TypeScript is made of.
 type typeSchema struct {
-	Type        json.RawMessage            `json:"type"` // a name, or a list of names
-	Description string                     `json:"description"`
-	Enum        []json.RawMessage          `json:"enum"`
-	Const       json.RawMessage            `json:"const"`
-	Properties  map[string]json.RawMessage `json:"properties"`
-	Required    []string                   `json:"required"`
-	Additional  json.RawMessage            `json:"additionalProperties"`
-	Items       json.RawMessage            `json:"items"`
-	AnyOf       []json.RawMessage          `json:"anyOf"`
-	OneOf       []json.RawMessage          `json:"oneOf"`
+	Type       json.RawMessage            `json:"type"` // a name, or a list of names
+	Enum       []json.RawMessage          `json:"enum"`
+	Const      json.RawMessage            `json:"const"`
+	Properties map[string]json.RawMessage `json:"properties"`
+	Required   []string                   `json:"required"`
+	Additional json.RawMessage            `json:"additionalProperties"`
+	Items      json.RawMessage            `json:"items"`
+	AnyOf      []json.RawMessage          `json:"anyOf"`
+	OneOf      []json.RawMessage          `json:"oneOf"`
 }
 
 // maxTypeDepth bounds types in types; what is deeper is unknown.
