@@ -52,6 +52,12 @@ type MCP struct {
 	Include, Exclude []string
 	Timeout          time.Duration // of one call; zero leaves it to the run
 	TextOnly         bool
+
+	// Accept decides about each tool, and Refused is told of those that are left out and why.
+	// Without Accept all are taken, and one that cannot be presented is an error. A file has
+	// neither.
+	Accept  func(Definition) error
+	Refused func(tool string, why error)
 }
 
 const hintEntry = "write a path, or a map with wasm, builtin or mcp"

@@ -249,11 +249,19 @@ var inherited = []string{
 	"USERNAME", "USERPROFILE", "WINDIR",
 }
 
+// Server is a connection to a server of the Model Context Protocol, and Definition is what
+// it says of one of its tools.
+type (
+	Server     = mcptool.Client
+	Definition = mcptool.Definition
+)
+
 // openServer connects to a server of the Model Context Protocol.
 func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func(string) string) ([]tool.Tool, error) {
-	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	client, err := e.connect(connecting, f, getenv)
+	client, err := e.MCP.Connect(ctx, filepath.Dir(f.Path), getenv)
+	if missing, ok := errors.AsType[*missingVariable](err); ok {
+		return nil, e.at.Errorf("", "%v", missing)
+	}
 	if err != nil {
 		return nil, e.wrap(err)
 	}
@@ -261,36 +269,47 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 	return client.Tools(), nil
 }
 
-func (e *Entry) connect(ctx context.Context, f *File, getenv func(string) string) (*mcptool.Client, error) {
-	if e.MCP.URL != "" {
-		return mcptool.NewHTTP(ctx, e.MCP.URL, e.MCP.options())
+// Connect starts the server in a folder, or connects to it, and lists its tools, within 30
+// seconds. Getenv is asked for the variables that Env names, and for those that every server
+// gets. The server must be closed.
+func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*Server, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if m.URL != "" {
+		return mcptool.NewHTTP(ctx, m.URL, m.options())
 	}
-	env, err := e.environment(getenv)
+	env, err := m.environment(getenv)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(e.MCP.Command[0], e.MCP.Command[1:]...)
-	cmd.Env = env
-	cmd.Dir = filepath.Dir(f.Path)
-	return mcptool.NewCommand(ctx, cmd, e.MCP.options())
+	cmd := exec.Command(m.Command[0], m.Command[1:]...)
+	cmd.Env, cmd.Dir = env, dir
+	return mcptool.NewCommand(ctx, cmd, m.options())
 }
 
 func (m *MCP) options() mcptool.Options {
-	return mcptool.Options{Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Timeout: m.Timeout, TextOnly: m.TextOnly}
+	return mcptool.Options{Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Timeout: m.Timeout, TextOnly: m.TextOnly, Accept: m.Accept, Refused: m.Refused}
 }
 
-// environment returns what a server gets: some variables of this process, and those
-// of the file.
-func (e *Entry) environment(getenv func(string) string) ([]string, error) {
+// missingVariable says that an environment variable is not set.
+type missingVariable struct{ name, of string }
+
+// Error names both.
+func (e *missingVariable) Error() string {
+	return fmt.Sprintf("the environment variable %s, which env.%s is made of, is not set", e.name, e.of)
+}
+
+// environment returns what a server gets: some variables of this process, and those of Env.
+func (m *MCP) environment(getenv func(string) string) ([]string, error) {
 	var env []string
 	for _, name := range inherited {
 		if value := getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.MCP.Env)) {
+	for _, name := range slices.Sorted(maps.Keys(m.Env)) {
 		missing := ""
-		value := os.Expand(e.MCP.Env[name], func(from string) string {
+		value := os.Expand(m.Env[name], func(from string) string {
 			value := getenv(from)
 			switch {
 			case from == "$": // written as $$
@@ -301,7 +320,7 @@ func (e *Entry) environment(getenv func(string) string) ([]string, error) {
 			return value
 		})
 		if missing != "" {
-			return nil, e.at.Errorf("", "the environment variable %s, which env.%s is made of, is not set", missing, name)
+			return nil, &missingVariable{missing, name}
 		}
 		env = append(env, name+"="+value)
 	}

@@ -10,24 +10,38 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Client presents the tools of one server. It is safe for concurrent use, and so
 // are its tools.
 type Client struct {
-	options Options
-	session *mcp.ClientSession // nil without a server
-	line    *line              // nil without a server
-	tools   []tool.Tool        // as they were listed
+	options     Options
+	dial        func() mcp.Transport // nil for a transport that can be used once
+	tools       []tool.Tool          // as they were listed
+	definitions []Definition         // of the tools, in their order
 
 	// closing ends every call in flight when the client is closed.
 	closing context.Context
 	close   context.CancelFunc
+
+	using chan struct{} // capacity 1: whoever has put something in may use what follows
+	conn  *connection   // nil without a server
+}
+
+// connection is one session with the server.
+type connection struct {
+	line    *line
+	session *mcp.ClientSession
+	gone    chan struct{}   // closed when the session has ended
+	lost    atomic.Bool     // a call has found that it has ended
+	changed map[string]bool // tools that are not what they were in the first session, by their name at the server
 }
 
 // Options say how a [Client] presents its server. Names of tools are the server's.
@@ -46,6 +60,13 @@ type Options struct {
 	// MaxOutputBytes bounds the result of a call, encoded as JSON. What is larger is an
 	// error and never shortened. Zero means 1 MiB.
 	MaxOutputBytes int
+
+	// Accept decides about each tool that Include and Exclude leave. A tool for which it
+	// returns an error is left out, and so is one that cannot be presented: then Accept is
+	// not asked, and Refused is told in both cases. With Accept nil all are accepted, and one
+	// that cannot be presented is an error.
+	Accept  func(Definition) error
+	Refused func(tool string, why error)
 }
 
 // New connects to a server over a transport, which must not be used for anything
@@ -57,15 +78,15 @@ type Options struct {
 // or 4 MiB of them, or presents a tool without a name or without a JSON Schema of type
 // "object". A tool that Exclude leaves out may have any schema.
 func New(ctx context.Context, transport mcp.Transport, o Options) (*Client, error) {
+	return open(ctx, transport, nil, o)
+}
+
+// open opens a client. Dial makes the transport of a later session, if there can be one.
+func open(ctx context.Context, first mcp.Transport, dial func() mcp.Transport, o Options) (*Client, error) {
 	c := newClient(o)
-	c.line = &line{Transport: transport}
-	if err := c.connect(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("mcptool: connect: %w", err), c.Close())
-	}
-	definitions, err := c.list(ctx)
-	if err != nil {
-		err = fmt.Errorf("mcptool: list tools: %w", err)
-	} else {
+	c.dial = dial
+	definitions, err := c.connect(ctx, first)
+	if err == nil {
 		err = c.present(definitions)
 	}
 	if err != nil {
@@ -76,21 +97,30 @@ func New(ctx context.Context, transport mcp.Transport, o Options) (*Client, erro
 
 // NewCommand starts a program and connects to it over its standard input and
 // output. The command must not have been started, and its Stdin and Stdout must
-// be nil. [Client.Close] ends the program.
+// be nil. [Client.Close] ends the program. A program that has ended is started again when
+// one of its tools is called.
 func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) {
-	return New(ctx, &mcp.CommandTransport{Command: cmd}, o)
+	dial := func() mcp.Transport {
+		again := &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stderr: cmd.Stderr, Err: cmd.Err}
+		return &mcp.CommandTransport{Command: again}
+	}
+	return open(ctx, &mcp.CommandTransport{Command: cmd}, dial, o)
 }
 
 // NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint,
-// so the connection does not go through package egress.
+// so the connection does not go through package egress. A session that the server has ended
+// is followed by another one when a tool is called.
 func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("mcptool: %q is no http or https URL", endpoint)
 	}
-	return New(ctx, &mcp.StreamableClientTransport{
-		Endpoint: endpoint, HTTPClient: &http.Client{Transport: boundedTransport{http.DefaultTransport}},
-		DisableStandaloneSSE: true, // what the server might say on its own account is of no use here
-	}, o)
+	dial := func() mcp.Transport {
+		return &mcp.StreamableClientTransport{
+			Endpoint: endpoint, HTTPClient: &http.Client{Transport: boundedTransport{http.DefaultTransport}},
+			DisableStandaloneSSE: true, // what the server might say on its own account is of no use here
+		}
+	}
+	return open(ctx, dial(), dial, o)
 }
 
 // Offline presents tools that were listed before, with the same options, where
@@ -103,24 +133,77 @@ func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
 }
 
 func newClient(o Options) *Client {
-	c := &Client{options: o}
+	c := &Client{options: o, using: make(chan struct{}, 1)}
 	c.closing, c.close = context.WithCancel(context.Background())
 	return c
 }
 
-// connect opens the session. It offers the server nothing to call.
-func (c *Client) connect(ctx context.Context) (err error) {
+// connect opens a session and lists its tools. It offers the server nothing to call. The
+// caller uses the connection alone. If it fails, Close closes what was opened.
+func (c *Client) connect(ctx context.Context, transport mcp.Transport) ([]Definition, error) {
+	c.conn = &connection{line: &line{Transport: transport}, gone: make(chan struct{}), changed: map[string]bool{}}
 	client := mcp.NewClient(&mcp.Implementation{Name: "starling", Version: "1"}, &mcp.ClientOptions{
 		Capabilities:   &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 	})
-	c.session, err = await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, c.line, nil) })
-	return err
+	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, c.conn.line, nil) })
+	if err != nil {
+		close(c.conn.gone)
+		return nil, fmt.Errorf("mcptool: connect: %w", err)
+	}
+	c.conn.session = session
+	go func(gone chan struct{}) { // ends with the session, which Close ends
+		defer close(gone)
+		_ = session.Wait()
+	}(c.conn.gone)
+	definitions, err := list(ctx, session)
+	if err != nil {
+		return nil, fmt.Errorf("mcptool: list tools: %w", err)
+	}
+	return definitions, nil
+}
+
+// connected returns the connection, or a new one if the server has gone and can be reached
+// again.
+func (c *Client) connected(ctx context.Context) (*connection, error) {
+	select {
+	case c.using <- struct{}{}:
+		defer func() { <-c.using }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if c.conn == nil {
+		return nil, errOffline
+	}
+	select {
+	case <-c.conn.gone:
+		c.conn.lost.Store(true)
+	default:
+	}
+	if !c.conn.lost.Load() || c.dial == nil || c.closing.Err() != nil {
+		return c.conn, nil // whose calls say why they fail
+	}
+	_ = c.conn.line.cut() // its server is gone
+	definitions, err := c.connect(ctx, c.dial())
+	if err != nil {
+		return nil, errors.Join(err, c.conn.line.cut())
+	}
+	now := make(map[string]canon.Hash, len(definitions))
+	for _, d := range definitions {
+		now[d.Name] = d.Hash()
+	}
+	for _, d := range c.definitions {
+		c.conn.changed[d.Name] = now[d.Name] != d.Hash()
+	}
+	return c.conn, nil
 }
 
 // Tools returns the tools that were listed when the client connected, in the order of their
 // names.
 func (c *Client) Tools() []tool.Tool { return c.tools }
+
+// Definitions returns what the server said of the tools, in their order.
+func (c *Client) Definitions() []Definition { return c.definitions }
 
 // Close ends the calls in flight and the connection. A program gets five seconds
 // to end after its standard input was closed, and five more after SIGTERM, before
@@ -128,10 +211,12 @@ func (c *Client) Tools() []tool.Tool { return c.tools }
 // code. Close may be called more than once.
 func (c *Client) Close() error {
 	c.close()
-	if c.line == nil {
+	c.using <- struct{}{} // after a connecting that has just been ended
+	defer func() { <-c.using }()
+	if c.conn == nil {
 		return nil
 	}
-	if err := c.line.cut(); err != nil {
+	if err := c.conn.line.cut(); err != nil {
 		return fmt.Errorf("mcptool: close: %w", err)
 	}
 	return nil

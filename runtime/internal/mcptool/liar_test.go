@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,15 +243,18 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 
 func TestServersThatDie(t *testing.T) {
 	t.Run("a process", func(t *testing.T) {
-		cmd := server("good")
+		program := filepath.Join(t.TempDir(), "server")
+		if err := os.Symlink(os.Args[0], program); err != nil {
+			t.Skip(err)
+		}
+		cmd := server("fickle")
+		cmd.Path = program
 		client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
-		if err := cmd.Process.Kill(); err != nil {
+		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
-		diesWith(t, find(t, client, "say"))
-		if err := client.Close(); err == nil || !strings.Contains(err.Error(), "signal: killed") {
-			t.Errorf("close: %v", err)
-		}
+		diesWith(t, find(t, client, "die"))
+		diesWith(t, find(t, client, "say")) // there is nothing to start
 	})
 	t.Run("http", func(t *testing.T) {
 		s := newServer()
@@ -260,12 +266,53 @@ func TestServersThatDie(t *testing.T) {
 	})
 }
 
+// A server that has ended is started again for the next call, and a tool that it describes
+// differently then is not called.
+func TestAServerIsStartedAgain(t *testing.T) {
+	cmd := server("fickle")
+	cmd.Env = append(cmd.Env, onceVariable+"="+filepath.Join(t.TempDir(), "once"))
+	client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
+	if r := record(t.Context(), t, find(t, client, "roll"), `{}`); r.err != nil {
+		t.Fatal(r.err)
+	}
+	diesWith(t, find(t, client, "die"))
+	r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`)
+	if r.err != nil {
+		t.Errorf("after the server has ended: %v", r.err)
+	}
+	r.replays(t, find(t, client, "say"))
+	r = record(t.Context(), t, find(t, client, "roll"), `{}`)
+	if r.err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
+		t.Errorf("a tool with another description: %v", r.err)
+	}
+	r.replays(t, find(t, client, "roll"))
+}
+
+// A server over HTTP that was started again knows no session. The call that finds out fails,
+// and the next one has a session of its own.
+func TestASessionThatIsGone(t *testing.T) {
+	var now atomic.Pointer[mcp.StreamableHTTPHandler]
+	start := func() {
+		s := newServer()
+		now.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+	}
+	start()
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }))
+	defer at.Close()
+	client := open(t)(mcptool.NewHTTP(t.Context(), at.URL, mcptool.Options{}))
+	start()
+	diesWith(t, find(t, client, "say"))
+	if r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`); r.err != nil {
+		t.Error(r.err)
+	}
+}
+
 // diesWith makes a call that fails, and replays it.
 func diesWith(t *testing.T, one tool.Tool) {
 	t.Helper()
 	r := record(t.Context(), t, one, `{"city":"Oslo"}`)
 	var failed *step.EffectError
-	if !errors.As(r.err, &failed) || !strings.HasPrefix(r.result.Error, `mcptool: tool "say": `) {
+	if !errors.As(r.err, &failed) || !strings.HasPrefix(r.result.Error, `mcptool: tool "`+one.Name()+`": `) {
 		t.Errorf("got %v", r.err)
 	}
 	r.replays(t, one)

@@ -27,16 +27,32 @@ const (
 // survives a way through JSON.
 type Definition struct {
 	Name        string          `json:"name"` // the server's
+	Title       string          `json:"title,omitempty"`
 	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema"` // JSON Schema of the input
+	Schema      json.RawMessage `json:"schema"`                  // JSON Schema of the input
+	Output      json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of structured content; nil if the server has none
+	Hints       json.RawMessage `json:"annotations,omitempty"`   // the annotations, as the protocol writes them; nil for none
+}
+
+// Hash returns the BLAKE3 hash of all that the server says of the tool, in canonical JSON:
+// it is the same exactly if a model is told the same.
+func (d Definition) Hash() canon.Hash {
+	doc, err := json.Marshal(d)
+	if err == nil {
+		doc, err = canon.JSON(doc)
+	}
+	if err != nil { // the server's schema is none, and no two of those are the same
+		doc = fmt.Appendf(nil, "%q %q %q %q", d.Name, d.Description, d.Schema, d.Output)
+	}
+	return canon.Sum(doc)
 }
 
 // list asks the server for all pages of its list.
-func (c *Client) list(ctx context.Context) ([]Definition, error) {
+func list(ctx context.Context, session *mcp.ClientSession) ([]Definition, error) {
 	var all []Definition
 	params := &mcp.ListToolsParams{}
 	for range maxPages {
-		page, err := await(ctx, func() (*mcp.ListToolsResult, error) { return c.session.ListTools(ctx, params) })
+		page, err := await(ctx, func() (*mcp.ListToolsResult, error) { return session.ListTools(ctx, params) })
 		if err != nil {
 			return nil, err
 		}
@@ -56,15 +72,21 @@ func (c *Client) list(ctx context.Context) ([]Definition, error) {
 
 func appendPage(all []Definition, page []*mcp.Tool) ([]Definition, error) {
 	for _, t := range page {
-		schema, err := json.Marshal(t.InputSchema)
-		if err != nil {
-			return nil, fmt.Errorf("schema of tool %q: %w", t.Name, err)
+		d := Definition{Name: t.Name, Title: t.Title, Description: t.Description}
+		for part, value := range map[*json.RawMessage]any{&d.Schema: t.InputSchema, &d.Output: t.OutputSchema, &d.Hints: t.Annotations} {
+			doc, err := json.Marshal(value)
+			if err != nil {
+				return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+			}
+			if *part = doc; string(doc) == "null" && part != &d.Schema {
+				*part = nil
+			}
 		}
-		all = append(all, Definition{Name: t.Name, Description: t.Description, Schema: schema})
+		all = append(all, d)
 	}
 	size := 0
 	for _, d := range all {
-		size += len(d.Name) + len(d.Description) + len(d.Schema)
+		size += len(d.Name) + len(d.Title) + len(d.Description) + len(d.Schema) + len(d.Output) + len(d.Hints)
 	}
 	if len(all) > maxTools || size > maxListBytes {
 		return nil, fmt.Errorf("the server has more than %d tools or %d bytes of them", maxTools, maxListBytes)
@@ -75,7 +97,8 @@ func appendPage(all []Definition, page []*mcp.Tool) ([]Definition, error) {
 // present makes tools of definitions.
 func (c *Client) present(definitions []Definition) error {
 	seen := make(map[string]bool, len(definitions))
-	tools := []tool.Tool{}
+	c.tools, c.definitions = []tool.Tool{}, nil
+	definitions = slices.SortedFunc(slices.Values(definitions), func(a, b Definition) int { return cmp.Compare(a.Name, b.Name) })
 	for _, d := range definitions {
 		if seen[d.Name] {
 			return fmt.Errorf("mcptool: the server lists the tool %q twice", d.Name)
@@ -85,18 +108,23 @@ func (c *Client) present(definitions []Definition) error {
 			continue
 		}
 		t, err := c.newTool(d)
-		if err != nil {
-			return fmt.Errorf("mcptool: the server's tool %q: %w", d.Name, err)
+		if err == nil && c.options.Accept != nil {
+			err = c.options.Accept(d)
 		}
-		tools = append(tools, t)
+		switch {
+		case err != nil && c.options.Accept == nil:
+			return fmt.Errorf("mcptool: the server's tool %q: %w", d.Name, err)
+		case err != nil:
+			c.options.Refused(d.Name, err)
+			continue
+		}
+		c.tools, c.definitions = append(c.tools, t), append(c.definitions, d)
 	}
 	for _, name := range c.options.Include {
 		if !seen[name] {
 			return fmt.Errorf("mcptool: the server has no tool %q, which was to be included", name)
 		}
 	}
-	slices.SortFunc(tools, func(a, b tool.Tool) int { return cmp.Compare(a.Name(), b.Name()) })
-	c.tools = tools
 	return nil
 }
 
@@ -118,6 +146,6 @@ func (c *Client) newTool(d Definition) (*remoteTool, error) {
 		return nil, fmt.Errorf(`its schema is not one of type "object": %.100s`, schema)
 	}
 	return &remoteTool{
-		client: c, remote: d.Name, name: c.options.Prefix + d.Name, description: d.Description, schema: schema,
+		client: c, remote: d.Name, name: c.options.Prefix + d.Name, description: d.Description, schema: schema, output: d.Output,
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 
@@ -28,6 +29,7 @@ type remoteTool struct {
 	name        string
 	description string
 	schema      json.RawMessage
+	output      json.RawMessage // of structured content; nil if the server has no such schema
 }
 
 // Name implements [tool.Tool].
@@ -38,6 +40,21 @@ func (t *remoteTool) Description() string { return t.description }
 
 // Schema implements [tool.Tool].
 func (t *remoteTool) Schema() json.RawMessage { return t.schema }
+
+// blocks is the schema of an output that is no structured content.
+const blocks = `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object","properties":` +
+	`{"type":{"type":"string"},"text":{"type":"string"}},"required":["type"]}}},"required":["content"]}`
+
+// OutputSchema returns the JSON Schema of the output, as far as the server says it.
+func (t *remoteTool) OutputSchema() json.RawMessage {
+	switch {
+	case t.client.options.TextOnly:
+		return json.RawMessage(`{"type":"string"}`)
+	case t.output != nil:
+		return t.output
+	}
+	return json.RawMessage(blocks)
+}
 
 // SourcePrefix begins the recorded source of the tools of this package, see
 // [tool.Sourced]. The server's name of the tool follows.
@@ -89,13 +106,18 @@ func (t *remoteTool) call(ctx context.Context, arguments json.RawMessage) (answe
 
 // call makes one request to the server.
 func (c *Client) call(ctx context.Context, name string, arguments json.RawMessage) (*mcp.CallToolResult, error) {
-	if c.session == nil {
-		return nil, errOffline
-	}
 	ctx, release := c.within(ctx)
 	defer release()
-	params := &mcp.CallToolParams{Name: name, Arguments: arguments}
-	result, err := await(ctx, func() (*mcp.CallToolResult, error) { return c.session.CallTool(ctx, params) })
+	conn, err := c.connected(ctx)
+	if err == nil && conn.changed[name] {
+		err = errors.New("the server was started again and describes the tool differently now")
+	}
+	var result *mcp.CallToolResult
+	if err == nil {
+		params := &mcp.CallToolParams{Name: name, Arguments: arguments}
+		result, err = await(ctx, func() (*mcp.CallToolResult, error) { return conn.session.CallTool(ctx, params) })
+		conn.lost.CompareAndSwap(false, isLost(err))
+	}
 	switch {
 	case err == nil:
 		return result, nil
@@ -105,6 +127,11 @@ func (c *Client) call(ctx context.Context, name string, arguments json.RawMessag
 		return nil, context.Cause(ctx)
 	}
 	return nil, err
+}
+
+// isLost reports whether a call failed since its session has ended.
+func isLost(err error) bool {
+	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF)
 }
 
 // ToolError is the failure of a tool that ran: the server answered and said that
