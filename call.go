@@ -24,7 +24,7 @@ type Run struct {
 	ID         string          `json:"run_id"`
 	Database   string          `json:"database"`
 	Tool       string          `json:"tool"`
-	Module     string          `json:"module"` // the digest, in hexadecimal
+	Module     string          `json:"module"` // the digest, in hexadecimal; empty for a tool of a server
 	Status     string          `json:"status"` // eventlog.StatusCompleted, StatusFailed or StatusCancelled
 	Result     json.RawMessage `json:"result,omitempty"`
 	Failure    *Failure        `json:"error,omitempty"`
@@ -76,23 +76,25 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	if err := t.CheckInput([]byte(input)); err != nil {
 		return nil, err
 	}
-	db := t.module.db
+	db := t.db
 	log, err := db.Log(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := log.PutModule(ctx, t.module.Source.Wasm); err != nil {
-		return nil, err
-	}
 	var failed error
-	rules := rulesOf(t.o.Policy, t.o.Secrets)
+	rules := rulesOf(t.policy, t.secrets)
 	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
 	d.Tool = t.under(rules, &failed)
 	for _, other := range t.others {
-		if _, err := log.PutModule(ctx, other.module.Source.Wasm); err != nil {
+		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets), new(error)))
+	}
+	for _, one := range append([]*Tool{t}, t.others...) {
+		if one.module == nil {
+			continue
+		}
+		if _, err := log.PutModule(ctx, one.module.Source.Wasm); err != nil {
 			return nil, err
 		}
-		d.Others = append(d.Others, other.under(rulesOf(other.o.Policy, other.o.Secrets), new(error)))
 	}
 	result, err := d.RunWithID(ctx, runID, json.RawMessage(input))
 	if err != nil {
@@ -112,10 +114,13 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 // under returns the tool for one run, which leaves the error of its call in failed, guarded
 // by the rules if there are any.
 func (t *Tool) under(rules *policy.Run, failed *error) tool.Tool {
-	if rules == nil {
+	switch {
+	case rules == nil:
 		return keepError(t.Tool, failed)
+	case t.guest == nil:
+		return rules.Guard(keepError(t.Tool, failed))
 	}
-	return rules.Guard(keepError(t.Under(rules), failed))
+	return rules.Guard(keepError(t.guest.Under(rules), failed))
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.
@@ -131,13 +136,16 @@ func rulesOf(p *policy.Policy, secrets policy.Secrets) *policy.Run {
 
 func (t *Tool) document(r *agent.Result) *Run {
 	run := &Run{
-		ID: r.RunID, Database: DatabaseName(t.module.db.where), Tool: t.Name(), Module: fmt.Sprintf("%x", t.Sandbox().Module),
+		ID: r.RunID, Database: DatabaseName(t.db.where), Tool: t.Name(),
 		Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
 		Meter: Meter{
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(), Effects: r.Effects,
 			BytesIn: r.BytesIn, BytesOut: r.BytesOut, wall: r.Duration,
 		},
 		Log: r.Meter.Log, Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+	}
+	if identity := t.Sandbox(); identity != nil {
+		run.Module = fmt.Sprintf("%x", identity.Module)
 	}
 	if r.Terminal == event.KindRunCompleted {
 		run.Result = r.Output

@@ -8,13 +8,16 @@ import (
 	"os"
 	"strings"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // ToolOptions say under which conditions a tool runs. With the zero value it reaches
@@ -42,26 +45,67 @@ type ToolOptions struct {
 // JavaScript, which a model wrote, and which calls the tools that [Tool.Calling] gives it.
 const RunJS = "run_js"
 
-// Tool is a tool that is ready to be called. It is safe for concurrent use. [DB.Close]
-// closes it.
+// Tool is a tool of a module, or of a server, that is ready to be called. It is safe for
+// concurrent use. [DB.Close] closes it.
 type Tool struct {
-	*guest.Tool
-	module *Module
-	o      ToolOptions
-	others []*Tool
+	tool.Tool // without the rules of a policy
+
+	db      *DB
+	guest   *guest.Tool // nil for a tool of a server
+	module  *Module     // nil likewise
+	said    *agentfile.Definition
+	input   *tool.Schema // of a tool of a server; nil if its schema is not understood
+	policy  *policy.Policy
+	secrets policy.Secrets
+	others  []*Tool
 }
 
-// Calling returns the tool with the right to call the others, which a tool of code that a
-// model wrote does: see [RunJS]. Each call of another tool is recorded in the run of the
+// tool returns a tool of the module, under the options that it was loaded with.
+func (m *Module) tool(t *guest.Tool, o ToolOptions) *Tool {
+	return &Tool{Tool: t, db: m.db, guest: t, module: m, policy: o.Policy, secrets: o.Secrets}
+}
+
+// Calling returns a tool of a module with the right to call the others, which a tool of code
+// that a model wrote does: see [RunJS]. Each call of another tool is recorded in the run of the
 // call that makes it, and is under the options that the other tool was loaded with. Of two tools
 // with the same name the later one is called.
 func (t *Tool) Calling(others ...*Tool) *Tool {
-	return &Tool{Tool: t.Tool.Calling(), module: t.module, o: t.o, others: others}
+	calling := *t
+	calling.guest = t.guest.Calling()
+	calling.Tool, calling.others = calling.guest, others
+	return &calling
+}
+
+// Unwrap implements [tool.Wrapper].
+func (t *Tool) Unwrap() tool.Tool { return t.Tool }
+
+// Sandbox returns what determines the bytes of a tool of a module, or nil.
+func (t *Tool) Sandbox() *event.Sandbox { return tool.SandboxOf(t.Tool) }
+
+// Definition returns what a server says of its tool. It reports false for a tool of a module.
+func (t *Tool) Definition() (agentfile.Definition, bool) {
+	if t.said == nil {
+		return agentfile.Definition{}, false
+	}
+	return *t.said, true
+}
+
+// Describe returns what a tool says of itself.
+func (t *Tool) Describe() abi.ToolDescription {
+	if t.guest != nil {
+		return t.guest.Describe()
+	}
+	return abi.ToolDescription{Name: t.Name(), Description: t.Description(), InputSchema: abi.JSON(t.Schema()), OutputSchema: abi.JSON(t.said.Output)}
 }
 
 // Close releases the module of the tool, for a program that loads tools again and again.
-// Calls of every tool of the module must have returned.
-func (t *Tool) Close() { t.module.Close() }
+// Calls of every tool of the module must have returned. A tool of a server is closed with its
+// server.
+func (t *Tool) Close() {
+	if t.module != nil {
+		t.module.Close()
+	}
+}
 
 // Module is a loaded module. [DB.Close] closes it.
 type Module struct {
@@ -181,12 +225,12 @@ func (e *AllowError) Unwrap() error { return e.Err }
 func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	tools := m.Tools()
 	if o.Name == "" && len(tools) == 1 {
-		return &Tool{Tool: tools[0], module: m, o: o}, nil
+		return m.tool(tools[0], o), nil
 	}
 	var names []string
 	for _, t := range tools {
 		if t.Name() == o.Name {
-			return &Tool{Tool: t, module: m, o: o}, nil
+			return m.tool(t, o), nil
 		}
 		names = append(names, t.Name())
 	}
@@ -200,8 +244,7 @@ func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 // All returns all tools of the module. The options are those that it was loaded with.
 func (m *Module) All(o ToolOptions) (all []*Tool) {
 	for _, t := range m.Tools() {
-		o.Name = t.Name()
-		all = append(all, &Tool{Tool: t, module: m, o: o})
+		all = append(all, m.tool(t, o))
 	}
 	return all
 }
@@ -219,9 +262,27 @@ func (EnvSecrets) Secret(_ context.Context, name string) ([]byte, bool, error) {
 // CheckInput returns what is wrong with an input, before there is a run: a
 // [*canon.SyntaxError] if it is not JSON, a [*tool.SchemaError] if it does not match the
 // schema of the tool, and otherwise an [*InputError].
-func (t *Tool) CheckInput(input []byte) error { return CheckInput(t.Tool, input) }
+func (t *Tool) CheckInput(input []byte) error {
+	if t.guest != nil {
+		return CheckInput(t.guest, input)
+	}
+	clean, err := canon.JSON(input)
+	if err == nil && t.input != nil {
+		err = t.input.Check(clean)
+	}
+	if err != nil {
+		return err
+	}
+	if clean, err = step.CanonicalArgs(input); err != nil {
+		return err
+	}
+	if most := sandbox.DefaultLimits().InputBytes; uint64(len(clean)) > most {
+		return &InputError{Reason: fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", len(clean), most)}
+	}
+	return nil
+}
 
-// CheckInput is [Tool.CheckInput] for a tool that was loaded elsewhere.
+// CheckInput is [Tool.CheckInput] for a tool of a module that was loaded elsewhere.
 func CheckInput(t *guest.Tool, input []byte) error {
 	if err := t.CheckInput(input); err != nil {
 		return err

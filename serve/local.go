@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io/fs"
@@ -14,13 +15,16 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// LocalTools are tools of modules on this machine, for one user of [ServeMCP]. Each call is
-// a run in the database. While the tools are served, a module whose files change is loaded
-// again, and the client is told of the new tools. LocalTools are safe for concurrent use.
+// LocalTools are tools of modules on this machine and of MCP servers, for one user of
+// [ServeMCP]. Each call is a run in the database. While the tools are served, a module whose
+// files change is loaded again, and the client is told of the new tools. LocalTools are safe
+// for concurrent use.
 type LocalTools struct {
 	db      *starling.DB
 	options starling.ToolOptions
@@ -31,10 +35,10 @@ type LocalTools struct {
 	code    *starling.Tool // nil without AddCode; set before the tools are served
 }
 
-// localModule is a module as it was when it was loaded. It does not change.
+// localModule is a module as it was when it was loaded, or a server. It does not change.
 type localModule struct {
 	ref    string // as the user named it
-	stamp  uint64 // of its files
+	stamp  uint64 // of its files; zero for a server
 	closed bool   // its tools cannot reach the network
 	tools  []*starling.Tool
 	calls  sync.WaitGroup // grows only while the module is in LocalTools
@@ -69,12 +73,26 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 	}
 	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || l.offline()
 	added.tools = m.All(l.options)
+	if err := l.place(added, old); err != nil {
+		m.Close()
+		return err
+	}
+	if old != nil {
+		go func() { // its last call may take long
+			old.calls.Wait()
+			old.tools[0].Close()
+		}()
+	}
+	return nil
+}
+
+// place puts a module in the place of another one, or at the end for nil.
+func (l *LocalTools) place(added, old *localModule) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, other := range l.modules {
 		for _, t := range added.tools {
 			if other != old && other.tool(t.Name()) != nil {
-				m.Close()
 				return fmt.Errorf("it has a tool %q, and so does %s", t.Name(), other.ref)
 			}
 		}
@@ -84,11 +102,47 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 		return nil
 	}
 	l.modules[slices.Index(l.modules, old)] = added
-	go func() { // its last call may take long
-		old.calls.Wait()
-		old.tools[0].Close()
-	}()
 	return nil
+}
+
+// AddServer connects to a server and adds its tools, but for those that refused is told of:
+// they cannot be presented, or are not as they were when the user accepted the server, which is
+// [ErrNotAccepted]. A server that was never seen is accepted. If there is an error, nothing is
+// added.
+func (l *LocalTools) AddServer(ctx context.Context, s Server, pins Pins, refused func(tool string, why error)) error {
+	known, err := pins.known(s)
+	if err != nil {
+		return err
+	}
+	o := starling.ServerOptions{MCP: s.config(), Policy: l.options.Policy}
+	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
+	o.Accept, o.Refused = known.check, refused
+	connected, err := l.db.Connect(ctx, o)
+	if err != nil {
+		return err
+	}
+	added := &localModule{ref: "the server " + s.Name, tools: connected.Tools()}
+	if len(added.tools) == 0 {
+		err = errors.New("it has no tool that can be called")
+	} else if known == nil {
+		err = pins.accept(s, definitions(connected))
+	}
+	if err == nil {
+		err = l.place(added, nil)
+	}
+	if err != nil {
+		connected.Close()
+	}
+	return err
+}
+
+// definitions returns what a server says of its tools.
+func definitions(s *starling.Server) (all []agentfile.Definition) {
+	for _, t := range s.Tools() {
+		d, _ := t.Definition()
+		all = append(all, d)
+	}
+	return all
 }
 
 func (m *localModule) tool(name string) *starling.Tool {
@@ -112,8 +166,8 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	if l.code != nil {
 		others := l.callable()
-		told := mcpTool(l.code.Describe(), l.offline())
-		told.Idempotent, told.Declarations = l.offline(), tool.Declarations(others...)
+		told := mcpTool(l.code.Describe(), l.closed())
+		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
 			search := tool.Search()
@@ -127,14 +181,22 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 		for _, t := range m.tools {
 			told := mcpTool(t.Describe(), m.closed)
 			told.Idempotent = told.Idempotent || m.closed
+			if said, ok := t.Definition(); ok {
+				told.Title, told.Hints = said.Title, said.Hints
+			}
 			list = append(list, told)
 		}
 	}
 	return list, nil
 }
 
-// offline reports whether no tool can reach the network.
+// offline reports whether no module can reach the network.
 func (l *LocalTools) offline() bool { return len(l.options.AllowHosts) == 0 && l.options.Policy == nil }
+
+// closed reports whether no tool can reach the network.
+func (l *LocalTools) closed() bool {
+	return !slices.ContainsFunc(l.current(), func(m *localModule) bool { return !m.closed })
+}
 
 // callable returns the tools that a program may call.
 func (l *LocalTools) callable() (all []tool.Tool) {
@@ -168,6 +230,9 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		return mcpsrv.Result{}, err
 	}
 	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID}
+	if said, ok := t.Definition(); ok && said.Output == nil {
+		result.Blocks = true
+	}
 	if err != nil {
 		result.Error = err.Error()
 	}
@@ -221,6 +286,9 @@ func (l *LocalTools) Watch(ctx context.Context, changed func()) {
 		case <-ticker.C:
 		}
 		for _, m := range l.current() {
+			if m.stamp == 0 {
+				continue
+			}
 			stamp := stampOf(m.ref)
 			if stamp == m.stamp || stamp == refused[m.ref] {
 				continue

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,13 @@ A tool reaches the hosts of --allow-host and no others, or what --policy allows.
 module that cannot be loaded is named on standard error, and the others are served. A
 module or folder that changes is loaded again, and the assistant is told.
 
+--server names an MCP server that exists: a command that starts it, or a URL. Its tools are
+served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME is that of
+its package, program or host; NAME=COMMAND chooses another one. Assignments before a
+command set variables for it, as in --server 'TOKEN=$TOKEN npx -y some-server'. What a server
+says of its tools is pinned when it is first seen. A tool that it describes differently later
+is left out until "starling-host mcp trust" accepts it. A server is not in the sandbox.
+
 With --code there is one tool, run_js: the model writes a program in JavaScript, in
 which it calls the others. The whole program is one recorded run.
 
@@ -41,6 +49,7 @@ they look into the database of --db, so that an assistant sees what its tools di
 
 const mcpExample = `  starling-host mcp --tool dice.wasm
   starling-host mcp --tools ./tools --allow-host api.example.com --log
+  starling-host mcp --server 'npx -y @modelcontextprotocol/server-everything' --code
   starling-host mcp starling.db`
 
 // mcpFlags are the flags of mcp.
@@ -49,6 +58,7 @@ type mcpFlags struct {
 	read    readFlags
 	tools   []string
 	folders []string
+	servers []string
 	log     bool
 	code    bool
 }
@@ -57,6 +67,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
+	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
 	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
 	f.callFlags.add(cmd)
@@ -75,7 +86,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.AddCommand(a.mcpConfigCommand())
+	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand())
 	return cmd
 }
 
@@ -87,7 +98,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
 	var view serve.MCPView
 	where := f.database
-	if len(refs) > 0 || f.code {
+	if f.calls(refs) {
 		db, err := a.open(ctx, f.database, f.isolation)
 		if err != nil {
 			return err
@@ -143,16 +154,19 @@ func (f *mcpFlags) refs(db []string) ([]string, error) {
 		}
 	}
 	switch {
-	case len(refs) == 0 && !f.code && (len(db) == 0 || f.log):
-		return nil, usagef("", "give --tool or --tools, or a DB to look into")
-	case (len(refs) > 0 || f.code) && len(db) > 0:
-		return nil, usagef("", "DB and --tool exclude each other: with --log the assistant looks into the database of --db")
+	case !f.calls(refs) && (len(db) == 0 || f.log):
+		return nil, usagef("", "give --tool, --tools or --server, or a DB to look into")
+	case f.calls(refs) && len(db) > 0:
+		return nil, usagef("", "DB and tools exclude each other: with --log the assistant looks into the database of --db")
 	}
 	return refs, nil
 }
 
-// localTools loads modules. It warns of those that cannot be loaded, and fails if that is
-// all of them.
+// calls reports whether there are tools to call.
+func (f *mcpFlags) calls(refs []string) bool { return len(refs)+len(f.servers) > 0 || f.code }
+
+// localTools loads modules and connects to servers. It warns of those for which that does
+// not work, and fails if it is all of them.
 func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*serve.LocalTools, error) {
 	options, err := f.options()
 	if err != nil {
@@ -160,20 +174,48 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 	}
 	tools := serve.NewLocalTools(db, options, a.warn)
 	var first error
-	for _, ref := range refs {
-		switch err := tools.Add(ctx, ref); {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil && len(refs) == 1 && !f.code:
-			return nil, err
-		case err != nil:
-			a.warn(ref + " is left out: " + strings.TrimPrefix(explain(err).message, ref+": "))
-			if first == nil {
-				first = err
-			}
+	add := func(name string, err error) {
+		if err != nil && len(refs)+len(f.servers) > 1 || f.code && err != nil {
+			a.warn(name + " is left out: " + strings.TrimPrefix(explain(err).message, name+": "))
+		}
+		if first == nil {
+			first = err
 		}
 	}
-	if tools.Len() == 0 && !f.code {
+	for _, ref := range refs {
+		add(ref, tools.Add(ctx, ref))
+	}
+	for _, text := range f.servers {
+		server, err := serve.ParseServer(text)
+		if err != nil {
+			return nil, usagef("", "--server: %v", err)
+		}
+		pins, err := serve.DefaultPins()
+		if err != nil {
+			return nil, err
+		}
+		var notAccepted []string
+		name := "the server " + server.Name
+		err = tools.AddServer(ctx, server, pins, func(tool string, why error) {
+			if errors.Is(why, serve.ErrNotAccepted) {
+				notAccepted = append(notAccepted, tool)
+				return
+			}
+			a.warn(fmt.Sprintf("the tool %s of %s is left out: %s", tool, name, starling.PlainError(why)))
+		})
+		if err != nil {
+			err = fmt.Errorf("%s: %s", name, starling.PlainError(err))
+		}
+		add(name, err)
+		if len(notAccepted) > 0 {
+			a.warn(fmt.Sprintf("tools of %s are left out, which are not as they were when it was accepted: %s", name, strings.Join(notAccepted, ", ")))
+			a.stderr.printf("hint: see what it says now, and accept it, with: %s\n", pasteable("starling-host mcp trust", text))
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case tools.Len() == 0 && !f.code:
 		return nil, first
 	}
 	if f.code {
@@ -247,8 +289,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		if !known {
 			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
 		}
-		refs, err := f.refs(args[1:])
-		if err != nil {
+		if _, err := f.refs(args[1:]); err != nil {
 			return err
 		}
 		program, err := os.Executable()
@@ -256,9 +297,10 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			return err
 		}
 		line := []string{"mcp"}
-		if (len(refs) > 0 || f.code) && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
+		if len(args) == 1 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
 			line = append(line, "--db", absolute(f.database))
 		}
+		var wrong error
 		cmd.Flags().Visit(func(flag *pflag.Flag) {
 			values := []string{flag.Value.String()}
 			if list, ok := flag.Value.(pflag.SliceValue); ok {
@@ -268,6 +310,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 				switch flag.Name {
 				case "tool", "tools", "db", "policy", "key-file":
 					v = absolute(v)
+				case "server":
+					v, err = absoluteServer(v)
+					wrong = cmp.Or(wrong, err)
 				}
 				switch flag.NoOptDefVal {
 				case "":
@@ -277,6 +322,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 				}
 			}
 		})
+		if wrong != nil {
+			return wrong
+		}
 		for _, db := range args[1:] {
 			line = append(line, absolute(db))
 		}

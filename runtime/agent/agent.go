@@ -256,9 +256,14 @@ func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
 
 // ToolRef returns how RunStarted identifies a tool.
 func ToolRef(t tool.Tool) event.ToolSchemaRef {
-	return event.ToolSchemaRef{
-		Name: t.Name(), SchemaHash: hashOf(t.Schema()), DescriptionHash: hashOf([]byte(t.Description())), Sandbox: tool.SandboxOf(t),
+	ref := event.ToolSchemaRef{
+		Name: t.Name(), SchemaHash: hashOf(t.Schema()), DescriptionHash: hashOf([]byte(t.Description())),
+		Sandbox: tool.SandboxOf(t), Source: tool.SourceOf(t),
 	}
+	if ref.Source != "" && ref.Sandbox == nil {
+		ref.Description, ref.Schema = t.Description(), string(t.Schema())
+	}
+	return ref
 }
 
 func hashOf(b []byte) []byte {
@@ -270,10 +275,7 @@ func hashOf(b []byte) []byte {
 // program it says what the seed runtime says.
 func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := ToolRef(t)
-	ref.Source, ref.InCode = tool.SourceOf(t), slices.Contains(a.Config.InCode, t.Name())
-	if ref.Source != "" && ref.Sandbox == nil {
-		ref.Description, ref.Schema = t.Description(), string(t.Schema())
-	}
+	ref.InCode = slices.Contains(a.Config.InCode, t.Name())
 	if ref.Sandbox == nil {
 		ref.DescriptionHash = nil // the prompt's hash covers the description
 	}

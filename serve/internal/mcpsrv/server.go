@@ -75,7 +75,9 @@ var (
 // Tool describes a tool to a client.
 type Tool struct {
 	Name         string
+	Title        string // for people; empty for none
 	Description  string
+	Hints        json.RawMessage // annotations of another server, which take the place of those of the next two; nil for none
 	Declarations string          // what the host adds to the description; as long as it is
 	InputSchema  json.RawMessage // of type "object"
 	OutputSchema json.RawMessage // nil if it is not known
@@ -89,6 +91,9 @@ type Result struct {
 	Output json.RawMessage // JSON; nil if the call failed
 	Error  string          // why it failed, or empty
 	Replay string          // the command that replays the run, or empty
+
+	// Blocks says that Output is an object with blocks of content, as the protocol writes them.
+	Blocks bool
 }
 
 // Options are what a server has beside its view. The zero value is ready.

@@ -27,7 +27,7 @@ const replayKey = "starling/replay"
 // Bounds of what a tool of a tenant may say.
 const (
 	maxToolName    = 128      // bytes
-	maxDescription = 1 << 10  // bytes
+	maxDescription = 4 << 10  // bytes; modules may say as much
 	maxSchema      = 64 << 10 // bytes
 	maxResult      = 1 << 20  // bytes of one result
 	maxError       = 8 << 10  // bytes
@@ -40,8 +40,15 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	}
 	open := !t.Closed
 	presented := &mcp.Tool{
-		Name: t.Name, Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
+		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
+	}
+	if t.Hints != nil {
+		presented.Annotations = &mcp.ToolAnnotations{}
+		if err := json.Unmarshal(t.Hints, presented.Annotations); err != nil {
+			return fmt.Errorf("its annotations: %w", err)
+		}
+		presented.Annotations.Title = bounded(plain(presented.Annotations.Title), maxToolName)
 	}
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
@@ -98,6 +105,11 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 		out = failed(result.Error)
 	case len(result.Output) > maxResult:
 		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
+	case result.Blocks:
+		out = &mcp.CallToolResult{}
+		if err := json.Unmarshal(result.Output, out); err != nil {
+			out = failed("the content of the result is not one of the protocol: " + err.Error())
+		}
 	default:
 		output := json.RawMessage(starling.PrintableJSON(result.Output))
 		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}
