@@ -349,6 +349,7 @@ type Verdict struct {
 	Rule   uint32 `cbor:"rule,omitempty"`   // of the network that allowed a request, from 1
 	Line   uint32 `cbor:"line,omitempty"`   // of what decided; 0 when nothing in the policy did
 	Denied string `cbor:"denied,omitempty"` // why not; empty when it is allowed
+	Answer string `cbor:"answer,omitempty"` // of the user, when the policy has asked: "accept", "decline" or "cancel"
 }
 
 // Verdicts are what the policies say that were asked: all of them allow it, or

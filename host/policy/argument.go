@@ -26,6 +26,9 @@ type ToolRule struct {
 	// Arguments are what must hold of the arguments, by JSON pointer.
 	Arguments map[string]Predicate `cbor:"arguments,omitempty"`
 
+	// Ask says that the user must confirm each call, see [Asker].
+	Ask bool `cbor:"ask,omitempty"`
+
 	// Line is where the rule begins in its file.
 	Line int `cbor:"-"`
 }
@@ -69,11 +72,12 @@ func (t *toolRules) DecodeYAML(n *config.Node) error {
 		}
 		var f struct {
 			Arguments predicates `yaml:"arguments"`
+			Ask       bool       `yaml:"ask"`
 		}
 		if err := value.Decode(&f); err != nil {
 			return err
 		}
-		(*t)[name] = ToolRule{Arguments: f.Arguments, Line: key.Line()}
+		(*t)[name] = ToolRule{Arguments: f.Arguments, Ask: f.Ask, Line: key.Line()}
 	}
 	return nil
 }

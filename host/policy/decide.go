@@ -57,6 +57,10 @@ type Decision struct {
 	// that would have allowed it. It is not recorded: a verdict has only the former.
 	Line int
 
+	// Ask is the first side whose rule lets the user decide, see [Asker]. Empty for none. It
+	// is not recorded: the answer is, in the verdict of that side.
+	Ask string
+
 	// Grant has the conditions of a request that is allowed. What it has of
 	// secrets are none but Plain; a [Run] adds the values.
 	Grant egress.Grant
@@ -95,6 +99,9 @@ func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 			return Decision{Verdicts: d.Verdicts, File: d.File, Line: line}
 		}
 		d.Grant.Private = d.Grant.Private && rule.Private
+		if rule.Ask && d.Ask == "" {
+			d.Ask = s.name
+		}
 		if rule.MaxBytes > 0 {
 			left := int64(rule.MaxBytes - used[Place{s.name, int(v.Rule)}].Bytes - r.Bytes)
 			if d.Grant.MaxResponse == 0 || left < d.Grant.MaxResponse {
@@ -275,7 +282,10 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 		if s.policy.Tools == nil {
 			continue
 		}
-		v := s.call(tool, arguments)
+		v, ask := s.call(tool, arguments)
+		if ask && d.Ask == "" {
+			d.Ask = s.name
+		}
 		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, cmp.Or(int(v.Line), s.policy.lines.tools)
 		if v.Denied != "" {
 			break
@@ -284,26 +294,27 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 	return d, len(d.Verdicts) > 0
 }
 
-// call asks one side about a call.
-func (s side) call(tool string, arguments []byte) event.Verdict {
+// call asks one side about a call, and whether the user must confirm it.
+func (s side) call(tool string, arguments []byte) (v event.Verdict, ask bool) {
 	rules, ok := s.policy.toolRules(tool)
 	if !ok {
-		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", tool))
+		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", tool)), false
 	}
 	doc, err := parseArguments(arguments)
 	if err != nil {
-		return s.verdict(0, "the arguments are not JSON")
+		return s.verdict(0, "the arguments are not JSON"), false
 	}
 	left := work(maxWork)
 	for _, rule := range rules {
+		ask = ask || rule.Ask
 		for _, pointer := range slices.Sorted(maps.Keys(rule.Arguments)) {
 			p := rule.Arguments[pointer]
 			if why := p.violated(doc, &left); why != "" {
-				return s.verdict(p.Line, fmt.Sprintf("the argument %s %s", named(pointer), why))
+				return s.verdict(p.Line, fmt.Sprintf("the argument %s %s", named(pointer), why)), false
 			}
 		}
 	}
-	return s.verdict(rules[len(rules)-1].Line, "")
+	return s.verdict(rules[len(rules)-1].Line, ""), ask
 }
 
 // named names the whole document, whose pointer is empty.

@@ -263,7 +263,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			}
 		}
 	}
-	for where, want := range map[string]int{"rule": 9, "predicate": 8, "secret": 5, "limits": 8} {
+	for where, want := range map[string]int{"rule": 10, "predicate": 8, "secret": 5, "limits": 8} {
 		if got := len(s.Defs[where].Properties); got != want {
 			t.Errorf("the schema's %s has %d keys, and the parser's %d", where, got, want)
 		}

@@ -22,6 +22,7 @@ type Rule struct {
 	MaxCalls uint64   `cbor:"max_calls,omitempty"` // of a run; zero: no bound
 	MaxBytes uint64   `cbor:"max_bytes,omitempty"` // of requests and responses of a run; zero: no bound
 	Private  bool     `cbor:"private,omitempty"`   // the name may lead to private addresses
+	Ask      bool     `cbor:"ask,omitempty"`       // the user must confirm the first request of a run to each origin, see [Asker]
 
 	// Line is where the rule begins in its file.
 	Line int `cbor:"-"`
@@ -45,6 +46,7 @@ func (r *Rule) DecodeYAML(n *config.Node) error {
 		MaxCalls config.Count  `yaml:"max_calls"`
 		MaxBytes config.Size   `yaml:"max_bytes"`
 		Private  bool          `yaml:"private"`
+		Ask      bool          `yaml:"ask"`
 	}
 	if err := n.Decode(&f); err != nil {
 		return err
@@ -61,7 +63,7 @@ func (r *Rule) DecodeYAML(n *config.Node) error {
 	*r = Rule{
 		Line: n.Line(), Host: f.Host.String(), host: f.Host.Rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
 		Methods: set(f.Methods), Tools: set(f.Tools),
-		MaxCalls: uint64(f.MaxCalls), MaxBytes: uint64(f.MaxBytes), Private: f.Private,
+		MaxCalls: uint64(f.MaxCalls), MaxBytes: uint64(f.MaxBytes), Private: f.Private, Ask: f.Ask,
 	}
 	if r.Schemes == nil {
 		r.Schemes = []string{"https"}
@@ -124,6 +126,9 @@ func (r Rule) String() string {
 		fmt.Fprintf(&b, "%c%d", ":,"[min(i, 1)], port)
 	}
 	b.WriteString(strings.Join(r.Paths, ", "))
+	if r.Ask {
+		b.WriteString(", if the user confirms it")
+	}
 	return b.String()
 }
 

@@ -22,16 +22,17 @@ type Run struct {
 	operator, tenant *Policy
 	store            Secrets
 
-	mu    sync.Mutex
-	used  Usage                      // guarded by mu
-	known map[string][]egress.Secret // guarded by mu; values that were read, by name
-	sent  map[string]time.Time       // guarded by mu; names that stand in requests of earlier sessions, and when the first of their calls began
+	mu      sync.Mutex
+	used    Usage                      // guarded by mu
+	known   map[string][]egress.Secret // guarded by mu; values that were read, by name
+	answers map[question]string        // guarded by mu; of the user
+	sent    map[string]time.Time       // guarded by mu; names that stand in requests of earlier sessions, and when the first of their calls began
 }
 
 // NewRun returns a Run that has used nothing. A policy that is nil is not asked;
 // without any, nothing is allowed. A store that is nil has no secrets.
 func NewRun(operator, tenant *Policy, store Secrets) *Run {
-	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, known: map[string][]egress.Secret{}, sent: map[string]time.Time{}}
+	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, answers: map[question]string{}, known: map[string][]egress.Secret{}, sent: map[string]time.Time{}}
 }
 
 type runKey struct{}
@@ -175,7 +176,8 @@ func (x *Exchange) Verdicts() event.Verdicts { return x.decision.Verdicts }
 
 // Authorize implements [egress.Authorizer].
 func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant, error) {
-	if err := x.decide(Request{Access: a, Tool: x.tool, Bytes: x.bytes}); err != nil {
+	q := Request{Access: a, Tool: x.tool, Bytes: x.bytes}
+	if err := x.decide(q, x.confirm(ctx, q)); err != nil {
 		return egress.Grant{}, err
 	}
 	if err := x.run.maySend(ctx, a); err != nil {
@@ -194,13 +196,47 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	return grant, nil
 }
 
+// question is what a user was asked about: the requests of a tool to an origin, by a rule.
+type question struct {
+	side         string
+	rule         uint32
+	tool, origin string
+}
+
+// confirm asks the user about a request, if a rule that allows it wants that, and returns
+// what makes a decision of the answer. An answer holds for all such requests of the run.
+func (x *Exchange) confirm(ctx context.Context, q Request) func(Decision) Decision {
+	r := x.run
+	r.mu.Lock()
+	d := Decide(r.operator, r.tenant, q, r.used)
+	about := question{side: d.Ask, tool: q.Tool, origin: q.Access.Origin()}
+	for _, v := range d.Verdicts {
+		if v.Side == d.Ask {
+			about.rule = v.Rule
+		}
+	}
+	answer := r.answers[about]
+	r.mu.Unlock()
+	if answer != "" {
+		ctx = WithAsker(ctx, func(context.Context, Question) (string, error) { return answer, nil })
+	}
+	return d.confirm(ctx, Question{
+		Tool: q.Tool, Asks: "to send requests to " + about.origin + ", the first one: " + q.Method + " " + q.Path,
+		answered: func(answer string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.answers[about] = answer
+		},
+	})
+}
+
 // decide decides and counts the request at once, so that of two requests at the
 // same time only one is the last.
-func (x *Exchange) decide(q Request) error {
+func (x *Exchange) decide(q Request, confirmed func(Decision) Decision) error {
 	r := x.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x.decision = Decide(r.operator, r.tenant, q, r.used)
+	x.decision = confirmed(Decide(r.operator, r.tenant, q, r.used))
 	if !x.decision.Allowed() {
 		return egress.Denied("%s %s: %s", q.Method, q.Access.Origin(), x.decision.Reason())
 	}
@@ -356,8 +392,8 @@ func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenan
 // Guard returns the tool, whose calls the policies have to allow by the name that
 // it has and the arguments that it gets.
 func (r *Run) Guard(t tool.Tool) tool.Tool {
-	return tool.Guarded(t, func(_ context.Context, name string, input json.RawMessage) event.Verdicts {
+	return tool.Guarded(t, func(ctx context.Context, name string, input json.RawMessage) event.Verdicts {
 		d, _ := DecideCall(r.operator, r.tenant, name, input)
-		return d.Verdicts
+		return d.confirm(ctx, Question{Tool: name, Asks: "to be called with " + string(input)})(d).Verdicts
 	})
 }
