@@ -122,7 +122,7 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 		return err
 	}
 	defer db.Close()
-	runID, events, err := agent.Stream(ctx, goal)
+	runID, events, err := agent.Stream(a.asking(ctx), goal)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 		return err
 	}
 	a.stderr.printf("run %s\n", runID)
-	events, err := resumed.Resume(ctx, runID, message, agent.WithReissueTools(!f.noReissue))
+	events, err := resumed.Resume(a.asking(ctx), runID, message, agent.WithReissueTools(!f.noReissue))
 	if err != nil {
 		return err
 	}

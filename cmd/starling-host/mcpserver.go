@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"maps"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -80,12 +80,8 @@ func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
 			}
 		}
 	}
-	if !yes {
-		a.stderr.printf("Accept this? [y/N] ")
-		answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // without a line the answer is no
-		if yes = strings.EqualFold(strings.TrimSpace(answer), "y"); !yes {
-			return &failure{code: exitRefused, message: "nothing was accepted"}
-		}
+	if !yes && a.confirm(ctx, "Accept this?") != policy.Accept {
+		return &failure{code: exitRefused, message: "nothing was accepted"}
 	}
 	if err := accept(); err != nil {
 		return err

@@ -168,7 +168,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	runID := starling.NewRunID()
 	a.stderr.printf("run %s\n", runID)
-	run, err := tool.CallAs(ctx, runID, string(doc))
+	run, err := tool.CallAs(a.asking(ctx), runID, string(doc))
 	if run == nil {
 		return err
 	}

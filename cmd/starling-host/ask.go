@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/starling-host/starling/host/policy"
+)
+
+// asking returns a context in whose runs a person in front of the terminal is asked about
+// what a policy wants to be confirmed.
+func (a *app) asking(ctx context.Context) context.Context {
+	if !isTerminal(a.stdin) || !a.stderr.terminal {
+		return ctx
+	}
+	var one sync.Mutex // at a time
+	return policy.WithAsker(ctx, func(ctx context.Context, q policy.Question) (string, error) {
+		one.Lock()
+		defer one.Unlock()
+		a.stderr.printf("The tool %s wants %s.\n", q.Tool, q.Asks)
+		return a.confirm(ctx, "Do you allow it?"), nil
+	})
+}
+
+// confirm puts a question and returns the answer: policy.Accept for a line with y or yes,
+// policy.Cancel if there is no line, since the input or the context has ended, and otherwise
+// policy.Decline.
+func (a *app) confirm(ctx context.Context, question string) string {
+	a.stderr.printf("%s [y/N] ", question)
+	answered := make(chan string, 1)
+	go func() { // a read that nothing ends; the program does
+		line, err := bufio.NewReader(a.stdin).ReadString('\n')
+		switch word := strings.ToLower(strings.TrimSpace(line)); {
+		case word == "y" || word == "yes":
+			answered <- policy.Accept
+		case err != nil && word == "":
+			answered <- policy.Cancel
+		default:
+			answered <- policy.Decline
+		}
+	}()
+	select {
+	case answer := <-answered:
+		return answer
+	case <-ctx.Done():
+		return policy.Cancel
+	}
+}
