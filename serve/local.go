@@ -225,11 +225,14 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 	if err := t.CheckInput(c.Arguments); err != nil {
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
 	}
-	run, err := t.Call(ctx, string(c.Arguments))
+	runID := starling.NewRunID()
+	told := l.tell(ctx, runID, c.Progress)
+	run, err := t.CallAs(ctx, runID, string(c.Arguments))
+	told(run != nil)
 	if run == nil {
 		return mcpsrv.Result{}, err
 	}
-	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID}
+	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID, Log: run.Log}
 	if said, ok := t.Definition(); ok && said.Output == nil {
 		result.Blocks = true
 	}
@@ -237,6 +240,37 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		result.Error = err.Error()
 	}
 	return result, nil
+}
+
+// tell calls progress for each effect of a run, unless it is nil. told waits for the end of a
+// run that has one.
+func (l *LocalTools) tell(ctx context.Context, runID string, progress func(what string)) (told func(ended bool)) {
+	log, err := l.db.Log(ctx)
+	if progress == nil || err != nil { // and the run cannot be made
+		return func(bool) {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	events, err := log.Stream(ctx, runID)
+	if err != nil {
+		stop()
+		return func(bool) {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ev := range events {
+			if effect, err := ev.AsSideEffectRecorded(); err == nil && effect.Crossed() {
+				progress(effect.Name)
+			}
+		}
+	}()
+	return func(ended bool) {
+		if !ended {
+			stop()
+		}
+		<-done
+		stop()
+	}
 }
 
 // enter returns a tool, which stays open until leave is called, or nil.

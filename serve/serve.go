@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/starling-host/starling/eventlog"
@@ -42,6 +43,12 @@ type (
 	MCPView    = mcpsrv.View
 	MCPOptions = mcpsrv.Options
 )
+
+// ServeMCPOver serves the assistants of one user over HTTP, at /mcp of a listener on this
+// machine, until ctx ends. Calls in progress are cancelled then.
+func ServeMCPOver(ctx context.Context, v MCPView, o MCPOptions, l net.Listener) error {
+	return mcpsrv.ServeLocal(ctx, v, o, OriginsOf("http://"+l.Addr().String(), l.Addr()), l)
+}
 
 // ServeMCP serves one assistant over a pair of streams.
 func ServeMCP(ctx context.Context, v MCPView, o MCPOptions, in io.Reader, out io.Writer) error {

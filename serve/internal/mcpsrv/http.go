@@ -50,14 +50,6 @@ func NewHandler(c Config) (http.Handler, error) {
 		return nil, errors.New("mcpsrv: the scope is missing")
 	}
 	h := &handler{scope: c.Scope, options: c.normal(), pending: pending{of: map[pendingKey][]*context.CancelCauseFunc{}}}
-	protection := http.NewCrossOriginProtection()
-	for _, origin := range c.Origins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || protection.AddTrustedOrigin(origin) != nil {
-			return nil, fmt.Errorf("mcpsrv: %q is no origin such as http://127.0.0.1:8300", origin)
-		}
-		h.hosts = append(h.hosts, strings.ToLower(u.Host))
-	}
 	serverOf := func(r *http.Request) *mcp.Server {
 		server, _ := r.Context().Value(serverKey{}).(*mcp.Server)
 		return server
@@ -65,25 +57,42 @@ func NewHandler(c Config) (http.Handler, error) {
 	h.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxBody, PropagateRequestCancellation: true,
 	})
-	return protection.Handler(h), nil
+	return guarded(h, c.Origins)
+}
+
+// guarded returns a handler that pages of other sites do not reach: it refuses requests for
+// other hosts than those of the origins, unless there are none, and what a page of another
+// origin sends.
+func guarded(inner http.Handler, origins []string) (http.Handler, error) {
+	protection := http.NewCrossOriginProtection()
+	var hosts []string // lower case
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || protection.AddTrustedOrigin(origin) != nil {
+			return nil, fmt.Errorf("mcpsrv: %q is no origin such as http://127.0.0.1:8300", origin)
+		}
+		hosts = append(hosts, strings.ToLower(u.Host))
+	}
+	return protection.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		if len(hosts) > 0 && !slices.Contains(hosts, strings.ToLower(r.Host)) {
+			http.Error(w, "this server does not answer to that name: the operator of a host can add it to the origins in host.yaml", http.StatusMisdirectedRequest)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})), nil
 }
 
 type handler struct {
 	scope   func(*http.Request) (View, error)
 	options Options
-	hosts   []string // lower case; empty accepts all
 	inner   http.Handler
 	pending pending
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-store")
-	if len(h.hosts) > 0 && !slices.Contains(h.hosts, strings.ToLower(r.Host)) {
-		http.Error(w, "this server does not answer to that name: its operator can add it to the origins in host.yaml", http.StatusMisdirectedRequest)
-		return
-	}
 	v, err := h.scope(r)
 	var server *mcp.Server
 	if err == nil {

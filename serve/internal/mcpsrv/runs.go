@@ -147,7 +147,7 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 	}
 	info := eventInfo{
 		Seq: ev.Seq, Kind: ev.Kind.String(), Time: formatTime(ev.Timestamp), PayloadBytes: len(ev.Payload),
-		Facts: starling.Shorten(starling.Printable(bounded(facts, 4*maxFacts)), maxFacts),
+		Facts: oneLine(facts),
 	}
 	if most == 0 {
 		return info
@@ -161,6 +161,11 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 		info.Payload = doc
 	}
 	return info
+}
+
+// oneLine returns a text from a run as one printable line of bounded length.
+func oneLine(text string) string {
+	return starling.Shorten(starling.Printable(bounded(text, 4*maxFacts)), maxFacts)
 }
 
 func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, error) {

@@ -46,7 +46,8 @@ type Tools interface {
 	Cancel(ctx context.Context, ticket string) error
 }
 
-// Changing is what [Tools] implement whose list changes while they are served to one client.
+// Changing is what [Tools] implement that one user has on this machine: their list changes
+// while they are served, and their results have a log.
 type Changing interface {
 	// Watch calls changed after each change of the list, until ctx ends.
 	Watch(ctx context.Context, changed func())
@@ -61,6 +62,10 @@ type Call struct {
 	// that gives a name twice has the first of the calls cancelled, or none. It is empty
 	// where only this process could be told to cancel the call.
 	Ticket string
+
+	// Progress is told of each effect and nested call of the run, one after the other, before
+	// Call returns. It is nil if the client has not asked, and may be ignored.
+	Progress func(what string)
 }
 
 // Errors of [Tools].Call. The text of an error that wraps one of them is shown to
@@ -91,6 +96,7 @@ type Result struct {
 	Output json.RawMessage // JSON; nil if the call failed
 	Error  string          // why it failed, or empty
 	Replay string          // the command that replays the run, or empty
+	Log    string          // what the tool wrote to its standard error
 
 	// Blocks says that Output is an object with blocks of content, as the protocol writes them.
 	Blocks bool
@@ -117,8 +123,12 @@ func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheSco
 // newServer makes the server of one client's view, and returns the tools that it presents.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, error) {
 	_, changing := v.Tools.(Changing)
+	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: changing}}
+	if changing {
+		capabilities.Logging = &mcp.LoggingCapabilities{}
+	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "starling-host", Version: o.Version}, &mcp.ServerOptions{
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: changing}},
+		Capabilities: capabilities,
 		Instructions: instructions(v),
 		SetCacheable: ownersOnly,
 	})

@@ -14,25 +14,11 @@ import (
 // until the client closes its end and has been answered, or ctx ends. Of tools that are
 // [Changing] the client is told when they change.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
-	o = o.normal()
-	server, presented, err := newServer(ctx, v, o)
+	server, stop, err := newLocalServer(ctx, v, o)
 	if err != nil {
 		return err
 	}
-	if changing, ok := v.Tools.(Changing); ok {
-		watching, stop := context.WithCancel(ctx)
-		var watcher sync.WaitGroup
-		defer watcher.Wait()
-		defer stop()
-		watcher.Go(func() {
-			changing.Watch(watching, func() {
-				var err error
-				if presented, err = addTools(watching, server, v.Tools, presented, o.Logger); err != nil {
-					o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
-				}
-			})
-		})
-	}
+	defer stop()
 	err = server.Run(ctx, transport{&mcp.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}, MaxLineLength: maxBody}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return ctx.Err()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,6 +32,7 @@ const (
 	maxSchema      = 64 << 10 // bytes
 	maxResult      = 1 << 20  // bytes of one result
 	maxError       = 8 << 10  // bytes
+	maxLogLines    = 1000     // of the log of a call; all of it is in the run
 )
 
 // addTool presents a tool of a tenant. The error says why it cannot be.
@@ -55,7 +57,8 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	}
 	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
-		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket})
+		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
+		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch {
 		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
 			return failed(err.Error()), nil
@@ -68,6 +71,46 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		return present(result, presented.OutputSchema != nil), nil
 	})
 	return nil
+}
+
+// Of a run with many effects the client is told of the first ones, and then now and then.
+const (
+	allProgress   = 100
+	progressEvery = 100 * time.Millisecond
+)
+
+// progressOf returns what sends the progress of a call, or nil if the client has not asked.
+// The total is not known. A notification that does not arrive is not worth an error.
+func progressOf(ctx context.Context, r *mcp.CallToolRequest) func(what string) {
+	token := r.Params.GetProgressToken()
+	if token == nil {
+		return nil
+	}
+	var count int
+	var sent time.Time
+	return func(what string) {
+		count++
+		if count > allProgress && time.Since(sent) < progressEvery {
+			return
+		}
+		sent = time.Now()
+		_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(count), Message: oneLine(what)})
+	}
+}
+
+// sendLog sends what a tool has written, line by line, to a client that has set a level.
+func sendLog(ctx context.Context, session *mcp.ServerSession, name, log string) {
+	sent := 0
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if sent++; sent > maxLogLines {
+			return
+		}
+		_ = session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Logger: name, Data: oneLine(line)})
+	}
 }
 
 func checkTool(t Tool) error {

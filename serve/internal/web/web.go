@@ -1,10 +1,13 @@
-// Package web has what the API and the web view share: keys of requests, streams of
-// server-sent events, and bounds on how much is done at once.
+// Package web has what servers share: keys of requests, streams of server-sent events,
+// bounds on how much is done at once, and serving until a context ends.
 package web
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,6 +22,24 @@ func Bearer(r *http.Request) (key string, ok bool) {
 	}
 	scheme, key, found := strings.Cut(values[0], " ")
 	return strings.TrimSpace(key), found && strings.EqualFold(scheme, "Bearer")
+}
+
+// shutdownTimeout is how long requests in progress have to end.
+const shutdownTimeout = 3 * time.Second
+
+// Serve serves until ctx ends, and then lets requests in progress end.
+func Serve(ctx context.Context, server *http.Server, l net.Listener) error {
+	done := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		done <- errors.Join(server.Shutdown(late), server.Close())
+	})
+	err := server.Serve(l)
+	if stop() || !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-done
 }
 
 // Stream writes server-sent events to a client until that has gone.
