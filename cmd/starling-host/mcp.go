@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,8 @@ import (
 )
 
 const mcpHelp = `Serve tools, a database, or both to an assistant that speaks the Model Context
-Protocol, over standard input and output.
+Protocol, over standard input and output. With --listen it is over HTTP, for any number
+of assistants and other programs on this machine. They need no key.
 
 --tool and --tools name WebAssembly tools: .wasm files, and folders with a tool in Go,
 TypeScript or JavaScript, which are built first. Each call is a run recorded in the
@@ -50,6 +52,7 @@ they look into the database of --db, so that an assistant sees what its tools di
 const mcpExample = `  starling-host mcp --tool dice.wasm
   starling-host mcp --tools ./tools --allow-host api.example.com --log
   starling-host mcp --server 'npx -y @modelcontextprotocol/server-everything' --code
+  starling-host mcp --tool dice.wasm --listen 127.0.0.1:8400
   starling-host mcp starling.db`
 
 // mcpFlags are the flags of mcp.
@@ -61,6 +64,7 @@ type mcpFlags struct {
 	servers []string
 	log     bool
 	code    bool
+	listen  string
 }
 
 func (f *mcpFlags) add(cmd *cobra.Command) {
@@ -70,6 +74,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
 	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
+	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 takes a free one")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
 }
@@ -94,6 +99,17 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	refs, err := f.refs(args)
 	if err != nil {
 		return err
+	}
+	var listener net.Listener
+	if f.listen != "" {
+		at, err := f.address()
+		if err != nil {
+			return err
+		}
+		if listener, err = at.Listen(); err != nil {
+			return usagef("", "--listen: %v", err)
+		}
+		defer listener.Close()
 	}
 	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
 	var view serve.MCPView
@@ -127,7 +143,24 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		}
 		view.Log = &shown
 	}
+	if listener != nil {
+		a.stderr.printf("serving at http://%s/mcp; Ctrl-C ends it\n", listener.Addr())
+		return serve.ServeMCPOver(ctx, view, options, listener)
+	}
 	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
+}
+
+// address returns that of --listen. Nobody else may reach it, since it asks for no key.
+func (f *mcpFlags) address() (serve.Address, error) {
+	at, err := serve.ParseAddress(f.listen)
+	if err != nil || at.Network != "tcp" {
+		return at, usagef("", "--listen: %q is no address such as 127.0.0.1:8400", f.listen)
+	}
+	if !at.Local() {
+		return at, usagef("to share tools over a network, with keys: starling-host serve --help",
+			"--listen: %s can be reached from other machines, and mcp asks for no key", f.listen)
+	}
+	return at, nil
 }
 
 // refs returns the modules that the flags name: those of --tool, and of the folders every
@@ -228,6 +261,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 type assistant struct {
 	where  string // what to do with what is printed
 	format func(command string, args []string) string
+	remote func(url string) string // for a server that listens; nil if there is no such configuration
 }
 
 // assistants are those that are known, by the name that "mcp config" takes.
@@ -238,15 +272,21 @@ var assistants = map[string]assistant{
 			line += " " + shellWord(word)
 		}
 		return line
+	}, func(url string) string { return "claude mcp add --transport http " + serverName + " " + url }},
+	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", started("mcpServers"), nil},
+	"cursor": {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", started("mcpServers"), func(url string) string {
+		return inServers("mcpServers", map[string]string{"url": url})
 	}},
-	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("mcpServers")},
-	"cursor":         {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("mcpServers")},
-	"gemini":         {"put this into ~/.gemini/settings.json", inServers("mcpServers")},
-	"vscode":         {"put this into .vscode/mcp.json of a project", inServers("servers")},
+	"gemini": {"put this into ~/.gemini/settings.json", started("mcpServers"), func(url string) string {
+		return inServers("mcpServers", map[string]string{"httpUrl": url})
+	}},
+	"vscode": {"put this into .vscode/mcp.json of a project", started("servers"), func(url string) string {
+		return inServers("servers", map[string]string{"type": "http", "url": url})
+	}},
 	"codex": {"add this to ~/.codex/config.toml", func(command string, args []string) string {
 		// A JSON string is a basic string of TOML.
 		return "[mcp_servers." + serverName + "]\ncommand = " + quoted(command) + "\nargs = " + quoted(args)
-	}},
+	}, func(url string) string { return "[mcp_servers." + serverName + "]\nurl = " + quoted(url) }},
 }
 
 // serverName is what assistants call the server.
@@ -258,19 +298,24 @@ func quoted(v any) string {
 }
 
 // inServers formats a JSON document that has servers by name in a member.
-func inServers(member string) func(string, []string) string {
+func inServers(member string, server any) string {
+	text, _ := json.MarshalIndent(map[string]any{member: map[string]any{serverName: server}}, "", "  ")
+	return string(text)
+}
+
+// started formats such a document for a server that the assistant starts.
+func started(member string) func(command string, args []string) string {
 	return func(command string, args []string) string {
-		doc := map[string]any{member: map[string]any{serverName: struct {
+		return inServers(member, struct {
 			Command string   `json:"command"`
 			Args    []string `json:"args"`
-		}{command, args}}}
-		text, _ := json.MarshalIndent(doc, "", "  ")
-		return string(text)
+		}{command, args})
 	}
 }
 
 const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts
-"starling-host mcp" with the same arguments. Paths become absolute.
+"starling-host mcp" with the same arguments. Paths become absolute. With --listen the
+assistant connects to a server that you start; its command is printed on standard error.
 
 ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
 
@@ -291,6 +336,17 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		}
 		if _, err := f.refs(args[1:]); err != nil {
 			return err
+		}
+		if f.listen != "" {
+			at, err := f.address()
+			switch {
+			case err != nil:
+				return err
+			case to.remote == nil:
+				return usagef("leave --listen out", "%s has no configuration for servers that listen: it starts them itself", args[0])
+			case strings.HasSuffix(at.Address, ":0"):
+				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration has to name the port, and %s takes any", f.listen)
+			}
 		}
 		program, err := os.Executable()
 		if err != nil {
@@ -327,6 +383,15 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		}
 		for _, db := range args[1:] {
 			line = append(line, absolute(db))
+		}
+		if f.listen != "" {
+			a.stderr.printf("start the server: starling-host")
+			for _, word := range line {
+				a.stderr.printf(" %s", shellWord(word))
+			}
+			a.stderr.printf("\n%s:\n", to.where)
+			_, err = fmt.Fprintln(a.stdout.lines(), to.remote("http://"+f.listen+"/mcp"))
+			return err
 		}
 		a.stderr.printf("%s:\n", to.where)
 		_, err = fmt.Fprintln(a.stdout.lines(), to.format(program, line))
