@@ -25,6 +25,9 @@ const mcpClients = "testdata/mcpclients"
 // TestMCPClients has clients that others have written use the program, over standard input
 // and output and over HTTP.
 func TestMCPClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes half a minute")
+	}
 	modules := mcpModules(t)
 	world := httptest.NewServer(newMCPWorld())
 	defer world.Close()
