@@ -21,12 +21,17 @@
 // Over standard input a line that is no message ends the session. A client that closes its
 // end is still answered.
 //
+// The clients of one user, over standard input ([ServeStdio]) and over HTTP on this machine
+// ([ServeLocal]), can also be told of the effects of a call while it runs, of what its tool
+// has written, and of changes of the tools. In a session over HTTP a call that was cancelled
+// is answered with an error, because that ends the stream of its response.
+//
 // # What an assistant is trusted with
 //
 // Everything that comes out of a log or a module may have been written to deceive
 // the model that reads it. It leaves as data: as members of a JSON document, with
 // the characters escaped that hide or reorder text, and bounded in length. A result of
 // a tenant's tool that is a single text is passed on as it is. Descriptions of tools are
-// cut at 1 KiB. That keeps text from being taken for something else; it does not make
+// cut at 4 KiB. That keeps text from being taken for something else; it does not make
 // it true.
 package mcpsrv
