@@ -92,7 +92,7 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 		if one.module == nil {
 			continue
 		}
-		if _, err := log.PutModule(ctx, one.module.Source.Wasm); err != nil {
+		if err := one.module.store(ctx, log); err != nil {
 			return nil, err
 		}
 	}

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
@@ -112,10 +115,33 @@ type Module struct {
 	*guest.Module
 	Source guest.Source
 	db     *DB
+
+	mu     sync.Mutex
+	stored time.Time // when the log was last asked to store it
 }
 
 // Close releases the module. Calls of its tools must have returned.
 func (m *Module) Close() { m.db.closeOne(m) }
+
+// storedAgain is how long a module counts as stored. The log holds it for at least half of
+// [eventlog.ModuleGrace], and every run makes sure that it is there.
+const storedAgain = time.Minute
+
+// store stores the module in the log of its database. That hashes all of it, which can take
+// longer than the call, so calls that follow each other store it once.
+func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now().Round(0) // the wall clock goes on while the machine sleeps
+	if age := now.Sub(m.stored); age >= 0 && age < storedAgain {
+		return nil
+	}
+	if _, err := log.PutModule(ctx, m.Source.Wasm); err != nil {
+		return err
+	}
+	m.stored = now
+	return nil
+}
 
 // Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
 // path of a folder with a tool in Go, TypeScript or JavaScript, which is built first, or

@@ -1,9 +1,13 @@
 package starling_test
 
 import (
+	"context"
+	"path/filepath"
 	"testing"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/wasmtest"
 )
@@ -35,5 +39,45 @@ func TestAPolicyLeavesTheDepthToTheEngine(t *testing.T) {
 	}
 	if depths[0] != depths[1] {
 		t.Errorf("a depth of %d without a policy, and of %d with one", depths[0], depths[1])
+	}
+}
+
+// puts counts how often modules are stored.
+type puts struct {
+	store.Database
+	n int
+}
+
+func (p *puts) PutModule(ctx context.Context, wasm []byte) (canon.Hash, error) {
+	p.n++
+	return p.Database.PutModule(ctx, wasm)
+}
+
+// TestCallsThatFollowEachOtherStoreTheirModuleOnce: a program calls run_js again and again,
+// whose module has 640 KB. Each run replays from its database.
+func TestCallsThatFollowEachOtherStoreTheirModuleOnce(t *testing.T) {
+	file, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "calls.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log := &puts{Database: file}
+	db := starling.Over(log, starling.Options{})
+	defer db.Close()
+	tool, err := db.Load(t.Context(), starling.RunJS, starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		run, err := tool.Call(t.Context(), `{"code":"return input.a + input.b","input":{"a":1,"b":2}}`)
+		if err != nil || run.Output() != "3" {
+			t.Fatal(run, err)
+		}
+		if verdict, err := db.Replay(t.Context(), run.ID); err != nil || !verdict.Identical() {
+			t.Errorf("replay: %v, %v", verdict, err)
+		}
+	}
+	if log.n != 1 {
+		t.Errorf("the module was stored %d times", log.n)
 	}
 }
