@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/bench/internal/figures"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+)
+
+const (
+	input    = `{"code":"return input.a + input.b","input":{"a":1,"b":2}}`
+	envelope = `{"tool":"run_js","input":` + input + `,"context":{"run_id":"r","call_id":"c","attempt":1,"variables":{}}}`
+	wanted   = `{"output":3}`
+	inNode   = `const {code, input} = JSON.parse(process.argv[1]);
+process.stdout.write(JSON.stringify({output: require("vm").runInNewContext("(function () {" + code + "})()", {input})}));`
+)
+
+// Goals of a call.
+const (
+	mostWarm  = 500 * time.Microsecond
+	mostFirst = 20 * time.Millisecond
+)
+
+// contender is a way to run the program.
+type contender struct {
+	name  string
+	call  func() error
+	nanos []float64 // of a call, one for each round
+}
+
+// right returns an error unless the output is that of the program.
+func right(output, want string, err error) error {
+	if err == nil && strings.TrimSpace(output) != want {
+		err = fmt.Errorf("the output is %q", output)
+	}
+	return err
+}
+
+// inTurns measures all contenders in each round, after each has given the right answer.
+func inTurns(all []*contender, rounds int, slice time.Duration) error {
+	for round := range rounds + 1 {
+		for _, c := range all {
+			n, began := 0, time.Now()
+			for n == 0 || time.Since(began) < slice {
+				if err := c.call(); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+				n++
+			}
+			if round > 0 { // the first warms up
+				c.nanos = append(c.nanos, float64(time.Since(began).Nanoseconds())/float64(n))
+			}
+		}
+	}
+	return nil
+}
+
+// table writes the medians, and each as a multiple of the first.
+func table(head string, all []*contender) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s | milliseconds | / the first |\n|---|--:|--:|\n", head)
+	for _, c := range all {
+		fmt.Fprintf(&b, "| %s | %.3g | %.3g |\n", c.name, figures.Median(c.nanos)/1e6, figures.Ratio(c.nanos, all[0].nanos))
+	}
+	return b.String()
+}
+
+func verdict(what string, nanos float64, most time.Duration) string {
+	return fmt.Sprintf("\nGoal: %s in %v at most: %s.\n", what, most, figures.Verdict(nanos <= float64(most)))
+}
+
+// noWorld is an outside that the program asks for nothing.
+type noWorld struct{}
+
+func (noWorld) Now(context.Context) int64                         { return 0 }
+func (noWorld) Random(context.Context) uint64                     { return 0 }
+func (noWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
+func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
+
+// measureCalls compares calls of a process that has made some.
+func measureCalls(ctx context.Context, s settings, _, dir string) (string, error) {
+	wasm, err := os.ReadFile(filepath.Join("..", "..", "host", "internal", "runjs", "run_js.wasm"))
+	if err != nil {
+		return "", err
+	}
+	db, err := starling.Open(ctx, filepath.Join(dir, "calls.db"), starling.Options{})
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	tool, err := db.Load(ctx, starling.RunJS, starling.ToolOptions{})
+	if err != nil {
+		return "", err
+	}
+	recorded := func() error {
+		run, err := tool.Call(ctx, input)
+		if err != nil {
+			return err
+		}
+		return right(run.Output(), "3", nil)
+	}
+	memory := store.Memory()
+	if _, err := memory.PutModule(ctx, wasm); err != nil {
+		return "", err
+	}
+	inMemory := func() error {
+		done, err := agent.Direct{Log: memory, Tool: tool.Tool}.Run(ctx, json.RawMessage(input))
+		if err != nil {
+			return err
+		}
+		return right(string(done.Output), "3", nil)
+	}
+	engine, err := sandbox.New(ctx, sandbox.Config{})
+	if err != nil {
+		return "", err
+	}
+	defer engine.Close(ctx)
+	module, err := engine.Load(ctx, wasm, sandbox.Limits{})
+	if err != nil {
+		return "", err
+	}
+	alone := func() error {
+		done, err := module.Call(ctx, sandbox.Call{Tool: "run_js", Input: []byte(envelope)}, noWorld{})
+		return right(string(done.Output), wanted, err)
+	}
+	raw, closeRaw, err := rawWazero(ctx, wasm)
+	if err != nil {
+		return "", err
+	}
+	defer closeRaw()
+	file, err := os.Create(filepath.Join(dir, "synced"))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	syncs := func() error {
+		for range 2 {
+			if _, err := file.Write(make([]byte, 4096)); err != nil {
+				return err
+			}
+			if err := file.Sync(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	node := func() error {
+		out, err := command(ctx, dir, nil, "node", "-e", inNode, input)
+		return right(string(out), wanted, err)
+	}
+	all := []*contender{
+		{name: "run_js: sandbox, fuel, recorded in SQLite", call: recorded},
+		{name: "of it, two writes of 4 KB to a file, each with a sync", call: syncs},
+		{name: "run_js, recorded in memory", call: inMemory},
+		{name: "run_js, not recorded", call: alone},
+		{name: "the same QuickJS in plain wazero, a fresh instance each", call: raw},
+		{name: "Node's `vm`, a fresh process each", call: node},
+	}
+	if err := inTurns(all, s.rounds, s.slice); err != nil {
+		return "", err
+	}
+	return table("a program that adds two numbers, warm", all) + verdict("the first row", figures.Median(all[0].nanos), mostWarm), nil
+}
+
+// rawWazero runs the module as it is, without a meter: each call has an instance of its
+// own, whose JavaScript starts from nothing.
+func rawWazero(ctx context.Context, wasm []byte) (call func() error, done func(), err error) {
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
+	done = func() { r.Close(ctx) }
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
+		return nil, done, err
+	}
+	denied := func(uint32, uint32, uint32, uint32) int64 { return int64(abi.StatusDenied) }
+	_, err = r.NewHostModuleBuilder(abi.Version).
+		NewFunctionBuilder().WithFunc(func() int64 { return 0 }).Export("now").
+		NewFunctionBuilder().WithFunc(func() int64 { return 0 }).Export("random").
+		NewFunctionBuilder().WithFunc(denied).Export("http").
+		Instantiate(ctx)
+	if err != nil {
+		return nil, done, err
+	}
+	compiled, err := r.CompileModule(ctx, wasm)
+	if err != nil {
+		return nil, done, err
+	}
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(abi.ExportInitialize, abi.ExportWarmup)
+	return func() error {
+		m, err := r.InstantiateModule(ctx, compiled, config)
+		if err != nil {
+			return err
+		}
+		output, err := rawCall(ctx, m)
+		return errors.Join(right(output, wanted, err), m.Close(ctx))
+	}, done, nil
+}
+
+func rawCall(ctx context.Context, m api.Module) (string, error) {
+	at, err := m.ExportedFunction(abi.ExportAlloc).Call(ctx, uint64(len(envelope)))
+	if err != nil {
+		return "", err
+	}
+	m.Memory().Write(uint32(at[0]), []byte(envelope))
+	packed, err := m.ExportedFunction(abi.ExportExecute).Call(ctx, at[0], uint64(len(envelope)))
+	if err != nil {
+		return "", err
+	}
+	out, _ := m.Memory().Read(abi.Unpack(packed[0]))
+	return string(out), nil
+}
+
+// measureStarts compares processes that make one call and end.
+func measureStarts(ctx context.Context, s settings, host, dir string) (string, error) {
+	db := filepath.Join(dir, "starts.db")
+	process := func(cache string, want, name string, args ...string) func() error {
+		return func() error {
+			out, err := command(ctx, dir, []string{"XDG_CACHE_HOME=" + cache}, name, args...)
+			if want != "" {
+				err = right(string(out), want, err)
+			}
+			return err
+		}
+	}
+	kept, none := filepath.Join(dir, "cache"), filepath.Join(dir, "no-cache")
+	run := []string{"run", "run_js", input, "--db", db}
+	first := process(none, "3", host, run...)
+	all := []*contender{
+		{name: "`starling-host run run_js`, code in the cache", call: process(kept, "3", host, run...)},
+		{name: "of it, `starling-host version`, which does nothing", call: process(kept, "", host, "version")},
+		{name: "Node's `vm`", call: process(kept, wanted, "node", "-e", inNode, input)},
+		{name: "`true`, the start of any process", call: process(kept, "", "true")},
+		{name: "`starling-host run run_js`, the cache empty", call: func() error {
+			if err := os.RemoveAll(none); err != nil {
+				return err
+			}
+			return first()
+		}},
+	}
+	if err := inTurns(all, s.starts, 0); err != nil {
+		return "", err
+	}
+	return table("a process that makes one call and ends", all) + verdict("the first row", figures.Median(all[0].nanos), mostFirst), nil
+}
