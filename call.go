@@ -155,16 +155,33 @@ func (t *Tool) document(r *agent.Result) *Run {
 	return run
 }
 
-// keepError returns a tool that leaves the error of its call in failed.
+// keepError returns a tool that leaves the error of its call in failed. It is sandboxed if t
+// is, which [tool.Wrap] cannot promise: any other tool waits for the disk before it begins.
 func keepError(t tool.Tool, failed *error) tool.Tool {
-	return tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+	kept := tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
 		return func(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
 			output, err = inner(ctx, input)
 			*failed = err
 			return output, err
 		}
 	})
+	if s, ok := t.(tool.Sandboxed); ok {
+		return stillSandboxed{kept, s.Sandbox()}
+	}
+	return kept
 }
+
+// stillSandboxed is a tool around a sandboxed one, and does nothing that the world can notice.
+type stillSandboxed struct {
+	tool.Tool
+	sandbox *event.Sandbox
+}
+
+// Sandbox implements [tool.Sandboxed].
+func (s stillSandboxed) Sandbox() *event.Sandbox { return s.sandbox }
+
+// Unwrap implements [tool.Wrapper].
+func (s stillSandboxed) Unwrap() tool.Tool { return s.Tool }
 
 // CallError says that a call did not complete. It wraps the error of the tool, which
 // errors.Is compares with those of package runtime/tool.
