@@ -1,4 +1,4 @@
-.PHONY: check bench bench-hosting fuzz llms-full.txt
+.PHONY: check bench bench-hosting bench-code fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
@@ -21,6 +21,11 @@ bench:
 # ten minutes and needs a PostgreSQL server to start.
 bench-hosting:
 	cd bench && go run ./hosting -out results/hosting.md
+
+# Has a scripted model do a task in a program and by one call a turn, with servers from
+# npm, measures a call of run_js beside other ways, and writes a table. It needs Node.
+bench-code:
+	cd bench/codemode && go run . -out ../results/codemode.md
 
 # Writes all pages into one file, for assistants that are given one. It is not
 # committed: it would be a second copy of what every change of a page changes.

@@ -117,3 +117,23 @@ func TestRunJSIsBuiltFromItsSource(t *testing.T) {
 		t.Errorf("host/internal/runjs/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
 	}
 }
+
+// TestTheTableOfCodeModeIsTheMeasuredOne: the page shows rows of the report that "make
+// bench-code" writes.
+func TestTheTableOfCodeModeIsTheMeasuredOne(t *testing.T) {
+	measured := document(t, filepath.Join("bench", "results", "codemode.md"))
+	_, table, _ := strings.Cut(document(t, filepath.Join("docs", "agents.md")), "### What a program saves\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := 0
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		if rows++; !strings.Contains(measured, line) {
+			t.Errorf("docs/agents.md has a row that bench/results/codemode.md has not: %s", line)
+		}
+	}
+	if rows < 5 {
+		t.Errorf("the table has %d rows", rows)
+	}
+}

@@ -36,7 +36,7 @@ func main() {
 	parts := flag.String("parts", "task,calls,starts", "comma-separated parts")
 	out := flag.String("out", "", "file for the report (default: print only)")
 	flag.Parse()
-	s := settings{rounds: 15, slice: 100 * time.Millisecond, starts: 31}
+	s := settings{rounds: 15, slice: 100 * time.Millisecond, starts: 15}
 	if *quick {
 		s = settings{rounds: 2, slice: 5 * time.Millisecond, starts: 2}
 	}
