@@ -36,7 +36,7 @@ func main() {
 	parts := flag.String("parts", "task,calls,starts", "comma-separated parts")
 	out := flag.String("out", "", "file for the report (default: print only)")
 	flag.Parse()
-	s := settings{rounds: 15, slice: 100 * time.Millisecond, starts: 15}
+	s := settings{rounds: 15, slice: 100 * time.Millisecond, starts: 9}
 	if *quick {
 		s = settings{rounds: 2, slice: 5 * time.Millisecond, starts: 2}
 	}
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// run measures the parts, prints the report and returns it.
+// run measures the parts, prints the report part by part, and returns it.
 func run(ctx context.Context, s settings, parts string) (text string, err error) {
 	dir, err := os.MkdirTemp("", "starling-bench-")
 	if err != nil {
@@ -64,6 +64,7 @@ func run(ctx context.Context, s settings, parts string) (text string, err error)
 		return "", err
 	}
 	text = fmt.Sprintf("On %s/%s, %d processors, %s. Made with `make bench-code`.\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	fmt.Print(text)
 	for name := range strings.SplitSeq(parts, ",") {
 		measure, ok := map[string]func(context.Context, settings, string, string) (string, error){
 			"task": measureTask, "calls": measureCalls, "starts": measureStarts,
@@ -76,9 +77,9 @@ func run(ctx context.Context, s settings, parts string) (text string, err error)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", name, err)
 		}
+		fmt.Print("\n", part)
 		text += "\n" + part
 	}
-	fmt.Print(text)
 	return text, nil
 }
 

@@ -40,9 +40,8 @@ type use struct {
 // way is what came of the task on one way to do it.
 type way struct {
 	name                  string
-	definitions           int // bytes of the system prompt and of tools, in one request
-	turns, sent, received int // requests, and bytes of their bodies and of the responses
-	wall                  int64
+	definitions           int      // bytes of the system prompt and of tools, in one request
+	turns, sent, received int      // requests, and bytes of their bodies and of the responses
 	tools                 []string // of the MCP servers, that the agent has
 	made                  []use    // the calls of their tools
 	results               []string
@@ -92,7 +91,6 @@ func measureTask(ctx context.Context, _ settings, host, dir string) (string, err
 	row("bytes sent to the model", direct.sent, code.sent)
 	row("bytes received from it", direct.received, code.received)
 	row("bytes through the model", direct.sent+direct.received, code.sent+code.received)
-	fmt.Fprintf(&b, "| milliseconds without the model's own time | %d | %d | |\n", direct.wall, code.wall)
 	b.WriteString("\nBoth runs replayed identical with the servers, their files and the model gone.\n")
 	return b.String(), nil
 }
@@ -137,14 +135,13 @@ func doTask(ctx context.Context, host, dir, name string, turns [][]use) (way, er
 	var done struct {
 		Final string `json:"final_text"`
 		Meter struct {
-			Turns int   `json:"turns"`
-			Wall  int64 `json:"wall_ms"`
+			Turns int `json:"turns"`
 		} `json:"meter"`
 	}
 	if err := json.Unmarshal(printed, &done); err != nil || done.Final != answer {
 		return w, fmt.Errorf("%s: the run ended with %s (%v)", name, printed, err)
 	}
-	w.turns, w.wall = done.Meter.Turns, done.Meter.Wall
+	w.turns = done.Meter.Turns
 	w.definitions, w.sent, w.received = model.definitions, model.sent, model.received
 	server.Close()
 	if err := os.RemoveAll(world); err != nil {
