@@ -283,7 +283,7 @@ func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessag
 	if err := s.judge(ctx, p); err != nil {
 		return nil, nil, err
 	}
-	if _, sandboxed := p.tool.(tool.Sandboxed); !sandboxed {
+	if inner, ok := p.tool.(tool.Sandboxed); !ok || inner.Sandbox() == nil {
 		if err := s.c.barrier(ctx); err != nil {
 			return nil, nil, err
 		}

@@ -35,7 +35,8 @@ type Sandboxed interface {
 	Tool
 
 	// Sandbox is what determines the tool's bytes beside its input and its
-	// effects. It must not change while the tool is in use.
+	// effects. It must not change while the tool is in use. Nil says that the tool is not
+	// sandboxed after all.
 	Sandbox() *event.Sandbox
 }
 

@@ -55,7 +55,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
 	}
-	server.AddTool(presented, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	call := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
 		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
@@ -69,7 +69,11 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 			return failed("the host could not make the call"), nil
 		}
 		return present(result, presented.OutputSchema != nil), nil
-	})
+	}
+	if _, local := tools.(Changing); local {
+		call = asking(call)
+	}
+	server.AddTool(presented, call)
 	return nil
 }
 

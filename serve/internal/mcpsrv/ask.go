@@ -1,0 +1,153 @@
+package mcpsrv
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/host/policy"
+)
+
+// maxQuestion bounds what a user is asked, in bytes.
+const maxQuestion = 4 << 10
+
+// answerTime is how long a question waits for its answer. Then it is as if the user had
+// closed it.
+const answerTime = 10 * time.Minute
+
+// asking returns the handler of a tool whose calls can have the user of the client asked,
+// where a policy wants that.
+//
+// A client of the protocol with sessions is sent a request of the server. One of the later
+// protocol is sent the question as the result of its request, and makes the request again,
+// with the answer: meanwhile the call waits here.
+func asking(call mcp.ToolHandler) mcp.ToolHandler {
+	q := &questions{waiting: map[string]waitingCall{}}
+	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		client := r.Session.InitializeParams()
+		if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
+			ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) { return "", errNoElicitation })
+			return call(ctx, r)
+		}
+		if client.ProtocolVersion < sessionless {
+			return call(policy.WithAsker(ctx, func(ctx context.Context, question policy.Question) (string, error) {
+				answer, err := r.Session.Elicit(ctx, confirmation(question))
+				if err != nil {
+					return "", err
+				}
+				return answer.Action, nil
+			}), r)
+		}
+		c, err := q.enter(ctx, r, call)
+		if err != nil {
+			return failed(err.Error()), nil
+		}
+		over := context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+		defer over()
+		select {
+		case <-c.done:
+			return c.result, c.err
+		case asked := <-c.question:
+			state := rand.Text()
+			q.mu.Lock()
+			q.waiting[state] = waitingCall{c, asked.answer}
+			q.mu.Unlock()
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: confirmation(asked.Question)}, RequestState: state}, nil
+		}
+	}
+}
+
+var errNoElicitation = errors.New("this client does not support elicitation")
+
+// confirm is the id of a question.
+const confirm = "confirm"
+
+// questions are those of a tool that wait for their answers.
+type questions struct {
+	mu      sync.Mutex
+	waiting map[string]waitingCall // by the state that the client returns; guarded by mu
+}
+
+// waitingCall is a call with the place of the answer that it waits for.
+type waitingCall struct {
+	*askedCall
+	answer chan<- string
+}
+
+// askedCall is a call of the later protocol, which may go on over several requests.
+type askedCall struct {
+	cancel   context.CancelCauseFunc
+	question chan question // taken by the request that the client waits for
+	done     chan struct{} // closed when the next two are set
+	result   *mcp.CallToolResult
+	err      error
+}
+
+// question is one with the place of its answer, of capacity one.
+type question struct {
+	policy.Question
+	answer chan string
+}
+
+// enter begins a call, or takes the one that waits for the answer of a request.
+func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.ToolHandler) (*askedCall, error) {
+	if state := r.Params.RequestState; state != "" {
+		q.mu.Lock()
+		c, ok := q.waiting[state]
+		delete(q.waiting, state)
+		q.mu.Unlock()
+		if !ok {
+			return nil, errors.New("no call waits for this answer")
+		}
+		answer := policy.Cancel
+		if given, ok := r.Params.InputResponses[confirm].(*mcp.ElicitResult); ok {
+			answer = given.Action
+		}
+		c.answer <- answer // the only one
+		return c.askedCall, nil
+	}
+	c := &askedCall{question: make(chan question), done: make(chan struct{})}
+	// The request may end with a question, and the call goes on.
+	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx = policy.WithAsker(ctx, c.ask)
+	go func() {
+		defer close(c.done)
+		defer c.cancel(nil)
+		c.result, c.err = call(ctx, r)
+	}()
+	return c, nil
+}
+
+// ask implements [policy.Asker].
+func (c *askedCall) ask(ctx context.Context, about policy.Question) (string, error) {
+	answer := make(chan string, 1)
+	select {
+	case c.question <- question{about, answer}:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	late := time.NewTimer(answerTime)
+	defer late.Stop()
+	select {
+	case given := <-answer:
+		return given, nil
+	case <-late.C:
+		return policy.Cancel, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// confirmation is a question to which accepting is the only answer: it asks for no content.
+func confirmation(q policy.Question) *mcp.ElicitParams {
+	return &mcp.ElicitParams{
+		Mode:            "form",
+		Message:         bounded(plain(fmt.Sprintf("The tool %s wants %s. Do you allow it?", q.Tool, q.Asks)), maxQuestion),
+		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
+	}
+}
