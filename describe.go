@@ -151,6 +151,11 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
 	case isHTTP(p.Request):
 		return summarizeHTTP(p)
+	case len(p.Request) == 0 && strings.HasPrefix(p.Name, event.NestedCallPrefix):
+		var nested event.NestedCall
+		if canon.Unmarshal(p.Value, &nested) == nil {
+			return fmt.Sprintf("called %s, as call %s", strings.TrimPrefix(p.Name, event.NestedCallPrefix), nested.CallID)
+		}
 	case len(p.Request) > 0:
 		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
 	}

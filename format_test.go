@@ -85,6 +85,9 @@ func TestEvents(t *testing.T) {
 		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "rate", Request: []byte(get), Value: encode(event.Exchange{Status: abi.StatusDenied, Text: "no"})}, "rate: GET http://h/ -> denied: no"},
 		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "rate", Request: []byte(get), Value: encode(7)}, "rate: GET http://h/ -> 7"},
 		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "mcp/search", Request: []byte(`{"q":1}`), Value: encode(7)}, `mcp/search "{\"q\":1}" = 7`},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "call dice", Value: encode(event.NestedCall{CallID: "01CALL"})}, "called dice, as call 01CALL"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "call dice", Value: encode(7)}, "call dice = 7"},
+		{event.KindSideEffectRecorded, event.SideEffectRecorded{Name: "call dice", Error: &event.EffectError{Type: "policy", Message: "no"}}, "call dice failed: policy: no"},
 		{event.KindRunFailed, event.RunFailed{ErrorType: "fuel", Error: "spent"}, "fuel: spent"},
 		{event.KindRunResumed, event.RunResumed{AtSeq: 4}, "after event 4"},
 	} {
