@@ -86,10 +86,10 @@ func (a *app) agentRunCommand() *cobra.Command {
 func (a *app) agentResumeCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use:     "resume DB RUN [MESSAGE]",
+		Use:     "resume [DB] RUN [MESSAGE]",
 		Short:   "go on with a run that has no end",
 		Long:    agentResumeHelp,
-		Example: "  starling-host agent resume starling.db @last\n  starling-host agent resume starling.db @last 'Go on, but roll once only.'",
+		Example: "  starling-host agent resume @last\n  starling-host agent resume @last 'Go on, but roll once only.'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.database = args[0]
 			message := ""

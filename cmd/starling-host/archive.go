@@ -44,16 +44,10 @@ func (a *app) archiveCommand() *cobra.Command {
 	var f readFlags
 	var check bool
 	cmd := &cobra.Command{
-		Use:     "archive DB FILE",
+		Use:     "archive [DB] FILE",
 		Short:   "write runs to a file, or check such a file",
 		Long:    archiveHelp,
 		Example: archiveExample,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if check {
-				return arguments(1, "FILE")(cmd, args)
-			}
-			return arguments(2, "DB", "FILE")(cmd, args)
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case check && cmd.Flags().NFlag() > 1:

@@ -22,7 +22,7 @@ Back up a PostgreSQL server with its own tools: pg_dump.`
 
 func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "backup DB FILE",
+		Use:     "backup [DB] FILE",
 		Short:   "copy a database that may be in use",
 		Long:    backupHelp,
 		Example: "  starling-host backup starling.db starling-$(date +%F).db",
@@ -81,10 +81,10 @@ looked at with show and --key-file. Only a host can continue it.`
 
 func (a *app) forkCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "fork DB RUN SEQ FILE",
+		Use:     "fork [DB] RUN SEQ FILE",
 		Short:   "copy a database with a run cut at an event",
 		Long:    forkHelp,
-		Example: "  starling-host fork starling.db @last 12 what-if.db",
+		Example: "  starling-host fork @last 12 what-if.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
 		},

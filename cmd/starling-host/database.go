@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,12 +30,58 @@ func named(where string) string { return starling.DatabaseName(where) }
 // defaultDatabase is where runs are recorded by default.
 const defaultDatabase = "starling.db"
 
-// databaseIn returns the one argument of a command that looks into a database.
-func databaseIn(args []string) string {
-	if len(args) == 0 {
-		return defaultDatabase
+// ownDatabase are the commands that do without a database if none is named.
+var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true}
+
+// withDatabase puts [defaultDatabase] where DB was left out, and reports whether it was: when
+// no more arguments are there than must be beside it, or when the first one is @last, which
+// is no database.
+func withDatabase(names, args []string) (all []string, left bool) {
+	place := slices.Index(names, "[DB]")
+	if place < 0 || len(args) >= len(names) {
+		return args, false
 	}
-	return args[0]
+	others := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, "[") {
+			others++
+		}
+	}
+	if len(args) < place || len(args) > others && (place > 0 || args[0] != starling.LastRun) {
+		return args, false
+	}
+	return slices.Insert(slices.Clone(args), place, defaultDatabase), true
+}
+
+// isDatabase reports whether an argument can only be a database: the address of a server, or
+// the path of a file of SQLite.
+func isDatabase(arg string) bool {
+	if onServer(arg) {
+		return true
+	}
+	if info, err := os.Stat(arg); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(arg)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == magic
+}
+
+// namedToChange refuses to change or to empty a database that was not named: the one in this
+// folder may not be the one that is meant.
+func namedToChange(changes func() bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if changes() && len(args) == 0 {
+			return usagef("with the same flags: "+pasteable(cmd.CommandPath(), defaultDatabase), "%s: name the database that is to be changed", cmd.Name())
+		}
+		return arguments(operands(cmd)...)(cmd, args)
+	}
 }
 
 // openDatabase opens a database that must be there, for reading only.
@@ -132,24 +180,26 @@ func openToWrite(ctx context.Context, where string) (database, error) {
 	return log, nil
 }
 
-// completing completes DB, and then one of the words that there are in the database: each
-// with what it is behind a tab.
+// completing completes the words that there are in a database, each with what it is behind a
+// tab: those of the database that the first argument names, or those of [defaultDatabase],
+// with the files that may be another one if none of them begins as what is typed.
 func completing(words func(ctx context.Context, where string) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) (list []string, _ cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return nil, cobra.ShellCompDirectiveDefault
+		where, otherwise := defaultDatabase, cobra.ShellCompDirectiveDefault
+		if len(args) > 0 {
+			where, otherwise = args[0], cobra.ShellCompDirectiveNoFileComp
 		}
-		if len(args) > 1 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 1 || where == starling.LastRun {
+			return nil, otherwise
 		}
-		for _, line := range words(cmd.Context(), args[0]) {
+		for _, line := range words(cmd.Context(), where) {
 			word, _, _ := strings.Cut(line, "\t")
 			// A shell evaluates what it completes, so what is more than a word is not offered.
 			if (word == starling.LastRun || eventlog.CheckRunID(word) == nil) && strings.HasPrefix(strings.ToLower(word), strings.ToLower(toComplete)) {
 				list = append(list, line)
 			}
 		}
-		return list, cobra.ShellCompDirectiveNoFileComp
+		return list, otherwise
 	}
 }
 

@@ -24,8 +24,9 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const doctorHelp = `Check what this machine offers, and a database if one is named. Each line has a
-check, what was found and, where something is missing, a command that mends it.
+const doctorHelp = `Check what this machine offers, and a database: the one that is named, or starling.db
+if it is there. Each line has a check, what was found and, where something is missing,
+a command that mends it.
 
 With --config it checks what a host needs that is started with this file: its policy,
 certificate, database, master key and disk. It changes nothing.
@@ -51,6 +52,8 @@ func (a *app) doctorCommand() *cobra.Command {
 				file, more = checkConfig(hostFile)
 			case len(args) > 0:
 				file.Database = config.Word(args[0])
+			case !isNew(defaultDatabase):
+				file.Database = defaultDatabase
 			}
 			return a.doctor(cmd.Context(), file, more)
 		},

@@ -17,10 +17,10 @@ for reading. Nothing is checked here: see validate.`
 
 func (a *app) exportCommand() *cobra.Command {
 	return readCommand(&cobra.Command{
-		Use:     "export DB RUN",
+		Use:     "export [DB] RUN",
 		Short:   "write a run as NDJSON",
 		Long:    exportHelp,
-		Example: "  starling-host export starling.db @last",
+		Example: "  starling-host export @last",
 	}, func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {

@@ -28,7 +28,7 @@ another one.`
 
 func (a *app) importCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "import DB FILE",
+		Use:     "import [DB] FILE",
 		Short:   "bring archived runs into a database",
 		Long:    importHelp,
 		Example: "  starling-host import old.db 2026-01.ndjson",

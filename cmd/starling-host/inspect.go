@@ -19,7 +19,7 @@ import (
 
 const inspectHelp = `Show the runs of a database in a browser: lists, timelines, single events, two runs
 side by side, a run as it grows, and the verdicts of validate and replay. The
-database is opened for reading only; DB is starling.db if it is left out.
+database is opened for reading only.
 
 The address is printed on standard output. It carries a token that the page takes
 in exchange for a cookie; STARLING_INSPECT_TOKEN names one that stays the same, and
@@ -37,7 +37,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Long:    inspectHelp,
 		Example: "  starling-host inspect\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
 	}, func(ctx context.Context, log database, args []string) error {
-		return a.inspect(ctx, log, databaseIn(args), addr)
+		return a.inspect(ctx, log, args[0], addr)
 	})
 	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 takes a free one")
 	return cmd

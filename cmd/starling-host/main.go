@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 )
 
@@ -73,13 +74,14 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	if !found {
 		return hint
 	}
-	given := map[string]string{}
+	given, names := map[string]string{}, operands(cmd)
 	if f := cmd.Flags().Lookup("db"); f != nil && cmd.Name() != "serve" { // which reads it from its file, too
 		given["DB"] = f.Value.String()
 	}
-	args := cmd.Flags().Args()
-	for i, name := range strings.Fields(cmd.Use)[1:] {
-		if name = strings.Trim(name, "[]"); i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN") {
+	args, _ := withDatabase(names, cmd.Flags().Args())
+	for i, name := range names {
+		name = strings.Trim(name, "[]")
+		if i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN") {
 			given[name] = args[i]
 		}
 	}
@@ -137,14 +139,15 @@ hash-chained log, so a recorded run can be executed again, offline, and compared
 byte for byte.
 
 Flags may stand before or after arguments. A run is named by its id, by the
-beginning of its id if no other run shares it, or by @last, the newest one.`
+beginning of its id if no other run shares it, or by @last, the newest one. DB is a
+file or postgres://...; in brackets it can be left out, and is starling.db then.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "starling-host",
 		Short:   "run untrusted tools in a sandbox and prove what they did",
 		Long:    rootHelp,
-		Example: "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay starling.db @last",
+		Example: "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay @last",
 		Version: programVersion(),
 
 		SuggestionsMinimumDistance: typos,
@@ -192,17 +195,22 @@ func (a *app) root() *cobra.Command {
 // complete fills in what the usage of a command and of those below it says: the number of
 // arguments, of which those in brackets can be left out, and that they are DB and RUN.
 func complete(cmd *cobra.Command) {
-	names, required := strings.Fields(cmd.Use)[1:], 0
-	for i, name := range names {
-		if names[i] = strings.Trim(name, "[]"); names[i] == name {
-			required++
-		}
-	}
 	if cmd.Args == nil {
-		cmd.Args = arguments(required, names...)
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return arguments(operands(cmd)...)(cmd, args) }
 	}
-	if len(names) > 1 && names[0] == "DB" && names[1] == "RUN" && cmd.ValidArgsFunction == nil {
+	if strings.Contains(cmd.Use, " [DB] RUN") && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = completing(runWords)
+	}
+	if strings.Contains(cmd.Use, " [DB]") && !ownDatabase[cmd.Name()] {
+		run := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			args, left := withDatabase(operands(cmd), args)
+			if left && isNew(defaultDatabase) && cmd.Name() != "import" { // which makes it
+				args[slices.Index(args, defaultDatabase)] = "FOLDER/" + defaultDatabase
+				return usagef("go to the folder of the database, or name it: "+pasteable(cmd.CommandPath(), args...), "there is no %s here", defaultDatabase)
+			}
+			return run(cmd, args)
+		}
 	}
 	for _, sub := range cmd.Commands() {
 		complete(sub)
@@ -254,16 +262,37 @@ func noEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// arguments checks the number of a command's arguments against their names, of
-// which the first min must be there.
-func arguments(min int, names ...string) cobra.PositionalArgs {
+// operands are the names of the arguments that a command takes, with the flags that it was
+// given. Those in brackets can be left out.
+func operands(cmd *cobra.Command) []string {
+	names := strings.Fields(cmd.Use)[1:]
+	on := func(name string) bool { f := cmd.Flags().Lookup(name); return f != nil && f.Value.String() == "true" }
+	switch {
+	case cmd.Name() == "replay" && on("all"): // of RUN
+		return names[:1]
+	case cmd.Name() == "archive" && on("check"): // of FILE alone
+		return names[1:]
+	}
+	return names
+}
+
+// arguments checks the number of a command's arguments against their names.
+func arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		hint := cmd.CommandPath() + " --help"
+		must := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "[") })
+		_, left := withDatabase(names, args)
 		switch {
-		case len(args) < min:
-			return usagef(hint, "%s: missing argument %s", cmd.Name(), names[len(args)])
+		case len(args) < len(must):
+			return usagef(hint, "%s: missing argument %s", cmd.Name(), must[len(args)])
 		case len(args) > len(names):
 			return usagef(hint, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+		case left && len(args) > 0 && isDatabase(args[0]): // so it is the other argument that was left out
+			missing := must[len(args)-1]
+			if missing == "RUN" {
+				hint = pasteable(cmd.CommandPath(), named(args[0]), starling.LastRun)
+			}
+			return usagef(hint, "%s: missing argument %s", cmd.Name(), missing)
 		}
 		return nil
 	}

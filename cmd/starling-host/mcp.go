@@ -96,7 +96,7 @@ func (a *app) mcpCommand() *cobra.Command {
 }
 
 func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
-	refs, err := f.refs(args)
+	refs, args, err := f.refs(args)
 	if err != nil {
 		return err
 	}
@@ -164,16 +164,17 @@ func (f *mcpFlags) address() (serve.Address, error) {
 }
 
 // refs returns the modules that the flags name: those of --tool, and of the folders every
-// file NAME.wasm and every folder, by name. There are none if there is a DB in their place.
-func (f *mcpFlags) refs(db []string) ([]string, error) {
-	refs := slices.Clone(f.tools)
+// file NAME.wasm and every folder, by name. There are none if there is a DB in their place,
+// which is starling.db if there are neither.
+func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
+	refs = slices.Clone(f.tools)
 	for _, folder := range f.folders {
 		entries, err := os.ReadDir(folder)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, usagef("", "--tools: there is no folder %s", folder)
+			return nil, nil, usagef("", "--tools: there is no folder %s", folder)
 		}
 		if err != nil {
-			return nil, usagef("--tool names a single tool", "--tools: %v", err)
+			return nil, nil, usagef("--tool names a single tool", "--tools: %v", err)
 		}
 		found := false
 		for _, e := range entries {
@@ -183,16 +184,22 @@ func (f *mcpFlags) refs(db []string) ([]string, error) {
 			}
 		}
 		if !found {
-			return nil, usagef("--tool names a single tool", "--tools: %s has no .wasm file and no folder", folder)
+			return nil, nil, usagef("--tool names a single tool", "--tools: %s has no .wasm file and no folder", folder)
 		}
 	}
 	switch {
-	case !f.calls(refs) && (len(db) == 0 || f.log):
-		return nil, usagef("", "give --tool, --tools or --server, or a DB to look into")
 	case f.calls(refs) && len(db) > 0:
-		return nil, usagef("", "DB and tools exclude each other: with --log the assistant looks into the database of --db")
+		return nil, nil, usagef("", "DB and tools exclude each other: with --log the assistant looks into the database of --db")
+	case f.calls(refs):
+	case f.log:
+		return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to look into")
+	case len(db) == 0:
+		if isNew(defaultDatabase) {
+			return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to look into: there is no %s here", defaultDatabase)
+		}
+		db = []string{defaultDatabase}
 	}
-	return refs, nil
+	return refs, db, nil
 }
 
 // calls reports whether there are tools to call.
@@ -334,7 +341,8 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		if !known {
 			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
 		}
-		if _, err := f.refs(args[1:]); err != nil {
+		_, dbs, err := f.refs(args[1:])
+		if err != nil {
 			return err
 		}
 		if f.listen != "" {
@@ -353,7 +361,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			return err
 		}
 		line := []string{"mcp"}
-		if len(args) == 1 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
+		if len(dbs) == 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
 			line = append(line, "--db", absolute(f.database))
 		}
 		var wrong error
@@ -381,7 +389,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		if wrong != nil {
 			return wrong
 		}
-		for _, db := range args[1:] {
+		for _, db := range dbs {
 			line = append(line, absolute(db))
 		}
 		if f.listen != "" {

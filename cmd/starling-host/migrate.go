@@ -32,10 +32,11 @@ type migrateFlags struct {
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := &cobra.Command{
-		Use:     "migrate DB",
+		Use:     "migrate [DB]",
 		Short:   "bring a database to the current layout",
 		Long:    migrateHelp,
 		Example: migrateExample,
+		Args:    namedToChange(func() bool { return !f.dryRun }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.migrate(cmd.Context(), args[0], f)
 		},

@@ -97,10 +97,10 @@ func (a *app) policyCheckCommand() *cobra.Command {
 func (a *app) policySuggestCommand() *cobra.Command {
 	output := ""
 	cmd := readCommand(&cobra.Command{
-		Use:     "suggest DB RUN",
+		Use:     "suggest [DB] RUN",
 		Short:   "print the smallest policy that a run needs",
 		Long:    suggestHelp,
-		Example: "  starling-host policy suggest starling.db @last >suggested.yaml",
+		Example: "  starling-host policy suggest @last >suggested.yaml",
 	}, func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {
@@ -129,7 +129,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 	var since time.Time
 	var against, namespace, output string
 	cmd := readCommand(&cobra.Command{
-		Use:     "test FILE DB",
+		Use:     "test FILE [DB]",
 		Short:   "say what recorded runs a policy would have refused",
 		Long:    policyTestHelp,
 		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",

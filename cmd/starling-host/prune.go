@@ -14,7 +14,7 @@ import (
 )
 
 const pruneHelp = `Remove whole runs from a database. Without --confirm it removes nothing and says
-what it would remove. Without other flags it selects all runs that have ended.
+what it would remove. With --confirm DB has to be named. Without other flags it selects all runs that have ended.
 
 --run selects the runs that it names, and fails if one of them does not exist. In a
 file, what these runs held is overwritten. With --compact no page of the file holds
@@ -115,10 +115,11 @@ type pruneFlags struct {
 func (a *app) pruneCommand() *cobra.Command {
 	var f pruneFlags
 	cmd := &cobra.Command{
-		Use:     "prune DB",
+		Use:     "prune [DB]",
 		Short:   "remove runs",
 		Long:    pruneHelp,
 		Example: pruneExample,
+		Args:    namedToChange(func() bool { return f.confirm }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.prune(cmd.Context(), args[0], f)
 		},

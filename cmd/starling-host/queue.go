@@ -36,7 +36,7 @@ type queueFlags struct {
 func (a *app) queueCommand() *cobra.Command {
 	var f queueFlags
 	cmd := &cobra.Command{
-		Use:     "queue DB",
+		Use:     "queue [DB]",
 		Short:   "list runs that wait, sleep or run, and steer them",
 		Long:    queueHelp,
 		Example: "  starling-host queue starling.db --state sleeping\n  starling-host queue retry starling.db acme/01JZ",
@@ -56,7 +56,7 @@ func (a *app) queueCommand() *cobra.Command {
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
-			Use:   "cancel DB RUN",
+			Use:   "cancel [DB] RUN",
 			Short: "end a run",
 			Long: `End a run. The host that runs it stops it within seconds; one that waits or sleeps is
 ended by the next host that has time. It ends as cancelled.`,
@@ -64,7 +64,7 @@ ended by the next host that has time. It ends as cancelled.`,
 			ValidArgsFunction: queueWords(jobWords("")),
 		}, "cancelled", func(ctx context.Context, q *serve.Queue, id string) error { return q.Cancel(ctx, id) }),
 		a.steerCommand(&cobra.Command{
-			Use:   "retry DB RUN",
+			Use:   "retry [DB] RUN",
 			Short: "try a sleeping run again now",
 			Long: `Try a sleeping run again now. It goes on from what is recorded, without the rest of its
 sleep.`,
@@ -83,7 +83,7 @@ The database is opened for reading, also while hosts serve.`
 func (a *app) hostsCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use:     "hosts DB",
+		Use:     "hosts [DB]",
 		Short:   "list the hosts that work on a database, and drain them",
 		Long:    hostsHelp,
 		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
@@ -97,7 +97,7 @@ func (a *app) hostsCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
-			Use:   "drain DB HOST",
+			Use:   "drain [DB] HOST",
 			Short: "have a host start no more runs",
 			Long: `Have a host start no more runs. HOST is its name or its id. It finishes the runs that it
 has, and is "drained" then. It goes on answering requests, and is not ready meanwhile.`,
@@ -105,7 +105,7 @@ has, and is "drained" then. It goes on answering requests, and is not ready mean
 			ValidArgsFunction: queueWords(hostWords),
 		}, "draining", drain(true)),
 		a.steerCommand(&cobra.Command{
-			Use:               "resume DB HOST",
+			Use:               "resume [DB] HOST",
 			Short:             "have a draining host start runs again",
 			Long:              "Have a draining host start runs again. HOST is its name or its id.",
 			Example:           "  starling-host hosts resume starling.db host1",

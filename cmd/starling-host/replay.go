@@ -44,12 +44,12 @@ next run follows.
 Runs of erased tenants are never replayed. With --all and the master key they are
 counted, and do not change the exit code.`
 
-const replayExample = `  starling-host replay starling.db @last
+const replayExample = `  starling-host replay @last
   starling-host replay starling.db --all --timeout 1m
-  starling-host replay starling.db @last --engine interpreter
-  starling-host replay starling.db @last --module dice.wasm
-  starling-host replay starling.db @last --trace
-  starling-host replay starling.db @last --profile fuel.pprof && go tool pprof -top fuel.pprof`
+  starling-host replay @last --engine interpreter
+  starling-host replay @last --module dice.wasm
+  starling-host replay @last --trace
+  starling-host replay @last --profile fuel.pprof && go tool pprof -top fuel.pprof`
 
 type replayFlags struct {
 	all    bool
@@ -70,14 +70,17 @@ type replayFlags struct {
 func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:     "replay DB [RUN]",
+		Use:     "replay [DB] RUN",
 		Short:   "execute a run again and compare every event",
 		Long:    replayHelp,
 		Example: replayExample,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.all != (len(args) == 1) {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if !f.all && len(args) == 0 || f.all && len(args) > 1 {
 				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
 			}
+			return arguments(operands(cmd)...)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
 				return usagef("", "replay: --agent and --module exclude each other, and --force belongs to --agent")
 			}

@@ -14,9 +14,8 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and their totals. Without DB it lists
-those of starling.db. GOAL is what an agent was told, or the name of the tool that
-was called. The goals of tenants' runs need the master key (--key-file).
+const runsHelp = `List the runs of a database, the newest first, and their totals. GOAL is what an
+agent was told, or the name of the tool that was called. The goals of tenants' runs need the master key (--key-file).
 
 A run is open when it has no terminal event: it is in progress, or its process
 died. If a host accepted it, the line below says where it stands.`

@@ -70,7 +70,7 @@ func noValue(cmd *cobra.Command, args []string) error {
 		return usagef("leave it out to be asked for it, or give it on standard input: starling-host secret set TENANT NAME --host HOST < FILE",
 			"secret set: a value on the command line can be read by every user of this machine; change it, it may be known already")
 	}
-	return arguments(2, "TENANT", "NAME")(cmd, args)
+	return arguments("TENANT", "NAME")(cmd, args)
 }
 
 func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.Secret) error {

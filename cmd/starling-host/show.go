@@ -15,10 +15,10 @@ kind, and what matters of it. Long values are cut; export has all of them.`
 
 func (a *app) showCommand() *cobra.Command {
 	return readCommand(&cobra.Command{
-		Use:     "show DB RUN",
+		Use:     "show [DB] RUN",
 		Short:   "print a run as a timeline",
 		Long:    timelineHelp,
-		Example: "  starling-host show starling.db @last",
+		Example: "  starling-host show @last",
 	}, a.show)
 }
 

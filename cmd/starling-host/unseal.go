@@ -48,7 +48,7 @@ func readCommand(cmd *cobra.Command, read func(ctx context.Context, log database
 	var f readFlags
 	place := slices.IndexFunc(strings.Fields(cmd.Use)[1:], func(name string) bool { return strings.Trim(name, "[]") == "DB" })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		log, err := f.open(cmd.Context(), databaseIn(args[place:]))
+		log, err := f.open(cmd.Context(), args[place])
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,8 @@ const validateHelp = `Check one run, or every run, without executing anything: t
 Merkle root, the invariants of a log, and that the modules of the run are in the
 database with the digests that it recorded.
 
+One argument is DB, unless it is @last.
+
 A run without a terminal event is open: it is in progress, or its process died. The
 output says so, and it is no error.
 
@@ -31,15 +33,21 @@ the hash of the last event of each run apart from the events. A run that lacks i
 named; "migrate" adds it.`
 
 const validateExample = `  starling-host validate starling.db
-  starling-host validate starling.db @last`
+  starling-host validate @last`
 
 func (a *app) validateCommand() *cobra.Command {
 	var output string
 	cmd := readCommand(&cobra.Command{
-		Use:     "validate DB [RUN]",
+		Use:     "validate [DB] [RUN]",
 		Short:   "check chain, Merkle root and invariants",
 		Long:    validateHelp,
 		Example: validateExample,
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
+				return usagef("a run of "+defaultDatabase+" is checked with: "+pasteable("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])
+			}
+			return nil
+		},
 	}, func(ctx context.Context, log database, args []string) error {
 		return a.validate(ctx, log, args, output)
 	})

@@ -17,9 +17,9 @@ while IFS= read -r command; do
 	echo
 done >session.txt <<'END'
 starling-host run tools-wasm/dice '{"rolls":5}'
-starling-host show starling.db @last
-starling-host replay starling.db @last
-starling-host replay starling.db @last --engine interpreter
+starling-host show @last
+starling-host replay @last
+starling-host replay @last --engine interpreter
 END
 
 awk -v columns=104 -v step=19 '
