@@ -206,8 +206,9 @@ func (e *CallError) Unwrap() error { return e.err }
 
 // Denied is a request, or a call, that was refused.
 type Denied struct {
-	Host   string // HOST[:PORT] of the request; empty when the call was refused
-	Reason string
+	Host        string // HOST[:PORT] of the request; empty when the call was refused
+	Method, URL string // of the request
+	Reason      string
 }
 
 // lastDenied returns the last request of a run, or its call, if it was refused: a tool
@@ -231,9 +232,9 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *Denie
 		if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
 			return nil
 		}
-		_, target, _ := strings.Cut(DescribeRequest(effect.Request), " ")
+		method, target, _ := strings.Cut(DescribeRequest(effect.Request), " ")
 		if u, err := url.Parse(target); err == nil && u.Host != "" {
-			return &Denied{Host: u.Host, Reason: v.Text}
+			return &Denied{Host: u.Host, Method: method, URL: target, Reason: v.Text}
 		}
 		return nil
 	}

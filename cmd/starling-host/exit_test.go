@@ -46,11 +46,11 @@ func TestHintsDoNotFollowFromWords(t *testing.T) {
 		t.Error("one limit is the other")
 	}
 	call := &starling.CallError{Denied: &starling.Denied{Reason: "the operator's policy does not allow it: it does not name the tool x"}}
-	if got := allowHint(call, runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "give it other arguments, or change p.yaml" {
+	if got := allowHint(call, "", runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "give it other arguments, or change p.yaml" {
 		t.Error(got)
 	}
 	call.Unnamed = true
-	if got := allowHint(call, runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "name the tool under permissions.tools in p.yaml" {
+	if got := allowHint(call, "", runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "name the tool under permissions.tools in p.yaml" {
 		t.Error(got)
 	}
 }

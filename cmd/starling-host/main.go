@@ -67,8 +67,11 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	return exitOK
 }
 
+// maxInputOfHint is the longest input of a tool, in bytes, that a hint repeats.
+const maxInputOfHint = 200
+
 // withArguments returns a hint in whose command the names of arguments, such as DB, are replaced
-// by what the command that has failed was given for them.
+// by what the command that has failed was given for them, and the word FLAGS by its flags.
 func withArguments(cmd *cobra.Command, hint string) string {
 	text, command, found := strings.Cut(hint, "starling-host ")
 	if !found {
@@ -81,17 +84,40 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	args, _ := withDatabase(names, cmd.Flags().Args())
 	for i, name := range names {
 		name = strings.Trim(name, "[]")
-		if i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN") {
+		if i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN" || name == "INPUT" && len(args[i]) <= maxInputOfHint) {
 			given[name] = args[i]
 		}
 	}
-	words := strings.Split(command, " ")
-	for i, word := range words {
-		if value, ok := given[word]; ok {
-			words[i] = shellWord(named(value))
+	var words []string
+	for _, word := range strings.Split(command, " ") {
+		switch value, ok := given[word]; {
+		case word == "FLAGS":
+			words = append(words, givenFlags(cmd)...)
+		case word == "INPUT" && len(args) < 2 && slices.Contains(names, "[INPUT]"): // it was left out
+		case ok && !strings.HasPrefix(value, "-"):
+			words = append(words, shellWord(named(value)))
+		default:
+			words = append(words, word)
 		}
 	}
 	return text + "starling-host " + strings.Join(words, " ")
+}
+
+// givenFlags are the flags that a command was given, as words for a shell.
+func givenFlags(cmd *cobra.Command) (words []string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			words = append(words, "--"+f.Name)
+			if f.NoOptDefVal == "" {
+				words = append(words, shellWord(named(value)))
+			}
+		}
+	})
+	return words
 }
 
 // doubleDashes writes out flags that have one dash before their whole name, as in

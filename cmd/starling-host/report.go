@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -54,7 +53,7 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 	case kind == event.ErrorLimit:
 		out.code, out.hint = exitLimit, limitHint(e, f)
 	case e.Denied != nil:
-		out.code, out.hint = exitRefused, allowHint(e, f)
+		out.code, out.hint = exitRefused, allowHint(e, out.message, f)
 	}
 	return out
 }
@@ -92,26 +91,35 @@ func limitHint(err error, f runFlags) string {
 	return hint
 }
 
-// allowHint says which flag would have let a denied request pass.
-func allowHint(e *starling.CallError, f runFlags) string {
-	d := e.Denied
+// allowHint is the command that would have let a denied request pass, behind the reason if
+// the error does not have it.
+func allowHint(e *starling.CallError, message string, f runFlags) string {
+	d, why := e.Denied, ""
+	if !strings.Contains(message, d.Reason) {
+		why = d.Reason + "; "
+	}
 	switch {
 	case f.policy != "" && d.Host == "" && e.Unnamed:
 		return "name the tool under permissions.tools in " + shellWord(f.policy)
 	case f.policy != "" && d.Host == "":
 		return "give it other arguments, or change " + shellWord(f.policy)
 	case f.policy != "":
-		return d.Reason + "; see what would allow it with: starling-host policy explain"
-	}
-	if !slices.Contains(f.allow, d.Host) {
-		hint := fmt.Sprintf("%s; allow it with --allow-host %s", d.Reason, shellWord(d.Host))
-		if u := (&url.URL{Host: d.Host}); !f.allowPrivate && (u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {
-			hint += " --allow-private"
+		method := ""
+		if d.Method != "GET" {
+			method = " --method " + shellWord(d.Method)
 		}
-		return hint
+		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + method
 	}
-	if !f.allowPrivate {
-		return d.Reason + "; addresses that are not public need --allow-private"
+	flags := ""
+	if !slices.Contains(f.allow, d.Host) {
+		flags = " --allow-host " + shellWord(d.Host)
 	}
-	return d.Reason
+	u := &url.URL{Host: d.Host}
+	if !f.allowPrivate && (flags == "" || u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {
+		flags += " --allow-private"
+	}
+	if flags == "" {
+		return strings.TrimSuffix(why, "; ")
+	}
+	return why + "allow it: starling-host run TOOL INPUT FLAGS" + flags
 }
