@@ -169,8 +169,8 @@ func checkPrinted(t *testing.T, where, text string, linesOfOthers bool) {
 	}
 }
 
-// progress is a bar, and its removal.
-var progress = regexp.MustCompile(`\rreplay +[0-9]+% [^\r\n]*|\r *\r`)
+// progress is a bar, and its removal, or a style of this program's. What is hostile has others.
+var progress = regexp.MustCompile(`\rreplay +[0-9]+% [^\r\n]*|\r(building|compiling) [ -~]*|\r *\r|\x1b\[(0|1|2|31|32|33|36)m`)
 
 // hostileFiles are what commands are called with.
 type hostileFiles struct {

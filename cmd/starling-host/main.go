@@ -52,9 +52,6 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(doubleDashes(root, args))
-	if a.stderr.terminal {
-		ctx = guest.WithBuildProgress(ctx, func(ref string) { a.stderr.printf("building %s ...\n", ref) })
-	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.stdout.err != nil {
 		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}
@@ -178,11 +175,16 @@ func (a *app) root() *cobra.Command {
 
 		SuggestionsMinimumDistance: typos,
 
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              knownSubcommand,
-		PersistentPreRunE: noEmptyFlag,
-		RunE:              showHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownSubcommand,
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if a.stderr.terminal && !serves[cmd.Name()] {
+				cmd.SetContext(guest.WithProgress(cmd.Context(), a.stderr.doing))
+			}
+			return noEmptyFlag(cmd, args)
+		},
+		RunE: showHelp,
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout.lines())
@@ -252,6 +254,9 @@ const (
 	groupKeep  = "keep"
 	groupOther = "other"
 )
+
+// serves are the commands whose standard error is a log while they load modules.
+var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true}
 
 // typos is how many letters of a command may be wrong for it to be suggested.
 const typos = 2

@@ -7,7 +7,9 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/starling-host/starling"
 )
@@ -46,6 +48,29 @@ func (p *printer) printf(format string, args ...any) error {
 	}
 	_, err := fmt.Fprintf(p.lines(), format, args...)
 	return err
+}
+
+// doing shows on the terminal what takes long, if it does, until the function that it returns
+// is called. Nothing remains of it, so it is not for a file.
+func (p *printer) doing(what string) (ended func()) {
+	const soon = 200 * time.Millisecond
+	var mu sync.Mutex
+	shown, over := 0, false
+	timer := time.AfterFunc(soon, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if text := shorten(ascii(what), 60) + " ..."; !over {
+			shown, _ = io.WriteString(p.raw(), "\r"+text)
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		if over = true; shown > 0 {
+			_, _ = io.WriteString(p.raw(), "\r"+strings.Repeat(" ", shown-1)+"\r")
+		}
+	}
 }
 
 // lines returns where text goes that has lines of its own, such as help, a log record or a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/guest"
 )
 
 const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
@@ -127,6 +128,7 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 		a.warn(printable(starling.PlainError(absent)) + "; the record of each run says which tools it has")
 	}
 	if f.all {
+		ctx = guest.WithProgress(ctx, nil) // there is a bar from the beginning
 		return a.replayAll(ctx, db, r, f)
 	}
 	runID, err := db.Find(ctx, args[1])

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/egress"
@@ -56,7 +57,9 @@ type Module struct {
 // A module that is not accepted, or whose description is not, is a
 // *rewrite.Refusal or a *[DescriptionError].
 func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, error) {
+	compiled := registry.Doing(ctx, strings.TrimSpace("compiling "+o.Name))
 	loaded, err := engine.Load(ctx, wasm, o.Limits)
+	compiled()
 	if err != nil {
 		return nil, err
 	}

@@ -17,10 +17,11 @@ type (
 // for the end of ctx and failures of the file system.
 func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
 
-// WithBuildProgress returns a context in which [Find] calls building with its ref before
-// it builds a folder, which takes seconds.
-func WithBuildProgress(ctx context.Context, building func(ref string)) context.Context {
-	return registry.WithProgress(ctx, building)
+// WithProgress returns a context in which [Find] and [Load] call began with what they begin
+// that can take seconds, such as "building ./tool (Go)" or "compiling dice", and then the
+// function that it returns. Nil is for no progress.
+func WithProgress(ctx context.Context, began func(what string) (ended func())) context.Context {
+	return registry.WithProgress(ctx, began)
 }
 
 // BuildCacheFolder returns the folder of the build cache, whether or not it exists.

@@ -87,10 +87,11 @@ func escapeGlob(path string) string {
 
 // toolchain runs a command that builds a tool.
 type toolchain struct {
-	path  string   // of the command
-	ref   string   // the folder, as the user calls it
-	flags []string // before all other arguments
-	env   []string // what overrides the user's environment
+	path     string   // of the command
+	language string   // what it builds
+	ref      string   // the folder, as the user calls it
+	flags    []string // before all other arguments
+	env      []string // what overrides the user's environment
 }
 
 func findGo(ref, dir string) (toolchain, error) {
@@ -99,15 +100,23 @@ func findGo(ref, dir string) (toolchain, error) {
 		return toolchain{}, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
 			Hint: "install Go, or give a .wasm file"}
 	}
-	return toolchain{path: path, ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
+	return toolchain{path: path, language: "Go", ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
 }
 
-type buildingKey struct{}
+type progressKey struct{}
 
-// WithProgress returns a context in which [Open] calls building with its ref before it
-// builds a folder, which takes seconds.
-func WithProgress(ctx context.Context, building func(ref string)) context.Context {
-	return context.WithValue(ctx, buildingKey{}, building)
+// WithProgress returns a context in which [Doing] calls began.
+func WithProgress(ctx context.Context, began func(what string) (ended func())) context.Context {
+	return context.WithValue(ctx, progressKey{}, began)
+}
+
+// Doing says that something begins that can take seconds, such as "building ./tool (Go)", to
+// what [WithProgress] was given. The caller must call the function that it returns at the end.
+func Doing(ctx context.Context, what string) (ended func()) {
+	if began, ok := ctx.Value(progressKey{}).(func(string) func()); ok && began != nil {
+		return began(what)
+	}
+	return func() {}
 }
 
 // build compiles the tool into a temporary folder and returns the module. args
@@ -118,9 +127,7 @@ func (t toolchain) build(ctx context.Context, args func(out string) []string) ([
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if building, ok := ctx.Value(buildingKey{}).(func(string)); ok {
-		building(t.ref)
-	}
+	defer Doing(ctx, "building "+t.ref+" ("+t.language+")")()
 	out := filepath.Join(tmp, "tool.wasm")
 	if _, err := t.run(ctx, args(out)...); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func buildScript(ctx context.Context, ref, dir, script string) ([]byte, error) {
 func findScriptBuilder(ref, dir, script string) (toolchain, error) {
 	path, err := exec.LookPath(scriptBuilder)
 	if err == nil {
-		return toolchain{path: path, ref: ref}, nil
+		return toolchain{path: path, language: "JavaScript", ref: ref}, nil
 	}
 	failed := &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
 		Hint: "run npm ci and npm link in guest-sdk/js, which need Node, or give a .wasm file"}
