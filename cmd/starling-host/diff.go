@@ -15,7 +15,7 @@ import (
 //	  got       GET http://127.0.0.1/customers/42
 //	                                          ^
 func writeDivergence(w *printer, d *agent.Divergence, events int) {
-	w.printf("diverged at event %d of %d (%s), run %s\n", d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
+	w.printf("%s at event %d of %d (%s), run %s\n", styled{bad, "diverged"}, d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
 	w.printf("  class     %s\n", d.Class)
 	if d.Kind != d.ExpectedKind {
 		w.printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))

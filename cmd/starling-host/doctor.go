@@ -101,7 +101,7 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 		if f.state == stateBad {
 			code = exitFailed
 		}
-		a.stdout.printf("%-7s  %-14s  %s\n", f.state, f.check, f.found)
+		a.stdout.printf("%s  %-14s  %s\n", styled{statusStyle(f.state), fmt.Sprintf("%-7s", f.state)}, f.check, f.found)
 		if f.fix != "" {
 			a.stdout.printf("%-7s  %-14s  fix: %s\n", "", "", f.fix)
 		}

@@ -211,16 +211,19 @@ const deniedHint = `the owner of the tables makes them and says who may do what:
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.
 const maxMessage = 4000
 
+// hint prints what to do next, beside a result.
+func (a *app) hint(text string) { a.stderr.printf("%s %s\n", styled{aside, "hint:"}, text) }
+
 // report prints a failure and returns its exit code.
 func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		w.printf("error: %s\n", shorten(printable(starling.OneLine(f.message)), maxMessage))
+		w.printf("%s %s\n", styled{bad, "error:"}, shorten(printable(starling.OneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
 		w.printf("%s\n", line)
 	}
 	if f.hint != "" {
-		w.printf("hint: %s\n", f.hint)
+		w.printf("%s %s\n", styled{aside, "hint:"}, f.hint)
 	}
 	return f.code
 }

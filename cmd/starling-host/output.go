@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/starling-host/starling"
 )
@@ -24,18 +27,37 @@ import (
 type printer struct {
 	to       io.Writer
 	terminal bool // it is one
+	coloured bool // and is given colours
 
 	mu  sync.Mutex
 	err error // the first error of to
 }
 
-func newPrinter(to io.Writer) *printer { return &printer{to: to, terminal: isTerminal(to)} }
+func newPrinter(to io.Writer) *printer {
+	terminal := isTerminal(to)
+	return &printer{to: to, terminal: terminal, coloured: terminal && coloured()}
+}
+
+// width is how many characters fit on a line of the terminal, or 0 without one.
+func (p *printer) width() int {
+	f, ok := p.to.(*os.File)
+	if !ok || !p.terminal {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
 
 // printf prints one or more lines of this program's words. Each argument that is text
 // becomes one line ([printable]), so that it forges no line of its own.
 func (p *printer) printf(format string, args ...any) error {
 	for i, arg := range args {
 		switch v := arg.(type) {
+		case styled:
+			args[i] = p.mark(v)
 		case error:
 			args[i] = starling.PrintableError(v)
 		case fmt.Stringer:
@@ -46,7 +68,11 @@ func (p *printer) printf(format string, args ...any) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(p.lines(), format, args...)
+	if !p.coloured {
+		_, err := fmt.Fprintf(p.lines(), format, args...)
+		return err
+	}
+	_, err := io.WriteString(p.raw(), paint(fmt.Sprintf(format, args...)))
 	return err
 }
 
@@ -59,7 +85,10 @@ func (p *printer) doing(what string) (ended func()) {
 	timer := time.AfterFunc(soon, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if text := shorten(ascii(what), 60) + " ..."; !over {
+		if text := ascii(what) + " ..."; !over {
+			if width := p.width(); width > 0 {
+				text = shorten(text, max(width-1, 3)) // a line that wraps would remain
+			}
 			shown, _ = io.WriteString(p.raw(), "\r"+text)
 		}
 	})

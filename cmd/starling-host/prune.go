@@ -201,8 +201,8 @@ func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (er
 	c, err := tenant.Collect(ctx, log, time.Now())
 	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
 	if store.Denied(err) {
-		a.stderr.printf("warning: modules that nothing needs any more were not removed: %s\n", starling.PlainError(err))
-		a.stderr.printf("hint: as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE\n")
+		a.warn("modules that nothing needs any more were not removed: " + starling.PlainError(err))
+		a.hint("as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE")
 		return nil
 	}
 	return err

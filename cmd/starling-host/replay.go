@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -181,11 +182,12 @@ func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 	}
 	switch {
 	case v.Refused != nil:
-		a.stdout.printf("not replayed: run %s: %s\n", v.RunID, refusalOf(v).message)
+		a.stdout.printf("%s: run %s: %s\n", styled{middle, "not replayed"}, v.RunID, refusalOf(v).message)
 	case v.Divergence != nil:
 		writeDivergence(a.stdout, v.Divergence, v.Events)
 	default:
-		a.stdout.printf("%s\n", v.String())
+		verdict, rest, _ := strings.Cut(v.String(), ":")
+		a.stdout.printf("%s:%s\n", styled{statusStyle(verdict), verdict}, rest)
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func (a *app) open(ctx context.Context, where, isolation string) (*starling.DB, 
 }
 
 // warn prints a warning for the person in front of the machine.
-func (a *app) warn(text string) { a.stderr.printf("warning: %s\n", text) }
+func (a *app) warn(text string) { a.stderr.printf("%s %s\n", styled{middle, "warning:"}, text) }
 
 // readInput returns the document that an INPUT argument stands for, of at most so many
 // bytes with its white space.

@@ -267,8 +267,8 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 		if err != nil {
 			why = starling.PlainError(err)
 		}
-		a.stderr.printf("warning: the wrapped data key is still in the file of its table: %s\n", why)
-		a.stderr.printf("hint: erase again later, or have the owner of the table do: VACUUM FULL %s\n", tenant.DataKeyTable)
+		a.warn("the wrapped data key is still in the file of its table: " + why)
+		a.hint("erase again later, or have the owner of the table do: VACUUM FULL " + tenant.DataKeyTable)
 	}
 	return &done
 }

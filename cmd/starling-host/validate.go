@@ -92,8 +92,8 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 		a.stdout.printf("%s: %d valid, %d invalid%s\n", plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 	}
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
-		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n"+
-			"hint: starling-host migrate %s\n", plural(headless, "run"), shellWord(named(args[0])))
+		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n", plural(headless, "run"))
+		a.hint(pasteable("starling-host migrate", named(args[0])))
 	}
 	return silent(code)
 }
@@ -108,13 +108,13 @@ func (a *app) printChecked(c checked, output string) error {
 	id := c.RunID
 	switch {
 	case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
-		a.stdout.printf("newer    %s  %s\n", id, starling.Corruption(c.Err))
+		a.stdout.printf("%s    %s  %s\n", styled{middle, "newer"}, id, starling.Corruption(c.Err))
 	case c.Err != nil:
-		a.stdout.printf("invalid  %s  %s\n", id, starling.Corruption(c.Err))
+		a.stdout.printf("%s  %s  %s\n", styled{bad, "invalid"}, id, starling.Corruption(c.Err))
 	case c.Report.Open:
-		a.stdout.printf("open     %s  %s, head %s\n", id, c.eventCount(), c.Report.Head)
+		a.stdout.printf("%s     %s  %s, head %s\n", styled{middle, "open"}, id, c.eventCount(), c.Report.Head)
 	default:
-		a.stdout.printf("valid    %s  %s, root %s\n", id, c.eventCount(), c.Report.Root)
+		a.stdout.printf("%s    %s  %s, root %s\n", styled{good, "valid"}, id, c.eventCount(), c.Report.Root)
 	}
 	return nil
 }

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestTextHasNoStyleOfItsOwn: only this program's words have one, and what is escaped on a
+// terminal without colours is escaped with them.
+func TestTextHasNoStyleOfItsOwn(t *testing.T) {
+	const hostile = "a\x1b[31m\ue00031mb\ue001\u202e\n"
+	for coloured, want := range map[bool]string{
+		false: `[a\x1b[31m\ue00031mb\ue001\u202e\n] a\x1b[31m\ue00031mb\ue001\u202e\n ["\ue00031m\ue001"] end` + "\n",
+		true:  "\x1b[31m" + `[a\x1b[31m\ue00031mb\ue001\u202e\n]` + "\x1b[0m" + ` a\x1b[31m\ue00031mb\ue001\u202e\n ["\ue00031m\ue001"] end` + "\n",
+	} {
+		var out strings.Builder
+		p := &printer{to: &out, coloured: coloured}
+		p.printf("%s %s %q end\n", styled{bad, "[" + hostile + "]"}, hostile, []string{"\ue00031m\ue001"})
+		if got := out.String(); got != want {
+			t.Errorf("coloured %t:\n got %q\nwant %q", coloured, got, want)
+		}
+	}
+}
