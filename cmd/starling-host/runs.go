@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,8 +17,9 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and their totals. GOAL is what an
-agent was told, or the name of the tool that was called. The goals of tenants' runs need the master key (--key-file).
+const runsHelp = `List the runs of a database, the newest first, and their totals. TOOL is what was called
+directly, and GOAL what an agent was told. A narrow terminal is shown fewer columns;
+-o json has all of them. The goals of tenants' runs need the master key (--key-file).
 
 A run is open when it has no terminal event: it is in progress, or its process
 died. If a host accepted it, the line below says where it stands.`
@@ -57,9 +61,13 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	var open []string
 	for _, run := range page.Runs {
 		started, err := serve.View{Log: log}.Started(ctx, run.RunID) // of one that cannot be read validate says why
+		tool := ""
+		if started.ModelID == "" && started.ProviderID == "" { // a direct run, whose goal is its tool
+			tool = shorten(started.Goal, maxGoalOfARun)
+		}
 		doc.Runs = append(doc.Runs, runDocumentLine{
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
-			Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
+			Tool: tool, Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
 			Sealed: errors.Is(err, event.ErrSealed), usedDocument: newUsed(run),
 		})
 		if run.Status() == eventlog.StatusOpen {
@@ -80,34 +88,113 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	return nil
 }
 
-// What is shown of a goal, in characters: on a line, and in a document.
+// What is shown of a goal, in characters: on a line of a file, and in a document.
 const (
 	maxGoalOnLine = 48
 	maxGoalOfARun = 2000
 )
 
-func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
-	width := 26 // a ULID
-	for _, run := range doc.Runs {
-		width = min(max(width, utf8.RuneCountInString(printable(run.RunID))), 64) // those of tenants are longer
+// On a terminal, columns make room until a goal has this many characters.
+const minGoalOnLine = 24
+
+// runsColumn is a column of the listing of runs.
+type runsColumn struct {
+	title string
+	width int // negative if its text begins at the left
+	text  func(i int) string
+}
+
+// runsColumns are the columns for a page of runs, on lines of so many characters or, with 0,
+// of any number. Columns in which no run has anything are left out, and so are those that
+// matter least where there is no room for them beside the tool and the goal, which are last.
+func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runsColumn {
+	id, tool, agents, tokens := 26, 0, false, false // the id is a ULID; those of tenants are longer
+	for _, run := range runs {
+		id = min(max(id, utf8.RuneCountInString(printable(run.RunID))), 64)
+		tool = min(max(tool, utf8.RuneCountInString(printable(run.Tool))), 20)
+		agents = agents || run.Tool == "" && (run.Goal != "" || run.Sealed)
+		tokens = tokens || run.tokens() > 0 || run.CostUSD != 0
 	}
-	if len(doc.Runs) > 0 {
-		a.stdout.printf("%-*s  %-24s  %-9s  %6s  %5s  %8s  %8s  %8s  %s\n", width, "RUN", "STARTED", "STATUS", "EVENTS", "CALLS", "TOKENS", "COST", "DURATION", "GOAL")
+	columns := []runsColumn{
+		{"RUN", -id, func(i int) string { return runs[i].RunID }},
+		{"STARTED", -20, func(i int) string { return page.Runs[i].StartedAt.UTC().Format(time.RFC3339) }},
+		{"STATUS", -9, func(i int) string { return runs[i].Status }},
+		{"EVENTS", 6, func(i int) string { return strconv.FormatUint(runs[i].Events, 10) }},
+		{"CALLS", 5, func(i int) string { return strconv.FormatUint(runs[i].ToolCalls, 10) }},
+		{"TOKENS", 8, func(i int) string { return grouped(runs[i].tokens()) }},
+		{"COST", 8, func(i int) string { return "$" + dollars(runs[i].CostUSD) }},
+		{"DURATION", 8, func(i int) string { return runDuration(page.Runs[i]) }},
 	}
-	for i, run := range doc.Runs {
-		goal := run.Goal
-		if run.Sealed {
-			goal = "(encrypted)"
+	used, need := 0, 0 // with the two spaces behind each
+	if tool > 0 {
+		tool = max(tool, len("TOOL"))
+		need += tool + 2
+	}
+	if agents {
+		need += minGoalOnLine + 2
+	}
+	for _, c := range columns {
+		used += max(c.width, -c.width) + 2
+	}
+	for _, title := range []string{"TOKENS", "COST", "EVENTS", "CALLS", "DURATION"} {
+		if none := !tokens && (title == "TOKENS" || title == "COST"); none || line > 0 && used+need-2 > line {
+			at := slices.IndexFunc(columns, func(c runsColumn) bool { return c.title == title })
+			used -= columns[at].width + 2
+			columns = slices.Delete(columns, at, at+1)
 		}
-		a.stdout.printf("%-*s  %-24s  %-9s  %6d  %5d  %8s  %8s  %8s  %s\n", width, run.RunID, run.StartedAt, run.Status, run.Events, run.ToolCalls,
-			grouped(run.tokens()), "$"+dollars(run.CostUSD), runDuration(page.Runs[i]), shorten(printable(goal), maxGoalOnLine))
-		if run.Job != nil {
-			a.stdout.printf("  %s\n", run.Job)
+	}
+	if tool > 0 {
+		if line > 0 {
+			tool = min(tool, max(line-used, len("TOOL")))
+		}
+		columns, used = append(columns, runsColumn{"TOOL", -tool, func(i int) string { return shorten(printable(runs[i].Tool), tool) }}), used+tool+2
+	}
+	if !agents {
+		return columns
+	}
+	room := maxGoalOnLine
+	if line > 0 {
+		room = max(line-used, len("GOAL"))
+	}
+	return append(columns, runsColumn{"GOAL", -len("GOAL"), func(i int) string {
+		switch run := runs[i]; {
+		case run.Sealed:
+			return shorten("(encrypted)", room)
+		case run.Tool != "":
+			return ""
+		default:
+			return shorten(printable(run.Goal), room)
+		}
+	}})
+}
+
+func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
+	columns := runsColumns(doc.Runs, page, a.stdout.width())
+	for i := -1; i < len(doc.Runs) && len(doc.Runs) > 0; i++ {
+		for n, c := range columns {
+			text, look := c.title, strong
+			if i >= 0 {
+				text, look = c.text(i), plain
+				if c.title == "STATUS" {
+					look = statusStyle(text)
+				}
+			}
+			if n < len(columns)-1 {
+				text = fmt.Sprintf("%*s  ", c.width, printable(text))
+			}
+			a.stdout.printf("%s", styled{look, text})
+		}
+		a.stdout.printf("\n")
+		if i >= 0 && doc.Runs[i].Job != nil {
+			a.stdout.printf("  %s\n", doc.Runs[i].Job)
 		}
 	}
 	if t := doc.Totals; len(doc.Runs) > 0 {
-		a.stdout.printf("%s: %s, %s, %s tokens in, %s out, $%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"),
-			grouped(t.InputTokens), grouped(t.OutputTokens), dollars(t.CostUSD))
+		model := ""
+		if t.tokens() > 0 || t.CostUSD != 0 {
+			model = fmt.Sprintf(", %s tokens in, %s out, $%s", grouped(t.InputTokens), grouped(t.OutputTokens), dollars(t.CostUSD))
+		}
+		a.stdout.printf("%s: %s, %s%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
 	}
 	shown := f.offset + len(page.Runs)
 	if shown < page.TotalMatching {
@@ -135,6 +222,7 @@ type runDocumentLine struct {
 	RunID      string `json:"run_id"`
 	StartedAt  string `json:"started_at"`
 	Status     string `json:"status"`
+	Tool       string `json:"tool,omitempty"`
 	Goal       string `json:"goal,omitempty"`
 	Model      string `json:"model,omitempty"`
 	Sealed     bool   `json:"sealed,omitempty"`

@@ -8,28 +8,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, its
-kind, and what matters of it. Long values are cut; export has all of them.`
+kind, and what matters of it. Long values are cut. With --full they are not, and the
+requests of the tools stand there with their responses; export has the bytes.`
 
 func (a *app) showCommand() *cobra.Command {
-	return readCommand(&cobra.Command{
+	var full bool
+	cmd := readCommand(&cobra.Command{
 		Use:     "show [DB] RUN",
 		Short:   "print a run as a timeline",
 		Long:    timelineHelp,
-		Example: "  starling-host show @last",
-	}, a.show)
+		Example: "  starling-host show @last\n  starling-host show starling.db @last --full",
+	}, func(ctx context.Context, log database, args []string) error { return a.show(ctx, log, args, full) })
+	cmd.Flags().BoolVar(&full, "full", false, "cut nothing, and print what requests sent and received")
+	return cmd
 }
 
-func (a *app) show(ctx context.Context, log database, args []string) error {
+func (a *app) show(ctx context.Context, log database, args []string, full bool) error {
 	events, err := readRun(ctx, log, args[1])
 	if err != nil {
 		return err
 	}
 	first, last := events[0], events[len(events)-1]
+	status := terminalStatus(last.Kind)
 	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
-		formatTime(first.Timestamp), terminalStatus(last.Kind), plural(len(events), "event"))
+		formatTime(first.Timestamp), styled{statusStyle(status), status}, plural(len(events), "event"))
 	if !last.Kind.Terminal() {
 		jobs, err := jobsOf(ctx, log, first.RunID)
 		if err != nil {
@@ -45,10 +52,77 @@ func (a *app) show(ctx context.Context, log database, args []string) error {
 		if err != nil {
 			facts = "cannot be read: " + starling.PlainError(err)
 		}
-		a.stdout.printf("%5d  %9s  %-19s  %s\n", ev.Seq, fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-first.Timestamp).Seconds()), starling.ShortKind(ev.Kind), shorten(printable(facts), showWidth))
+		if facts = printable(facts); !full {
+			facts = shorten(facts, showWidth)
+		}
+		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-first.Timestamp).Seconds())
+		lines := []string{facts}
+		if room := a.stdout.width() - showIndent; !full && room >= minShowRoom {
+			lines = wrapped(facts, room)
+		}
+		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", starling.ShortKind(ev.Kind))}, lines[0])
+		for _, line := range lines[1:] {
+			a.stdout.printf("%*s%s\n", showIndent, "", line)
+		}
+		if full {
+			a.showExchange(ev)
+		}
 	}
 	return nil
 }
 
-// showWidth bounds the facts of one event, in characters.
-const showWidth = 200
+// wrapped are the lines of a text, each of at most so many characters: they end behind a space
+// where one is near the end.
+func wrapped(text string, width int) (lines []string) {
+	rest := []rune(text)
+	for len(rest) > width {
+		cut := width
+		for back := width; back > width/2; back-- {
+			if rest[back-1] == ' ' {
+				cut = back
+				break
+			}
+		}
+		lines, rest = append(lines, string(rest[:cut])), rest[cut:]
+	}
+	return append(lines, string(rest))
+}
+
+// showExchange prints the request of an effect, and the response that it brought, line by line.
+func (a *app) showExchange(ev event.Event) {
+	effect, err := ev.AsSideEffectRecorded()
+	if err != nil || len(effect.Request) == 0 {
+		return
+	}
+	for _, line := range printableLines(string(effect.Request)) {
+		a.stdout.printf("%16s  > %s\n", "", line)
+	}
+	var answer event.Exchange
+	if canon.Unmarshal(effect.Value, &answer) != nil {
+		return
+	}
+	for _, line := range printableLines(string(answer.Response)) {
+		a.stdout.printf("%16s  < %s\n", "", line)
+	}
+}
+
+// kindStyle has events stand out that end a run or a call.
+func kindStyle(k event.Kind) style {
+	switch k {
+	case event.KindRunCompleted:
+		return good
+	case event.KindRunFailed, event.KindToolCallFailed, event.KindTurnFailed, event.KindBudgetExceeded:
+		return bad
+	case event.KindRunCancelled, event.KindRunResumed:
+		return middle
+	}
+	return plain
+}
+
+// The facts of one event: how many characters are shown of them, where they begin, and how
+// many a line of a terminal must have room for if they are not to begin at its left.
+const (
+	showWidth   = 200
+	showIndent  = 39
+	minShowRoom = 30
+)

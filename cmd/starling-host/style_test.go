@@ -21,3 +21,19 @@ func TestTextHasNoStyleOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesAreWrapped(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                      "",
+		"one two":               "one two",
+		"one two three":         "one two |three",
+		"oneandtwoandthree":     "oneandtw|oandthre|e",
+		"é漢é漢é漢 é漢":             "é漢é漢é漢 |é漢",
+		"a bcdefghijk":          "a bcdefg|hijk",
+		"one two three four sx": "one two |three |four sx",
+	} {
+		if got := strings.Join(wrapped(text, 8), "|"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
