@@ -2,28 +2,37 @@ package main
 
 import (
 	"context"
+	"embed"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
 	"github.com/starling-host/starling"
 )
 
-const demoHelp = `Run the example agent, with a model that follows a script, and replay the run.
+const demoHelp = `Run an agent that plays dice, and replay the run.
 
-It needs a checkout of starling-host, in which it looks for examples/agent from
-the current folder upwards, and Go, with which the tools are built. It needs no
-key and no network. What it records is in starling-demo.db, or where --db says.`
+Its model is a script, and what the model writes is a program in JavaScript, which
+runs in the sandbox. So it needs no key, no network and no other program. The agent's
+files are written to the folder starling-demo, in which a file that exists is left as
+it is. What it records is in starling-demo/starling.db, or where --db says.`
 
-// The parts of a checkout that the demo needs, and what its model is told.
+// demoFiles is the agent of the demo.
+//
+//go:embed demo
+var demoFiles embed.FS
+
+// Where the demo is, and what its model is told.
 const (
-	demoAgent    = "examples/agent/agent.yaml"
-	demoDatabase = "starling-demo.db"
-	demoGoal     = "Roll two dice."
+	demoFolder = "starling-demo"
+	demoGoal   = "Roll two dice."
 )
 
 func (a *app) demoCommand() *cobra.Command {
-	f := agentFlags{isolation: isolationInline, output: outputText}
+	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline, output: outputText}
 	cmd := &cobra.Command{
 		Use:     "demo",
 		Short:   "run an agent with a scripted model, and replay it",
@@ -31,16 +40,15 @@ func (a *app) demoCommand() *cobra.Command {
 		Example: "  starling-host demo",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
-	cmd.Flags().StringVar(&f.database, "db", demoDatabase, "`PATH` of the database, created with mode 0600")
+	cmd.Flags().StringVar(&f.database, "db", filepath.Join(demoFolder, defaultDatabase), "`PATH` of the database, created with mode 0600")
 	return cmd
 }
 
 func (a *app) demo(ctx context.Context, f agentFlags) error {
-	var err error
-	if f.file, err = findUpwards(demoAgent); err != nil {
-		return err
+	if err := writeDemo(); err != nil {
+		return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
 	}
-	a.stderr.printf("A script plays the model, and its tools are real. It is told: %s\n\n", demoGoal)
+	a.stderr.printf("A script plays the model, and its programs are run in the sandbox. It is told: %s\n\n", demoGoal)
 	a.stderr.printf("$ %s\n", pasteable("starling-host agent run --db "+shellWord(f.database), f.file, demoGoal))
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err
@@ -67,22 +75,32 @@ What to try next:
       a real model: two lines, and a key in the environment
 `
 
-// findUpwards returns the path of a file below the current folder or one of those
-// above it.
-func findUpwards(name string) (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for up := ""; ; up = filepath.Join(up, "..") {
-		path := filepath.Join(up, filepath.FromSlash(name))
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
+// writeDemo writes the files of the demo where they are missing.
+func writeDemo() error {
+	return fs.WalkDir(demoFiles, "demo", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", usagef("git clone the project and run it there", "demo: no %s here or in a folder above", name)
+		relative, err := filepath.Rel("demo", filepath.FromSlash(name))
+		if err != nil {
+			return err
 		}
-		dir = parent
-	}
+		path := filepath.Join(demoFolder, relative)
+		if entry.IsDir() {
+			return os.MkdirAll(path, 0o755)
+		}
+		text, err := demoFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(text)
+		return errors.Join(err, f.Close())
+	})
 }

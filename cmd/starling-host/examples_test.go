@@ -158,7 +158,7 @@ func writeTenants(t *testing.T, dir string) {
 // examplePolicy allows what the examples ask for.
 const examplePolicy = "version: \"1.0\"\npermissions: {network: {allow: [{host: api.stripe.com}]}}\n"
 
-// checkout copies what the demo needs of a checkout.
+// checkout copies what the example agent needs of a checkout.
 func checkout(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"go.mod", "go.sum", "abi", "guest-sdk/go", "tools-wasm", "examples/agent"} {
