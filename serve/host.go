@@ -154,7 +154,11 @@ func (h *Host) openTenants(ctx context.Context) error {
 	masters, err := tenant.ReadMasterKeys(keyFile)
 	missing := errors.Is(err, fs.ErrNotExist) && h.o.Development
 	if err != nil && !missing {
-		return h.wrong(err, "", "key_file")
+		hint := ""
+		if _, open := errors.AsType[*tenant.NotPrivateError](err); open {
+			hint = "make it private, with chmod 600"
+		}
+		return h.wrong(err, hint, "key_file")
 	}
 	if err := h.openLog(ctx, where); err != nil {
 		return err

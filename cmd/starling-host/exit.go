@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -95,6 +96,7 @@ func explain(err error) *failure {
 		unopened    *starling.OpenError
 		allow       *starling.AllowError
 		input       *starling.InputError
+		notPrivate  *tenant.NotPrivateError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -107,6 +109,8 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
 	case errors.As(err, &input):
 		return &failure{code: exitUsage, message: input.Reason}
+	case errors.As(err, &notPrivate):
+		return &failure{code: exitUsage, message: notPrivate.Error(), hint: pasteable("chmod 600", notPrivate.Path)}
 	case errors.As(err, &found):
 		f := &failure{code: exitUsage, message: found.Ref + ": " + found.Reason, hint: found.Hint}
 		if found.Output != "" {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
@@ -22,9 +24,10 @@ and a run goes on on another host when its host dies.
 Spans go to an OpenTelemetry collector if FILE has traces, or if the variable
 OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
-With --dev no file is needed: the database and its key are starling.db and
-starling.key, and there is one tenant, "dev". Its key is printed, and stays the
-same for this database.
+With --dev no file is needed: the database and its master key are starling.db and
+starling.key, which only its owner may read, and there is one tenant, "dev". Its key
+is made from the master key, so it is the same at every start. It is printed with a
+command that connects an assistant.
 
 On SIGTERM the host takes no more work, finishes its runs or hands them back, and
 exits. A second SIGTERM ends it at once. On SIGHUP it reads the master keys, the
@@ -130,6 +133,9 @@ func explainHostSetup(err error) error {
 	if !ok {
 		return err
 	}
+	if _, ok := errors.AsType[*tenant.NotPrivateError](setup.Err); ok {
+		return explain(setup.Err)
+	}
 	f, ok := errors.AsType[*failure](explainFile(setup.Err))
 	if ok && setup.Hint != "" {
 		f.hint = setup.Hint
@@ -154,6 +160,9 @@ func (a *app) announce(h *serve.Host, file *serve.File) {
 	}
 	a.stdout.printf("MCP        %s/mcp\n", h.Origin)
 	if h.Key != "" {
+		if strings.HasPrefix(h.Origin, "http") {
+			a.stdout.printf("Claude     claude mcp add --transport http %s %s/mcp --header %s\n", serverName, h.Origin, shellWord("Authorization: Bearer "+h.Key))
+		}
 		a.stdout.printf("key        %s\n", h.Key)
 	}
 }

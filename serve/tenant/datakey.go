@@ -399,11 +399,25 @@ func private(path string, info fs.FileInfo) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: master key file %s is not a regular file", ErrInvalid, path)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%w: master key file %s has mode %04o, so others than its owner may read it (chmod 600 makes it private)",
-			ErrInvalid, path, info.Mode().Perm())
+		return &NotPrivateError{path, info.Mode().Perm()}
 	}
 	return nil
 }
+
+// NotPrivateError says that others than its owner may read, or change, a file of master keys.
+// It is [ErrInvalid].
+type NotPrivateError struct {
+	Path string
+	Mode fs.FileMode
+}
+
+// Error names the file.
+func (e *NotPrivateError) Error() string {
+	return fmt.Sprintf("master key file %s has mode %04o: others than its owner may read it", e.Path, e.Mode)
+}
+
+// Unwrap returns [ErrInvalid].
+func (e *NotPrivateError) Unwrap() error { return ErrInvalid }
 
 // CreateMasterKey makes a random master key and writes it to a new file, readable
 // by its owner alone. It is on the disk when CreateMasterKey returns. A file that
