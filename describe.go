@@ -191,7 +191,11 @@ var effectSummaries = map[string]func(canon.Raw) string{
 		return text
 	}),
 	event.EffectPolicy: summary("policy", func(v event.Verdicts) string {
-		return "policy: " + cmp.Or(v.Reason(), "the call is allowed")
+		allowed := "the call is allowed"
+		if slices.ContainsFunc(v, func(one event.Verdict) bool { return one.Answer != "" }) {
+			allowed += ", as the user confirmed"
+		}
+		return "policy: " + cmp.Or(v.Reason(), allowed)
 	}),
 	event.EffectIntent: summary("intent", func(i event.Intent) string {
 		return fmt.Sprintf("about to %s, idempotency key %s", i.Name, i.Key)
