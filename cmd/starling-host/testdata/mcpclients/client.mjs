@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { LoggingMessageNotificationSchema, ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
+import { LoggingMessageNotificationSchema, ProgressNotificationSchema, ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 
 const [folder, world, command, ...args] = process.argv.slice(2);
 const transport = command.startsWith("http://")
@@ -22,9 +22,12 @@ const transport = command.startsWith("http://")
 const client = new Client({ name: "test", version: "1" });
 const logged = [];
 client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => logged.push(params));
+// The handler "onprogress" of a call misses what arrives together with the result.
+let onprogress;
+client.setNotificationHandler(ProgressNotificationSchema, ({ params }) => onprogress(params));
 const changed = new Promise((resolve) => client.setNotificationHandler(ToolListChangedNotificationSchema, resolve));
 await client.connect(transport);
-const call = (name, input = {}, options) => client.callTool({ name, arguments: input }, undefined, options);
+const call = (name, input = {}, options) => client.callTool({ name, arguments: input, _meta: options?.meta }, undefined, options);
 
 // Tools, annotations and schemas.
 const tools = Object.fromEntries((await client.listTools()).tools.map((t) => [t.name, t]));
@@ -44,14 +47,16 @@ assert.match(refused.content[0].text, /^the arguments do not match the tool's sc
 
 // Progress, in the order of the effects and before the result.
 const progress = [];
-const got = await call("get", { urls: [`${world}/a`, `${world}/b`] }, { onprogress: (p) => progress.push(p) });
+onprogress = (p) => progress.push(p);
+const got = await call("get", { urls: [`${world}/a`, `${world}/b`] }, { meta: { progressToken: "p" } });
 assert.equal(got.content[0].text, "at /a at /b");
-assert.deepEqual(progress, [{ progress: 1, message: `GET ${world}/a` }, { progress: 2, message: `GET ${world}/b` }]);
+assert.deepEqual(progress, ["a", "b"].map((path, i) => ({ progressToken: "p", progress: i + 1, message: `GET ${world}/${path}` })));
 
 // Progress while the call goes on.
 let slow;
-const first = await new Promise((onprogress) => {
-  slow = call("get", { urls: [`${world}/a`, `${world}/held`] }, { onprogress });
+const first = await new Promise((resolve) => {
+  onprogress = resolve;
+  slow = call("get", { urls: [`${world}/a`, `${world}/held`] }, { meta: { progressToken: 7 } });
 });
 assert.equal(first.message, `GET ${world}/a`);
 await fetch(`${world}/release`);
