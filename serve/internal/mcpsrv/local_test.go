@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 clients of the versions before still ask for logs
+
 package mcpsrv_test
 
 import (

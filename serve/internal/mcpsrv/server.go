@@ -125,6 +125,7 @@ func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, err
 	_, changing := v.Tools.(Changing)
 	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: changing}}
 	if changing {
+		//lint:ignore SA1019 clients of the versions before still ask for logs
 		capabilities.Logging = &mcp.LoggingCapabilities{}
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "starling-host", Version: o.Version}, &mcp.ServerOptions{
