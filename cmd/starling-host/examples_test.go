@@ -20,8 +20,8 @@ import (
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
-// one. Of their examples, and of those with a server of PostgreSQL, only the flags are
-// looked at: the scripts do the same with real ones.
+// one. Of their examples, and of those that listen or have a server of PostgreSQL, only the
+// flags are looked at: the scripts do the same with real ones.
 var servers = []string{"inspect", "serve", "queue", "hosts"}
 
 // TestHelpExamples runs every example of every help text, in a folder with the
@@ -39,7 +39,7 @@ func TestHelpExamples(t *testing.T) {
 			if cmd.CommandPath() == "starling-host agent resume" {
 				openRun(t, dir) // the newest run, whatever the other examples have recorded
 			}
-			if slices.ContainsFunc(servers, func(name string) bool { return slices.Contains(strings.Fields(cmd.CommandPath()), name) }) || strings.Contains(line, "postgres://") {
+			if slices.ContainsFunc(servers, func(name string) bool { return slices.Contains(strings.Fields(cmd.CommandPath()), name) }) || strings.Contains(line, "postgres://") || strings.Contains(line, "--listen") {
 				if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
 					t.Errorf("%s: %v", strings.TrimSpace(line), err)
 				}
