@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -60,8 +61,8 @@ func inspected(t *testing.T, f readFlags, db string) *url.URL {
 		t.Fatal(err)
 	}
 	go func() {
-		defer log.Close()
-		done <- a.inspect(ctx, log, db, "127.0.0.1:0")
+		err := a.inspect(ctx, log, db, "127.0.0.1:0")
+		done <- errors.Join(err, log.Close()) // before its folder is removed
 	}()
 	t.Cleanup(func() {
 		stop()
