@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/pgtest"
 )
@@ -152,7 +153,23 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
+	// The host that was killed had leases, so this takes as long as one lasts. On a slow machine
+	// it takes minutes, in which the host that is cut off would stop writing for good.
+	finished, plugged := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(plugged)
+		for !strings.Contains(hosts[1].stderr.String(), "the lease was lost") {
+			select {
+			case <-finished:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		_ = exec.Command("ip", "link", "set", machines[1].cable, "up").Run() // plug, which may not end the test from here
+	}()
 	hosts[0].finish(t)
+	close(finished)
+	<-plugged
 	machines[1].plug(t)
 	hosts[1].finish(t) // it is there again, and says the same
 	hosts[0].stop(t)
