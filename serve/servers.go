@@ -110,8 +110,8 @@ func nameOf(of string) string {
 	return name
 }
 
-// splitWords splits a command line as a POSIX shell does, with quotes and backslashes, and
-// does nothing else of what a shell does.
+// splitWords splits a command line as a POSIX shell does, with quotes and backslashes. It
+// expands nothing.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune

@@ -150,7 +150,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
 }
 
-// address returns that of --listen. Nobody else may reach it, since it asks for no key.
+// address returns that of --listen. It must be one of this machine, since mcp asks for no key.
 func (f *mcpFlags) address() (serve.Address, error) {
 	at, err := serve.ParseAddress(f.listen)
 	if err != nil || at.Network != "tcp" {

@@ -14,7 +14,8 @@ import (
 )
 
 const pruneHelp = `Remove whole runs from a database. Without --confirm it removes nothing and says
-what it would remove. With --confirm DB has to be named. Without other flags it selects all runs that have ended.
+what it would remove. With --confirm, DB must be named. Without other flags it
+selects all runs that have ended.
 
 --run selects the runs that it names, and fails if one of them does not exist. In a
 file, what these runs held is overwritten. With --compact no page of the file holds

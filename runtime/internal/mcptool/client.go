@@ -31,7 +31,7 @@ type Client struct {
 	closing context.Context
 	close   context.CancelFunc
 
-	using chan struct{} // capacity 1: whoever has put something in may use what follows
+	using chan struct{} // capacity 1: a goroutine puts something in while it uses what follows
 	conn  *connection   // nil without a server
 }
 

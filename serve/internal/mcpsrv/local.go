@@ -48,9 +48,9 @@ const (
 const sessionless = "2026-07-28"
 
 // ServeLocal serves one user's clients over streamable HTTP at /mcp, until ctx ends, which
-// cancels the calls in progress. Whoever reaches the listener may call the tools, so it has
-// to be one of this machine. Requests for hosts that are in none of the origins, and those
-// of pages of other origins, are refused.
+// cancels the calls in progress. Every program that reaches the listener may call the tools,
+// so it has to be one of this machine. Requests for hosts that are in none of the origins,
+// and those of pages of other origins, are refused.
 //
 // Unlike the handler of [NewHandler], it answers with streams, and clients of the protocol
 // with sessions have them: so they are told of progress, logs and changes of the tools.
