@@ -19,12 +19,12 @@ const modulePath = "github.com/starling-host/starling"
 
 // line is the order of the folders; starling is the root package. A package imports its
 // own folder and folders further down, so a reader needs nothing from above it.
-var line = []string{"cmd", "serve", "starling", "host", "runtime", "eventlog", "abi", "spec"}
+var line = []string{"cmd", "serve", "starling", "host", "runtime", "eventlog", "abi", "internal", "spec"}
 
 // branches are the folders beside the line and what they may import of it: a
 // tool sees its SDK, and the SDK sees the contract.
 var branches = map[string][]string{
-	"guest-sdk":  {"guest-sdk", "abi"},
+	"guest-sdk":  {"guest-sdk", "abi", "internal"},
 	"tools-wasm": {"tools-wasm", "guest-sdk"},
 }
 

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )

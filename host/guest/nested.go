@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/validate"
 )

@@ -8,7 +8,7 @@ import (
 )
 
 // Typed returns the tool that calls fn. The schema of its input is derived from
-// In, a struct, or struct{} for a tool without parameters; package abi/schema
+// In, a struct, or struct{} for a tool without parameters; package internal/schema
 // says how types and tags become schemas. It panics when In cannot be described
 // to a model: when it is no struct, holds maps, interfaces or itself, has two
 // members of one name, or tags that cannot be read.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/internal/schema"
 	starling "github.com/starling-host/starling/guest-sdk/go"
 )
 

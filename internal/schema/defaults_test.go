@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/starling-host/starling/abi/schema"
+	"github.com/starling-host/starling/internal/schema"
 )
 
 const nested = `{"type":"object","properties":{
