@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
@@ -247,14 +246,12 @@ func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		started, err := first.AsRunStarted()
+		digests, err := first.Modules()
 		if err != nil {
 			return nil, err
 		}
-		for _, ref := range started.ToolSchemas {
-			if ref.Sandbox != nil && len(ref.Sandbox.Module) == len(canon.Hash{}) {
-				return log.Module(ctx, canon.Hash(ref.Sandbox.Module))
-			}
+		if len(digests) > 0 {
+			return log.Module(ctx, digests[0])
 		}
 		break
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -205,6 +206,61 @@ func ToJSON(e Event) ([]byte, error) {
 	line = append(line, `,"ts":`...)
 	line = strconv.AppendInt(line, e.Timestamp, 10)
 	return append(line, '}'), nil
+}
+
+// FromJSON returns the event of a line that [ToJSON] has written. Any other line is an
+// error, also if only the part that is there to be read was changed.
+func FromJSON(line []byte) (Event, error) {
+	var l struct {
+		Envelope string `json:"envelope"`
+	}
+	if err := json.Unmarshal(line, &l); err != nil {
+		return Event{}, fmt.Errorf("event: not a line of an export: %w", err)
+	}
+	envelope, err := hex.DecodeString(l.Envelope)
+	if err != nil {
+		return Event{}, fmt.Errorf("event: the envelope is not hexadecimal: %w", err)
+	}
+	e, err := Unmarshal(envelope)
+	if err != nil {
+		return Event{}, err
+	}
+	again, err := ToJSON(e)
+	if err != nil {
+		return Event{}, err
+	}
+	return e, SameLine(line, again)
+}
+
+// SameLine returns where a line differs from what it has to be, or nil.
+func SameLine(line, want []byte) error {
+	if bytes.Equal(line, want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(line), len(want)) && line[at] == want[at] {
+		at++
+	}
+	return fmt.Errorf("column %d: %.40q, where %.40q would be right", at+1, line[at:], want[at:])
+}
+
+// Modules returns the digests of the modules that the first event of a run names, in the
+// order of its tools. It is [ErrSealed] if the event is encrypted.
+func (e Event) Modules() (digests []canon.Hash, err error) {
+	started, err := e.AsRunStarted()
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range started.ToolSchemas {
+		if ref.Sandbox == nil {
+			continue
+		}
+		if len(ref.Sandbox.Module) != HashSize {
+			return nil, fmt.Errorf("the digest of the module of tool %q has %d bytes", ref.Name, len(ref.Sandbox.Module))
+		}
+		digests = append(digests, canon.Hash(ref.Sandbox.Module))
+	}
+	return digests, nil
 }
 
 // absent is what [Diff] shows for a field that one side does not have.

@@ -2,10 +2,8 @@ package archive
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,7 +126,7 @@ func (r *reader) line(text []byte) error {
 	case l.Module != nil:
 		return r.module(text, l.Wasm)
 	case l.Envelope != nil:
-		return r.event(text, l)
+		return r.event(text)
 	}
 	if err := r.endRun(); err != nil {
 		return err
@@ -139,14 +137,10 @@ func (r *reader) line(text []byte) error {
 
 // same wants the line to be what it would be if this package had written it.
 func (r *reader) same(text, want []byte) error {
-	if bytes.Equal(text, want) {
-		return nil
+	if err := event.SameLine(text, want); err != nil {
+		return r.wrong("%w", err)
 	}
-	at := 0
-	for at < min(len(text), len(want)) && text[at] == want[at] {
-		at++
-	}
-	return r.wrong("column %d: %.40q, where %.40q would be right", at+1, text[at:], want[at:])
+	return nil
 }
 
 func (r *reader) module(text, wasm []byte) error {
@@ -165,13 +159,10 @@ func (r *reader) module(text, wasm []byte) error {
 	return r.to.module(wasm)
 }
 
-func (r *reader) event(text []byte, l line) error {
-	e, again, err := l.event()
+func (r *reader) event(text []byte) error {
+	e, err := event.FromJSON(text)
 	if err != nil {
 		return r.wrong("%w", err)
-	}
-	if err := r.same(text, again); err != nil {
-		return err
 	}
 	if r.check == nil || e.RunID != r.last.RunID {
 		if err := r.beginRun(e); err != nil {
@@ -286,37 +277,12 @@ func parseLine(text []byte) (l line, err error) {
 	return l, nil
 }
 
-// event returns the event of the line, and the line as it has to be.
-func (l line) event() (e event.Event, again []byte, err error) {
-	envelope, err := hex.DecodeString(*l.Envelope)
-	if err != nil {
-		return e, nil, fmt.Errorf("the envelope is not hexadecimal: %w", err)
-	}
-	if e, err = event.Unmarshal(envelope); err != nil {
-		return e, nil, err
-	}
-	again, err = event.ToJSON(e)
-	return e, again, err
-}
-
 // modulesOf returns the digests that the first event of a run names. Of a run that
 // is sealed they cannot be seen.
 func modulesOf(first event.Event) (digests []canon.Hash, err error) {
-	started, err := first.AsRunStarted()
+	digests, err = first.Modules()
 	if errors.Is(err, event.ErrSealed) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	for _, ref := range started.ToolSchemas {
-		if ref.Sandbox == nil {
-			continue
-		}
-		if len(ref.Sandbox.Module) != len(canon.Hash{}) {
-			return nil, fmt.Errorf("the digest of the module of tool %q has %d bytes", ref.Name, len(ref.Sandbox.Module))
-		}
-		digests = append(digests, canon.Hash(ref.Sandbox.Module))
-	}
-	return digests, nil
+	return digests, err
 }

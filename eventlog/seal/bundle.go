@@ -1,0 +1,400 @@
+package seal
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Bundle is runs with everything that is needed to check them offline (spec/bundle.md).
+type Bundle struct {
+	Runs    [][]event.Event // each of them whole, or open
+	Modules map[canon.Hash][]byte
+	Proofs  []Proof // one for each run, or none
+}
+
+// Bounds of a bundle.
+const (
+	MaxBundleRuns  = 10_000
+	MaxBundleBytes = 2 << 30
+)
+
+const bundleFormat = "starling-bundle/1"
+
+//go:embed bundle-readme.txt
+var bundleReadme []byte
+
+// Certificate says in one place what a bundle holds. It follows from the rest.
+type Certificate struct {
+	Format     string              `json:"format"`
+	Runs       []RunFacts          `json:"runs"`
+	Modules    []ModuleFacts       `json:"modules"`
+	Checkpoint *CheckpointDocument `json:"checkpoint"`
+}
+
+// RunFacts are what a [Certificate] says of a run.
+type RunFacts struct {
+	RunID      string   `json:"run_id"`
+	Events     uint64   `json:"events"`
+	Status     string   `json:"status"`
+	First      string   `json:"first"` // nanoseconds since 1970
+	Last       string   `json:"last"`
+	Encrypted  bool     `json:"encrypted"`
+	MerkleRoot string   `json:"merkle_root"`
+	LastHash   string   `json:"last_hash"`
+	Modules    []string `json:"modules"`
+}
+
+// ModuleFacts are what a [Certificate] says of a module.
+type ModuleFacts struct {
+	Digest string `json:"digest"`
+	Bytes  int    `json:"bytes"`
+}
+
+// CheckpointDocument is a checkpoint in documents.
+type CheckpointDocument struct {
+	Origin string `json:"origin"`
+	Leaves int64  `json:"leaves"`
+	Root   string `json:"root"` // base64
+}
+
+// Document returns the checkpoint for documents.
+func (c Checkpoint) Document() *CheckpointDocument {
+	return &CheckpointDocument{c.Origin, c.Leaves, c.Root.String()}
+}
+
+// Certificate checks the runs, the modules and that they fit together, and says what the
+// bundle holds. An error names the run or the module. It does not check proofs.
+func (b Bundle) Certificate() (Certificate, error) {
+	c := Certificate{Format: bundleFormat, Runs: []RunFacts{}, Modules: []ModuleFacts{}}
+	named, seen := map[canon.Hash]bool{}, map[string]bool{}
+	if len(b.Runs) == 0 || len(b.Runs) > MaxBundleRuns {
+		return c, fmt.Errorf("seal: a bundle of %d runs; it has at least one and at most %d", len(b.Runs), MaxBundleRuns)
+	}
+	for _, events := range b.Runs {
+		r, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true, AllowOpen: len(b.Proofs) == 0})
+		if err != nil {
+			return c, err
+		}
+		first, last := events[0], events[len(events)-1]
+		if seen[first.RunID] {
+			return c, fmt.Errorf("seal: run %q is in the bundle twice", first.RunID)
+		}
+		seen[first.RunID] = true
+		digests, err := first.Modules()
+		if err != nil && !errors.Is(err, event.ErrSealed) {
+			return c, fmt.Errorf("seal: run %q: %w", first.RunID, err)
+		}
+		texts := []string{}
+		for _, d := range digests {
+			if _, ok := b.Modules[d]; !ok {
+				return c, fmt.Errorf("seal: run %q names the module %v, which is not in the bundle", first.RunID, d)
+			}
+			named[d] = true
+			texts = append(texts, d.String())
+		}
+		slices.Sort(texts)
+		c.Runs = append(c.Runs, RunFacts{
+			RunID: first.RunID, Events: r.Events, Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
+			First: strconv.FormatInt(first.Timestamp, 10), Last: strconv.FormatInt(last.Timestamp, 10),
+			Encrypted: r.Sealed > 0, MerkleRoot: r.Root.String(), LastHash: r.Head.String(), Modules: slices.Compact(texts),
+		})
+	}
+	for _, d := range b.digests() {
+		if !named[d] {
+			return c, fmt.Errorf("seal: no run names the module %v", d)
+		}
+		if sum := canon.Sum(b.Modules[d]); sum != d {
+			return c, fmt.Errorf("seal: the module %v was changed: its digest is %v", d, sum)
+		}
+		c.Modules = append(c.Modules, ModuleFacts{d.String(), len(b.Modules[d])})
+	}
+	if len(b.Proofs) > 0 {
+		if len(b.Proofs) != len(b.Runs) {
+			return c, fmt.Errorf("seal: %d proofs of %d runs", len(b.Proofs), len(b.Runs))
+		}
+		for _, p := range b.Proofs {
+			if !bytes.Equal(p.Checkpoint, b.Proofs[0].Checkpoint) {
+				return c, errors.New("seal: the proofs of the bundle have different checkpoints")
+			}
+		}
+		checkpoint, err := ParseCheckpoint(b.Proofs[0].Checkpoint)
+		if err != nil {
+			return c, err
+		}
+		c.Checkpoint = checkpoint.Document()
+	}
+	return c, nil
+}
+
+// digests returns those of the modules, ascending.
+func (b Bundle) digests() []canon.Hash {
+	return slices.SortedFunc(maps.Keys(b.Modules), func(x, y canon.Hash) int { return bytes.Compare(x[:], y[:]) })
+}
+
+// Leaf returns the leaf of the i-th run, which has ended.
+func (b Bundle) Leaf(i int) (Leaf, error) {
+	last := b.Runs[i][len(b.Runs[i])-1]
+	envelope, err := event.Marshal(last)
+	if err != nil {
+		return Leaf{}, err
+	}
+	return LeafOf(last, event.Hash(envelope))
+}
+
+// CheckProofs checks the proof of each run, and the signatures of the checkpoint as the
+// policy wants them.
+func (b Bundle) CheckProofs(policy *Policy) (c Checkpoint, signatures []Signature, err error) {
+	for i, p := range b.Proofs {
+		l, err := b.Leaf(i)
+		if err != nil {
+			return c, nil, err
+		}
+		if i == 0 { // all have the same checkpoint
+			c, signatures, err = p.Check(l, policy)
+		} else {
+			_, _, err = p.Check(l, nil)
+		}
+		if err != nil {
+			return c, signatures, err
+		}
+	}
+	return c, signatures, nil
+}
+
+// entry is a file in a bundle.
+type entry struct {
+	name    string
+	content []byte
+}
+
+// Bytes returns the bundle as a file. It checks what [Bundle.Certificate] checks.
+func (b Bundle) Bytes() ([]byte, error) {
+	certificate, err := b.Certificate()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := certificate.text()
+	if err != nil {
+		return nil, err
+	}
+	var runs bytes.Buffer
+	for _, events := range b.Runs {
+		for _, e := range events {
+			line, err := event.ToJSON(e)
+			if err != nil {
+				return nil, err
+			}
+			runs.Write(line)
+			runs.WriteByte('\n')
+		}
+	}
+	all := []entry{{"README.txt", bundleReadme}, {"certificate.json", doc}, {"runs.ndjson", runs.Bytes()}}
+	for _, d := range b.digests() {
+		all = append(all, entry{moduleName(d), b.Modules[d]})
+	}
+	for i, p := range b.Proofs {
+		all = append(all, entry{proofName(i), p.Text()})
+	}
+	return archived(all)
+}
+
+func moduleName(d canon.Hash) string { return "modules/" + d.String() + ".wasm" }
+func proofName(i int) string         { return fmt.Sprintf("proofs/%d.tlog-proof", i+1) }
+
+func (c Certificate) text() ([]byte, error) {
+	doc, err := json.Marshal(c)
+	if err == nil {
+		doc, err = canon.JSON(doc)
+	}
+	return append(doc, '\n'), err
+}
+
+// OpenBundle reads a bundle and checks all of it but the proofs, as spec/bundle.md says. An
+// error says where the first thing is that is not right. The bundle keeps the bytes.
+func OpenBundle(file []byte) (Bundle, Certificate, error) {
+	entries, err := unarchived(file)
+	if err != nil {
+		return Bundle{}, Certificate{}, err
+	}
+	b := Bundle{Modules: map[canon.Hash][]byte{}}
+	next := func(name string) ([]byte, error) {
+		if len(entries) == 0 || entries[0].name != name {
+			return nil, fmt.Errorf("seal: the bundle has no %s where it belongs", name)
+		}
+		content := entries[0].content
+		entries = entries[1:]
+		return content, nil
+	}
+	readme, err := next("README.txt")
+	if err == nil {
+		if err = event.SameLine(readme, bundleReadme); err != nil {
+			err = fmt.Errorf("seal: README.txt: %w", err)
+		}
+	}
+	var certificate, runs []byte
+	if err == nil {
+		certificate, err = next("certificate.json")
+	}
+	if err == nil {
+		runs, err = next("runs.ndjson")
+	}
+	if err == nil {
+		err = b.readRuns(runs)
+	}
+	for err == nil && len(entries) > 0 && strings.HasPrefix(entries[0].name, "modules/") {
+		sum := canon.Sum(entries[0].content)
+		if entries[0].name != moduleName(sum) {
+			err = fmt.Errorf("seal: %s was changed: its digest is %v", entries[0].name, sum)
+			break
+		}
+		if _, twice := b.Modules[sum]; twice {
+			err = fmt.Errorf("seal: %s is there twice", entries[0].name)
+		}
+		b.Modules[sum], entries = entries[0].content, entries[1:]
+	}
+	for i := 0; err == nil && len(entries) > 0; i++ {
+		var text []byte
+		var p Proof
+		if text, err = next(proofName(i)); err == nil {
+			if p, err = ParseProof(text); err != nil {
+				err = fmt.Errorf("seal: %s: %s", proofName(i), plain(err))
+			}
+		}
+		b.Proofs = append(b.Proofs, p)
+	}
+	if err != nil {
+		return b, Certificate{}, err
+	}
+	facts, err := b.Certificate()
+	if err != nil {
+		return b, facts, err
+	}
+	doc, err := facts.text()
+	if err == nil {
+		if err = event.SameLine(certificate, doc); err != nil {
+			err = fmt.Errorf("seal: certificate.json is not what follows from the rest: %w", err)
+		}
+	}
+	if err != nil {
+		return b, facts, err
+	}
+	again, err := b.Bytes() // whatever is left, such as the order of the modules
+	if err == nil && !bytes.Equal(again, file) {
+		err = errors.New("seal: the bundle is not written in its one form")
+	}
+	return b, facts, err
+}
+
+// readRuns reads runs.ndjson.
+func (b *Bundle) readRuns(text []byte) error {
+	for n := 1; len(text) > 0; n++ {
+		line, rest, ended := bytes.Cut(text, []byte("\n"))
+		if !ended {
+			return fmt.Errorf("seal: runs.ndjson: line %d is cut off", n)
+		}
+		text = rest
+		e, err := event.FromJSON(line)
+		if err != nil {
+			return fmt.Errorf("seal: runs.ndjson: line %d: %w", n, err)
+		}
+		last := len(b.Runs) - 1
+		if last < 0 || b.Runs[last][0].RunID != e.RunID || e.Seq == 1 {
+			if last+1 >= MaxBundleRuns {
+				return fmt.Errorf("seal: runs.ndjson: line %d: more than %d runs", n, MaxBundleRuns)
+			}
+			b.Runs = append(b.Runs, nil)
+			last++
+		}
+		b.Runs[last] = append(b.Runs[last], e)
+	}
+	return nil
+}
+
+const (
+	localHeader   = "PK\x03\x04\x14\x00\x00\x00\x00\x00\x00\x00\x21\x00" // version, flags, method, time, date
+	centralHeader = "PK\x01\x02\x14\x00\x14\x00\x00\x00\x00\x00\x00\x00\x21\x00"
+	endHeader     = "PK\x05\x06\x00\x00\x00\x00"
+)
+
+// archived returns a ZIP archive without compression, of which there is one form.
+func archived(entries []entry) ([]byte, error) {
+	var file, directory []byte
+	le := binary.LittleEndian
+	for _, e := range entries {
+		if uint64(len(file))+uint64(len(e.content)) > MaxBundleBytes {
+			return nil, fmt.Errorf("seal: the bundle would be larger than %d bytes: put the runs into several", MaxBundleBytes)
+		}
+		facts := le.AppendUint32(nil, crc32.ChecksumIEEE(e.content))
+		facts = le.AppendUint32(facts, uint32(len(e.content)))
+		facts = le.AppendUint32(facts, uint32(len(e.content)))
+		facts = le.AppendUint16(facts, uint16(len(e.name)))
+		facts = le.AppendUint16(facts, 0)
+		directory = append(append(directory, centralHeader...), facts...)
+		directory = append(directory, make([]byte, 10)...) // comment, disk, attributes
+		directory = append(le.AppendUint32(directory, uint32(len(file))), e.name...)
+		file = append(append(append(append(file, localHeader...), facts...), e.name...), e.content...)
+	}
+	end := le.AppendUint16([]byte(endHeader), uint16(len(entries)))
+	end = le.AppendUint16(end, uint16(len(entries)))
+	end = le.AppendUint32(end, uint32(len(directory)))
+	end = le.AppendUint32(end, uint32(len(file)))
+	return append(append(append(file, directory...), end...), 0, 0), nil
+}
+
+// unarchived returns the entries of an archive that [archived] has written.
+func unarchived(file []byte) (entries []entry, err error) {
+	if len(file) > MaxBundleBytes+1<<24 {
+		return nil, fmt.Errorf("seal: a bundle of %d bytes; at most %d are read", len(file), MaxBundleBytes)
+	}
+	if !bytes.HasPrefix(file, []byte("PK\x03\x04")) {
+		return nil, errors.New("seal: this is not a bundle: it does not begin as a ZIP archive does")
+	}
+	le, at := binary.LittleEndian, 0
+	fixed := len(localHeader) + 16
+	for len(entries) < math.MaxUint16 && bytes.HasPrefix(file[at:], []byte("PK\x03\x04")) {
+		wrong := func(what string) error {
+			return fmt.Errorf("seal: byte %d: the header of entry %d of the archive %s", at, len(entries)+1, what)
+		}
+		if len(file)-at < fixed {
+			return nil, wrong("is cut off")
+		}
+		head := file[at : at+fixed]
+		sum, size, size2 := le.Uint32(head[14:]), uint64(le.Uint32(head[18:])), uint64(le.Uint32(head[22:]))
+		name := uint64(le.Uint16(head[26:]))
+		switch {
+		case string(head[:len(localHeader)]) != localHeader || le.Uint16(head[28:]) != 0:
+			return nil, wrong("is not that of a bundle")
+		case size != size2 || name > 200 || uint64(len(file)-at-fixed) < name+size:
+			return nil, wrong("has lengths that do not fit")
+		}
+		e := entry{string(file[at+fixed : at+fixed+int(name)]), file[at+fixed+int(name) : at+fixed+int(name+size)]}
+		if crc32.ChecksumIEEE(e.content) != sum {
+			return nil, fmt.Errorf("seal: %q, at byte %d of the archive, was changed: its CRC-32 is another one", e.name, at)
+		}
+		entries = append(entries, e)
+		at += fixed + int(name+size)
+	}
+	again, err := archived(entries)
+	if err == nil && !bytes.Equal(again, file) {
+		differs := 0
+		for differs < min(len(again), len(file)) && again[differs] == file[differs] {
+			differs++
+		}
+		err = fmt.Errorf("seal: byte %d of the archive, in its directory, is not as the entries say", differs)
+	}
+	return entries, err
+}

@@ -1,0 +1,125 @@
+package seal
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// MaxCheckpointBytes bounds a signed checkpoint.
+const MaxCheckpointBytes = 1 << 16
+
+// Checkpoint says how many leaves a log of runs has, and what their tree is.
+type Checkpoint struct {
+	Origin string // name of the log
+	Leaves int64
+	Root   Hash
+}
+
+// Text returns what is signed of the checkpoint (spec/seal.md, section 4).
+func (c Checkpoint) Text() string { return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Leaves, c.Root) }
+
+// Sign returns the checkpoint as a note that its log has signed.
+func (c Checkpoint) Sign(k *Key) ([]byte, error) {
+	return note.Sign(&note.Note{Text: c.Text()}, signer{k.For(c.Origin)})
+}
+
+// ParseCheckpoint reads a signed checkpoint. It checks no signature, see [Policy.Check].
+func ParseCheckpoint(signed []byte) (Checkpoint, error) {
+	if len(signed) > MaxCheckpointBytes {
+		return Checkpoint{}, fmt.Errorf("seal: a checkpoint of %d bytes; at most %d are read", len(signed), MaxCheckpointBytes)
+	}
+	text, signatures, ok := bytes.Cut(signed, []byte("\n\n"))
+	if !ok || !bytes.HasPrefix(signatures, []byte("— ")) || signatures[len(signatures)-1] != '\n' {
+		return Checkpoint{}, errors.New("seal: this is not a checkpoint: want three lines, an empty one and signatures")
+	}
+	return parseText(string(text) + "\n")
+}
+
+func parseText(text string) (Checkpoint, error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) != 4 {
+		return Checkpoint{}, fmt.Errorf("seal: the text of a checkpoint has %d lines; want origin, number of leaves and root", len(lines)-1)
+	}
+	leaves, err := strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || leaves < 0 || leaves == math.MaxInt64 {
+		return Checkpoint{}, fmt.Errorf("seal: %q is not a number of leaves", lines[1])
+	}
+	root, err := base64.StdEncoding.DecodeString(lines[2])
+	if err != nil || len(root) != len(Hash{}) {
+		return Checkpoint{}, fmt.Errorf("seal: %q is not a root: want 32 bytes in base64", lines[2])
+	}
+	c := Checkpoint{Origin: lines[0], Leaves: leaves, Root: Hash(root)}
+	if err := checkName(c.Origin); err != nil {
+		return Checkpoint{}, err
+	}
+	if c.Text() != text {
+		return Checkpoint{}, errors.New("seal: the checkpoint is not written in its one form")
+	}
+	return c, nil
+}
+
+// Signature is one that was checked.
+type Signature struct {
+	Key     string    // its name
+	Witness bool      // it is a cosignature
+	Time    time.Time // of a cosignature
+}
+
+// Cosign returns the checkpoint with the cosignature of a witness, at the time now. A
+// cosignature of the same witness that is there is replaced. Nothing is checked.
+func Cosign(signed []byte, k *Key, now time.Time) (line []byte, err error) {
+	c, err := ParseCheckpoint(signed)
+	if err != nil {
+		return nil, err
+	}
+	text := c.Text()
+	s := cosigner{k, now}
+	sig, _ := s.Sign([]byte(text))
+	b := append(binary.BigEndian.AppendUint32(nil, s.KeyHash()), sig...)
+	return fmt.Appendf(nil, "— %s %s\n", k.name, base64.StdEncoding.EncodeToString(b)), nil
+}
+
+// AddCosignatures returns the checkpoint with lines of signatures at its end, as [Cosign]
+// returns one. A line that is there already is not added again; one of the same key with
+// another time takes its place.
+func AddCosignatures(signed, lines []byte) ([]byte, error) {
+	if _, err := ParseCheckpoint(signed); err != nil {
+		return nil, err
+	}
+	text, rest, _ := bytes.Cut(signed, []byte("\n\n"))
+	all := strings.Split(strings.TrimSuffix(string(rest), "\n"), "\n")
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\n"), "\n") {
+		key, err := signatureKey(line)
+		if err != nil {
+			return nil, err
+		}
+		kept := all[:1] // the log's own
+		for _, have := range all[1:] {
+			if k, err := signatureKey(have); err != nil || k != key {
+				kept = append(kept, have)
+			}
+		}
+		all = append(kept, line)
+	}
+	return fmt.Appendf(nil, "%s\n\n%s\n", text, strings.Join(all, "\n")), nil
+}
+
+// signatureKey returns the name and the hash of the key that made a line of signatures.
+func signatureKey(line string) (string, error) {
+	rest, ok := strings.CutPrefix(line, "— ")
+	name, sig, ok2 := strings.Cut(rest, " ")
+	b, err := base64.StdEncoding.DecodeString(sig)
+	if !ok || !ok2 || err != nil || len(b) < 5 || checkName(name) != nil {
+		return "", fmt.Errorf("seal: %q is not a line of signature: want an em dash, a name and base64", line)
+	}
+	return fmt.Sprintf("%s+%x", name, b[:4]), nil
+}

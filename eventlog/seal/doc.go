@@ -1,0 +1,17 @@
+// Package seal keeps a transparency log of the runs of a database, signs it, and proves
+// with it. The formats are those of spec/seal.md and spec/bundle.md.
+//
+// A database that holds runs can be rewritten by whoever holds it. So each run that has
+// ended becomes a [Leaf] of a Merkle tree (RFC 6962), and from time to time its root is
+// signed as a [Checkpoint]. Who keeps a checkpoint, or trusts a witness that has
+// cosigned one, sees whether a run was changed, removed or put elsewhere since.
+//
+//	Seal      adds the runs that have ended, and signs a checkpoint
+//	Extend    only adds them, which has to happen before runs are removed
+//	Verify    checks the runs of a database against its checkpoints
+//	Prove     proves that a run is in a checkpoint; ProveEvent, an event
+//	Witness   cosigns checkpoints of logs that it has seen grow
+//
+// The tree is that of golang.org/x/mod/sumdb/tlog, the signatures that of
+// golang.org/x/mod/sumdb/note. A [Policy] says whom a verifier trusts.
+package seal

@@ -1,0 +1,57 @@
+package seal
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Hash is a SHA-256 hash of the log of runs.
+type Hash = tlog.Hash
+
+// Leaf is what the log of runs commits to of a run that has ended.
+type Leaf struct {
+	Events       uint64 // of the run, the terminal one included
+	RunID        string
+	MerkleRoot   canon.Hash // over the hashes of all events but the terminal one
+	TerminalHash canon.Hash
+}
+
+// leafVersion is the version of spec/seal.md.
+const leafVersion = 1
+
+// Marshal returns the leaf as it is hashed (spec/seal.md, section 1).
+func (l Leaf) Marshal() []byte {
+	b := canon.AppendMap(nil, 5)
+	b = canon.AppendUint(canon.AppendText(b, "seal"), leafVersion)
+	b = canon.AppendUint(canon.AppendText(b, "events"), l.Events)
+	b = canon.AppendText(canon.AppendText(b, "run_id"), l.RunID)
+	b = canon.AppendBytes(canon.AppendText(b, "merkle_root"), l.MerkleRoot[:])
+	return canon.AppendBytes(canon.AppendText(b, "terminal_hash"), l.TerminalHash[:])
+}
+
+// Hash returns the hash of the leaf in the tree (RFC 6962, section 2.1).
+func (l Leaf) Hash() Hash { return tlog.RecordHash(l.Marshal()) }
+
+// LeafOf returns the leaf of a run whose terminal event, which is given, has the hash.
+// The event may be encrypted.
+func LeafOf(last event.Event, hash canon.Hash) (Leaf, error) {
+	if !last.Kind.Terminal() {
+		return Leaf{}, fmt.Errorf("seal: run %q has not ended", last.RunID)
+	}
+	var p struct {
+		MerkleRoot []byte `cbor:"merkle_root"`
+	}
+	if err := canon.Unmarshal(last.Payload, &p); err != nil {
+		return Leaf{}, fmt.Errorf("seal: run %q: %w", last.RunID, err)
+	}
+	if len(p.MerkleRoot) != len(canon.Hash{}) {
+		return Leaf{}, fmt.Errorf("seal: run %q: %w", last.RunID, errNoRoot)
+	}
+	return Leaf{Events: last.Seq, RunID: last.RunID, MerkleRoot: canon.Hash(p.MerkleRoot), TerminalHash: hash}, nil
+}
+
+var errNoRoot = errors.New("the terminal event carries no Merkle root")

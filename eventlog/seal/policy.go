@@ -1,0 +1,224 @@
+package seal
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Policy says whom a verifier trusts: keys of logs, and witnesses that must have signed.
+// The zero value trusts nobody, and checks no signature.
+type Policy struct {
+	logs      []verifier
+	witnesses []verifier
+	groups    map[string]group
+	quorum    string // empty for none
+}
+
+// group is a witness or a number of members that must have signed.
+type group struct {
+	witness int // index; -1 for a group
+	need    int
+	members []string
+}
+
+// Trust returns the policy that wants the signature of one of these keys of logs.
+func Trust(vkeys ...string) (*Policy, error) {
+	p := &Policy{}
+	for _, text := range vkeys {
+		v, err := parseVKey(text, algLog)
+		if err != nil {
+			return nil, err
+		}
+		p.logs = append(p.logs, v)
+	}
+	return p, nil
+}
+
+// ParsePolicy reads a policy (spec/seal.md, section 7). An error names the line.
+func ParsePolicy(text string) (*Policy, error) {
+	p := &Policy{groups: map[string]group{}}
+	ended := false
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if err := p.line(fields, &ended); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	switch {
+	case len(p.logs) == 0:
+		return nil, errors.New("the policy names no log: add a line \"log VKEY\"")
+	case !ended:
+		return nil, errors.New("the policy has no quorum: add a line \"quorum NAME\", or \"quorum none\"")
+	}
+	return p, nil
+}
+
+func (p *Policy) line(fields []string, ended *bool) error {
+	want := func(n int, form string) error {
+		if len(fields) < n {
+			return fmt.Errorf("want %q", form)
+		}
+		return nil
+	}
+	fresh := func(name string) error {
+		if _, taken := p.groups[name]; taken || name == "none" {
+			return fmt.Errorf("the name %q is taken", name)
+		}
+		return nil
+	}
+	switch fields[0] {
+	case "log":
+		if err := want(2, "log VKEY"); err != nil {
+			return err
+		}
+		v, err := parseVKey(fields[1], algLog)
+		p.logs = append(p.logs, v)
+		return err
+	case "witness":
+		if err := want(3, "witness NAME VKEY"); err != nil {
+			return err
+		}
+		v, err := parseVKey(fields[2], algWitness)
+		if err == nil {
+			err = fresh(fields[1])
+		}
+		p.groups[fields[1]] = group{witness: len(p.witnesses)}
+		p.witnesses = append(p.witnesses, v)
+		return err
+	case "group":
+		if err := want(4, "group NAME any|all|K MEMBER..."); err != nil {
+			return err
+		}
+		g := group{witness: -1, members: fields[3:]}
+		for _, m := range g.members {
+			if _, ok := p.groups[m]; !ok {
+				return fmt.Errorf("the member %q is not defined above", m)
+			}
+		}
+		switch k, err := strconv.Atoi(fields[2]); {
+		case fields[2] == "any":
+			g.need = 1
+		case fields[2] == "all":
+			g.need = len(g.members)
+		case err != nil || k < 1 || k > len(g.members):
+			return fmt.Errorf("%q is not how many must sign: want any, all, or a number up to %d", fields[2], len(g.members))
+		default:
+			g.need = k
+		}
+		err := fresh(fields[1])
+		p.groups[fields[1]] = g
+		return err
+	case "quorum":
+		if err := want(2, "quorum NAME"); err != nil {
+			return err
+		}
+		if *ended {
+			return errors.New("a second quorum")
+		}
+		*ended = true
+		if fields[1] == "none" {
+			return nil
+		}
+		if _, ok := p.groups[fields[1]]; !ok {
+			return fmt.Errorf("the quorum %q is not defined above", fields[1])
+		}
+		p.quorum = fields[1]
+		return nil
+	}
+	return fmt.Errorf("%q is not a keyword: want log, witness, group or quorum", fields[0])
+}
+
+// TrustsNobody reports whether the policy checks no signature.
+func (p *Policy) TrustsNobody() bool { return p == nil || len(p.logs) == 0 }
+
+// Errors of [Policy.Check].
+var (
+	// ErrUntrusted: no log that the policy names has signed.
+	ErrUntrusted = errors.New("seal: no key that you trust has signed the checkpoint")
+	// ErrQuorum: witnesses are missing.
+	ErrQuorum = errors.New("seal: witnesses that the policy wants have not signed")
+)
+
+// Check reads a signed checkpoint, checks the signatures of the keys that the policy
+// names, and returns them. Signatures of other keys are ignored.
+func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
+	c, err := ParseCheckpoint(signed)
+	if err != nil || p.TrustsNobody() {
+		return c, nil, err
+	}
+	var known []note.Verifier
+	for _, v := range p.logs {
+		if c.Origin == v.name || isOriginOf(c.Origin, v.name) {
+			known = append(known, verifier{c.Origin, algLog, v.public})
+		}
+	}
+	if len(known) == 0 {
+		return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
+	}
+	for _, v := range p.witnesses {
+		if !slices.ContainsFunc(known, func(k note.Verifier) bool { return k.Name() == v.name && k.KeyHash() == v.KeyHash() }) {
+			known = append(known, v)
+		}
+	}
+	n, err := note.Open(signed, note.VerifierList(known...))
+	if err != nil {
+		if _, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+			return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
+		}
+		return c, nil, fmt.Errorf("seal: the checkpoint of %s: %w", c.Origin, err)
+	}
+	var all []Signature
+	byLog, by := false, make([]bool, len(p.witnesses))
+	for _, s := range n.Sigs {
+		i := slices.IndexFunc(p.witnesses, func(v verifier) bool { return v.name == s.Name && v.KeyHash() == s.Hash })
+		if i < 0 {
+			byLog = true
+			all = append(all, Signature{Key: s.Name})
+			continue
+		}
+		by[i] = true
+		all = append(all, Signature{Key: s.Name, Witness: true, Time: cosignedAt(s)})
+	}
+	switch {
+	case !byLog:
+		return c, all, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
+	case p.quorum != "" && !p.satisfied(p.quorum, by):
+		return c, all, fmt.Errorf("%w: %q is not satisfied", ErrQuorum, p.quorum)
+	}
+	return c, all, nil
+}
+
+func (p *Policy) satisfied(name string, by []bool) bool {
+	g := p.groups[name]
+	if g.witness >= 0 {
+		return by[g.witness]
+	}
+	signed := 0
+	for _, m := range g.members {
+		if p.satisfied(m, by) {
+			signed++
+		}
+	}
+	return signed >= g.need
+}
+
+// cosignedAt returns the time in a cosignature that was checked.
+func cosignedAt(s note.Signature) time.Time {
+	b, err := base64.StdEncoding.DecodeString(s.Base64)
+	if err != nil || len(b) < 12 {
+		return time.Time{}
+	}
+	return time.Unix(int64(binary.BigEndian.Uint64(b[4:])), 0).UTC()
+}

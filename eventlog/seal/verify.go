@@ -1,0 +1,288 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Report is what [Verify] found.
+type Report struct {
+	Newest      Checkpoint
+	Signatures  []Signature // of the newest checkpoint, by keys that the policy names
+	Signed      time.Time   // when the database says that it was signed
+	Checkpoints int         // that the database keeps, all of which are consistent if there is no problem
+
+	Present  int64 // runs of the newest checkpoint that are in the database as they were
+	Gone     int64 // that were pruned or erased, and are known to be gone
+	Unsealed int64 // runs that ended since the newest checkpoint
+	Open     int64 // runs without an end
+
+	Problems []Problem
+}
+
+// Problem is something that is not as a checkpoint says.
+type Problem struct {
+	RunID string // empty for what is of no one run
+	Leaf  int64  // number of the leaf, from 0; -1 for what is of no leaf
+	Text  string
+}
+
+// String says where the problem is, and what.
+func (p Problem) String() string {
+	switch {
+	case p.RunID != "":
+		return fmt.Sprintf("run %s (leaf %d): %s", p.RunID, p.Leaf, p.Text)
+	case p.Leaf >= 0:
+		return fmt.Sprintf("leaf %d: %s", p.Leaf, p.Text)
+	}
+	return p.Text
+}
+
+// RunChecker checks runs as they are stored, and calls found with what came of each, in
+// their order. See [eventlog.CheckRun].
+type RunChecker func(ctx context.Context, runIDs []string, found func(runID string, r eventlog.Report, err error) error) error
+
+// verifyStep is how many runs are checked between two looks at the tables.
+const verifyStep = 1000
+
+// Verify checks a database against its newest checkpoint: that every run is as it was
+// sealed or is known to be gone, that its checkpoints are signed as the policy wants and
+// are consistent with one another, and with those that are given, signed, from elsewhere.
+// Only the newest and those given need the quorum of the policy.
+//
+// Problems are in the report. An error means that there is no report: [ErrNoLog] for a
+// database that has never been sealed.
+func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][]byte, check RunChecker) (r Report, err error) {
+	v := &verification{report: &r, policy: policy, check: check}
+	if r.Newest, v.newest, err = Newest(ctx, db); err != nil {
+		return r, err
+	}
+	if r.Newest, r.Signatures, err = policy.Check(v.newest); err != nil {
+		v.problem(-1, "", "the newest checkpoint: %v", plain(err))
+	}
+	for i, signed := range given {
+		c, _, err := policy.Check(signed)
+		switch {
+		case err != nil:
+			v.problem(-1, "", "checkpoint %d that was given: %v", i+1, plain(err))
+		case c.Origin != r.Newest.Origin:
+			v.problem(-1, "", "the checkpoint that was given is of another log, %s; this one is %s", c.Origin, r.Newest.Origin)
+		case c.Leaves > r.Newest.Leaves:
+			v.problem(-1, "", "the database was set back: the checkpoint that was given has %d runs, the newest of the database %d", c.Leaves, r.Newest.Leaves)
+		default:
+			v.await(c, "the checkpoint that was given", time.Time{})
+		}
+	}
+	if err := v.checkpoints(ctx, db); err != nil {
+		return r, err
+	}
+	if err := v.leaves(ctx, db); err != nil {
+		return r, err
+	}
+	const rest = `SELECT (SELECT count(*) FROM run AS r WHERE r.terminal <> 0 AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = r.run_id AND l.leaf < $1)),
+	(SELECT count(*) FROM run WHERE terminal = 0 AND last_seq > 0)`
+	err = db.View(ctx, func(q eventlog.Querier) error {
+		return q.Query(rest, []any{r.Newest.Leaves}, func(row eventlog.Row) error { return row.Scan(&r.Unsealed, &r.Open) })
+	})
+	return r, err
+}
+
+// verification is where a verification stands.
+type verification struct {
+	report *Report
+	policy *Policy
+	check  RunChecker
+	newest []byte
+
+	awaited map[int64][]awaited // by number of leaves
+	hashes  []Hash              // of the tree, in the order of package tlog
+	sound   int64               // leaves of the last checkpoint that fits
+}
+
+// awaited is a checkpoint whose number of leaves the tree has not reached.
+type awaited struct {
+	Checkpoint
+	name string
+}
+
+func (v *verification) problem(leaf int64, runID, format string, args ...any) {
+	v.report.Problems = append(v.report.Problems, Problem{runID, leaf, fmt.Sprintf(format, args...)})
+}
+
+func (v *verification) await(c Checkpoint, name string, made time.Time) {
+	if v.awaited == nil {
+		v.awaited = map[int64][]awaited{}
+	}
+	v.awaited[c.Leaves] = append(v.awaited[c.Leaves], awaited{c, name})
+	if name == "" {
+		v.report.Checkpoints++
+		v.report.Signed = made
+	}
+}
+
+// checkpoints reads those that the database keeps.
+func (v *verification) checkpoints(ctx context.Context, db eventlog.Database) error {
+	var logs *Policy // an older checkpoint may not have met its witnesses yet
+	if v.policy != nil {
+		logs = &Policy{logs: v.policy.logs}
+	}
+	return db.View(ctx, func(q eventlog.Querier) error {
+		return q.Query("SELECT leaves, signed, made FROM run_checkpoint ORDER BY leaves", nil, func(row eventlog.Row) error {
+			var leaves int64
+			var signed []byte
+			var made time.Time
+			if err := row.Scan(&leaves, &signed, &made); err != nil {
+				return err
+			}
+			c, _, err := logs.Check(signed)
+			switch {
+			case err != nil:
+				v.problem(-1, "", "the checkpoint of %d runs: %v", leaves, plain(err))
+			case c.Leaves != leaves || c.Origin != v.report.Newest.Origin:
+				v.problem(-1, "", "the checkpoint of %d runs is of another log or number: %s, %d", leaves, c.Origin, c.Leaves)
+			}
+			v.await(c, "", made)
+			return nil
+		})
+	})
+}
+
+// leaves reads the leaves, rebuilds the tree, and checks the run of each.
+func (v *verification) leaves(ctx context.Context, db eventlog.Database) error {
+	v.reached(0)
+	for next := int64(0); next < v.report.Newest.Leaves; {
+		var page []leafRow
+		err := db.View(ctx, func(q eventlog.Querier) error {
+			page = nil
+			const sql = "SELECT leaf, run_id, events, merkle_root, terminal_hash, gone FROM run_leaf WHERE leaf >= $1 AND leaf < $2 ORDER BY leaf"
+			return q.Query(sql, []any{next, min(next+verifyStep, v.report.Newest.Leaves)}, func(r eventlog.Row) error {
+				var l leafRow
+				err := l.scan(r)
+				page = append(page, l)
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if want := min(verifyStep, v.report.Newest.Leaves-next); int64(len(page)) < want {
+			missing := next
+			for _, l := range page {
+				if l.number != missing {
+					break
+				}
+				missing++
+			}
+			v.problem(missing, "", "is missing, so nothing behind it can be checked")
+			return nil
+		}
+		if err := v.page(ctx, db, page); err != nil {
+			return err
+		}
+		next += int64(len(page))
+	}
+	return nil
+}
+
+// page checks leaves and their runs.
+func (v *verification) page(ctx context.Context, db eventlog.Database, page []leafRow) error {
+	kept := map[int64]Hash{}
+	err := db.View(ctx, func(q eventlog.Querier) error {
+		const sql = "SELECT place, hash FROM run_leaf_hash WHERE place >= $1 AND place <= $2"
+		bounds := []any{tlog.StoredHashIndex(0, page[0].number), tlog.StoredHashIndex(0, page[len(page)-1].number)}
+		return q.Query(sql, bounds, func(r eventlog.Row) error {
+			var place int64
+			var hash []byte
+			err := r.Scan(&place, &hash)
+			if err == nil && len(hash) == len(Hash{}) {
+				kept[place] = Hash(hash)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(page))
+	changed := make([]bool, len(page))
+	for i, l := range page {
+		ids[i] = l.RunID
+		stored, err := tlog.StoredHashes(l.number, l.Marshal(), v)
+		if err != nil {
+			return err
+		}
+		if h, ok := kept[tlog.StoredHashIndex(0, l.number)]; !ok || h != stored[0] {
+			changed[i] = true
+			v.problem(l.number, l.RunID, "the leaf was changed: its hash is not the one that was sealed")
+		}
+		v.hashes = append(v.hashes, stored...)
+		v.reached(l.number + 1)
+	}
+	i := -1
+	return v.check(ctx, ids, func(id string, r eventlog.Report, err error) error {
+		i++
+		l := page[i]
+		switch {
+		case changed[i]:
+		case errors.Is(err, eventlog.ErrRunNotFound) && l.gone != 0:
+			v.report.Gone++
+		case errors.Is(err, eventlog.ErrRunNotFound):
+			v.problem(l.number, id, "is missing, and was not pruned or erased by this program")
+		case err != nil:
+			v.problem(l.number, id, "%v", plain(err))
+		case r.Open || r.Events != l.Events:
+			v.problem(l.number, id, "has %d events; %d were sealed", r.Events, l.Events)
+		case r.Head != l.TerminalHash || r.Root != l.MerkleRoot:
+			v.problem(l.number, id, "is not the run that was sealed: it is whole, and its last event has the hash %v, sealed was %v", r.Head, l.TerminalHash)
+		default:
+			v.report.Present++
+		}
+		return nil
+	})
+}
+
+// reached compares the checkpoints of that many leaves with the tree.
+func (v *verification) reached(n int64) {
+	for _, c := range v.awaited[n] {
+		name := c.name
+		if name == "" {
+			name = "the checkpoint"
+		}
+		root, err := tlog.TreeHash(n, v)
+		switch {
+		case err != nil:
+			v.problem(-1, "", "%s of %d runs: %v", name, n, err)
+		case root != c.Root:
+			v.problem(-1, "", "%s of %d runs has another tree: something between run %d and run %d of the log was changed, removed or put elsewhere", name, n, v.sound+1, n)
+		default:
+			v.sound = n
+		}
+	}
+}
+
+// ReadHashes reads the tree as far as it has been rebuilt.
+func (v *verification) ReadHashes(places []int64) ([]Hash, error) {
+	hashes := make([]Hash, len(places))
+	for i, p := range places {
+		if p >= int64(len(v.hashes)) {
+			return nil, fmt.Errorf("seal: hash %d of %d", p, len(v.hashes))
+		}
+		hashes[i] = v.hashes[p]
+	}
+	return hashes, nil
+}
+
+// plain returns an error without the name of this package.
+func plain(err error) string {
+	const own = "seal: "
+	text := err.Error()
+	if len(text) > len(own) && text[:len(own)] == own {
+		return text[len(own):]
+	}
+	return text
+}

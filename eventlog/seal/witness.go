@@ -1,0 +1,186 @@
+package seal
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Witness cosigns checkpoints of logs that it has seen grow consistently. It keeps the
+// newest checkpoint of each log in one file. Its answers are those of
+// c2sp.org/tlog-witness. It is safe for concurrent use; one process has the file.
+type Witness struct {
+	key  *Key
+	logs *Policy
+	file string
+
+	mu   sync.Mutex // held from the look at the state until the new state is on disk
+	seen map[string]seen
+}
+
+// seen is the newest checkpoint of a log.
+type seen struct {
+	Leaves int64  `json:"leaves"`
+	Root   string `json:"root"`
+}
+
+// OpenWitness returns the witness with that key, whose state is in the file. It cosigns
+// the logs whose keys the policy names.
+func OpenWitness(key *Key, logs *Policy, file string) (*Witness, error) {
+	w := &Witness{key: key, logs: logs, file: file, seen: map[string]seen{}}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return w, w.save() // so that a folder that does not exist is known at once
+	}
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(&w.seen); err != nil {
+			err = fmt.Errorf("seal: the state of the witness in %s is damaged: %w", file, err)
+		}
+	}
+	return w, err
+}
+
+// Conflict is the error of a checkpoint that does not begin where the witness stands.
+type Conflict struct{ Leaves int64 }
+
+// Error says where the witness stands.
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("seal: the witness has seen %d leaves of this log", c.Leaves)
+}
+
+// Errors of [Witness.Add].
+var (
+	ErrMalformed    = errors.New("seal: this is not a request to a witness")
+	ErrInconsistent = errors.New("seal: the checkpoint is not consistent with the one that the witness has seen")
+)
+
+// Request is what a witness is asked.
+type Request struct {
+	Old    int64  // leaves of the checkpoint that the witness has seen
+	Proof  []Hash // of consistency, from there
+	Signed []byte // the checkpoint
+}
+
+// Text returns the body of the request.
+func (r Request) Text() []byte {
+	b := fmt.Appendf(nil, "old %d\n", r.Old)
+	for _, h := range r.Proof {
+		b = fmt.Appendf(b, "%s\n", h)
+	}
+	return append(append(b, '\n'), r.Signed...)
+}
+
+// ParseRequest reads the body of a request.
+func ParseRequest(body []byte) (r Request, err error) {
+	head, signed, ok := bytes.Cut(body, []byte("\n\n"))
+	lines := strings.Split(string(head), "\n")
+	digits, isOld := strings.CutPrefix(lines[0], "old ")
+	if r.Old, err = strconv.ParseInt(digits, 10, 64); err != nil || !ok || !isOld || r.Old < 0 || len(lines) > 1+maxProofHashes {
+		return r, fmt.Errorf("%w: want \"old N\", the hashes of a proof, an empty line and a checkpoint", ErrMalformed)
+	}
+	for _, line := range lines[1:] {
+		b, err := base64.StdEncoding.DecodeString(line)
+		if err != nil || len(b) != len(Hash{}) {
+			return r, fmt.Errorf("%w: %q is not a hash", ErrMalformed, line)
+		}
+		r.Proof = append(r.Proof, Hash(b))
+	}
+	r.Signed = signed
+	return r, nil
+}
+
+// Add checks a checkpoint against the newest one of its log that the witness has seen,
+// keeps it, and returns the line of its cosignature once that is on disk. Errors are
+// [ErrMalformed], [ErrUntrusted], [*Conflict], [ErrInconsistent], or of the disk.
+func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
+	r, err := ParseRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ParseCheckpoint(r.Signed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrMalformed, err)
+	}
+	if c, _, err = w.logs.Check(r.Signed); err != nil && !errors.Is(err, ErrUntrusted) {
+		err = fmt.Errorf("%w: %s", ErrUntrusted, plain(err))
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last, known := w.seen[c.Origin]
+	switch {
+	case r.Old > c.Leaves:
+		return nil, fmt.Errorf("%w: old is %d, the checkpoint has %d leaves", ErrMalformed, r.Old, c.Leaves)
+	case r.Old != last.Leaves:
+		return nil, &Conflict{last.Leaves}
+	case r.Old == c.Leaves && known && last.Root != c.Root.String():
+		return nil, &Conflict{last.Leaves}
+	case (r.Old == 0 || r.Old == c.Leaves) && len(r.Proof) > 0:
+		return nil, fmt.Errorf("%w: a proof where there is nothing to prove", ErrInconsistent)
+	case r.Old > 0 && r.Old < c.Leaves:
+		old, err := tlog.ParseHash(last.Root)
+		if err != nil {
+			return nil, err
+		}
+		if tlog.CheckTree(r.Proof, c.Leaves, c.Root, r.Old, old) != nil {
+			return nil, ErrInconsistent
+		}
+	}
+	if last.Leaves != c.Leaves || !known {
+		w.seen[c.Origin] = seen{c.Leaves, c.Root.String()}
+		if err := w.save(); err != nil {
+			w.seen[c.Origin] = last
+			if !known {
+				delete(w.seen, c.Origin)
+			}
+			return nil, err
+		}
+	}
+	return Cosign(r.Signed, w.key, now)
+}
+
+// save replaces the file. What was answered before is in it if the process dies here.
+func (w *Witness) save() error {
+	text, err := json.MarshalIndent(w.seen, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(w.file), filepath.Base(w.file)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), w.file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return err
+	}
+	return syncFolder(filepath.Dir(w.file))
+}
+
+// syncFolder makes a rename durable, where folders can be synced.
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync() // which some systems do not offer
+	return d.Close()
+}
