@@ -65,6 +65,8 @@ var transactors = []section{
 	{"a view shows one state and changes nothing", viewing},
 	{"a function that panics harms nobody but its caller", panicking},
 	{"transactions and writers of many runs work at once", transactingAtOnce},
+	{"a sealed database shows what was changed, removed and put elsewhere", sealing},
+	{"runs that are removed from a sealed database are known to be gone", sealedPruning},
 }
 
 // Run tests a log, with what it implements beside EventLog. Open returns a new,

@@ -57,34 +57,52 @@ CREATE TABLE run_checkpoint (
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")
 
-// kept reports whether the database keeps a log of runs.
+// kept reports whether the database keeps a log of runs. It may have the tables alone.
 func kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
-	steps, err := db.TableSteps(ctx, Tables)
-	return steps > 0, err
+	if steps, err := db.TableSteps(ctx, Tables); err != nil || steps == 0 {
+		return false, err
+	}
+	origin := ""
+	err := db.View(ctx, func(q eventlog.Querier) (err error) {
+		origin, err = originOf(q)
+		return err
+	})
+	return origin != "", err
 }
 
 // extendStep is how many leaves one transaction adds at most.
 const extendStep = 500
 
-// Extend adds the runs that have ended to the log of runs, if the database keeps one.
-// Runs are added when a checkpoint is signed and before runs are removed.
-func Extend(ctx context.Context, db eventlog.Transactor) error {
+// Extend adds the runs that have ended to the log of runs, if the database keeps one, and
+// reports whether it does. Runs are added when a checkpoint is signed and before runs are
+// removed: a log removes no run that has ended and is not a leaf.
+func Extend(ctx context.Context, db eventlog.Transactor) (bool, error) {
 	if ok, err := kept(ctx, db); err != nil || !ok {
-		return err
+		return false, err
 	}
 	for {
 		leaves, err := ended(ctx, db)
 		if err != nil || len(leaves) == 0 {
-			return err
+			return true, err
 		}
 		if err := db.Transact(ctx, func(tx eventlog.Tx) error { return addLeaves(tx, leaves) }); err != nil {
-			return err
+			return true, err
 		}
 		if len(leaves) < extendStep {
-			return nil
+			return true, nil
 		}
 	}
 }
+
+// What a pruning adds to its statements where there is a log of runs: a condition on the
+// table run, and a statement that marks the leaves of the runs in doomed.
+const (
+	IsLeaf   = "(terminal = 0 OR EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id))"
+	markGone = "UPDATE run_leaf SET gone = %d WHERE run_id IN (SELECT run_id FROM doomed)"
+)
+
+// MarkGone returns the statement that notes of the runs in doomed that they are removed.
+func MarkGone(now time.Time) string { return fmt.Sprintf(markGone, now.UnixNano()) }
 
 // ended returns runs that have ended and are not in the log of runs.
 func ended(ctx context.Context, db eventlog.Transactor) (leaves []Leaf, err error) {
@@ -236,7 +254,7 @@ func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Sealed, error) {
 	if err != nil {
 		return Sealed{}, err
 	}
-	if err := Extend(ctx, db); err != nil {
+	if _, err := Extend(ctx, db); err != nil {
 		return Sealed{}, err
 	}
 	s := Sealed{VKey: k.For(origin).VKey()}

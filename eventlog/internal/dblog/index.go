@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
+	"github.com/starling-host/starling/eventlog/seal"
 )
 
 // Columns are the columns of a row of the table run behind [Dialect].Key.
@@ -113,6 +114,8 @@ type Backend struct {
 	// Behind returns the runs whose rows lack events, and that a log which writes could not
 	// bring up to date.
 	Behind func(ctx context.Context, use Use) ([]string, error)
+	// Log is the log itself.
+	Log eventlog.Transactor
 	// BringUp writes the rows of runs with [SQL.Reindex], if the log writes.
 	BringUp func(ctx context.Context, runIDs ...string) error
 }
@@ -390,8 +393,9 @@ const CountDoomed = " SELECT count(*), CAST(coalesce(sum(last_seq), 0) AS BIGINT
 
 // Prune is PruneRuns of [eventlog.Store]. However many runs match, they are named by a
 // condition and not one by one: doomed is a WITH that names them, for remove to begin its
-// statements with. Runs that this log is at work on are left alone.
-func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed string, args []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
+// statements with. The statement mark, unless it is empty, notes them in the log of runs.
+// Runs that this log is at work on are left alone.
+func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
 	report := eventlog.PruneReport{DryRun: o.DryRun}
 	if err := o.Valid(); err != nil {
 		return report, err
@@ -416,11 +420,20 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		}
 		return report, err
 	}
-	doomed, args := x.doomed(o)
 	if o.DryRun {
+		doomed, args := x.doomed(o, false)
 		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
 	}
-	if err := remove(doomed, args, &report); err != nil {
+	sealed, err := seal.Extend(ctx, x.Log)
+	if err != nil {
+		return report, x.failed("prune", err)
+	}
+	mark := ""
+	if sealed {
+		mark = seal.MarkGone(time.Now())
+	}
+	doomed, args := x.doomed(o, sealed)
+	if err := remove(doomed, mark, args, &report); err != nil {
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil
@@ -436,8 +449,11 @@ func ScanReport(report *eventlog.PruneReport) func(eventlog.Row) error {
 	}
 }
 
-func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {
+func (x *Backend) doomed(o eventlog.PruneOptions, sealed bool) (with string, args []any) {
 	c := x.Select(x.HasEvents).Namespace(o.Namespace)
+	if sealed {
+		c.add(seal.IsLeaf)
+	}
 	if !o.Before.IsZero() {
 		c.add("started < " + c.arg(eventlog.Nanos(o.Before)))
 	}

@@ -47,7 +47,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 		Find: l.findRun, Refuse: l.refuse,
 	})
 	l.index = &dblog.Backend{
-		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex,
+		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
 	}
 	l.common = dblog.NewLog(l.index, l)
 	l.notifier.init(l)

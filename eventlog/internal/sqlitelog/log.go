@@ -48,7 +48,7 @@ func newLog(path string, o Options) *Log {
 		Find: l.find, Refuse: l.refuse,
 	})
 	l.index = &dblog.Backend{
-		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex,
+		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
 	}
 	l.common = dblog.NewLog(l.index, l)
 	return l
