@@ -25,6 +25,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
@@ -155,7 +156,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	missing := errors.Is(err, fs.ErrNotExist) && h.o.Development
 	if err != nil && !missing {
 		hint := ""
-		if _, open := errors.AsType[*tenant.NotPrivateError](err); open {
+		if _, open := errors.AsType[*keyfile.NotPrivateError](err); open {
 			hint = "make it private, with chmod 600"
 		}
 		return h.wrong(err, hint, "key_file")

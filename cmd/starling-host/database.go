@@ -31,7 +31,7 @@ func named(where string) string { return starling.DatabaseName(where) }
 const defaultDatabase = "starling.db"
 
 // ownDatabase are the commands that do without a database if none is named.
-var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true}
+var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true, "bundle": true}
 
 // withDatabase puts [defaultDatabase] where DB was left out, and reports whether it was: when
 // no more arguments are there than must be beside it, or when the first one is @last, which

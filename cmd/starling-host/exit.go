@@ -15,9 +15,9 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -96,7 +96,7 @@ func explain(err error) *failure {
 		unopened    *starling.OpenError
 		allow       *starling.AllowError
 		input       *starling.InputError
-		notPrivate  *tenant.NotPrivateError
+		notPrivate  *keyfile.NotPrivateError
 	)
 	switch {
 	case errors.As(err, &known):

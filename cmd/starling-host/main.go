@@ -211,7 +211,7 @@ func (a *app) root() *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
-	add(groupProve, a.replayCommand(), a.validateCommand())
+	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.bundleCommand(), a.witnessCommand())
 	add(groupLook, a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add(groupHost, a.serveCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand())
@@ -256,7 +256,7 @@ const (
 )
 
 // serves are the commands whose standard error is a log while they load modules.
-var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true}
+var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true, "witness": true}
 
 // typos is how many letters of a command may be wrong for it to be suggested.
 const typos = 2

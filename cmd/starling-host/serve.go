@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
@@ -133,7 +133,7 @@ func explainHostSetup(err error) error {
 	if !ok {
 		return err
 	}
-	if _, ok := errors.AsType[*tenant.NotPrivateError](setup.Err); ok {
+	if _, ok := errors.AsType[*keyfile.NotPrivateError](setup.Err); ok {
 		return explain(setup.Err)
 	}
 	f, ok := errors.AsType[*failure](explainFile(setup.Err))

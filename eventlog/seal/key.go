@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/starling-host/starling/internal/keyfile"
 	"golang.org/x/mod/sumdb/note"
 )
 
@@ -59,6 +60,29 @@ func ParseKey(text string) (*Key, error) {
 		return nil, fmt.Errorf("seal: the key of %q is damaged: its hash is not that of its name and bytes", k.name)
 	}
 	return k, nil
+}
+
+// ReadKey reads the file of a key. A file that others than its owner may read is refused.
+func ReadKey(path string) (*Key, error) {
+	const what = "seal key file"
+	text, err := keyfile.Read(what, path)
+	if err != nil {
+		return nil, err
+	}
+	k, err := ParseKey(string(text))
+	if err != nil {
+		err = fmt.Errorf("%s %s: %s", what, path, plain(err))
+	}
+	return k, err
+}
+
+// CreateKey makes a key and writes it to a new file that only its owner may read.
+func CreateKey(path, name string) (*Key, error) {
+	k, err := NewKey(name)
+	if err == nil {
+		err = keyfile.Create(path, k.Text()+"\n")
+	}
+	return k, err
 }
 
 // Text returns the key as text, which is secret.

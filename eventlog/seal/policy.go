@@ -158,12 +158,7 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 	if err != nil || p.TrustsNobody() {
 		return c, nil, err
 	}
-	var known []note.Verifier
-	for _, v := range p.logs {
-		if c.Origin == v.name || isOriginOf(c.Origin, v.name) {
-			known = append(known, verifier{c.Origin, algLog, v.public})
-		}
-	}
+	known := p.of(c.Origin)
 	if len(known) == 0 {
 		return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
 	}
@@ -198,6 +193,16 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 		return c, all, fmt.Errorf("%w: %q is not satisfied", ErrQuorum, p.quorum)
 	}
 	return c, all, nil
+}
+
+// of returns the keys that the policy names for the log of an origin, under its name.
+func (p *Policy) of(origin string) (known []note.Verifier) {
+	for _, v := range p.logs {
+		if origin == v.name || isOriginOf(origin, v.name) {
+			known = append(known, verifier{origin, algLog, v.public})
+		}
+	}
+	return known
 }
 
 func (p *Policy) satisfied(name string, by []bool) bool {

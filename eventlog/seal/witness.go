@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/starling-host/starling/internal/keyfile"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -63,6 +63,7 @@ func (c *Conflict) Error() string {
 // Errors of [Witness.Add].
 var (
 	ErrMalformed    = errors.New("seal: this is not a request to a witness")
+	ErrUnknownLog   = errors.New("seal: the witness does not know the log")
 	ErrInconsistent = errors.New("seal: the checkpoint is not consistent with the one that the witness has seen")
 )
 
@@ -103,7 +104,8 @@ func ParseRequest(body []byte) (r Request, err error) {
 
 // Add checks a checkpoint against the newest one of its log that the witness has seen,
 // keeps it, and returns the line of its cosignature once that is on disk. Errors are
-// [ErrMalformed], [ErrUntrusted], [*Conflict], [ErrInconsistent], or of the disk.
+// [ErrMalformed], [ErrUnknownLog], [ErrUntrusted], [*Conflict], [ErrInconsistent], or of the
+// disk.
 func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 	r, err := ParseRequest(body)
 	if err != nil {
@@ -112,6 +114,9 @@ func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 	c, err := ParseCheckpoint(r.Signed)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrMalformed, err)
+	}
+	if len(w.logs.of(c.Origin)) == 0 {
+		return nil, fmt.Errorf("%w %s", ErrUnknownLog, c.Origin)
 	}
 	if c, _, err = w.logs.Check(r.Signed); err != nil && !errors.Is(err, ErrUntrusted) {
 		err = fmt.Errorf("%w: %s", ErrUntrusted, plain(err))
@@ -159,28 +164,5 @@ func (w *Witness) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(w.file), filepath.Base(w.file)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), w.file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return err
-	}
-	return syncFolder(filepath.Dir(w.file))
-}
-
-// syncFolder makes a rename durable, where folders can be synced.
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	_ = d.Sync() // which some systems do not offer
-	return d.Close()
+	return keyfile.Replace(w.file, append(text, '\n'))
 }

@@ -11,16 +11,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
@@ -369,82 +366,37 @@ func masterFrom(secret [masterSize]byte) (MasterKey, error) {
 }
 
 // ReadMasterKeys reads the master keys of a file, see [ParseMasterKeys]. A file that others
-// than its owner may read or write is refused.
+// than its owner may read or write is refused: [ErrInvalid], and a [*keyfile.NotPrivateError].
 func ReadMasterKeys(path string) ([]MasterKey, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	const what = "master key file"
+	text, err := keyfile.Read(what, path)
+	if errors.As(err, new(*fs.PathError)) {
 		return nil, fmt.Errorf("tenant: master key: %w", err)
 	}
-	defer f.Close()
-	info, err := f.Stat() // of the open file, which cannot be exchanged in between
 	if err != nil {
-		return nil, fmt.Errorf("tenant: master key: %w", err)
-	}
-	if err := private(path, info); err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 1024))
-	if err != nil {
-		return nil, fmt.Errorf("tenant: master key: %w", err)
+		return nil, refusedFile{err}
 	}
 	keys, err := ParseMasterKeys(text)
 	if err != nil {
-		return nil, fmt.Errorf("master key file %s: %w", path, err)
+		return nil, fmt.Errorf("%s %s: %w", what, path, err)
 	}
 	return keys, nil
 }
 
-func private(path string, info fs.FileInfo) error {
-	switch {
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: master key file %s is not a regular file", ErrInvalid, path)
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
-		return &NotPrivateError{path, info.Mode().Perm()}
-	}
-	return nil
-}
+// refusedFile is a file that holds no master key, whatever is in it.
+type refusedFile struct{ error }
 
-// NotPrivateError says that others than its owner may read, or change, a file of master keys.
-// It is [ErrInvalid].
-type NotPrivateError struct {
-	Path string
-	Mode fs.FileMode
-}
+// Unwrap returns [ErrInvalid] and the reason.
+func (e refusedFile) Unwrap() []error { return []error{ErrInvalid, e.error} }
 
-// Error names the file.
-func (e *NotPrivateError) Error() string {
-	return fmt.Sprintf("master key file %s has mode %04o: others than its owner may read it", e.Path, e.Mode)
-}
-
-// Unwrap returns [ErrInvalid].
-func (e *NotPrivateError) Unwrap() error { return ErrInvalid }
-
-// CreateMasterKey makes a random master key and writes it to a new file, readable
-// by its owner alone. It is on the disk when CreateMasterKey returns. A file that
-// exists is never overwritten, because the data keys that it wraps would be lost.
+// CreateMasterKey makes a random master key and writes it to a new file, see
+// [keyfile.Create]: the data keys that another one in that place wraps would be lost.
 func CreateMasterKey(path string) (MasterKey, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	k := NewMasterKey()
+	if err := keyfile.Create(path, k.Text().Reveal()+"\n"); err != nil {
 		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
 	}
-	k := NewMasterKey()
-	_, err = io.WriteString(f, k.Text().Reveal()+"\n")
-	if err = errors.Join(err, f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: master key: %w", errors.Join(err, os.Remove(path)))
-	}
 	return k, nil
-}
-
-// syncFolder makes the names in a folder durable, where the system can.
-func syncFolder(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // ID names the key and says nothing about it. It is empty for the zero MasterKey.

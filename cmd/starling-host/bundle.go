@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+const bundleHelp = `Put runs into one file that anyone can check, offline and on any machine: their events,
+the modules that they executed, and the proofs that the newest checkpoint of the
+database has them. Only its owner can read the file. A file that exists is never
+overwritten.
+
+The file is a ZIP archive without compression, and says itself what is in it
+(spec/bundle.md). "starling-host verify" checks it and executes the runs again.
+
+Runs of tenants are written as they are stored, encrypted: the file proves that they
+are in the log, and they cannot be executed from it.`
+
+const bundleExample = `  starling-host bundle @last -o dice.starling
+  starling-host verify dice.starling`
+
+func (a *app) bundleCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:     "bundle [DB] RUN...",
+		Short:   "put runs and their proofs into one file",
+		Long:    bundleHelp,
+		Example: bundleExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) == 1 && isDatabase(args[0]) {
+				return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: missing argument RUN")
+			}
+			if out == "" {
+				return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: -o FILE is missing")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			where := defaultDatabase
+			if isDatabase(args[0]) {
+				where, args = args[0], args[1:]
+			}
+			return a.bundle(cmd.Context(), where, args, out)
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")
+	return cmd
+}
+
+func (a *app) bundle(ctx context.Context, where string, runs []string, out string) error {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	b, err := starling.Over(log, starling.Options{}).Bundle(ctx, runs...)
+	if err != nil {
+		return notSealed(where, err)
+	}
+	file, err := b.Bytes()
+	if err != nil {
+		return err
+	}
+	if err := writeOwn(out, file); err != nil {
+		return err
+	}
+	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
+	if len(b.Proofs) == 0 {
+		a.warn(named(where) + " was never sealed, so the file proves that tools did what is recorded, and not who recorded it")
+		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+	}
+	return nil
+}
+
+// notSealed explains that a run is in no checkpoint.
+func notSealed(where string, err error) error {
+	if errors.Is(err, seal.ErrNotSealed) || errors.Is(err, seal.ErrNoLog) {
+		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s", starling.PlainError(err))
+	}
+	return err
+}
+
+// writeOwn writes a new file that only its owner may read, on the disk or not at all.
+func writeOwn(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return notOver(path, err)
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+const proveHelp = `Print a proof that a run is in the newest checkpoint of its database. With SEQ the
+proof is about one event of the run, and shows none of the others.
+
+The proof is a JSON document (spec/seal.md, section 6). With it alone,
+"starling-host verify" and any program that knows the formats check it offline. A run
+that was pruned or erased can be proven to have been there.`
+
+func (a *app) proveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "prove [DB] RUN [SEQ]",
+		Short:   "prove that a run, or one event of it, was sealed",
+		Long:    proveHelp,
+		Example: "  starling-host prove starling.db @last 2 > event.json\n  starling-host verify event.json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			seq := uint64(0)
+			if len(args) == 3 {
+				var err error
+				if seq, err = strconv.ParseUint(args[2], 10, 63); err != nil || seq == 0 {
+					return usagef("events are numbered from 1", "SEQ %q is no number of an event", args[2])
+				}
+			}
+			return a.prove(cmd.Context(), args[0], args[1], seq)
+		},
+	}
+}
+
+func (a *app) prove(ctx context.Context, where, run string, seq uint64) error {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s, err := starling.Over(log, starling.Options{}).Prove(ctx, run, seq)
+	if err != nil {
+		return notSealed(where, err)
+	}
+	doc, err := s.JSON()
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.exact().Write(doc)
+	return err
+}

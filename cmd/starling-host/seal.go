@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/serve"
+)
+
+const sealHelp = `Sign the runs of a database. Every run that has ended becomes a leaf of a tree, and
+the root of the tree is signed: a checkpoint. The tree only grows. Whoever keeps a
+checkpoint, or trusts a witness, sees later whether a run was changed or removed.
+
+KEYFILE is made once, with keygen. One key may seal any number of databases. The
+command prints the public key of the log of this database, for standard tools. The
+key that keygen printed verifies all of them.
+
+With --witness, a second party cosigns the checkpoint if it has seen this log grow and
+nothing else. Runs that prune or erase removes stay leaves: it is known that they are
+gone. The formats are those of C2SP (spec/seal.md).`
+
+const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The public
+key goes to standard output. Give it to those who verify.`
+
+func (a *app) sealCommand() *cobra.Command {
+	var key, output string
+	var witnesses []string
+	cmd := &cobra.Command{
+		Use:     "seal [DB]",
+		Short:   "sign the runs of a database",
+		Long:    sealHelp,
+		Example: "  starling-host seal keygen seal.key\n  starling-host seal starling.db --key seal.key",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if key == "" {
+				return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
+			}
+			return a.seal(cmd.Context(), args[0], key, witnesses, output)
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
+	cmd.Flags().StringArrayVar(&witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
+	outputFlag(cmd, &output)
+	cmd.AddCommand(a.sealKeygenCommand())
+	return cmd
+}
+
+func (a *app) sealKeygenCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "keygen FILE",
+		Short:   "make a key that seals databases",
+		Long:    keygenSealHelp,
+		Example: "  starling-host seal keygen seal.key --name example.com/runs",
+		RunE: func(_ *cobra.Command, args []string) error {
+			k, err := seal.CreateKey(args[0], name)
+			if errors.Is(err, fs.ErrExist) {
+				return notOver(args[0], err)
+			}
+			if err != nil {
+				return err
+			}
+			a.stdout.printf("%s\n", k.VKey())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "starling-host", "`NAME` of the key, such as a domain and a path")
+	return cmd
+}
+
+// sealedDocument is what "seal -o json" prints.
+type sealedDocument struct {
+	Checkpoint *seal.CheckpointDocument `json:"checkpoint"`
+	New        bool                     `json:"new"` // it was signed now
+	VKey       string                   `json:"vkey"`
+	Signed     string                   `json:"signed"` // the checkpoint as a note
+}
+
+func (a *app) seal(ctx context.Context, where, keyFile string, witnesses []string, output string) error {
+	key, err := seal.ReadKey(keyFile)
+	if err != nil {
+		return explainKey(keyFile, err)
+	}
+	log, err := openFor(ctx, where, toChange)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	sealed, err := seal.Seal(ctx, log, key)
+	if err != nil {
+		return err
+	}
+	for _, url := range witnesses {
+		if err := serve.Cosign(ctx, log, url); err != nil {
+			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed, and can be cosigned later with the same command"}
+		}
+	}
+	if _, sealed.Signed, err = seal.Newest(ctx, log); err != nil {
+		return err
+	}
+	c := sealed.Checkpoint
+	if output == outputJSON {
+		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed)})
+	}
+	what := "sealed"
+	if !sealed.New {
+		what = "sealed already"
+	}
+	a.stdout.printf("%s: %s, root %s\n", styled{good, what}, plural(uint64(c.Leaves), "run"), c.Root)
+	if n := strings.Count(string(sealed.Signed), "\n— ") - 1; n > 0 {
+		a.stdout.printf("cosigned by %s\n", plural(n, "witness"))
+	}
+	a.stdout.printf("log %s\nkey %s\n", c.Origin, sealed.VKey)
+	return nil
+}
+
+// explainKey is a file of a key that cannot be used.
+func explainKey(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef(pasteable("starling-host seal keygen", path), "%s: no such file", path)
+	}
+	return err
+}
+
+const witnessHelp = `Watch logs of runs for others: cosign each checkpoint that continues the one before,
+and refuse one that does not. So a log cannot show one history to you and another one
+to somebody else.
+
+The witness keeps the newest checkpoint of each log in the file of --state. If that
+file is lost, the witness cannot tell a rewritten log any more. Its public key is
+printed when it starts. The protocol is that of C2SP (tlog-witness); any log that
+speaks it can be watched, such as one of starling-host seal --witness URL.`
+
+func (a *app) witnessCommand() *cobra.Command {
+	var listen, keyFile, state string
+	var logs []string
+	cmd := &cobra.Command{
+		Use:   "witness",
+		Short: "cosign the checkpoints of others",
+		Long:  witnessHelp,
+		Example: "  starling-host seal keygen witness.key --name witness.example.com\n" +
+			"  starling-host witness --key witness.key --log 'example.com/runs+c2c57ffd+AT3…'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if keyFile == "" || len(logs) == 0 {
+				return usagef("starling-host witness --help", "witness: --key FILE and --log VKEY are needed")
+			}
+			policy, err := seal.Trust(logs...)
+			if err != nil {
+				return usagef("it is what keygen printed for the key of the log", "--log: %s", starling.PlainError(err))
+			}
+			key, err := seal.ReadKey(keyFile)
+			if err != nil {
+				return explainKey(keyFile, err)
+			}
+			w, err := seal.OpenWitness(key, policy, state)
+			if err != nil {
+				return err
+			}
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return usagef("", "--listen: %v", err)
+			}
+			a.stdout.printf("witness at http://%s\nkey %s\n", l.Addr(), key.WitnessVKey())
+			return serve.ServeWitness(cmd.Context(), l, w, slog.New(slog.NewTextHandler(a.stderr.lines(), nil)))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&listen, "listen", "127.0.0.1:8301", "listen on this `ADDRESS`; put a proxy with TLS before it")
+	flags.StringVar(&keyFile, "key", "", "`KEYFILE` with the key that cosigns")
+	flags.StringVar(&state, "state", "witness.json", "`FILE` in which the witness keeps what it has seen")
+	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this key, a `VKEY`; may be repeated")
+	return cmd
+}
+
+// trustFlags say whose signatures a verification accepts.
+type trustFlags struct {
+	keys   []string
+	policy string
+}
+
+func (f *trustFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "accept the signature of this `VKEY`, or of the one in a file; may be repeated")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`FILE` that says which logs and witnesses must have signed (spec/seal.md, section 7)")
+}
+
+// trusted returns the policy of the flags, and nil if nobody is trusted.
+func (f *trustFlags) trusted() (*seal.Policy, error) {
+	switch {
+	case f.policy != "" && len(f.keys) > 0:
+		return nil, usagef("write the key into the policy, as \"log VKEY\"", "--policy and --key exclude each other")
+	case f.policy != "":
+		text, err := os.ReadFile(f.policy)
+		if err != nil {
+			return nil, &failure{code: exitUsage, message: err.Error()}
+		}
+		p, err := seal.ParsePolicy(string(text))
+		if err != nil {
+			return nil, &failure{code: exitUsage, message: f.policy + ": " + starling.PlainError(err)}
+		}
+		return p, nil
+	case len(f.keys) == 0:
+		return nil, nil
+	}
+	keys := make([]string, len(f.keys))
+	for i, key := range f.keys {
+		if text, err := os.ReadFile(key); err == nil {
+			key = strings.TrimSpace(string(text))
+		}
+		if strings.HasPrefix(key, "PRIVATE+KEY+") {
+			return nil, usagef("keygen printed it: NAME+HASH+BASE64", "--key: this is the private key; a verifier needs the public one")
+		}
+		keys[i] = key
+	}
+	p, err := seal.Trust(keys...)
+	if err != nil {
+		return nil, usagef("keygen printed it: NAME+HASH+BASE64", "--key: %s", starling.PlainError(err))
+	}
+	return p, nil
+}

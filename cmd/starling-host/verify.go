@@ -1,0 +1,382 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+const verifyHelp = `Check what was sealed. FILE is a database, a bundle or a proof; by default it is
+starling.db.
+
+A database: every run is compared with the newest checkpoint, and all checkpoints
+with one another. A run that is not there any more has to be one that prune or erase
+removed. With --checkpoint, a checkpoint that you kept or were given has to be part of
+the same history: this shows a database that was set back to an older copy.
+
+A bundle: its bytes, the runs and modules in it, the proofs and the signature are
+checked. Then every run is executed again, and every event compared. It needs no
+network and no database.
+
+A proof, as prove prints it: the event, the run and the signature are checked.
+
+Without --key or --policy no signature counts. The command then says what the rest
+shows, and that nobody vouches for it.`
+
+const verifyExample = `  starling-host verify
+  starling-host verify starling.db --checkpoint kept.note
+  starling-host verify dice.starling --key 'example.com/runs+c2c57ffd+AT3…'
+  starling-host verify dice.starling -o json`
+
+type verifyFlags struct {
+	trust       trustFlags
+	checkpoints []string
+	noReplay    bool
+	engine      string
+	timeout     time.Duration
+	output      string
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var f verifyFlags
+	cmd := &cobra.Command{
+		Use:     "verify [FILE]",
+		Short:   "check a sealed database, a bundle or a proof",
+		Long:    verifyHelp,
+		Example: verifyExample,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			where := defaultDatabase
+			if len(args) > 0 {
+				where = args[0]
+			}
+			return a.verify(cmd.Context(), where, f)
+		},
+	}
+	f.trust.add(cmd)
+	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
+	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle, and execute nothing")
+	engineFlag(cmd, &f.engine)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give a replay up that takes longer than `DURATION`; 0 for none")
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
+	policy, err := f.trust.trusted()
+	if err != nil {
+		return err
+	}
+	kind := ""
+	if !onServer(where) {
+		if kind, err = kindOf(where); err != nil {
+			return err
+		}
+	}
+	if kind != "" && len(f.checkpoints) > 0 {
+		return usagef("", "--checkpoint is about a database; %s is a %s", where, kind)
+	}
+	switch kind {
+	case "bundle":
+		return a.verifyBundle(ctx, where, policy, f)
+	case "proof":
+		return a.verifyProof(where, policy, f.output)
+	}
+	return a.verifyDatabase(ctx, where, policy, f)
+}
+
+// kindOf returns "bundle" or "proof" for a file that begins as one, and else nothing.
+func kindOf(path string) (string, error) {
+	if err := mustBeThere(path); err != nil {
+		return "", err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	head := make([]byte, 4)
+	n, err := io.ReadFull(file, head)
+	switch head = head[:n]; {
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
+		return "", err
+	case bytes.HasPrefix(head, []byte("PK")):
+		return "bundle", nil
+	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
+		return "proof", nil
+	}
+	return "", nil
+}
+
+// readBounded reads a file of at most so many bytes.
+func readBounded(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > limit {
+		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; at most %s are read", path, formatSize(uint64(info.Size())), formatSize(uint64(limit)))}
+	}
+	if err != nil {
+		return nil, &failure{code: exitUsage, message: err.Error()}
+	}
+	return os.ReadFile(path)
+}
+
+// sealReport is what "verify DB -o json" prints.
+type sealReport struct {
+	Verdict     string                       `json:"verdict"` // "valid" or "invalid"
+	Trusted     bool                         `json:"trusted"` // a key that was given has signed the newest checkpoint
+	Checkpoint  *seal.CheckpointDocument     `json:"checkpoint"`
+	Signatures  []starling.SignatureDocument `json:"signatures,omitempty"`
+	Checkpoints int                          `json:"checkpoints"`
+	Present     int64                        `json:"present"`
+	Gone        int64                        `json:"gone"`
+	Unsealed    int64                        `json:"unsealed"`
+	Open        int64                        `json:"open"`
+	Problems    []problemDocument            `json:"problems,omitempty"`
+}
+
+type problemDocument struct {
+	RunID string `json:"run_id,omitempty"`
+	Leaf  *int64 `json:"leaf,omitempty"`
+	Error string `json:"error"`
+}
+
+func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Policy, f verifyFlags) error {
+	var given [][]byte
+	for _, path := range f.checkpoints {
+		signed, err := readBounded(path, seal.MaxCheckpointBytes)
+		if err != nil {
+			return err
+		}
+		given = append(given, signed)
+	}
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given...)
+	if errors.Is(err, seal.ErrNoLog) {
+		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
+	}
+	if err != nil {
+		return unreadable(ctx, err)
+	}
+	if f.output == outputJSON {
+		doc := sealReport{Verdict: "valid", Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
+			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open}
+		for _, p := range r.Problems {
+			d := problemDocument{RunID: p.RunID, Error: p.Text}
+			if p.Leaf >= 0 {
+				d.Leaf = &p.Leaf
+			}
+			doc.Verdict, doc.Problems = "invalid", append(doc.Problems, d)
+		}
+		if err := a.writeValue(doc); err != nil {
+			return err
+		}
+	} else {
+		a.printSealReport(r, where)
+	}
+	if len(r.Problems) > 0 {
+		return silent(exitInvalid)
+	}
+	return nil
+}
+
+// mostProblems is how many problems are printed.
+const mostProblems = 20
+
+func (a *app) printSealReport(r seal.Report, where string) {
+	if len(r.Problems) > 0 {
+		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, plural(len(r.Problems), "problem"))
+		for i, p := range r.Problems {
+			if i == mostProblems {
+				a.stdout.printf("  and %d more\n", len(r.Problems)-i)
+				break
+			}
+			a.stdout.printf("  %s\n", p)
+		}
+	} else {
+		a.stdout.printf("%s: %s as sealed\n", styled{good, "valid"}, plural(uint64(r.Present), "run"))
+	}
+	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
+	a.stdout.printf("  log         %s\n", r.Newest.Origin)
+	a.stdout.printf("  checkpoint  %s, root %s\n", plural(uint64(r.Newest.Leaves), "run"), r.Newest.Root)
+	if !r.Signed.IsZero() {
+		a.stdout.printf("              %s UTC, says the database; one of %d, each of which begins as the one before\n", r.Signed.UTC().Format(time.DateTime), r.Checkpoints)
+	}
+	a.printSignatures(r.Signatures)
+	a.stdout.printf("  runs        %d as sealed, %d pruned or erased; %d ended later, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
+	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded, which "+pasteable("starling-host replay --all", named(where))+" shows",
+		"that no run was left out before it was sealed")
+	if r.Unsealed > 0 {
+		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+	}
+}
+
+func (a *app) printSignatures(all []seal.Signature) {
+	if len(all) == 0 {
+		a.stdout.printf("  signed by   %s\n", styled{middle, "not checked: no key was given"})
+	}
+	for _, s := range all {
+		if s.Witness {
+			a.stdout.printf("  witness     %s, %s UTC\n", s.Key, s.Time.Format(time.DateTime))
+		} else {
+			a.stdout.printf("  signed by   %s\n", styled{good, s.Key})
+		}
+	}
+}
+
+// printNotProven says what a verification does not show.
+func (a *app) printNotProven(trusted bool, more ...string) {
+	a.stdout.printf("\n%s\n", styled{strong, "Not proven"})
+	if !trusted {
+		more = append([]string{"who sealed it: give the public key with --key"}, more...)
+	}
+	for _, line := range append(more, "that the clock of the host was right, and that servers and models told the truth") {
+		a.stdout.printf("  %s\n", line)
+	}
+}
+
+func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy, f verifyFlags) error {
+	started := time.Now()
+	file, err := readBounded(path, seal.MaxBundleBytes)
+	if err != nil {
+		return err
+	}
+	v, err := starling.VerifyBundle(ctx, file, starling.BundleOptions{
+		Policy: policy, WithoutReplay: f.noReplay, Timeout: f.timeout,
+		Engine: starling.EngineOptions{Kind: starling.EngineKind(f.engine), Warn: a.warn},
+	})
+	if err != nil {
+		return err
+	}
+	if f.output == outputJSON {
+		if err := a.writeValue(v.Document()); err != nil {
+			return err
+		}
+	} else if v.Invalid != nil {
+		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(v.Invalid))
+	} else {
+		a.printBundle(v, len(file), time.Since(started), f)
+	}
+	code := exitOK
+	if v.Invalid != nil {
+		code = exitInvalid
+	}
+	for _, run := range v.Runs {
+		code = worse(code, verdictCode(run))
+	}
+	return silent(code)
+}
+
+func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration, f verifyFlags) {
+	doc := v.Document()
+	events, encrypted := uint64(0), 0
+	for _, run := range v.Certificate.Runs {
+		events += run.Events
+		if run.Encrypted {
+			encrypted++
+		}
+	}
+	what := fmt.Sprintf("%s, %s, %s; %s in %s", plural(len(v.Certificate.Runs), "run"), plural(events, "event"),
+		plural(len(v.Certificate.Modules), "module"), formatSize(uint64(size)), formatDuration(took))
+	a.stdout.printf("%s: %s\n\n", styled{statusStyle(doc.Verdict), doc.Verdict}, what)
+	for i, run := range v.Certificate.Runs {
+		verdict := "not executed"
+		if i < len(v.Runs) {
+			verdict = v.Runs[i].String()
+		}
+		word, rest, found := strings.Cut(verdict, ":")
+		if found {
+			rest = ":" + rest
+		}
+		a.stdout.printf("  %s  %s, %s%s\n", run.RunID, run.Status, styled{statusStyle(word), word}, rest)
+	}
+	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
+	if v.Sealed {
+		a.stdout.printf("  log         %s\n", v.Checkpoint.Origin)
+		a.stdout.printf("  checkpoint  %s, root %s\n", plural(uint64(v.Checkpoint.Leaves), "run"), v.Checkpoint.Root)
+		a.printSignatures(v.Signatures)
+	} else {
+		a.stdout.printf("  %s\n", styled{middle, "no: whoever made the file could have made up its runs"})
+	}
+	var more []string
+	if f.noReplay {
+		more = append(more, "that the tools did what is recorded: leave --no-replay out")
+	}
+	if encrypted > 0 {
+		more = append(more, plural(encrypted, "run")+" of a tenant: encrypted, so it cannot be executed without its key")
+	}
+	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
+}
+
+// proofReport is what "verify FILE.json -o json" prints.
+type proofReport struct {
+	Verdict    string                       `json:"verdict"` // "valid" or "invalid"
+	Error      string                       `json:"error,omitempty"`
+	Trusted    bool                         `json:"trusted"`
+	RunID      string                       `json:"run_id,omitempty"`
+	Seq        uint64                       `json:"seq,omitempty"`
+	Kind       string                       `json:"kind,omitempty"`
+	Checkpoint *seal.CheckpointDocument     `json:"checkpoint,omitempty"`
+	Signatures []starling.SignatureDocument `json:"signatures,omitempty"`
+}
+
+func (a *app) verifyProof(path string, policy *seal.Policy, output string) error {
+	doc, err := readBounded(path, seal.MaxStatementBytes)
+	if err != nil {
+		return err
+	}
+	s, err := seal.ParseStatement(doc)
+	var c seal.Checkpoint
+	var signatures []seal.Signature
+	if err == nil {
+		c, signatures, err = s.Check(policy)
+	}
+	if output == outputJSON {
+		r := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: starling.Signatures(signatures)}
+		if err != nil {
+			r.Verdict, r.Error = "invalid", starling.PlainError(err)
+		} else {
+			r.Checkpoint = c.Document()
+		}
+		if s.Event != nil {
+			r.Seq, r.Kind = s.Event.Seq, s.Event.Kind.String()
+		}
+		if err := a.writeValue(r); err != nil {
+			return err
+		}
+	} else if err != nil {
+		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(err))
+	} else {
+		what := fmt.Sprintf("run %s, of %s, is in the log", s.Leaf.RunID, plural(s.Leaf.Events, "event"))
+		if s.Event != nil {
+			what = fmt.Sprintf("event %d of %d of run %s is in the log", s.Event.Seq, s.Leaf.Events, s.Leaf.RunID)
+		}
+		a.stdout.printf("%s: %s\n", styled{good, "valid"}, what)
+		if s.Event != nil {
+			if line, err := event.ToJSON(*s.Event); err == nil {
+				a.stdout.printf("%s\n", string(line))
+			}
+		}
+		a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
+		a.stdout.printf("  log         %s\n  checkpoint  %s, root %s\n", c.Origin, plural(uint64(c.Leaves), "run"), c.Root)
+		a.printSignatures(signatures)
+		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded: a bundle of the run shows that")
+	}
+	if err != nil {
+		return silent(exitInvalid)
+	}
+	return nil
+}

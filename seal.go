@@ -1,0 +1,245 @@
+package starling
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
+)
+
+// Seal adds the runs that have ended to the log of runs of the database, and signs a
+// checkpoint of it, see [seal.Seal].
+func (db *DB) Seal(ctx context.Context, key *seal.Key) (seal.Sealed, error) {
+	log, err := db.Log(ctx)
+	if err != nil {
+		return seal.Sealed{}, err
+	}
+	return seal.Seal(ctx, stored(log), key)
+}
+
+// Verify checks every sealed run of the database, as it is stored, against the newest
+// checkpoint, see [seal.Verify]. The policy may be nil, and trusts nobody then.
+func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given ...[]byte) (seal.Report, error) {
+	log, err := db.Log(ctx)
+	if err != nil {
+		return seal.Report{}, err
+	}
+	log = stored(log)
+	modules := newModuleChecks(log)
+	return seal.Verify(ctx, log, policy, given, func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
+		check := func(ctx context.Context, id string) (Validation, error) {
+			if _, err := log.Run(ctx, id); errors.Is(err, eventlog.ErrRunNotFound) {
+				return Validation{RunID: id, Err: err}, nil
+			}
+			return modules.validate(ctx, log, id)
+		}
+		return inOrder(ctx, ids, check, func(v Validation) error { return found(v.RunID, v.Report, v.Err) })
+	})
+}
+
+// Prove proves that a run is in the newest checkpoint, or if seq is not 0 that the event of
+// that number is in such a run. The run is named as for [DB.Find].
+func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement, error) {
+	log, id, err := db.find(ctx, run)
+	if errors.Is(err, eventlog.ErrRunNotFound) && run != LastRun {
+		id, err = run, nil // a run that was removed has a proof
+	}
+	if err != nil {
+		return seal.Statement{}, err
+	}
+	log = stored(log)
+	if seq > 0 {
+		return seal.ProveEvent(ctx, log, id, seq)
+	}
+	leaves, proofs, err := seal.Prove(ctx, log, id)
+	if err != nil {
+		return seal.Statement{}, err
+	}
+	return seal.Statement{Leaf: leaves[0], Proof: proofs[0]}, nil
+}
+
+// Bundle collects runs with their modules and, if the database was ever sealed, the proofs
+// that its newest checkpoint has them. The runs are named as for [DB.Find]. The error is
+// [seal.ErrNotSealed] if the newest checkpoint lacks one.
+func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
+	b := seal.Bundle{Modules: map[canon.Hash][]byte{}}
+	log, err := db.Log(ctx)
+	if err != nil {
+		return b, err
+	}
+	log = stored(log)
+	ids := make([]string, len(runs))
+	for i, run := range runs {
+		if ids[i], err = db.Find(ctx, run); err != nil {
+			return b, err
+		}
+		events, err := log.Read(ctx, ids[i])
+		if err != nil {
+			return b, err
+		}
+		b.Runs = append(b.Runs, events)
+		digests, err := events[0].Modules()
+		if err != nil && !errors.Is(err, event.ErrSealed) {
+			return b, err
+		}
+		for _, d := range digests {
+			if b.Modules[d] == nil {
+				if b.Modules[d], err = log.Module(ctx, d); err != nil {
+					return b, err
+				}
+			}
+		}
+	}
+	_, b.Proofs, err = seal.Prove(ctx, log, ids...)
+	if errors.Is(err, seal.ErrNoLog) {
+		err = nil
+	}
+	return b, err
+}
+
+// BundleOptions say how a bundle is verified. The zero value trusts no key and executes
+// every run.
+type BundleOptions struct {
+	Policy        *seal.Policy  // whose signatures count; nil for nobody's
+	WithoutReplay bool          // check, and execute nothing
+	Timeout       time.Duration // of each run; 0 for none
+	Engine        EngineOptions
+}
+
+// BundleVerdict is what a verification of a bundle found.
+type BundleVerdict struct {
+	Invalid error // why the bundle is not valid; then the rest says how far it was read
+
+	Certificate seal.Certificate
+	Sealed      bool
+	Checkpoint  seal.Checkpoint  // if Sealed
+	Signatures  []seal.Signature // of the keys that the policy trusts
+	Runs        []Verdict        // of the runs that were executed, in their order
+}
+
+// Identical reports whether the bundle is valid and every run was executed and came out the
+// same.
+func (v BundleVerdict) Identical() bool {
+	for _, run := range v.Runs {
+		if !run.Identical() {
+			return false
+		}
+	}
+	return v.Invalid == nil && len(v.Runs) == len(v.Certificate.Runs)
+}
+
+// VerifyBundle checks a bundle offline: its bytes, its runs and modules, its proofs and
+// signatures. Then it executes each run again and compares every event. What is wrong is in
+// the verdict. An error means that there is none.
+func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVerdict, err error) {
+	b, certificate, err := seal.OpenBundle(file)
+	if v.Certificate, v.Invalid = certificate, err; err != nil {
+		return v, nil
+	}
+	if v.Sealed = len(b.Proofs) > 0; v.Sealed {
+		if v.Checkpoint, v.Signatures, v.Invalid = b.CheckProofs(o.Policy); v.Invalid != nil {
+			return v, nil
+		}
+	} else if !o.Policy.TrustsNobody() {
+		v.Invalid = errors.New("seal: the bundle is not sealed, so no key that you trust has signed it")
+		return v, nil
+	}
+	if o.WithoutReplay {
+		return v, nil
+	}
+	modules := store.Memory()
+	defer modules.Close()
+	for _, wasm := range b.Modules {
+		if _, err := modules.PutModule(ctx, wasm); err != nil {
+			return v, err
+		}
+	}
+	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout}, engine: lazyEngine{o: o.Engine}}
+	started, err := r.engine.start(ctx)
+	if err != nil {
+		return v, err
+	}
+	r.modules = guest.NewRecorded(started, modules, nil, agentfile.Offline)
+	defer r.Close()
+	ids, byID := make([]string, len(b.Runs)), map[string][]event.Event{}
+	for i, events := range b.Runs {
+		ids[i] = events[0].RunID
+		byID[ids[i]] = events
+	}
+	replay := func(ctx context.Context, id string) (Verdict, error) {
+		verdict, err := r.execute(ctx, byID[id])
+		if ctx.Err() != nil {
+			return Verdict{}, ctx.Err()
+		}
+		return Verdict{Verdict: verdict, RunID: id, Refused: err}, nil
+	}
+	err = inOrder(ctx, ids, replay, func(run Verdict) error {
+		v.Runs = append(v.Runs, run)
+		return nil
+	})
+	return v, err
+}
+
+// BundleDocument is what "starling-host verify FILE.starling -o json" prints.
+type BundleDocument struct {
+	Verdict    string                   `json:"verdict"` // "identical", "diverged", "not replayed", "valid" or "invalid"
+	Error      string                   `json:"error,omitempty"`
+	Sealed     bool                     `json:"sealed"`
+	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint
+	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"`
+	Signatures []SignatureDocument      `json:"signatures,omitempty"`
+	Runs       []seal.RunFacts          `json:"runs,omitempty"`
+	Replays    []agent.ReplayDocument   `json:"replays,omitempty"`
+}
+
+// SignatureDocument is a signature in documents.
+type SignatureDocument struct {
+	Key     string     `json:"key"`
+	Witness bool       `json:"witness"`
+	Time    *time.Time `json:"time,omitempty"` // of a witness
+}
+
+// Signatures returns signatures for documents.
+func Signatures(all []seal.Signature) (docs []SignatureDocument) {
+	for _, s := range all {
+		d := SignatureDocument{Key: s.Key, Witness: s.Witness}
+		if s.Witness {
+			d.Time = &s.Time
+		}
+		docs = append(docs, d)
+	}
+	return docs
+}
+
+// Document returns the verdict as a document.
+func (v BundleVerdict) Document() BundleDocument {
+	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: Signatures(v.Signatures), Runs: v.Certificate.Runs}
+	if v.Sealed {
+		doc.Checkpoint = v.Checkpoint.Document()
+	}
+	for _, run := range v.Runs {
+		doc.Replays = append(doc.Replays, run.Document())
+	}
+	switch {
+	case v.Invalid != nil:
+		doc.Verdict, doc.Error = agent.Invalid, PlainError(v.Invalid)
+	case v.Identical():
+		doc.Verdict = agent.Identical
+	case len(v.Runs) > 0:
+		doc.Verdict = agent.NotReplayed
+		for _, run := range v.Runs {
+			if run.Divergence != nil {
+				doc.Verdict = agent.Diverged
+			}
+		}
+	}
+	return doc
+}

@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+// What a request to a witness may take.
+const (
+	witnessTimeout = 10 * time.Second
+	witnessBytes   = 2 * seal.MaxCheckpointBytes
+)
+
+// addCheckpoint is the path of the one call that a witness has (c2sp.org/tlog-witness).
+const addCheckpoint = "/add-checkpoint"
+
+// conflictType is the content type of the number of leaves that a witness has seen.
+const conflictType = "text/x.tlog.size"
+
+// ServeWitness answers requests to a witness until ctx ends. It closes the listener.
+func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *slog.Logger) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+addCheckpoint, func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, witnessBytes))
+		if err != nil {
+			http.Error(rw, "the request is too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		line, err := w.Add(body, time.Now())
+		conflict := (*seal.Conflict)(nil)
+		status := http.StatusInternalServerError
+		switch {
+		case err == nil:
+			logger.Info("cosigned", "checkpoint", firstLines(body))
+			rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = rw.Write(line)
+			return
+		case errors.As(err, &conflict):
+			rw.Header().Set("Content-Type", conflictType)
+			rw.WriteHeader(http.StatusConflict)
+			fmt.Fprintf(rw, "%d\n", conflict.Leaves)
+			return
+		case errors.Is(err, seal.ErrMalformed):
+			status = http.StatusBadRequest
+		case errors.Is(err, seal.ErrUnknownLog):
+			status = http.StatusNotFound
+		case errors.Is(err, seal.ErrUntrusted):
+			status = http.StatusForbidden
+		case errors.Is(err, seal.ErrInconsistent):
+			status = http.StatusUnprocessableEntity
+		}
+		logger.Warn("not cosigned", "status", status, "error", err.Error())
+		http.Error(rw, strings.TrimPrefix(err.Error(), "seal: "), status)
+	})
+	server := &http.Server{Handler: mux, ReadTimeout: witnessTimeout, WriteTimeout: witnessTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	stop := context.AfterFunc(ctx, func() {
+		end, cancel := context.WithTimeout(context.Background(), witnessTimeout)
+		defer cancel()
+		_ = server.Shutdown(end)
+	})
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// firstLines returns the origin and the number of leaves of the checkpoint in a request.
+func firstLines(body []byte) string {
+	_, checkpoint, _ := bytes.Cut(body, []byte("\n\n"))
+	lines := bytes.SplitN(checkpoint, []byte("\n"), 3)
+	if len(lines) < 3 {
+		return ""
+	}
+	return string(lines[0]) + " " + string(lines[1])
+}
+
+// Cosign has a witness, at its URL, cosign the newest checkpoint of a database, which keeps
+// the cosignature.
+func Cosign(ctx context.Context, db eventlog.Transactor, witness string) error {
+	c, signed, err := seal.Newest(ctx, db)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: witnessTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	r := seal.Request{Signed: signed}
+	for range 3 { // where the witness stands is known from its answer
+		if r.Proof, err = seal.Consistency(ctx, db, c, r.Old); err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(witness, "/")+addCheckpoint, bytes.NewReader(r.Text()))
+		if err != nil {
+			return fmt.Errorf("witness %s: %w", witness, err)
+		}
+		response, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("witness: %w", err)
+		}
+		body, err := io.ReadAll(io.LimitReader(response.Body, witnessBytes))
+		response.Body.Close()
+		switch {
+		case err != nil:
+			return fmt.Errorf("witness %s: %w", witness, err)
+		case response.StatusCode == http.StatusOK:
+			_, err := seal.KeepCosignatures(ctx, db, c, body)
+			return err
+		case response.StatusCode == http.StatusConflict && response.Header.Get("Content-Type") == conflictType:
+			old, err := strconv.ParseInt(strings.TrimSpace(string(body)), 10, 64)
+			if err != nil || old < 0 || old == r.Old {
+				return fmt.Errorf("witness %s: it has seen another checkpoint of %d runs of this log: the log was rewritten, or there are two", witness, r.Old)
+			}
+			if old > c.Leaves {
+				return fmt.Errorf("witness %s: it has seen %d runs of this log, which has %d: the database was set back", witness, old, c.Leaves)
+			}
+			r.Old = old
+		default:
+			return fmt.Errorf("witness %s: status %d: %s", witness, response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 300)])))
+		}
+	}
+	return fmt.Errorf("witness %s: it does not say where it stands", witness)
+}
