@@ -79,6 +79,12 @@ type File struct {
 		OlderThan config.Period `yaml:"older_than"` // runs that have ended and began longer ago are removed
 		Every     config.Period `yaml:"every"`      // how often
 	} `yaml:"retention"`
+	Seal struct { // the zero value signs nothing
+		KeyFile   config.Word   `yaml:"key_file"` // of the key that signs
+		Every     config.Period `yaml:"every"`    // how often
+		Runs      config.Count  `yaml:"runs"`     // and after so many runs
+		Witnesses []config.Word `yaml:"witnesses"`
+	} `yaml:"seal"`
 	Space struct {
 		KeepFree config.Size `yaml:"keep_free"` // on the disk
 		Modules  config.Size `yaml:"modules"`   // of all tenants together
@@ -150,8 +156,8 @@ func LoadFile(name string) (*File, error) {
 			return nil, err
 		}
 	}
-	files = append(append(files, agents...), located{f.At("tls", "cert")}, located{f.At("tls", "key")})
-	names := append(append([]config.Word{f.KeyFile, f.Policy}, f.Agents...), f.TLS.Cert, f.TLS.Key)
+	files = append(append(files, agents...), located{f.At("tls", "cert")}, located{f.At("tls", "key")}, located{f.At("seal", "key_file")})
+	names := append(append([]config.Word{f.KeyFile, f.Policy}, f.Agents...), f.TLS.Cert, f.TLS.Key, f.Seal.KeyFile)
 	for i, file := range files {
 		if file.Node == nil {
 			continue
@@ -202,7 +208,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if f.Listen.Mode = fs.FileMode(f.ListenMode); f.Listen.Network == "unix" {
 		resolve(&f.Listen.Address, name)
 	}
-	for _, file := range []*config.Word{&f.Database, &f.KeyFile, &f.Policy, &f.TLS.Cert, &f.TLS.Key} {
+	for _, file := range []*config.Word{&f.Database, &f.KeyFile, &f.Policy, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
 		resolve(file, name)
 	}
 	for i := range f.Agents {
@@ -274,6 +280,8 @@ func (f *File) CheckYAML(n *config.Node) error {
 		return at("listen_mode").Errorf("leave it out: everybody on this machine can connect to "+f.Listen.String(), "only a Unix socket has a mode")
 	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
 		return at("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
+	case f.Seal.KeyFile == "" && (f.Seal.Every != 0 || f.Seal.Runs != 0 || len(f.Seal.Witnesses) > 0):
+		return at("seal").Errorf("add key_file: seal.key, made with: starling-host seal keygen seal.key", "without key_file nothing is signed")
 	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):
 		return at("metrics").Errorf("leave open out, or all else", "metrics that are open ask for no key, and are not off")
 	case public && f.TLS == (FileTLS{}) && !f.InsecurePublic:

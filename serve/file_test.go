@@ -36,6 +36,7 @@ drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 connections: {max: 1k, request: 5m, idle: 620s}
 retention: {older_than: 720h, every: 10m}
+seal: {key_file: /srv/starling/seal.key, every: 1m, runs: 500, witnesses: ["https://witness.example"]}
 space: {keep_free: 1GiB, modules: 100GiB}
 inspector: {off: true}
 metrics: {key_env: METRICS_KEY}
@@ -62,6 +63,7 @@ func TestEverything(t *testing.T) {
 	want.Requests.Streams, want.Requests.Replays, want.Requests.Loaded = 20, 1, 4
 	want.Connections.Max, want.Connections.Request, want.Connections.Idle = 1000, config.Period(5*time.Minute), config.Period(620*time.Second)
 	want.Retention.OlderThan, want.Retention.Every = config.Period(720*time.Hour), config.Period(10*time.Minute)
+	want.Seal.KeyFile, want.Seal.Every, want.Seal.Runs, want.Seal.Witnesses = "/srv/starling/seal.key", config.Period(time.Minute), 500, []config.Word{"https://witness.example"}
 	want.Space.KeepFree, want.Space.Modules = 1<<30, 100<<30
 	want.Inspector.Off, want.Metrics.KeyEnv = true, "METRICS_KEY"
 	if limits := (tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30}); got.Limits.tenant() != limits {
@@ -70,7 +72,7 @@ func TestEverything(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 18 {
+	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 19 {
 		t.Error("the file does not know where metrics.key_env is")
 	}
 	if got.At("metrics", "off") != nil || new(File).At("metrics") != nil {

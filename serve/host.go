@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
@@ -64,6 +65,7 @@ type Host struct {
 	daemon      *daemon.Daemon
 	listener    net.Listener
 	certificate *Certificate // nil without
+	sealing     *sealing     // nil without
 
 	closers []func() // in the order of opening
 }
@@ -170,6 +172,9 @@ func (h *Host) openTenants(ctx context.Context) error {
 			return err
 		}
 		masters = []tenant.MasterKey{key}
+	}
+	if err := h.log.CreateTables(ctx, seal.Tables); err != nil {
+		return err
 	}
 	h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters})
 	if errors.Is(err, tenant.ErrWrongMasterKey) && h.o.Development {
@@ -278,6 +283,12 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	}
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)
+	}
+	if h.sealing, err = h.openSealing(); err != nil {
+		return c, err
+	}
+	if h.sealing != nil {
+		c.Ended = h.sealing.ran
 	}
 	if c.MetricsKey, err = h.keyIn("metrics", string(h.file.Metrics.KeyEnv)); err != nil {
 		return c, err
@@ -423,7 +434,7 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 }
 
 // Tables returns the tables that a host keeps beside the log.
-func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables()) }
+func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables(), seal.Tables) }
 
 // checkRights refuses to serve as a role that could accept runs and not make them. The
 // owner of the tables may do everything.
@@ -500,6 +511,14 @@ func (h *Host) openDevelopment(ctx context.Context) error {
 // certificate again; a file that is wrong changes nothing.
 func (h *Host) Serve(ctx context.Context) error {
 	go h.directory.Keep(ctx)
+	if s := h.sealing; s != nil {
+		defer func() { // of the runs that ended while the host did
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), sealTimeout)
+			defer cancel()
+			s.sign(last)
+		}()
+		go s.keep(ctx)
+	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {

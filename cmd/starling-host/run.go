@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -47,6 +49,7 @@ type runFlags struct {
 	callFlags
 	tool   string
 	with   []string
+	seal   string
 	output string
 }
 
@@ -79,6 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, when the module holds several")
+	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	f.add(cmd)
 	outputFlag(cmd, &f.output)
@@ -140,6 +144,12 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	options.Name = f.tool
+	var key *seal.Key
+	if f.seal != "" {
+		if key, err = seal.ReadKey(f.seal); err != nil {
+			return explainKey(f.seal, err)
+		}
+	}
 	db, err := a.open(ctx, f.database, f.isolation)
 	if err != nil {
 		return err
@@ -172,7 +182,15 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if run == nil {
 		return err
 	}
-	return a.reportRun(tool, run, err, f)
+	err = a.reportRun(tool, run, err, f)
+	if key != nil {
+		sealed, failed := db.Seal(context.WithoutCancel(ctx), key)
+		if failed != nil {
+			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, and not sealed: " + starling.PlainError(failed)}))
+		}
+		a.stderr.printf("sealed: %s, root %s\n", plural(uint64(sealed.Checkpoint.Leaves), "run"), sealed.Checkpoint.Root)
+	}
+	return err
 }
 
 // loadAll loads all tools of the modules that the references name. Two of them do not have

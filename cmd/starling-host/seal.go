@@ -13,12 +13,14 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
 
 const sealHelp = `Sign the runs of a database. Every run that has ended becomes a leaf of a tree, and
 the root of the tree is signed: a checkpoint. The tree only grows. Whoever keeps a
-checkpoint, or trusts a witness, sees later whether a run was changed or removed.
+checkpoint (--checkpoint FILE), or trusts a witness, sees later whether a run was
+changed or removed.
 
 KEYFILE is made once, with keygen. One key may seal any number of databases. The
 command prints the public key of the log of this database, for standard tools. The
@@ -31,24 +33,31 @@ gone. The formats are those of C2SP (spec/seal.md).`
 const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The public
 key goes to standard output. Give it to those who verify.`
 
+type sealFlags struct {
+	key        string
+	witnesses  []string
+	checkpoint string
+	output     string
+}
+
 func (a *app) sealCommand() *cobra.Command {
-	var key, output string
-	var witnesses []string
+	var f sealFlags
 	cmd := &cobra.Command{
 		Use:     "seal [DB]",
 		Short:   "sign the runs of a database",
 		Long:    sealHelp,
 		Example: "  starling-host seal keygen seal.key\n  starling-host seal starling.db --key seal.key",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if key == "" {
+			if f.key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
 			}
-			return a.seal(cmd.Context(), args[0], key, witnesses, output)
+			return a.seal(cmd.Context(), args[0], f)
 		},
 	}
-	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
-	cmd.Flags().StringArrayVar(&witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
-	outputFlag(cmd, &output)
+	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
+	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
+	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
+	outputFlag(cmd, &f.output)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
 }
@@ -84,10 +93,10 @@ type sealedDocument struct {
 	Signed     string                   `json:"signed"` // the checkpoint as a note
 }
 
-func (a *app) seal(ctx context.Context, where, keyFile string, witnesses []string, output string) error {
-	key, err := seal.ReadKey(keyFile)
+func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
+	key, err := seal.ReadKey(f.key)
 	if err != nil {
-		return explainKey(keyFile, err)
+		return explainKey(f.key, err)
 	}
 	log, err := openFor(ctx, where, toChange)
 	if err != nil {
@@ -98,7 +107,7 @@ func (a *app) seal(ctx context.Context, where, keyFile string, witnesses []strin
 	if err != nil {
 		return err
 	}
-	for _, url := range witnesses {
+	for _, url := range f.witnesses {
 		if err := serve.Cosign(ctx, log, url); err != nil {
 			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed, and can be cosigned later with the same command"}
 		}
@@ -106,8 +115,13 @@ func (a *app) seal(ctx context.Context, where, keyFile string, witnesses []strin
 	if _, sealed.Signed, err = seal.Newest(ctx, log); err != nil {
 		return err
 	}
+	if f.checkpoint != "" {
+		if err := keyfile.Replace(f.checkpoint, sealed.Signed); err != nil {
+			return &failure{code: exitFailed, message: "the checkpoint is signed, and not written to a file: " + err.Error()}
+		}
+	}
 	c := sealed.Checkpoint
-	if output == outputJSON {
+	if f.output == outputJSON {
 		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed)})
 	}
 	what := "sealed"

@@ -268,6 +268,9 @@ type Config struct {
 	Retention, RetentionEvery time.Duration
 	Retained                  *observe.Retention
 
+	// Ended, unless it is nil, is called after each run that this daemon has ended.
+	Ended func()
+
 	// Held are the modules of the agents and their sizes. They stay in the log while the
 	// daemon serves, and as long as there are runs that may name them.
 	Held map[canon.Hash]int64

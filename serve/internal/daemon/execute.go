@@ -35,6 +35,9 @@ func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	if class := hostClass(err); class != "" {
 		return &queue.HostError{Class: class, Err: err}
 	}
+	if err == nil && d.config.Ended != nil {
+		d.config.Ended()
+	}
 	return err
 }
 

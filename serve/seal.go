@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+// How often a host seals its database, unless its file says otherwise.
+const (
+	defaultSealEvery = 5 * time.Minute
+	defaultSealRuns  = 1000
+)
+
+// sealing signs a checkpoint of the runs of a host every so often, after so many runs, and
+// when the host has ended.
+type sealing struct {
+	h     *Host
+	key   *seal.Key
+	every time.Duration
+	runs  int64
+
+	ended atomic.Int64  // runs since the last checkpoint
+	due   chan struct{} // capacity 1
+}
+
+// openSealing reads the key. It returns nil if the file of the host names none.
+func (h *Host) openSealing() (*sealing, error) {
+	f := h.file.Seal
+	if f.KeyFile == "" {
+		return nil, nil
+	}
+	key, err := seal.ReadKey(string(f.KeyFile))
+	if err != nil {
+		return nil, h.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
+	}
+	s := &sealing{h: h, key: key, every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
+	if f.Every > 0 {
+		s.every = time.Duration(f.Every)
+	}
+	if f.Runs > 0 {
+		s.runs = int64(f.Runs)
+	}
+	return s, nil
+}
+
+// ran counts a run that has ended.
+func (s *sealing) ran() {
+	if s.ended.Add(1) == s.runs {
+		select {
+		case s.due <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keep signs until ctx ends.
+func (s *sealing) keep(ctx context.Context) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.due:
+		case <-ctx.Done():
+			return
+		}
+		s.sign(ctx)
+	}
+}
+
+// sealTimeout bounds the last checkpoint of a host, which ends with it.
+const sealTimeout = 10 * time.Second
+
+// sign signs a checkpoint, if there is something new, and has the witnesses cosign it. What
+// fails is tried again the next time.
+func (s *sealing) sign(ctx context.Context) {
+	s.ended.Store(0)
+	sealed, err := seal.Seal(ctx, s.h.log, s.key)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return
+	case err != nil:
+		s.h.logger.Error("runs not sealed", "error", err.Error())
+		return
+	case !sealed.New:
+		return
+	}
+	s.h.logger.Info("runs sealed", "log", sealed.Checkpoint.Origin, "runs", sealed.Checkpoint.Leaves, "root", sealed.Checkpoint.Root.String())
+	for _, witness := range s.h.file.Seal.Witnesses {
+		if err := Cosign(ctx, s.h.log, string(witness)); err != nil && ctx.Err() == nil {
+			s.h.logger.Error("checkpoint not cosigned", "error", err.Error())
+		}
+	}
+}
