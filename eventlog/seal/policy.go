@@ -53,7 +53,7 @@ func ParsePolicy(text string) (*Policy, error) {
 			continue
 		}
 		if err := p.line(fields, &ended); err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
+			return nil, fmt.Errorf("line %d: %s", i+1, plain(err))
 		}
 	}
 	switch {
