@@ -74,7 +74,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for _, page := range []string{
-		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md",
+		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md",
 		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
 	} {
 		text := document(t, page)
@@ -117,7 +117,7 @@ func typePage(t *testing.T, bin, text string) {
 		}
 	}
 	dir, shown := t.TempDir(), t.TempDir()
-	if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "internal", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	script := strings.Builder{}
@@ -199,6 +199,7 @@ func readmeCommands(text string) []readmeCommand {
 }
 
 var (
+	roots       = regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	identifiers = regexp.MustCompile(`\b([0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}|[0-9T:.-]{10,}Z)\b`)
 	numbers     = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s|GiB|MiB|KiB|B)?|effects?`)
 	spaces      = regexp.MustCompile(` +`)
@@ -206,6 +207,7 @@ var (
 
 // mask replaces what differs from run to run.
 func mask(s string) string {
+	s = roots.ReplaceAllString(s, "ROOT")
 	s = identifiers.ReplaceAllString(s, "ID")
 	s = numbers.ReplaceAllString(s, "N")
 	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))

@@ -161,14 +161,14 @@ func (a *app) witnessCommand() *cobra.Command {
 		Short: "cosign the checkpoints of others",
 		Long:  witnessHelp,
 		Example: "  starling-host seal keygen witness.key --name witness.example.com\n" +
-			"  starling-host witness --key witness.key --log 'example.com/runs+c2c57ffd+AT3…'",
+			"  starling-host witness --key witness.key --log seal.vkey",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keyFile == "" || len(logs) == 0 {
 				return usagef("starling-host witness --help", "witness: --key FILE and --log VKEY are needed")
 			}
-			policy, err := seal.Trust(logs...)
+			policy, err := trustIn("--log", logs)
 			if err != nil {
-				return usagef("it is what keygen printed for the key of the log", "--log: %s", starling.PlainError(err))
+				return err
 			}
 			key, err := seal.ReadKey(keyFile)
 			if err != nil {
@@ -190,7 +190,7 @@ func (a *app) witnessCommand() *cobra.Command {
 	flags.StringVar(&listen, "listen", "127.0.0.1:8301", "listen on this `ADDRESS`; put a proxy with TLS before it")
 	flags.StringVar(&keyFile, "key", "", "`KEYFILE` with the key that cosigns")
 	flags.StringVar(&state, "state", "witness.json", "`FILE` in which the witness keeps what it has seen")
-	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this key, a `VKEY`; may be repeated")
+	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this `VKEY`, or of the one in a file; may be repeated")
 	return cmd
 }
 
@@ -223,19 +223,26 @@ func (f *trustFlags) trusted() (*seal.Policy, error) {
 	case len(f.keys) == 0:
 		return nil, nil
 	}
-	keys := make([]string, len(f.keys))
-	for i, key := range f.keys {
+	return trustIn("--key", f.keys)
+}
+
+// trustIn returns the policy that wants the signature of one of the public keys that a flag
+// has, or that are in the files that it names.
+func trustIn(flag string, keys []string) (*seal.Policy, error) {
+	const hint = "keygen printed it: NAME+HASH+BASE64"
+	vkeys := make([]string, len(keys))
+	for i, key := range keys {
 		if text, err := os.ReadFile(key); err == nil {
 			key = strings.TrimSpace(string(text))
 		}
 		if strings.HasPrefix(key, "PRIVATE+KEY+") {
-			return nil, usagef("keygen printed it: NAME+HASH+BASE64", "--key: this is the private key; a verifier needs the public one")
+			return nil, usagef(hint, "%s: this is the private key; a verifier needs the public one", flag)
 		}
-		keys[i] = key
+		vkeys[i] = key
 	}
-	p, err := seal.Trust(keys...)
+	p, err := seal.Trust(vkeys...)
 	if err != nil {
-		return nil, usagef("keygen printed it: NAME+HASH+BASE64", "--key: %s", starling.PlainError(err))
+		return nil, usagef(hint, "%s: %s", flag, starling.PlainError(err))
 	}
 	return p, nil
 }

@@ -36,7 +36,7 @@ shows, and that nobody vouches for it.`
 
 const verifyExample = `  starling-host verify
   starling-host verify starling.db --checkpoint kept.note
-  starling-host verify dice.starling --key 'example.com/runs+c2c57ffd+AT3…'
+  starling-host verify dice.starling --key seal.vkey
   starling-host verify dice.starling -o json`
 
 type verifyFlags struct {

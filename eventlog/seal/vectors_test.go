@@ -229,7 +229,9 @@ func TestVectors(t *testing.T) {
 		}
 	}
 
-	bad := func(name, kind, text, policy string) vector { return vector{Name: name, Type: kind, Text: text, Policy: policy} }
+	bad := func(name, kind, text, policy string) vector {
+		return vector{Name: name, Type: kind, Text: text, Policy: policy}
+	}
 	change := func(text, from, to string) string {
 		if !strings.Contains(text, from) {
 			t.Fatalf("%q is not in %q", from, text)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

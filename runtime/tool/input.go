@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/runtime/internal/validate"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/starling-host/starling/internal/schema"
 	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/internal/schema"
 )
 
 // Tool returns the tool that calls fn. Effects, Idempotent and Limits are left
