@@ -190,7 +190,7 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 
 // BundleDocument is what "starling-host verify FILE.starling -o json" prints.
 type BundleDocument struct {
-	Verdict    string                   `json:"verdict"` // "identical", "diverged", "not replayed", "valid" or "invalid"
+	Verdict    string                   `json:"verdict"` // "identical", "diverged", "not_replayed", "valid" or "invalid"
 	Error      string                   `json:"error,omitempty"`
 	Sealed     bool                     `json:"sealed"`
 	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint

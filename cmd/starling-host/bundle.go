@@ -23,8 +23,9 @@ The file is a ZIP archive without compression, and says itself what is in it
 Runs of tenants are written as they are stored, encrypted: the file proves that they
 are in the log, and they cannot be executed from it.`
 
-const bundleExample = `  starling-host bundle @last -o dice.starling
-  starling-host verify dice.starling`
+const bundleExample = `  starling-host seal --key seal.key
+  starling-host bundle @last -o dice.starling
+  starling-host verify dice.starling --key seal.vkey`
 
 func (a *app) bundleCommand() *cobra.Command {
 	var out string
@@ -115,7 +116,7 @@ func (a *app) proveCommand() *cobra.Command {
 		Use:     "prove [DB] RUN [SEQ]",
 		Short:   "prove that a run, or one event of it, was sealed",
 		Long:    proveHelp,
-		Example: "  starling-host prove starling.db @last 2 > event.json\n  starling-host verify event.json",
+		Example: "  starling-host seal --key seal.key\n  starling-host prove starling.db @last 2 > event.json\n  starling-host verify event.json --key seal.vkey",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seq := uint64(0)
 			if len(args) == 3 {

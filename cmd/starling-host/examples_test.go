@@ -22,7 +22,7 @@ import (
 // servers are the commands that go on until they are stopped, and those about the queue of
 // one. Of their examples, and of those that listen or have a server of PostgreSQL, only the
 // flags are looked at: the scripts do the same with real ones.
-var servers = []string{"inspect", "serve", "queue", "hosts"}
+var servers = []string{"inspect", "serve", "queue", "hosts", "witness"}
 
 // TestHelpExamples runs every example of every help text, in a folder with the
 // tool dice and a database that has a run.
@@ -47,6 +47,9 @@ func TestHelpExamples(t *testing.T) {
 					t.Errorf("%s: %v", strings.TrimSpace(line), err)
 				}
 				continue
+			}
+			if strings.Contains(line, "seal keygen seal.key") {
+				_ = os.Remove(filepath.Join(dir, "seal.key")) // that other examples seal with
 			}
 			shell := exec.Command("sh", "-c", strings.TrimSpace(line))
 			shell.Dir = dir
@@ -126,6 +129,7 @@ func writeTenants(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
+		"starling-host seal keygen seal.key --name example.com/runs > seal.vkey",
 		"starling-host tenant keygen host.key",
 		"starling-host tenant keygen next.key",
 		"starling-host tenant create acme --key-file host.key > old-key.txt",

@@ -250,12 +250,14 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"FILE":                  {"DIR/agent.yaml", "DIR/policy.yaml", "DIR/archive", "DIR/garbage", "DIR/new\x1b[2J"},
 		"PATH":                  {"DIR/starling.db", "DIR/new\x1b[2J.db"},
 		"TOOL":                  {"DIR/" + hostileName + ".wasm", "DIR/fails.wasm", "DIR/garbage", hostileText},
+		"KEYFILE":               {"DIR/seal.key", "DIR/garbage", hostileText},
 		"ID":                    {"acme", hostileText},
 		"TENANT":                {"acme", hostileText},
 		"NAME":                  {"TOKEN", hostileText},
 		"script:FILE":           {"script:DIR/turns.yaml", hostileText},
 		"starling-host serve":   {"--dev", "--listen=127.0.0.1:0"},
 		"starling-host inspect": {"--listen=127.0.0.1:0"},
+		"starling-host witness": {"--listen=127.0.0.1:0", "--key=DIR/seal.key", "--log=DIR/seal.vkey", "--state=DIR/witness.json"},
 		"starling-host tenant":  nil,
 	}}
 	for word, valid := range map[string]string{
@@ -263,7 +265,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"METHOD": "GET", "HOST": "h", "HOST[:PORT]": "h:1", "HOST:PORT": "127.0.0.1:0", "ADDRESS": "127.0.0.1:0", "ROLE": "r", "URL": "http://h/", "MESSAGE": "go on",
 		"GOAL": "go", "INPUT": "{}", "KEY-ID": "k", "MODULE": "fails", "TEXT": "text", "FILE|DIGEST": "DIR/fails.wasm",
 		"SERVER": "false", "[NAME=]COMMAND|URL": "name=false", "FILE|FOLDER": "DIR/fails.wasm", "FOLDER": "DIR", "ASSISTANT": "codex",
-		"N|default|none": "3", "SIZE|default|none": "1MiB",
+		"RUN...": "@last", "VKEY": "DIR/seal.vkey", "N|default|none": "3", "SIZE|default|none": "1MiB",
 	} {
 		h.values[word] = []string{valid, hostileText}
 	}
@@ -292,14 +294,20 @@ func (h *hostileFiles) writeLogs(t *testing.T) {
 	}
 	key := filepath.Join(h.dir, "starling.key")
 	for _, args := range [][]string{
-		{"migrate", ours}, {"tenant", "keygen", key},
+		{"seal", "keygen", filepath.Join(h.dir, "seal.key")}, {"migrate", ours}, {"tenant", "keygen", key},
 		{"tenant", "create", "acme", "--db", ours, "--key-file", key},
 		{"secret", "set", "acme", "TOKEN", "--host", "h", "--db", ours, "--key-file", key},
 		{"tenant", "policy", "acme", filepath.Join(h.dir, "policy.yaml"), "--db", ours},
+		{"seal", ours, "--key", filepath.Join(h.dir, "seal.key")},
 	} {
-		var log strings.Builder
-		if code := Main(args, strings.NewReader("0123456789"), io.Discard, &log); code != exitOK {
+		var out, log strings.Builder
+		if code := Main(args, strings.NewReader("0123456789"), &out, &log); code != exitOK {
 			t.Fatalf("%q: %s", args, log.String())
+		}
+		if args[0] == "seal" && args[1] == "keygen" {
+			if err := os.WriteFile(filepath.Join(h.dir, "seal.vkey"), []byte(out.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	log, err := store.OpenFile(t.Context(), ours, store.FileOptions{})

@@ -46,7 +46,7 @@ func (a *app) sealCommand() *cobra.Command {
 		Use:     "seal [DB]",
 		Short:   "sign the runs of a database",
 		Long:    sealHelp,
-		Example: "  starling-host seal keygen seal.key\n  starling-host seal starling.db --key seal.key",
+		Example: "  starling-host seal keygen seal.key --name example.com/runs\n  starling-host seal starling.db --key seal.key --checkpoint kept.note",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
@@ -157,11 +157,10 @@ func (a *app) witnessCommand() *cobra.Command {
 	var listen, keyFile, state string
 	var logs []string
 	cmd := &cobra.Command{
-		Use:   "witness",
-		Short: "cosign the checkpoints of others",
-		Long:  witnessHelp,
-		Example: "  starling-host seal keygen witness.key --name witness.example.com\n" +
-			"  starling-host witness --key witness.key --log seal.vkey",
+		Use:     "witness",
+		Short:   "cosign the checkpoints of others",
+		Long:    witnessHelp,
+		Example: "  starling-host witness --key witness.key --log seal.vkey",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keyFile == "" || len(logs) == 0 {
 				return usagef("starling-host witness --help", "witness: --key FILE and --log VKEY are needed")

@@ -291,11 +291,13 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 	}
 	what := fmt.Sprintf("%s, %s, %s; %s in %s", plural(len(v.Certificate.Runs), "run"), plural(events, "event"),
 		plural(len(v.Certificate.Modules), "module"), formatSize(uint64(size)), formatDuration(took))
-	a.stdout.printf("%s: %s\n\n", styled{statusStyle(doc.Verdict), doc.Verdict}, what)
+	a.stdout.printf("%s: %s\n\n", styled{statusStyle(doc.Verdict), strings.ReplaceAll(doc.Verdict, "_", " ")}, what)
 	for i, run := range v.Certificate.Runs {
 		verdict := "not executed"
 		if i < len(v.Runs) {
-			verdict = v.Runs[i].String()
+			if verdict = v.Runs[i].String(); v.Runs[i].Refused != nil {
+				verdict = "not replayed: " + refusalOf(v.Runs[i]).message
+			}
 		}
 		word, rest, found := strings.Cut(verdict, ":")
 		if found {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/eventlog/seal"
 )
 
 // BackupReport says what is in a copy.
@@ -177,12 +179,29 @@ func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 		err = c.exec(ctx, "DELETE FROM eventlog_events WHERE run_id = ? AND seq >= ?", runID, int64(min(before, maxSeq)))
 	}
 	if err == nil && layout == layoutVersion {
-		err = truncateRow(ctx, c, runID)
+		if err = truncateRow(ctx, c, runID); err == nil {
+			err = unseal(ctx, c)
+		}
 	}
 	if err != nil {
 		return errors.Join(err, c.exec(context.WithoutCancel(ctx), "ROLLBACK"))
 	}
 	return c.exec(ctx, "COMMIT")
+}
+
+// unseal ends the log of runs of a copy that will go on by itself: the log of the original
+// must not have two histories.
+func unseal(ctx context.Context, c *conn) error {
+	steps, err := dblog.StepsTaken(querier{ctx, c}, seal.Tables)
+	if err != nil || steps == 0 {
+		return err
+	}
+	for _, table := range seal.Tables.Tables {
+		if err := c.exec(ctx, "DELETE FROM "+table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxSeq is the largest number that SQLite can hold.
