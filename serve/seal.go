@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,10 +18,12 @@ const (
 // sealing signs a checkpoint of the runs of a host every so often, after so many runs, and
 // when the host has ended.
 type sealing struct {
-	h     *Host
-	key   *seal.Key
-	every time.Duration
-	runs  int64
+	h      *Host
+	sealer *seal.Sealer
+	every  time.Duration
+	runs   int64
+
+	mu sync.Mutex // held while sealer works
 
 	ended atomic.Int64  // runs since the last checkpoint
 	due   chan struct{} // capacity 1
@@ -36,7 +39,7 @@ func (h *Host) openSealing() (*sealing, error) {
 	if err != nil {
 		return nil, h.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
 	}
-	s := &sealing{h: h, key: key, every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
+	s := &sealing{h: h, sealer: seal.NewSealer(h.log, key), every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
 	if f.Every > 0 {
 		s.every = time.Duration(f.Every)
 	}
@@ -77,8 +80,10 @@ const sealTimeout = 10 * time.Second
 // sign signs a checkpoint, if there is something new, and has the witnesses cosign it. What
 // fails is tried again the next time.
 func (s *sealing) sign(ctx context.Context) {
+	s.mu.Lock() // the last checkpoint of a host may meet one that is being signed
+	defer s.mu.Unlock()
 	s.ended.Store(0)
-	sealed, err := seal.Seal(ctx, s.h.log, s.key)
+	sealed, err := s.sealer.Seal(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return

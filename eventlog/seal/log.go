@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -80,17 +81,24 @@ func Extend(ctx context.Context, db eventlog.Transactor) (bool, error) {
 	if ok, err := kept(ctx, db); err != nil || !ok {
 		return false, err
 	}
+	return true, extend(ctx, db, math.MinInt64)
+}
+
+// extend adds those that began at a time or later, in nanoseconds since 1970. The oldest
+// are added first, so each step begins where the one before has ended.
+func extend(ctx context.Context, db eventlog.Transactor, since int64) error {
 	for {
-		leaves, err := ended(ctx, db)
+		leaves, last, err := ended(ctx, db, since)
 		if err != nil || len(leaves) == 0 {
-			return true, err
+			return err
 		}
 		if err := db.Transact(ctx, func(tx eventlog.Tx) error { return addLeaves(tx, leaves) }); err != nil {
-			return true, err
+			return err
 		}
 		if len(leaves) < extendStep {
-			return true, nil
+			return nil
 		}
+		since = last
 	}
 }
 
@@ -104,17 +112,20 @@ const (
 // MarkGone returns the statement that notes of the runs in doomed that they are removed.
 func MarkGone(now time.Time) string { return fmt.Sprintf(markGone, now.UnixNano()) }
 
-// ended returns runs that have ended and are not in the log of runs.
-func ended(ctx context.Context, db eventlog.Transactor) (leaves []Leaf, err error) {
-	const sql = `SELECT r.run_id, r.last_seq, r.head, e.kind, e.payload FROM run AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.last_seq
-	WHERE r.terminal <> 0 AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = r.run_id) ORDER BY r.started, r.run_id LIMIT $1`
+// ended returns runs that have ended and are not in the log of runs, and when the last of
+// them began.
+func ended(ctx context.Context, db eventlog.Transactor, since int64) (leaves []Leaf, began int64, err error) {
+	const sql = `SELECT r.started, r.run_id, r.last_seq, r.head, e.kind, e.payload FROM (
+	SELECT started, run_id, last_seq, head FROM run WHERE started >= $2 AND terminal <> 0
+		AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id) ORDER BY started, run_id LIMIT $1
+) AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.last_seq ORDER BY r.started, r.run_id`
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		leaves = nil
-		return q.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
+		return q.Query(sql, []any{int64(extendStep), since}, func(r eventlog.Row) error {
 			var last event.Event
 			var head, payload []byte
 			var kind int64
-			if err := r.Scan(&last.RunID, &last.Seq, &head, &kind, &payload); err != nil {
+			if err := r.Scan(&began, &last.RunID, &last.Seq, &head, &kind, &payload); err != nil {
 				return err
 			}
 			last.Kind, last.Payload = event.Kind(kind), payload
@@ -126,7 +137,7 @@ func ended(ctx context.Context, db eventlog.Transactor) (leaves []Leaf, err erro
 			return err
 		})
 	})
-	return leaves, err
+	return leaves, began, err
 }
 
 // addLeaves adds those leaves that are not there, in two statements.
@@ -236,6 +247,42 @@ func reader(q eventlog.Querier, fresh map[int64]Hash) tlog.HashReader {
 	})
 }
 
+// Sealer seals one database again and again. It is not safe for concurrent use.
+type Sealer struct {
+	db  eventlog.Transactor
+	key *Key
+
+	looked time.Time // when all runs were looked at
+	since  int64     // runs that began earlier wait for the next look at all
+}
+
+// NewSealer returns a sealer.
+func NewSealer(db eventlog.Transactor, k *Key) *Sealer { return &Sealer{db: db, key: k} }
+
+// lookEvery is how often a sealer looks at all runs, which takes longer the more there are.
+// In between it looks at those that began within that time. So a run that took longer, or
+// was imported, is sealed an hour late at most.
+const lookEvery = time.Hour
+
+// Seal adds the runs that have ended to the log of runs and signs a checkpoint of it, which
+// the database keeps. The first time begins the log.
+func (s *Sealer) Seal(ctx context.Context) (Sealed, error) {
+	now, since := time.Now(), s.since
+	all := now.Sub(s.looked) >= lookEvery
+	if all {
+		since = math.MinInt64
+	}
+	next := now.Add(-lookEvery).UnixNano()
+	sealed, err := sealSince(ctx, s.db, s.key, since)
+	if err == nil && all {
+		s.looked = now
+	}
+	if err == nil {
+		s.since = next
+	}
+	return sealed, err
+}
+
 // Sealed is what came of [Seal].
 type Sealed struct {
 	Checkpoint Checkpoint
@@ -244,9 +291,12 @@ type Sealed struct {
 	VKey       string // under which it is signed
 }
 
-// Seal adds the runs that have ended to the log of runs and signs a checkpoint of it, which
-// the database keeps. The first time begins the log.
+// Seal is [Sealer.Seal], once.
 func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Sealed, error) {
+	return sealSince(ctx, db, k, math.MinInt64)
+}
+
+func sealSince(ctx context.Context, db eventlog.Transactor, k *Key, since int64) (Sealed, error) {
 	if err := db.CreateTables(ctx, Tables); err != nil {
 		return Sealed{}, err
 	}
@@ -254,7 +304,7 @@ func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Sealed, error) {
 	if err != nil {
 		return Sealed{}, err
 	}
-	if _, err := Extend(ctx, db); err != nil {
+	if err := extend(ctx, db, since); err != nil {
 		return Sealed{}, err
 	}
 	s := Sealed{VKey: k.For(origin).VKey()}
