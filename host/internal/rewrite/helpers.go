@@ -1,6 +1,10 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import (
+	"slices"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
 
 // The helpers stand for the three instructions whose cost depends on an
 // operand. Each charges, checks, and then acts, so that a call which the check
@@ -165,14 +169,20 @@ func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a = append(a, w.check...)
 	a.Index(wasm.OpLocalGet, argPages)
 	a.Memory(wasm.OpMemoryGrow)
-	a.Index(wasm.OpLocalTee, argPages)
+	result := uint32(argPages)
+	if w.o.Explain { // which looks at the request afterwards
+		a[0], result = 1, argPages+1
+		a = slices.Insert(a, 1, 1, byte(wasm.I32))
+	}
+	a.Index(wasm.OpLocalTee, result)
 	a.I32(0)
 	a.Op(wasm.OpI32LtS)
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	w.granted(&a, maxPages)
 	a.I32(1)
 	a.Index(wasm.OpGlobalSet, w.refused)
 	a.Op(wasm.OpEnd)
-	a.Index(wasm.OpLocalGet, argPages)
+	a.Index(wasm.OpLocalGet, result)
 	a.Op(wasm.OpEnd)
 	return a
 }

@@ -79,6 +79,10 @@ type Options struct {
 	// Profile has every function report when it is entered and when it returns,
 	// see [EnterName]. What is counted stays the same.
 	Profile bool
+
+	// Explain has the module say in [GlobalTrap] what an engine of JavaScript does not
+	// say of a trap. What is counted stays the same.
+	Explain bool
 }
 
 // The values that the zero [Options] mean.

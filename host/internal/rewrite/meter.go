@@ -17,8 +17,10 @@ type meter struct {
 	refill                      uint32   // function
 	added                       uint32   // imports
 	fuel, limit, depth, refused uint32   // globals
+	trap                        uint32   // global, with Options.Explain
 	whole                       uint32   // function
 	fill, copy, grow            uint32   // functions, when there is a memory
+	explain                     uint32   // the first function of Options.Explain
 	mutable                     []string // names of the module's own mutable globals
 	leaves                      []int    // what each body costs that is a leaf
 	p                           profile
@@ -35,14 +37,17 @@ func newMeter(m *wasm.Module, o Options) *meter {
 	w := &meter{
 		m: m, o: o, types: slices.Clone(m.Types),
 		refill: uint32(m.NumImportedFuncs()),
-		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3,
+		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3, trap: globals + 4,
 	}
 	w.added = 1
 	if o.Profile {
 		w.added = 3
 	}
 	first := uint32(m.NumFuncs()) + w.added
-	w.whole, w.fill, w.copy, w.grow = first, first+1, first+2, first+3
+	w.whole, w.fill, w.copy, w.grow, w.explain = first, first+1, first+2, first+3, first+4
+	if len(m.Memories) == 0 {
+		w.explain = first + 1
+	}
 	w.check.Index(wasm.OpGlobalGet, w.fuel)
 	w.check.Index(wasm.OpGlobalGet, w.limit)
 	w.check.Op(wasm.OpI64GtU)
@@ -213,14 +218,24 @@ func (w *meter) changes(in *wasm.Instr) bool {
 	case wasm.OpReturn:
 		return w.wrapped()
 	}
+	if _, ok := w.truncation(in.Op); ok {
+		return true
+	}
 	return in.Op == wasm.OpMemoryGrow || in.Op == wasm.OpMemoryFill || in.Op == wasm.OpMemoryCopy
 }
 
 func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
+	if helper, ok := w.truncation(in.Op); ok {
+		a.Index(wasm.OpCall, helper) // which does not count
+		return
+	}
 	switch in.Op {
 	case wasm.OpCall:
 		a.Index(wasm.OpCall, w.moved(in.Index))
 	case wasm.OpCallIndirect:
+		if w.o.Explain {
+			a.Index(wasm.OpCall, w.entryProbe())
+		}
 		*a = append(*a, w.m.Bytes(in.Pos, in.End)...)
 	case wasm.OpReturn:
 		a.Index(wasm.OpBr, uint32(depth))

@@ -40,6 +40,7 @@ const (
 	GlobalLimit   = reserved + "limit"   // i64, unsigned: beyond it the guest calls refill; begins at 0
 	GlobalDepth   = reserved + "depth"   // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
 	GlobalRefused = reserved + "refused" // i32: 1 once a memory.grow has failed, else 0
+	GlobalTrap    = reserved + "trap"    // i32: why the guest traps, see TrapNotNumber; only with Options.Explain
 	ExportStart   = reserved + "start"   // () -> (): the start function, if there was one
 	ExportWhole   = reserved + "whole"   // () -> (): does nothing, and traps in a [Shell]
 )

@@ -82,7 +82,11 @@ func (w *meter) globals() [][]byte {
 		a.Op(wasm.OpEnd)
 		return a
 	}
-	return [][]byte{counter, counter, number(int32(w.o.Depth)), number(0)}
+	all := [][]byte{counter, counter, number(int32(w.o.Depth)), number(0)}
+	if w.o.Explain {
+		all = append(all, number(0))
+	}
+	return all
 }
 
 // helperTypes are the type indices of the helpers, in the order of their
@@ -90,10 +94,10 @@ func (w *meter) globals() [][]byte {
 func (w *meter) helperTypes() [][]byte {
 	whole := wasm.AppendU32(nil, w.typeIndex(wholeType))
 	if len(w.m.Memories) == 0 {
-		return [][]byte{whole}
+		return append([][]byte{whole}, w.explainTypes()...)
 	}
 	bulk := wasm.AppendU32(nil, w.typeIndex(bulkType))
-	return [][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}
+	return append([][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}, w.explainTypes()...)
 }
 
 // exports are the module's own, the four globals, the module's own mutable
@@ -116,6 +120,9 @@ func (w *meter) exports() []byte {
 		export{GlobalLimit, wasm.ExternGlobal, w.limit},
 		export{GlobalDepth, wasm.ExternGlobal, w.depth},
 		export{GlobalRefused, wasm.ExternGlobal, w.refused})
+	if w.o.Explain {
+		all = append(all, export{GlobalTrap, wasm.ExternGlobal, w.trap})
+	}
 	for i, g := range w.m.Globals {
 		if g.Mutable {
 			name := reserved + "global" + strconv.Itoa(i)
@@ -140,6 +147,7 @@ func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
 	if len(w.m.Memories) > 0 {
 		helpers = append(helpers, w.fillBody(), w.copyBody(), w.growBody(maxPages))
 	}
+	helpers = append(helpers, w.explainBodies()...)
 	size := 0
 	if s := w.m.Section(wasm.SectionCode); s != nil {
 		size = len(s.Body)

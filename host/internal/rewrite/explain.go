@@ -1,0 +1,122 @@
+package rewrite
+
+import "github.com/starling-host/starling/host/internal/wasm"
+
+// The record of a call that traps says which trap it was. An engine of JavaScript has one
+// text for a NaN and for a number that is too large to be truncated, and one for an empty
+// entry of the table and for a function of another type. With [Options.Explain] the module
+// itself says which it was: in [GlobalTrap], before it traps.
+
+// The values of [GlobalTrap].
+const (
+	TrapNotNumber = 1 // a NaN is truncated
+	TrapNoEntry   = 2 // what is called is not in the table, or is an empty entry
+	TrapNoMemory  = 3 // the engine has no memory for pages that the guest may have
+)
+
+// truncations are the instructions that trap for a NaN, with the operands' type and the
+// results'.
+var truncations = []struct {
+	op       wasm.Op
+	from, to wasm.ValType
+	ne       wasm.Op
+}{
+	{wasm.OpI32TruncF32S, wasm.F32, wasm.I32, wasm.OpF32Ne}, {wasm.OpI32TruncF32U, wasm.F32, wasm.I32, wasm.OpF32Ne},
+	{wasm.OpI32TruncF64S, wasm.F64, wasm.I32, wasm.OpF64Ne}, {wasm.OpI32TruncF64U, wasm.F64, wasm.I32, wasm.OpF64Ne},
+	{wasm.OpI64TruncF32S, wasm.F32, wasm.I64, wasm.OpF32Ne}, {wasm.OpI64TruncF32U, wasm.F32, wasm.I64, wasm.OpF32Ne},
+	{wasm.OpI64TruncF64S, wasm.F64, wasm.I64, wasm.OpF64Ne}, {wasm.OpI64TruncF64U, wasm.F64, wasm.I64, wasm.OpF64Ne},
+}
+
+// truncation returns the helper that stands for an instruction of [truncations].
+func (w *meter) truncation(op wasm.Op) (function uint32, ok bool) {
+	if !w.o.Explain {
+		return 0, false
+	}
+	for i, t := range truncations {
+		if t.op == op {
+			return w.explain + uint32(i), true
+		}
+	}
+	return 0, false
+}
+
+// entryProbe is the helper that looks at an entry of the table before it is called. It
+// returns its parameter.
+func (w *meter) entryProbe() uint32 { return w.explain + uint32(len(truncations)) }
+
+var probeType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
+
+// explainTypes are the type indices of the helpers, which explainBodies are the bodies of.
+func (w *meter) explainTypes() (types [][]byte) {
+	if !w.o.Explain {
+		return nil
+	}
+	for _, t := range truncations {
+		i := w.typeIndex(wasm.FuncType{Params: []wasm.ValType{t.from}, Results: []wasm.ValType{t.to}})
+		types = append(types, wasm.AppendU32(nil, i))
+	}
+	if len(w.m.Tables) > 0 {
+		types = append(types, wasm.AppendU32(nil, w.typeIndex(probeType)))
+	}
+	return types
+}
+
+func (w *meter) explainBodies() (bodies []wasm.Asm) {
+	if !w.o.Explain {
+		return nil
+	}
+	for _, t := range truncations {
+		a := wasm.Asm{noLocals}
+		a.Index(wasm.OpLocalGet, 0)
+		a.Index(wasm.OpLocalGet, 0)
+		a.Op(t.ne)
+		w.explains(&a, TrapNotNumber)
+		a.Index(wasm.OpLocalGet, 0)
+		a.Op(t.op, wasm.OpEnd)
+		bodies = append(bodies, a)
+	}
+	if len(w.m.Tables) == 0 {
+		return bodies
+	}
+	const table = 0
+	a := wasm.Asm{noLocals}
+	a.Index(wasm.OpLocalGet, 0)
+	a.Index(wasm.OpTableSize, table)
+	a.Op(wasm.OpI32LtU)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, 0)
+	a.Index(wasm.OpTableGet, table)
+	a.Op(wasm.OpRefIsNull)
+	w.explains(&a, TrapNoEntry)
+	a.Op(wasm.OpElse)
+	a.I32(TrapNoEntry)
+	a.Index(wasm.OpGlobalSet, w.trap)
+	a.Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, 0)
+	a.Op(wasm.OpEnd)
+	return append(bodies, a)
+}
+
+// explains notes why the guest is about to trap, if the condition on the stack holds.
+func (w *meter) explains(a *wasm.Asm, why int32) {
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.I32(why)
+	a.Index(wasm.OpGlobalSet, w.trap)
+	a.Op(wasm.OpEnd)
+}
+
+// granted ends the guest if the engine has refused pages that the guest may have: what it
+// would do then depends on the machine.
+func (w *meter) granted(a *wasm.Asm, maxPages uint32) {
+	if !w.o.Explain {
+		return
+	}
+	a.Index(wasm.OpLocalGet, argPages)
+	a.I32(int32(maxPages))
+	a.Memory(wasm.OpMemorySize)
+	a.Op(wasm.OpI32Sub, wasm.OpI32LeU)
+	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.I32(TrapNoMemory)
+	a.Index(wasm.OpGlobalSet, w.trap)
+	a.Op(wasm.OpUnreachable, wasm.OpEnd)
+}
