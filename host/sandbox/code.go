@@ -118,3 +118,14 @@ func writePieces(path string, from io.Reader) error {
 	}
 	return errors.Join(err, to.Close())
 }
+
+// files returns the files below dir.
+func files(dir string) (all []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			all = append(all, path)
+		}
+		return err
+	})
+	return all, err
+}

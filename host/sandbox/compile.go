@@ -1,20 +1,17 @@
+//go:build !js
+
 package sandbox
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"syscall"
 
-	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
@@ -90,47 +87,4 @@ func compileInto(ctx context.Context, module []byte, dir string) (string, error)
 		}
 	}
 	return "", hostFailed(cmp.Or(err, errNoCode))
-}
-
-// files returns the files below dir.
-func files(dir string) (all []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			all = append(all, path)
-		}
-		return err
-	})
-	return all, err
-}
-
-// accepted has the engine take a module. What it does not accept is refused, also what
-// it panics at: that is a mistake of the engine's that some module found, and the process
-// lives.
-func accepted(take func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = refuse("the engine panics when it compiles it", "")
-		}
-	}()
-	if err = take(); err != nil && !errors.Is(err, abi.ErrHost) {
-		err = refuse("the engine cannot compile it: "+err.Error(), "")
-	}
-	return err
-}
-
-func refuse(what, hint string) *rewrite.Refusal {
-	return &rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}
-}
-
-// newRuntime returns a runtime that keeps its code in dir, unless that is empty.
-func newRuntime(ctx context.Context, interpreter bool, dir string) (wazero.Runtime, wazero.CompilationCache, error) {
-	config := runtimeConfig(interpreter)
-	code := wazero.NewCompilationCache()
-	if dir != "" {
-		var err error
-		if code, err = wazero.NewCompilationCacheWithDir(dir); err != nil {
-			return nil, nil, hostFailed(fmt.Errorf("compilation cache: %w", err))
-		}
-	}
-	return wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(code)), code, nil
 }

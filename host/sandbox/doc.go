@@ -1,5 +1,5 @@
 // Package sandbox executes tools that nobody has vouched for. It is the only
-// package that knows the engine, wazero.
+// package that knows the engine: wazero, and on js the one of the browser or of Node.
 //
 // # How to think about it
 //

@@ -56,7 +56,7 @@ func (s *session) trapped(reason string) error {
 	case slices.Contains(traps, reason):
 		return s.failure(abi.ErrPanicked, "trap: "+reason)
 	case reason == engineOverflow:
-		return hostFailed(errors.New("the engine's own call stack is too small for this call"))
+		return hostFailed(ErrTooDeep)
 	}
 	return hostFailed(fmt.Errorf("the engine failed: %s", reason))
 }

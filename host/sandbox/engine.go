@@ -8,18 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 	"golang.org/x/sync/semaphore"
 )
-
-// features are what the engine accepts: WebAssembly 2.0 without vector
-// instructions, whose NaN results differ between processors. The gate in
-// host/internal/rewrite refuses more.
-const features = api.CoreFeaturesV2 &^ api.CoreFeatureSIMD
 
 // ErrClosed is returned by everything that is asked of an [Engine] or a
 // [Module] after Close.
@@ -124,10 +115,10 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 	for i := range e.compiling {
 		e.compiling[i] = semaphore.NewWeighted(exclusive)
 	}
+	if err := engineWorks(ctx, c); err != nil {
+		return nil, err
+	}
 	if !c.Interpreter {
-		if err := compilerWorks(ctx); err != nil {
-			return nil, err
-		}
 		if e.cache, err = openCache(c.CacheDir, c.Compile != nil); err != nil {
 			return nil, err
 		}
@@ -144,56 +135,6 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 // Resets returns the ways of resetting that were tried, the best first; the
 // last one is in use.
 func (e *Engine) Resets() []Rung { return e.store.Report() }
-
-// compilerWorks reports whether the engine has a compiler for this machine. It
-// panics when it has none.
-func compilerWorks(ctx context.Context) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("sandbox: the compiler does not support this machine (%v): use the interpreter", v)
-		}
-	}()
-	return wazero.NewRuntimeWithConfig(ctx, runtimeConfig(false)).Close(ctx)
-}
-
-// runtimeConfig chooses the engine by name: left to itself wazero falls back to
-// its interpreter without a word. Closing on context end stays off, because it
-// checks loops only, misses call trees without one, and costs several times
-// what fuel does.
-func runtimeConfig(interpreter bool) wazero.RuntimeConfig {
-	config := wazero.NewRuntimeConfigCompiler()
-	if interpreter {
-		config = wazero.NewRuntimeConfigInterpreter()
-	}
-	return config.
-		WithCoreFeatures(features).
-		WithMemoryLimitPages(maxMemoryPages). // a module's own maximum is below; see Load
-		WithCloseOnContextDone(false).
-		WithDebugInfoEnabled(false)
-}
-
-// registerHost provides the modules that a guest may import from. They keep no
-// state: what a call needs is in the instance's context.
-func registerHost(ctx context.Context, r wazero.Runtime) error {
-	fuel := r.NewHostModuleBuilder(rewrite.RefillModule).
-		NewFunctionBuilder().WithGoFunction(api.GoFunc(refillCalled), nil, nil).Export(rewrite.RefillName).
-		NewFunctionBuilder().WithGoFunction(api.GoFunc(entered), []api.ValueType{api.ValueTypeI32}, nil).Export(rewrite.EnterName).
-		NewFunctionBuilder().WithGoFunction(api.GoFunc(left), nil, nil).Export(rewrite.LeaveName)
-	if _, err := fuel.Instantiate(ctx); err != nil {
-		return fmt.Errorf("sandbox: registering the host's functions: %w", err)
-	}
-	for name, functions := range map[string][]hostFunc{abi.Version: starlingFuncs, abi.WASIModule: wasiFuncs} {
-		builder := r.NewHostModuleBuilder(name)
-		for _, f := range functions {
-			t, _ := rewrite.ImportType(name, f.name)
-			builder.NewFunctionBuilder().WithGoFunction(imported{f, name, t}, engineTypes(t.Params), engineTypes(t.Results)).Export(f.name)
-		}
-		if _, err := builder.Instantiate(ctx); err != nil {
-			return fmt.Errorf("sandbox: registering the host's functions: %w", err)
-		}
-	}
-	return nil
-}
 
 // Close waits for the calls in progress and releases all modules.
 func (e *Engine) Close(ctx context.Context) error {

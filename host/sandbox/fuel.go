@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"time"
@@ -29,9 +28,6 @@ const (
 	// and starling_warmup together.
 	prepareFuel = 1_000_000_000
 )
-
-// refillCalled is what a rewritten module imports beside what it asked for.
-func refillCalled(ctx context.Context, _ []uint64) { sessionOf(ctx).refill() }
 
 // allow starts the count at zero with a new budget.
 func (s *session) allow(budget uint64) {

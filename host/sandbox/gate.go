@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"errors"
+
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/cachefile"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -54,3 +57,22 @@ func Decode(module []byte) (*Decoded, error) { return wasm.Decode(module) }
 // CheckCacheFolder makes the folder of a cache, and refuses one that another user could
 // write to.
 func CheckCacheFolder(dir string) error { return cachefile.Folder(dir) }
+
+// accepted has the engine take a module. What it does not accept is refused, also what
+// it panics at: that is a mistake of the engine's that some module found, and the process
+// lives.
+func accepted(take func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = refuse("the engine panics when it compiles it", "")
+		}
+	}()
+	if err = take(); err != nil && !errors.Is(err, abi.ErrHost) {
+		err = refuse("the engine cannot compile it: "+err.Error(), "")
+	}
+	return err
+}
+
+func refuse(what, hint string) *rewrite.Refusal {
+	return &rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}
+}

@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"context"
-
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/tetratelabs/wazero/api"
 )
 
 // hostFunc is one function that a guest may import. Its type is the gate's
@@ -28,11 +26,9 @@ type args []uint64
 // of the slot; the interpreter does not.
 func (a args) u32(i int) uint32 { return uint32(a[i]) }
 
-// Call implements api.GoFunction. The instance travels in the context, because
-// one host function serves all of them. Each call is a check and costs a unit: a
-// body has room for a quarter of a million calls between two of its own checks.
-func (f imported) Call(ctx context.Context, stack []uint64) {
-	s := sessionOf(ctx)
+// call answers a guest. Each call is a check and costs a unit: a body has room for a
+// quarter of a million calls between two of its own checks.
+func (f imported) call(s *session, stack []uint64) {
 	s.charge(1)
 	if s.watch != nil {
 		s.watch.call(s, f, stack)
@@ -48,14 +44,13 @@ func (f imported) answer(s *session, stack []uint64) {
 	}
 }
 
-func sessionOf(ctx context.Context) *session { return &ctx.Value(instanceKey{}).(*instance).session }
-
-// engineTypes names types in the engine's way. Both use the numbers of the
-// binary format.
-func engineTypes(types []wasm.ValType) []api.ValueType {
-	out := make([]api.ValueType, len(types))
-	for i, t := range types {
-		out[i] = api.ValueType(t)
-	}
-	return out
+// fuelFuncs are what a rewritten module imports from [rewrite.RefillModule] beside what it
+// asked for; the last two if it is profiled.
+var fuelFuncs = map[string]struct {
+	params []wasm.ValType
+	do     func(s *session, a args)
+}{
+	rewrite.RefillName: {nil, func(s *session, _ args) { s.refill() }},
+	rewrite.EnterName:  {i32, entered},
+	rewrite.LeaveName:  {nil, left},
 }

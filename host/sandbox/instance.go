@@ -4,30 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/experimental"
 )
 
 // instance is one module in memory. It serves one call at a time, and between
 // two calls it is put back to the module's start, so that it makes no
 // difference whether a call has a used instance or a new one.
 type instance struct {
-	module  api.Module
-	memory  api.Memory
+	module  running
+	memory  memory
 	mapping *image.Memory // nil when the engine's own allocator provides the memory
 
-	fuel, limit, depth, refused api.MutableGlobal
-	globals                     []api.MutableGlobal // the module's own, then the four
+	fuel, limit, depth, refused global
+	globals                     []global // the module's own, then the four
 
-	functions map[string]api.Function // by export; those that have been called
-	stack     [2]uint64               // parameters and result of one call
-	ctx       context.Context         // leads host functions to the instance
+	functions map[string]function // by export; those that have been called
+	stack     [2]uint64           // parameters and result of one call
+	ctx       context.Context     // leads host functions to the instance
 
 	session session
 	spoiled bool // its code was ended from within; it is never used again
@@ -40,39 +36,24 @@ type instanceKey struct{}
 // instance keeps them.
 var metered = []string{rewrite.GlobalFuel, rewrite.GlobalLimit, rewrite.GlobalDepth, rewrite.GlobalRefused}
 
-// instanceConfig makes instances that have no name, so that no module can
-// import from another, and that run nothing by themselves. The engine would
-// seed a random source of its own at each instance, at half the price of the
-// instance; no function that we offer reads it.
-var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
-
-type noRandom struct{}
-
-func (noRandom) Read([]byte) (int, error) {
-	return 0, errors.New("sandbox: the engine has no randomness of its own")
-}
-
 // newInstance makes an instance whose memory begins as the image, or empty
 // where images cannot be mapped.
 func (m *Module) newInstance(from *image.Image) (*instance, error) {
-	ctx := context.Background()
-	i := &instance{functions: map[string]api.Function{}}
+	i := &instance{functions: map[string]function{}}
 	if from.Mapped() {
 		var err error
 		if i.mapping, err = from.Map(); err != nil {
 			return nil, hostFailed(fmt.Errorf("no memory for an instance: %w", err))
 		}
-		ctx = experimental.WithMemoryAllocator(ctx, experimental.MemoryAllocatorFunc(
-			func(uint64, uint64) experimental.LinearMemory { return i.mapping }))
 	}
-	module, err := m.runtime.InstantiateModule(ctx, m.compiled, instanceConfig)
+	module, err := m.code.instantiate(i)
 	if err != nil {
 		if i.mapping != nil {
 			i.mapping.Free()
 		}
 		return nil, hostFailed(fmt.Errorf("the engine cannot instantiate the module: %w", err))
 	}
-	i.module, i.memory = module, module.Memory()
+	i.module, i.memory = module, module.memory()
 	i.ctx = context.WithValue(context.Background(), instanceKey{}, i)
 	if err := i.bindGlobals(m.globals); err != nil {
 		i.discard()
@@ -85,8 +66,8 @@ func (m *Module) newInstance(from *image.Image) (*instance, error) {
 func (i *instance) bindGlobals(own []string) error {
 	for _, names := range [][]string{own, metered} {
 		for _, name := range names {
-			g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
-			if !ok {
+			g := i.module.global(name)
+			if g == nil {
 				return hostFailed(fmt.Errorf("the rewritten module does not export %s", name))
 			}
 			i.globals = append(i.globals, g)
@@ -134,23 +115,6 @@ func (i *instance) reset(s *start) error {
 // of the engine keeps the length of a memory elsewhere.
 var errNoShrink = errors.New("sandbox: the engine's memory cannot be shrunk")
 
-// shrink gives a memory its length back. WebAssembly has no way to do it, and
-// the engine offers none. Its memory has an exported field, though, whose length
-// is the memory's; and growing by a page afterwards has the engine tell compiled
-// code what the length is.
-func (i *instance) shrink(pages uint32) error {
-	buffer := reflect.ValueOf(i.memory).Elem().FieldByName("Buffer")
-	if pages == 0 || !buffer.IsValid() || !buffer.CanSet() || buffer.Kind() != reflect.Slice {
-		return errNoShrink
-	}
-	b := buffer.Bytes()
-	buffer.SetBytes(b[: (pages-1)*wasm.PageSize : cap(b)])
-	if _, ok := i.memory.Grow(1); !ok || i.memory.Size() != pages*wasm.PageSize {
-		return errNoShrink
-	}
-	return nil
-}
-
 // verify compares an instance with its module's start.
 func (i *instance) verify(s *start) error {
 	if got := i.memory.Size(); got != s.pages*wasm.PageSize {
@@ -168,10 +132,7 @@ func (i *instance) verify(s *start) error {
 }
 
 // discard closes the instance, which gives its memory back.
-func (i *instance) discard() {
-	// The error would be that of a module's close function, which there is none of.
-	_ = i.module.Close(context.Background())
-}
+func (i *instance) discard() { i.module.close() }
 
 // has reports whether length bytes at address are in memory. The address of an
 // empty area is not looked at.
@@ -197,10 +158,10 @@ func outside(what string, address, length uint32) string {
 
 // function returns an export, which checkExports has found. To look one up
 // costs the engine more than to call it.
-func (i *instance) function(export string) api.Function {
+func (i *instance) function(export string) function {
 	f, ok := i.functions[export]
 	if !ok {
-		f = i.module.ExportedFunction(export)
+		f = i.module.function(export)
 		i.functions[export] = f
 	}
 	return f

@@ -7,16 +7,13 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/tetratelabs/wazero"
 )
 
 // Module is a compiled module at its start. It is safe for concurrent use: a
 // call in progress has an instance to itself.
 type Module struct {
-	engine   *Engine
-	runtime  wazero.Runtime // of this module alone
-	code     wazero.CompilationCache
-	compiled wazero.CompiledModule
+	engine *Engine
+	code   executable
 
 	digest  Digest
 	abi     string
@@ -69,9 +66,6 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	}
 	err := m.compile(ctx, p)
 	if err == nil {
-		err = registerHost(ctx, m.runtime)
-	}
-	if err == nil {
 		m.start, err = m.prepare(p.Data, p.First)
 	}
 	if err != nil {
@@ -87,10 +81,7 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 // there is no folder.
 func (m *Module) compile(ctx context.Context, p *Prepared) error {
 	err := accepted(func() (err error) {
-		if m.runtime, m.code, err = newRuntime(ctx, m.engine.interpreter, p.Folder); err != nil {
-			return err
-		}
-		m.compiled, err = m.runtime.CompileModule(ctx, p.Wasm)
+		m.code, err = compiled(ctx, m.engine.interpreter, p)
 		return err
 	})
 	if err != nil && p.Folder != "" {
@@ -158,9 +149,9 @@ func (m *Module) free(ctx context.Context) (err error) {
 	if m.start != nil && m.start.image != nil {
 		err = m.start.image.Close()
 	}
-	if m.runtime != nil {
-		err = errors.Join(err, m.runtime.Close(ctx), m.code.Close(ctx))
-		m.runtime = nil
+	if m.code != nil {
+		err = errors.Join(err, m.code.close(ctx))
+		m.code = nil
 	}
 	return err
 }

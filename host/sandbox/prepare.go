@@ -117,7 +117,7 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 // that of wasmBytes.
 func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
 	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
-		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil,
+		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil, Explain: explained,
 	})
 	if err != nil {
 		return nil, err

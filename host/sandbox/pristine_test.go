@@ -193,7 +193,7 @@ func TestVerifyNoticesWhatAResetForgot(t *testing.T) {
 	m := load(t, engineWith(t, Config{}), scribbler(), Limits{MemoryPages: 16})
 	spoil := map[string]func(i *instance){
 		"a global":                 func(i *instance) { i.globals[0].Set(8) },
-		"a byte of memory":         func(i *instance) { i.memory.WriteByte(0x8000, 'S') },
+		"a byte of memory":         func(i *instance) { i.memory.Write(0x8000, []byte{'S'}) },
 		"the length of the memory": func(i *instance) { i.memory.Grow(1) },
 	}
 	for name, change := range spoil {

@@ -9,7 +9,6 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
-	"github.com/tetratelabs/wazero/api"
 )
 
 // start is the state that every call of a module begins with: what start
@@ -49,7 +48,7 @@ func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, erro
 	for _, d := range data {
 		i.memory.Write(d.Offset, d.Bytes)
 	}
-	if _, err := i.function(rewrite.ExportWhole).Call(i.ctx); err != nil {
+	if err := i.module.function(rewrite.ExportWhole).CallWithStack(i.ctx, i.stack[:]); err != nil {
 		return nil, hostFailed(ErrSpoiled)
 	}
 	i.session = session{instance: i, limits: m.limits}
@@ -94,8 +93,8 @@ func (i *instance) capture(store *image.Store, reserve uint64) (*start, error) {
 
 // value returns a global's value. Of the narrow types the engine may keep more
 // bits than they have.
-func value(g api.Global) uint64 {
-	if t := g.Type(); t == api.ValueTypeI32 || t == api.ValueTypeF32 {
+func value(g global) uint64 {
+	if t := g.Type(); t == byte(wasm.I32) || t == byte(wasm.F32) {
 		return uint64(uint32(g.Get()))
 	}
 	return g.Get()

@@ -96,10 +96,12 @@ func (s *session) randomGet(a args) errno {
 		s.effect("random_get", 32)
 		s.random = rand.NewChaCha8(cross(s, func() [32]byte { return s.imports.Seed(s.outside()) }))
 	}
+	buf := make([]byte, min(length, randomChunk))
 	for length > 0 {
 		n := min(length, randomChunk)
 		s.charge(uint64(n))
-		s.random.Read(s.view(area{address, n}))
+		s.random.Read(buf[:n])
+		s.copyIn(address, buf[:n])
 		address, length = address+n, length-n
 	}
 	return success

@@ -46,7 +46,7 @@ func wasiCall(s *session, name string, params ...uint64) errno {
 }
 
 func (s *session) u32(at uint32) uint32        { v, _ := s.instance.memory.ReadUint32Le(at); return v }
-func (s *session) u64(at uint32) uint64        { v, _ := s.instance.memory.ReadUint64Le(at); return v }
+func (s *session) u64(at uint32) uint64        { return uint64(s.u32(at)) | uint64(s.u32(at+4))<<32 }
 func (s *session) put(at uint32, data ...byte) { s.instance.memory.Write(at, data) }
 
 func TestEveryFunctionThatTheGateLetsThroughIsThere(t *testing.T) {

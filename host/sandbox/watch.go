@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/binary"
 
 	"github.com/starling-host/starling/abi"
@@ -55,15 +54,15 @@ func (e *Engine) watched(tool string) *watch {
 }
 
 // entered is the import by which a profiled module reports.
-func entered(ctx context.Context, stack []uint64) {
-	if s := sessionOf(ctx); s.watch != nil && s.watch.profiler != nil {
-		s.watch.profiler.Enter(uint32(stack[0]), s.instance.fuel.Get())
+func entered(s *session, a args) {
+	if s.watch != nil && s.watch.profiler != nil {
+		s.watch.profiler.Enter(a.u32(0), s.instance.fuel.Get())
 	}
 }
 
 // left is the other one.
-func left(ctx context.Context, _ []uint64) {
-	if s := sessionOf(ctx); s.watch != nil && s.watch.profiler != nil {
+func left(s *session, _ args) {
+	if s.watch != nil && s.watch.profiler != nil {
 		s.watch.profiler.Leave(s.instance.fuel.Get())
 	}
 }

@@ -1,0 +1,50 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+)
+
+// What this package needs of the engine below it. On every system but js that is wazero,
+// whose own types these interfaces are the part of that is used; see wazero.go. On js it is
+// the engine that executes this program, which is WebAssembly itself; see javascript.go.
+type (
+	// executable is a module as the engine has compiled it.
+	executable interface {
+		// instantiate makes an instance that runs nothing by itself.
+		instantiate(i *instance) (running, error)
+		close(ctx context.Context) error
+	}
+
+	// running is a module in memory.
+	running interface {
+		memory() memory
+		global(name string) global // nil if it is not exported, or not mutable
+		function(name string) function
+		close()
+	}
+
+	memory interface {
+		Size() uint32 // in bytes
+		Grow(pages uint32) (before uint32, ok bool)
+		Write(offset uint32, b []byte) bool
+		// Read returns a view, or a copy, that is valid until the guest runs again and must
+		// not be written.
+		Read(offset, length uint32) ([]byte, bool)
+		ReadUint32Le(offset uint32) (uint32, bool)
+	}
+
+	global interface {
+		Type() byte
+		Get() uint64
+		Set(uint64)
+	}
+
+	function interface {
+		CallWithStack(ctx context.Context, stack []uint64) error
+	}
+)
+
+// ErrTooDeep is the cause of a call that has no outcome here, since the engine's own call
+// stack is too small for it. It says nothing about the guest: another engine decides.
+var ErrTooDeep = errors.New("the engine's own call stack is too small for this call")
