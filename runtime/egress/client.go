@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/x509"
+	"net"
 	"net/netip"
 	"time"
 
@@ -55,6 +56,9 @@ type Client struct {
 	dial   dialFunc       // tests watch where connections would go
 	roots  *x509.CertPool // nil: the system's; tests have their own
 }
+
+// dialFunc opens the connection for which the dialer was set up.
+type dialFunc func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
 
 // New returns a client with the defaults filled in for what config leaves at
 // zero or below.

@@ -1,3 +1,5 @@
+//go:build !js
+
 package egress
 
 import (
@@ -81,9 +83,6 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	}
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
-
-// dialFunc opens the connection for which the dialer was set up.
-type dialFunc func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
 
 func dialTCP(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to.String())
