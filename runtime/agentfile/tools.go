@@ -1,8 +1,9 @@
+//go:build !js
+
 package agentfile
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -325,27 +326,6 @@ func (m *MCP) environment(getenv func(string) string) ([]string, error) {
 		env = append(env, name+"="+value)
 	}
 	return env, nil
-}
-
-// Offline returns the tool that a run recorded, for a replay, if it is not a module: a
-// built-in tool, or one of an MCP server. All of its answers are in the log, so it needs
-// neither the network nor the server. It reports false for any other tool.
-func Offline(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error) {
-	if own, ok := builtin.Offline(ref.Source); ok && own.Name() != ref.Name {
-		return tool.Rename(own, ref.Name), true, nil
-	} else if ok {
-		return own, true, nil
-	}
-	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
-	if !ok {
-		return nil, false, nil
-	}
-	tools, err := mcptool.Offline([]mcptool.Definition{{Name: remote, Description: ref.Description, Schema: json.RawMessage(ref.Schema)}},
-		mcptool.Options{Prefix: strings.TrimSuffix(ref.Name, remote)})
-	if err != nil {
-		return nil, true, err
-	}
-	return tools[0], true, nil
 }
 
 // Fetch returns the built-in tool "fetch", which gets a public URL.

@@ -2,26 +2,19 @@ package mcptool
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// What a list may have. A server has tens of tools, and a model can read no more.
-const (
-	maxPages     = 100
-	maxTools     = 1000
-	maxListBytes = 4 << 20
-	maxNameBytes = 1 << 10
-)
+// maxNameBytes bounds the name of a tool.
+const maxNameBytes = 1 << 10
 
 // Definition is what a server says about one of its tools. It is plain data and
 // survives a way through JSON.
@@ -47,51 +40,38 @@ func (d Definition) Hash() canon.Hash {
 	return canon.Sum(doc)
 }
 
-// list asks the server for all pages of its list.
-func list(ctx context.Context, session *mcp.ClientSession) ([]Definition, error) {
-	var all []Definition
-	params := &mcp.ListToolsParams{}
-	for range maxPages {
-		page, err := await(ctx, func() (*mcp.ListToolsResult, error) { return session.ListTools(ctx, params) })
-		if err != nil {
-			return nil, err
-		}
-		if all, err = appendPage(all, page.Tools); err != nil {
-			return nil, err
-		}
-		if page.NextCursor == "" {
-			return all, nil
-		}
-		if page.NextCursor == params.Cursor {
-			return nil, errors.New("the server says that the next page is the one that it has just sent")
-		}
-		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
-	}
-	return nil, fmt.Errorf("the server has more than %d pages of them", maxPages)
+// Options say how a [Client] presents its server. Names of tools are the server's.
+type Options struct {
+	Prefix  string   // before the names of all tools, so that an agent can have several servers
+	Include []string // the only tools that are presented; nil presents all
+	Exclude []string // tools that are left out
+
+	// Timeout bounds how long one call may take. Zero leaves that to its context.
+	Timeout time.Duration
+
+	// TextOnly makes every result a JSON string, the texts joined by newlines. A result
+	// with anything other than text in it is an error.
+	TextOnly bool
+
+	// MaxOutputBytes bounds the result of a call, encoded as JSON. What is larger is an
+	// error and never shortened. Zero means 1 MiB.
+	MaxOutputBytes int
+
+	// Accept decides about each tool that Include and Exclude leave. A tool for which it
+	// returns an error is left out, and so is one that cannot be presented: then Accept is
+	// not asked, and Refused is told in both cases. With Accept nil all are accepted, and one
+	// that cannot be presented is an error.
+	Accept  func(Definition) error
+	Refused func(tool string, why error)
 }
 
-func appendPage(all []Definition, page []*mcp.Tool) ([]Definition, error) {
-	for _, t := range page {
-		d := Definition{Name: t.Name, Title: t.Title, Description: t.Description}
-		for part, value := range map[*json.RawMessage]any{&d.Schema: t.InputSchema, &d.Output: t.OutputSchema, &d.Hints: t.Annotations} {
-			doc, err := json.Marshal(value)
-			if err != nil {
-				return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-			}
-			if *part = doc; string(doc) == "null" && part != &d.Schema {
-				*part = nil
-			}
-		}
-		all = append(all, d)
-	}
-	size := 0
-	for _, d := range all {
-		size += len(d.Name) + len(d.Title) + len(d.Description) + len(d.Schema) + len(d.Output) + len(d.Hints)
-	}
-	if len(all) > maxTools || size > maxListBytes {
-		return nil, fmt.Errorf("the server has more than %d tools or %d bytes of them", maxTools, maxListBytes)
-	}
-	return all, nil
+// Offline presents tools that were listed before, with the same options, where
+// their server does not exist. They are for replaying a run; executed in a live
+// run, each of them fails. It is an error if the definitions cannot be presented.
+func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
+	c := newClient(o)
+	err := c.present(definitions)
+	return c.tools, err
 }
 
 // present makes tools of definitions.
