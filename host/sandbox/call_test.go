@@ -153,6 +153,9 @@ func TestACallIsBoundedByFuelAndDepth(t *testing.T) {
 // has no outcome there, and never another one than the compiler's.
 func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
 	t.Parallel()
+	if onJS {
+		t.Skip("SKIPPED: there is no interpreter here")
+	}
 	m := tiny(asm().I32(0).I32(0).Index(wasm.OpCall, 2)).Bytes()
 	for _, depth := range []uint32{interpreterDepth, DefaultLimits().Depth, maxDepth} {
 		limits := Limits{Depth: depth}

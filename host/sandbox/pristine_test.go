@@ -201,11 +201,14 @@ func TestVerifyNoticesWhatAResetForgot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := i.verify(m.start); i.mapping != nil && err != nil {
+		if i.mapping == nil {
+			t.Skip("SKIPPED: no instance is used twice here")
+		}
+		if err := i.verify(m.start); err != nil {
 			t.Fatalf("before %s: %v", name, err)
 		}
 		change(i)
-		if i.mapping != nil && i.verify(m.start) == nil {
+		if i.verify(m.start) == nil {
 			t.Errorf("%s was changed, and verify found nothing", name)
 		}
 		i.discard()

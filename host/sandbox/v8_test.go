@@ -1,0 +1,56 @@
+//go:build !js
+
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestV8 runs the tests of this package once more, built for js, in Node: the guests of all
+// of them are executed by V8, which shares no code with wazero. And the hostile guests end
+// there as they do here, with the same count of fuel.
+func TestV8(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: builds the tests for another system")
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("SKIPPED: there is no node: apt-get install nodejs")
+	}
+	dir := t.TempDir()
+	for name := range goGuests {
+		must(t, os.WriteFile(filepath.Join(dir, name+".wasm"), goGuest(t, name), 0o600))
+	}
+	binary, file := filepath.Join(dir, "sandbox.test.wasm"), filepath.Join(dir, "endings")
+	build := exec.Command("go", "test", "-c", "-o", binary, ".")
+	build.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	must(t, err)
+	glue := filepath.Join(strings.TrimSpace(string(root)), "lib", "wasm", "wasm_exec_node.js")
+	run := func(args ...string) {
+		t.Helper()
+		// The stack is what ulimit -s gives everywhere, less what Node itself needs.
+		cmd := exec.Command(node, append([]string{"--stack-size=7000", glue, binary, "-test.short"}, args...)...)
+		// Go's glue refuses more of the environment than it has room for.
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, guestsFolder + "=" + dir, endingsFile + "=" + file, endingsEngine + "=compiler"}
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%.5000s", args, err, said)
+		}
+	}
+	run("-test.run=^TestWriteEndings$")
+	there, err := os.ReadFile(file)
+	must(t, err)
+	if diff := cmp.Diff(endings(t, compiler(), true), strings.Split(string(there), "\n")); diff != "" {
+		t.Errorf("(-wazero +V8):\n%s", diff)
+	}
+	run("-test.skip=^(TestWriteEndings|TestHostileRuns|TestAProfileHasEveryUnit)$") // the last one reports for minutes
+}
