@@ -43,6 +43,8 @@ func (s *session) outcome(err error) error {
 		return ended.err
 	case errors.As(err, &exited):
 		return exited
+	case errors.Is(err, ErrTooDeep):
+		return hostFailed(err)
 	}
 	return s.trapped(innermost(err).Error())
 }
