@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
@@ -32,7 +33,15 @@ type ReplayOptions struct {
 
 	// Engine says what executes the modules, in this process.
 	Engine EngineOptions
+
+	// Execute, unless it is nil, replays in place of Engine. Module and AgentFile must be
+	// empty.
+	Execute Executor
 }
+
+// Executor replays the events of a run, with the modules of a store. It is called by all
+// replays that are in progress.
+type Executor func(ctx context.Context, events []event.Event, modules eventlog.ModuleStore) (agent.Verdict, error)
 
 // Verdict is what came of one replay.
 type Verdict struct {
@@ -55,6 +64,8 @@ func (v Verdict) String() string {
 	switch {
 	case v.Corrupt != nil:
 		return "invalid: " + Corruption(v.Corrupt)
+	case errors.Is(v.Refused, sandbox.ErrTooDeep):
+		return fmt.Sprintf("not decided: run %s: %s", v.RunID, PlainError(v.Refused))
 	case v.Refused != nil:
 		return fmt.Sprintf("not replayed: run %s: %s", v.RunID, PlainError(v.Refused))
 	case v.Divergence != nil:
@@ -71,6 +82,8 @@ func (v Verdict) Document() agent.ReplayDocument {
 	switch {
 	case v.Corrupt != nil:
 		doc.Verdict, doc.Error = agent.Invalid, Corruption(v.Corrupt)
+	case errors.Is(v.Refused, sandbox.ErrTooDeep):
+		doc.Verdict, doc.Error = agent.NotDecided, PlainError(v.Refused)
 	case v.Refused != nil:
 		doc.Verdict, doc.Error = agent.NotReplayed, PlainError(v.Refused)
 	}
@@ -110,6 +123,7 @@ type Replayer struct {
 	db      *DB
 	o       ReplayOptions
 	engine  lazyEngine
+	store   eventlog.ModuleStore
 	other   []byte // the module that takes the place of every recorded one; nil for none
 	modules *guest.RecordedModules
 	checks  *moduleChecks
@@ -122,7 +136,10 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, checks: newModuleChecks(log)}
+	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, store: log, checks: newModuleChecks(log)}
+	if o.Execute != nil {
+		return r, nil
+	}
 	if o.Module != "" {
 		source, err := db.source(ctx, o.Module)
 		if err != nil {
@@ -150,7 +167,9 @@ func (r *Replayer) Close() {
 	if r.agent != nil {
 		r.agent.close()
 	}
-	r.modules.Close()
+	if r.modules != nil {
+		r.modules.Close()
+	}
 	r.engine.close()
 }
 
@@ -207,6 +226,13 @@ func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.V
 		gaveUp := &replayTimeout{r.o.Timeout}
 		ctx, cancel = context.WithTimeoutCause(ctx, r.o.Timeout, gaveUp)
 		defer cancel()
+	}
+	if r.o.Execute != nil {
+		v, err = r.o.Execute(ctx, events, r.store)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return v, err
 	}
 	lease := r.modules.Lease()
 	defer lease.Release()

@@ -112,6 +112,7 @@ type BundleOptions struct {
 	WithoutReplay bool          // check, and execute nothing
 	Timeout       time.Duration // of each run; 0 for none
 	Engine        EngineOptions
+	Execute       Executor // see [ReplayOptions]
 }
 
 // BundleVerdict is what a verification of a bundle found.
@@ -162,12 +163,14 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 			return v, err
 		}
 	}
-	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout}, engine: lazyEngine{o: o.Engine}}
-	started, err := r.engine.start(ctx)
-	if err != nil {
-		return v, err
+	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout, Execute: o.Execute}, store: modules, engine: lazyEngine{o: o.Engine}}
+	if o.Execute == nil {
+		started, err := r.engine.start(ctx)
+		if err != nil {
+			return v, err
+		}
+		r.modules = guest.NewRecorded(started, modules, nil, agentfile.Offline)
 	}
-	r.modules = guest.NewRecorded(started, modules, nil, agentfile.Offline)
 	defer r.Close()
 	ids, byID := make([]string, len(b.Runs)), map[string][]event.Event{}
 	for i, events := range b.Runs {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
@@ -20,15 +21,22 @@ overwritten.
 The file is a ZIP archive without compression, and says itself what is in it
 (spec/bundle.md). "starling-host verify" checks it and executes the runs again.
 
+With --html the file is a page instead. Anyone opens it in a browser, offline and with
+nothing installed. It shows the runs, checks what verify checks, and executes the runs
+again on the browser's own engine. It loads nothing and sends nothing. The bundle is in
+it and can be saved from it.
+
 Runs of tenants are written as they are stored, encrypted: the file proves that they
 are in the log, and they cannot be executed from it.`
 
 const bundleExample = `  starling-host seal --key seal.key
   starling-host bundle @last -o dice.starling
-  starling-host verify dice.starling --key seal.vkey`
+  starling-host verify dice.starling --key seal.vkey
+  starling-host bundle @last --html -o dice.html`
 
 func (a *app) bundleCommand() *cobra.Command {
 	var out string
+	var html bool
 	cmd := &cobra.Command{
 		Use:     "bundle [DB] RUN...",
 		Short:   "put runs and their proofs into one file",
@@ -48,14 +56,15 @@ func (a *app) bundleCommand() *cobra.Command {
 			if isDatabase(args[0]) {
 				where, args = args[0], args[1:]
 			}
-			return a.bundle(cmd.Context(), where, args, out)
+			return a.bundle(cmd.Context(), where, args, out, html)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")
+	cmd.Flags().BoolVar(&html, "html", false, "write a page that shows and verifies the runs in a browser")
 	return cmd
 }
 
-func (a *app) bundle(ctx context.Context, where string, runs []string, out string) error {
+func (a *app) bundle(ctx context.Context, where string, runs []string, out string, html bool) error {
 	log, err := openDatabase(ctx, where)
 	if err != nil {
 		return err
@@ -68,6 +77,11 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 	file, err := b.Bytes()
 	if err != nil {
 		return err
+	}
+	if html {
+		if file, err = verifier.Page(file, programVersion()); err != nil {
+			return err
+		}
 	}
 	if err := writeOwn(out, file); err != nil {
 		return err

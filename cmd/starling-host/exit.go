@@ -44,7 +44,7 @@ const exitCodesHelp = `The exit code says how a command ended:
          after the network policy denied its last request, or was not called
          because a policy denied that; a policy does not allow what was asked of
          it; or a run cannot be replayed because one of its tools is not a module,
-         or because it is encrypted
+         because it is encrypted, or because the engine's call stack is too small
     5    the tool hit a limit: fuel, memory, output, effects, or its deadline
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once
@@ -146,6 +146,8 @@ func explain(err error) *failure {
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "--force relaxes this, and nothing else"}
 	case errors.Is(err, event.ErrSealed):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
+	case errors.Is(err, sandbox.ErrTooDeep):
+		return &failure{code: exitRefused, message: starling.PlainError(sandbox.ErrTooDeep), hint: "the compiler has a larger one: --engine compiler"}
 	case errors.Is(err, tool.ErrHost):
 		// What would have come of the call is not known, and so nothing of it is recorded.
 		text := starling.PlainError(err)

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
@@ -23,9 +25,12 @@ The verdict goes to standard output: "identical", or the first event at which th
 execution left the recording. A run without a terminal event, because its process
 died, is identical if its events are.
 
-With --engine the other engine executes the tool. Compiler and interpreter share no
-code, and give the same bytes and the same count of fuel. So a verdict of both does
-not rest on a bug in one. The interpreter is some thirty times slower.
+With --engine another engine executes the tool. Compiler, interpreter and v8 share no
+code, and give the same bytes and the same count of fuel. So a verdict of several does
+not rest on a bug in one. The interpreter is some thirty times slower. v8 is the engine
+of Node, which must be installed, in version 20 or newer. It replays runs as they were
+recorded, and no encrypted ones. Where the call stack of an engine is too small for a
+call, the verdict is "not decided".
 
 --trace prints every import that the tool calls: the fuel spent by then, the
 function, its arguments and its answer. --profile writes where the fuel of the call
@@ -49,6 +54,7 @@ counted, and do not change the exit code.`
 const replayExample = `  starling-host replay @last
   starling-host replay starling.db --all --timeout 1m
   starling-host replay @last --engine interpreter
+  starling-host replay @last --engine v8
   starling-host replay @last --module dice.wasm
   starling-host replay @last --trace
   starling-host replay @last --profile fuel.pprof && go tool pprof -top fuel.pprof`
@@ -92,6 +98,9 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.all && (f.trace || f.profile != "") {
 				return usagef("", "replay: --trace and --profile look at one RUN")
 			}
+			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.trace || f.profile != "") {
+				return usagef("", "replay: --engine v8 excludes --agent, --module, --trace and --profile: it replays runs as they were recorded")
+			}
 			return a.replay(cmd.Context(), args, f)
 		},
 	}
@@ -117,10 +126,19 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
 	o := newObservers(a, f)
-	r, err := db.Replayer(ctx, starling.ReplayOptions{
+	options := starling.ReplayOptions{
 		Module: f.module, AgentFile: f.agent, Force: f.force, Timeout: f.timeout,
 		Engine: starling.EngineOptions{Kind: starling.EngineKind(f.engine), Adjust: o.attach, Warn: a.warn},
-	})
+	}
+	if f.engine == engineV8 {
+		node, err := newNode(ctx)
+		if err != nil {
+			return err
+		}
+		defer node.Close()
+		options.Execute = node.Replay
+	}
+	r, err := db.Replayer(ctx, options)
 	if err != nil {
 		return explainAgent(err)
 	}
@@ -147,6 +165,15 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 		return err
 	}
 	return silent(verdictCode(v))
+}
+
+// newNode is the engine v8.
+func newNode(ctx context.Context) (*verifier.Node, error) {
+	node, err := verifier.NewNode(ctx)
+	if err != nil {
+		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: "install it, or take another engine: --engine interpreter"}
+	}
+	return node, nil
 }
 
 // verdictCode is the exit code of a replay.
@@ -181,6 +208,9 @@ func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 		return a.writeValue(doc)
 	}
 	switch {
+	case errors.Is(v.Refused, sandbox.ErrTooDeep):
+		a.stdout.printf("%s: run %s: %s\n", styled{middle, "not decided"}, v.RunID, refusalOf(v).message)
+		a.hint(refusalOf(v).hint)
 	case v.Refused != nil:
 		a.stdout.printf("%s: run %s: %s\n", styled{middle, "not replayed"}, v.RunID, refusalOf(v).message)
 	case v.Divergence != nil:

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // replayAll replays every run of the database, oldest first, and prints those
@@ -51,8 +53,8 @@ func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.Progre
 
 // tally counts verdicts.
 type tally struct {
-	runs, identical, open, diverged, invalid, refused, erased int
-	code                                                      int
+	runs, identical, open, diverged, invalid, undecided, refused, erased int
+	code                                                                 int
 }
 
 func (t *tally) add(v starling.Verdict) {
@@ -64,6 +66,8 @@ func (t *tally) add(v starling.Verdict) {
 	switch {
 	case v.Corrupt != nil:
 		t.invalid++
+	case errors.Is(v.Refused, sandbox.ErrTooDeep):
+		t.undecided++
 	case v.Refused != nil:
 		t.refused++
 	case v.Divergence != nil:
@@ -92,7 +96,7 @@ func (t *tally) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{t.open, "open and identical so far"}, {t.diverged, "diverged"}, {t.invalid, "invalid"}, {t.refused, "not replayed"}, {t.erased, "of tenants that were erased"}} {
+	}{{t.open, "open and identical so far"}, {t.diverged, "diverged"}, {t.invalid, "invalid"}, {t.undecided, "not decided"}, {t.refused, "not replayed"}, {t.erased, "of tenants that were erased"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}

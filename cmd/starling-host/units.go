@@ -164,10 +164,13 @@ func isolationFlag(cmd *cobra.Command, value *string) {
 	choiceFlag(cmd, "isolation", "", "where the tool runs, inline or in a process of its own", choice(value, isolationInline, isolationProcess))
 }
 
+// engineV8 is the engine of JavaScript in Node, which only replays.
+const engineV8 = "v8"
+
 // engineFlag adds --engine.
 func engineFlag(cmd *cobra.Command, value *string) {
-	choiceFlag(cmd, "engine", "", "what executes modules, compiler or interpreter (default the best that works here)",
-		choice(value, string(starling.Compiler), string(starling.Interpreter)))
+	choiceFlag(cmd, "engine", "", "what executes modules, compiler, interpreter or v8 (default the best that works here)",
+		choice(value, string(starling.Compiler), string(starling.Interpreter), engineV8))
 }
 
 // policyFlag adds --policy to the commands that run tools.

@@ -254,10 +254,19 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 	if err != nil {
 		return err
 	}
-	v, err := starling.VerifyBundle(ctx, file, starling.BundleOptions{
+	options := starling.BundleOptions{
 		Policy: policy, WithoutReplay: f.noReplay, Timeout: f.timeout,
 		Engine: starling.EngineOptions{Kind: starling.EngineKind(f.engine), Warn: a.warn},
-	})
+	}
+	if f.engine == engineV8 {
+		node, err := newNode(ctx)
+		if err != nil {
+			return err
+		}
+		defer node.Close()
+		options.Execute = node.Replay
+	}
+	v, err := starling.VerifyBundle(ctx, file, options)
 	if err != nil {
 		return err
 	}

@@ -166,6 +166,7 @@ const (
 	Diverged    = "diverged"
 	Invalid     = "invalid"      // the log is not valid; nothing was executed
 	NotReplayed = "not_replayed" // the run cannot be executed
+	NotDecided  = "not_decided"  // the engine's call stack is too small for the run; another engine decides
 )
 
 // ReplayDocument is the outcome of a replay in JSON: the command line
@@ -176,7 +177,7 @@ type ReplayDocument struct {
 	Events     int                 `json:"events,omitempty"`
 	Open       bool                `json:"open,omitempty"`
 	Divergence *DivergenceDocument `json:"divergence,omitempty"`
-	Error      string              `json:"error,omitempty"` // of what is invalid or not replayed
+	Error      string              `json:"error,omitempty"` // of what is invalid, not replayed or not decided
 }
 
 // DivergenceDocument is a [Divergence] in JSON, its kinds by [KindName].

@@ -1,0 +1,61 @@
+package verifier
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html"
+	"strings"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageStyle string
+	//go:embed page.js
+	pageScript string
+	//go:embed worker.js
+	pageWorker string
+)
+
+// Page returns a page that shows the runs of a bundle and verifies them in the browser that
+// opens it, offline: it has the program, and may load nothing and send nothing. The version
+// is the one that it names.
+func Page(bundle []byte, version string) ([]byte, error) {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(bundle)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	script := strings.ReplaceAll(pageScript, "{{VERSION}}", strings.Map(plainCharacter, version))
+	policy := "default-src 'none'; base-uri 'none'; form-action 'none'; worker-src blob:; style-src " + hashOf(pageStyle) +
+		"; script-src " + hashOf(script) + " 'wasm-unsafe-eval'"
+	page := strings.NewReplacer(
+		"{{CSP}}", html.EscapeString(policy), "{{STYLE}}", pageStyle, "{{SCRIPT}}", script, "{{GLUE}}", glue, "{{WORKER}}", pageWorker,
+		"{{PROGRAM}}", base64.StdEncoding.EncodeToString(program), "{{BUNDLE}}", base64.StdEncoding.EncodeToString(packed.Bytes()),
+	).Replace(pageHTML)
+	return []byte(page), nil
+}
+
+// plainCharacter drops what a version has no need of, and a script could end with.
+func plainCharacter(r rune) rune {
+	if strings.ContainsRune("+-.()", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+		return r
+	}
+	return '_'
+}
+
+// hashOf is how a policy names an inline script or style.
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
