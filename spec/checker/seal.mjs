@@ -13,7 +13,7 @@ const MAX_PATH = 63
 
 const sha256 = (...parts) => {
   const hash = createHash('sha256')
-  for (const part of parts) hash.update(part)
+  for (const part of parts) hash.update(Array.isArray(part) ? Uint8Array.from(part) : part)
   return hash.digest()
 }
 
