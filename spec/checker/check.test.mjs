@@ -1,4 +1,4 @@
-// The checker's own tests: node --test spec/checker
+// The checker's own tests: node --test spec/checker/check.test.mjs
 //
 // Known answers come from the specifications of others. Bundles and proofs are made here, with
 // keys of this file, so that every byte of them can be tampered with.
