@@ -24,10 +24,12 @@ export function leafOf({ runID, events, merkleRoot, lastHash }) {
   return encode(new Map([['seal', 1n], ['events', events], ['run_id', runID], ['merkle_root', merkleRoot], ['terminal_hash', lastHash]]))
 }
 
+export const leafHash = (leaf) => sha256([0], leaf)
+
 /** checkInclusion checks that leaf number i is in the tree of n leaves (RFC 9162, section 2.1.3.2, which is the tree of RFC 6962). */
 export function checkInclusion(leaf, i, n, path, root) {
   if (i >= n) refuse(`the leaf has the index ${i} in a tree of ${n}`)
-  let fn = i, sn = n - 1n, node = sha256([0], leaf)
+  let fn = i, sn = n - 1n, node = leafHash(leaf)
   for (const sibling of path) {
     if (sn === 0n) refuse('the inclusion proof is too long')
     if (fn % 2n === 1n || fn === sn) {

@@ -4,10 +4,12 @@ import { Buffer } from 'node:buffer'
 import { createDecipheriv, hkdfSync } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { checkBundle } from './bundle.mjs'
+import { base64, hex, refuse, Refused, within } from './bytes.mjs'
 import { decode, encode } from './cbor.mjs'
-import { hex, refuse, Refused, within } from './bytes.mjs'
 import { canonicalJSON, readJSON, renderJSON } from './json.mjs'
 import { checkPath, kindName, merkleRoot, readEvent, RunChecker } from './event.mjs'
+import { checkPolicy, checkProofDocument, leafHash, leafOf, readCheckpoint, readPolicy } from './seal.mjs'
 
 function same(what, got, want) {
   if (Buffer.isBuffer(got)) got = got.toString('hex')
@@ -71,6 +73,37 @@ function oneRun(events) {
   if (run.status === 'open') refuse('the run is open')
 }
 
+/** leaf reads a leaf and makes it again: seal.md, section 1. */
+function leaf(line) {
+  const bytes = hex(line.leaf), { seal, events, run_id: runID, merkle_root: merkleRoot, terminal_hash: lastHash } = Object.fromEntries(decode(bytes))
+  same('seal', seal, 1)
+  same('run_id', runID, line.run_id)
+  same('the leaf, written again', leafOf({ runID, events, merkleRoot, lastHash }), line.leaf)
+  same('hash', leafHash(bytes).toString('base64'), line.hash)
+}
+
+/** sealOrBundle checks a line of seal.jsonl or bundle.jsonl, and of what is refused. */
+const sealOrBundle = (folder) => (line) => {
+  const text = Buffer.from(line.text ?? '')
+  const policy = line.policy === undefined ? undefined : readPolicy(Buffer.from(line.policy))
+  let checkpoint
+  switch (line.type) {
+    case 'leaf': return leaf(line)
+    case 'policy': return undefined
+    case 'checkpoint':
+      checkpoint = readCheckpoint(text)
+      break
+    case 'proof':
+      checkpoint = checkProofDocument(text).proof.checkpoint
+      break
+    case 'bundle':
+      checkpoint = checkBundle(base64(line.file), readFileSync(join(folder, 'bundle-readme.txt')), () => {}).checkpoint
+      break
+    default: throw new Error(`a vector of the type ${line.type}`)
+  }
+  if (policy) checkPolicy(checkpoint, policy)
+}
+
 const each = (step) => (lines) => lines.forEach((line, i) => within(`line ${i + 1}, ${line.name}`, () => step(line)))
 
 const FILES = {
@@ -105,6 +138,10 @@ const FILES = {
       if (hashes.length > 0) mustRefuse(() => checkPath(leaves[i], BigInt(i), n, hashes.slice(1), root))
     }))
   }),
+  'seal.jsonl': (lines, folder) => each(sealOrBundle(folder))(lines),
+  'seal-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
+  'bundle.jsonl': (lines, folder) => each(sealOrBundle(folder))(lines),
+  'bundle-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
 }
 
 /** checkVectors checks all files of a folder of vectors, and says what it checked. */
@@ -113,7 +150,7 @@ export function checkVectors(folder, say) {
     const file = join(folder, name)
     if (!existsSync(file)) refuse(`${file} is missing`)
     const lines = readFileSync(file, 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line))
-    within(file, () => check(lines))
+    within(file, () => check(lines, folder))
     say(`${file}: ${lines.length} lines are right`)
   }
 }
