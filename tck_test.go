@@ -1,0 +1,80 @@
+package starling_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/host/guest"
+)
+
+// kit runs the conformance kit, spec/tck, and checks that all cases pass.
+func kit(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	// Node reads these files, and go test must know that the result depends on them.
+	for _, pattern := range []string{"spec/tck/*", "spec/tck/*/*", "spec/checker/*"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			_, _ = os.Stat(file)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{"spec/tck/run.mjs"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), " passed, 0 failed\n") {
+		t.Errorf("node spec/tck/run.mjs %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func needsNode(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: there is no Node (Debian: nodejs): %v\n%s", err, out)
+	}
+}
+
+// TestConformanceOfTheHost runs the kit against the program.
+func TestConformanceOfTheHost(t *testing.T) {
+	needsNode(t)
+	t.Parallel()
+	dir := t.TempDir()
+	buildHost(t, dir)
+	kit(t, []string{"PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH"), "XDG_CACHE_HOME=" + dir}, "node", "spec/tck/starling-host.mjs")
+}
+
+// TestConformanceOfTheGoSDK runs the kit against a module that is built with it.
+func TestConformanceOfTheGoSDK(t *testing.T) {
+	needsNode(t)
+	module, err := guest.Find(t.Context(), "guest-sdk/go/testdata/conformance")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "conformance.wasm")
+	if err := os.WriteFile(file, module.Wasm, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kit(t, nil, "sdk", file)
+}
+
+// TestConformanceOfTheJavaScriptSDK does the same with the other SDK, and checks that the
+// golden modules of the kit are what their source says.
+func TestConformanceOfTheJavaScriptSDK(t *testing.T) {
+	buildsJS(t)
+	wasm, said := buildJS(t, "guest-sdk/js/testdata/conformance.js")
+	if wasm == nil {
+		t.Fatal(said)
+	}
+	file := filepath.Join(t.TempDir(), "conformance.wasm")
+	if err := os.WriteFile(file, wasm, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kit(t, nil, "sdk", file)
+	if out, err := exec.CommandContext(t.Context(), "node", "spec/tck/modules/build.mjs", "--check").CombinedOutput(); err != nil {
+		t.Errorf("node spec/tck/modules/build.mjs --check: %v\n%s", err, out)
+	}
+}
