@@ -21,10 +21,18 @@ const check = (style, text) => make(at("checks"), "li", text, style);
 const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 let certificate, proofs, verdicts = [], failed = "", began = performance.now();
 
+// Numbers that JavaScript would round, such as times in nanoseconds, are kept as text behind
+// a mark that no text of a run can have.
+const mark = crypto.getRandomValues(new Uint32Array(4)).join("-") + ":";
+const literal = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const parse = (text) => JSON.parse(text.replace(literal, (m) => (m[0] === '"' || String(Number(m)) === m ? m : `"${mark}${m}"`)));
+const bare = (v) => (typeof v === "string" && v.startsWith(mark) ? v.slice(mark.length) : v);
+const show = (v, indent) => JSON.stringify(v, null, indent)?.replaceAll(new RegExp(`"${mark}([^"]*)"`, "g"), "$1");
+
 // one line about an event
 function summary(p, kind) {
 	const short = (v) => {
-		const text = typeof v === "string" ? v : JSON.stringify(v);
+		const text = typeof v === "string" ? bare(v) : show(v);
 		return text === undefined ? "" : text.length > 110 ? text.slice(0, 110) + "…" : text;
 	};
 	switch (kind) {
@@ -41,15 +49,15 @@ function summary(p, kind) {
 function showEvents(events) {
 	const div = make(at("runs"), "div");
 	make(div, "h3", events[0].run_id);
-	const first = BigInt(events[0].ts ?? 0);
+	const first = BigInt(bare(events[0].ts) ?? 0);
 	for (const e of events.slice(0, mostShown)) {
 		const d = make(div, "details"), s = make(d, "summary");
-		const after = Number(BigInt(e.ts ?? 0) - first) / 1e9;
+		const after = Number(BigInt(bare(e.ts) ?? 0) - first) / 1e9;
 		make(s, "b", `${e.seq} ${e.kind}`);
 		make(s, "span", `+${after.toFixed(3)} s`);
 		make(s, "span", e.payload ? summary(e.payload, e.kind) : "encrypted");
 		d.addEventListener("toggle", () => {
-			if (d.open && !d.querySelector("pre")) make(d, "pre", JSON.stringify(e.payload ?? null, null, 2) + `\n\nhash ${e.hash}`);
+			if (d.open && !d.querySelector("pre")) make(d, "pre", show(e.payload ?? null, 2) + `\n\nhash ${e.hash}`);
 		});
 	}
 	if (events.length > mostShown) make(div, "p", `and ${events.length - mostShown} more, which were checked and are not shown`);
@@ -141,7 +149,7 @@ async function main() {
 	});
 	const code = new Blob([at("glue").textContent, "\n", at("inworker").textContent], { type: "text/javascript" });
 	const worker = new Worker(URL.createObjectURL(code)), current = {};
-	worker.onmessage = ({ data }) => heard(JSON.parse(data), current);
+	worker.onmessage = ({ data }) => heard(parse(data), current);
 	worker.onerror = (e) => heard({ error: `the program ended: ${e.message ?? e.type}`, done: true }, current);
 	at("trust").addEventListener("submit", (e) => {
 		e.preventDefault();
