@@ -277,7 +277,7 @@ func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes half a minute")
 	}
-	kills := 5
+	kills := 3
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		kills = 100
 	}
