@@ -41,6 +41,9 @@ func needsNode(t *testing.T) {
 // TestConformanceOfTheHost runs the kit against the program.
 func TestConformanceOfTheHost(t *testing.T) {
 	needsNode(t)
+	if testing.Short() {
+		t.Skip("SKIPPED: starts the program 200 times")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	buildHost(t, dir)
