@@ -94,6 +94,9 @@ func (p *Policy) line(fields []string, ended *bool) error {
 		if err == nil {
 			err = fresh(fields[1])
 		}
+		if err == nil && slices.ContainsFunc(p.witnesses, func(w verifier) bool { return w.public.Equal(v.public) }) {
+			err = fmt.Errorf("the key of %q is that of another witness", fields[1])
+		}
 		p.groups[fields[1]] = group{witness: len(p.witnesses)}
 		p.witnesses = append(p.witnesses, v)
 		return err
@@ -102,9 +105,12 @@ func (p *Policy) line(fields []string, ended *bool) error {
 			return err
 		}
 		g := group{witness: -1, members: fields[3:]}
-		for _, m := range g.members {
+		for i, m := range g.members {
 			if _, ok := p.groups[m]; !ok {
 				return fmt.Errorf("the member %q is not defined above", m)
+			}
+			if slices.Contains(g.members[:i], m) {
+				return fmt.Errorf("the member %q is named twice", m)
 			}
 		}
 		switch k, err := strconv.Atoi(fields[2]); {
@@ -163,9 +169,7 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 		return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
 	}
 	for _, v := range p.witnesses {
-		if !slices.ContainsFunc(known, func(k note.Verifier) bool { return k.Name() == v.name && k.KeyHash() == v.KeyHash() }) {
-			known = append(known, v)
-		}
+		known = append(known, v)
 	}
 	n, err := note.Open(signed, note.VerifierList(known...))
 	if err != nil {
@@ -197,8 +201,9 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 
 // of returns the keys that the policy names for the log of an origin, under its name.
 func (p *Policy) of(origin string) (known []note.Verifier) {
-	for _, v := range p.logs {
-		if origin == v.name || isOriginOf(origin, v.name) {
+	for i, v := range p.logs {
+		names := func(v verifier) bool { return origin == v.name || isOriginOf(origin, v.name) }
+		if names(v) && !slices.ContainsFunc(p.logs[:i], func(w verifier) bool { return names(w) && w.public.Equal(v.public) }) {
 			known = append(known, verifier{origin, algLog, v.public})
 		}
 	}

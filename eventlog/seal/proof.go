@@ -145,13 +145,14 @@ func ParseStatement(doc []byte) (Statement, error) {
 		return Statement{}, fmt.Errorf("seal: a proof of %d bytes; at most %d are read", len(doc), MaxStatementBytes)
 	}
 	var j statementJSON
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&j); err != nil {
-		return Statement{}, fmt.Errorf("seal: this is not a proof: %w", err)
+	once, err := canon.JSON(doc) // which no member is in twice, and nothing behind it
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(once))
+		dec.DisallowUnknownFields()
+		err = dec.Decode(&j)
 	}
-	if _, err := dec.Token(); err == nil {
-		return Statement{}, errors.New("seal: something stands behind the proof")
+	if err != nil {
+		return Statement{}, fmt.Errorf("seal: this is not a proof: %w", err)
 	}
 	s := Statement{Leaf: Leaf{Events: j.Events, RunID: j.RunID}}
 	isEvent := j.Format == eventProofFormat
@@ -161,7 +162,7 @@ func ParseStatement(doc []byte) (Statement, error) {
 	if isEvent != (j.Path != nil) || isEvent != (j.Envelope != "") || isEvent != (j.RunID == "") {
 		return s, fmt.Errorf("seal: a %s has other members", j.Format)
 	}
-	err := errors.Join(unhex("merkle_root", j.MerkleRoot, &s.Leaf.MerkleRoot), unhex("terminal_hash", j.TerminalHash, &s.Leaf.TerminalHash))
+	err = errors.Join(unhex("merkle_root", j.MerkleRoot, &s.Leaf.MerkleRoot), unhex("terminal_hash", j.TerminalHash, &s.Leaf.TerminalHash))
 	if isEvent && err == nil {
 		err = s.parseEvent(j)
 	}
@@ -208,14 +209,17 @@ func (s Statement) Check(policy *Policy) (Checkpoint, []Signature, error) {
 		if err != nil {
 			return Checkpoint{}, nil, err
 		}
-		hash := event.Hash(envelope)
-		n := s.Leaf.Events
-		switch terminal := s.Event.Seq == n; {
-		case s.Event.Seq < 1 || s.Event.Seq > n:
-			return Checkpoint{}, nil, fmt.Errorf("seal: event %d of a run of %d", s.Event.Seq, n)
-		case terminal && (hash != s.Leaf.TerminalHash || len(s.Path) > 0),
-			!terminal && !canon.Verify(s.Leaf.MerkleRoot, hash, s.Event.Seq-1, n-1, s.Path):
-			return Checkpoint{}, nil, fmt.Errorf("seal: event %d is not part of run %q: the proof leads to another root", s.Event.Seq, s.Leaf.RunID)
+		hash, seq, n := event.Hash(envelope), s.Event.Seq, s.Leaf.Events
+		proven := seq < n && canon.Verify(s.Leaf.MerkleRoot, hash, seq-1, n-1, s.Path)
+		if seq == n { // of the terminal event the leaf follows
+			l, err := LeafOf(*s.Event, hash)
+			proven = err == nil && l == s.Leaf && len(s.Path) == 0
+		}
+		switch {
+		case seq < 1 || seq > n || s.Event.Kind.Terminal() != (seq == n):
+			return Checkpoint{}, nil, fmt.Errorf("seal: event %d, %v, of a run of %d", seq, s.Event.Kind, n)
+		case !proven:
+			return Checkpoint{}, nil, fmt.Errorf("seal: event %d is not part of run %q: the proof leads to another root", seq, s.Leaf.RunID)
 		}
 	}
 	return s.Proof.Check(s.Leaf, policy)

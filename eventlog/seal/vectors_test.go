@@ -211,6 +211,7 @@ func TestVectors(t *testing.T) {
 		vector{Name: "a checkpoint that nobody is trusted for", Type: "checkpoint", Text: checkpoint},
 		vector{Name: "the key of the log's key", Type: "checkpoint", Text: checkpoint, Policy: f.policy},
 		vector{Name: "the key of the log", Type: "checkpoint", Text: checkpoint, Policy: exact},
+		vector{Name: "one key under both names", Type: "checkpoint", Text: checkpoint, Policy: "log " + f.key.VKey() + "\n" + exact},
 		vector{Name: "a witness", Type: "checkpoint", Text: checkpoint, Policy: f.cosigned},
 		vector{Name: "groups of witnesses", Type: "checkpoint", Text: checkpoint, Policy: groups},
 		vector{Name: "a checkpoint without witnesses", Type: "checkpoint", Text: alone, Policy: f.policy},
@@ -260,7 +261,7 @@ func TestVectors(t *testing.T) {
 		bad("a member too many", "proof", change(proof, `"events"`, `"more": 1, "events"`), f.policy),
 		bad("an unknown format", "proof", change(proof, "run-proof/1", "run-proof/2"), f.policy),
 		bad("a line of extra data", "proof", change(proof, `v1\nindex`, `v1\nextra AA==\nindex`), f.policy),
-		bad("a path that is short", "proof", change(ofEvent, `"path": [`, `"path": [], "x": [`), f.policy),
+		bad("a path that is short", "proof", shorter(t, ofEvent), f.policy),
 		bad("an event of another number", "proof", change(ofEvent, "6373657102", "6373657103"), f.policy),
 		bad("upper-case hexadecimal", "proof", change(ofEvent, `"terminal_hash": "`+f.leaves[3].TerminalHash.String(), `"terminal_hash": "`+strings.ToUpper(f.leaves[3].TerminalHash.String())), f.policy),
 		bad("a policy without a log", "policy", "", "quorum none\n"),
@@ -270,6 +271,13 @@ func TestVectors(t *testing.T) {
 		bad("more members than there are", "policy", "", change(groups, "group both all", "group both 3")),
 		bad("a key of a log for a witness", "policy", "", change(f.cosigned, f.witness.WitnessVKey(), f.witness.VKey())),
 		bad("a key whose hash is another", "policy", "", change(f.policy, "+"+strings.Split(f.key.VKey(), "+")[1]+"+", "+00000000+")),
+		bad("a member of the document twice", "proof", change(ofEvent, `"events": 5`, `"events": 5, "events": 5`), f.policy),
+		bad("something behind the document", "proof", ofEvent+"{}", f.policy),
+		bad("a terminal event that is not the last", "proof", change(f.statement(t, 3, 5), `"events": 5`, `"events": 6`), f.policy),
+		bad("a terminal event of another root", "proof", change(f.statement(t, 3, 5), `"merkle_root": "`+f.leaves[3].MerkleRoot.String()[:4], `"merkle_root": "0000`), f.policy),
+		bad("a witness of the key of another", "policy", "", change(f.cosigned, "quorum", "witness x "+fixedKey(t, "x.example", 2).WitnessVKey()+"\nquorum")),
+		bad("a member of a group twice", "policy", "", change(groups, "group both all w x", "group both all w w")),
+		bad("a second quorum", "policy", "", f.policy+"quorum none\n"),
 		bad("a name twice", "policy", "", change(f.cosigned, "quorum", "witness w "+f.witness.WitnessVKey()+"\nquorum")),
 	}
 	checkRefused(t, "seal-refused.jsonl", refused)
@@ -342,6 +350,21 @@ func checkRefused(t *testing.T, file string, all []vector) {
 		all[i].Reason = strings.TrimPrefix(err.Error(), "seal: ")
 	}
 	vectortest.Check(t, file, all)
+}
+
+// shorter returns the proof of an event without the first hash of its path.
+func shorter(t *testing.T, doc string) string {
+	t.Helper()
+	s, err := seal.ParseStatement([]byte(doc))
+	if err != nil || len(s.Path) == 0 {
+		t.Fatal(s.Path, err)
+	}
+	s.Path = s.Path[1:]
+	changed, err := s.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(changed)
 }
 
 // recosigned returns the checkpoint with the time in its cosignature changed.
