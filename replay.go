@@ -41,7 +41,7 @@ type ReplayOptions struct {
 
 // Executor replays the events of a run, with the modules of a store. It is called by all
 // replays that are in progress.
-type Executor func(ctx context.Context, events []event.Event, modules eventlog.ModuleStore) (agent.Verdict, error)
+type Executor func(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) (agent.Verdict, error)
 
 // Verdict is what came of one replay.
 type Verdict struct {
@@ -123,7 +123,7 @@ type Replayer struct {
 	db      *DB
 	o       ReplayOptions
 	engine  lazyEngine
-	store   eventlog.ModuleStore
+	store   eventlog.ModuleReader
 	other   []byte // the module that takes the place of every recorded one; nil for none
 	modules *guest.RecordedModules
 	checks  *moduleChecks

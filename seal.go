@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
-	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
@@ -70,7 +68,7 @@ func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement
 // that its newest checkpoint has them. The runs are named as for [DB.Find]. The error is
 // [seal.ErrNotSealed] if the newest checkpoint lacks one.
 func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
-	b := seal.Bundle{Modules: map[canon.Hash][]byte{}}
+	var b seal.Bundle
 	log, err := db.Log(ctx)
 	if err != nil {
 		return b, err
@@ -78,24 +76,15 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 	log = stored(log)
 	ids := make([]string, len(runs))
 	for i, run := range runs {
-		if ids[i], err = db.Find(ctx, run); err != nil {
+		if ids[i], err = FindRun(ctx, log, run); err != nil {
 			return b, err
 		}
 		events, err := log.Read(ctx, ids[i])
-		if err != nil {
-			return b, err
+		if err == nil {
+			err = b.Add(ctx, events, log)
 		}
-		b.Runs = append(b.Runs, events)
-		digests, err := events[0].Modules()
 		if err != nil && !errors.Is(err, event.ErrSealed) {
 			return b, err
-		}
-		for _, d := range digests {
-			if b.Modules[d] == nil {
-				if b.Modules[d], err = log.Module(ctx, d); err != nil {
-					return b, err
-				}
-			}
 		}
 	}
 	_, b.Proofs, err = seal.Prove(ctx, log, ids...)
@@ -156,20 +145,13 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	if o.WithoutReplay {
 		return v, nil
 	}
-	modules := store.Memory()
-	defer modules.Close()
-	for _, wasm := range b.Modules {
-		if _, err := modules.PutModule(ctx, wasm); err != nil {
-			return v, err
-		}
-	}
-	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout, Execute: o.Execute}, store: modules, engine: lazyEngine{o: o.Engine}}
+	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout, Execute: o.Execute}, store: b, engine: lazyEngine{o: o.Engine}}
 	if o.Execute == nil {
 		started, err := r.engine.start(ctx)
 		if err != nil {
 			return v, err
 		}
-		r.modules = guest.NewRecorded(started, modules, nil, agentfile.Offline)
+		r.modules = guest.NewRecorded(started, b, nil, agentfile.Offline)
 	}
 	defer r.Close()
 	ids, byID := make([]string, len(b.Runs)), map[string][]event.Event{}

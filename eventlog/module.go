@@ -9,18 +9,23 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
+// ModuleReader has modules by digest.
+type ModuleReader interface {
+	// Module returns the module with that digest, or [ErrModuleNotFound]. A log hashes the
+	// bytes again: other bytes than were asked for are [ErrLogCorrupt].
+	Module(ctx context.Context, digest canon.Hash) ([]byte, error)
+}
+
 // ModuleStore keeps the modules that runs name by digest, so that a log alone
 // is enough to replay its runs.
 type ModuleStore interface {
+	ModuleReader
+
 	// PutModule stores wasm and returns its BLAKE3-256 digest, once it is
 	// durable. Storing a module again changes nothing. A log in a database holds the
 	// module for [ModuleGrace], see [ModuleTables]: until then a run that names it has
 	// to begin.
 	PutModule(ctx context.Context, wasm []byte) (canon.Hash, error)
-	// Module returns the module with that digest, or [ErrModuleNotFound]. The
-	// bytes are hashed again: other bytes than were asked for are
-	// [ErrLogCorrupt].
-	Module(ctx context.Context, digest canon.Hash) ([]byte, error)
 	// HasModule reports whether the module is stored, without reading it.
 	HasModule(ctx context.Context, digest canon.Hash) (bool, error)
 }

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
@@ -24,6 +25,30 @@ type Bundle struct {
 	Runs    [][]event.Event // each of them whole, or open
 	Modules map[canon.Hash][]byte
 	Proofs  []Proof // one for each run, or none
+}
+
+// Add adds a run, with the modules that it names and that the bundle lacks. It is
+// [event.ErrSealed] if the run is encrypted: it is added, and its modules are not known.
+func (b *Bundle) Add(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) error {
+	b.Runs = append(b.Runs, events)
+	if b.Modules == nil {
+		b.Modules = map[canon.Hash][]byte{}
+	}
+	digests, err := events[0].Modules()
+	for _, d := range digests {
+		if err == nil && b.Modules[d] == nil {
+			b.Modules[d], err = modules.Module(ctx, d)
+		}
+	}
+	return err
+}
+
+// Module implements [eventlog.ModuleReader].
+func (b Bundle) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
+	if wasm, ok := b.Modules[digest]; ok {
+		return wasm, nil
+	}
+	return nil, eventlog.ErrModuleNotFound
 }
 
 // Bounds of a bundle.

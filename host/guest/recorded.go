@@ -26,7 +26,7 @@ func (e *RecordedError) Error() string { return "recorded: " + e.Reason }
 // use. Use [NewRecorded].
 type RecordedModules struct {
 	engine Engine
-	store  eventlog.ModuleStore
+	store  eventlog.ModuleReader
 	other  []byte // what takes the place of every recorded module; nil for none
 	native Native
 	loaded *Cache[recordedKey]
@@ -44,7 +44,7 @@ type recordedKey struct {
 
 // NewRecorded returns the modules of a store, executed by an engine. If other is not nil it
 // takes the place of every one of them. Tools that are not modules are those of native.
-func NewRecorded(engine Engine, store eventlog.ModuleStore, other []byte, native Native) *RecordedModules {
+func NewRecorded(engine Engine, store eventlog.ModuleReader, other []byte, native Native) *RecordedModules {
 	// One takes tens of megabytes, and a database can hold any number of versions.
 	idle := CacheLimits{Modules: 8, Bytes: 64 << 20}
 	return &RecordedModules{engine: engine, store: store, other: other, native: native, loaded: NewCache[recordedKey](idle)}

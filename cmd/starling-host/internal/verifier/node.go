@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/guest"
@@ -136,17 +135,11 @@ func (p *process) died(err error) error {
 	return fmt.Errorf("Node ended: %.500s", said)
 }
 
-// Replay is [agent.Replay] in a process of Node, with the modules of a store. A call that is
+// Replay is [agent.Replay] in a process of Node, with its modules. A call that is
 // too deep for the stack there is [sandbox.ErrTooDeep].
-func (n *Node) Replay(ctx context.Context, events []event.Event, store eventlog.ModuleStore) (agent.Verdict, error) {
-	bundle := seal.Bundle{Runs: [][]event.Event{events}, Modules: map[canon.Hash][]byte{}}
-	digests, err := events[0].Modules()
-	for _, d := range digests {
-		if err == nil {
-			bundle.Modules[d], err = store.Module(ctx, d)
-		}
-	}
-	if err != nil {
+func (n *Node) Replay(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) (agent.Verdict, error) {
+	var bundle seal.Bundle
+	if err := bundle.Add(ctx, events, modules); err != nil {
 		return agent.Verdict{}, err
 	}
 	file, err := bundle.Bytes()

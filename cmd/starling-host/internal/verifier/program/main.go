@@ -52,7 +52,7 @@ type progress struct {
 // undefined. It calls tell with messages, the last of which has done.
 func main() {
 	debug.SetGCPercent(50) // the memory of a page does not shrink
-	v := &verifier{modules: modules{}}
+	v := &verifier{}
 	verify := js.FuncOf(func(_ js.Value, args []js.Value) any {
 		file := make([]byte, args[0].Length())
 		js.CopyBytesToGo(file, args[0])
@@ -86,39 +86,20 @@ type verifyOptions struct {
 // verifier verifies one bundle after the other, with modules that stay loaded.
 type verifier struct {
 	tell     func(message)
-	modules  modules
+	bundle   seal.Bundle
 	recorded *guest.RecordedModules
 
 	now  progress
 	told time.Time
 }
 
-// modules are those of all bundles.
-type modules map[canon.Hash][]byte
-
-// Module implements [eventlog.ModuleStore].
-func (m modules) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
-	if wasm, ok := m[digest]; ok {
-		return wasm, nil
-	}
-	return nil, eventlog.ErrModuleNotFound
-}
-
-// HasModule implements [eventlog.ModuleStore].
-func (m modules) HasModule(_ context.Context, digest canon.Hash) (bool, error) {
-	_, ok := m[digest]
-	return ok, nil
-}
-
-// PutModule implements [eventlog.ModuleStore].
-func (m modules) PutModule(_ context.Context, wasm []byte) (canon.Hash, error) {
-	digest := canon.Sum(wasm)
-	m[digest] = wasm
-	return digest, nil
+// Module implements [eventlog.ModuleReader], with the modules of the bundle of the moment.
+func (v *verifier) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
+	return v.bundle.Module(ctx, digest)
 }
 
 func (v *verifier) verify(file []byte, o verifyOptions) {
-	err := v.bundle(context.Background(), file, o)
+	err := v.check(context.Background(), file, o)
 	last := message{Done: true}
 	if err != nil {
 		last.Error = err.Error()
@@ -126,7 +107,7 @@ func (v *verifier) verify(file []byte, o verifyOptions) {
 	v.tell(last)
 }
 
-func (v *verifier) bundle(ctx context.Context, file []byte, o verifyOptions) error {
+func (v *verifier) check(ctx context.Context, file []byte, o verifyOptions) error {
 	b, certificate, err := seal.OpenBundle(file)
 	if err != nil {
 		return err
@@ -142,11 +123,9 @@ func (v *verifier) bundle(ctx context.Context, file []byte, o verifyOptions) err
 		if err != nil {
 			return err
 		}
-		v.recorded = guest.NewRecorded(guest.Inline(engine), v.modules, nil, agentfile.Offline)
+		v.recorded = guest.NewRecorded(guest.Inline(engine), v, nil, agentfile.Offline)
 	}
-	for digest, wasm := range b.Modules {
-		v.modules[digest] = wasm
-	}
+	v.bundle = b
 	for _, run := range b.Runs {
 		if o.events {
 			lines := make([]json.RawMessage, len(run))
@@ -160,7 +139,7 @@ func (v *verifier) bundle(ctx context.Context, file []byte, o verifyOptions) err
 		doc := v.replay(ctx, run)
 		v.tell(message{Verdict: &doc})
 	}
-	clear(v.modules) // those that are loaded stay with their cache
+	v.bundle = seal.Bundle{} // the modules that are loaded stay with their cache
 	return nil
 }
 
