@@ -229,26 +229,28 @@ func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.V
 	}
 	if r.o.Execute != nil {
 		v, err = r.o.Execute(ctx, events, r.store)
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return v, err
-	}
-	lease := r.modules.Lease()
-	defer lease.Release()
-	o := agent.ReplayOptions{OtherModule: r.other != nil, Force: r.o.Force}
-	if r.agent == nil {
-		v, err = agent.Replay(ctx, events, lease.Resolve, o)
 	} else {
-		var now *agent.Agent
-		if now, err = r.agent.replaying(ctx, events, lease.Resolve); err == nil {
-			v, err = agent.ReplayAs(ctx, events, now, o)
-		}
+		v, err = r.inProcess(ctx, events)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return v, err
+}
+
+// inProcess executes a run again on the engine in this process.
+func (r *Replayer) inProcess(ctx context.Context, events []event.Event) (agent.Verdict, error) {
+	lease := r.modules.Lease()
+	defer lease.Release()
+	o := agent.ReplayOptions{OtherModule: r.other != nil, Force: r.o.Force}
+	if r.agent == nil {
+		return agent.Replay(ctx, events, lease.Resolve, o)
+	}
+	now, err := r.agent.replaying(ctx, events, lease.Resolve)
+	if err != nil {
+		return agent.Verdict{}, err
+	}
+	return agent.ReplayAs(ctx, events, now, o)
 }
 
 type replayTimeout struct{ after time.Duration }
