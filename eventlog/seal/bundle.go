@@ -280,16 +280,15 @@ func OpenBundle(file []byte) (Bundle, Certificate, error) {
 	if err == nil {
 		err = b.readRuns(runs)
 	}
-	for err == nil && len(entries) > 0 && strings.HasPrefix(entries[0].name, "modules/") {
-		sum := canon.Sum(entries[0].content)
-		if entries[0].name != moduleName(sum) {
-			err = fmt.Errorf("seal: %s was changed: its digest is %v", entries[0].name, sum)
-			break
+	for last := ""; err == nil && len(entries) > 0 && strings.HasPrefix(entries[0].name, "modules/"); entries = entries[1:] {
+		name, sum := entries[0].name, canon.Sum(entries[0].content)
+		switch {
+		case name != moduleName(sum):
+			err = fmt.Errorf("seal: %s was changed: its digest is %v", name, sum)
+		case name <= last:
+			err = fmt.Errorf("seal: %s does not stand behind %s: modules ascend by digest", name, last)
 		}
-		if _, twice := b.Modules[sum]; twice {
-			err = fmt.Errorf("seal: %s is there twice", entries[0].name)
-		}
-		b.Modules[sum], entries = entries[0].content, entries[1:]
+		b.Modules[sum], last = entries[0].content, name
 	}
 	for i := 0; err == nil && len(entries) > 0; i++ {
 		var text []byte
@@ -313,13 +312,6 @@ func OpenBundle(file []byte) (Bundle, Certificate, error) {
 		if err = event.SameLine(certificate, doc); err != nil {
 			err = fmt.Errorf("seal: certificate.json is not what follows from the rest: %w", err)
 		}
-	}
-	if err != nil {
-		return b, facts, err
-	}
-	again, err := b.Bytes() // whatever is left, such as the order of the modules
-	if err == nil && !bytes.Equal(again, file) {
-		err = errors.New("seal: the bundle is not written in its one form")
 	}
 	return b, facts, err
 }
