@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -270,19 +271,7 @@ func (p Pins) accept(s Server, now []agentfile.Definition) error {
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return err
 	}
-	// What a process that dies here leaves is the file as it was.
-	temporary, err := os.CreateTemp(filepath.Dir(p.Path), filepath.Base(p.Path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = temporary.Write(append(doc, '\n'))
-	if err = errors.Join(err, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), p.Path)
-	}
-	if err != nil {
-		os.Remove(temporary.Name())
-	}
-	return err
+	return keyfile.Replace(p.Path, append(doc, '\n'))
 }
 
 // ErrNotAccepted is why a tool of a server is refused that is not as it was when the user

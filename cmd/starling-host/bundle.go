@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const bundleHelp = `Put runs into one file that anyone can check, offline and on any machine: their events,
@@ -83,8 +83,8 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 			return err
 		}
 	}
-	if err := writeOwn(out, file); err != nil {
-		return err
+	if err := keyfile.Create(out, file); err != nil {
+		return notOver(out, err)
 	}
 	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
 	if len(b.Proofs) == 0 {
@@ -98,22 +98,6 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 func notSealed(where string, err error) error {
 	if errors.Is(err, seal.ErrNotSealed) || errors.Is(err, seal.ErrNoLog) {
 		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s", starling.PlainError(err))
-	}
-	return err
-}
-
-// writeOwn writes a new file that only its owner may read, on the disk or not at all.
-func writeOwn(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return notOver(path, err)
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(path))
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func ReadKey(path string) (*Key, error) {
 func CreateKey(path, name string) (*Key, error) {
 	k, err := NewKey(name)
 	if err == nil {
-		err = keyfile.Create(path, k.Text()+"\n")
+		err = keyfile.Create(path, []byte(k.Text()+"\n"))
 	}
 	return k, err
 }

@@ -1,4 +1,5 @@
-// Package keyfile reads and creates files with keys, which only their owner may read.
+// Package keyfile reads and writes files that only their owner may read, such as those with
+// keys.
 package keyfile
 
 import (
@@ -44,15 +45,14 @@ func Read(what, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 1024))
 }
 
-// Create writes the text of a key to a new file that only its owner may read. It is on the
-// disk when Create returns. A file that exists is never overwritten: the key in it may be
-// needed.
-func Create(path, text string) error {
+// Create writes a new file that only its owner may read. It is on the disk when Create
+// returns. A file that exists is never overwritten: a key in it may be needed.
+func Create(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(f, text)
+	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close(), SyncFolder(filepath.Dir(path))); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}

@@ -393,7 +393,7 @@ func (e refusedFile) Unwrap() []error { return []error{ErrInvalid, e.error} }
 // [keyfile.Create]: the data keys that another one in that place wraps would be lost.
 func CreateMasterKey(path string) (MasterKey, error) {
 	k := NewMasterKey()
-	if err := keyfile.Create(path, k.Text().Reveal()+"\n"); err != nil {
+	if err := keyfile.Create(path, []byte(k.Text().Reveal()+"\n")); err != nil {
 		return MasterKey{}, fmt.Errorf("tenant: master key: %w", err)
 	}
 	return k, nil
