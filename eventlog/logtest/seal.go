@@ -15,11 +15,10 @@ import (
 func checkRuns(log eventlog.EventLog) seal.RunChecker {
 	return func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
 		for _, id := range ids {
-			r, err := eventlog.CheckRun(ctx, log, id, eventlog.CheckOptions{Strict: true, AllowOpen: true})
-			if errors.As(err, new(*eventlog.CorruptError)) {
-				if _, err2 := log.Run(ctx, id); errors.Is(err2, eventlog.ErrRunNotFound) {
-					err = err2
-				}
+			var r eventlog.Report
+			_, err := log.Run(ctx, id)
+			if !errors.Is(err, eventlog.ErrRunNotFound) {
+				r, err = eventlog.CheckRun(ctx, log, id, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 			}
 			if err := found(id, r, err); err != nil {
 				return err

@@ -58,8 +58,8 @@ CREATE TABLE run_checkpoint (
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")
 
-// kept reports whether the database keeps a log of runs. It may have the tables alone.
-func kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
+// Kept reports whether the database keeps a log of runs. It may have the tables alone.
+func Kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
 	if steps, err := db.TableSteps(ctx, Tables); err != nil || steps == 0 {
 		return false, err
 	}
@@ -74,21 +74,18 @@ func kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
 // extendStep is how many leaves one transaction adds at most.
 const extendStep = 500
 
-// Extend adds the runs that have ended to the log of runs, if the database keeps one, and
-// reports whether it does. Runs are added when a checkpoint is signed and before runs are
-// removed: a log removes no run that has ended and is not a leaf.
-func Extend(ctx context.Context, db eventlog.Transactor) (bool, error) {
-	if ok, err := kept(ctx, db); err != nil || !ok {
-		return false, err
-	}
-	return true, extend(ctx, db, math.MinInt64)
+// Extend adds the runs that have ended to the log of runs that the database keeps. Runs are
+// added when a checkpoint is signed and before runs are removed: a log removes no run that
+// has ended and is not a leaf.
+func Extend(ctx context.Context, db eventlog.Transactor) error {
+	return extend(ctx, db, math.MinInt64)
 }
 
 // extend adds those that began at a time or later, in nanoseconds since 1970. The oldest
 // are added first, so each step begins where the one before has ended.
-func extend(ctx context.Context, db eventlog.Transactor, since int64) error {
+func extend(ctx context.Context, db eventlog.Transactor, from int64) error {
 	for {
-		leaves, last, err := ended(ctx, db, since)
+		leaves, last, err := ended(ctx, db, from)
 		if err != nil || len(leaves) == 0 {
 			return err
 		}
@@ -98,14 +95,16 @@ func extend(ctx context.Context, db eventlog.Transactor, since int64) error {
 		if len(leaves) < extendStep {
 			return nil
 		}
-		since = last
+		from = last
 	}
 }
 
 // What a pruning adds to its statements where there is a log of runs: a condition on the
-// table run, and a statement that marks the leaves of the runs in doomed.
+// table run, a statement that returns a row if a run in doomed waits for [Extend], and one
+// that marks the leaves of the runs in doomed.
 const (
 	IsLeaf   = "(terminal = 0 OR EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id))"
+	Waiting  = " SELECT 1 FROM doomed JOIN run USING (run_id) WHERE NOT " + IsLeaf + " LIMIT 1"
 	markGone = "UPDATE run_leaf SET gone = %d WHERE run_id IN (SELECT run_id FROM doomed)"
 )
 
@@ -114,14 +113,14 @@ func MarkGone(now time.Time) string { return fmt.Sprintf(markGone, now.UnixNano(
 
 // ended returns runs that have ended and are not in the log of runs, and when the last of
 // them began.
-func ended(ctx context.Context, db eventlog.Transactor, since int64) (leaves []Leaf, began int64, err error) {
+func ended(ctx context.Context, db eventlog.Transactor, from int64) (leaves []Leaf, began int64, err error) {
 	const sql = `SELECT r.started, r.run_id, r.last_seq, r.head, e.kind, e.payload FROM (
 	SELECT started, run_id, last_seq, head FROM run WHERE started >= $2 AND terminal <> 0
 		AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id) ORDER BY started, run_id LIMIT $1
 ) AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.last_seq ORDER BY r.started, r.run_id`
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		leaves = nil
-		return q.Query(sql, []any{int64(extendStep), since}, func(r eventlog.Row) error {
+		return q.Query(sql, []any{int64(extendStep), from}, func(r eventlog.Row) error {
 			var last event.Event
 			var head, payload []byte
 			var kind int64
@@ -253,32 +252,44 @@ type Sealer struct {
 	key *Key
 
 	looked time.Time // when all runs were looked at
-	since  int64     // runs that began earlier wait for the next look at all
+	from   int64     // runs that began earlier wait for the next look at all
 }
 
 // NewSealer returns a sealer.
 func NewSealer(db eventlog.Transactor, k *Key) *Sealer { return &Sealer{db: db, key: k} }
 
 // lookEvery is how often a sealer looks at all runs, which takes longer the more there are.
-// In between it looks at those that began within that time. So a run that took longer, or
-// was imported, is sealed an hour late at most.
-const lookEvery = time.Hour
+// In between it looks at those that can have ended since the last time: it begins with the
+// oldest run that was open then, if that began within lookEvery. So a run that took longer,
+// or was imported, is sealed an hour late at most. Clocks of hosts differ by less than
+// clockSkew.
+const (
+	lookEvery = time.Hour
+	clockSkew = time.Minute
+)
 
 // Seal adds the runs that have ended to the log of runs and signs a checkpoint of it, which
 // the database keeps. The first time begins the log.
 func (s *Sealer) Seal(ctx context.Context) (Sealed, error) {
-	now, since := time.Now(), s.since
+	now, from := time.Now(), s.from
 	all := now.Sub(s.looked) >= lookEvery
 	if all {
-		since = math.MinInt64
+		from = math.MinInt64
 	}
-	next := now.Add(-lookEvery).UnixNano()
-	sealed, err := sealSince(ctx, s.db, s.key, since)
-	if err == nil && all {
-		s.looked = now
+	next := now.Add(-clockSkew).UnixNano()
+	err := s.db.View(ctx, func(q eventlog.Querier) error { // before the runs that have ended are looked for
+		const sql = "SELECT started FROM run WHERE started >= $1 AND started < $2 AND terminal = 0 ORDER BY started LIMIT 1"
+		return q.Query(sql, []any{max(from, now.Add(-lookEvery).UnixNano()), next}, func(r eventlog.Row) error { return r.Scan(&next) })
+	})
+	if err != nil {
+		return Sealed{}, err
 	}
+	sealed, err := sealFrom(ctx, s.db, s.key, from)
 	if err == nil {
-		s.since = next
+		s.from = next
+		if all {
+			s.looked = now
+		}
 	}
 	return sealed, err
 }
@@ -293,10 +304,10 @@ type Sealed struct {
 
 // Seal is [Sealer.Seal], once.
 func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Sealed, error) {
-	return sealSince(ctx, db, k, math.MinInt64)
+	return sealFrom(ctx, db, k, math.MinInt64)
 }
 
-func sealSince(ctx context.Context, db eventlog.Transactor, k *Key, since int64) (Sealed, error) {
+func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64) (Sealed, error) {
 	if err := db.CreateTables(ctx, Tables); err != nil {
 		return Sealed{}, err
 	}
@@ -304,7 +315,7 @@ func sealSince(ctx context.Context, db eventlog.Transactor, k *Key, since int64)
 	if err != nil {
 		return Sealed{}, err
 	}
-	if err := extend(ctx, db, since); err != nil {
+	if err := extend(ctx, db, from); err != nil {
 		return Sealed{}, err
 	}
 	s := Sealed{VKey: k.For(origin).VKey()}
@@ -375,7 +386,7 @@ func newest(q eventlog.Querier) (c Checkpoint, signed []byte, err error) {
 
 // Newest returns the newest checkpoint of the database. It is [ErrNoLog] if there is none.
 func Newest(ctx context.Context, db eventlog.Transactor) (c Checkpoint, signed []byte, err error) {
-	ok, err := kept(ctx, db)
+	ok, err := Kept(ctx, db)
 	if err == nil && !ok {
 		err = ErrNoLog
 	}
@@ -482,7 +493,7 @@ func (l *leafRow) scan(r eventlog.Row) error {
 }
 
 // ProveEvent proves that an event is part of a run in the newest checkpoint, without its
-// other events. Log has the run as it is stored.
+// other events. The database gives the run as it is stored.
 func ProveEvent(ctx context.Context, db eventlog.Database, runID string, seq uint64) (Statement, error) {
 	leaves, proofs, err := Prove(ctx, db, runID)
 	if err != nil {

@@ -424,7 +424,10 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		doomed, args := x.doomed(o, false)
 		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
 	}
-	sealed, err := seal.Extend(ctx, x.Log)
+	sealed, err := seal.Kept(ctx, x.Log)
+	if err == nil && sealed {
+		err = x.extend(ctx, o)
+	}
 	if err != nil {
 		return report, x.failed("prune", err)
 	}
@@ -437,6 +440,21 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil
+}
+
+// extend adds what has ended to the log of runs, if runs that are to be removed are not in
+// it. It looks at all runs for that, which a pruning in many small steps does once.
+func (x *Backend) extend(ctx context.Context, o eventlog.PruneOptions) error {
+	waiting := false
+	doomed, args := x.doomed(o, false)
+	err := x.Read(ctx, func(q eventlog.Querier) error {
+		waiting = false
+		return q.Query(doomed+seal.Waiting, args, func(eventlog.Row) error { waiting = true; return nil })
+	})
+	if err != nil || !waiting {
+		return err
+	}
+	return seal.Extend(ctx, x.Log)
 }
 
 // ScanReport reads what [CountDoomed] returns.
