@@ -95,7 +95,7 @@ func (s *sealing) sign(ctx context.Context) {
 	}
 	s.h.logger.Info("runs sealed", "log", sealed.Checkpoint.Origin, "runs", sealed.Checkpoint.Leaves, "root", sealed.Checkpoint.Root.String())
 	for _, witness := range s.h.file.Seal.Witnesses {
-		if err := Cosign(ctx, s.h.log, string(witness)); err != nil && ctx.Err() == nil {
+		if _, err := Cosign(ctx, s.h.log, string(witness)); err != nil && ctx.Err() == nil {
 			s.h.logger.Error("checkpoint not cosigned", "error", err.Error())
 		}
 	}

@@ -89,46 +89,45 @@ func firstLines(body []byte) string {
 }
 
 // Cosign has a witness, at its URL, cosign the newest checkpoint of a database, which keeps
-// the cosignature.
-func Cosign(ctx context.Context, db eventlog.Transactor, witness string) error {
+// the cosignature. It returns the checkpoint with it.
+func Cosign(ctx context.Context, db eventlog.Transactor, witness string) (signed []byte, err error) {
 	c, signed, err := seal.Newest(ctx, db)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client := &http.Client{Timeout: witnessTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r := seal.Request{Signed: signed}
 	for range 3 { // where the witness stands is known from its answer
 		if r.Proof, err = seal.Consistency(ctx, db, c, r.Old); err != nil {
-			return err
+			return nil, err
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(witness, "/")+addCheckpoint, bytes.NewReader(r.Text()))
 		if err != nil {
-			return fmt.Errorf("witness %s: %w", witness, err)
+			return nil, fmt.Errorf("witness %s: %w", witness, err)
 		}
 		response, err := client.Do(req)
 		if err != nil {
-			return fmt.Errorf("witness: %w", err)
+			return nil, fmt.Errorf("witness: %w", err)
 		}
 		body, err := io.ReadAll(io.LimitReader(response.Body, witnessBytes))
 		response.Body.Close()
 		switch {
 		case err != nil:
-			return fmt.Errorf("witness %s: %w", witness, err)
+			return nil, fmt.Errorf("witness %s: %w", witness, err)
 		case response.StatusCode == http.StatusOK:
-			_, err := seal.KeepCosignatures(ctx, db, c, body)
-			return err
+			return seal.KeepCosignatures(ctx, db, c, body)
 		case response.StatusCode == http.StatusConflict && response.Header.Get("Content-Type") == conflictType:
 			old, err := strconv.ParseInt(strings.TrimSpace(string(body)), 10, 64)
 			if err != nil || old < 0 || old == r.Old {
-				return fmt.Errorf("witness %s: it has seen another checkpoint of %d runs of this log: the log was rewritten, or there are two", witness, r.Old)
+				return nil, fmt.Errorf("witness %s: it has seen another checkpoint of %d runs of this log: the log was rewritten, or there are two", witness, r.Old)
 			}
 			if old > c.Leaves {
-				return fmt.Errorf("witness %s: it has seen %d runs of this log, which has %d: the database was set back", witness, old, c.Leaves)
+				return nil, fmt.Errorf("witness %s: it has seen %d runs of this log, which has %d: the database was set back", witness, old, c.Leaves)
 			}
 			r.Old = old
 		default:
-			return fmt.Errorf("witness %s: status %d: %s", witness, response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 300)])))
+			return nil, fmt.Errorf("witness %s: status %d: %s", witness, response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 300)])))
 		}
 	}
-	return fmt.Errorf("witness %s: it does not say where it stands", witness)
+	return nil, fmt.Errorf("witness %s: it does not say where it stands", witness)
 }

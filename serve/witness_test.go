@@ -81,7 +81,7 @@ func TestCosign(t *testing.T) {
 		if _, err := seal.Seal(ctx, db, key); err != nil {
 			t.Fatal(err)
 		}
-		if err := Cosign(ctx, db, url); err != nil {
+		if _, err := Cosign(ctx, db, url); err != nil {
 			return err
 		}
 		_, signed, err := seal.Newest(ctx, db)

@@ -18,8 +18,8 @@ import (
 )
 
 const sealHelp = `Sign the runs of a database. Every run that has ended becomes a leaf of a tree, and
-the root of the tree is signed: a checkpoint. The tree only grows. Whoever keeps a
-checkpoint (--checkpoint FILE), or trusts a witness, sees later whether a run was
+the root of the tree is signed: a checkpoint. The tree only grows. If you keep a
+checkpoint (--checkpoint FILE), or trust a witness, you see later whether a run was
 changed or removed.
 
 KEYFILE is made once, with keygen. One key may seal any number of databases. The
@@ -108,12 +108,9 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		return err
 	}
 	for _, url := range f.witnesses {
-		if err := serve.Cosign(ctx, log, url); err != nil {
+		if sealed.Signed, err = serve.Cosign(ctx, log, url); err != nil {
 			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed, and can be cosigned later with the same command"}
 		}
-	}
-	if _, sealed.Signed, err = seal.Newest(ctx, log); err != nil {
-		return err
 	}
 	if f.checkpoint != "" {
 		if err := keyfile.Replace(f.checkpoint, sealed.Signed); err != nil {
@@ -204,7 +201,7 @@ func (f *trustFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`FILE` that says which logs and witnesses must have signed (spec/seal.md, section 7)")
 }
 
-// trusted returns the policy of the flags, and nil if nobody is trusted.
+// trusted returns the policy of the flags, and nil without flags.
 func (f *trustFlags) trusted() (*seal.Policy, error) {
 	switch {
 	case f.policy != "" && len(f.keys) > 0:

@@ -74,8 +74,8 @@ type Signature struct {
 	Time    time.Time // of a cosignature
 }
 
-// Cosign returns the checkpoint with the cosignature of a witness, at the time now. A
-// cosignature of the same witness that is there is replaced. Nothing is checked.
+// Cosign returns the cosignature of a witness on a checkpoint, at the time now, as a line for
+// [AddCosignatures]. It checks nothing.
 func Cosign(signed []byte, k *Key, now time.Time) (line []byte, err error) {
 	c, err := ParseCheckpoint(signed)
 	if err != nil {
