@@ -192,7 +192,8 @@ var operators = []string{
 	"runtime/internal/gemini", "runtime/internal/openai", "runtime/internal/mcptool",
 }
 
-// servers are the packages that answer over HTTP and ask nothing of anyone.
+// servers are the packages that answer over HTTP. What they ask, they ask of addresses in
+// their configuration: a host asks its witnesses.
 var servers = []string{"serve", "runtime/observe"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the

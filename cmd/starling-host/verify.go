@@ -32,7 +32,7 @@ network and no database.
 A proof, as prove prints it: the event, the run and the signature are checked.
 
 Without --key or --policy no signature counts. The command then says what the rest
-shows, and that nobody vouches for it.`
+shows, and that no signature vouches for it.`
 
 const verifyExample = `  starling-host verify
   starling-host verify starling.db --checkpoint kept.note
@@ -320,7 +320,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		a.stdout.printf("  checkpoint  %s, root %s\n", plural(uint64(v.Checkpoint.Leaves), "run"), v.Checkpoint.Root)
 		a.printSignatures(v.Signatures)
 	} else {
-		a.stdout.printf("  %s\n", styled{middle, "no: whoever made the file could have made up its runs"})
+		a.stdout.printf("  %s\n", styled{middle, "no: the person who made the file could have made up its runs"})
 	}
 	var more []string
 	if f.noReplay {
