@@ -232,7 +232,7 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *Denie
 		if canon.Unmarshal(effect.Value, &v) != nil || v.Status != abi.StatusDenied {
 			return nil
 		}
-		method, target, _ := strings.Cut(DescribeRequest(effect.Request), " ")
+		method, target, _ := strings.Cut(event.DescribeRequest(effect.Request), " ")
 		if u, err := url.Parse(target); err == nil && u.Host != "" {
 			return &Denied{Host: u.Host, Method: method, URL: target, Reason: v.Text}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
@@ -71,9 +72,9 @@ func (v Verdict) String() string {
 	case v.Divergence != nil:
 		return v.Divergence.Error()
 	case v.Open:
-		return fmt.Sprintf("identical: %s of an open run", Plural(v.Verdict.Events, "event"))
+		return fmt.Sprintf("identical: %s of an open run", display.Plural(v.Verdict.Events, "event"))
 	}
-	return fmt.Sprintf("identical: %s", Plural(v.Verdict.Events, "event"))
+	return fmt.Sprintf("identical: %s", display.Plural(v.Verdict.Events, "event"))
 }
 
 // Document is what "starling-host replay -o json" prints.

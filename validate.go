@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Unsealed is a log that decrypts the runs of tenants. [Over] takes one, and then checks
@@ -171,7 +172,7 @@ func (m *moduleChecks) check(ctx context.Context, digest []byte) string {
 // PlainError returns an error's text on one line, without the name of the package that it
 // comes from, which says nothing to a user.
 func PlainError(err error) string {
-	text := OneLine(err.Error())
+	text := display.OneLine(err.Error())
 	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
 		return rest
 	}

@@ -23,7 +23,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/observe"
 )
 
@@ -97,7 +97,7 @@ func (d *delivery) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		const most = 300 // the error may repeat what a server said
 		text := err.Error()
 		if len(text) > most {
-			text = fmt.Sprintf("%s... (%s)", strings.ToValidUTF8(text[:most], ""), starling.Plural(len(text), "byte"))
+			text = fmt.Sprintf("%s... (%s)", strings.ToValidUTF8(text[:most], ""), display.Plural(len(text), "byte"))
 		}
 		d.logger.Warn("spans are not delivered", "error", text)
 	case err == nil && d.failing:

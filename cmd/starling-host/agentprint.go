@@ -207,7 +207,7 @@ func agentOutcome(r *agent.Result, err error) error {
 // which is in an event before.
 func whyFailed(r *agent.Result, err error) string {
 	if e, ok := errors.AsType[*agent.BudgetExceeded](err); ok && r.ErrorType == event.ErrorBudget {
-		return r.Error + ": " + starling.DescribeBudget(e.Event())
+		return r.Error + ": " + e.Event().Describe()
 	}
 	return r.Error
 }

@@ -6,18 +6,18 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // printable returns s as one line, with every rune that is not printable replaced by its
 // escape. What a printer is given as an argument needs no more of it.
-func printable(s string) string { return starling.Printable(s) }
+func printable(s string) string { return display.Printable(s) }
 
 // ascii is printable for text that is compared: what is not ASCII is escaped as
 // well, so that letters that look alike differ and each character is as wide as
 // any other.
 func ascii(s string) string {
-	return starling.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
+	return display.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
 }
 
 // printableLines returns the lines of s, each printable. Tabs become spaces,
@@ -45,7 +45,7 @@ func indented(s string) []string {
 }
 
 // shorten cuts a printable text to at most width characters.
-func shorten(s string, width int) string { return starling.Shorten(s, width) }
+func shorten(s string, width int) string { return display.Shorten(s, width) }
 
 // pasteable writes a command to be pasted into a POSIX shell: words of this program's, and
 // then arguments that may be anybody's. None of them is a flag, or more than one word.

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
@@ -223,7 +224,7 @@ func (a *app) hint(text string) { a.stderr.printf("%s %s\n", styled{aside, "hint
 // report prints a failure and returns its exit code.
 func (f *failure) report(w *printer) int {
 	if f.message != "" {
-		w.printf("%s %s\n", styled{bad, "error:"}, shorten(printable(starling.OneLine(f.message)), maxMessage))
+		w.printf("%s %s\n", styled{bad, "error:"}, shorten(printable(display.OneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
 		w.printf("%s\n", line)

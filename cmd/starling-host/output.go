@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // printer is standard output or standard error: everything that the command prints
@@ -59,7 +59,7 @@ func (p *printer) printf(format string, args ...any) error {
 		case styled:
 			args[i] = p.mark(v)
 		case error:
-			args[i] = starling.PrintableError(v)
+			args[i] = display.PrintableError(v)
 		case fmt.Stringer:
 			args[i] = printable(v.String())
 		default:
@@ -113,7 +113,7 @@ func (p *linePrinter) Write(text []byte) (int, error) {
 	obeyed := func(c byte) bool { return c != '\n' && c != '\t' && (c < ' ' || c > '~') }
 	clean := text
 	if slices.ContainsFunc(text, obeyed) {
-		clean = starling.PrintableJSON(text, '\n', '\t')
+		clean = display.PrintableJSON(text, '\n', '\t')
 	}
 	_, err := (*rawPrinter)(p).Write(clean)
 	return len(text), err

@@ -48,7 +48,7 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 	}
 	a.stdout.printf("\n")
 	for _, ev := range events {
-		facts, err := starling.DescribeEvent(ev)
+		facts, err := event.Describe(ev)
 		if err != nil {
 			facts = "cannot be read: " + starling.PlainError(err)
 		}
@@ -60,7 +60,7 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 		if room := a.stdout.width() - showIndent; !full && room >= minShowRoom {
 			lines = wrapped(facts, room)
 		}
-		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", starling.ShortKind(ev.Kind))}, lines[0])
+		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", ev.Kind.Short())}, lines[0])
 		for _, line := range lines[1:] {
 			a.stdout.printf("%*s%s\n", showIndent, "", line)
 		}

@@ -4,8 +4,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // style is how a word stands out on a terminal. It repeats what the word says: without
@@ -63,7 +63,7 @@ func (p *printer) mark(s styled) string {
 func paint(line string) string {
 	var b strings.Builder
 	for i, part := range strings.Split(line, string(styleBegins)) {
-		part = string(starling.PrintableJSON([]byte(part), '\n', '\t', styleEnds))
+		part = string(display.PrintableJSON([]byte(part), '\n', '\t', styleEnds))
 		if i > 0 {
 			b.WriteString("\x1b[")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -468,7 +469,7 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, 
 	}
 	for _, one := range doc.Items {
 		for _, d := range one.Days {
-			a.stdout.printf(columns, one.Tenant, d.Day, starling.GroupDigits(uint64(d.Runs)), starling.GroupDigits(uint64(d.Fuel)), starling.GroupDigits(uint64(d.Effects)), formatSize(uint64(d.EgressBytes)), formatSize(uint64(d.RecordedBytes)))
+			a.stdout.printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), formatSize(uint64(d.EgressBytes)), formatSize(uint64(d.RecordedBytes)))
 		}
 		a.stdout.printf("%-32s  has %s, %s", one.Tenant, plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
 		if r := one.Recorded; r != nil {

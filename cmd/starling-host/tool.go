@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/display"
 )
 
 const describeHelp = `Print what a module says of its tools, and what it is: its digest, its ABI and
@@ -114,7 +115,7 @@ func readableSchema(schema json.RawMessage) string {
 	if string(schema) == "true" {
 		return "any JSON document"
 	}
-	return string(starling.PrintableJSON(schema))
+	return string(display.PrintableJSON(schema))
 }
 
 // listOr joins a list for reading; an empty one is the word instead.

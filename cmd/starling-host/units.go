@@ -16,17 +16,18 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Fuel is counted, so its suffixes are powers of ten; memory comes in powers of
 // two and is written as such.
 var (
-	fuelUnits = starling.FuelUnits()
-	sizeUnits = starling.SizeUnits()
+	fuelUnits = display.FuelUnits()
+	sizeUnits = display.SizeUnits()
 )
 
 // parseCount reads a positive whole number with one of the suffixes, or none.
-func parseCount(s string, units []starling.Unit) (uint64, error) {
+func parseCount(s string, units []display.Unit) (uint64, error) {
 	digits, factor := s, uint64(1)
 	for _, u := range units {
 		if rest, ok := strings.CutSuffix(s, u.Suffix); ok {
@@ -44,9 +45,9 @@ func parseCount(s string, units []starling.Unit) (uint64, error) {
 	return total, nil
 }
 
-func formatFuel(n uint64) string            { return starling.FormatFuel(n) }
-func formatSize(n uint64) string            { return starling.FormatSize(n) }
-func formatDuration(d time.Duration) string { return starling.FormatDuration(d) }
+func formatFuel(n uint64) string            { return display.Fuel(n) }
+func formatSize(n uint64) string            { return display.Size(n) }
+func formatDuration(d time.Duration) string { return display.Duration(d) }
 
 // formatTime writes nanoseconds since 1970 as UTC with milliseconds.
 func formatTime(unixNano int64) string {
@@ -56,9 +57,9 @@ func formatTime(unixNano int64) string {
 // timeLayout is how times are printed, in UTC.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-func plural[N int | uint64](n N, noun string) string { return starling.Plural(n, noun) }
+func plural[N int | uint64](n N, noun string) string { return display.Plural(n, noun) }
 
-func grouped(n uint64) string { return starling.GroupDigits(n) }
+func grouped(n uint64) string { return display.Digits(n) }
 
 // flagValue is the value of a flag that is more than a text.
 type flagValue struct {
@@ -77,14 +78,14 @@ func (v *flagValue) Set(s string) error {
 }
 
 // counted is a number with a suffix, of at most so much; 0 stands for 2^63-1.
-func counted(value *uint64, units []starling.Unit, kind string, most uint64) *flagValue {
+func counted(value *uint64, units []display.Unit, kind string, most uint64) *flagValue {
 	return &flagValue{kind: kind, set: func(s string) error {
 		n, err := parseCount(s, units)
 		if err != nil {
 			return err
 		}
 		if limit := cmp.Or(most, math.MaxInt64); n > limit {
-			return fmt.Errorf("must be at most %s", starling.FormatCount(limit, units, ""))
+			return fmt.Errorf("must be at most %s", display.Count(limit, units, ""))
 		}
 		*value = n
 		return nil

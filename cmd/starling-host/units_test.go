@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 )
 
 func TestParseCount(t *testing.T) {
 	for _, c := range []struct {
 		in    string
-		units []starling.Unit
+		units []display.Unit
 		want  uint64 // 0: refused
 	}{
 		{"1", fuelUnits, 1},

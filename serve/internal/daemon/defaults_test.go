@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 	"github.com/starling-host/starling/spec"
@@ -34,7 +34,7 @@ func TestDocumentedDefaults(t *testing.T) {
 	}
 	call, limits, c := sandbox.DefaultLimits(), tenant.DefaultLimits(), Config{}.complete()
 	for row, want := range map[string]string{
-		"fuel": starling.FormatFuel(call.Fuel), "memory": size(int64(call.MemoryPages) * sandbox.PageSize), "time": short(time.Duration(call.TimeoutMs) * time.Millisecond),
+		"fuel": display.Fuel(call.Fuel), "memory": size(int64(call.MemoryPages) * sandbox.PageSize), "time": short(time.Duration(call.TimeoutMs) * time.Millisecond),
 		"effects": fmt.Sprint(call.Effects), "bytes of all effects": size(int64(call.EffectBytes)), "input": size(int64(call.InputBytes)),
 		"output": size(int64(call.OutputBytes)), "text on standard output and error": size(int64(call.LogBytes)),
 		"`running`": fmt.Sprint(limits.Running), "`waiting`": fmt.Sprint(limits.Waiting), "`compiling`": fmt.Sprint(limits.Compiling),

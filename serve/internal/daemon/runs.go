@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -313,7 +312,7 @@ func (doc *runDocument) add(ev event.Event) error {
 		return with(ev, doc.completed)
 	case event.KindBudgetExceeded:
 		return with(ev, func(p event.BudgetExceeded) {
-			doc.passed = ": " + starling.DescribeBudget(p)
+			doc.passed = ": " + p.Describe()
 		})
 	case event.KindRunFailed:
 		return with(ev, doc.failed)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
 
@@ -88,8 +88,8 @@ func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from 
 		return address(s.path("diff"), q)
 	}
 	p.Verdict, p.Sentence = verdictOf(c)
-	p.Counts = []fact{{"match", starling.GroupDigits(uint64(c.Match))}, {"differ", starling.GroupDigits(uint64(c.Diff))},
-		{"only in A", starling.GroupDigits(uint64(c.OnlyA))}, {"only in B", starling.GroupDigits(uint64(c.OnlyB))}}
+	p.Counts = []fact{{"match", display.Digits(uint64(c.Match))}, {"differ", display.Digits(uint64(c.Diff))},
+		{"only in A", display.Digits(uint64(c.OnlyA))}, {"only in B", display.Digits(uint64(c.OnlyB))}}
 	p.Swap = address(s.path("diff"), url.Values{"a": {b}, "b": {a}})
 	p.SwitchPath, p.SwitchName = path(1, true), "Show matching events too"
 	if p.All {
@@ -113,10 +113,10 @@ func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from 
 func verdictOf(c logview.Comparison) (state, string) {
 	capped := ""
 	if c.Capped {
-		capped = fmt.Sprintf(" Only the first %s were compared.", starling.Plural(c.Examined, "event"))
+		capped = fmt.Sprintf(" Only the first %s were compared.", display.Plural(c.Examined, "event"))
 	}
 	if c.First == 0 {
-		return state{"the same", "good"}, fmt.Sprintf("%s match.%s", starling.Plural(c.Match, "event"), capped)
+		return state{"the same", "good"}, fmt.Sprintf("%s match.%s", display.Plural(c.Match, "event"), capped)
 	}
 	return state{"different", "warn"}, fmt.Sprintf("The first difference is at event %d.%s", c.First, capped)
 }

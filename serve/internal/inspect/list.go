@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
 
@@ -115,7 +115,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 	if err != nil {
 		return err
 	}
-	p := listPage{Query: sel.query, Total: starling.GroupDigits(uint64(found.TotalMatching)), Everything: s.path(), Action: s.path()}
+	p := listPage{Query: sel.query, Total: display.Digits(uint64(found.TotalMatching)), Everything: s.path(), Action: s.path()}
 	p.Narrowed = sel.status != "" || sel.query != "" || sel.since != "" || sel.calls
 	if p.Tabs, err = s.tabs(r.Context(), v, sel, now); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 		p.Runs = append(p.Runs, line)
 	}
 	if len(p.Runs) > 0 {
-		p.Totals = append([]fact{{"together", starling.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)
+		p.Totals = append([]fact{{"together", display.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)
 		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
 	}
 	if found.Offset > 0 {
@@ -167,7 +167,7 @@ func (s *Server) tabs(ctx context.Context, v logview.View, sel selection, now ti
 		if name == "" {
 			name = "all"
 		}
-		tabs = append(tabs, link{name, s.listPath(one), starling.GroupDigits(uint64(found.TotalMatching)), sel.status == status})
+		tabs = append(tabs, link{name, s.listPath(one), display.Digits(uint64(found.TotalMatching)), sel.status == status})
 	}
 	return tabs, nil
 }
@@ -207,9 +207,9 @@ func opening(ctx context.Context, v logview.View, id string) (goal, model string
 		return "", ""
 	}
 	if started.ModelID != "" {
-		model = starling.Shorten(starling.Printable(strings.TrimPrefix(started.ProviderID+"/"+started.ModelID, "/")), maxModel)
+		model = display.Shorten(display.Printable(strings.TrimPrefix(started.ProviderID+"/"+started.ModelID, "/")), maxModel)
 	}
-	return starling.Shorten(starling.Printable(started.Goal), maxGoal), model
+	return display.Shorten(display.Printable(started.Goal), maxGoal), model
 }
 
 // What is shown of a goal and of a model's name, in characters.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -38,7 +38,7 @@ func stateOfJob(s queue.State) state {
 }
 
 func sentenceOf(job queue.Status) string {
-	return starling.Shorten(starling.Printable(job.Sentence()), maxLine)
+	return display.Shorten(display.Printable(job.Sentence()), maxLine)
 }
 
 // whenOfJob is the time until which a job sleeps, or since which it waits or runs.
@@ -85,18 +85,18 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v logview.View) e
 	counts := map[queue.State]int{}
 	for _, t := range doc.Tenants {
 		n := t.Ready + t.Sleeping + t.Running
-		name := starling.Printable(t.Tenant)
+		name := display.Printable(t.Tenant)
 		if t.Paused {
 			name += " (suspended)"
 		}
-		p.Tenants = append(p.Tenants, link{name, s.queuePath(t.Tenant, q.Get("state"), 0), starling.GroupDigits(uint64(n)), f.Tenant == t.Tenant})
+		p.Tenants = append(p.Tenants, link{name, s.queuePath(t.Tenant, q.Get("state"), 0), display.Digits(uint64(n)), f.Tenant == t.Tenant})
 		for state, n := range map[queue.State]int{"": n, queue.Ready: t.Ready, queue.Sleeping: t.Sleeping, queue.Running: t.Running} {
 			counts[state] += n
 		}
 	}
 	for _, state := range narrowings {
 		word := string(state)
-		p.Tabs = append(p.Tabs, link{cmp.Or(word, "all"), s.queuePath(f.Tenant, word, 0), starling.GroupDigits(uint64(counts[state])), q.Get("state") == word})
+		p.Tabs = append(p.Tabs, link{cmp.Or(word, "all"), s.queuePath(f.Tenant, word, 0), display.Digits(uint64(counts[state])), q.Get("state") == word})
 	}
 	s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
 	return nil

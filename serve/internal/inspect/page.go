@@ -12,9 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
 
@@ -39,25 +40,25 @@ func parseTemplates(names ...string) map[string]*template.Template {
 // functions are what templates write values with. The texts of a log pass through text or
 // line.
 var functions = template.FuncMap{
-	"text":   starling.Printable,
-	"line":   func(s string) string { return starling.Shorten(starling.Printable(s), maxLine) },
+	"text":   display.Printable,
+	"line":   func(s string) string { return display.Shorten(display.Printable(s), maxLine) },
 	"digits": digits,
-	"size":   func(n int64) string { return starling.FormatSize(uint64(n)) },
+	"size":   func(n int64) string { return display.Size(uint64(n)) },
 	"of": func(used, bound int64) string {
 		if bound < 0 {
-			return starling.FormatSize(uint64(used)) + ", no bound"
+			return display.Size(uint64(used)) + ", no bound"
 		}
-		return starling.FormatSize(uint64(used)) + " of " + starling.FormatSize(uint64(bound))
+		return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
 	},
 	"moment":   func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
 	"job":      stateOfJob,
 	"host":     stateOfHost,
 	"when":     whenOfJob,
 	"took":     took,
-	"kind":     starling.ShortKind,
-	"group":    group,
+	"kind":     event.Kind.Short,
+	"group":    event.Kind.Family,
 	"facts":    line,
-	"plural":   starling.Plural[uint64],
+	"plural":   display.Plural[uint64],
 	"relation": func(r logview.Relation) state { return relations[r] },
 	"cost":     cost,
 }
@@ -65,9 +66,9 @@ var functions = template.FuncMap{
 // digits writes a count. A log may claim that it is negative.
 func digits(n any) string {
 	if v := reflect.ValueOf(n); v.CanInt() {
-		return starling.GroupDigits(uint64(max(v.Int(), 0)))
+		return display.Digits(uint64(max(v.Int(), 0)))
 	}
-	return starling.GroupDigits(reflect.ValueOf(n).Uint())
+	return display.Digits(reflect.ValueOf(n).Uint())
 }
 
 // page answers a request with what the view shows of it.
@@ -161,7 +162,7 @@ func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
 func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
 	_, err := r.Cookie(sessionName(r))
 	f := frame{
-		Title: starling.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
+		Title: display.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
 		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
 		SignedIn: err == nil, Body: body, server: s,
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // address is a path with those parameters that have a value.
@@ -74,7 +74,7 @@ func collectTexts(v any, path string, found *[]fact) {
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			inner := strings.TrimPrefix(path+"."+starling.Printable(name), ".")
+			inner := strings.TrimPrefix(path+"."+display.Printable(name), ".")
 			if name == "$text" && len(v) == 1 {
 				inner = path // a byte string that is text
 			}
@@ -91,7 +91,7 @@ func unfolded(s string) string {
 	}
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
-		lines[i] = starling.Printable(strings.ReplaceAll(line, "\t", "    "))
+		lines[i] = display.Printable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -141,7 +141,7 @@ func took(run eventlog.RunSummary) string {
 	if run.DurationMs == 0 {
 		return "<1ms"
 	}
-	return starling.FormatDuration(time.Duration(run.DurationMs) * time.Millisecond)
+	return display.Duration(time.Duration(run.DurationMs) * time.Millisecond)
 }
 
 func cost(usd float64) string {

@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
@@ -108,7 +108,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View
 	head, began := s.runHead(r, v, run)
 	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
 	if err != nil {
-		p.Problem = starling.PrintableError(err)
+		p.Problem = display.PrintableError(err)
 	}
 	if p.Narrowed {
 		if at > 1 {
@@ -131,10 +131,10 @@ func (s *Server) turnPages(p *timelinePage, run eventlog.RunSummary, after uint6
 	last := after
 	if n := len(p.Events); n > 0 {
 		last = p.Events[n-1].Seq
-		p.From, p.To = starling.GroupDigits(p.Events[0].Seq), starling.GroupDigits(last)
+		p.From, p.To = display.Digits(p.Events[0].Seq), display.Digits(last)
 	}
 	p.Max = max(run.LastSeq, last)
-	p.Total = starling.GroupDigits(p.Max)
+	p.Total = display.Digits(p.Max)
 	if after > 0 {
 		p.First, p.Previous = page(1), page(after-eventsPerPage+1)
 	}
@@ -151,7 +151,7 @@ func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummar
 	began := run.StartedAt.UnixNano()
 	goal, model := opening(r.Context(), v, run.RunID)
 	h := runHead{
-		ID: starling.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(began, time.Now()),
+		ID: display.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(began, time.Now()),
 		RunID: run.RunID, Replays: v.CanReplay(),
 	}
 	if job, ok := v.Standing(r.Context(), run)[run.RunID]; ok {
@@ -167,9 +167,9 @@ func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummar
 
 // used is what a run has come to, or several, without what they have none of.
 func used(run eventlog.RunSummary) (facts []fact) {
-	count := func(n int64) string { return starling.GroupDigits(uint64(max(n, 0))) }
+	count := func(n int64) string { return display.Digits(uint64(max(n, 0))) }
 	for _, f := range []fact{
-		{"events", starling.GroupDigits(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
+		{"events", display.Digits(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
 		{"tokens in", count(run.InputTokens)}, {"tokens out", count(run.OutputTokens)}, {"cost", cost(run.CostUSD)},
 	} {
 		if f.Value != "" && f.Value != "0" {
@@ -198,9 +198,9 @@ func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
 func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 	hash := ev.Hash()
 	row := eventRow{
-		Seq: ev.Seq, Kind: starling.ShortKind(ev.Kind), Group: group(ev.Kind), Depth: depth(ev.Kind),
+		Seq: ev.Seq, Kind: ev.Kind.Short(), Group: ev.Kind.Family(), Depth: ev.Kind.Depth(),
 		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
-		Line: line(ev), Size: starling.FormatSize(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
+		Line: line(ev), Size: display.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
 		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
 	}
 	if len(ev.Payload) <= maxShown {
@@ -211,51 +211,24 @@ func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 
 // line is what matters of an event.
 func line(ev event.Event) string {
-	text, err := starling.DescribeEvent(ev)
+	text, err := event.Describe(ev)
 	if err != nil {
 		text = "cannot be read: " + err.Error()
 	}
-	return starling.Shorten(starling.Printable(text[:min(len(text), 4*maxLine)]), maxLine)
+	return display.Shorten(display.Printable(text[:min(len(text), 4*maxLine)]), maxLine)
 }
 
 // indented is a payload as JSON for reading.
 func indented(payload canon.Raw) string {
 	doc, err := canon.Render(payload)
 	if err != nil {
-		return "cannot be shown: " + starling.PrintableError(err)
+		return "cannot be shown: " + display.PrintableError(err)
 	}
 	var b bytes.Buffer
 	if json.Indent(&b, doc, "", "  ") != nil {
 		return string(doc)
 	}
 	return b.String()
-}
-
-// group is the family of a kind, by which it is coloured.
-func group(k event.Kind) string {
-	switch k {
-	case event.KindRunStarted, event.KindRunCompleted, event.KindRunResumed, event.KindUserMessageAppended:
-		return "run"
-	case event.KindTurnStarted, event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindContextTruncated:
-		return "model"
-	case event.KindToolCallScheduled, event.KindToolCallCompleted:
-		return "tool"
-	case event.KindSideEffectRecorded:
-		return "effect"
-	}
-	return "bad" // failures, cancellations, caps, and kinds that there are not
-}
-
-// depth is how far inside of a run events of a kind happen.
-func depth(k event.Kind) int {
-	switch k {
-	case event.KindSideEffectRecorded:
-		return 2
-	case event.KindReasoningEmitted, event.KindAssistantMessageCompleted, event.KindToolCallScheduled,
-		event.KindToolCallCompleted, event.KindToolCallFailed, event.KindTurnFailed:
-		return 1
-	}
-	return 0
 }
 
 // eventPage is one event.
@@ -365,7 +338,7 @@ func pick(v logview.View, r *http.Request, id, only string, at uint64) (events [
 			return events, 0, err
 		case len(events) == eventsPerPage, skipped == maxSkipped:
 			return events, ev.Seq, nil
-		case group(ev.Kind) == only:
+		case ev.Kind.Family() == only:
 			events = append(events, ev)
 		default:
 			skipped++

@@ -8,9 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
@@ -81,7 +81,7 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, v logview.View, w
 	if err := judge(run.RunID, &p); err != nil {
 		return err
 	}
-	p.Took = starling.FormatDuration(time.Since(began))
+	p.Took = display.Duration(time.Since(began))
 	s.render(w, r, http.StatusOK, "verdict", what+" of "+run.RunID, v, p)
 	return nil
 }
@@ -93,16 +93,16 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 		s.describeCorruption(id, err, p)
 		return
 	}
-	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are as they were written.", starling.Plural(report.Events, "event"))
+	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are as they were written.", display.Plural(report.Events, "event"))
 	if report.Open {
 		p.Status = state{"valid, open", "open"}
-		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has no end yet: it is in progress, or its process died.", starling.Plural(report.Events, "event"))
+		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has no end yet: it is in progress, or its process died.", display.Plural(report.Events, "event"))
 	} else {
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
 	if report.Sealed > 0 {
-		p.Facts = append(p.Facts, fact{"sealed events", starling.GroupDigits(report.Sealed)})
+		p.Facts = append(p.Facts, fact{"sealed events", display.Digits(report.Sealed)})
 	}
 }
 
@@ -111,13 +111,13 @@ func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
 	p.Status = state{"invalid", "bad"}
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) {
-		p.Sentence = starling.PrintableError(err)
+		p.Sentence = display.PrintableError(err)
 		return
 	}
 	if corrupt.Newer {
 		p.Status = state{"newer", "warn"}
 	}
-	p.Sentence = starling.Printable(corrupt.Reason)
+	p.Sentence = display.Printable(corrupt.Reason)
 	if corrupt.Invariant != "" {
 		p.Facts = append(p.Facts, fact{"rule", corrupt.Invariant})
 	}
@@ -147,20 +147,20 @@ func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *
 	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
 		s.describeCorruption(id, err, p)
 	case err != nil:
-		p.Status, p.Sentence = state{"not replayed", "warn"}, starling.PrintableError(err)
+		p.Status, p.Sentence = state{"not replayed", "warn"}, display.PrintableError(err)
 	case d != nil:
 		s.describeDivergence(id, d, p)
 	case verdict.Open:
 		p.Status = state{"identical so far", "open"}
-		p.Sentence = fmt.Sprintf("The replay gave the same %s, and the recording ends there.", starling.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay gave the same %s, and the recording ends there.", display.Plural(verdict.Events, "event"))
 	default:
 		p.Status = state{"identical", "good"}
-		p.Sentence = fmt.Sprintf("The replay gave the same %s, byte for byte.", starling.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay gave the same %s, byte for byte.", display.Plural(verdict.Events, "event"))
 	}
 }
 
 func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPage) {
-	p.Status, p.Sentence = state{"diverged", "bad"}, starling.Printable(d.Reason)
+	p.Status, p.Sentence = state{"diverged", "bad"}, display.Printable(d.Reason)
 	if p.Sentence == "" {
 		p.Sentence = "The replay left the recording."
 	}
@@ -170,7 +170,7 @@ func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPa
 		p.Facts = append(p.Facts, fact{"recorded", agent.KindName(d.ExpectedKind)}, fact{"replayed", agent.KindName(d.Kind)})
 	}
 	if d.Field != "" {
-		p.Facts = append(p.Facts, fact{"field", starling.Printable(d.Field)})
+		p.Facts = append(p.Facts, fact{"field", display.Printable(d.Field)})
 	}
 	if d.Expected != "" || d.Got != "" {
 		p.Compared = true

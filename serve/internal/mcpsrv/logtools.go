@@ -10,11 +10,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/logview"
 )
@@ -73,7 +73,7 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 			} else if err != nil {
 				return failed(explain(ctx, log, t.Name(), err)), nil
 			}
-			output = starling.PrintableJSON(output)
+			output = display.PrintableJSON(output)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(output)}}, StructuredContent: output}, nil
 		})
 	}
@@ -89,7 +89,7 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 	case unreadable != "":
 		return unreadable
 	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
-		return starling.PrintableError(err)
+		return display.PrintableError(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "there is no such run"
 	case errors.Is(err, logview.ErrEventNotFound):
@@ -151,7 +151,7 @@ func diffRuns(ctx context.Context, v logview.View, in diffArgs) (runDiff, error)
 
 func newEventDiff(pair logview.Pair) eventDiff {
 	short := func(s string) string {
-		return starling.Shorten(starling.Printable(bounded(s, 4*maxFacts)), maxFacts)
+		return display.Shorten(display.Printable(bounded(s, 4*maxFacts)), maxFacts)
 	}
 	side := func(ev event.Event) string {
 		if ev.Seq == 0 {

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/queue"
 )
@@ -141,7 +141,7 @@ type eventInfo struct {
 // newEventInfo describes an event, with its hashes and with its payload if that has at
 // most so many bytes of JSON; with zero for both, without either.
 func newEventInfo(ev event.Event, most int) eventInfo {
-	facts, err := starling.DescribeEvent(ev)
+	facts, err := event.Describe(ev)
 	if err != nil {
 		facts = "cannot be read: " + err.Error()
 	}
@@ -165,7 +165,7 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 
 // oneLine returns a text from a run as one printable line of bounded length.
 func oneLine(text string) string {
-	return starling.Shorten(starling.Printable(bounded(text, 4*maxFacts)), maxFacts)
+	return display.Shorten(display.Printable(bounded(text, 4*maxFacts)), maxFacts)
 }
 
 func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, error) {
@@ -197,7 +197,7 @@ func goalOf(ctx context.Context, v logview.View, id string) string {
 	if err != nil {
 		return ""
 	}
-	return starling.Shorten(starling.Printable(started.Goal), maxGoal)
+	return display.Shorten(display.Printable(started.Goal), maxGoal)
 }
 
 type getEventArgs struct {
@@ -235,7 +235,7 @@ func validateRun(ctx context.Context, v logview.View, in validateArgs) (validity
 	var corrupt *eventlog.CorruptError
 	switch {
 	case errors.As(err, &corrupt):
-		return validity{Reason: starling.Shorten(starling.Printable(corrupt.Reason), maxGoal), Seq: corrupt.Seq, Invariant: corrupt.Invariant}, nil
+		return validity{Reason: display.Shorten(display.Printable(corrupt.Reason), maxGoal), Seq: corrupt.Seq, Invariant: corrupt.Invariant}, nil
 	case err != nil:
 		return validity{}, err
 	}
@@ -301,8 +301,8 @@ func (s *summary) add(ev event.Event) {
 	switch ev.Kind {
 	case event.KindRunStarted:
 		if p, err := ev.AsRunStarted(); err == nil {
-			s.Goal = starling.Shorten(starling.Printable(p.Goal), maxGoal)
-			s.Model = strings.Trim(starling.Shorten(starling.Printable(p.ProviderID+"/"+p.ModelID), maxName), "/")
+			s.Goal = display.Shorten(display.Printable(p.Goal), maxGoal)
+			s.Model = strings.Trim(display.Shorten(display.Printable(p.ProviderID+"/"+p.ModelID), maxName), "/")
 		}
 	case event.KindToolCallScheduled:
 		if p, err := ev.AsToolCallScheduled(); err == nil && p.Attempt <= 1 {
@@ -336,7 +336,7 @@ func (s *summary) fail(ev event.Event) {
 
 // count counts a name that a program chose.
 func (s *summary) count(in map[string]int, name string) {
-	name = starling.Shorten(starling.Printable(name), maxName)
+	name = display.Shorten(display.Printable(name), maxName)
 	if _, known := in[name]; !known && len(in) == maxNames {
 		s.Capped = true
 		return

@@ -15,7 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -159,7 +159,7 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 			out = failed("the content of the result is not one of the protocol: " + err.Error())
 		}
 	default:
-		output := json.RawMessage(starling.PrintableJSON(result.Output))
+		output := json.RawMessage(display.PrintableJSON(result.Output))
 		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}
 		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 			out.StructuredContent = output

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
@@ -242,7 +242,7 @@ func (s Standing) Why() string {
 	if s.LastError == nil {
 		return ""
 	}
-	return strings.TrimSuffix(s.LastError.Class+": "+starling.OneLine(s.LastError.Message), ": ")
+	return strings.TrimSuffix(s.LastError.Class+": "+display.OneLine(s.LastError.Message), ": ")
 }
 
 // Sentence says in one line where the job stands. The text is not escaped.

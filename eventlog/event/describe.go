@@ -1,4 +1,4 @@
-package starling
+package event
 
 import (
 	"cmp"
@@ -6,64 +6,65 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 )
 
-// DescribeEvent returns what matters of an event on one line. The text is of the event's
+// Describe returns what matters of an event on one line. The text is of the event's
 // making and may be hostile and long: the caller escapes and cuts it. An error
 // means that the payload is not one of its kind.
-func DescribeEvent(ev event.Event) (string, error) {
+func Describe(ev Event) (string, error) {
 	switch ev.Kind {
-	case event.KindRunStarted:
+	case KindRunStarted:
 		return facts(ev, summarizeStart)
-	case event.KindUserMessageAppended:
-		return facts(ev, func(p event.UserMessageAppended) string { return p.Content })
-	case event.KindTurnStarted:
-		return facts(ev, func(p event.TurnStarted) string { return fmt.Sprintf("turn %s", p.TurnID) })
-	case event.KindReasoningEmitted:
-		return facts(ev, func(p event.ReasoningEmitted) string { return p.Content })
-	case event.KindAssistantMessageCompleted:
+	case KindUserMessageAppended:
+		return facts(ev, func(p UserMessageAppended) string { return p.Content })
+	case KindTurnStarted:
+		return facts(ev, func(p TurnStarted) string { return fmt.Sprintf("turn %s", p.TurnID) })
+	case KindReasoningEmitted:
+		return facts(ev, func(p ReasoningEmitted) string { return p.Content })
+	case KindAssistantMessageCompleted:
 		return facts(ev, summarizeAnswer)
-	case event.KindToolCallScheduled:
-		return facts(ev, func(p event.ToolCallScheduled) string {
+	case KindToolCallScheduled:
+		return facts(ev, func(p ToolCallScheduled) string {
 			text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
 			if p.Attempt > 1 {
 				text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
 			}
 			return text
 		})
-	case event.KindToolCallCompleted:
-		return facts(ev, func(p event.ToolCallCompleted) string { return summarizeMeter(p.Meter) + rendered(p.Result) })
-	case event.KindToolCallFailed:
-		return facts(ev, func(p event.ToolCallFailed) string {
+	case KindToolCallCompleted:
+		return facts(ev, func(p ToolCallCompleted) string { return summarizeMeter(p.Meter) + rendered(p.Result) })
+	case KindToolCallFailed:
+		return facts(ev, func(p ToolCallFailed) string {
 			return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
 		})
-	case event.KindSideEffectRecorded:
+	case KindSideEffectRecorded:
 		return facts(ev, summarizeEffect)
-	case event.KindBudgetExceeded:
-		return facts(ev, func(p event.BudgetExceeded) string {
+	case KindBudgetExceeded:
+		return facts(ev, func(p BudgetExceeded) string {
 			return fmt.Sprintf("%s: %g of %g, %s", p.Limit, p.Actual, p.Cap, p.Where)
 		})
-	case event.KindRunCompleted:
-		return facts(ev, func(p event.RunCompleted) string { return p.FinalText })
-	case event.KindRunFailed:
-		return facts(ev, func(p event.RunFailed) string { return p.ErrorType + ": " + p.Error })
-	case event.KindRunCancelled:
-		return facts(ev, func(p event.RunCancelled) string { return p.Reason })
-	case event.KindRunResumed:
-		return facts(ev, func(p event.RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) })
+	case KindRunCompleted:
+		return facts(ev, func(p RunCompleted) string { return p.FinalText })
+	case KindRunFailed:
+		return facts(ev, func(p RunFailed) string { return p.ErrorType + ": " + p.Error })
+	case KindRunCancelled:
+		return facts(ev, func(p RunCancelled) string { return p.Reason })
+	case KindRunResumed:
+		return facts(ev, func(p RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) })
 	}
 	return rendered(ev.Payload), canon.Valid(ev.Payload)
 }
 
-func facts[P event.Payload](ev event.Event, describe func(P) string) (string, error) {
-	p, err := event.Decode[P](ev)
+func facts[P Payload](ev Event, describe func(P) string) (string, error) {
+	p, err := Decode[P](ev)
 	switch {
-	case errors.Is(err, event.ErrSealed):
+	case errors.Is(err, ErrSealed):
 		return "the payload is sealed; only the data key opens it", nil
 	case err != nil:
 		return "", err
@@ -80,7 +81,7 @@ func rendered(raw canon.Raw) string {
 	return string(doc)
 }
 
-func summarizeStart(p event.RunStarted) string {
+func summarizeStart(p RunStarted) string {
 	parts := []string{p.Goal}
 	if p.ModelID != "" {
 		parts = append(parts, p.ProviderID+"/"+p.ModelID)
@@ -92,7 +93,7 @@ func summarizeStart(p event.RunStarted) string {
 }
 
 // summarizeTool names a tool, unless it is the only one, which the goal names.
-func summarizeTool(ref event.ToolSchemaRef, only bool) string {
+func summarizeTool(ref ToolSchemaRef, only bool) string {
 	switch {
 	case ref.Sandbox == nil && ref.Source != "":
 		return "tool " + ref.Name + " (" + ref.Source + ")"
@@ -104,9 +105,9 @@ func summarizeTool(ref event.ToolSchemaRef, only bool) string {
 	return "tool " + ref.Name + ": " + summarizeSandbox(*ref.Sandbox)
 }
 
-func summarizeSandbox(s event.Sandbox) string {
-	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, FormatFuel(s.Limits.Fuel),
-		FormatSize(uint64(s.Limits.MemoryPages)<<16), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
+func summarizeSandbox(s Sandbox) string {
+	text := fmt.Sprintf("module %s, %s, fuel %s, memory %s, timeout %s", shortHash(s.Module), s.ABI, display.Fuel(s.Limits.Fuel),
+		display.Size(uint64(s.Limits.MemoryPages)<<16), time.Duration(s.Limits.TimeoutMs)*time.Millisecond)
 	if len(s.Allow) > 0 {
 		text += ", may reach " + strings.Join(s.Allow, " ")
 	}
@@ -122,7 +123,7 @@ func summarizeSandbox(s event.Sandbox) string {
 // shortHash is enough of a digest to recognize it.
 func shortHash(digest []byte) string { return hex.EncodeToString(digest[:min(len(digest), 8)]) }
 
-func summarizeAnswer(p event.AssistantMessageCompleted) string {
+func summarizeAnswer(p AssistantMessageCompleted) string {
 	text := fmt.Sprintf("%d tokens in, %d out", p.InputTokens, p.OutputTokens)
 	for _, use := range p.ToolUses {
 		text += fmt.Sprintf("; calls %s %s", use.ToolName, rendered(use.Args))
@@ -138,23 +139,23 @@ func summarizeAnswer(p event.AssistantMessageCompleted) string {
 var usualStops = []string{"", "end_turn", "stop", "STOP", "stop_sequence", "tool_use", "tool_calls", "function_call"}
 
 // summarizeMeter begins the line of an outcome, if the tool was metered.
-func summarizeMeter(m event.Meter) string {
+func summarizeMeter(m Meter) string {
 	if m.Fuel == 0 {
 		return ""
 	}
-	return fmt.Sprintf("fuel %s, memory %s; ", GroupDigits(m.Fuel), FormatSize(m.PeakMemory))
+	return fmt.Sprintf("fuel %s, memory %s; ", display.Digits(m.Fuel), display.Size(m.PeakMemory))
 }
 
-func summarizeEffect(p event.SideEffectRecorded) string {
+func summarizeEffect(p SideEffectRecorded) string {
 	switch {
 	case p.Error != nil:
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
 	case isHTTP(p.Request):
 		return summarizeHTTP(p)
-	case len(p.Request) == 0 && strings.HasPrefix(p.Name, event.NestedCallPrefix):
-		var nested event.NestedCall
+	case len(p.Request) == 0 && strings.HasPrefix(p.Name, NestedCallPrefix):
+		var nested NestedCall
 		if canon.Unmarshal(p.Value, &nested) == nil {
-			return fmt.Sprintf("called %s, as call %s", strings.TrimPrefix(p.Name, event.NestedCallPrefix), nested.CallID)
+			return fmt.Sprintf("called %s, as call %s", strings.TrimPrefix(p.Name, NestedCallPrefix), nested.CallID)
 		}
 	case len(p.Request) > 0:
 		return fmt.Sprintf("%s %q = %s", p.Name, p.Request, rendered(p.Value))
@@ -165,39 +166,39 @@ func summarizeEffect(p event.SideEffectRecorded) string {
 	return p.Name + " = " + rendered(p.Value)
 }
 
-func summarizeHTTP(p event.SideEffectRecorded) string {
+func summarizeHTTP(p SideEffectRecorded) string {
 	text := DescribeRequest(p.Request)
 	if p.Name != text { // the tool gave the request a name
 		text = p.Name + ": " + text
 	}
-	var v event.Exchange
+	var v Exchange
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
 	}
-	return text + " -> " + DescribeExchange(v)
+	return text + " -> " + describeExchange(v)
 }
 
 // effectSummaries describe the values of the runtime's own effects.
 var effectSummaries = map[string]func(canon.Raw) string{
-	event.EffectNow: summary("now", func(ns int64) string {
+	EffectNow: summary("now", func(ns int64) string {
 		return "now = " + time.Unix(0, ns).UTC().Format(time.RFC3339Nano)
 	}),
-	event.EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
-	event.EffectModel: summary("model", func(f event.ModelFailure) string {
+	EffectRandom: func(v canon.Raw) string { return "random = " + rendered(v) },
+	EffectModel: summary("model", func(f ModelFailure) string {
 		text := fmt.Sprintf("the model did not answer, attempt %d: %s: %s", f.Attempt, f.Class, f.Error)
 		if !f.Final {
 			text += fmt.Sprintf("; again in %s", time.Duration(f.WaitMs)*time.Millisecond)
 		}
 		return text
 	}),
-	event.EffectPolicy: summary("policy", func(v event.Verdicts) string {
+	EffectPolicy: summary("policy", func(v Verdicts) string {
 		allowed := "the call is allowed"
-		if slices.ContainsFunc(v, func(one event.Verdict) bool { return one.Answer != "" }) {
+		if slices.ContainsFunc(v, func(one Verdict) bool { return one.Answer != "" }) {
 			allowed += ", as the user confirmed"
 		}
 		return "policy: " + cmp.Or(v.Reason(), allowed)
 	}),
-	event.EffectIntent: summary("intent", func(i event.Intent) string {
+	EffectIntent: summary("intent", func(i Intent) string {
 		return fmt.Sprintf("about to %s, idempotency key %s", i.Name, i.Key)
 	}),
 }
@@ -213,18 +214,46 @@ func summary[T any](name string, describe func(T) string) func(canon.Raw) string
 	}
 }
 
-// ShortKind returns the name of a kind, the three longest shortened, which would make a
+// Short returns the name of a kind, the three longest shortened, which would make a
 // column twice as wide as it has to be.
-func ShortKind(k event.Kind) string {
+func (k Kind) Short() string {
 	switch k {
-	case event.KindUserMessageAppended:
+	case KindUserMessageAppended:
 		return "UserMessage"
-	case event.KindAssistantMessageCompleted:
+	case KindAssistantMessageCompleted:
 		return "AssistantMessage"
-	case event.KindSideEffectRecorded:
+	case KindSideEffectRecorded:
 		return "SideEffect"
 	}
 	return k.String()
+}
+
+// Family groups kinds: "run", "model", "tool" and "effect", and "bad" for failures,
+// cancellations, caps, and kinds that there are not.
+func (k Kind) Family() string {
+	switch k {
+	case KindRunStarted, KindRunCompleted, KindRunResumed, KindUserMessageAppended:
+		return "run"
+	case KindTurnStarted, KindReasoningEmitted, KindAssistantMessageCompleted, KindContextTruncated:
+		return "model"
+	case KindToolCallScheduled, KindToolCallCompleted:
+		return "tool"
+	case KindSideEffectRecorded:
+		return "effect"
+	}
+	return "bad"
+}
+
+// Depth is how far inside of a run events of a kind happen, from 0 to 2.
+func (k Kind) Depth() int {
+	switch k {
+	case KindSideEffectRecorded:
+		return 2
+	case KindReasoningEmitted, KindAssistantMessageCompleted, KindToolCallScheduled,
+		KindToolCallCompleted, KindToolCallFailed, KindTurnFailed:
+		return 1
+	}
+	return 0
 }
 
 // DescribeRequest returns the request line of a message/http request without its protocol
@@ -240,11 +269,18 @@ func isHTTP(request []byte) bool {
 	return ok && strings.HasSuffix(line, " HTTP/1.1")
 }
 
-// DescribeExchange says what came back: the status line and the size, or the failure.
-func DescribeExchange(v event.Exchange) string {
+// describeExchange says what came back: the status line and the size, or the failure.
+func describeExchange(v Exchange) string {
 	if v.Status != 0 {
 		return fmt.Sprintf("%s: %s", v.Status, v.Text)
 	}
 	line, _, _ := strings.Cut(string(v.Response), "\r\n")
-	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), FormatSize(uint64(len(v.Response))))
+	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), display.Size(uint64(len(v.Response))))
+}
+
+// Describe writes which bound of a run's budget was passed, and by how much, such as
+// "output_tokens, 12 of 10".
+func (p BudgetExceeded) Describe() string {
+	amount := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	return fmt.Sprintf("%s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
 }

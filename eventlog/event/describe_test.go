@@ -1,59 +1,12 @@
-package starling_test
+package event_test
 
 import (
-	"errors"
 	"testing"
-	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
-
-func TestAmounts(t *testing.T) {
-	for got, want := range map[string]string{
-		starling.FormatFuel(999):                  "999",
-		starling.FormatFuel(1500):                 "1.5k",
-		starling.FormatFuel(20e9):                 "20G",
-		starling.FormatSize(512):                  "512B",
-		starling.FormatSize(64 << 20):             "64MiB",
-		starling.FormatSize(1536):                 "1.5KiB",
-		starling.GroupDigits(0):                   "0",
-		starling.GroupDigits(999):                 "999",
-		starling.GroupDigits(1234567):             "1,234,567",
-		starling.Plural(1, "event"):               "1 event",
-		starling.Plural(0, "event"):               "0 events",
-		starling.FormatDuration(12_345_678):       "12.3ms",
-		starling.FormatDuration(90 * time.Second): "1m30s",
-	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain é 漢":   "plain é 漢",
-		"a\nb\tc":     `a\nb\tc`,
-		"\x1b[2J":     `\x1b[2J`,
-		"a\u202eb":    `a\u202eb`,
-		"\u200bhid":   `\u200bhid`,
-		"bad \xff":    `bad \xff`,
-		"\U000e0041x": `\U000e0041x`,
-	} {
-		if got := starling.Printable(in); got != want {
-			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
-		}
-	}
-	if got := starling.PrintableError(errors.Join(errors.New("a\x1b"), errors.New("b\n\n c"))); got != `a\x1b; b; c` {
-		t.Errorf("joined errors read %q", got)
-	}
-	if got := starling.Shorten("abcdef", 5); got != "ab..." {
-		t.Errorf("got %q", got)
-	}
-}
 
 // TestEvents has one line for each kind that says something of its own, and an
 // error for a payload that is not of its kind.
@@ -91,12 +44,12 @@ func TestEvents(t *testing.T) {
 		{event.KindRunFailed, event.RunFailed{ErrorType: "fuel", Error: "spent"}, "fuel: spent"},
 		{event.KindRunResumed, event.RunResumed{AtSeq: 4}, "after event 4"},
 	} {
-		got, err := starling.DescribeEvent(event.Event{Kind: c.kind, Payload: encode(c.payload)})
+		got, err := event.Describe(event.Event{Kind: c.kind, Payload: encode(c.payload)})
 		if got != c.want || err != nil {
 			t.Errorf("%v: got %q, %v; want %q", c.kind, got, err, c.want)
 		}
 	}
-	if got, err := starling.DescribeEvent(event.Event{Kind: event.KindRunFailed, Payload: encode(7)}); err == nil {
+	if got, err := event.Describe(event.Event{Kind: event.KindRunFailed, Payload: encode(7)}); err == nil {
 		t.Errorf("a payload that is a number reads %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package starling
+package display
 
 import (
 	"bytes"

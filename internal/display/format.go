@@ -1,12 +1,10 @@
-package starling
+package display
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Unit is a suffix and what it multiplies by.
@@ -21,9 +19,9 @@ func FuelUnits() []Unit { return []Unit{{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T"
 // SizeUnits are those of memory, which comes in powers of two.
 func SizeUnits() []Unit { return []Unit{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}} }
 
-// FormatCount writes n with the largest suffix that leaves at least 1 and as few
+// Count writes n with the largest suffix that leaves at least 1 and as few
 // decimals as n has, at most one. Without any, plain is the suffix.
-func FormatCount(n uint64, units []Unit, plain string) string {
+func Count(n uint64, units []Unit, plain string) string {
 	for i := len(units) - 1; i >= 0; i-- {
 		if u := units[i]; n >= u.Factor {
 			text := strconv.FormatFloat(float64(n)/float64(u.Factor), 'f', 1, 64)
@@ -33,21 +31,14 @@ func FormatCount(n uint64, units []Unit, plain string) string {
 	return strconv.FormatUint(n, 10) + plain
 }
 
-// FormatFuel writes an amount of fuel, such as 20G.
-func FormatFuel(n uint64) string { return FormatCount(n, FuelUnits(), "") }
+// Fuel writes an amount of fuel, such as 20G.
+func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
 
-// FormatSize writes a number of bytes, such as 1.5MiB.
-func FormatSize(n uint64) string { return FormatCount(n, SizeUnits(), "B") }
+// Size writes a number of bytes, such as 1.5MiB.
+func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
 
-// DescribeBudget writes which bound of a run's budget was passed, and by how much, such as
-// "output_tokens, 12 of 10".
-func DescribeBudget(p event.BudgetExceeded) string {
-	amount := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
-	return fmt.Sprintf("%s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
-}
-
-// FormatDuration rounds to what a reader can use: three digits or so.
-func FormatDuration(d time.Duration) string {
+// Duration rounds to what a reader can use: three digits or so.
+func Duration(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
 		return d.Round(time.Microsecond).String()
@@ -67,8 +58,8 @@ func Plural[N int | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// GroupDigits writes n with its digits in groups of three: 478,693.
-func GroupDigits(n uint64) string {
+// Digits writes n with its digits in groups of three: 478,693.
+func Digits(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
