@@ -20,18 +20,13 @@ func ascii(s string) string {
 	return display.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
 }
 
-// printableLines returns the lines of s, each printable. Tabs become spaces,
-// because the messages of compilers are indented with them.
+// printableLines returns the lines of s, each printable, without empty ones at the end.
 func printableLines(s string) []string {
-	s = strings.TrimRight(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
+	s = strings.TrimRight(s, "\r\n")
 	if s == "" {
 		return nil
 	}
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = printable(strings.ReplaceAll(line, "\t", "    "))
-	}
-	return lines
+	return strings.Split(display.PrintableText(s), "\n")
 }
 
 // indented is printableLines for what stands below an error: no line of it can be

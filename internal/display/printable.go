@@ -15,6 +15,16 @@ import (
 // are the characters that reorder or hide text.
 func Printable(s string) string { return EscapeRunes(s, strconv.IsPrint) }
 
+// PrintableText keeps the lines of s and makes each printable. Tabs become spaces, because
+// programs and the messages of compilers are indented with them.
+func PrintableText(s string) string {
+	lines := strings.Split(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = Printable(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // EscapeRunes returns s with every rune that is not plain, and every byte that is
 // no UTF-8, replaced by its Go escape.
 func EscapeRunes(s string, plain func(rune) bool) string {

@@ -237,7 +237,7 @@ type eventPage struct {
 	Event          eventRow
 	Kind           string // in full
 	Envelope       string // hexadecimal, what the hash is of; empty where it is long
-	Texts          []fact // the long texts of the payload, with their line breaks
+	Texts          []event.Text // the long texts of the payload, with their line breaks
 	Previous, Next uint64 // numbers, or zero
 }
 
@@ -249,7 +249,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) e
 	head, began := s.runHead(r, v, run)
 	p := eventPage{Run: head, Kind: ev.Kind.String(), Event: s.row(run.RunID, began, ev), Previous: ev.Seq - 1}
 	if len(ev.Payload) <= maxShown {
-		p.Texts = longTexts(ev.Payload)
+		p.Texts = event.LongTexts(ev.Payload)
 	}
 	if len(ev.Payload) <= maxInline {
 		p.Envelope = hex.EncodeToString(event.AppendEnvelope(nil, ev))

@@ -174,7 +174,7 @@ func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPa
 	}
 	if d.Expected != "" || d.Got != "" {
 		p.Compared = true
-		p.Same, p.Expected, p.Got = apart(unfolded(d.Expected), unfolded(d.Got))
+		p.Same, p.Expected, p.Got = apart(display.PrintableText(d.Expected), display.PrintableText(d.Got))
 	}
 }
 
