@@ -66,7 +66,8 @@ func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement
 
 // Bundle collects runs with their modules and, if the database was ever sealed, the proofs
 // that its newest checkpoint has them. The runs are named as for [DB.Find]. The error is
-// [seal.ErrNotSealed] if the newest checkpoint lacks one.
+// [seal.ErrNotSealed] if the newest checkpoint lacks one. Runs that have not ended are in no
+// checkpoint: a bundle of such runs alone has no proofs.
 func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 	var b seal.Bundle
 	log, err := db.Log(ctx)
@@ -74,7 +75,7 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 		return b, err
 	}
 	log = stored(log)
-	ids := make([]string, len(runs))
+	ids, open := make([]string, len(runs)), 0
 	for i, run := range runs {
 		if ids[i], err = FindRun(ctx, log, run); err != nil {
 			return b, err
@@ -86,9 +87,12 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 		if err != nil && !errors.Is(err, event.ErrSealed) {
 			return b, err
 		}
+		if !events[len(events)-1].Kind.Terminal() {
+			open++
+		}
 	}
 	_, b.Proofs, err = seal.Prove(ctx, log, ids...)
-	if errors.Is(err, seal.ErrNoLog) {
+	if errors.Is(err, seal.ErrNoLog) || errors.Is(err, seal.ErrNotSealed) && open == len(ids) {
 		err = nil
 	}
 	return b, err

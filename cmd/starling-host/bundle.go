@@ -88,7 +88,12 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 	}
 	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
 	if len(b.Proofs) == 0 {
-		a.warn(named(where) + " was never sealed, so the file proves that tools did what is recorded, and not who recorded it")
+		const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
+		if last := b.Runs[0][len(b.Runs[0])-1]; !last.Kind.Terminal() {
+			a.warn("a run that has not ended is in no checkpoint" + proves)
+			return nil
+		}
+		a.warn(named(where) + " was never sealed" + proves)
 		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
 	}
 	return nil

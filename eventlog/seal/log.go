@@ -462,7 +462,7 @@ func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leave
 			case err != nil:
 				return err
 			case number < 0 || number >= c.Leaves:
-				return fmt.Errorf("%w: %q; the newest has %d runs", ErrNotSealed, id, c.Leaves)
+				return fmt.Errorf("%w: %q; the newest was signed when %d had ended", ErrNotSealed, id, c.Leaves)
 			}
 			hashes, err := tlog.ProveRecord(c.Leaves, number, reader(q, nil))
 			if err != nil {
