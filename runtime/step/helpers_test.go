@@ -145,52 +145,6 @@ func dump(events []event.Event) string {
 	return text
 }
 
-// rechain gives events fresh numbers, hashes and merkle root, as somebody who
-// tampers with a log and knows the format would.
-func rechain(t failer, events []event.Event) []event.Event {
-	t.Helper()
-	log := store.Memory()
-	cfg := step.Config{Log: log, RunID: "run"}
-	c := step.MustNewContext(cfg)
-	for _, ev := range events {
-		if err := emitAny(context.Background(), c, ev); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err := log.Read(context.Background(), "run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-func emitAny(ctx context.Context, c *step.Context, ev event.Event) error {
-	switch ev.Kind {
-	case event.KindRunStarted:
-		return emitAs[event.RunStarted](ctx, c, ev)
-	case event.KindToolCallScheduled:
-		return emitAs[event.ToolCallScheduled](ctx, c, ev)
-	case event.KindToolCallCompleted:
-		return emitAs[event.ToolCallCompleted](ctx, c, ev)
-	case event.KindToolCallFailed:
-		return emitAs[event.ToolCallFailed](ctx, c, ev)
-	case event.KindSideEffectRecorded:
-		return emitAs[event.SideEffectRecorded](ctx, c, ev)
-	case event.KindRunFailed:
-		return emitAs[event.RunFailed](ctx, c, ev)
-	default:
-		return emitAs[event.RunCompleted](ctx, c, ev)
-	}
-}
-
-func emitAs[T event.Payload](ctx context.Context, c *step.Context, ev event.Event) error {
-	p, err := event.Decode[T](ev)
-	if err != nil {
-		return err
-	}
-	return step.Emit(ctx, c, ev.Kind, p)
-}
-
 // syncLog is a log in memory that knows which events are durable.
 type syncLog struct {
 	*store.MemoryLog

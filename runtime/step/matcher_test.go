@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/runtime/step"
 )
 
@@ -25,7 +26,7 @@ func TestCausalityIsCheckedAcrossStreams(t *testing.T) {
 		ev := moved[from-1]
 		moved = append(moved[:from-1], moved[from:]...)
 		moved = append(moved[:to-1], append([]event.Event{ev}, moved[to-1:]...)...)
-		return rechain(t, moved)
+		return logtest.Relink(moved)
 	}
 	t.Run("an effect of the parent before the end of the child", func(t *testing.T) {
 		m := mustDiffer(t, swap(8, 5), cfg, callOnce("parent", `{}`), 5, step.MismatchPayload)
@@ -41,14 +42,14 @@ func TestCausalityIsCheckedAcrossStreams(t *testing.T) {
 	})
 	t.Run("the parent goes on without an end of the child", func(t *testing.T) {
 		open := append(append([]event.Event(nil), events[:6]...), events[7])
-		m := mustDiffer(t, rechain(t, open), cfg, callOnce("parent", `{}`), 7, step.MismatchPayload)
+		m := mustDiffer(t, logtest.Relink(open), cfg, callOnce("parent", `{}`), 7, step.MismatchPayload)
 		if m.Field != "seq" {
 			t.Errorf("%+v", m)
 		}
 	})
 	t.Run("an effect that nobody asks for", func(t *testing.T) {
 		longer := append(append([]event.Event(nil), events[:9]...), events[7], events[9])
-		mustDiffer(t, rechain(t, longer), cfg, callOnce("parent", `{}`), 10, step.MismatchExhausted)
+		mustDiffer(t, logtest.Relink(longer), cfg, callOnce("parent", `{}`), 10, step.MismatchExhausted)
 	})
 }
 
@@ -58,7 +59,7 @@ func TestCallsOfABatchActAfterAllAreScheduled(t *testing.T) {
 	// 1 start, 2 and 3 schedule, 4-6 effects and 7 end of the first
 	early := append([]event.Event(nil), events...)
 	early[2], early[3] = early[3], early[2]
-	mustDiffer(t, rechain(t, early), cfg, fanOut(2), 3, step.MismatchPayload)
+	mustDiffer(t, logtest.Relink(early), cfg, fanOut(2), 3, step.MismatchPayload)
 }
 
 func TestRecordedValueOfAnotherTypeIsADifference(t *testing.T) {
@@ -97,7 +98,7 @@ func TestRecordedValueOfAnotherTypeIsADifference(t *testing.T) {
 			if events[2].Payload, err = event.EncodePayload(effect); err != nil {
 				t.Fatal(err)
 			}
-			mustDiffer(t, rechain(t, events), tools(c.again), callOnce("t", `{}`), 3, step.MismatchPayload)
+			mustDiffer(t, logtest.Relink(events), tools(c.again), callOnce("t", `{}`), 3, step.MismatchPayload)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -87,7 +88,7 @@ func TestOtherVariablesAreADifference(t *testing.T) {
 	if events[0].Payload, err = event.EncodePayload(started); err != nil {
 		t.Fatal(err)
 	}
-	mustDiffer(t, rechain(t, events), tenant(), callOnce("tenant", `{}`), 3, step.MismatchKind)
+	mustDiffer(t, logtest.Relink(events), tenant(), callOnce("tenant", `{}`), 3, step.MismatchKind)
 }
 
 func TestRunWithinARunHasItsVariables(t *testing.T) {
