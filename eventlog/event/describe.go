@@ -61,6 +61,15 @@ func Describe(ev Event) (string, error) {
 	return rendered(ev.Payload), canon.Valid(ev.Payload)
 }
 
+// Line is [Describe] as printable text of at most so many characters.
+func Line(ev Event, most int) string {
+	text, err := Describe(ev)
+	if err != nil {
+		text = "cannot be read: " + err.Error()
+	}
+	return display.Shorten(display.Printable(text[:min(len(text), 4*most)]), most)
+}
+
 func facts[P Payload](ev Event, describe func(P) string) (string, error) {
 	p, err := Decode[P](ev)
 	switch {

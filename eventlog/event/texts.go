@@ -13,6 +13,20 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
+// Indented is a payload as printable JSON for reading.
+func Indented(payload canon.Raw) string {
+	doc, err := canon.Render(payload)
+	if err != nil {
+		return "cannot be shown: " + display.PrintableError(err)
+	}
+	doc = display.PrintableJSON(doc)
+	var b bytes.Buffer
+	if json.Indent(&b, doc, "", "  ") != nil {
+		return string(doc)
+	}
+	return b.String()
+}
+
 // Text is one of a payload, with where it is, such as "args.code".
 type Text struct {
 	Path string `json:"path"`
@@ -54,7 +68,7 @@ func collectTexts(v any, path string, found *[]Text) {
 			if len(v) > mostShown {
 				v = v[:mostShown] + "\n..."
 			}
-			*found = append(*found, Text{path, display.PrintableText(v)})
+			*found = append(*found, Text{path, display.PrintableText(strings.TrimRight(v, "\r\n"))})
 		}
 	case []any:
 		for i, element := range v {

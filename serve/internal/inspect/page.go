@@ -57,7 +57,7 @@ var functions = template.FuncMap{
 	"took":     took,
 	"kind":     event.Kind.Short,
 	"group":    event.Kind.Family,
-	"facts":    line,
+	"facts":    func(ev event.Event) string { return event.Line(ev, maxLine) },
 	"plural":   display.Plural[uint64],
 	"relation": func(r logview.Relation) state { return relations[r] },
 	"cost":     cost,

@@ -1,10 +1,8 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/logview"
@@ -200,45 +197,23 @@ func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 	row := eventRow{
 		Seq: ev.Seq, Kind: ev.Kind.Short(), Group: ev.Kind.Family(), Depth: ev.Kind.Depth(),
 		Since: fmt.Sprintf("%+.3fs", time.Duration(ev.Timestamp-began).Seconds()), Time: newMoment(ev.Timestamp, time.Now()).Date,
-		Line: line(ev), Size: display.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
+		Line: event.Line(ev, maxLine), Size: display.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
 		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
 	}
 	if len(ev.Payload) <= maxShown {
-		row.Payload = indented(ev.Payload)
+		row.Payload = event.Indented(ev.Payload)
 	}
 	return row
-}
-
-// line is what matters of an event.
-func line(ev event.Event) string {
-	text, err := event.Describe(ev)
-	if err != nil {
-		text = "cannot be read: " + err.Error()
-	}
-	return display.Shorten(display.Printable(text[:min(len(text), 4*maxLine)]), maxLine)
-}
-
-// indented is a payload as JSON for reading.
-func indented(payload canon.Raw) string {
-	doc, err := canon.Render(payload)
-	if err != nil {
-		return "cannot be shown: " + display.PrintableError(err)
-	}
-	var b bytes.Buffer
-	if json.Indent(&b, doc, "", "  ") != nil {
-		return string(doc)
-	}
-	return b.String()
 }
 
 // eventPage is one event.
 type eventPage struct {
 	Run            runHead
 	Event          eventRow
-	Kind           string // in full
-	Envelope       string // hexadecimal, what the hash is of; empty where it is long
+	Kind           string       // in full
+	Envelope       string       // hexadecimal, what the hash is of; empty where it is long
 	Texts          []event.Text // the long texts of the payload, with their line breaks
-	Previous, Next uint64 // numbers, or zero
+	Previous, Next uint64       // numbers, or zero
 }
 
 func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) error {

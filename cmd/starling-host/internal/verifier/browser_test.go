@@ -3,6 +3,7 @@ package verifier_test
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,20 +18,25 @@ type browser struct {
 	t       *testing.T
 	to      io.Writer
 	from    *bufio.Reader
+	target  map[string]any
 	session string
 	last    int
 }
 
-// open shows an address in a browser of its own.
-func open(t *testing.T, address string) *browser {
+// newBrowser starts one, which ends with the test.
+func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "--window-size=390,1600")
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+dir, "--remote-debugging-pipe", "--window-size=390,1600")
 	theirs, to, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +56,26 @@ func open(t *testing.T, address string) *browser {
 		_ = cmd.Wait() // it was killed
 		to.Close()
 		from.Close()
+		for range 100 { // its children end a little later, and write until then
+			if os.RemoveAll(dir) == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
-	b := &browser{t: t, to: to, from: bufio.NewReader(from)}
-	target := b.ask("Target.createTarget", map[string]any{"url": address})
-	b.session = b.ask("Target.attachToTarget", map[string]any{"targetId": target["targetId"], "flatten": true})["sessionId"].(string)
-	return b
+	return &browser{to: to, from: bufio.NewReader(from)}
+}
+
+// open shows an address, in place of the one before.
+func (b *browser) open(t *testing.T, address string) {
+	t.Helper()
+	b.t = t
+	if b.target != nil {
+		b.session = ""
+		b.ask("Target.closeTarget", b.target)
+	}
+	b.target = map[string]any{"targetId": b.ask("Target.createTarget", map[string]any{"url": address})["targetId"]}
+	b.session = b.ask("Target.attachToTarget", map[string]any{"targetId": b.target["targetId"], "flatten": true})["sessionId"].(string)
 }
 
 // ask makes one request of the protocol, and reads past what it has not asked for.
@@ -95,4 +116,16 @@ func (b *browser) value(expression string) string {
 	result := b.ask("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true})
 	value, _ := result["result"].(map[string]any)
 	return fmt.Sprint(value["value"])
+}
+
+// shot writes a picture of all of the page.
+func (b *browser) shot(path string) {
+	b.t.Helper()
+	data, err := base64.StdEncoding.DecodeString(b.ask("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true})["data"].(string))
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
 }

@@ -8,7 +8,7 @@ const make = (parent, tag, text, style) => {
 	parent.append(e);
 	return e;
 };
-const mostShown = 2000; // events of a run
+const plural = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
 
 async function unpack(id) {
 	const text = atob(at(id).textContent), packed = new Uint8Array(text.length);
@@ -17,99 +17,111 @@ async function unpack(id) {
 	return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
+// What the program has said so far.
+const began = performance.now();
+let certificate, proofs, verdicts = [], failed = "", current;
+
 const check = (style, text) => make(at("checks"), "li", text, style);
-const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-let certificate, proofs, verdicts = [], failed = "", began = performance.now();
 
-// Numbers that JavaScript would round, such as times in nanoseconds, are kept as text behind
-// a mark that no text of a run can have.
-const mark = crypto.getRandomValues(new Uint32Array(4)).join("-") + ":";
-const literal = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
-const parse = (text) => JSON.parse(text.replace(literal, (m) => (m[0] === '"' || String(Number(m)) === m ? m : `"${mark}${m}"`)));
-const bare = (v) => (typeof v === "string" && v.startsWith(mark) ? v.slice(mark.length) : v);
-const show = (v, indent) => JSON.stringify(v, null, indent)?.replaceAll(new RegExp(`"${mark}([^"]*)"`, "g"), "$1");
+const states = { completed: "good", failed: "bad", cancelled: "mid", open: "busy" };
 
-// one line about an event
-function summary(p, kind) {
-	const short = (v) => {
-		const text = typeof v === "string" ? bare(v) : show(v);
-		return text === undefined ? "" : text.length > 110 ? text.slice(0, 110) + "…" : text;
-	};
-	switch (kind) {
-	case "RunStarted": return short(p.goal);
-	case "ToolCallScheduled": return `${p.tool ?? ""} ${short(p.args)}`;
-	case "ToolCallCompleted": return short(p.result);
-	case "ToolCallFailed": case "RunFailed": return short(p.error);
-	case "SideEffectRecorded": return `${p.name ?? ""} ${short(p.value)}`;
-	case "RunCompleted": return short(p.final_text ?? "");
+// showRun shows a run before it is executed, as one that is.
+function showRun(run) {
+	const facts = certificate.runs[verdicts.length];
+	const s = make(at("runs"), "section", undefined, "run"), head = make(s, "div", undefined, "head");
+	const h = make(head, "h2", run.title || run.run_id);
+	make(h, "span", facts.encrypted ? "encrypted" : facts.status, `state ${facts.encrypted ? "mid" : states[facts.status]}`);
+	make(head, "div", run.run_id, "id");
+	const list = make(head, "div", undefined, "facts");
+	for (const [name, value] of [["started", run.started], ["duration", run.duration], ["events", facts.events.toLocaleString("en")], ["tool calls", run.calls], ["fuel", run.fuel]]) {
+		if (value) make(make(list, "span"), "b", name).after(String(value));
 	}
-	return short(p.message ?? p.text ?? "");
-}
-
-function showEvents(events) {
-	const div = make(at("runs"), "div");
-	make(div, "h3", events[0].run_id);
-	const first = BigInt(bare(events[0].ts) ?? 0);
-	for (const e of events.slice(0, mostShown)) {
-		const d = make(div, "details"), s = make(d, "summary");
-		const after = Number(BigInt(bare(e.ts) ?? 0) - first) / 1e9;
-		make(s, "b", `${e.seq} ${e.kind}`);
-		make(s, "span", `+${after.toFixed(3)} s`);
-		make(s, "span", e.payload ? summary(e.payload, e.kind) : "encrypted");
+	for (const digest of facts.modules) make(make(list, "span"), "b", "module").after(digest.slice(0, 16));
+	current = { head, rows: new Map(), outcome: make(head, "p", "executing …", "outcome soft") };
+	for (const row of run.rows) {
+		const d = make(s, "details"), line = make(d, "summary");
+		make(line, "span", row.seq, "seq");
+		make(line, "span", row.since, "since");
+		make(line, "span", row.kind, `kind d${row.depth} ${row.family === "run" ? "run-kind" : row.family}`);
+		make(line, "span", row.line, "text").title = row.line;
 		d.addEventListener("toggle", () => {
-			if (d.open && !d.querySelector("pre")) make(d, "pre", show(e.payload ?? null, 2) + `\n\nhash ${e.hash}`);
+			if (!d.open || d.querySelector(".inside")) return;
+			const inside = make(d, "div", undefined, "inside");
+			for (const text of row.texts ?? []) {
+				make(inside, "h4", text.path);
+				make(inside, "pre", text.text);
+			}
+			make(inside, "h4", "payload");
+			make(inside, "pre", row.payload);
+			make(inside, "h4", `hash ${row.hash}`);
 		});
+		current.rows.set(row.seq, d);
 	}
-	if (events.length > mostShown) make(div, "p", `and ${events.length - mostShown} more, which were checked and are not shown`);
-	return div;
+	if (run.more) make(s, "p", `and ${plural(run.more, "event")} more, which are checked and not shown`, "more");
 }
 
-const words = {
-	identical: ["good", (v) => `identical: ${plural(v.events, "event")}${v.open ? " of an open run" : ""}`],
-	diverged: ["bad", (v) => `diverged at event ${v.divergence.seq} (${v.divergence.expected_kind}): ${v.divergence.reason ?? ""} ${v.divergence.field ?? ""} recorded ${v.divergence.expected ?? ""}, executed ${v.divergence.got ?? ""}`],
-	invalid: ["bad", (v) => `invalid: ${v.error}`],
-	not_replayed: ["mid", (v) => `not executed: ${v.error}`],
-	not_decided: ["mid", () => "not decided here: the call stack of this browser is too small for it"],
+// How the verdicts on a run are shown, and in which words.
+const verdictWords = {
+	identical: ["good", "identical", (v) => `All ${plural(v.events, "event")}${v.open ? " of an open run" : ""} came out as recorded.`],
+	diverged: ["bad", "diverged", (v) => {
+		const d = v.divergence;
+		return `At event ${d.seq}, ${d.expected_kind}: ${d.reason}` + (d.field ? `. ${d.field} was recorded as ${d.expected}; the tool made it ${d.got}` : "");
+	}],
+	invalid: ["bad", "invalid", (v) => v.error],
+	not_replayed: ["mid", "not executed", (v) => v.error],
+	not_decided: ["mid", "not decided here", () => "A call needs a larger stack than this browser has. Its result is neither confirmed nor refuted."],
 };
 
+function judged(v) {
+	verdicts.push(v);
+	const [style, word, sentence] = verdictWords[v.verdict] ?? ["bad", v.verdict, () => ""];
+	check(style, `Execution of ${v.run_id}: ${word}`);
+	if (!current) return;
+	current.outcome.className = `outcome ${style}`;
+	current.outcome.textContent = `${word[0].toUpperCase()}${word.slice(1)}. ${sentence(v)}`;
+	const here = v.divergence && current.rows.get(v.divergence.seq);
+	if (here) {
+		here.className = "here";
+		here.open = true;
+	}
+}
+
+// verdict says what all of it comes to.
 function verdict() {
 	const has = (w) => verdicts.filter((v) => v.verdict === w).length;
-	const h = at("verdict"), took = ((performance.now() - began) / 1000).toFixed(1);
-	at("bar").hidden = true;
+	const took = ((performance.now() - began) / 1000).toFixed(1);
 	const say = (style, title, rests) => {
-		h.className = style;
-		h.textContent = title;
+		at("verdict").className = style;
+		document.querySelector("h1").textContent = document.title = title;
 		at("rests").textContent = rests;
-		document.title = title;
 	};
-	if (failed) return say("bad", "Invalid", failed);
-	if (proofs.error) return say("bad", "Invalid", proofs.error);
-	if (has("invalid") || has("diverged")) return say("bad", "Not the recorded runs", "At least one run is not what its tools do. Below is which, and where.");
-	if (has("not_decided")) return say("mid", "Not decided here", `${plural(has("not_decided"), "run")} of ${verdicts.length} needs a larger call stack than this browser has. Nothing was found to be wrong with the others.`);
-	if (has("not_replayed")) return say("mid", "Valid, not all executed", `Hashes are right. ${plural(has("not_replayed"), "run")} of ${verdicts.length} could not be executed; below is why.`);
-	const modules = plural(certificate.modules.length, "module"), runs = plural(verdicts.length, "run");
-	say("good", "Identical", `The engine of your browser executed ${runs} again, ${modules} rewritten by this page, in ${took} s. Every event, effect, output and unit of fuel is as recorded. This rests on your browser and on the program in this page, and on no server.`);
+	at("bar").hidden = true;
+	if (failed || proofs.error) return say("bad", "Invalid", failed || proofs.error);
+	if (has("invalid") || has("diverged")) return say("bad", "Not what was recorded", `${plural(has("invalid") + has("diverged"), "run")} of ${verdicts.length} did not come out as recorded. Where is marked below.`);
+	if (has("not_decided")) return say("mid", "Not decided here", `The stack of this browser is too small for ${plural(has("not_decided"), "run")} of ${verdicts.length}. Everything else is as recorded. A starling-host decides it: save the bundle.`);
+	if (has("not_replayed")) return say("mid", "Valid, not all executed", `All hashes are right. ${plural(has("not_replayed"), "run")} of ${verdicts.length} could not be executed; below is why.`);
+	say("good", "Identical", `The engine of your browser executed ${plural(verdicts.length, "run")} again, with ${plural(certificate.modules.length, "module")} that this page rewrote, in ${took} s. Every event, effect, output and unit of fuel is as recorded. This rests on your browser and on the program in this page, and on no server.`);
 }
 
 function who() {
-	const c = proofs.checkpoint;
-	at("who").className = "";
+	const c = proofs.checkpoint, div = at("who");
+	div.textContent = "";
 	if (!c) {
-		at("who").textContent = "Nobody says. The runs are not sealed, so whoever made this page could have made up the runs. It shows what the tools do.";
+		make(div, "p", "The runs are not sealed: the person who made this page could have made them up. What it shows is what the tools do.");
 		return;
 	}
 	at("trust").hidden = false;
-	at("who").textContent = `The runs are in the log ${c.origin}, in a checkpoint of ${plural(c.leaves, "run")} with the root ${c.root}. `;
-	if (proofs.error) make(at("who"), "span", proofs.error, "bad");
-	else if (proofs.signed) make(at("who"), "span", `Signed by ${proofs.signed.join(", ")}.`, "good");
-	else make(at("who"), "span", "The signature is not checked: no key was given.", "mid");
+	make(div, "p", `The runs are in the log ${c.origin}, in a checkpoint of ${plural(c.leaves, "run")} with the root ${c.root}.`);
+	if (proofs.error) make(div, "p", proofs.error, "bad");
+	else if (proofs.signed) make(div, "p", `✓ Signed by ${proofs.signed.join(", ")}.`, "good");
+	else make(div, "p", "The signature is not checked: no key was given.", "mid");
 }
 
-function heard(m, current) {
+function heard(m) {
 	if (m.certificate) {
 		certificate = m.certificate;
-		check("good", `Archive, envelopes and hash chains: ${plural(certificate.runs.length, "run")}, ${plural(certificate.runs.reduce((n, r) => n + r.events, 0), "event")}`);
-		check("good", `Digests of ${plural(certificate.modules.length, "module")}`);
+		check("good", `Envelopes, hash chains and Merkle roots of ${plural(certificate.runs.length, "run")}, ${plural(certificate.runs.reduce((n, r) => n + r.events, 0), "event")}`);
+		check("good", `Digests of ${plural(certificate.modules.length, "module")}, ${plural(certificate.modules.reduce((n, m) => n + m.bytes, 0), "byte")}`);
 	}
 	if (m.proofs) {
 		const again = proofs !== undefined;
@@ -118,18 +130,13 @@ function heard(m, current) {
 		if (again) verdict();
 		else if (proofs.checkpoint) check(proofs.error ? "bad" : "good", proofs.error ?? "Proofs that the checkpoint has the runs");
 	}
-	if (m.events) current.div = showEvents(m.events);
+	if (m.run) showRun(m.run);
 	if (m.progress) {
 		const p = m.progress;
 		at("bar").value = (verdicts.length + Math.min(p.matched / p.of, 1)) / certificate.runs.length;
 		at("rests").textContent = `Executing run ${verdicts.length + 1} of ${certificate.runs.length}: event ${p.matched} of ${p.of}, ${p.fuel.toLocaleString("en")} units of fuel`;
 	}
-	if (m.verdict) {
-		verdicts.push(m.verdict);
-		const [style, text] = words[m.verdict.verdict] ?? ["bad", (v) => v.verdict];
-		check(style, `Executed again: run ${m.verdict.run_id} is ${text(m.verdict)}`);
-		if (current.div) current.div.querySelector("h3").after(make(current.div, "p", text(m.verdict), style));
-	}
+	if (m.verdict) judged(m.verdict);
 	if (m.error) failed = m.error;
 	if (m.done) verdict();
 }
@@ -137,25 +144,25 @@ function heard(m, current) {
 async function main() {
 	at("rests").textContent = "Loading the program that this page has.";
 	const [program, bundle] = await Promise.all([unpack("program"), unpack("bundle")]);
-	const sum = new Uint8Array(await crypto.subtle?.digest("SHA-256", program) ?? []);
-	at("about").textContent = `The program in this page: ${program.length.toLocaleString("en")} bytes of WebAssembly` +
-		(sum.length ? `, SHA-256 ${Array.from(sum, (b) => b.toString(16).padStart(2, "0")).join("")}` : "") +
-		`. It is built from the sources of starling-host, {{VERSION}}. Executed by ${navigator.userAgent}`;
+	const code = new Blob([at("glue").textContent, "\n", at("inworker").textContent], { type: "text/javascript" });
+	const worker = new Worker(URL.createObjectURL(code));
+	worker.onmessage = ({ data }) => heard(JSON.parse(data));
+	worker.onerror = (e) => heard({ error: `the program ended: ${e.message ?? e.type}`, done: true });
+	worker.postMessage({ program, bundle });
+	at("trust").addEventListener("submit", (e) => {
+		e.preventDefault();
+		const key = at("key").value.trim();
+		worker.postMessage({ policy: key.includes("\n") || key.includes(" ") ? key + "\n" : `log ${key}\nquorum none\n` });
+	});
 	at("save").addEventListener("click", () => {
 		const a = document.createElement("a");
 		a.href = URL.createObjectURL(new Blob([bundle], { type: "application/zip" }));
 		a.download = "runs.starling";
 		a.click();
 	});
-	const code = new Blob([at("glue").textContent, "\n", at("inworker").textContent], { type: "text/javascript" });
-	const worker = new Worker(URL.createObjectURL(code)), current = {};
-	worker.onmessage = ({ data }) => heard(parse(data), current);
-	worker.onerror = (e) => heard({ error: `the program ended: ${e.message ?? e.type}`, done: true }, current);
-	at("trust").addEventListener("submit", (e) => {
-		e.preventDefault();
-		const key = at("key").value.trim();
-		worker.postMessage({ policy: key.includes("\n") || key.includes(" ") ? key + "\n" : `log ${key}\nquorum none\n` });
-	});
-	worker.postMessage({ program, bundle });
+	const sum = new Uint8Array(await crypto.subtle?.digest("SHA-256", program) ?? []);
+	at("about").textContent = `The program in this page: ${plural(program.length, "byte")} of WebAssembly` +
+		(sum.length ? `, SHA-256 ${Array.from(sum, (b) => b.toString(16).padStart(2, "0")).join("")}` : "") +
+		`. It is built from the sources of starling-host, {{VERSION}}. Executed by ${navigator.userAgent}`;
 }
-main().catch((e) => heard({ error: `this browser cannot run the page: ${e}`, done: true }, {}));
+main().catch((e) => heard({ error: `this browser cannot run the page: ${e}`, done: true }));

@@ -3,36 +3,43 @@ package verifier_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// dice is a bundle of a run of the tool dice, sealed if there is a key.
-func dice(t *testing.T, key *seal.Key) []byte {
+const root = "../../../.."
+
+// record makes runs in a database and returns the bundle of the last one, which is sealed if
+// there is a key.
+func record(t *testing.T, key *seal.Key, run func(ctx context.Context, db *starling.DB) error) seal.Bundle {
 	t.Helper()
 	db, err := starling.Open(t.Context(), filepath.Join(t.TempDir(), "starling.db"), starling.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	program, err := db.Load(t.Context(), filepath.Join("..", "..", "..", "..", "tools-wasm", "dice"), starling.ToolOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := program.Call(t.Context(), `{}`)
-	if err != nil {
+	if err := run(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	if key != nil {
@@ -40,10 +47,29 @@ func dice(t *testing.T, key *seal.Key) []byte {
 			t.Fatal(err)
 		}
 	}
-	b, err := db.Bundle(t.Context(), run.ID)
+	b, err := db.Bundle(t.Context(), starling.LastRun)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// call is a call of a tool. That it fails is no error: its run is recorded.
+func call(ref, input string, o starling.ToolOptions) func(context.Context, *starling.DB) error {
+	return func(ctx context.Context, db *starling.DB) error {
+		program, err := db.Load(ctx, ref, o)
+		if err == nil {
+			_, err = program.Call(ctx, input)
+		}
+		if errors.As(err, new(*starling.CallError)) {
+			err = nil
+		}
+		return err
+	}
+}
+
+func bytesOf(t *testing.T, b seal.Bundle) []byte {
+	t.Helper()
 	file, err := b.Bytes()
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +77,14 @@ func dice(t *testing.T, key *seal.Key) []byte {
 	return file
 }
 
+// dice is a bundle of a run of the tool dice.
+func dice(t *testing.T, key *seal.Key) []byte {
+	t.Helper()
+	return bytesOf(t, record(t, key, call(root+"/tools-wasm/dice", `{}`, starling.ToolOptions{})))
+}
+
 // verdict waits for that of a page with a bundle, and returns it and all of the page's text.
-func verdict(t *testing.T, bundle []byte) (title, text string, b *browser) {
+func (b *browser) verdict(t *testing.T, bundle []byte) (title, text string) {
 	t.Helper()
 	page, err := verifier.Page(bundle, "v1")
 	if err != nil {
@@ -65,33 +97,156 @@ func verdict(t *testing.T, bundle []byte) (title, text string, b *browser) {
 	if err := os.WriteFile(path, page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b = open(t, "file://"+path)
+	b.open(t, "file://"+path)
 	for range 1500 {
 		switch b.value(`document.getElementById("verdict")?.className`) {
 		case "good", "mid", "bad":
 			if b.value(`document.documentElement.scrollWidth > innerWidth`) != "false" {
 				t.Error("the page is wider than its window")
 			}
-			return b.value(`document.getElementById("verdict").textContent`), b.value(`document.querySelector("main").innerText`), b
+			return b.value(`document.querySelector("h1").textContent`), b.value(`document.querySelector("main").innerText`)
 		}
 		time.Sleep(100 * time.Millisecond) // only to ask less often
 	}
 	t.Fatalf("no verdict: %s", b.value(`document.body.innerText`))
-	return "", "", nil
+	return "", ""
 }
 
-// TestPage opens pages in a browser: the run is executed there, a bundle that was changed is
-// invalid, and a signature counts if the reader gives the key.
+// kinds are bundles of runs of all kinds, with the title of the page of each.
+func kinds(t *testing.T) map[string]struct {
+	bundle seal.Bundle
+	title  string
+	texts  []string
+} {
+	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"name":"Ada","plan":"pro"}`)) }))
+	defer answers.Close()
+	rolled := record(t, nil, call(root+"/tools-wasm/dice", `{}`, starling.ToolOptions{}))
+	with := func(events []event.Event) seal.Bundle {
+		return seal.Bundle{Runs: [][]event.Event{events}, Modules: rolled.Modules}
+	}
+	forged := slices.Clone(rolled.Runs[0])
+	for i, e := range forged {
+		if done, err := e.AsToolCallCompleted(); err == nil {
+			done.Meter.Fuel++
+			if forged[i].Payload, err = event.EncodePayload(done); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return map[string]struct {
+		bundle seal.Bundle
+		title  string
+		texts  []string
+	}{
+		"dice":      {rolled, "Identical", []string{"The engine of your browser executed 1 run again", "The runs are not sealed", "ToolCallCompleted"}},
+		"killed":    {with(rolled.Runs[0][:3]), "Identical", []string{"All 3 events of an open run came out as recorded", "open"}},
+		"forged":    {with(logtest.Relink(forged)), "Not what was recorded", []string{"Diverged. At event ", "fuel", "Where is marked below"}},
+		"encrypted": {encrypted(t, rolled.Runs[0]), "Valid, not all executed", []string{"the run is encrypted, and a bundle has no keys"}},
+		"deep":      {record(t, nil, call(root+"/spec/tck/modules/deep.wasm", `{}`, starling.ToolOptions{})), "Not decided here", []string{"neither confirmed nor refuted"}},
+		"http": {record(t, nil, call(root+"/tools-wasm/customer-lookup", `{"id":"42","base_url":"`+answers.URL+`"}`,
+			starling.ToolOptions{AllowHosts: []string{strings.TrimPrefix(answers.URL, "http://")}, AllowPrivate: true})),
+			"Identical", []string{"GET " + answers.URL + "/customers/42 -> 200 OK", `"Ada"`}},
+		"agent": {record(t, nil, func(ctx context.Context, db *starling.DB) error {
+			gambler, err := db.OpenAgent(ctx, "../../demo/agent.yaml", starling.AgentOptions{})
+			if err == nil {
+				_, err = gambler.Run(ctx, "Roll two dice.")
+			}
+			return err
+		}), "Identical", []string{"AssistantMessage", "read_file"}},
+	}
+}
+
+// encrypted is the run as the log of a tenant keeps it.
+func encrypted(t *testing.T, run []event.Event) seal.Bundle {
+	t.Helper()
+	inner := store.Memory()
+	key, err := store.NewDataKey(make([]byte, store.DataKeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := store.Sealed(inner, key, "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run = slices.Clone(run)
+	for i := range run {
+		run[i].RunID = "acme/" + run[i].RunID
+	}
+	for _, e := range logtest.Relink(run) {
+		if err := log.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := inner.Read(t.Context(), run[0].RunID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seal.Bundle{Runs: [][]event.Event{stored}}
+}
+
+// TestPage opens pages of runs of all kinds in a browser, which executes them.
 func TestPage(t *testing.T) {
-	bundle := dice(t, nil)
-	title, text, _ := verdict(t, bundle)
-	if title != "Identical" || !strings.Contains(text, "The engine of your browser executed 1 run again") || !strings.Contains(text, "Nobody says") {
-		t.Errorf("%s\n%s", title, text)
+	b := newBrowser(t)
+	for name, c := range kinds(t) {
+		t.Run(name, func(t *testing.T) {
+			title, text := b.verdict(t, bytesOf(t, c.bundle))
+			for _, want := range c.texts {
+				if title != c.title || !strings.Contains(text, want) {
+					t.Errorf("%s, want %q and %q\n%s", title, c.title, want, text)
+				}
+			}
+			b.value(`document.querySelectorAll("details:not([open]) > summary").forEach((s) => s.click())`)
+			inside := ""
+			for range 300 { // rows are filled when they are opened
+				if inside = b.value(`[...document.querySelectorAll(".inside")].map((e) => e.innerText).join()`); strings.Contains(inside, "hash ") {
+					break
+				}
+				time.Sleep(10 * time.Millisecond) // only to ask less often
+			}
+			if !strings.Contains(inside, "payload") || name == "http" && !strings.Contains(inside, "Accept: application/json\n") {
+				t.Errorf("inside of the rows there is %s", inside)
+			}
+			if name == "forged" && b.value(`document.querySelectorAll(".here").length`) != "1" {
+				t.Error("the event that differs is not marked")
+			}
+			if dir := os.Getenv("STARLING_SCREENSHOTS"); dir != "" {
+				b.shot(filepath.Join(dir, name+".png"))
+			}
+		})
 	}
-	changed := bytes.Replace(bundle, []byte("ToolCallCompleted"), []byte("ToolCallCompletee"), 1)
-	if title, text, _ = verdict(t, changed); title != "Invalid" || !strings.Contains(text, "runs.ndjson") {
-		t.Errorf("%s\n%s", title, text)
+}
+
+// said is the verdict on the run of a bundle, in words, and where it differs.
+func said(v starling.BundleVerdict) any {
+	return []any{strings.Replace(v.Runs[0].String(), " event: ", " ", 1), v.Runs[0].Document().Divergence}
+}
+
+// TestNode has Node verify the same bundles: with its larger stack all is as it is here.
+func TestNode(t *testing.T) {
+	node, err := verifier.NewNode(t.Context())
+	if err != nil {
+		t.Skipf("SKIPPED: %v: apt-get install nodejs", err)
 	}
+	defer node.Close()
+	for name, c := range kinds(t) {
+		file := bytesOf(t, c.bundle)
+		there, err := starling.VerifyBundle(t.Context(), file, starling.BundleOptions{Execute: node.Replay})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		here, err := starling.VerifyBundle(t.Context(), file, starling.BundleOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if d := cmp.Diff(said(here), said(there)); d != "" {
+			t.Errorf("%s: here and in Node: %s", name, d)
+		}
+	}
+}
+
+// TestPageChecksTheSignature: a bundle that was changed is invalid, and a signature counts if
+// the reader gives the key.
+func TestPageChecksTheSignature(t *testing.T) {
 	var keys [2]*seal.Key
 	for i := range keys {
 		var err error
@@ -99,7 +254,12 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	title, text, b := verdict(t, dice(t, keys[0]))
+	b, bundle := newBrowser(t), dice(t, keys[0])
+	changed := bytes.Replace(bundle, []byte("ToolCallCompleted"), []byte("ToolCallCompletee"), 1)
+	if title, text := b.verdict(t, changed); title != "Invalid" || !strings.Contains(text, "runs.ndjson") {
+		t.Errorf("%s\n%s", title, text)
+	}
+	title, text := b.verdict(t, bundle)
 	if title != "Identical" || !strings.Contains(text, "not checked: no key was given") {
 		t.Errorf("%s\n%s", title, text)
 	}
@@ -112,7 +272,7 @@ func TestPage(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond) // only to ask less often
 		}
-		if title := b.value(`at("verdict").textContent`); !strings.Contains(who, want) || (title == "Identical") != (i == 0) || i == 1 && strings.Contains(who, "Signed by") {
+		if title := b.value(`document.querySelector("h1").textContent`); !strings.Contains(who, want) || (title == "Identical") != (i == 0) || i == 1 && strings.Contains(who, "Signed by") {
 			t.Errorf("key %d: %s: %s", i, title, who)
 		}
 	}

@@ -27,7 +27,7 @@ import (
 type message struct {
 	Certificate *seal.Certificate     `json:"certificate,omitempty"` // the bundle is what it says
 	Proofs      *proofs               `json:"proofs,omitempty"`
-	Events      []json.RawMessage     `json:"events,omitempty"` // of a run that is about to be replayed
+	Run         *shown                `json:"run,omitempty"` // that is about to be replayed
 	Progress    *progress             `json:"progress,omitempty"`
 	Verdict     *agent.ReplayDocument `json:"verdict,omitempty"` // of a run
 	Error       string                `json:"error,omitempty"`   // why there is nothing more
@@ -128,13 +128,7 @@ func (v *verifier) check(ctx context.Context, file []byte, o verifyOptions) erro
 	v.bundle = b
 	for _, run := range b.Runs {
 		if o.events {
-			lines := make([]json.RawMessage, len(run))
-			for i, e := range run {
-				if lines[i], err = event.ToJSON(e); err != nil {
-					return err
-				}
-			}
-			v.tell(message{Events: lines})
+			v.tell(message{Run: show(run)})
 		}
 		doc := v.replay(ctx, run)
 		v.tell(message{Verdict: &doc})
