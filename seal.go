@@ -3,6 +3,7 @@ package starling
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -179,7 +180,7 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 
 // BundleDocument is what "starling-host verify FILE.starling -o json" prints.
 type BundleDocument struct {
-	Verdict    string                   `json:"verdict"` // "identical", "diverged", "not_replayed", "valid" or "invalid"
+	Verdict    string                   `json:"verdict"` // "identical", "valid" or "invalid", or the worst of a run
 	Error      string                   `json:"error,omitempty"`
 	Sealed     bool                     `json:"sealed"`
 	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint
@@ -222,12 +223,10 @@ func (v BundleVerdict) Document() BundleDocument {
 		doc.Verdict, doc.Error = agent.Invalid, PlainError(v.Invalid)
 	case v.Identical():
 		doc.Verdict = agent.Identical
-	case len(v.Runs) > 0:
-		doc.Verdict = agent.NotReplayed
-		for _, run := range v.Runs {
-			if run.Divergence != nil {
-				doc.Verdict = agent.Diverged
-			}
+	}
+	for _, worse := range []string{agent.NotDecided, agent.NotReplayed, agent.Diverged, agent.Invalid} {
+		if slices.ContainsFunc(doc.Replays, func(run agent.ReplayDocument) bool { return run.Verdict == worse }) {
+			doc.Verdict = worse
 		}
 	}
 	return doc

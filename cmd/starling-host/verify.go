@@ -305,7 +305,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		verdict := "not executed"
 		if i < len(v.Runs) {
 			if verdict = v.Runs[i].String(); v.Runs[i].Refused != nil {
-				verdict = "not replayed: " + refusalOf(v.Runs[i]).message
+				verdict = strings.ReplaceAll(doc.Replays[i].Verdict, "_", " ") + ": " + refusalOf(v.Runs[i]).message
 			}
 		}
 		word, rest, found := strings.Cut(verdict, ":")

@@ -26,6 +26,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 const root = "../../../.."
@@ -240,6 +241,13 @@ func TestNode(t *testing.T) {
 		}
 		if d := cmp.Diff(said(here), said(there)); d != "" {
 			t.Errorf("%s: here and in Node: %s", name, d)
+		}
+		if name != "deep" {
+			continue
+		}
+		small, err := starling.VerifyBundle(t.Context(), file, starling.BundleOptions{Engine: starling.EngineOptions{Kind: starling.Interpreter}})
+		if err != nil || small.Document().Verdict != agent.NotDecided {
+			t.Errorf("%s, by an engine with a small stack: %+v, %v", name, small.Document(), err)
 		}
 	}
 }
