@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/hex"
 	"html"
+	"io"
 	"strings"
 )
 
@@ -36,7 +38,16 @@ func Page(bundle []byte, version string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := strings.ReplaceAll(pageScript, "{{VERSION}}", strings.Map(plainCharacter, version))
+	plain, sum := sha256.New(), sha256.Sum256([]byte(glue+pageWorker))
+	unpacked, err := gzip.NewReader(bytes.NewReader(program))
+	if err == nil {
+		_, err = io.Copy(plain, unpacked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	script := strings.NewReplacer("{{VERSION}}", strings.Map(plainCharacter, version),
+		"{{PROGRAMSUM}}", hex.EncodeToString(plain.Sum(nil)), "{{CODESUM}}", hex.EncodeToString(sum[:])).Replace(pageScript)
 	policy := "default-src 'none'; base-uri 'none'; form-action 'none'; worker-src blob:; style-src " + hashOf(pageStyle) +
 		"; script-src " + hashOf(script) + " 'wasm-unsafe-eval'"
 	page := strings.NewReplacer(

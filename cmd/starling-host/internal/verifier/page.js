@@ -11,10 +11,20 @@ const make = (parent, tag, text, style) => {
 const plural = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
 
 async function unpack(id) {
-	const text = atob(at(id).textContent), packed = new Uint8Array(text.length);
-	for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
-	const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-	return new Uint8Array(await new Response(stream).arrayBuffer());
+	try {
+		const text = atob(at(id).textContent), packed = new Uint8Array(text.length);
+		for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+		const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+		return new Uint8Array(await new Response(stream).arrayBuffer());
+	} catch (e) {
+		throw new Error(`this page was changed: its ${id} cannot be unpacked`, { cause: e });
+	}
+}
+
+// digest is the SHA-256 of bytes, or nothing where the browser keeps that from pages.
+async function digest(bytes) {
+	if (!crypto.subtle) return "";
+	return Array.from(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
 // What the program has said so far.
@@ -142,9 +152,15 @@ function heard(m) {
 }
 
 async function main() {
+	at("verdict").className = "busy";
+	document.querySelector("h1").textContent = "Verifying …";
 	at("rests").textContent = "Loading the program that this page has.";
+	at("bar").hidden = false;
 	const [program, bundle] = await Promise.all([unpack("program"), unpack("bundle")]);
-	const code = new Blob([at("glue").textContent, "\n", at("inworker").textContent], { type: "text/javascript" });
+	const code = new Blob([at("glue").textContent, at("inworker").textContent], { type: "text/javascript" });
+	// The policy of the page holds its script alone. What the script starts, it compares.
+	const sum = await digest(program);
+	if (sum && (sum !== "{{PROGRAMSUM}}" || await digest(await code.arrayBuffer()) !== "{{CODESUM}}")) throw new Error("this page was changed: its program is another one");
 	const worker = new Worker(URL.createObjectURL(code));
 	worker.onmessage = ({ data }) => heard(JSON.parse(data));
 	worker.onerror = (e) => heard({ error: `the program ended: ${e.message ?? e.type}`, done: true });
@@ -160,9 +176,6 @@ async function main() {
 		a.download = "runs.starling";
 		a.click();
 	});
-	const sum = new Uint8Array(await crypto.subtle?.digest("SHA-256", program) ?? []);
-	at("about").textContent = `The program in this page: ${plural(program.length, "byte")} of WebAssembly` +
-		(sum.length ? `, SHA-256 ${Array.from(sum, (b) => b.toString(16).padStart(2, "0")).join("")}` : "") +
-		`. It is built from the sources of starling-host, {{VERSION}}. Executed by ${navigator.userAgent}`;
+	at("about").textContent = `The program in this page: ${plural(program.length, "byte")} of WebAssembly${sum && `, SHA-256 ${sum}`}. It is built from the sources of starling-host, {{VERSION}}. Executed by ${navigator.userAgent}`;
 }
-main().catch((e) => heard({ error: `this browser cannot run the page: ${e}`, done: true }));
+main().catch((e) => heard({ error: e.message, done: true }));

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -284,6 +285,49 @@ func TestPageChecksTheSignature(t *testing.T) {
 			t.Errorf("key %d: %s: %s", i, title, who)
 		}
 	}
+}
+
+// TestChangedPages changes bytes of a page that a browser then opens: it says at once that
+// nothing is verified, or what is wrong, and nothing that was changed is identical.
+func TestChangedPages(t *testing.T) {
+	b, bundle := newBrowser(t), bytesOf(t, record(t, nil, call(root+"/spec/tck/modules/echo.wasm", `{}`, starling.ToolOptions{})))
+	page, err := verifier.Page(bundle, "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 2
+	if os.Getenv("STARLING_NIGHTLY") != "" {
+		n = 25
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	path, slowest := filepath.Join(t.TempDir(), "page.html"), time.Duration(0)
+	for _, part := range []string{`id="glue">`, `id="inworker">`, `id="program">`, `id="bundle">`, "\n<script>"} {
+		_, content, _ := bytes.Cut(page, []byte(part))
+		content, _, _ = bytes.Cut(content, []byte("</script>"))
+		for range n {
+			changed := bytes.Clone(page)
+			place := cap(page) - cap(content) + random.IntN(len(content))
+			changed[place] ^= byte(1 + random.IntN(15))
+			if err := os.WriteFile(path, changed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			b.open(t, "file://"+path)
+			title := ""
+			for range 600 {
+				title = b.value(`document.readyState == "complete" && document.querySelector("h1")?.textContent`)
+				if title != "false" && title != "<nil>" && title != "Verifying …" {
+					break
+				}
+				time.Sleep(20 * time.Millisecond) // only to ask less often
+			}
+			slowest = max(slowest, time.Since(began))
+			if title != "Not verified" && title != "Invalid" {
+				t.Errorf("byte %d, in %s, was %q and is %q: %s: %s", place, part, page[place], changed[place], title, b.value(`document.querySelector("main").innerText`))
+			}
+		}
+	}
+	t.Logf("the slowest answer took %v", slowest)
 }
 
 // TestProgramIsBuiltFromItsSource builds the program that is part of this one again.
