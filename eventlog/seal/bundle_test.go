@@ -7,8 +7,10 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,21 +38,46 @@ func rezip(t testing.TB, file []byte) []byte {
 	return file
 }
 
-func readmeOf(t testing.TB, file []byte) []byte {
+// content is an entry of a bundle.
+type content struct {
+	name  string
+	bytes []byte
+}
+
+// files are the entries of a bundle, as the standard library reads them.
+func files(t testing.TB, bundle []byte) (all []content) {
 	t.Helper()
-	r, err := zip.NewReader(bytes.NewReader(file), int64(len(file)))
+	r, err := zip.NewReader(bytes.NewReader(bundle), int64(len(bundle)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := r.Open("README.txt")
-	if err != nil {
-		t.Fatal(err)
+	for _, f := range r.File {
+		text, err := fs.ReadFile(r, f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, content{f.Name, text})
 	}
-	text, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
+	return all
+}
+
+// archive writes entries as spec/bundle.md says.
+func archive(all []content) []byte {
+	var b, directory []byte
+	for _, f := range all {
+		common := []byte{20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0}
+		common = binary.LittleEndian.AppendUint32(common, crc32.ChecksumIEEE(f.bytes))
+		common = binary.LittleEndian.AppendUint32(common, uint32(len(f.bytes)))
+		common = binary.LittleEndian.AppendUint32(common, uint32(len(f.bytes)))
+		common = binary.LittleEndian.AppendUint32(common, uint32(len(f.name))) // and no extra fields
+		directory = append(append(append(directory, "PK\x01\x02\x14\x00"...), common...), make([]byte, 10)...)
+		directory = append(binary.LittleEndian.AppendUint32(directory, uint32(len(b))), f.name...)
+		b = append(append(append(append(b, "PK\x03\x04"...), common...), f.name...), f.bytes...)
 	}
-	return text
+	end := append([]byte("PK\x05\x06"), 0, 0, 0, 0, byte(len(all)), 0, byte(len(all)), 0)
+	end = binary.LittleEndian.AppendUint32(end, uint32(len(directory)))
+	end = binary.LittleEndian.AppendUint32(end, uint32(len(b)))
+	return slices.Concat(b, directory, end, []byte{0, 0})
 }
 
 // open does all that can be done with a bundle without executing it.

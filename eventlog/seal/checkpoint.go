@@ -2,11 +2,11 @@ package seal
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +16,9 @@ import (
 
 // MaxCheckpointBytes bounds a signed checkpoint.
 const MaxCheckpointBytes = 1 << 16
+
+// mostLeaves is one more than a log can have: its hashes are numbered in 63 bits.
+const mostLeaves = 1 << 62
 
 // Checkpoint says how many leaves a log of runs has, and what their tree is.
 type Checkpoint struct {
@@ -41,7 +44,11 @@ func ParseCheckpoint(signed []byte) (Checkpoint, error) {
 	if !ok || !bytes.HasPrefix(signatures, []byte("— ")) || signatures[len(signatures)-1] != '\n' {
 		return Checkpoint{}, errors.New("seal: this is not a checkpoint: want three lines, an empty one and signatures")
 	}
-	return parseText(string(text) + "\n")
+	c, err := parseText(string(text) + "\n")
+	if err == nil && !bytes.HasPrefix(signatures, []byte("— "+c.Origin+" ")) {
+		err = fmt.Errorf("seal: the first signature is not that of the log %s", c.Origin)
+	}
+	return c, err
 }
 
 func parseText(text string) (Checkpoint, error) {
@@ -50,7 +57,7 @@ func parseText(text string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("seal: the text of a checkpoint has %d lines; want origin, number of leaves and root", len(lines)-1)
 	}
 	leaves, err := strconv.ParseInt(lines[1], 10, 64)
-	if err != nil || leaves < 0 || leaves == math.MaxInt64 {
+	if err != nil || leaves < 0 || leaves >= mostLeaves {
 		return Checkpoint{}, fmt.Errorf("seal: %q is not a number of leaves", lines[1])
 	}
 	root, err := base64.StdEncoding.DecodeString(lines[2])
@@ -58,6 +65,9 @@ func parseText(text string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("seal: %q is not a root: want 32 bytes in base64", lines[2])
 	}
 	c := Checkpoint{Origin: lines[0], Leaves: leaves, Root: Hash(root)}
+	if c.Leaves == 0 && c.Root != sha256.Sum256(nil) {
+		return Checkpoint{}, errors.New("seal: the root is not that of a tree without leaves")
+	}
 	if err := checkName(c.Origin); err != nil {
 		return Checkpoint{}, err
 	}

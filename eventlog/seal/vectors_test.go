@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +248,12 @@ func TestVectors(t *testing.T) {
 		bad("a number with a leading zero", "checkpoint", change(checkpoint, "\n7\n", "\n07\n"), ""),
 		bad("another origin of the key", "checkpoint", change(checkpoint, "0123456789abcdef", "0123456789abcdee"), f.policy),
 		bad("an origin that the key cannot draw", "checkpoint", strings.ReplaceAll(checkpoint, "0123456789abcdef", "0123456789ABCDEF"), f.policy),
+		bad("lines that end with a carriage return", "checkpoint", strings.ReplaceAll(checkpoint, "\n", "\r\n"), ""),
+		bad("an empty line before it", "checkpoint", "\n"+checkpoint, ""),
+		bad("a root with other unused bits", "checkpoint", otherBits(checkpoint), ""),
+		bad("more leaves than there can be", "checkpoint", change(checkpoint, "\n7\n", "\n4611686018427387904\n"), ""),
+		bad("no leaves, and the root of some", "checkpoint", change(checkpoint, "\n7\n", "\n0\n"), ""),
+		bad("the cosignature before the signature", "checkpoint", exchanged(checkpoint), f.policy),
 		bad("a line more in the text", "checkpoint", change(checkpoint, "\n\n", "\nmore\n\n"), ""),
 		bad("a root that is short", "checkpoint", change(checkpoint, "=\n\n", "\n\n"), ""),
 		bad("no signature", "checkpoint", checkpoint[:strings.Index(checkpoint, "\n\n")+2], ""),
@@ -257,6 +264,7 @@ func TestVectors(t *testing.T) {
 		bad("a proof beyond the tree", "proof", change(proof, `index 3\n`, `index 7\n`), f.policy),
 		bad("a proof of another run", "proof", change(proof, "run-3", "run-4"), f.policy),
 		bad("another number of events", "proof", change(proof, `"events": 5`, `"events": 4`), f.policy),
+		bad("no events", "proof", change(proof, `"events": 5`, `"events": 0`), f.policy),
 		bad("another root of the run", "proof", change(proof, `"merkle_root": "`+f.leaves[3].MerkleRoot.String()[:4], `"merkle_root": "0000`), f.policy),
 		bad("a member too many", "proof", change(proof, `"events"`, `"more": 1, "events"`), f.policy),
 		bad("an unknown format", "proof", change(proof, "run-proof/1", "run-proof/2"), f.policy),
@@ -314,6 +322,10 @@ func TestVectors(t *testing.T) {
 	cut := func(name string, changed []byte) vector {
 		return vector{Name: name, Type: "bundle", File: base64.StdEncoding.EncodeToString(changed), Policy: f.policy}
 	}
+	three, _ := base64.StdEncoding.DecodeString(bundles[2].File) // README.txt, certificate.json, runs.ndjson, two modules, three proofs
+	arranged := func(name string, change func(all []content) []content) vector {
+		return cut(name, archive(change(files(t, three))))
+	}
 	foreign := f.bundle(true, 2)
 	foreign.Proofs[0].Index++
 	moved, err := foreign.Bytes()
@@ -333,8 +345,43 @@ func TestVectors(t *testing.T) {
 		spoil("an event that was changed", "6373657102", "6373657103"),
 		spoil("another checkpoint", "\n7\n", "\n8\n"),
 		cut("a proof of another run", moved),
+		cut("a run that was linked anew", relinked(t, f)),
+		arranged("modules that descend", func(all []content) []content { all[3], all[4] = all[4], all[3]; return all }),
+		arranged("a module less", func(all []content) []content { return slices.Delete(all, 4, 5) }),
+		arranged("a module that no run names", func(all []content) []content {
+			more := []byte("\x00asm\x01\x00\x00\x00 module 2")
+			modules := append(all[3:5:5], content{"modules/" + canon.Sum(more).String() + ".wasm", more})
+			slices.SortFunc(modules, func(a, b content) int { return strings.Compare(a.name, b.name) })
+			return slices.Concat(all[:3], modules, all[5:])
+		}),
+		arranged("proofs that were exchanged", func(all []content) []content {
+			all[5].bytes, all[6].bytes = all[6].bytes, all[5].bytes
+			return all
+		}),
+		arranged("a number of a proof with a leading zero", func(all []content) []content { all[5].name = "proofs/01.tlog-proof"; return all }),
+		arranged("a proof less", func(all []content) []content { return all[:7] }),
+		arranged("a proof more", func(all []content) []content { return append(all, content{"proofs/4.tlog-proof", all[7].bytes}) }),
+		arranged("a checkpoint with fewer signatures in one proof", func(all []content) []content {
+			text := strings.TrimSuffix(string(all[6].bytes), "\n")
+			all[6].bytes = []byte(text[:strings.LastIndex(text, "\n")+1])
+			return all
+		}),
+		arranged("a run twice", func(all []content) []content {
+			first, _, _ := bytes.Cut(all[2].bytes, []byte(`"RunCompleted"`))
+			end := len(first) + bytes.IndexByte(all[2].bytes[len(first):], '\n') + 1
+			all[2].bytes = append(bytes.Clone(all[2].bytes), all[2].bytes[:end]...)
+			return all
+		}),
+		arranged("an event that stands elsewhere", func(all []content) []content {
+			lines := bytes.SplitAfter(all[2].bytes, []byte("\n"))
+			lines[1], lines[2] = lines[2], lines[1]
+			all[2].bytes = bytes.Join(lines, nil)
+			return all
+		}),
+		arranged("a file more", func(all []content) []content { return append(all, content{"notes.txt", []byte("more\n")}) }),
+		arranged("certificate and runs exchanged", func(all []content) []content { all[1], all[2] = all[2], all[1]; return all }),
 	})
-	if readme := readmeOf(t, file); string(readme) != readVector(t, "bundle-readme.txt") {
+	if readme := files(t, file)[0].bytes; string(readme) != readVector(t, "bundle-readme.txt") {
 		t.Error("spec/vectors/bundle-readme.txt is not README.txt of a bundle")
 	}
 }
@@ -365,6 +412,34 @@ func shorter(t *testing.T, doc string) string {
 		t.Fatal(err)
 	}
 	return string(changed)
+}
+
+// relinked is a sealed bundle whose run was changed and linked anew, by somebody who cannot
+// change the checkpoint.
+func relinked(t *testing.T, f fixture) []byte {
+	t.Helper()
+	b := f.bundle(true, 2)
+	b.Runs[0] = slices.Clone(b.Runs[0])
+	b.Runs[0][1].Timestamp++
+	b.Runs[0] = logtest.Relink(b.Runs[0])
+	changed, err := b.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// exchanged has the two signatures of a checkpoint in the other order.
+func exchanged(checkpoint string) string {
+	lines := strings.SplitAfter(checkpoint, "\n") // three, an empty one, two signatures
+	return strings.Join(lines[:4], "") + lines[5] + lines[4]
+}
+
+// otherBits changes bits of the root in base64 that stand for nothing.
+func otherBits(checkpoint string) string {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	i := strings.Index(checkpoint, "=\n\n") - 1
+	return checkpoint[:i] + string(digits[strings.IndexByte(digits, checkpoint[i])^1]) + checkpoint[i+1:]
 }
 
 // recosigned returns the checkpoint with the time in its cosignature changed.

@@ -85,6 +85,7 @@ export function readCheckpoint(bytes) {
   const root = within('checkpoint: line 3', () => base64(lines[2]))
   if (root.length !== 32) refuse('checkpoint: line 3: the root has not 32 bytes')
   const size = within('checkpoint: line 2', () => decimal(lines[1]))
+  if (size >= 1n << 62n) refuse('checkpoint: line 2: a log has fewer leaves')
   const origin = lines[0]
   within('checkpoint: line 1', () => checkName(origin))
   const signatures = note.slice(end + 2, -1).split('\n').map((line, i) => within(`checkpoint: signature ${i + 1}`, () => {
