@@ -28,7 +28,11 @@ key that keygen printed verifies all of them.
 
 With --witness, a second party cosigns the checkpoint if it has seen this log grow and
 nothing else. Runs that prune or erase removes stay leaves: it is known that they are
-gone. The formats are those of C2SP (spec/seal.md).`
+gone. The formats are those of C2SP (spec/seal.md).
+
+A database that was restored from a backup cannot continue its log if more was sealed
+since: that would be a second history, and witnesses refuse it. Begin another log then,
+with --new-log.`
 
 const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The public
 key goes to standard output. Give it to those who verify.`
@@ -37,6 +41,7 @@ type sealFlags struct {
 	key        string
 	witnesses  []string
 	checkpoint string
+	newLog     bool
 	output     string
 }
 
@@ -57,6 +62,7 @@ func (a *app) sealCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
+	cmd.Flags().BoolVar(&f.newLog, "new-log", false, "forget the log of the database and begin another one")
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
@@ -103,6 +109,11 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		return err
 	}
 	defer log.Close()
+	if f.newLog {
+		if err := seal.Forget(ctx, log); err != nil {
+			return err
+		}
+	}
 	sealed, err := seal.Seal(ctx, log, key)
 	if err != nil {
 		return err

@@ -370,6 +370,23 @@ func begin(ctx context.Context, db eventlog.Transactor, k *Key) (origin string, 
 	return origin, err
 }
 
+// Forget removes the log of runs with its checkpoints, so that the next seal begins another
+// one, under an origin of its own: for a database that was set back to an older copy, whose
+// log would be a second history. Runs that were removed are in the new one no more.
+func Forget(ctx context.Context, db eventlog.Transactor) error {
+	if ok, err := Kept(ctx, db); err != nil || !ok {
+		return err
+	}
+	return db.Transact(ctx, func(tx eventlog.Tx) error {
+		for _, table := range Tables.Tables {
+			if _, err := tx.Exec("DELETE FROM " + table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func originOf(q eventlog.Querier) (origin string, err error) {
 	err = q.Query("SELECT origin FROM run_log", nil, func(r eventlog.Row) error { return r.Scan(&origin) })
 	return origin, err
