@@ -4,15 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -261,4 +267,73 @@ func ExampleDB_OpenAgent() {
 	}
 	fmt.Println(n > 0, starling.Must(db.Replay(ctx, starling.LastRun)).Identical())
 	// Output: true true
+}
+
+// Seal signs all runs that have ended, and Verify compares them with what was signed.
+func ExampleDB_Seal() {
+	ctx := context.Background()
+	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "seal.db"), starling.Options{}))
+	defer db.Close()
+	jq := starling.Must(db.Load(ctx, jq, starling.ToolOptions{}))
+	starling.Must(jq.Call(ctx, `{"query":".+1","data":1}`))
+	key := starling.Must(seal.NewKey("example.com/runs"))
+	sealed := starling.Must(db.Seal(ctx, key))
+	report := starling.Must(db.Verify(ctx, starling.Must(seal.Trust(key.VKey())), sealed.Signed))
+	fmt.Println(report.Present, "run as sealed,", len(report.Problems), "problems")
+	// Output: 1 run as sealed, 0 problems
+}
+
+// One event is proven to be in the log, without showing the others.
+func ExampleDB_Prove() {
+	ctx := context.Background()
+	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "prove.db"), starling.Options{}))
+	defer db.Close()
+	jq := starling.Must(db.Load(ctx, jq, starling.ToolOptions{}))
+	run := starling.Must(jq.Call(ctx, `{"query":".+1","data":1}`))
+	key := starling.Must(seal.NewKey("example.com/runs"))
+	starling.Must(db.Seal(ctx, key))
+	statement := starling.Must(db.Prove(ctx, run.ID, 2))
+	_, signatures, err := statement.Check(starling.Must(seal.Trust(key.VKey())))
+	fmt.Println(statement.Event.Kind, len(signatures), err)
+	// Output: ToolCallScheduled 1 <nil>
+}
+
+// A bundle is one file that others verify offline: its hashes and proofs, and what the tools
+// do.
+func ExampleVerifyBundle() {
+	ctx := context.Background()
+	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "bundle.db"), starling.Options{}))
+	defer db.Close()
+	jq := starling.Must(db.Load(ctx, jq, starling.ToolOptions{}))
+	run := starling.Must(jq.Call(ctx, `{"query":".+1","data":1}`))
+	file := starling.Must(starling.Must(db.Bundle(ctx, run.ID)).Bytes())
+	verdict := starling.Must(starling.VerifyBundle(ctx, file, starling.BundleOptions{}))
+	fmt.Println(verdict.Identical(), verdict.Sealed, verdict.Runs[0])
+	// Output: true false identical: 4 events
+}
+
+// A server of the Model Context Protocol has tools that are called as those of modules are.
+// Each call is a recorded run, which replays without the server.
+func ExampleDB_Connect() {
+	type place struct {
+		City string `json:"city"`
+	}
+	weather := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
+	mcp.AddTool(weather, &mcp.Tool{Name: "weather", Description: "Tells the weather."},
+		func(_ context.Context, _ *mcp.CallToolRequest, in place) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "Rain in " + in.City}}}, nil, nil
+		})
+	address := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return weather }, nil))
+	defer address.Close()
+
+	ctx := context.Background()
+	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "connect.db"), starling.Options{}))
+	defer db.Close()
+	server := starling.Must(db.Connect(ctx, starling.ServerOptions{MCP: agentfile.MCP{URL: address.URL}}))
+	run := starling.Must(server.Tools()[0].Call(ctx, `{"city":"Ulm"}`))
+	fmt.Println(run.Output())
+	fmt.Println(starling.Must(db.Replay(ctx, run.ID)))
+	// Output:
+	// {"content":[{"text":"Rain in Ulm","type":"text"}]}
+	// identical: 5 events
 }

@@ -251,3 +251,30 @@ func TestPackageStories(t *testing.T) {
 		}
 	}
 }
+
+// TestPublicPackagesHaveExamples checks that every package that others can import shows how
+// in an Example that runs. Kits for tests are shown by the tests that use them.
+func TestPublicPackagesHaveExamples(t *testing.T) {
+	own, _ := listPackages(t)
+	for _, p := range own {
+		dir, _ := local(p.ImportPath)
+		if p.Name == "main" || strings.HasSuffix(dir, "test") || slices.Contains(strings.Split(dir, "/"), "internal") || strings.HasPrefix(dir, "tools-wasm") {
+			continue
+		}
+		if p.ImportPath == modulePath {
+			dir = "."
+		}
+		runs := false
+		tests, err := filepath.Glob(filepath.Join(filepath.FromSlash(dir), "*_test.go"))
+		for _, file := range tests {
+			var text []byte
+			if text, err = os.ReadFile(file); err != nil {
+				break
+			}
+			runs = runs || bytes.Contains(text, []byte("\nfunc Example")) && bytes.Contains(text, []byte("\t// Output:"))
+		}
+		if err != nil || !runs {
+			t.Errorf("package %s has no Example that runs: %v", dir, err)
+		}
+	}
+}

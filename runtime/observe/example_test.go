@@ -2,6 +2,7 @@ package observe_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,9 @@ func ExampleNewMetrics() {
 
 	_ = step.Config{Metrics: metrics} // calls and appends of runs
 	http.Handle("/metrics", observe.MetricsHandler(registry))
+	families, err := registry.Gather()
+	fmt.Println(len(families) > 0, err)
+	// Output: true <nil>
 }
 
 // Without a provider of spans set, the global one makes none.
@@ -27,4 +31,5 @@ func ExampleNewTracer() {
 	tracer := observe.NewTracer(otel.GetTracerProvider())
 	_, end := tracer.StartTool(context.Background(), observe.ToolCall{CallID: "call_1", Tool: "search", Attempt: 1})
 	end(observe.ToolEnd{})
+	// Output:
 }

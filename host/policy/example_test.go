@@ -1,0 +1,29 @@
+package policy_test
+
+import (
+	"fmt"
+
+	"github.com/starling-host/starling/host/policy"
+)
+
+// What a policy does not allow is denied, and the reason names the rule that is missing.
+func ExampleDecideCall() {
+	operator, err := policy.Parse("policy.yaml", []byte(`version: "1.0"
+permissions:
+  tools:
+    charge:
+      arguments:
+        /cents: {required: true, maximum: 10000}
+`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, arguments := range []string{`{"cents": 500}`, `{"cents": 50000}`} {
+		decision, _ := policy.DecideCall(operator, nil, "charge", []byte(arguments))
+		fmt.Printf("%s: %q\n", arguments, decision.Reason())
+	}
+	// Output:
+	// {"cents": 500}: ""
+	// {"cents": 50000}: "the operator's policy does not allow it: the argument /cents must be a number of at most 10000"
+}
