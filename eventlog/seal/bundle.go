@@ -54,7 +54,7 @@ func (b Bundle) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
 // Bounds of a bundle.
 const (
 	MaxBundleRuns  = 10_000
-	MaxBundleBytes = 2 << 30
+	MaxBundleBytes = 1 << 30 // of the file, which is in memory
 )
 
 const bundleFormat = "starling-bundle/1"
@@ -352,8 +352,8 @@ func archived(entries []entry) ([]byte, error) {
 	var file, directory []byte
 	le := binary.LittleEndian
 	for _, e := range entries {
-		if uint64(len(file))+uint64(len(e.content)) > MaxBundleBytes {
-			return nil, fmt.Errorf("seal: the bundle would be larger than %d bytes: put the runs into several", MaxBundleBytes)
+		if len(e.content) > MaxBundleBytes-len(file) {
+			return nil, errLargeBundle
 		}
 		facts := le.AppendUint32(nil, crc32.ChecksumIEEE(e.content))
 		facts = le.AppendUint32(facts, uint32(len(e.content)))
@@ -369,12 +369,17 @@ func archived(entries []entry) ([]byte, error) {
 	end = le.AppendUint16(end, uint16(len(entries)))
 	end = le.AppendUint32(end, uint32(len(directory)))
 	end = le.AppendUint32(end, uint32(len(file)))
-	return append(append(append(file, directory...), end...), 0, 0), nil
+	if file = append(append(append(file, directory...), end...), 0, 0); len(file) > MaxBundleBytes {
+		return nil, errLargeBundle
+	}
+	return file, nil
 }
+
+var errLargeBundle = fmt.Errorf("seal: the bundle would be larger than %d bytes: put the runs into several", MaxBundleBytes)
 
 // unarchived returns the entries of an archive that [archived] has written.
 func unarchived(file []byte) (entries []entry, err error) {
-	if len(file) > MaxBundleBytes+1<<24 {
+	if len(file) > MaxBundleBytes {
 		return nil, fmt.Errorf("seal: a bundle of %d bytes; at most %d are read", len(file), MaxBundleBytes)
 	}
 	if !bytes.HasPrefix(file, []byte("PK\x03\x04")) {
