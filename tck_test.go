@@ -38,8 +38,8 @@ func needsNode(t *testing.T) {
 	}
 }
 
-// TestConformanceOfTheHost runs the kit against the program: at night all of it, and by day
-// what is replayed, which is most of what a host does.
+// TestConformanceOfTheHost runs the kit against the program: by day the cases that replay a
+// run, and at night all of them.
 func TestConformanceOfTheHost(t *testing.T) {
 	needsNode(t)
 	if testing.Short() {

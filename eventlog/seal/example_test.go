@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// A run is sealed, and proven to somebody who has the public key alone.
+// A run is sealed, and then proven to a reader who has only the public key.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

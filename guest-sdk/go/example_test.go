@@ -10,7 +10,7 @@ import (
 func ExampleTool() {
 	greet := starling.Tool{
 		Name:        "greet",
-		Description: "Greets whoever calls.",
+		Description: "Greets the caller.",
 		Execute: func(call *starling.Call, _ []byte) ([]byte, error) {
 			return fmt.Appendf(nil, `{"greeting":"Hello, at attempt %d"}`, call.Attempt), nil
 		},

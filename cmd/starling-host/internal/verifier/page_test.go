@@ -115,12 +115,15 @@ func (b *browser) verdict(t *testing.T, bundle []byte) (title, text string) {
 	return "", ""
 }
 
-// kinds are bundles of runs of all kinds, with the title of the page of each.
-func kinds(t *testing.T) map[string]struct {
+// kind is a bundle of a run of some kind, with the title and texts of its page.
+type kind struct {
 	bundle seal.Bundle
 	title  string
 	texts  []string
-} {
+}
+
+func kinds(t *testing.T) map[string]kind {
+	t.Helper()
 	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"name":"Ada","plan":"pro"}`)) }))
 	defer answers.Close()
 	rolled := record(t, nil, call(root+"/tools-wasm/dice", `{}`, starling.ToolOptions{}))
@@ -136,11 +139,7 @@ func kinds(t *testing.T) map[string]struct {
 			}
 		}
 	}
-	return map[string]struct {
-		bundle seal.Bundle
-		title  string
-		texts  []string
-	}{
+	return map[string]kind{
 		"dice":      {rolled, "Identical", []string{"The engine of your browser executed 1 run again", "The runs are not sealed", "ToolCallCompleted"}},
 		"killed":    {with(rolled.Runs[0][:3]), "Identical", []string{"All 3 events of an open run came out as recorded", "open"}},
 		"forged":    {with(logtest.Relink(forged)), "Not what was recorded", []string{"Diverged. At event ", "fuel", "Where is marked below"}},

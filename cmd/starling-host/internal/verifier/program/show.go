@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Bounds of what a page shows. All of a run is checked.
+// Bounds of a page. The program checks also the events that it does not show.
 const (
 	mostRows    = 2000
 	longestLine = 400       // characters
