@@ -46,7 +46,8 @@ type Binding struct {
 	audience []egress.Rule
 }
 
-var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")
+// fieldName is a token of RFC 9110, which the name of a header is.
+var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // DecodeYAML implements [config.Decoder].
 func (b *Binding) DecodeYAML(n *config.Node) error {
@@ -78,7 +79,7 @@ func (b *Binding) DecodeYAML(n *config.Node) error {
 	if places != 1 {
 		return n.Errorf("for several places, make an entry of each", `a secret has one place: "header" or "query" with a name, or "body: true"`)
 	}
-	if f.Header != "" && !fieldName.MatchString(string(f.Header)) {
+	if f.Header != "" && (len(f.Header) > 128 || !fieldName.MatchString(string(f.Header))) {
 		return n.Get("header").Errorf("", "this must be the name of a header")
 	}
 	*b = Binding{Name: string(f.Name), Header: textproto.CanonicalMIMEHeaderKey(string(f.Header)), Query: string(f.Query), Body: f.Body, Line: n.Line()}

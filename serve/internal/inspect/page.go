@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -25,17 +26,16 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates are the pages by name, each with the frame around it.
-var templates = parseTemplates("list", "timeline", "event", "diff", "verdict", "signin", "message", "queue", "usage")
-
-func parseTemplates(names ...string) map[string]*template.Template {
+// templates are the pages by name, each with the frame around it. They are parsed for the
+// first page: most commands show none, and each process of a sandbox starts this program.
+var templates = sync.OnceValue(func() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	frame := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/frame.html", "templates/parts.html"))
-	for _, name := range names {
+	for _, name := range []string{"list", "timeline", "event", "diff", "verdict", "signin", "message", "queue", "usage"} {
 		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return pages
-}
+})
 
 // functions are what templates write values with. The texts of a log pass through text or
 // line.
@@ -176,7 +176,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 		}
 	}
 	var b bytes.Buffer
-	if err := templates[name].ExecuteTemplate(&b, "frame", f); err != nil {
+	if err := templates()[name].ExecuteTemplate(&b, "frame", f); err != nil {
 		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
 		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
 		return
