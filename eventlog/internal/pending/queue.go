@@ -50,7 +50,6 @@ func (it *Item[W]) size() int {
 // Task is what a backend's writer does between events.
 type Task interface {
 	// Size is how many bytes of memory the task keeps busy.
-	// Size is how many bytes of memory it keeps busy.
 	Size() int
 	// Done is called with nil once all of it is durable, otherwise with what has stopped
 	// the log. The caller holds the lock of Runs.
