@@ -40,7 +40,7 @@ func Validate(events []event.Event) error {
 	return err
 }
 
-// Check reports whether events are one whole run:
+// Check reports whether events are one valid run:
 //
 //	D1  there is a first event, numbered 1, and no number is missing
 //	D2  all events name the same run
