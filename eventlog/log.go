@@ -11,7 +11,7 @@ import (
 )
 
 // Errors that callers tell apart with errors.Is. The first six texts are part
-// of the seed format's contract.
+// of the log format's contract.
 var (
 	// ErrLogClosed is returned by every method after Close.
 	ErrLogClosed = errors.New("eventlog: log is closed")

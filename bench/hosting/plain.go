@@ -11,7 +11,7 @@ import (
 	_ "modernc.org/sqlite" // the driver of sqlitelog
 )
 
-// plain is a log as it is written when nothing is known of the load, and as the seed
+// plain is a log as it is written when nothing is known of the load, and as the Starling
 // runtime writes it: a pool of connections, and for each append a transaction that
 // reads the last event of the run, checks that the new one continues it, and inserts.
 type plain struct{ *sql.DB }
@@ -33,7 +33,7 @@ func openPlain(ctx context.Context, path string, pragmas ...string) (*plain, err
 	return &plain{db}, nil
 }
 
-// openSeed opens a log as the seed runtime does: it asks for synchronous=NORMAL once, on
+// openSeed opens a log as the Starling runtime does: it asks for synchronous=NORMAL once, on
 // the connection that it has by then. The others of the pool stay at SQLite's FULL.
 func openSeed(ctx context.Context, path string) (*plain, error) {
 	p, err := openPlain(ctx, path)

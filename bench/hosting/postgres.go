@@ -119,7 +119,7 @@ func insertBatches(ctx context.Context, pool *pgxpool.Pool, size int, d time.Dur
 	return float64(n) / spent.Seconds(), nil
 }
 
-// appendLocked is the way of the seed runtime: a transaction that locks the run, reads
+// appendLocked is the way of the Starling runtime: a transaction that locks the run, reads
 // its last event and checks that the new one continues it.
 func appendLocked(ctx context.Context, pool *pgxpool.Pool, e event.Event) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

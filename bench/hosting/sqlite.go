@@ -19,7 +19,7 @@ const (
 	rawFile     = "raw file, group commit"
 	plainFull   = "a transaction for each append, FULL"
 	plainNormal = "a transaction for each append, NORMAL"
-	likeSeed    = "a transaction for each append, as the seed runtime does it"
+	likeSeed    = "a transaction for each append, as the Starling runtime does it"
 )
 
 // size is how large the values of events are.

@@ -37,7 +37,7 @@ func TestWhatIsSaidOfALogThatCannotBeRead(t *testing.T) {
 }
 
 // TestWhichRunANameStandsFor has more runs that a name may mean than fit on a page, in a
-// file of the seed runtime and in the same file after a migration.
+// file of the Starling runtime and in the same file after a migration.
 func TestWhichRunANameStandsFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed.db")
 	seed, err := sql.Open("sqlite", path)

@@ -466,7 +466,7 @@ func checkLayout(ctx context.Context, log database, path string) finding {
 		err = eventlog.CheckSchema(version, want)
 	}
 	switch {
-	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the seed runtime's
+	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the Starling runtime's
 		return finding{check, stateBad, "there are no tables yet", pasteable("starling-host migrate", named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
 		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), pasteable("starling-host migrate", named(path))}

@@ -278,7 +278,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 	return h
 }
 
-// writeLogs makes a database of the seed runtime with hostile runs, and one of this
+// writeLogs makes a database of the Starling runtime with hostile runs, and one of this
 // program from it, which has hostile tenants as well.
 func (h *hostileFiles) writeLogs(t *testing.T) {
 	t.Helper()
@@ -350,7 +350,7 @@ func insert(t *testing.T, path string, statements []string) {
 	}
 }
 
-// writeSeedLog writes runs into a new file as the seed runtime does, whatever their ids.
+// writeSeedLog writes runs into a new file as the Starling runtime does, whatever their ids.
 func writeSeedLog(t *testing.T, path string, events []event.Event) {
 	t.Helper()
 	insert(t, path, []string{

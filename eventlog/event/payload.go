@@ -255,7 +255,7 @@ type Meter struct {
 	Log        string `cbor:"log,omitempty"`         // what the guest wrote to fd 1 and 2, valid UTF-8, capped
 }
 
-// The values of ToolCallFailed.ErrorType. The first four are the seeds'; the
+// The values of ToolCallFailed.ErrorType. The first four are the Starling runtime's; the
 // others belong to sandboxed tools.
 const (
 	ErrorTool      = "tool"      // the tool said so, or does not exist

@@ -15,7 +15,7 @@ import (
 )
 
 // Shared is a new and empty database, to which another program appends as well. That
-// program has the seed runtime's statements and knows nothing but the table of events.
+// program has the Starling runtime's statements and knows nothing but the table of events.
 type Shared struct {
 	// Open opens the log in the database. The suite closes it.
 	Open func(t testing.TB, readOnly bool) eventlog.EventLog

@@ -272,7 +272,7 @@ func hashOf(b []byte) []byte {
 }
 
 // toolRef identifies a tool in RunStarted. Of one whose code belongs to the
-// program it says what the seed runtime says.
+// program it says what the Starling runtime says.
 func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := ToolRef(t)
 	ref.InCode = slices.Contains(a.Config.InCode, t.Name())

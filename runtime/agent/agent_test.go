@@ -300,7 +300,7 @@ func thoughtful() agenttest.Turn {
 }
 
 // TestReasoningIsSensitive: a reader that hides what is sensitive hides all reasoning, as
-// the seed runtime has it. Runs from before then have blocks that are not, and replay as
+// the Starling runtime has it. Runs from before then have blocks that are not, and replay as
 // they are.
 func TestReasoningIsSensitive(t *testing.T) {
 	a := newAgent([]agenttest.Turn{thoughtful()})
@@ -483,7 +483,7 @@ func TestWhatDiverges(t *testing.T) {
 	}
 }
 
-// TestInvalidAgents has the errors that the seed documents quote.
+// TestInvalidAgents has the errors that the Starling runtime's documents quote.
 func TestInvalidAgents(t *testing.T) {
 	tests := []struct {
 		want   string

@@ -24,7 +24,7 @@ import (
 
 const seedLogs = "../../../shared/vectors/starling/"
 
-// seedRuns reads the logs of the seed runtime.
+// seedRuns reads the logs of the Starling runtime.
 func seedRuns(t *testing.T) map[string][]event.Event {
 	t.Helper()
 	db, err := os.ReadFile(seedLogs + "ref.db")
@@ -53,7 +53,7 @@ func seedRuns(t *testing.T) map[string][]event.Event {
 	return all
 }
 
-// seedTool is a tool with the name, description and schema that the seed runtime's
+// seedTool is a tool with the name, description and schema that the Starling runtime's
 // runs had.
 type seedTool struct {
 	name, description, schema string
@@ -139,14 +139,14 @@ func seedTurns(t *testing.T, events []event.Event) []agenttest.Turn {
 	return turns
 }
 
-// TestRunsOfTheSeedRuntime makes the runs of the seed runtime's logs again, and
+// TestRunsOfTheSeedRuntime makes the runs of the Starling runtime's logs again, and
 // compares every event, field by field, with what that runtime wrote: the same
 // kinds, the same fields in each, and the same values where no clock, no random
 // number and no minted id is in them, prompts' hashes included. Where a tool fails
-// the seed runtime ended the run and this one tells the model, so those runs are
+// the Starling runtime ended the run and this one tells the model, so those runs are
 // compared up to there.
 func TestRunsOfTheSeedRuntime(t *testing.T) {
-	budget.RegisterPricing("gpt-4o-mini", 0.15, 0.6) // the seed runtime knows no price of a cache
+	budget.RegisterPricing("gpt-4o-mini", 0.15, 0.6) // the Starling runtime knows no price of a cache
 	for id, want := range seedRuns(t) {
 		started, err := want[0].AsRunStarted()
 		if err != nil {

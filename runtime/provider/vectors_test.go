@@ -13,7 +13,7 @@ import (
 
 const vectors = "../../../shared/vectors/starling/"
 
-// recorded is what the test needs of an event in the logs of the seed runtime.
+// recorded is what the test needs of an event in the logs of the Starling runtime.
 type recorded struct {
 	RunID   string `json:"run_id"`
 	Kind    string
@@ -72,8 +72,8 @@ func definitions(t *testing.T) []provider.ToolDefinition {
 	return list
 }
 
-// TestPromptHashOfTheSeeds rebuilds every prompt of the seed runtime's logs from
-// the events before it, and compares the hash that the seed runtime recorded.
+// TestPromptHashOfTheSeeds rebuilds every prompt of the Starling runtime's logs from
+// the events before it, and compares the hash that the Starling runtime recorded.
 func TestPromptHashOfTheSeeds(t *testing.T) {
 	// A random number of a tool became a float in these logs, so that what the
 	// model saw is lost.

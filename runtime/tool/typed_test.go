@@ -22,12 +22,12 @@ type echoIn struct {
 
 func nothing[In any](context.Context, In) (any, error) { return nil, nil }
 
-// TestTypedSchemaIsTheSeedRuntimes compares schemas with those that the seed
+// TestTypedSchemaIsTheSeedRuntimes compares schemas with those that the Starling
 // runtime hashed into its logs for the same structs.
 func TestTypedSchemaIsTheSeedRuntimes(t *testing.T) {
 	text, err := os.ReadFile("../../../shared/vectors/starling/ref.tools.json")
 	if err != nil {
-		t.Skip("SKIPPED: the seed runtime's vectors are not beside this tree")
+		t.Skip("SKIPPED: the Starling runtime's vectors are not beside this tree")
 	}
 	var recorded map[string]struct{ Schema string }
 	if err := json.Unmarshal(text, &recorded); err != nil {

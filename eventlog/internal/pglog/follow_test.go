@@ -31,7 +31,7 @@ func TestOthersAreToldWhichRunsHaveGrown(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("run-1\n")
-	l.notifier.tell("line\nbreak") // as the seed runtime may have named a run
+	l.notifier.tell("line\nbreak") // as the Starling runtime may have named a run
 	expect("")                     // may be any run
 }
 

@@ -27,7 +27,7 @@ type compared struct {
 	work    sync.WaitGroup
 }
 
-// behindSQL yields the runs whose rows lack events. The table that the seed runtime made
+// behindSQL yields the runs whose rows lack events. The table that the Starling runtime made
 // has another collation.
 const behindSQL = `SELECT e.run_id FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events GROUP BY run_id) AS e
 	LEFT JOIN run ON run.run_id = e.run_id COLLATE "C" WHERE coalesce(run.last_seq, 0) < e.seq`

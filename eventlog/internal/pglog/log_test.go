@@ -56,7 +56,7 @@ func TestPair(t *testing.T) {
 	})
 }
 
-// TestShared has the seed runtime append to the tables that we make, and to its own after
+// TestShared has the Starling runtime append to the tables that we make, and to its own after
 // they were migrated.
 func TestShared(t *testing.T) {
 	t.Parallel()

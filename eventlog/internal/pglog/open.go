@@ -124,7 +124,7 @@ func (l *Log) examine(ctx context.Context) error {
 }
 
 // findLayout returns the layout of the tables that the connection sees: 0 for none,
-// and for those of the seed runtime.
+// and for those of the Starling runtime.
 func findLayout(ctx context.Context, q queryer) (int, error) {
 	if ours, err := hasTable(ctx, q, "table_set"); err != nil || !ours {
 		return 0, err

@@ -23,7 +23,7 @@ const (
 	layoutSet     = "eventlog"
 )
 
-// The tables. Those named eventlog_ are the seed runtime's. All columns of an event
+// The tables. Those named eventlog_ are the Starling runtime's. All columns of an event
 // are fields of its envelope, which is rebuilt from them and hashed.
 //
 // Run ids are compared byte by byte (COLLATE "C"): an index over them outlives a new
@@ -101,7 +101,7 @@ func quote(text, mark string) string {
 }
 
 // SchemaVersions implements [eventlog.Database]. Layout 0 is a database without our
-// tables, or with those of the seed runtime alone.
+// tables, or with those of the Starling runtime alone.
 func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 	if have, err = findLayout(ctx, l.pool); err != nil {
 		return 0, 0, l.explainForeign(err)

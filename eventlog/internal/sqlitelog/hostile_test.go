@@ -55,9 +55,9 @@ func TestHostileFilesAreRefused(t *testing.T) {
 			"PRAGMA user_version=0", eventlog.ErrLogCorrupt, "header says 0"},
 		{"a newer layout",
 			"PRAGMA user_version=2", eventlog.ErrSchemaTooNew, "layout 2"},
-		{"a newer seed runtime",
+		{"a newer Starling runtime",
 			"INSERT INTO eventlog_schema_migrations VALUES (3, 0)", eventlog.ErrSchemaTooNew, "at 3"},
-		{"an older seed runtime, in the middle of its migration",
+		{"an older Starling runtime, in the middle of its migration",
 			"DELETE FROM eventlog_schema_migrations WHERE version = 2; CREATE TABLE events (run_id TEXT)", nil, "at 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestARowOfARunThatIsNoSummary(t *testing.T) {
 	}
 }
 
-// The seed runtime takes any text for the id of a run. Such runs are read, migrated and
+// The Starling runtime takes any text for the id of a run. Such runs are read, migrated and
 // continued.
 func TestARunOfTheSeedRuntimeWithAnyIDGoesOn(t *testing.T) {
 	t.Parallel()

@@ -11,21 +11,21 @@ import (
 
 const (
 	// layoutVersion is the layout that this program writes, kept in PRAGMA
-	// user_version. A file of the seed runtime has 0 there.
+	// user_version. A file of the Starling runtime has 0 there.
 	layoutVersion = 1
 	// applicationID ("STLH") tells file(1) and the like what the file is.
 	applicationID = 0x53544C48
 	// seedVersion is what eventlog_schema_migrations says in our files and in
-	// those of the seed runtime that we read.
+	// those of the Starling runtime that we read.
 	seedVersion = 2
 
-	// The layouts of the seed runtime's files, before ours: the present one, and the
+	// The layouts of the Starling runtime's files, before ours: the present one, and the
 	// first one, in which the table was called events.
 	seedLayout  = 0
 	firstLayout = -1
 )
 
-// The tables. Those named eventlog_ are the seed runtime's, so that its tools
+// The tables. Those named eventlog_ are the Starling runtime's, so that its tools
 // open our files; pos is ours, and makes the file grow at one end however many
 // runs are written at once. All columns of an event are fields of its
 // envelope, which is rebuilt from them and hashed.
@@ -89,7 +89,7 @@ const (
 	name  TEXT    PRIMARY KEY NOT NULL,
 	steps INTEGER NOT NULL
 ) WITHOUT ROWID`
-	// seedEventsTable is the seed runtime's own.
+	// seedEventsTable is the Starling runtime's own.
 	seedEventsTable = `CREATE TABLE eventlog_events (
 	run_id    TEXT    NOT NULL,
 	seq       INTEGER NOT NULL,
@@ -104,7 +104,7 @@ const (
 // firstView makes the first layout's table readable under its later name.
 const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
 
-// ownTables are what our layout has beside the tables of the seed runtime.
+// ownTables are what our layout has beside the tables of the Starling runtime.
 var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
 
 // late joined the layout without a new version of it: nothing is read from these

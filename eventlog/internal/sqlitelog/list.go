@@ -43,7 +43,7 @@ func (c *compared) wrote(before, after position, others bool) {
 const maxGap = 10_000
 
 // behind returns the runs of whose events the table run lacks some, and that a log which
-// writes could not bring up to date. In a file of the seed runtime that is every run.
+// writes could not bring up to date. In a file of the Starling runtime that is every run.
 func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 	l.compared.mu.Lock()
 	from := l.compared.upTo

@@ -46,7 +46,7 @@ func TestShared(t *testing.T) {
 	logtest.RunShared(t, func(t testing.TB) logtest.Shared { return shared(t, filepath.Join(t.TempDir(), "log.db")) })
 }
 
-// shared is a file that the seed runtime writes to as well, with its own statement.
+// shared is a file that the Starling runtime writes to as well, with its own statement.
 func shared(t testing.TB, path string) logtest.Shared {
 	if _, err := os.Stat(path); err != nil {
 		if err := openAt(t, path, Options{}).Close(); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // SchemaVersions implements [eventlog.Database]. Layout 0 is a file of the
-// seed runtime. It fails once the log has stopped, or its file is not where it was.
+// Starling runtime. It fails once the log has stopped, or its file is not where it was.
 func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 	if err := l.runs.Failure(); err != nil {
 		return 0, 0, err
@@ -24,7 +24,7 @@ func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 // transaction: if the process dies, the file is as it was. Page size and
 // auto-vacuum stay what they are, since changing them rewrites the whole file.
 // A log that was opened for writing can be written to afterwards; logs that
-// other processes have open keep reading, unless the file has the seed runtime's
+// other processes have open keep reading, unless the file has the Starling runtime's
 // first layout. In a file of our layout it brings the table run up to date.
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	layout := int(l.layout.Load())

@@ -39,7 +39,7 @@ const (
 )
 
 // Open opens the log at path, which is created unless ReadOnly is set. A file of
-// the seed runtime can be read as it is; to write to it takes
+// the Starling runtime can be read as it is; to write to it takes
 // [eventlog.Database].MigrateSchema, and until then is [eventlog.ErrSchemaOutdated]. The file of
 // a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database, or that
 // may not be written to, is refused, and nothing is put beside it. The directory has
@@ -293,7 +293,7 @@ func vetColumns(ctx context.Context, c *conn) error {
 	})
 }
 
-// examineSeedVersion looks at the version that the seed runtime keeps. Version 2 is version
+// examineSeedVersion looks at the version that the Starling runtime keeps. Version 2 is version
 // 1 without the first layout's table, whose events it moves.
 func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
 	v, err := c.integer(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")

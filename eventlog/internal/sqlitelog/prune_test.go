@@ -14,7 +14,7 @@ import (
 )
 
 // TestPruningManyRuns removes 4,000 runs at once, and with STARLING_NIGHTLY 40,000: more
-// than a statement can name one by one, which is how the seed runtime tried it.
+// than a statement can name one by one, which is how the Starling runtime tried it.
 func TestPruningManyRuns(t *testing.T) {
 	t.Parallel()
 	runs := 4_000

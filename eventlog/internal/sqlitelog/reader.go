@@ -190,7 +190,7 @@ func shown(v driver.Value) string {
 }
 
 // boundedID yields a run's id unless it is too long to be one. A
-// file of the seed runtime may have ids beyond [eventlog.MaxRunIDBytes], so this is more.
+// file of the Starling runtime may have ids beyond [eventlog.MaxRunIDBytes], so this is more.
 const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
 
 // dialect is what SQLite and this layout say in their own words. A number in the wrong
