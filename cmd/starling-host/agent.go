@@ -34,7 +34,7 @@ const agentRunExample = `  starling-host agent run agent.yaml "Which plan is cus
   starling-host agent run examples/agent/agent.yaml "Roll two dice."
   starling-host agent run agent.yaml --provider script:turns.yaml "Go."`
 
-const agentResumeHelp = `Go on with a run that has no end, because its process died or could not go on.
+const agentResumeHelp = `Resume a run whose process died or could not go on.
 
 A turn without an answer is taken again. Tool calls without an outcome are made
 again under fresh ids. Their effects keep their idempotency keys, so a server that
@@ -87,7 +87,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
 		Use:     "resume [DB] RUN [MESSAGE]",
-		Short:   "go on with a run that has no end",
+		Short:   "resume a run whose process died",
 		Long:    agentResumeHelp,
 		Example: "  starling-host agent resume @last\n  starling-host agent resume @last 'Go on, but roll once only.'",
 		RunE: func(cmd *cobra.Command, args []string) error {

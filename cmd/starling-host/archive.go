@@ -51,7 +51,7 @@ func (a *app) archiveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case check && cmd.Flags().NFlag() > 1:
-				return usagef("", "--check is about all of a file: it takes no other flags")
+				return usagef("", "--check takes no other flags")
 			case check:
 				return a.checkArchive(cmd.Context(), args[0])
 			}

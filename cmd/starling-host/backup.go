@@ -94,7 +94,7 @@ func (a *app) forkCommand() *cobra.Command {
 func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	seq, err := strconv.ParseUint(number, 10, 63)
 	if err != nil {
-		return usagef("events are numbered from 1; 0 keeps all", "SEQ %q is no number of an event", number)
+		return usagef("see the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: these count from 1, and 0 keeps all", number)
 	}
 	if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
 		return err

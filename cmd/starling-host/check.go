@@ -35,7 +35,7 @@ func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:     "check TOOL",
-		Short:   "the verdict of the gate and a certificate of determinism",
+		Short:   "check whether a module is accepted, and print its certificate",
 		Long:    checkHelp,
 		Example: "  starling-host tool check dice.wasm\n  starling-host tool check dice.wasm -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {

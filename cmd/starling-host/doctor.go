@@ -47,7 +47,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			var more []finding
 			switch {
 			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
-				return usagef("it is the file that names them: "+hostFile, "doctor: --config stands without a DB and without --key-file")
+				return usagef(pasteable("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
 			case hostFile != "":
 				file, more = checkConfig(hostFile)
 			case len(args) > 0:

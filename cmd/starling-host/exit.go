@@ -144,7 +144,7 @@ func explain(err error) *failure {
 	case errors.As(err, &missing):
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
-		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "--force relaxes this, and nothing else"}
+		return &failure{code: exitRefused, message: starling.PlainError(err), hint: sameCommand + "--force"}
 	case errors.Is(err, event.ErrSealed):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, sandbox.ErrTooDeep):
@@ -159,7 +159,7 @@ func explain(err error) *failure {
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it, and reads it; this one is: starling-host version"}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it; see which formats this one reads: starling-host version"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: starling.PlainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):

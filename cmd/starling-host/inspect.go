@@ -39,7 +39,7 @@ func (a *app) inspectCommand() *cobra.Command {
 	}, func(ctx context.Context, log database, args []string) error {
 		return a.inspect(ctx, log, args[0], addr)
 	})
-	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 takes a free one")
+	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 picks a free port")
 	return cmd
 }
 

@@ -67,9 +67,20 @@ func (a *app) execute(ctx context.Context, args []string) int {
 // maxInputOfHint is the longest input of a tool, in bytes, that a hint repeats.
 const maxInputOfHint = 200
 
+// sameCommand begins a hint that is the command that has failed, with one more flag behind it.
+const sameCommand = "the same with "
+
 // withArguments returns a hint in whose command the names of arguments, such as DB, are replaced
 // by what the command that has failed was given for them, and the word FLAGS by its flags.
 func withArguments(cmd *cobra.Command, hint string) string {
+	if more, ok := strings.CutPrefix(hint, sameCommand); ok {
+		command := strings.Join(append(append([]string{cmd.CommandPath()}, givenFlags(cmd, more)...), more), " ")
+		args := slices.Clone(cmd.Flags().Args())
+		for i := range args {
+			args[i] = named(args[i])
+		}
+		return pasteable(command, args...)
+	}
 	text, command, found := strings.Cut(hint, "starling-host ")
 	if !found {
 		return hint
@@ -89,7 +100,7 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	for _, word := range strings.Split(command, " ") {
 		switch value, ok := given[word]; {
 		case word == "FLAGS":
-			words = append(words, givenFlags(cmd)...)
+			words = append(words, givenFlags(cmd, "")...)
 		case word == "INPUT" && len(args) < 2 && slices.Contains(names, "[INPUT]"): // it was left out
 		case ok && !strings.HasPrefix(value, "-"):
 			words = append(words, shellWord(named(value)))
@@ -100,9 +111,14 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	return text + "starling-host " + strings.Join(words, " ")
 }
 
-// givenFlags are the flags that a command was given, as words for a shell.
-func givenFlags(cmd *cobra.Command) (words []string) {
+// givenFlags are the flags that a command was given, as words for a shell, but for the one in
+// other, which replaces it.
+func givenFlags(cmd *cobra.Command, other string) (words []string) {
+	other, _, _ = strings.Cut(strings.TrimPrefix(other, "--"), " ")
 	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == other {
+			return
+		}
 		values := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()
@@ -216,7 +232,7 @@ func (a *app) root() *cobra.Command {
 	add(groupHost, a.serveCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.forkCommand())
 	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes", Long: exitCodesHelp})
 	return root
 }
 

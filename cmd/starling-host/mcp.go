@@ -74,7 +74,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
 	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
-	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 takes a free one")
+	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
 }
@@ -174,7 +174,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 			return nil, nil, usagef("", "--tools: there is no folder %s", folder)
 		}
 		if err != nil {
-			return nil, nil, usagef("--tool names a single tool", "--tools: %v", err)
+			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %v", err)
 		}
 		found := false
 		for _, e := range entries {
@@ -184,7 +184,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 			}
 		}
 		if !found {
-			return nil, nil, usagef("--tool names a single tool", "--tools: %s has no .wasm file and no folder", folder)
+			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %s has no .wasm file and no folder", folder)
 		}
 	}
 	switch {

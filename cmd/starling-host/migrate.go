@@ -51,7 +51,7 @@ func (a *app) migrateCommand() *cobra.Command {
 
 func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 	if f.roles != (store.Roles{}) && !onServer(where) {
-		return usagef("", "roles are of a PostgreSQL server: a file belongs to its owner")
+		return usagef("", "--host-role, --retention-role and --reader-role require a PostgreSQL server")
 	}
 	log, err := openToMigrate(ctx, where, f.dryRun)
 	if err != nil {

@@ -21,7 +21,7 @@ selects all runs that have ended.
 file, what these runs held is overwritten. With --compact no page of the file holds
 it any more. What other runs held stays legible until its room is used again.
 
-Runs without an end need --include-open. No program may be working on them: a
+Runs that have not ended need --include-open. No program may be working on them: a
 program that writes a run which is removed fails there.
 
 Runs are removed a few at a time, so that a host that has the database open can go
@@ -55,7 +55,7 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which has to be there; may be repeated")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
-	f.BoolVar(&s.open, "include-open", false, "also runs that have no end; no program may be working on them")
+	f.BoolVar(&s.open, "include-open", false, "also runs that have not ended; no program may be working on them")
 	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
 	_ = f.MarkHidden("include-in-progress")
 }
@@ -67,11 +67,11 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	case s.limit < 0:
 		return o, usagef("", "--limit must be at least 0")
 	case len(s.runs) > 0 && s.bounded():
-		return o, usagef("", "--run says which runs, so the flags that select others have no place beside it")
+		return o, usagef("", "--run excludes the other flags that select runs")
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
 	case s.status == eventlog.StatusOpen && !s.open:
-		return o, usagef("add --include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
+		return o, usagef(sameCommand+"--include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":
@@ -99,7 +99,7 @@ func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOpt
 		case err != nil:
 			return err
 		case run.TerminalKind == 0 && !s.open:
-			return usagef("add --include-open", "run %s has no end, and a program may be working on it", run.RunID)
+			return usagef(sameCommand+"--include-open", "run %s has not ended, and a program may be working on it", run.RunID)
 		}
 		o.RunIDs = append(o.RunIDs, id)
 	}
@@ -139,7 +139,7 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	}
 	switch {
 	case f.compact && !f.confirm:
-		return usagef("add --confirm", "--compact changes the file")
+		return usagef(sameCommand+"--confirm", "--compact changes the file")
 	case f.compact && onServer(where):
 		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
 	}

@@ -109,7 +109,7 @@ func (a *app) replayCommand() *cobra.Command {
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give a run up that takes longer than `DURATION`; 0 for none")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up a replay that takes longer than `DURATION`; 0 for none")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof; an older profile is replaced")
 	f.read.add(cmd)

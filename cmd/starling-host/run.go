@@ -131,7 +131,7 @@ func (f *callFlags) options() (o starling.ToolOptions, err error) {
 		return o, err
 	}
 	if f.policy != "" && (len(f.allow) > 0 || f.allowPrivate) {
-		return o, usagef("write the hosts into the policy", "--policy and --allow-host exclude each other")
+		return o, usagef("write the hosts into the policy, and check it: "+pasteable("starling-host policy check", f.policy), "--policy and --allow-host exclude each other")
 	}
 	o.AllowHosts, o.AllowPrivate = f.allow, f.allowPrivate
 	o.Policy, err = openPolicy(f.policy)

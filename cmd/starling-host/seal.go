@@ -120,7 +120,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	}
 	for _, url := range f.witnesses {
 		if sealed.Signed, err = serve.Cosign(ctx, log, url); err != nil {
-			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed, and can be cosigned later with the same command"}
+			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed; to have it cosigned: " + pasteable("starling-host seal --key "+shellWord(f.key)+" --witness "+shellWord(url), named(where))}
 		}
 	}
 	if f.checkpoint != "" {

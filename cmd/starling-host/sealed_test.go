@@ -70,14 +70,14 @@ func TestSealedRuns(t *testing.T) {
 		code int
 		want string // on either output
 	}{
-		{[]string{"validate", db}, exitOK, "valid    acme/01JGQ4T0000000000000000000  7 events, 7 sealed, root "},
+		{[]string{"validate", db}, exitOK, "valid    acme/01JGQ4T0000000000000000000  7 events, 7 encrypted, root "},
 		{[]string{"validate", db, "-o", "json"}, exitOK, `"events":7,"sealed":7,"head":"`},
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
 		{[]string{"show", db, "@last"}, exitOK, "the payload is sealed; only the data key opens it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is sealed"},
 		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: the master key opens runs of tenants, but for those that were erased: --key-file FILE"},
 		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it in the database that has its tenant: --key-file FILE"},
-		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 sealed and opened, root "},
+		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 encrypted and opened, root "},
 		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},
 		{[]string{"show", db, "@last", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
 		{[]string{"export", db, "@last", "--key-file", key}, exitOK, `"goal":"call"`},

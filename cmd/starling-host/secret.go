@@ -56,7 +56,7 @@ func once(v *flagValue) *flagValue {
 	given, set := false, v.set
 	v.set = func(s string) error {
 		if given {
-			return errors.New("it is there twice, and a secret has one place; store it under another name for the other")
+			return errors.New("--in is given twice; store the secret again under another name for the second place")
 		}
 		given = true
 		return set(s)

@@ -104,7 +104,7 @@ func (f *serveFlags) file() (*serve.File, error) {
 		return nil, usagef("", "--listen: %v", err)
 	}
 	if !at.Local() {
-		return nil, usagef("write a file, with tls", "--listen %s: with --dev nobody else may reach the host", f.listen)
+		return nil, usagef("starling-host serve --config host.yaml", "--listen %s: --dev listens on this machine only", f.listen)
 	}
 	return serve.DevelopmentFile(at, f.database, f.policy, f.agents...), nil
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, its
-kind, and what matters of it. Long values are cut. With --full they are not, and the
-requests of the tools stand there with their responses; export has the bytes.`
+kind, and what matters of it. Long values are cut. With --full they are not, and
+each request is printed with its response; export has the bytes.`
 
 func (a *app) showCommand() *cobra.Command {
 	var full bool

@@ -167,16 +167,17 @@ modules. Its runs become unreadable; their chains still validate.
 With --prune those are removed as well. Modules that no one else needs are removed
 in any case. This cannot be undone.
 
-Runs that were waiting end as cancelled, within seconds where a host serves, else
-when one does. A run that is in progress comes to its end.
+Waiting runs are cancelled: within seconds if a host serves, otherwise when one
+does. Runs in progress finish.
 
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old
 one. A host that is running lets go of a data key with the tenant's last call.
 
-So has a PostgreSQL server, in its WAL, in that of its standbys and in archives of
-it, until these are gone, and in the file of the table tenant_data_key until that
-is written anew: by this command, if its role owns the table, or else by VACUUM FULL.`
+A PostgreSQL server also keeps the wrapped key: in its WAL, on standbys and in
+archives until these are gone, and in the file of the table tenant_data_key until
+the table is rewritten. This command rewrites it if its role owns the table;
+otherwise run VACUUM FULL.`
 
 func (a *app) eraseCommand() *cobra.Command {
 	var f hostFlags
@@ -188,7 +189,7 @@ func (a *app) eraseCommand() *cobra.Command {
 		Example: "  starling-host tenant erase gone --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
-				return usagef("if that is meant: --yes", "erasing tenant %q cannot be undone", args[0])
+				return usagef(sameCommand+"--yes", "erasing tenant %q cannot be undone", args[0])
 			}
 			if prune {
 				setAside, err := a.giveUpSpare(f.database)

@@ -114,12 +114,12 @@ func weightFlag(value *int) *flagValue {
 
 const limitsHelp = `Show what a tenant may use, or change it. A flag takes a number, "default" for the
 host's default, or "none" for no bound; limits that are not named stay. A running
-host sees the change at the next request, and of --running, --waiting and --weight
-within seconds. Of --compiling, --connections, --requests-per-second and
---uploads-per-hour each process of several on one database allows as many.
+host applies the change at the next request, and --running, --waiting and --weight
+within seconds. --compiling, --connections, --requests-per-second and
+--uploads-per-hour count in each process.
 
-What is marked as default is that of a host whose host.yaml has no limits. The command
-does not see host.yaml, and a limit there holds instead.`
+A limit marked as default is that of a host whose host.yaml has no limits. The command
+does not see host.yaml; a limit there replaces it.`
 
 func (a *app) limitsCommand() *cobra.Command {
 	var f hostFlags

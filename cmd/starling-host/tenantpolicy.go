@@ -16,12 +16,12 @@ import (
 
 const tenantPolicyHelp = `Print a tenant's policy, or set it to what FILE says (- for standard input). The
 tools of a tenant may do what the operator's policy and the tenant's both allow; a
-tenant without one reaches no network. A run is under the policy that holds when
-somebody begins to make it.
+tenant without one reaches no network. A run is subject to the policy in force when
+a host starts it.
 
-A tenant can set its own policy over HTTP, as long as the operator has not set one
-here: that is held, and the tenant can only read it. With --open the tenant may
-change it from then on; without FILE that is said of the policy as it is.
+A tenant can set its own policy over HTTP, unless the operator has set one here:
+then the tenant can only read it. With --open the tenant may change it from then
+on; without FILE, the current policy is opened.
 
 The last hundred versions are kept. --history lists them, with the digests by which
 runs name the policy that held when they were accepted, and each decision the one

@@ -20,7 +20,7 @@ func (a *app) toolCommand() *cobra.Command {
 	var output string
 	describe := &cobra.Command{
 		Use:     "describe TOOL",
-		Short:   "name, description, schemas, wanted hosts, imports, digest",
+		Short:   "print name, description, schemas, wanted hosts, imports and digest",
 		Long:    describeHelp,
 		Example: "  starling-host tool describe dice.wasm\n  starling-host tool describe dice.wasm -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -123,7 +123,7 @@ func (a *app) printChecked(c checked, output string) error {
 func (c checked) eventCount() string {
 	text := plural(c.Report.Events, "event")
 	if c.Report.Sealed > 0 {
-		text += fmt.Sprintf(", %d sealed", c.Report.Sealed)
+		text += fmt.Sprintf(", %d encrypted", c.Report.Sealed)
 	}
 	if c.Opened {
 		text += " and opened"

@@ -67,7 +67,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
 	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle, and execute nothing")
 	engineFlag(cmd, &f.engine)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give a replay up that takes longer than `DURATION`; 0 for none")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up a replay that takes longer than `DURATION`; 0 for none")
 	outputFlag(cmd, &f.output)
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "what this program is and which formats it speaks",
+		Short:   "print the version and the formats",
 		Example: "  starling-host version",
 		RunE: func(*cobra.Command, []string) error {
 			a.printVersion()
