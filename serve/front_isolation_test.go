@@ -188,7 +188,7 @@ func pagesTellNothing(t *testing.T, b *browser, ids []string) {
 		}
 	}
 	for _, id := range ids {
-		if _, page := b.load(http.MethodGet, "/inspect/?q="+url.QueryEscape(id), nil); !strings.Contains(page, "No run is like that.") || strings.Contains(page, "/runs/") {
+		if _, page := b.load(http.MethodGet, "/inspect/?q="+url.QueryEscape(id), nil); !strings.Contains(page, "No run matches.") || strings.Contains(page, "/runs/") {
 			t.Errorf("a search for %s shows %s", id, page)
 			break
 		}

@@ -214,7 +214,7 @@ func (h *Host) openLog(ctx context.Context, where string) error {
 		h.logger.Warn("the database was not there, so there is a new one now, without tenants and runs", "database", where)
 	}
 	if err := store.SetAside(where); err != nil { // so that prune has room when the disk is full
-		h.logger.Warn("no room is set aside, so prune cannot relieve a full disk", "error", err.Error())
+		h.logger.Warn("no spare file: prune cannot free a full disk", "error", err.Error())
 	}
 	return nil
 }
@@ -534,7 +534,7 @@ func (h *Host) Serve(ctx context.Context) error {
 func (h *Host) reload() {
 	reread := func(what, file string, load func() error) bool {
 		if err := load(); err != nil {
-			h.logger.Error(what+" not read; the one before stays", "error", err.Error())
+			h.logger.Error(what+" not read; keeping the old one", "error", err.Error())
 			return false
 		}
 		h.logger.Info(what+" read", "file", file)

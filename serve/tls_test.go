@@ -59,7 +59,7 @@ func TestReload(t *testing.T) {
 	if shown() != 2 {
 		t.Error("what cannot be read is shown")
 	}
-	said("certificate not read; the one before stays")
+	said("certificate not read; keeping the old one")
 
 	quiet := &Host{file: &File{}, logger: h.logger}
 	if quiet.reload(); log.Len() > 0 {

@@ -44,8 +44,8 @@ func Cancel(err error) error { return mark(KindCancel, 0, err) }
 // change. Nil stays nil.
 func Discard(err error) error { return mark(KindDiscard, 0, err) }
 
-// Snooze marks err as over after some time, such as a rate limit. The attempt
-// does not count. Zero or less leaves the delay to the host. Nil stays nil.
+// Snooze marks err as temporary, such as a rate limit, to be retried after a
+// delay. The attempt does not count. Zero or less leaves the delay to the host. Nil stays nil.
 func Snooze(afterMs int64, err error) error { return mark(KindSnooze, afterMs, err) }
 
 func mark(kind Kind, afterMs int64, err error) error {

@@ -26,9 +26,9 @@ export declare class HTTPError extends Error {
 
 /** Another call may help: an agent that repeats calls of the tool makes one. */
 export declare function transient(error: Error | string): Error;
-/** Nobody tries again; the input is not at fault. */
+/** The host does not try again; the input is not at fault. */
 export declare function cancel(error: Error | string): Error;
-/** Nobody tries again; the input can never succeed. */
+/** The host does not try again; the input can never succeed. */
 export declare function discard(error: Error | string): Error;
 /** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */
 export declare function snooze(ms: number, error: Error | string): Error;

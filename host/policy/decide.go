@@ -118,7 +118,7 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines.tools
 	}
 	if s.policy.none {
-		return s.verdict(0, "nobody has set one, so it allows no request"), Rule{}, 0
+		return s.verdict(0, "it is not set, so it allows no request"), Rule{}, 0
 	}
 	best, bestLine := miss{}, 0
 	segments, readable := splitPath(r.Path)

@@ -164,7 +164,7 @@ permissions:
 		{"the rule of the tool", operator, nil, "crawl", "GET", "https://www.example.com:8443/", 1, "operator 2 7"},
 		{"a tool that is not named", operator, tenant, "other", "GET", "https://api.example.com/v1/users/7", 1, "the tenant's policy does not allow it: it does not name the tool other"},
 		{"an address", operator, tenant, "crawl", "GET", "https://192.0.2.7/", 1, "the operator's policy does not allow it: no rule names 192.0.2.7"},
-		{"no policy of the tenant", operator, None(), "lookup", "GET", "https://api.example.com/v1/x", 1, "the tenant's policy does not allow it: nobody has set one, so it allows no request"},
+		{"no policy of the tenant", operator, None(), "lookup", "GET", "https://api.example.com/v1/x", 1, "the tenant's policy does not allow it: it is not set, so it allows no request"},
 		{"the last call", operator, nil, "lookup", "GET", "https://limited.test/", 99, "operator 4 9"},
 		{"too few bytes", operator, nil, "lookup", "GET", "https://limited.test/", 100, "the operator's policy does not allow it: rule 4 allows 1000 bytes in a run, and too few are left"},
 	} {

@@ -150,7 +150,7 @@ func (c *Client) authorize(ctx context.Context, a Access) (Grant, error) {
 	case errors.As(err, &known):
 		return Grant{}, known
 	}
-	return Grant{}, failf(abi.StatusDenied, "nobody could decide about %s", a.Origin())
+	return Grant{}, failf(abi.StatusDenied, "no policy decides about %s", a.Origin())
 }
 
 // Decider decides about the requests of the built-in tools of a run.

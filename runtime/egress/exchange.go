@@ -87,7 +87,7 @@ func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 		case res.ProtoMajor != 1 || res.StatusCode < 100:
 			return nil, errNotHTTP
 		case res.StatusCode == http.StatusSwitchingProtocols:
-			return nil, failf(abi.StatusNetwork, "the server switched protocols, which nobody asked it to do")
+			return nil, failf(abi.StatusNetwork, "the server switched protocols unasked")
 		case res.StatusCode < 200:
 			continue
 		}

@@ -402,7 +402,7 @@ func (failing) Authorize(context.Context, Access) (Grant, error) {
 
 func TestAnAuthorizerThatFails(t *testing.T) {
 	_, err := New(Config{Authorize: failing{}}).Do(context.Background(), get("http://example.com"), "")
-	wantFailure(t, err, abi.StatusDenied, "nobody could decide")
+	wantFailure(t, err, abi.StatusDenied, "no policy decides about")
 	if strings.Contains(err.Error(), canary) {
 		t.Error(err)
 	}

@@ -8,10 +8,10 @@ const mark = (kind, error, more) =>
 /** Another call may help: an agent that repeats calls of the tool makes one. */
 export const transient = (error) => mark("transient", error);
 
-/** Nobody tries again; the input is not at fault. */
+/** The host does not try again; the input is not at fault. */
 export const cancel = (error) => mark("cancel", error);
 
-/** Nobody tries again; the input can never succeed. */
+/** The host does not try again; the input can never succeed. */
 export const discard = (error) => mark("discard", error);
 
 /** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */

@@ -202,7 +202,7 @@ type kind struct {
 var (
 	badRequest      = newKind("bad-request", http.StatusBadRequest, "The request cannot be read")
 	badJSON         = newKind("invalid-json", http.StatusBadRequest, "The body is not JSON")
-	unknownField    = newKind("unknown-field", http.StatusBadRequest, "The body has a field that nobody asks for")
+	unknownField    = newKind("unknown-field", http.StatusBadRequest, "The body has an unknown field")
 	badField        = newKind("invalid-field", http.StatusBadRequest, "A field has a value that it cannot have")
 	badQuery        = newKind("invalid-parameter", http.StatusBadRequest, "A parameter has a value that it cannot have")
 	unauthorized    = newKind("unauthorized", http.StatusUnauthorized, "A valid key is needed")

@@ -29,10 +29,10 @@ func (d *Daemon) upkeep(ctx context.Context) {
 		}
 		c, err := tenant.Collect(ctx, d.config.Log, time.Now())
 		if c.Modules > 0 {
-			d.logger.Info("modules removed that nobody needs any more", "modules", c.Modules, "bytes", c.Bytes)
+			d.logger.Info("unused modules removed", "modules", c.Modules, "bytes", c.Bytes)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.logger.Warn("modules that nobody needs any more not removed", "error", err.Error())
+			d.logger.Warn("cannot remove unused modules", "error", err.Error())
 		}
 		select {
 		case <-tick.C:

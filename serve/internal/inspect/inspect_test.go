@@ -53,7 +53,7 @@ func TestListOfRuns(t *testing.T) {
 	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
 	b.wants("/?offset=5000", "There are no runs here any more", `href="/?offset=82" rel="prev"`, "0–0 of 132")
 	b.wants("/?offset=5000&q=run01", "There are no runs here any more", `href="/?q=run01" rel="prev"`)
-	b.wants("/?offset=5000&q=nothing", "No run is like that")
+	b.wants("/?offset=5000&q=nothing", "No run matches")
 	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "no such status") {
 		t.Errorf("a status that there is not: %d, %s", code, page)
 	}

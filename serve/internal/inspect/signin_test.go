@@ -23,7 +23,7 @@ func TestSigningIn(t *testing.T) {
 	}
 	form := url.Values{}
 	form.Set("token", "wrong")
-	if code, body := b.post("/inspect/sign-in", form); code != http.StatusUnauthorized || !strings.Contains(body, "opens nothing") {
+	if code, body := b.post("/inspect/sign-in", form); code != http.StatusUnauthorized || !strings.Contains(body, "The token is not valid") {
 		t.Errorf("a wrong token: %d", code)
 	}
 	form.Set("token", token)

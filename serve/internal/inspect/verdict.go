@@ -96,7 +96,7 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are as they were written.", display.Plural(report.Events, "event"))
 	if report.Open {
 		p.Status = state{"valid, open", "open"}
-		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has no end yet: it is in progress, or its process died.", display.Plural(report.Events, "event"))
+		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has not ended: it is in progress, or its process died.", display.Plural(report.Events, "event"))
 	} else {
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
