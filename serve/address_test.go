@@ -58,7 +58,7 @@ func TestSockets(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the socket is %v, %v", info, err)
 	}
-	if _, err := at.Listen(); !strings.Contains(fmt.Sprint(err), "somebody listens there") {
+	if _, err := at.Listen(); !strings.Contains(fmt.Sprint(err), "another process listens there") {
 		t.Errorf("a socket in use: %v", err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)

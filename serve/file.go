@@ -499,7 +499,7 @@ func (a Address) removeSocket() error {
 	}
 	if conn, err := net.Dial("unix", a.Address); err == nil {
 		conn.Close()
-		return fmt.Errorf("serve: %s: somebody listens there", a)
+		return fmt.Errorf("serve: %s: another process listens there", a)
 	}
 	return os.Remove(a.Address)
 }

@@ -76,7 +76,7 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":
 		if o.Before, err = time.Parse(time.RFC3339, s.before); err != nil || o.Before.IsZero() { // which would select all
-			return o, usagef("write it as 2026-01-31T00:00:00Z", "--before %q is no time", s.before)
+			return o, usagef(sameCommand+"--before 2026-01-31T00:00:00Z", "--before %q is not a time (RFC 3339)", s.before)
 		}
 	}
 	return o, nil

@@ -174,7 +174,7 @@ func metricsReaders(f *serve.File) string {
 	case f.Metrics.Open:
 		return ""
 	case name == "":
-		return "  to nobody: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
+		return "  to no client: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
 	}
 	return "  with the key in " + string(name)
 }

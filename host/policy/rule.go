@@ -58,7 +58,7 @@ func (r *Rule) DecodeYAML(n *config.Node) error {
 		return n.Get("host").Errorf("write them as in: ports: [8443]", "a host is written without its port")
 	}
 	if f.Private && !exact(f.Host.String()) {
-		return n.Get("private").Errorf("whoever has the domain decides where its names lead", "only a rule for one host can open private addresses")
+		return n.Get("private").Errorf("the owner of the domain decides where its names lead", "only a rule for one host can open private addresses")
 	}
 	*r = Rule{
 		Line: n.Line(), Host: f.Host.String(), host: f.Host.Rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
