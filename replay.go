@@ -203,7 +203,7 @@ func (r *Replayer) Replay(ctx context.Context, id string) (Verdict, error) {
 		return v, ctx.Err()
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		v.Corrupt = err
-	case errors.Is(err, event.ErrSealed) && unsealed(log) != nil && unsealed(log).Erased(ctx, id):
+	case errors.Is(err, event.ErrEncrypted) && decrypting(log) != nil && decrypting(log).Erased(ctx, id):
 		v.Refused, v.Erased = errors.New("its tenant was erased, so it cannot be read"), true
 	case err != nil:
 		v.Refused = err

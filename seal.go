@@ -16,10 +16,10 @@ import (
 
 // Seal adds the runs that have ended to the log of runs of the database, and signs a
 // checkpoint of it, see [seal.Seal].
-func (db *DB) Seal(ctx context.Context, key *seal.Key) (seal.Sealed, error) {
+func (db *DB) Seal(ctx context.Context, key *seal.Key) (seal.Result, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
-		return seal.Sealed{}, err
+		return seal.Result{}, err
 	}
 	return seal.Seal(ctx, stored(log), key)
 }
@@ -85,7 +85,7 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 		if err == nil {
 			err = b.Add(ctx, events, log)
 		}
-		if err != nil && !errors.Is(err, event.ErrSealed) {
+		if err != nil && !errors.Is(err, event.ErrEncrypted) {
 			return b, err
 		}
 		if !events[len(events)-1].Kind.Terminal() {

@@ -14,9 +14,9 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Unsealed is a log that decrypts the runs of tenants. [Over] takes one, and then checks
-// sealed runs both as they are stored and as they were before.
-type Unsealed interface {
+// Decrypting is a log that decrypts the runs of tenants. [Over] takes one, and then checks
+// encrypted runs both as they are stored and as they were before.
+type Decrypting interface {
 	store.Database
 	// Stored returns the log that has the runs as they are stored.
 	Stored() store.Database
@@ -26,17 +26,17 @@ type Unsealed interface {
 	Erased(ctx context.Context, runID string) bool
 }
 
-func unsealed(log store.Database) Unsealed {
+func decrypting(log store.Database) Decrypting {
 	if u, ok := log.(unclosed); ok {
 		log = u.Database
 	}
-	u, _ := log.(Unsealed)
+	u, _ := log.(Decrypting)
 	return u
 }
 
 // stored returns the log that has the runs as they are stored.
 func stored(log store.Database) store.Database {
-	if u := unsealed(log); u != nil {
+	if u := decrypting(log); u != nil {
 		return u.Stored()
 	}
 	return log
@@ -46,7 +46,7 @@ func stored(log store.Database) store.Database {
 type Validation struct {
 	RunID  string
 	Report eventlog.Report
-	Opened bool  // the run is sealed, and was checked with its key as well
+	Opened bool  // the run is encrypted, and was checked with its key as well
 	Err    error // why the run is not valid; nil if it is
 }
 
@@ -109,8 +109,8 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 	if v.Report, v.Err = eventlog.CheckRun(ctx, stored(log), id, options); v.Err != nil {
 		return v, nil
 	}
-	if v.Report.Sealed > 0 {
-		if u := unsealed(log); u != nil {
+	if v.Report.Encrypted > 0 {
+		if u := decrypting(log); u != nil {
 			v.Opened, v.Err = u.Opens(ctx, id)
 		}
 		if v.Err != nil || !v.Opened { // only its key tells which modules a sealed run has

@@ -24,13 +24,13 @@ type CheckOptions struct {
 
 // Report is what a check found of a run that is in order.
 type Report struct {
-	Events   uint64
-	Sealed   uint64     // events whose payloads are encrypted: all of them or none
-	Open     bool       // there is no terminal event
-	Terminal event.Kind // zero when Open
-	Head     canon.Hash // of the last event
-	Root     canon.Hash // Merkle root over the hashes of all events but the terminal one
-	HeadKept bool       // the last event was held against a head that the log keeps apart
+	Events    uint64
+	Encrypted uint64     // events whose payloads are encrypted: all of them or none
+	Open      bool       // there is no terminal event
+	Terminal  event.Kind // zero when Open
+	Head      canon.Hash // of the last event
+	Root      canon.Hash // Merkle root over the hashes of all events but the terminal one
+	HeadKept  bool       // the last event was held against a head that the log keeps apart
 }
 
 // Validate checks the eight invariants of a finished run. Its error is a
@@ -71,11 +71,11 @@ func Validate(events []event.Event) error {
 //
 // Clocks may step backwards, so nothing is asked of timestamps.
 //
-// Of a run whose payloads are encrypted ([event.Sealed]) all is checked that is
+// Of a run whose payloads are encrypted ([event.Encrypted]) all is checked that is
 // visible: D1 to D4 and D8 as above, over what is stored; D5 without the version;
 // D6 and D7 by the kinds and their order alone, so that a run that the key shows to
-// be wrong may pass; S1, S3, S6, and of S2 that the sealed payload has its exact
-// form. Either all events of a run are sealed or none is. Checking it through the
+// be wrong may pass; S1, S3, S6, and of S2 that the encrypted payload has its exact
+// form. Either all events of a run are encrypted or none is. Checking it through the
 // log that holds the key checks everything.
 //
 // The error is a [*CorruptError]. A change inside one event is reported at that
@@ -122,15 +122,15 @@ type Checker struct {
 	kept  *RunSummary // what the backend keeps apart; nil when it keeps nothing
 	runID string
 
-	at      Cursor // behind the last event that was added
-	last    event.Kind
-	tree    canon.Tree
-	broken  bool // the last event does not carry its predecessor's hash
-	before  event.Kind
-	pairs   pairs
-	sealed  uint64 // events so far that are
-	hidden  hiddenPairs
-	scratch []byte
+	at        Cursor // behind the last event that was added
+	last      event.Kind
+	tree      canon.Tree
+	broken    bool // the last event does not carry its predecessor's hash
+	before    event.Kind
+	pairs     pairs
+	encrypted uint64 // events so far that are
+	hidden    hiddenPairs
+	scratch   []byte
 }
 
 // NewChecker returns a checker that has seen nothing.
@@ -185,12 +185,12 @@ func (c *Checker) missing(e event.Event) error {
 // meaning checks the payload: the first event's version, the pairs, the root
 // and the rules of strict mode.
 func (c *Checker) meaning(e event.Event) error {
-	s, sealed := event.AsSealed(e.Payload)
-	if first := c.at.run.LastSeq == 0; !first && sealed != (c.sealed > 0) {
-		return c.mixed(e, sealed)
+	s, encrypted := event.AsEncrypted(e.Payload)
+	if first := c.at.run.LastSeq == 0; !first && encrypted != (c.encrypted > 0) {
+		return c.mixed(e, encrypted)
 	}
-	if sealed {
-		return c.sealedMeaning(e, s)
+	if encrypted {
+		return c.encryptedMeaning(e, s)
 	}
 	first := c.at.run.LastSeq == 0
 	var start error
@@ -340,7 +340,7 @@ func (c *Checker) Finish() (Report, error) {
 	case at.TerminalKind == 0 && !c.opts.AllowOpen:
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}
-	return Report{Events: at.LastSeq, Sealed: c.sealed, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
+	return Report{Events: at.LastSeq, Encrypted: c.encrypted, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
 		Head: at.Head, Root: c.tree.Root(), HeadKept: c.kept != nil}, nil
 }
 
@@ -507,8 +507,8 @@ func decodePart(e event.Event, invariant string, part any) error {
 	return nil
 }
 
-// sealedMeaning is what meaning can check of an event whose payload is encrypted.
-func (c *Checker) sealedMeaning(e event.Event, s event.Sealed) error {
+// encryptedMeaning is what meaning can check of an event whose payload is encrypted.
+func (c *Checker) encryptedMeaning(e event.Event, s event.Encrypted) error {
 	first := c.at.run.LastSeq == 0
 	if c.opts.Strict {
 		if err := strictEnvelope(e, first); err != nil {
@@ -524,14 +524,14 @@ func (c *Checker) sealedMeaning(e event.Event, s event.Sealed) error {
 	if err := c.hidden.add(e); err != nil {
 		return err
 	}
-	c.sealed++
+	c.encrypted++
 	return c.checkRoot(e)
 }
 
-// mixed reports an event that is sealed in a run that is not, or the reverse:
+// mixed reports an event that is encrypted in a run that is not, or the reverse:
 // it was added without the key, or its writer hides what it wrote.
-func (c *Checker) mixed(e event.Event, sealed bool) error {
-	if sealed {
+func (c *Checker) mixed(e event.Event, encrypted bool) error {
+	if encrypted {
 		return corrupt(e, "sealed", "the payload is encrypted; those before it are not")
 	}
 	return corrupt(e, "sealed", "the payload is not encrypted; those before it are")

@@ -35,7 +35,7 @@
 // history that was rewritten from some event on, all hashes included; that takes a
 // signature kept elsewhere.
 //
-// The payloads of a run may be encrypted, see [event.Sealed]. The chain is then over what is
+// The payloads of a run may be encrypted, see [event.Encrypted]. The chain is then over what is
 // stored, so [Check] needs no key for what is visible. After the key was destroyed, the run
 // is still valid.
 //

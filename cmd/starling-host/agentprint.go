@@ -38,7 +38,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 			return &failure{code: exitUsage, message: starling.PlainError(err), hint: resumeHints[refused]}
 		}
 	}
-	if errors.Is(err, event.ErrSealed) {
+	if errors.Is(err, event.ErrEncrypted) {
 		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: only its host can go on with it", runID)}
 	}
 	out := *explain(err)

@@ -77,7 +77,7 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if err := s.named(ctx, log, &o); err != nil {
 		return err
 	}
-	if u, ok := log.(*unsealed); ok {
+	if u, ok := log.(*decrypting); ok {
 		log = inTheClear{u}
 	}
 	report, err := writeArchive(ctx, log, path, o)
@@ -90,12 +90,12 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 
 // inTheClear is a database of which the runs of tenants are archived as they were before
 // they were encrypted.
-type inTheClear struct{ *unsealed }
+type inTheClear struct{ *decrypting }
 
 // ListRuns implements [eventlog.EventLog]. The head of a run that is opened is not the
 // one that is listed; that the run is whole, its last event says.
 func (c inTheClear) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
-	runs, err := c.unsealed.ListRuns(ctx)
+	runs, err := c.decrypting.ListRuns(ctx)
 	for i := range runs {
 		opened, err := c.Opens(ctx, runs[i].RunID)
 		if err != nil {
@@ -140,10 +140,10 @@ func contents(r store.ArchiveReport) string {
 
 // encrypted says what an archive does not have, if there is something.
 func encrypted(r store.ArchiveReport) string {
-	if r.Sealed == 0 {
+	if r.Encrypted == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; encrypted, without keys and modules: %s", plural(r.Sealed, "run"))
+	return fmt.Sprintf("; encrypted, without keys and modules: %s", plural(r.Encrypted, "run"))
 }
 
 func (a *app) checkArchive(ctx context.Context, path string) error {

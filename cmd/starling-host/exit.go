@@ -145,7 +145,7 @@ func explain(err error) *failure {
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: sameCommand + "--force"}
-	case errors.Is(err, event.ErrSealed):
+	case errors.Is(err, event.ErrEncrypted):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, sandbox.ErrTooDeep):
 		return &failure{code: exitRefused, message: starling.PlainError(sandbox.ErrTooDeep), hint: "the compiler has a larger one: --engine compiler"}

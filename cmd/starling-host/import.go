@@ -100,14 +100,14 @@ type importTarget struct {
 func (t importTarget) Takes(first event.Event) error {
 	id, _, _ := strings.Cut(first.RunID, "/")
 	key, ours := t.keys[id]
-	sealed, ok := event.AsSealed(first.Payload)
+	encrypted, ok := event.AsEncrypted(first.Payload)
 	why := "is encrypted for a tenant of another host"
 	switch {
 	case !ours:
 		return nil
 	case !ok:
 		why = "is in the clear, and the database encrypts what tenant " + strconv.Quote(id) + " does"
-	case key == "" || key == hex.EncodeToString(sealed.Key): // nobody reads what an erased one has
+	case key == "" || key == hex.EncodeToString(encrypted.Key): // nobody reads what an erased one has
 		return nil
 	}
 	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a database of its own"}

@@ -189,10 +189,10 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 		}
 		refusals, err := policy.Test(p, nil, events)
 		switch {
-		case errors.Is(err, event.ErrSealed) && erased(ctx, log, runID):
+		case errors.Is(err, event.ErrEncrypted) && erased(ctx, log, runID):
 			gone++ // nobody reads it any more, and it does not keep the others from being tested
 			continue
-		case errors.Is(err, event.ErrSealed): // of usage: what is refused elsewhere would look like a refusal by the policy
+		case errors.Is(err, event.ErrEncrypted): // of usage: what is refused elsewhere would look like a refusal by the policy
 			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
 		case err != nil:
 			return err

@@ -68,7 +68,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		doc.Runs = append(doc.Runs, runDocumentLine{
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
 			Tool: tool, Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
-			Sealed: errors.Is(err, event.ErrSealed), usedDocument: newUsed(run),
+			Encrypted: errors.Is(err, event.ErrEncrypted), usedDocument: newUsed(run),
 		})
 		if run.Status() == eventlog.StatusOpen {
 			open = append(open, run.RunID)
@@ -112,7 +112,7 @@ func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runs
 	for _, run := range runs {
 		id = min(max(id, utf8.RuneCountInString(printable(run.RunID))), 64)
 		tool = min(max(tool, utf8.RuneCountInString(printable(run.Tool))), 20)
-		agents = agents || run.Tool == "" && (run.Goal != "" || run.Sealed)
+		agents = agents || run.Tool == "" && (run.Goal != "" || run.Encrypted)
 		tokens = tokens || run.tokens() > 0 || run.CostUSD != 0
 	}
 	columns := []runsColumn{
@@ -158,7 +158,7 @@ func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runs
 	}
 	return append(columns, runsColumn{"GOAL", -len("GOAL"), func(i int) string {
 		switch run := runs[i]; {
-		case run.Sealed:
+		case run.Encrypted:
 			return shorten("(encrypted)", room)
 		case run.Tool != "":
 			return ""
@@ -225,7 +225,7 @@ type runDocumentLine struct {
 	Tool       string `json:"tool,omitempty"`
 	Goal       string `json:"goal,omitempty"`
 	Model      string `json:"model,omitempty"`
-	Sealed     bool   `json:"sealed,omitempty"`
+	Encrypted  bool   `json:"sealed,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
 	usedDocument
 	Job *jobDocument `json:"job,omitempty"`

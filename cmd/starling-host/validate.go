@@ -122,8 +122,8 @@ func (a *app) printChecked(c checked, output string) error {
 // eventCount says how many events a run has, and whether they are encrypted.
 func (c checked) eventCount() string {
 	text := plural(c.Report.Events, "event")
-	if c.Report.Sealed > 0 {
-		text += fmt.Sprintf(", %d encrypted", c.Report.Sealed)
+	if c.Report.Encrypted > 0 {
+		text += fmt.Sprintf(", %d encrypted", c.Report.Encrypted)
 	}
 	if c.Opened {
 		text += " and opened"
@@ -137,7 +137,7 @@ type checkedDocument struct {
 	Valid      bool   `json:"valid"`
 	Status     string `json:"status,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
-	Sealed     uint64 `json:"sealed,omitempty"`
+	Encrypted  uint64 `json:"sealed,omitempty"`
 	Opened     bool   `json:"opened,omitempty"`
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
@@ -151,7 +151,7 @@ func (c checked) document() checkedDocument {
 	doc := checkedDocument{RunID: c.RunID, Valid: c.Err == nil}
 	if c.Err == nil {
 		doc.Status = terminalStatus(c.Report.Terminal)
-		doc.Events, doc.Sealed, doc.Head = c.Report.Events, c.Report.Sealed, c.Report.Head.String()
+		doc.Events, doc.Encrypted, doc.Head = c.Report.Events, c.Report.Encrypted, c.Report.Head.String()
 		doc.Opened = c.Opened
 		if !c.Report.Open {
 			doc.MerkleRoot = c.Report.Root.String()

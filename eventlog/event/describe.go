@@ -73,8 +73,8 @@ func Line(ev Event, most int) string {
 func facts[P Payload](ev Event, describe func(P) string) (string, error) {
 	p, err := Decode[P](ev)
 	switch {
-	case errors.Is(err, ErrSealed):
-		return "the payload is sealed; only the data key opens it", nil
+	case errors.Is(err, ErrEncrypted):
+		return "the payload is encrypted; the data key decrypts it", nil
 	case err != nil:
 		return "", err
 	}

@@ -123,14 +123,14 @@ func EncodePayload[T any](p T) (canon.Raw, error) {
 }
 
 // Decode returns the payload of e, which must be of T's kind. Fields that a
-// newer writer added are ignored. A payload that is encrypted is [ErrSealed].
+// newer writer added are ignored. A payload that is encrypted is [ErrEncrypted].
 func Decode[T Payload](e Event) (T, error) {
 	var p T
 	if e.Kind != p.EventKind() {
 		return p, fmt.Errorf("event: seq %d of run %q is %s, not %s", e.Seq, e.RunID, e.Kind, p.EventKind())
 	}
-	if looksSealed(e.Payload) {
-		return p, fmt.Errorf("%w: %s at seq %d of run %q", ErrSealed, e.Kind, e.Seq, e.RunID)
+	if looksEncrypted(e.Payload) {
+		return p, fmt.Errorf("%w: %s at seq %d of run %q", ErrEncrypted, e.Kind, e.Seq, e.RunID)
 	}
 	const mapMajor = 5 // RFC 8949 section 3.1; the codec would take null for an empty map
 	if len(e.Payload) == 0 || e.Payload[0]>>5 != mapMajor {
@@ -245,7 +245,7 @@ func SameLine(line, want []byte) error {
 }
 
 // Modules returns the digests of the modules that the first event of a run names, in the
-// order of its tools. It is [ErrSealed] if the event is encrypted.
+// order of its tools. It is [ErrEncrypted] if the event is encrypted.
 func (e Event) Modules() (digests []canon.Hash, err error) {
 	started, err := e.AsRunStarted()
 	if err != nil {

@@ -31,7 +31,7 @@ var described = []any{
 	event.PlannedToolUse{}, event.ToolCallScheduled{}, event.ToolCallCompleted{}, event.ToolCallFailed{},
 	event.SideEffectRecorded{}, event.EffectError{}, event.Intent{}, event.NestedCall{}, event.Exchange{}, event.Verdict{}, event.PolicyRef{}, event.ModelFailure{}, event.BudgetExceeded{}, event.RunCompleted{},
 	event.RunFailed{}, event.RunCancelled{}, event.RunResumed{},
-	event.Sealed{}, event.SealedContent{}, event.SealedTotals{},
+	event.Encrypted{}, event.EncryptedContent{}, event.EncryptedTotals{},
 }
 
 func structFields(t reflect.Type) []field {

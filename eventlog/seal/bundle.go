@@ -28,7 +28,7 @@ type Bundle struct {
 }
 
 // Add adds a run, with the modules that it names and that the bundle lacks. It is
-// [event.ErrSealed] if the run is encrypted: it is added, and its modules are not known.
+// [event.ErrEncrypted] if the run is encrypted: it is added, and its modules are not known.
 func (b *Bundle) Add(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) error {
 	b.Runs = append(b.Runs, events)
 	if b.Modules == nil {
@@ -120,7 +120,7 @@ func (b Bundle) Certificate() (Certificate, error) {
 		}
 		seen[first.RunID] = true
 		digests, err := first.Modules()
-		if err != nil && !errors.Is(err, event.ErrSealed) {
+		if err != nil && !errors.Is(err, event.ErrEncrypted) {
 			return c, fmt.Errorf("seal: run %q: %w", first.RunID, err)
 		}
 		texts := []string{}
@@ -135,7 +135,7 @@ func (b Bundle) Certificate() (Certificate, error) {
 		c.Runs = append(c.Runs, RunFacts{
 			RunID: first.RunID, Events: r.Events, Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
 			First: strconv.FormatInt(first.Timestamp, 10), Last: strconv.FormatInt(last.Timestamp, 10),
-			Encrypted: r.Sealed > 0, MerkleRoot: r.Root.String(), LastHash: r.Head.String(), Modules: slices.Compact(texts),
+			Encrypted: r.Encrypted > 0, MerkleRoot: r.Root.String(), LastHash: r.Head.String(), Modules: slices.Compact(texts),
 		})
 	}
 	for _, d := range b.digests() {

@@ -270,7 +270,7 @@ const (
 
 // Seal adds the runs that have ended to the log of runs and signs a checkpoint of it, which
 // the database keeps. The first time begins the log.
-func (s *Sealer) Seal(ctx context.Context) (Sealed, error) {
+func (s *Sealer) Seal(ctx context.Context) (Result, error) {
 	now, from := time.Now(), s.from
 	all := now.Sub(s.looked) >= lookEvery
 	if all {
@@ -282,7 +282,7 @@ func (s *Sealer) Seal(ctx context.Context) (Sealed, error) {
 		return q.Query(sql, []any{max(from, now.Add(-lookEvery).UnixNano()), next}, func(r eventlog.Row) error { return r.Scan(&next) })
 	})
 	if err != nil {
-		return Sealed{}, err
+		return Result{}, err
 	}
 	sealed, err := sealFrom(ctx, s.db, s.key, from)
 	if err == nil {
@@ -294,8 +294,8 @@ func (s *Sealer) Seal(ctx context.Context) (Sealed, error) {
 	return sealed, err
 }
 
-// Sealed is what came of [Seal].
-type Sealed struct {
+// Result is what came of [Seal].
+type Result struct {
 	Checkpoint Checkpoint
 	Signed     []byte // the checkpoint as a note
 	New        bool   // it was signed now; there was one of all these leaves otherwise
@@ -303,22 +303,22 @@ type Sealed struct {
 }
 
 // Seal is [Sealer.Seal], once.
-func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Sealed, error) {
+func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Result, error) {
 	return sealFrom(ctx, db, k, math.MinInt64)
 }
 
-func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64) (Sealed, error) {
+func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64) (Result, error) {
 	if err := db.CreateTables(ctx, Tables); err != nil {
-		return Sealed{}, err
+		return Result{}, err
 	}
 	origin, err := begin(ctx, db, k)
 	if err != nil {
-		return Sealed{}, err
+		return Result{}, err
 	}
 	if err := extend(ctx, db, from); err != nil {
-		return Sealed{}, err
+		return Result{}, err
 	}
-	s := Sealed{VKey: k.For(origin).VKey()}
+	s := Result{VKey: k.For(origin).VKey()}
 	err = db.Transact(ctx, func(tx eventlog.Tx) error {
 		n, err := size(tx)
 		if err != nil {

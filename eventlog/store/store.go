@@ -130,23 +130,23 @@ type DataKey = cipherlog.Key
 // DataKeySize is how many bytes a data key has.
 const DataKeySize = cipherlog.KeySize
 
-// ErrDataKey: an event was sealed with another key.
+// ErrDataKey: an event was encrypted with another key.
 var ErrDataKey = cipherlog.ErrKey
 
 // NewDataKey returns the data key of [DataKeySize] secret bytes.
 func NewDataKey(secret []byte) (DataKey, error) { return cipherlog.NewKey(secret) }
 
-// Sealed returns a log that encrypts with a key what it appends to inner, and decrypts
+// Encrypted returns a log that encrypts with a key what it appends to inner, and decrypts
 // what it reads. The ids of its runs begin with the namespace and a slash.
-func Sealed(inner eventlog.EventLog, key DataKey, namespace string) (eventlog.EventLog, error) {
+func Encrypted(inner eventlog.EventLog, key DataKey, namespace string) (eventlog.EventLog, error) {
 	return cipherlog.New(inner, key, namespace)
 }
 
-// SealedFirst encrypts the first event of a run, before the run has a log.
-func SealedFirst(key DataKey, ev event.Event) (event.Event, error) { return cipherlog.First(key, ev) }
+// EncryptFirst encrypts the first event of a run, before the run has a log.
+func EncryptFirst(key DataKey, ev event.Event) (event.Event, error) { return cipherlog.First(key, ev) }
 
-// EndSealed ends a sealed run without its key, which was destroyed.
-func EndSealed(ctx context.Context, log eventlog.EventLog, runID string) error {
+// EndEncrypted ends an encrypted run without its key, which was destroyed.
+func EndEncrypted(ctx context.Context, log eventlog.EventLog, runID string) error {
 	return cipherlog.End(ctx, log, runID)
 }
 

@@ -24,7 +24,7 @@ func (f fixture) names(t testing.TB, id string, digest canon.Hash) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if log, err = store.Sealed(f.log, key, id); err != nil {
+		if log, err = store.Encrypted(f.log, key, id); err != nil {
 			t.Fatal(err)
 		}
 		run = id + "/" + run

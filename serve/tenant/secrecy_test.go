@@ -262,7 +262,7 @@ func testErasure(t *testing.T, open opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := store.Sealed(f.log, key, "acme")
+	log, err := store.Encrypted(f.log, key, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func testErasure(t *testing.T, open opener) {
 	want(t, "a new secret", f.SetSecret(ctx, "acme", sec, tenant.NewValue(canary)), tenant.ErrErased)
 	want(t, "resume", f.Resume(ctx, "acme"), tenant.ErrErased)
 	r, err := eventlog.CheckRun(ctx, f.log, "acme/1", eventlog.CheckOptions{Strict: true})
-	if err != nil || r.Sealed != r.Events || r.Sealed == 0 {
+	if err != nil || r.Encrypted != r.Events || r.Encrypted == 0 {
 		t.Errorf("the chain: %+v, %v", r, err)
 	}
 	if again, err := f.Erase(ctx, "acme", f.log); err != nil || again.Pruned.Runs != 3 {

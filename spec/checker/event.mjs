@@ -38,7 +38,7 @@ const STRUCTS = {
   Request: 'tool_choice?:t stop_sequences?:[t] top_k?:s64 max_output_tokens?:s64',
   Use: 'call_id:t tool:t args:v',
   EffectError: 'type:t message:t retry_after_ms?:s64',
-  Sealed: 'alg:t key:b data:b nonce:b merkle_root?:h',
+  Encrypted: 'alg:t key:b data:b nonce:b merkle_root?:h',
 }
 const STATUS = { RunCompleted: 'completed', RunFailed: 'failed', RunCancelled: 'cancelled' }
 const MAX_PAYLOAD = 16 << 20
@@ -112,8 +112,8 @@ export function readEvent(envelope) {
 export const kindName = (kind) => KINDS[kind - 1]?.[0]
 export const isTerminal = (kind) => kindName(kind) in STATUS
 
-/** isSealed reports whether the payload is encrypted: exactly if its first key is alg (section 13). */
-const isSealed = (payload) => payload instanceof Map && payload.keys().next().value === 'alg'
+/** isEncrypted reports whether the payload is encrypted: exactly if its first key is alg (section 13). */
+const isEncrypted = (payload) => payload instanceof Map && payload.keys().next().value === 'alg'
 
 /** checkEvent checks what one event says for itself: sections 5, 6, 10 and 13. */
 export function checkEvent(event) {
@@ -123,8 +123,8 @@ export function checkEvent(event) {
   if (event.seq < 1n) refuse('events are numbered from 1')
   if ((event.seq === 1n) !== (event.prevHash === null)) refuse(event.seq === 1n ? 'the first event has a prev_hash' : 'prev_hash is null')
   if (event.payloadBytes.length > MAX_PAYLOAD) refuse(`the payload is larger than ${MAX_PAYLOAD} bytes`)
-  if (isSealed(event.payload)) {
-    checkFields(event.payload, STRUCTS.Sealed)
+  if (isEncrypted(event.payload)) {
+    checkFields(event.payload, STRUCTS.Encrypted)
     const { alg, key, nonce, data, merkle_root: root } = Object.fromEntries(event.payload)
     if (alg !== 'A256GCM' || key.length !== 16 || nonce.length !== 12 || data.length < 16) refuse('the payload is not encrypted with A256GCM')
     if ((root !== undefined) !== isTerminal(event.kind)) refuse('merkle_root belongs in the terminal event')
@@ -160,13 +160,13 @@ export class RunChecker {
       if (event.kind !== 1) refuse(`the first event is ${kindName(event.kind)}, not RunStarted`)
       this.runID = event.runID
       this.first = event.ts
-      this.encrypted = isSealed(event.payload)
+      this.encrypted = isEncrypted(event.payload)
       this.modules = this.encrypted ? [] : modulesOf(event.payload)
     } else {
       if (event.kind === 1) refuse('a second RunStarted')
       if (event.runID !== this.runID) refuse(`the event is of run ${quote(event.runID)}`)
       if (!event.prevHash.equals(this.lastHash)) refuse(`prev_hash is not the hash of event ${this.events}`)
-      if (isSealed(event.payload) !== this.encrypted) refuse('only some events of the run are encrypted')
+      if (isEncrypted(event.payload) !== this.encrypted) refuse('only some events of the run are encrypted')
     }
     if (this.encrypted) this.orderByKind(event)
     else this.order(event)

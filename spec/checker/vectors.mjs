@@ -43,8 +43,8 @@ function event(line) {
   return e
 }
 
-/** openSealed decrypts an event of an encrypted run: event.md, section 13. */
-function openSealed(line) {
+/** openEncrypted decrypts an event of an encrypted run: event.md, section 13. */
+function openEncrypted(line) {
   const stored = readEvent(hex(line.envelope)), plain = readEvent(hex(line.plain))
   const derive = (info, size) => Buffer.from(hkdfSync('sha256', hex(line.data_key, 32), '', info, size))
   const key = derive('starling-host run key 1\0' + stored.runID, 32)
@@ -124,7 +124,7 @@ const FILES = {
   'event-refused.jsonl': each((line) => mustRefuse(() => readEvent(hex(line.envelope)))),
   'run.jsonl': (lines) => oneRun(lines.map(event)),
   'sealed.jsonl': (lines) => {
-    const pairs = lines.map((line) => within(line.name, () => openSealed(line)))
+    const pairs = lines.map((line) => within(line.name, () => openEncrypted(line)))
     within('the stored events', () => oneRun(pairs.map((p) => p[0])))
     within('the plain events', () => oneRun(pairs.map((p) => p[1])))
   },

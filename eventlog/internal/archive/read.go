@@ -233,15 +233,15 @@ const maxLine = 10*eventlog.MaxPayloadBytes + 1<<20
 // Report says what is in an archive.
 type Report struct {
 	Runs, Events, Modules int
-	Sealed                int // runs that are encrypted, of which neither keys nor modules are in the archive
+	Encrypted             int // runs that are encrypted, of which neither keys nor modules are in the archive
 	Known                 int // runs that [Import] found in the log, as far as they go in the archive
 }
 
 // add counts a run that was checked.
 func (r *Report) add(run eventlog.Report) {
 	r.Runs++
-	if run.Sealed > 0 {
-		r.Sealed++
+	if run.Encrypted > 0 {
+		r.Encrypted++
 	}
 }
 
@@ -278,10 +278,10 @@ func parseLine(text []byte) (l line, err error) {
 }
 
 // modulesOf returns the digests that the first event of a run names. Of a run that
-// is sealed they cannot be seen.
+// is encrypted they cannot be seen.
 func modulesOf(first event.Event) (digests []canon.Hash, err error) {
 	digests, err = first.Modules()
-	if errors.Is(err, event.ErrSealed) {
+	if errors.Is(err, event.ErrEncrypted) {
 		return nil, nil
 	}
 	return digests, err

@@ -50,8 +50,8 @@ func keep(t testing.TB, log eventlog.EventLog, evs []event.Event) {
 	}
 }
 
-// sealed returns runs as they are stored under a key.
-func sealed(t testing.TB, key byte, runs ...[]event.Event) (all [][]event.Event) {
+// encrypted returns runs as they are stored under a key.
+func encrypted(t testing.TB, key byte, runs ...[]event.Event) (all [][]event.Event) {
 	t.Helper()
 	inner := store.Memory()
 	for _, run := range runs {
@@ -98,10 +98,10 @@ func relink(events []event.Event) []event.Event {
 		if i > 0 {
 			events[i].PrevHash = bytes.Clone(head[:])
 		}
-		if s, ok := event.AsSealed(events[i].Payload); ok && events[i].Kind.Terminal() {
+		if s, ok := event.AsEncrypted(events[i].Payload); ok && events[i].Kind.Terminal() {
 			root := tree.Root()
 			s.MerkleRoot = root[:]
-			events[i].Payload = event.AppendSealed(nil, s)
+			events[i].Payload = event.AppendEncrypted(nil, s)
 		}
 		head = events[i].Hash()
 		tree.Add(head)
@@ -120,7 +120,7 @@ func clone(events []event.Event) []event.Event {
 
 func TestEveryByteIsCovered(t *testing.T) {
 	t.Parallel()
-	run := sealed(t, 1, secretRun("acme/r"))[0]
+	run := encrypted(t, 1, secretRun("acme/r"))[0]
 	if err := readAll(t, run, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestEveryByteIsCovered(t *testing.T) {
 func TestCiphertextsStayWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	// Two runs with equal plain text, and a third that begins as the first does.
-	runs := sealed(t, 1, secretRun("acme/a"), secretRun("acme/b"))
+	runs := encrypted(t, 1, secretRun("acme/a"), secretRun("acme/b"))
 	for i := range runs[0] {
 		for j := range runs[0] {
 			for from, source := range runs {
@@ -201,7 +201,7 @@ func TestCiphertextsStayWhereTheyAre(t *testing.T) {
 func TestDowngradeAndTruncation(t *testing.T) {
 	t.Parallel()
 	plain := secretRun("acme/r")
-	run := sealed(t, 1, plain)[0]
+	run := encrypted(t, 1, plain)[0]
 	for i := range run {
 		bad := clone(run)
 		bad[i].Payload = plain[i].Payload
@@ -212,11 +212,11 @@ func TestDowngradeAndTruncation(t *testing.T) {
 		if _, err := eventlog.Check(bad, eventlog.CheckOptions{}); err == nil {
 			t.Errorf("event %d in plain text: the run is valid", i+1)
 		}
-		s, _ := event.AsSealed(run[i].Payload)
-		for _, n := range []int{0, 1, event.SealedTagSize - 1, event.SealedTagSize, len(s.Data) - 1} {
+		s, _ := event.AsEncrypted(run[i].Payload)
+		for _, n := range []int{0, 1, event.EncryptedTagSize - 1, event.EncryptedTagSize, len(s.Data) - 1} {
 			short := s
 			short.Data = s.Data[:n]
-			bad[i].Payload = event.AppendSealed(nil, short)
+			bad[i].Payload = event.AppendEncrypted(nil, short)
 			if err := readAll(t, relink(bad), 1); !errors.Is(err, eventlog.ErrLogCorrupt) {
 				t.Errorf("event %d cut to %d bytes: %v", i+1, n, err)
 			}
@@ -246,29 +246,29 @@ func TestWrongKeyAndNoKey(t *testing.T) {
 	if _, err := cipherlog.New(inner, cipherlog.Key{}, ""); err == nil {
 		t.Error("a log without a key was made")
 	}
-	// The key is gone. The chain is still in order, and all of it is sealed.
+	// The key is gone. The chain is still in order, and all of it is encrypted.
 	r, err := eventlog.CheckRun(t.Context(), inner, "acme/r", eventlog.CheckOptions{Strict: true})
-	if err != nil || r.Events != 7 || r.Sealed != 7 || !r.HeadKept || r.Terminal != event.KindRunCompleted {
+	if err != nil || r.Events != 7 || r.Encrypted != 7 || !r.HeadKept || r.Terminal != event.KindRunCompleted {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// A key's id does not carry over to another key.
-	run := sealed(t, 1, secretRun("acme/r"))[0]
-	foreign := sealed(t, 2, secretRun("acme/r"))[0]
+	run := encrypted(t, 1, secretRun("acme/r"))[0]
+	foreign := encrypted(t, 2, secretRun("acme/r"))[0]
 	for i := range run {
-		s, _ := event.AsSealed(foreign[i].Payload)
-		mine, _ := event.AsSealed(run[i].Payload)
+		s, _ := event.AsEncrypted(foreign[i].Payload)
+		mine, _ := event.AsEncrypted(run[i].Payload)
 		s.Key = mine.Key
-		run[i].Payload = event.AppendSealed(nil, s)
+		run[i].Payload = event.AppendEncrypted(nil, s)
 	}
 	if err := readAll(t, relink(run), 1); !errors.Is(err, eventlog.ErrLogCorrupt) {
 		t.Errorf("events of another key under this key's id: %v", err)
 	}
 }
 
-func TestAccessorsRefuseWhatIsSealed(t *testing.T) {
+func TestAccessorsRefuseEncryptedPayloads(t *testing.T) {
 	t.Parallel()
-	run := sealed(t, 1, secretRun("acme/r"))[0]
-	if _, err := run[0].AsRunStarted(); !errors.Is(err, event.ErrSealed) {
+	run := encrypted(t, 1, secretRun("acme/r"))[0]
+	if _, err := run[0].AsRunStarted(); !errors.Is(err, event.ErrEncrypted) {
 		t.Errorf("%v", err)
 	}
 }
@@ -285,9 +285,9 @@ func TestNonces(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range stored {
-			s, ok := event.AsSealed(e.Payload)
+			s, ok := event.AsEncrypted(e.Payload)
 			if !ok || seen[string(s.Nonce)] || seen[string(s.Data)] {
-				t.Fatalf("round %d, event %d: sealed %v, with a nonce or data that was used", i, e.Seq, ok)
+				t.Fatalf("round %d, event %d: encrypted %v, with a nonce or data that was used", i, e.Seq, ok)
 			}
 			seen[string(s.Nonce)], seen[string(s.Data)] = true, true
 		}

@@ -15,8 +15,8 @@ import (
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100, 2 << 10, 64 << 10, 1 << 20} {
 		for name, log := range map[string]func() eventlog.EventLog{
-			"plain":  func() eventlog.EventLog { return store.Memory() },
-			"sealed": func() eventlog.EventLog { return over(b, store.Memory(), 1) },
+			"plain":     func() eventlog.EventLog { return store.Memory() },
+			"encrypted": func() eventlog.EventLog { return over(b, store.Memory(), 1) },
 		} {
 			b.Run(fmt.Sprintf("%s/%dB", name, size), func(b *testing.B) {
 				b.SetBytes(int64(size))
@@ -44,7 +44,7 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkAppendOnDisk appends 256 events of 2 KiB and waits for them once.
 func BenchmarkAppendOnDisk(b *testing.B) {
 	inner := onDisk(b)
-	for name, log := range map[string]eventlog.EventLog{"plain": inner, "sealed": over(b, inner, 1)} {
+	for name, log := range map[string]eventlog.EventLog{"plain": inner, "encrypted": over(b, inner, 1)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
@@ -62,8 +62,8 @@ func BenchmarkAppendOnDisk(b *testing.B) {
 func BenchmarkRead(b *testing.B) {
 	const events = 1000
 	inner := store.Memory()
-	sealed := over(b, inner, 1)
-	for id, log := range map[string]eventlog.EventLog{"plain": inner, "sealed": sealed} {
+	encrypted := over(b, inner, 1)
+	for id, log := range map[string]eventlog.EventLog{"plain": inner, "encrypted": encrypted} {
 		c := logtest.Chain{RunID: id}
 		keep(b, log, append([]event.Event{c.Start("g")}, effects(&c, events)...))
 		b.Run(id, func(b *testing.B) {
@@ -90,11 +90,11 @@ func effects(c *logtest.Chain, n int) (evs []event.Event) {
 // BenchmarkPage lists a page of 50 runs.
 func BenchmarkPage(b *testing.B) {
 	inner := onDisk(b)
-	sealed := over(b, inner, 1)
+	encrypted := over(b, inner, 1)
 	for i := range 50 {
-		keep(b, sealed, logtest.Finished(fmt.Sprintf("acme/%d", i), 5))
+		keep(b, encrypted, logtest.Finished(fmt.Sprintf("acme/%d", i), 5))
 	}
-	for name, log := range map[string]eventlog.EventLog{"plain": inner, "sealed": sealed} {
+	for name, log := range map[string]eventlog.EventLog{"plain": inner, "encrypted": encrypted} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := log.ListRunsPage(b.Context(), eventlog.RunPageOptions{}); err != nil {

@@ -5,7 +5,7 @@
 //
 // [New] returns a log whose caller appends and reads plain events, and knows
 // nothing of keys. Below it, in the log that was there, each event has the same
-// run, number, time and kind, and as its payload an [event.Sealed]: the payload
+// run, number, time and kind, and as its payload an [event.Encrypted]: the payload
 // encrypted with AES-256-GCM. There are two chains. The stored one is over the
 // envelopes with the encrypted payloads, so that a run can be validated
 // with the file and without the key. The plain one is what the caller sees, and what its

@@ -64,9 +64,9 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	r := l.run(runID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sealed, next, err := l.next(ctx, r, runID, ev)
+	encrypted, next, err := l.next(ctx, r, runID, ev)
 	if err == nil {
-		err = l.inner.Append(ctx, runID, sealed)
+		err = l.inner.Append(ctx, runID, encrypted)
 	}
 	if err != nil || ev.Kind.Terminal() {
 		r.loaded = false // another process may have gone on with the run
@@ -87,18 +87,18 @@ func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (e
 	if err != nil {
 		return event.Event{}, state{}, err
 	}
-	sealed, next, err := at.next(runID, ev)
+	encrypted, next, err := at.next(runID, ev)
 	if err == nil {
-		return sealed, next, nil
+		return encrypted, next, nil
 	}
 	at, loadErr := l.load(ctx, runID)
 	if loadErr != nil {
 		return event.Event{}, state{}, loadErr
 	}
-	if sealed, next, err = at.next(runID, ev); err != nil {
+	if encrypted, next, err = at.next(runID, ev); err != nil {
 		err = l.whyRefused(ctx, runID, err)
 	}
-	return sealed, next, err
+	return encrypted, next, err
 }
 
 // whyRefused returns why the log below would refuse an event that does not
@@ -176,7 +176,7 @@ func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	sealed, err := l.inner.Stream(ctx, runID)
+	encrypted, err := l.inner.Stream(ctx, runID)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -185,13 +185,13 @@ func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, err
 	go func() {
 		defer close(out)
 		defer cancel()
-		c.follow(ctx, sealed, out)
+		c.follow(ctx, encrypted, out)
 	}()
 	return out, nil
 }
 
-func (c runCipher) follow(ctx context.Context, sealed <-chan event.Event, out chan<- event.Event) {
-	for e := range sealed {
+func (c runCipher) follow(ctx context.Context, encrypted <-chan event.Event, out chan<- event.Event) {
+	for e := range encrypted {
 		plain, _, err := c.open(e)
 		if err != nil {
 			return

@@ -100,7 +100,7 @@ var (
 
 // runCipher seals and opens the events of one run.
 type runCipher struct {
-	key  [event.SealedKeySize]byte // names the data key
+	key  [event.EncryptedKeySize]byte // names the data key
 	aead cipher.AEAD
 }
 
@@ -122,7 +122,7 @@ func (k Key) cipher(runID string) (runCipher, error) {
 
 // appendContent appends what canon.Marshal would return for c, without checking
 // the payload a second time.
-func appendContent(dst []byte, c event.SealedContent) ([]byte, error) {
+func appendContent(dst []byte, c event.EncryptedContent) ([]byte, error) {
 	pairs := 2
 	if c.Totals != nil {
 		pairs = 3
@@ -145,9 +145,9 @@ func appendContent(dst []byte, c event.SealedContent) ([]byte, error) {
 
 // additional is what is authenticated beside the data: the envelope as it will be
 // stored, with neither data nor nonce in the payload.
-func additional(e event.Event, s event.Sealed) []byte {
+func additional(e event.Event, s event.Encrypted) []byte {
 	s.Data, s.Nonce = nil, nil
-	e.Payload = event.AppendSealed(make([]byte, 0, 96), s)
+	e.Payload = event.AppendEncrypted(make([]byte, 0, 96), s)
 	return event.AppendEnvelope(make([]byte, 0, 256+len(e.RunID)), e)
 }
 
@@ -155,27 +155,27 @@ func additional(e event.Event, s event.Sealed) []byte {
 // sum: stored is the prev_hash in the stored chain, root the Merkle root of the
 // stored events if ev is terminal. The nonce was never used with this cipher.
 func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
-	in := event.SealedContent{Payload: ev.Payload, PrevHash: ev.PrevHash}
-	t := event.SealedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}
-	if t != (event.SealedTotals{}) {
+	in := event.EncryptedContent{Payload: ev.Payload, PrevHash: ev.PrevHash}
+	t := event.EncryptedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}
+	if t != (event.EncryptedTotals{}) {
 		in.Totals = &t
 	}
-	const room = event.SealedTagSize + 160
+	const room = event.EncryptedTagSize + 160
 	text, err := appendContent(make([]byte, 0, len(ev.Payload)+room), in)
 	if err != nil {
 		return event.Event{}, fmt.Errorf("cipherlog: %w", err)
 	}
-	out, s := ev, event.Sealed{Alg: event.SealedAlg, Key: c.key[:], Nonce: nonce, MerkleRoot: root}
+	out, s := ev, event.Encrypted{Alg: event.EncryptedAlg, Key: c.key[:], Nonce: nonce, MerkleRoot: root}
 	out.PrevHash = stored
 	s.Data = c.aead.Seal(text[:0], nonce, text, additional(out, s))
-	out.Payload = event.AppendSealed(make([]byte, 0, len(s.Data)+128), s)
+	out.Payload = event.AppendEncrypted(make([]byte, 0, len(s.Data)+128), s)
 	return out, nil
 }
 
 // open is the inverse of seal.
-func (c runCipher) open(e event.Event) (event.Event, event.SealedTotals, error) {
-	var none event.SealedTotals
-	s, ok := event.AsSealed(e.Payload)
+func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, error) {
+	var none event.EncryptedTotals
+	s, ok := event.AsEncrypted(e.Payload)
 	if !ok {
 		return event.Event{}, none, corrupt(e, "the payload is not encrypted as all payloads here are")
 	}
@@ -186,7 +186,7 @@ func (c runCipher) open(e event.Event) (event.Event, event.SealedTotals, error) 
 	if err != nil {
 		return event.Event{}, none, corrupt(e, "the payload does not open with its key: it was changed, or is not where it was written")
 	}
-	var in event.SealedContent
+	var in event.EncryptedContent
 	if err := canon.Unmarshal(text, &in); err != nil {
 		return event.Event{}, none, corrupt(e, "what is encrypted does not decode: %v", err)
 	}

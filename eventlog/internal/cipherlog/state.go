@@ -22,7 +22,7 @@ type state struct {
 // next checks ev and returns what is stored for it, and the state behind it. An
 // error is [eventlog.ErrInvalidAppend], or says that sealing failed.
 func (s state) next(runID string, ev event.Event) (event.Event, state, error) {
-	nonce := make([]byte, event.SealedNonceSize)
+	nonce := make([]byte, event.EncryptedNonceSize)
 	_, _ = rand.Read(nonce) // never fails
 	return s.nextWith(nonce, runID, ev)
 }
@@ -41,13 +41,13 @@ func (s state) nextWith(nonce []byte, runID string, ev event.Event) (event.Event
 		r := s.tree.Root()
 		root = r[:]
 	}
-	sealed, err := s.cipher.seal(nonce, ev, s.plain.Run(), stored, root)
+	encrypted, err := s.cipher.seal(nonce, ev, s.plain.Run(), stored, root)
 	if err != nil {
 		return event.Event{}, s, err
 	}
-	s.head = sealed.Hash()
+	s.head = encrypted.Hash()
 	s.tree.Add(s.head)
-	return sealed, s, nil
+	return encrypted, s, nil
 }
 
 // fresh is the state of a run without events.
@@ -124,12 +124,12 @@ func First(key Key, ev event.Event) (event.Event, error) {
 		return event.Event{}, err
 	}
 	at := state{cipher: c}
-	sealed, _, err := at.next(ev.RunID, ev)
-	return sealed, err
+	encrypted, _, err := at.next(ev.RunID, ev)
+	return encrypted, err
 }
 
 // End ends a run as cancelled whose data key was destroyed, so that it does not stay
-// open for ever. What is appended is sealed under a key that is thrown away: every
+// open for ever. What is appended is encrypted under a key that is thrown away: every
 // reader sees that the run has ended, and no more. log is the one below. A run
 // that is not there or has ended stays as it is. When End returns nil, the end is
 // durable.
@@ -173,11 +173,11 @@ func (s state) append(ctx context.Context, log eventlog.EventLog, runID string, 
 		return s, err
 	}
 	stands := s.plain.Run()
-	sealed, next, err := s.next(runID, event.Event{
+	encrypted, next, err := s.next(runID, event.Event{
 		RunID: runID, Seq: stands.LastSeq + 1, PrevHash: stands.Head[:], Timestamp: time.Now().UnixNano(), Kind: kind, Payload: raw,
 	})
 	if err != nil {
 		return s, err
 	}
-	return next, log.Append(ctx, runID, sealed)
+	return next, log.Append(ctx, runID, encrypted)
 }

@@ -28,7 +28,7 @@ type sealedLine struct {
 	Hash       string `json:"hash"`
 }
 
-func TestSealedVectors(t *testing.T) {
+func TestEncryptedVectors(t *testing.T) {
 	t.Parallel()
 	secret := make([]byte, KeySize)
 	for i := range secret {
@@ -60,16 +60,16 @@ func TestSealedVectors(t *testing.T) {
 // sealLine seals ev under its own number as the nonce.
 func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, state) {
 	t.Helper()
-	nonce := binary.BigEndian.AppendUint64(make([]byte, 4, event.SealedNonceSize), ev.Seq)
-	sealed, next, err := at.nextWith(nonce, ev.RunID, ev)
+	nonce := binary.BigEndian.AppendUint64(make([]byte, 4, event.EncryptedNonceSize), ev.Seq)
+	encrypted, next, err := at.nextWith(nonce, ev.RunID, ev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, ok := event.AsSealed(sealed.Payload)
+	s, ok := event.AsEncrypted(encrypted.Payload)
 	if !ok {
-		t.Fatalf("%x is not a sealed payload", []byte(sealed.Payload))
+		t.Fatalf("%x is not an encrypted payload", []byte(encrypted.Payload))
 	}
-	content, err := at.cipher.aead.Open(nil, nonce, s.Data, additional(sealed, s))
+	content, err := at.cipher.aead.Open(nil, nonce, s.Data, additional(encrypted, s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +77,12 @@ func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, stat
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := sealed.Hash()
+	hash := encrypted.Hash()
 	return sealedLine{
 		Name: fmt.Sprintf("%d %s", ev.Seq, ev.Kind), DataKey: hex.EncodeToString(key.Bytes()), KeyID: key.ID(),
 		RunKey: hex.EncodeToString(runKey), Plain: hex.EncodeToString(event.AppendEnvelope(nil, ev)),
-		Content: hex.EncodeToString(content), Additional: hex.EncodeToString(additional(sealed, s)),
-		Envelope: hex.EncodeToString(event.AppendEnvelope(nil, sealed)), Hash: hash.String(),
+		Content: hex.EncodeToString(content), Additional: hex.EncodeToString(additional(encrypted, s)),
+		Envelope: hex.EncodeToString(event.AppendEnvelope(nil, encrypted)), Hash: hash.String(),
 	}, next
 }
 
@@ -117,8 +117,8 @@ func checkLines(t *testing.T, lines []sealedLine) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if want := map[string]uint64{"stored": 4}[name]; r.Sealed != want {
-			t.Errorf("%s: %d events are sealed, want %d", name, r.Sealed, want)
+		if want := map[string]uint64{"stored": 4}[name]; r.Encrypted != want {
+			t.Errorf("%s: %d events are encrypted, want %d", name, r.Encrypted, want)
 		}
 	}
 }
@@ -132,11 +132,11 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// What appendContent and event.AppendSealed write by hand is what the codec would.
+// What appendContent and event.AppendEncrypted write by hand is what the codec would.
 func TestEncodingsAgreeWithTheCodec(t *testing.T) {
 	t.Parallel()
-	totals := &event.SealedTotals{Tools: 1, CostUSD: 0.5, InputTokens: 1 << 40, OutputTokens: 7}
-	for _, in := range []event.SealedContent{
+	totals := &event.EncryptedTotals{Tools: 1, CostUSD: 0.5, InputTokens: 1 << 40, OutputTokens: 7}
+	for _, in := range []event.EncryptedContent{
 		{Payload: canon.Raw{0xa0}},
 		{Payload: canon.Raw{0xa0}, PrevHash: make([]byte, 32), Totals: totals},
 	} {
@@ -147,9 +147,9 @@ func TestEncodingsAgreeWithTheCodec(t *testing.T) {
 		}
 	}
 	for _, root := range [][]byte{nil, make([]byte, 32)} {
-		s := event.Sealed{Alg: event.SealedAlg, Key: make([]byte, 16), Data: make([]byte, 300), Nonce: make([]byte, 12), MerkleRoot: root}
+		s := event.Encrypted{Alg: event.EncryptedAlg, Key: make([]byte, 16), Data: make([]byte, 300), Nonce: make([]byte, 12), MerkleRoot: root}
 		want, err := canon.Marshal(s)
-		if diff := cmp.Diff(want, event.AppendSealed(nil, s)); diff != "" || err != nil {
+		if diff := cmp.Diff(want, event.AppendEncrypted(nil, s)); diff != "" || err != nil {
 			t.Errorf("%v\n%s", err, diff)
 		}
 	}

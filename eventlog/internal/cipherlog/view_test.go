@@ -104,7 +104,7 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// A first event that was sealed for a transaction of the log below begins a run
+// A first event that was encrypted for a transaction of the log below begins a run
 // that the log goes on with.
 func TestFirst(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestFirst(t *testing.T) {
 		t.Error("a second event was taken for a first one")
 	}
 	if _, err := cipherlog.First(cipherlog.Key{}, run[0]); err == nil {
-		t.Error("an event was sealed without a key")
+		t.Error("an event was encrypted without a key")
 	}
 }
 

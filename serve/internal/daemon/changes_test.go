@@ -102,7 +102,7 @@ func TestARunOfAnotherKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := store.Sealed(w.log, key, "alice")
+	elsewhere, err := store.Encrypted(w.log, key, "alice")
 	if err != nil {
 		t.Fatal(err)
 	}

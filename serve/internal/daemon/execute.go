@@ -77,7 +77,7 @@ func (d *Daemon) makeRun(ctx context.Context, l queue.Lease) error {
 	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
 	if errors.Is(err, tenant.ErrErased) { // the run cannot be read any more
 		return orUnprepared(d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {
-			return store.EndSealed(context.WithoutCancel(ctx), log, l.RunID)
+			return store.EndEncrypted(context.WithoutCancel(ctx), log, l.RunID)
 		}))
 	}
 	if err != nil {

@@ -315,7 +315,7 @@ func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 				_, err = w.tenants.Erase(t.Context(), "alice", nil)
 			}
 			if err == nil {
-				err = store.EndSealed(t.Context(), w.log, runs[0].RunID)
+				err = store.EndEncrypted(t.Context(), w.log, runs[0].RunID)
 			}
 			return err
 		}, time.Hour, "401 problems.md#unauthorized"},

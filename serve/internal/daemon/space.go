@@ -60,7 +60,7 @@ func (d *Daemon) OperatorView() logview.View {
 
 // open returns a log as a tenant sees it: with the tenant's own runs, decrypted.
 func (a Account) open(log eventlog.EventLog) (eventlog.EventLog, error) {
-	return store.Sealed(log, a.snapshot.Key, a.ID)
+	return store.Encrypted(log, a.snapshot.Key, a.ID)
 }
 
 // purposeJob is what the orders of runs are sealed for while they wait.
@@ -68,7 +68,7 @@ const purposeJob = "job"
 
 // sealJob returns a job as it is to be stored, with the first event of its run.
 func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event, error) {
-	first, err := store.SealedFirst(a.snapshot.Key, first)
+	first, err := store.EncryptFirst(a.snapshot.Key, first)
 	if err != nil {
 		return j, first, err
 	}

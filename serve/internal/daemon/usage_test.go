@@ -59,7 +59,7 @@ func TestUsageIsWhatTheEventsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := store.Sealed(w.log, key, "alice")
+	log, err := store.Encrypted(w.log, key, "alice")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestAnEncryptedRunHasItsIdOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := store.Sealed(log, key, "")
+	sealed, err := store.Encrypted(log, key, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,8 +101,8 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
-	if report.Sealed > 0 {
-		p.Facts = append(p.Facts, fact{"sealed events", display.Digits(report.Sealed)})
+	if report.Encrypted > 0 {
+		p.Facts = append(p.Facts, fact{"sealed events", display.Digits(report.Encrypted)})
 	}
 }
 

@@ -225,7 +225,7 @@ type validity struct {
 	Invariant  string `json:"invariant,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
 	Open       bool   `json:"open,omitempty"`   // the run has no end yet
-	Sealed     uint64 `json:"sealed,omitempty"` // events whose payloads only a key opens
+	Encrypted  uint64 `json:"sealed,omitempty"` // events whose payloads only a key opens
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 }
@@ -239,7 +239,7 @@ func validateRun(ctx context.Context, v logview.View, in validateArgs) (validity
 	case err != nil:
 		return validity{}, err
 	}
-	found := validity{OK: true, Events: report.Events, Open: report.Open, Sealed: report.Sealed, Head: report.Head.String()}
+	found := validity{OK: true, Events: report.Events, Open: report.Open, Encrypted: report.Encrypted, Head: report.Head.String()}
 	if !report.Open {
 		found.MerkleRoot = report.Root.String()
 	}

@@ -166,7 +166,7 @@ func encrypted(t *testing.T, run []event.Event) seal.Bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := store.Sealed(inner, key, "acme")
+	log, err := store.Encrypted(inner, key, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -176,7 +176,7 @@ func (v *verifier) replay(ctx context.Context, run []event.Event) agent.ReplayDo
 		doc.Verdict = agent.NotDecided
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		doc.Verdict = agent.Invalid
-	case errors.Is(err, event.ErrSealed):
+	case errors.Is(err, event.ErrEncrypted):
 		doc.Error = "the run is encrypted, and a bundle has no keys"
 	}
 	return doc

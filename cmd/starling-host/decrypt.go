@@ -39,7 +39,7 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if errors.Is(err, tenant.ErrNoTables) {
 		return log, nil
 	}
-	return whole(&unsealed{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)
+	return whole(&decrypting{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)
 }
 
 // readCommand makes a command that reads the database of its argument DB, which is closed
@@ -68,9 +68,9 @@ func whole(log database, err error) (database, error) {
 	return log, nil
 }
 
-// unsealed is a database whose reader has the master key. Listings are those of
+// decrypting is a database whose reader has the master key. Listings are those of
 // the database, which shows of an encrypted run what is visible.
-type unsealed struct {
+type decrypting struct {
 	database
 	tenants *tenant.Store
 
@@ -80,7 +80,7 @@ type unsealed struct {
 
 // of returns the log that a run is read from: that of its tenant, if the tenant
 // has a key.
-func (u *unsealed) of(ctx context.Context, runID string) (eventlog.EventLog, error) {
+func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, error) {
 	id, _, ok := strings.Cut(runID, "/")
 	if !ok || tenant.ValidID(id) != nil {
 		return u.database, nil
@@ -98,20 +98,20 @@ func (u *unsealed) of(ctx context.Context, runID string) (eventlog.EventLog, err
 	if err != nil {
 		return nil, err
 	}
-	u.logs[id], err = store.Sealed(u.database, key, id)
+	u.logs[id], err = store.Encrypted(u.database, key, id)
 	return u.logs[id], err
 }
 
-// Erased implements [starling.Unsealed]. Without the master key nothing is known of it:
+// Erased implements [starling.Decrypting]. Without the master key nothing is known of it:
 // with it the run might be read.
-func (u *unsealed) Erased(ctx context.Context, runID string) bool {
+func (u *decrypting) Erased(ctx context.Context, runID string) bool {
 	id, _, _ := strings.Cut(runID, "/")
 	_, err := u.tenants.DataKey(ctx, id)
 	return errors.Is(err, tenant.ErrErased)
 }
 
 // Read implements [eventlog.EventLog].
-func (u *unsealed) Read(ctx context.Context, runID string) ([]event.Event, error) {
+func (u *decrypting) Read(ctx context.Context, runID string) ([]event.Event, error) {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (u *unsealed) Read(ctx context.Context, runID string) ([]event.Event, error
 }
 
 // Events implements [eventlog.EventLog].
-func (u *unsealed) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+func (u *decrypting) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
@@ -129,7 +129,7 @@ func (u *unsealed) Events(ctx context.Context, runID string, after uint64) iter.
 }
 
 // Stream implements [eventlog.EventLog].
-func (u *unsealed) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
+func (u *decrypting) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (u *unsealed) Stream(ctx context.Context, runID string) (<-chan event.Event
 }
 
 // Run implements [eventlog.EventLog].
-func (u *unsealed) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
+func (u *decrypting) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
 	log, err := u.of(ctx, runID)
 	if err != nil {
 		return eventlog.RunSummary{}, err
@@ -146,17 +146,17 @@ func (u *unsealed) Run(ctx context.Context, runID string) (eventlog.RunSummary, 
 	return log.Run(ctx, runID)
 }
 
-// Stored implements [starling.Unsealed].
-func (u *unsealed) Stored() store.Database { return u.database }
+// Stored implements [starling.Decrypting].
+func (u *decrypting) Stored() store.Database { return u.database }
 
-// Opens implements [starling.Unsealed].
-func (u *unsealed) Opens(ctx context.Context, runID string) (bool, error) {
+// Opens implements [starling.Decrypting].
+func (u *decrypting) Opens(ctx context.Context, runID string) (bool, error) {
 	of, err := u.of(ctx, runID)
 	return of != eventlog.EventLog(u.database), err
 }
 
 // erased reports whether the tenant of a run was erased, as far as this reader is told.
 func erased(ctx context.Context, log database, runID string) bool {
-	u, withKey := log.(*unsealed)
+	u, withKey := log.(*decrypting)
 	return withKey && u.Erased(ctx, runID)
 }

@@ -34,9 +34,9 @@ func sealedRunOf(t *testing.T, ps ...event.Payload) []event.Event {
 	return stored
 }
 
-// What is visible of a sealed run is checked, and nothing is refused that is in
+// What is visible of an encrypted run is checked, and nothing is refused that is in
 // order.
-func TestSealedRuns(t *testing.T) {
+func TestEncryptedRuns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		run  []event.Payload
 		want string // the invariant that is broken; empty if none is
@@ -58,8 +58,8 @@ func TestSealedRuns(t *testing.T) {
 		report, err := eventlog.Check(run, eventlog.CheckOptions{Strict: true})
 		var corrupt *eventlog.CorruptError
 		switch {
-		case tc.want == "" && (err != nil || report.Sealed != uint64(len(run))):
-			t.Errorf("%s: %d events are sealed, %v", name, report.Sealed, err)
+		case tc.want == "" && (err != nil || report.Encrypted != uint64(len(run))):
+			t.Errorf("%s: %d events are encrypted, %v", name, report.Encrypted, err)
 		case tc.want != "" && (!errors.As(err, &corrupt) || corrupt.Invariant != tc.want):
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
@@ -68,10 +68,10 @@ func TestSealedRuns(t *testing.T) {
 
 func TestMixedRuns(t *testing.T) {
 	plain := runOf(started(), call("a", 1), done("a", 1))
-	sealed := sealedRunOf(t, started(), call("a", 1), done("a", 1))
+	encrypted := sealedRunOf(t, started(), call("a", 1), done("a", 1))
 	for name, run := range map[string][]event.Event{
-		"plain among sealed": {sealed[0], relinked(plain[1], sealed[0])},
-		"sealed among plain": {plain[0], relinked(sealed[1], plain[0])},
+		"plain among encrypted": {encrypted[0], relinked(plain[1], encrypted[0])},
+		"encrypted among plain": {plain[0], relinked(encrypted[1], plain[0])},
 	} {
 		_, err := eventlog.Check(run, eventlog.CheckOptions{AllowOpen: true})
 		var corrupt *eventlog.CorruptError
@@ -89,14 +89,14 @@ func relinked(e, before event.Event) event.Event {
 }
 
 // A Merkle root where none belongs, in an event that is otherwise as it should be.
-func TestSealedShape(t *testing.T) {
+func TestEncryptedShape(t *testing.T) {
 	run := sealedRunOf(t, started(), call("a", 1))
-	s, ok := event.AsSealed(run[1].Payload)
+	s, ok := event.AsEncrypted(run[1].Payload)
 	if !ok {
-		t.Fatal("the payload is not sealed")
+		t.Fatal("the payload is not encrypted")
 	}
 	s.MerkleRoot = make([]byte, 32)
-	run[1].Payload = event.AppendSealed(nil, s)
+	run[1].Payload = event.AppendEncrypted(nil, s)
 	_, err := eventlog.Check(run, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) || corrupt.Invariant != "S2" {

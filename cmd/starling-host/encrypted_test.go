@@ -38,7 +38,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := store.Sealed(inner, key, "acme")
+	log, err := store.Encrypted(inner, key, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 // Whoever has the file and no key can validate a tenant's runs and list them;
 // everything else says that they are encrypted, instead of showing them as empty.
 // The master key opens them.
-func TestSealedRuns(t *testing.T) {
+func TestEncryptedRuns(t *testing.T) {
 	db, key := sealedDatabase(t)
 	other := filepath.Join(t.TempDir(), "other.key")
 	if _, err := tenant.CreateMasterKey(other); err != nil {
@@ -73,8 +73,8 @@ func TestSealedRuns(t *testing.T) {
 		{[]string{"validate", db}, exitOK, "valid    acme/01JGQ4T0000000000000000000  7 events, 7 encrypted, root "},
 		{[]string{"validate", db, "-o", "json"}, exitOK, `"events":7,"sealed":7,"head":"`},
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
-		{[]string{"show", db, "@last"}, exitOK, "the payload is sealed; only the data key opens it"},
-		{[]string{"replay", db, "@last"}, exitRefused, "the payload is sealed"},
+		{[]string{"show", db, "@last"}, exitOK, "the payload is encrypted; the data key decrypts it"},
+		{[]string{"replay", db, "@last"}, exitRefused, "the payload is encrypted"},
 		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: the master key opens runs of tenants, but for those that were erased: --key-file FILE"},
 		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it in the database that has its tenant: --key-file FILE"},
 		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 encrypted and opened, root "},
@@ -97,19 +97,19 @@ func TestSealedRuns(t *testing.T) {
 }
 
 // With the master key, the page and the assistant read the runs of tenants as well.
-func TestServedSealedRuns(t *testing.T) {
+func TestServedEncryptedRuns(t *testing.T) {
 	db, key := sealedDatabase(t)
 	const run = "acme%2F01JGQ4T0000000000000000000"
 	for file, opened := range map[string]bool{"": false, key: true} {
 		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run)
-		if strings.Contains(page, "the payload is sealed") == opened {
+		if strings.Contains(page, "the payload is encrypted") == opened {
 			t.Errorf("inspect with the key %q: %s", file, page)
 		}
 		args := []string{"mcp", db}
 		if file != "" {
 			args = append(args, "--key-file", file)
 		}
-		if answer := askAssistant(t, args); strings.Contains(answer, "sealed") == opened || !strings.Contains(answer, "ToolCallScheduled") {
+		if answer := askAssistant(t, args); strings.Contains(answer, "payload is encrypted") == opened || !strings.Contains(answer, "ToolCallScheduled") {
 			t.Errorf("mcp with the key %q: %s", file, answer)
 		}
 	}

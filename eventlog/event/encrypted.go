@@ -1,0 +1,96 @@
+package event
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// Encrypted is the payload of an event that is stored encrypted, whatever its kind.
+// Of such an event the envelope is visible, and the Merkle root of a terminal one,
+// so that the run can be validated without the key. Package cipherlog makes
+// and opens it; section 13 of spec/event.md says how.
+type Encrypted struct {
+	Alg        string `cbor:"alg"` // EncryptedAlg
+	Key        []byte `cbor:"key"` // names the data key; it is not the key
+	Data       []byte `cbor:"data"`
+	Nonce      []byte `cbor:"nonce"`
+	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as it is stored
+}
+
+// EncryptedContent is what is encrypted in a [Encrypted].
+type EncryptedContent struct {
+	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
+	Payload  canon.Raw        `cbor:"payload"`          // of the event
+	PrevHash []byte           `cbor:"prev_hash"`        // of the event, as it is without encryption
+}
+
+// EncryptedTotals is what of a run's summary is hidden, up to and including one
+// event.
+type EncryptedTotals struct {
+	Tools        int64   `cbor:"tools,omitempty"` // calls, not attempts
+	CostUSD      float64 `cbor:"cost_usd,omitempty"`
+	InputTokens  int64   `cbor:"input_tokens,omitempty"`
+	OutputTokens int64   `cbor:"output_tokens,omitempty"`
+}
+
+// What an encrypted payload has.
+const (
+	EncryptedAlg       = "A256GCM" // AES-256-GCM under a key of the run
+	EncryptedKeySize   = 16
+	EncryptedNonceSize = 12
+	EncryptedTagSize   = 16 // Data is as much longer than what is in it
+)
+
+// ErrEncrypted is returned by [Decode] and the accessors for an event that is
+// stored encrypted.
+var ErrEncrypted = errors.New("event: the payload is encrypted; the data key decrypts it")
+
+// encryptedHead are the bytes after the head of the map: no struct of a kind has a
+// field of this name.
+const encryptedHead = "\x63alg"
+
+// AppendEncrypted appends the encoding of s to dst.
+func AppendEncrypted(dst []byte, s Encrypted) []byte {
+	pairs := 4
+	if len(s.MerkleRoot) > 0 {
+		pairs = 5
+	}
+	dst = canon.AppendMap(dst, pairs)
+	dst = append(dst, encryptedHead...)
+	dst = canon.AppendText(dst, s.Alg)
+	dst = append(dst, "\x63key"...)
+	dst = canon.AppendBytes(dst, s.Key)
+	dst = append(dst, "\x64data"...)
+	dst = canon.AppendBytes(dst, s.Data)
+	dst = append(dst, "\x65nonce"...)
+	dst = canon.AppendBytes(dst, s.Nonce)
+	if pairs == 5 {
+		dst = append(dst, "\x6bmerkle_root"...)
+		dst = canon.AppendBytes(dst, s.MerkleRoot)
+	}
+	return dst
+}
+
+// AsEncrypted returns the encrypted payload that p is, and whether it is one: exactly
+// the bytes that [AppendEncrypted] makes of fields of the right sizes.
+func AsEncrypted(p canon.Raw) (Encrypted, bool) {
+	var s Encrypted
+	if !looksEncrypted(p) || canon.Unmarshal(p, &s) != nil {
+		return Encrypted{}, false
+	}
+	sizes := len(s.Key) == EncryptedKeySize && len(s.Nonce) == EncryptedNonceSize && len(s.Data) >= EncryptedTagSize &&
+		(len(s.MerkleRoot) == 0 || len(s.MerkleRoot) == HashSize)
+	if !sizes || s.Alg != EncryptedAlg {
+		return Encrypted{}, false
+	}
+	again := AppendEncrypted(make([]byte, 0, len(p)), s)
+	return s, bytes.Equal(again, p)
+}
+
+// looksEncrypted reports whether p begins as an encrypted payload does.
+func looksEncrypted(p canon.Raw) bool {
+	const map4, map5 = 0xa4, 0xa5 // RFC 8949 section 3.1
+	return len(p) > 0 && (p[0] == map4 || p[0] == map5) && bytes.HasPrefix(p[1:], []byte(encryptedHead))
+}
