@@ -187,7 +187,7 @@ func TestJavaScript(t *testing.T) {
 		{name: "call", want: `{"output":{"runId":"r","callId":"c","attempt":3,"variables":{"team":"a"}}}`},
 		{name: "numbers", input: `"n":1.0`, want: `{"output":[1,true]}`},
 		{name: "text", input: `"text":"é\u0000😀"`, want: `{"output":["é\u0000😀",4,[195,169,0,240,159,152,128],"é\u0000😀"]}`},
-		{name: "doors", want: `{"output":[1767323045678,"9223372036854775813",1767323045678,"2026-01-02T03:04:05.678Z",true,36]}`},
+		{name: "imports", want: `{"output":[1767323045678,"9223372036854775813",1767323045678,"2026-01-02T03:04:05.678Z",true,36]}`},
 		{name: "virtual", want: `{"output":60}`},
 		{name: "fresh", want: `{"output":1}`},
 		{name: "error", want: `{"error":{"kind":"tool","message":"no such city"}}`},
@@ -334,8 +334,8 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestJavaScriptImportsWhatItNames checks that the doors that a module imports are those
-// that its source names, and that there is no way to another.
+// TestJavaScriptImportsWhatItNames checks that a module imports what its source names, and
+// that it can call nothing else.
 func TestJavaScriptImportsWhatItNames(t *testing.T) {
 	buildsJS(t)
 	const begin, end = `export default { name: "x", execute() { return `, ` } };`

@@ -31,9 +31,9 @@ var branches = map[string][]string{
 // folders are the other folders that may stand at the top.
 var folders = []string{"bench", "docs", "examples"}
 
-// doors are the packages that may import a third-party module. Everything else
-// goes through what they export.
-var doors = map[string][]string{
+// importers are the packages that may import a third-party module. All other packages
+// use what they export.
+var importers = map[string][]string{
 	"github.com/tetratelabs/wazero":                     {"host/sandbox"},
 	"github.com/fxamacker/cbor/v2":                      {"eventlog/canon"},
 	"lukechampine.com/blake3":                           {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
@@ -159,8 +159,9 @@ func TestSandboxStandsAlone(t *testing.T) {
 	}
 }
 
-// TestDoors checks that each third-party module enters by one door.
-func TestDoors(t *testing.T) {
+// TestThirdPartyImporters checks that each third-party module is imported only by the
+// packages that layout_test.go names.
+func TestThirdPartyImporters(t *testing.T) {
 	own, all := listPackages(t)
 	for _, p := range own {
 		from, _ := local(p.ImportPath)
@@ -169,7 +170,7 @@ func TestDoors(t *testing.T) {
 			if dep.Standard || dep.Module == nil || dep.Module.Path == modulePath {
 				continue
 			}
-			allowed, known := doors[dep.Module.Path]
+			allowed, known := importers[dep.Module.Path]
 			switch {
 			case slices.Contains(testOnly, dep.Module.Path):
 				if strings.HasSuffix(from, "test") {
@@ -177,9 +178,9 @@ func TestDoors(t *testing.T) {
 				}
 				t.Errorf("%s imports %s, which is for tests", from, imported)
 			case !known:
-				t.Errorf("%s imports %s, which has no door in layout_test.go", from, imported)
+				t.Errorf("%s imports %s, which has no importer in layout_test.go", from, imported)
 			case !slices.Contains(allowed, from):
-				t.Errorf("%s imports %s: its door is %s", from, imported, strings.Join(allowed, ", "))
+				t.Errorf("%s imports %s: its importer is %s", from, imported, strings.Join(allowed, ", "))
 			}
 		}
 	}

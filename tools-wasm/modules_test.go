@@ -11,13 +11,13 @@ import (
 )
 
 // TestModules builds each tool as a user does, passes it through the gate, and
-// compares the doors that it asks for with what its README says. A module that
+// compares its imports from the host with what its README says. A module that
 // grows beyond its limit has begun to link something large.
 func TestModules(t *testing.T) {
 	for _, c := range []struct {
-		dir   string
-		doors []string
-		limit int
+		dir     string
+		imports []string
+		limit   int
 	}{
 		{"dice", []string{abi.ImportNow, abi.ImportRandom}, 4_000_000},
 		{"customer-lookup", []string{abi.ImportHTTP, abi.ImportNow}, 4_000_000},
@@ -35,14 +35,14 @@ func TestModules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var doors []string
+			var imports []string
 			for _, i := range info.Imports {
 				if i.Module == abi.Version {
-					doors = append(doors, i.Name)
+					imports = append(imports, i.Name)
 				}
 			}
-			slices.Sort(doors)
-			if diff := cmp.Diff(c.doors, doors); diff != "" {
+			slices.Sort(imports)
+			if diff := cmp.Diff(c.imports, imports); diff != "" {
 				t.Error(diff)
 			}
 		})

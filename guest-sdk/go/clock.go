@@ -1,6 +1,6 @@
 package starling
 
-import "github.com/starling-host/starling/guest-sdk/go/internal/door"
+import "github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 
 // Now returns the host's clock, in nanoseconds of Unix time. Each reading is
 // recorded. It is a number because package time would add a quarter of a
@@ -11,7 +11,7 @@ import "github.com/starling-host/starling/guest-sdk/go/internal/door"
 // and runs in virtual time, which costs no further record. That time does not
 // pass while an exchange is made; what the exchange took is the difference of
 // two Nows. And only Now can be set by package starlingtest.
-func Now() int64 { return door.Now() }
+func Now() int64 { return hostcall.Now() }
 
 // Random returns 64 uniform random bits. Each draw is recorded.
 //
@@ -19,4 +19,4 @@ func Now() int64 { return door.Now() }
 // math/rand and math/rand/v2 that take no source of their own are not random
 // between calls, because their seed is part of the prepared memory image: every
 // call draws the same numbers. The same holds for the order of maps.
-func Random() uint64 { return door.Random() }
+func Random() uint64 { return hostcall.Random() }

@@ -24,16 +24,15 @@
 // apart, and puts the one around the output together. What is between, from
 // JSON bytes to JSON bytes, is the tool.
 //
-// # The world
+// # Host calls
 //
-// A module has three doors: [Now], [Random] and HTTP ([Get], [Do], and [HTTP]
-// for the bytes themselves). What passes through them is recorded, and replay
-// answers from the record, so a tool needs no care to be replayed: there is
-// nothing else that it could read. [SideEffect] gives the HTTP exchanges of a
-// function the name under which they stand in the record.
+// A tool can make three host calls: [Now], [Random] and HTTP ([Get], [Do], and
+// [HTTP] for the bytes themselves). The host records each one, and replay answers
+// from the record. A tool can read nothing else, so it replays without any care
+// of its author. [SideEffect] names the HTTP exchanges of a function in the record.
 //
-// The doors are open while a tool is called and at no other time: a tool that
-// uses them in init or in a variable's initialiser is refused when it is loaded.
+// They work only during a call: the host refuses to load a tool that makes one
+// in init or in a variable's initialiser.
 //
 // # Failing
 //

@@ -2,7 +2,7 @@
 
 package starling
 
-import "github.com/starling-host/starling/guest-sdk/go/internal/door"
+import "github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 
 // Without a module there are no exports; package starlingtest calls these.
-func init() { door.Export(door.Guest{Describe: describe, Execute: execute}) }
+func init() { hostcall.Export(hostcall.Guest{Describe: describe, Execute: execute}) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/guest-sdk/go/internal/door"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
 // The reasons for which an exchange fails. What the functions of this package
@@ -97,11 +97,11 @@ func HTTP(request []byte) (response []byte, err error) {
 		return nil, malformed("the request is empty")
 	}
 	buf := make([]byte, firstBuffer)
-	n := door.HTTP(nameEffect(request), buf)
+	n := hostcall.HTTP(nameEffect(request), buf)
 	if n >= 0 {
 		return take(n, buf)
 	}
-	text, err := take(door.HTTP(nil, buf), buf)
+	text, err := take(hostcall.HTTP(nil, buf), buf)
 	if err != nil { // the host holds no text
 		text = nil
 	}
@@ -113,7 +113,7 @@ func HTTP(request []byte) (response []byte, err error) {
 func take(n int64, buf []byte) ([]byte, error) {
 	if n > int64(len(buf)) && n <= maxAnswer {
 		buf = make([]byte, n)
-		n = door.HTTP(nil, buf)
+		n = hostcall.HTTP(nil, buf)
 	}
 	if n < 0 || n > int64(len(buf)) {
 		return nil, &HTTPError{Reason: ErrNetwork, Text: "the host answers with " + strconv.FormatInt(n, 10) + " and holds no such response"}

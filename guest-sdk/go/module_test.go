@@ -37,7 +37,7 @@ func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 }
 
 // TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module is
-// the list of what it can do, so a tool that uses no door imports none.
+// the list of what it can do, so a tool without host calls imports nothing.
 func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 	wasm := build(t, "testdata/minimal")
 	if len(wasm) >= maxMinimal {
@@ -115,7 +115,7 @@ func TestModule(t *testing.T) {
 		input  string
 		want   string
 	}{
-		{"all doors", ok, "world", `{"url":"http://h/"}`, `{"output":{"now":1767323045000000007,"random":9223372036854775813,"status":200,"body":100000,"wasi_now":"2026-01-02T03:04:05Z","wasi_rand":true,"call":"r c 3"}}`},
+		{"all host calls", ok, "world", `{"url":"http://h/"}`, `{"output":{"now":1767323045000000007,"random":9223372036854775813,"status":200,"body":100000,"wasi_now":"2026-01-02T03:04:05Z","wasi_rand":true,"call":"r c 3"}}`},
 		{"a denial", denied, "world", `{"url":"http://h/"}`, `{"error":{"kind":"cancel","message":"http: denied: no rule allows h"}}`},
 		{"a transient failure", nil, "fail", `{"How":"transient"}`, `{"error":{"kind":"transient","message":"later"}}`},
 		{"an input under the collector", nil, "garbage", list, `{"output":` + list + `}`},

@@ -60,7 +60,7 @@ type Call struct {
 	CallID  string // the call; the same for every attempt
 	Attempt uint32 // from 1
 
-	// Variables is the JSON object of values that whoever started the run
+	// Variables is the JSON object of values that the caller of the run
 	// passes to its tools, such as a tenant's name. Nil: none.
 	Variables []byte
 }

@@ -43,7 +43,7 @@ func TestRegisterAcceptsTheWholeAlphabetOfNames(t *testing.T) {
 	starling.Register(starling.Tool{Name: "a" + strings.Repeat("z-_9", 15) + "abc", Execute: nothing})
 }
 
-func TestTheDoorsAreShutOutsideACall(t *testing.T) {
+func TestHostCallsFailOutsideACall(t *testing.T) {
 	for name, open := range map[string]func(){
 		"the clock":  func() { starling.Now() },
 		"randomness": func() { starling.Random() },

@@ -1,6 +1,6 @@
 ;; Between the contract of spec/abi.md and QuickJS as the package quickjs-wasi
 ;; builds it. What can be said in JavaScript is said in runtime/; here is what
-;; cannot: the exports, the doors, and the loop that runs promises to their end.
+;; cannot: the exports, the imports, and the loop that runs promises to their end.
 ;;
 ;; QuickJS keeps its stack below its data, from 1 MiB down to 0. The bottom of
 ;; it is never reached (see $stack), so it holds what start-up reads, and the

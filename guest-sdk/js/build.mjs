@@ -45,9 +45,9 @@ async function main() {
   if (surplus || extname(target) !== ".wasm") throw new Refusal(`the module goes to one file that ends in .wasm, not to ${surplus ?? target}${hint}`);
   if (!statSync(source, { throwIfNoEntry: false })?.isFile()) throw new Refusal(`${source}: no such file`);
   if (values.root !== undefined && !statSync(values.root, { throwIfNoEntry: false })?.isDirectory()) throw new Refusal(`--root ${values.root}: no such folder`);
-  const { script, doors } = await bundle(await esbuild(), source, values.root);
+  const { script, imports } = await bundle(await esbuild(), source, values.root);
   const name = basename(source);
-  const module = embed(engine(doors), name, await compile(name, script));
+  const module = embed(engine(imports), name, await compile(name, script));
   const tools = await startUp(module, source);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);

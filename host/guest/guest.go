@@ -22,7 +22,7 @@ type Options struct {
 	// Limits bound every call. Zero fields take the value of
 	// sandbox.DefaultLimits.
 	Limits sandbox.Limits
-	// Egress is the door to the network. Nil allows nothing.
+	// Egress is the client for the network. Nil allows nothing.
 	Egress *egress.Client
 	// Allow names what Egress allows, for the record. It decides nothing, and
 	// a replay takes it from the record.

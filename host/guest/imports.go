@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// imports is everything that a guest can do to the world. Each door is one
+// imports is everything that a guest can do to the world. Each import is one
 // call of step, which acts and records when the run is live and answers from
 // the log when it is replayed; the guest cannot tell which.
 type imports struct {

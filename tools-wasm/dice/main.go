@@ -1,4 +1,4 @@
-// Dice is a tool that rolls dice. It shows the two doors that need no policy:
+// Dice is a tool that rolls dice. It shows the two host calls that need no policy:
 // randomness and the clock.
 package main
 

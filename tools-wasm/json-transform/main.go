@@ -1,6 +1,6 @@
 // Json-transform is a tool that runs a jq program over JSON. It shows a pure
-// tool on a real library: it asks the host for nothing, so its module imports
-// none of the three doors.
+// tool on a real library: it makes no host call, so its module imports nothing
+// from the host.
 package main
 
 import (

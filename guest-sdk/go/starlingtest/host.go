@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	starling "github.com/starling-host/starling/guest-sdk/go"
-	"github.com/starling-host/starling/guest-sdk/go/internal/door"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
 // Host answers the imports of the tools under test. The zero value is a fixed
@@ -62,7 +62,7 @@ func (h Host) Call(t testing.TB, tool, input string) Result {
 		t.Fatalf("starlingtest: input %q: %v", input, err)
 	}
 	w := h.world()
-	guest, release := door.Use(w)
+	guest, release := hostcall.Use(w)
 	defer release()
 	if !describes(t, guest, tool) {
 		t.Fatalf("starlingtest: the program registers no tool %q", tool)
@@ -78,19 +78,19 @@ func (h Host) Call(t testing.TB, tool, input string) Result {
 // Describe returns how the program under test describes its tools.
 func Describe(t testing.TB) abi.Description {
 	t.Helper()
-	guest, release := door.Use(noWorld{})
+	guest, release := hostcall.Use(noWorld{})
 	defer release()
 	return description(t, guest)
 }
 
-func description(t testing.TB, guest door.Guest) abi.Description {
+func description(t testing.TB, guest hostcall.Guest) abi.Description {
 	t.Helper()
 	var d abi.Description
 	decode(t, guest.Describe(), &d)
 	return d
 }
 
-func describes(t testing.TB, guest door.Guest, tool string) bool {
+func describes(t testing.TB, guest hostcall.Guest, tool string) bool {
 	t.Helper()
 	for _, d := range description(t, guest).Tools {
 		if d.Name == tool {

@@ -81,7 +81,7 @@ func (w *world) exchange(req []byte) (answer []byte, failed abi.Status) {
 	return response.message(r.Method), response.failed
 }
 
-// noWorld is the host while a module is described: every door is closed.
+// noWorld is the host while a module is described: every host call fails.
 type noWorld struct{}
 
 func (noWorld) Now() int64             { panic("starlingtest: no clock while tools are described") }

@@ -13,15 +13,15 @@ const exported = ["memory", "_initialize", "starling_warmup", "starling_alloc", 
 // engine returns QuickJS with the exports and imports of the contract, without
 // what none of them needs. Linking takes seconds, so the result is kept among the
 // packages, if they are this user's, under a name that what it is made of decides.
-export function engine(doors) {
+export function engine(imports) {
   const parts = ["adapter.wat", "hash.wat", "streams.wat", "package.json", "build/module.mjs"].map((file) => readFileSync(join(sdk, file)));
-  const hash = createHash("sha256").update(Buffer.concat([...parts, Buffer.from(doors.join())])).digest("hex");
+  const hash = createHash("sha256").update(Buffer.concat([...parts, Buffer.from(imports.join())])).digest("hex");
   const kept = join(packages, `.engine-${hash.slice(0, 16)}.wasm`);
   if (existsSync(kept)) return readFileSync(kept);
   const keeps = writable(packages);
   const dir = mkdtempSync(join(keeps ? packages : tmpdir(), ".engine-"));
   try {
-    const linked = link(dir, adapter(doors));
+    const linked = link(dir, adapter(imports));
     const wasm = readFileSync(linked);
     if (keeps) renameSync(linked, kept);
     return wasm;
@@ -39,16 +39,16 @@ function writable(dir) {
   }
 }
 
-// adapter returns adapter.wat without the doors that a tool does not use: the
+// adapter returns adapter.wat without the imports that a tool does not use: the
 // imports of a module are the list of what it can do.
-function adapter(doors) {
-  let shut = "";
-  const text = readFileSync(join(sdk, "adapter.wat"), "utf8").replace(/\(import "starling:v1" "(\w+)" (.*)\)\)/g, (whole, door, type) => {
-    if (doors.includes(door)) return whole;
-    shut += `${type} (unreachable))\n`;
+function adapter(imports) {
+  let absent = "";
+  const text = readFileSync(join(sdk, "adapter.wat"), "utf8").replace(/\(import "starling:v1" "(\w+)" (.*)\)\)/g, (whole, name, type) => {
+    if (imports.includes(name)) return whole;
+    absent += `${type} (unreachable))\n`;
     return "";
   });
-  return text.replace(/\)\s*$/, `${shut})`);
+  return text.replace(/\)\s*$/, `${absent})`);
 }
 
 function link(dir, adapter) {

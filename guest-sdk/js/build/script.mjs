@@ -7,7 +7,7 @@ import { guard, holds, packageOf, remedy, settings } from "./folder.mjs";
 import { Refusal, complain, sdk } from "./refusal.mjs";
 
 // bundle returns the one script, whose value is the function that adapter.wat
-// calls, and the doors that it uses. The script has files of the folder root, or
+// calls, and the imports that it uses. The script has files of the folder root, or
 // else of the tool's own folder, and of no other. All names are relative to that
 // folder, so the module does not say where it was built.
 export async function bundle(esbuild, source, root = dirname(source)) {
@@ -20,8 +20,8 @@ export async function bundle(esbuild, source, root = dirname(source)) {
   for (const warning of built.warnings) complain("warning", complaint(warning, root));
   const output = (name) => built.outputFiles.find(({ path }) => basename(path) === name).text;
   const lines = JSON.stringify(lineTable(JSON.parse(output("tool.js.map"))));
-  const doors = doorsOf(files);
-  return { script: `(() => { ${output("tool.js")} return bundle.default(${lines}, ${JSON.stringify(doors)}); })()`, doors };
+  const imports = importsOf(files);
+  return { script: `(() => { ${output("tool.js")} return bundle.default(${lines}, ${JSON.stringify(imports)}); })()`, imports };
 }
 
 // build makes the script. The tool is required, not imported, so that its start-up
@@ -49,12 +49,12 @@ function authors(inputs, folder) {
 
 const names = (files, word) => files.some(({ text }) => new RegExp(`\\b${word}\\b`).test(text));
 
-// doorsOf returns the imports of starling:v1 that the author's files name. What
-// gets at a door without naming it, by eval for instance, finds it shut.
-function doorsOf(files) {
+// importsOf returns the imports of starling:v1 that the author's files name. What
+// calls one without naming it, by eval for instance, gets an error.
+function importsOf(files) {
   const importing = files.filter(({ imports }) => imports.some(({ path }) => path === "starling:starling.js"));
   return [["http", "fetch", files], ["now", "now", importing], ["random", "random", importing]]
-    .filter(([, word, files]) => names(files, word)).map(([door]) => door);
+    .filter(([, word, files]) => names(files, word)).map(([name]) => name);
 }
 
 // runtime finds "starling" and what belongs to it.

@@ -4,14 +4,14 @@
 import { runInNewContext } from "node:vm";
 import { Refusal } from "./refusal.mjs";
 
-const patience = 10_000; // in milliseconds; the host counts units instead, and allows less
+const startUpTimeout = 10_000; // in milliseconds; the host counts units instead, and allows less
 
-// startUp runs the module's start-up code as the host does, with its doors
-// shut, and returns the tools that it describes.
+// startUp runs the module's start-up code as the host does, without host calls,
+// and returns the tools that it describes.
 export async function startUp(module, source) {
   let memory, said = "";
   const at = (pointer) => new DataView(memory.buffer, pointer);
-  const shut = () => { throw new Refusal("the doors are shut while a tool starts up"); };
+  const refuse = () => { throw new Refusal("start-up code cannot make host calls: move the call into execute"); };
   const wasi = {
     clock_time_get: (clock, precision, result) => (at(result).setBigUint64(0, 946684800000000000n, true), 0),
     fd_write(fd, list, count, result) {
@@ -26,18 +26,18 @@ export async function startUp(module, source) {
     },
   };
   const { instance } = await WebAssembly.instantiate(module, {
-    "starling:v1": { now: shut, random: shut, http: shut },
+    "starling:v1": { now: refuse, random: refuse, http: refuse },
     wasi_snapshot_preview1: new Proxy(wasi, { get: (known, name) => known[name] ?? (() => 58) }),
   });
   ({ memory } = instance.exports);
   try {
     instance.exports._initialize();
-    runInNewContext("warmup()", { warmup: instance.exports.starling_warmup }, { timeout: patience });
+    runInNewContext("warmup()", { warmup: instance.exports.starling_warmup }, { timeout: startUpTimeout });
     const document = instance.exports.starling_describe();
     const text = Buffer.from(memory.buffer, Number(document >> 32n), Number(document & 0xffffffffn)).toString();
     return JSON.parse(text).tools;
   } catch (error) {
-    if (error.code === "ERR_SCRIPT_EXECUTION_TIMEOUT") throw new Refusal(`${source} has not ended its start-up code after ${patience / 1000} s`);
+    if (error.code === "ERR_SCRIPT_EXECUTION_TIMEOUT") throw new Refusal(`${source} has not ended its start-up code after ${startUpTimeout / 1000} s`);
     throw new Refusal(`${source} fails while it starts up: ${said.trim() || error.message}`);
   }
 }

@@ -1,4 +1,4 @@
-// The doors of adapter.wat, and when they are open.
+// The imports of adapter.wat, and when they may be called.
 
 const call = globalThis.host;
 delete globalThis.host;
@@ -18,7 +18,7 @@ export const guard = (what) => {
   if (!calling) throw new Error(`${what} is not there while a tool starts up: move it into execute`);
 };
 
-// A module has only the doors that its source names, by their names in
+// A module has only the imports that its source names, by their names in
 // starling:v1.
 let doors = [];
 export const setDoors = (list) => { doors = list; };

@@ -1,7 +1,7 @@
 // Compares what runtime/ has of the Web's interfaces with what Node has.
 import assert from "node:assert";
 
-// host.js finds the doors of adapter.wat here. Of those it is UTF-8 that is needed.
+// host.js finds the imports of adapter.wat here. Of those it is UTF-8 that is needed.
 globalThis.host = (what, value) => (what === 6
   ? Uint8Array.from(Buffer.from(value)).buffer
   : new TextDecoder("utf-8", { ignoreBOM: true }).decode(value));

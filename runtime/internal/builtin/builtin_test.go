@@ -43,7 +43,7 @@ func mustReplay(t *testing.T, use tool.Tool, events []event.Event) {
 	}
 }
 
-// localFetch is Fetch with a door to one server on loopback.
+// localFetch is Fetch that may reach one server on loopback.
 func localFetch(t *testing.T, address string) tool.Tool {
 	t.Helper()
 	rule, err := egress.ParseRule(address)

@@ -1,4 +1,4 @@
-// Goes through every door and ends in every way.
+// Makes every host call and ends in every way.
 package main
 
 import (
@@ -30,7 +30,7 @@ type worldOut struct {
 
 func init() {
 	starling.Register(
-		typed.Tool("world", "Looks through every door.", world),
+		typed.Tool("world", "Makes every host call.", world),
 		typed.Tool("fail", "Fails in the way that it is told.", fail),
 		starling.Tool{Name: "garbage", Execute: garbage},
 	)

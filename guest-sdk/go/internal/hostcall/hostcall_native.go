@@ -1,6 +1,6 @@
 //go:build !wasip1
 
-package door
+package hostcall
 
 import "sync"
 

@@ -1,4 +1,4 @@
-package door
+package hostcall
 
 import (
 	"runtime"

@@ -1,4 +1,4 @@
-// Package door is the guest's side of the three imports of starling:v1.
+// Package hostcall has the three imports of starling:v1, on the guest's side.
 //
 // In a module (GOOS=wasip1) its functions are the imports, and the linker
 // keeps only those that are called: a tool that never asks for HTTP has no
@@ -8,4 +8,4 @@
 // [Use], and reaches the tools of the program under test through the functions
 // that package starling hands over with [Export]. Whoever writes a tool uses
 // packages starling and starlingtest, which stand on the two sides of this one.
-package door
+package hostcall
