@@ -13,8 +13,8 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -24,16 +24,16 @@ const inspectorPrefix = "/inspect"
 // webView returns the web view. Tenants sign in with their keys, and see their runs; the
 // operator signs in with the operator's key, and sees and steers the queue.
 func (h *Host) webView() (http.Handler, error) {
-	scope := func(r *http.Request) (logview.View, error) {
+	scope := func(r *http.Request) (eventview.View, error) {
 		if h.daemon.AuthenticateOperator(r) == nil {
 			return h.daemon.OperatorView(), nil
 		}
 		a, err := h.daemon.Authenticate(r)
 		if _, refused := errors.AsType[*daemon.Problem](err); refused {
-			return logview.View{}, inspect.ErrSignIn
+			return eventview.View{}, inspect.ErrSignIn
 		}
 		if err != nil {
-			return logview.View{}, err
+			return eventview.View{}, err
 		}
 		return h.daemon.View(a)
 	}

@@ -129,12 +129,12 @@ func TestACallIsCancelledThroughAnotherHost(t *testing.T) {
 	other := w.another()
 	w.load("alice", "spin", spinning())
 	session, run, answered := w.calling(other)
-	for _, stranger := range []struct{ who, session, body string }{
+	for _, attempt := range []struct{ who, session, body string }{
 		{"bob", session, cancel}, {"alice", "another", cancel}, {"alice", "", cancel},
 		{"alice", session, strings.Replace(cancel, "2}", `"2"}`, 1)}, {"alice", session, strings.Replace(cancel, "2}", "3}", 1)},
 	} {
-		if code, text, _ := other.ask(t.Context(), stranger.who, "POST", "/mcp", stranger.session, stranger.body); code != http.StatusAccepted {
-			t.Errorf("%v: %d, %s", stranger, code, text)
+		if code, text, _ := other.ask(t.Context(), attempt.who, "POST", "/mcp", attempt.session, attempt.body); code != http.StatusAccepted {
+			t.Errorf("%v: %d, %s", attempt, code, text)
 		}
 	}
 	if _, text, _ := w.ask(t.Context(), "alice", "GET", "/api/v1/runs/"+run, "", ""); !strings.Contains(text, `"status":"open"`) {

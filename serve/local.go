@@ -110,7 +110,7 @@ func (l *LocalTools) place(added, old *localModule) error {
 // [ErrNotAccepted]. A server that was never seen is accepted. If there is an error, nothing is
 // added.
 func (l *LocalTools) AddServer(ctx context.Context, s Server, pins Pins, refused func(tool string, why error)) error {
-	known, err := pins.known(s)
+	known, err := pins.pinnedTools(s)
 	if err != nil {
 		return err
 	}
@@ -226,9 +226,9 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
 	}
 	runID := starling.NewRunID()
-	told := l.tell(ctx, runID, c.Progress)
+	finish := l.reportProgress(ctx, runID, c.Progress)
 	run, err := t.CallAs(ctx, runID, string(c.Arguments))
-	told(run != nil)
+	finish(run != nil)
 	if run == nil {
 		return mcpsrv.Result{}, err
 	}
@@ -242,9 +242,9 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 	return result, nil
 }
 
-// tell calls progress for each effect of a run, unless it is nil. told waits for the end of a
-// run that has one.
-func (l *LocalTools) tell(ctx context.Context, runID string, progress func(what string)) (told func(ended bool)) {
+// reportProgress calls progress for each effect of a run, unless it is nil. finish waits
+// for the end of a run that has one.
+func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
 	log, err := l.db.Log(ctx)
 	if progress == nil || err != nil { // and the run cannot be made
 		return func(bool) {}
@@ -259,7 +259,7 @@ func (l *LocalTools) tell(ctx context.Context, runID string, progress func(what 
 	go func() {
 		defer close(done)
 		for ev := range events {
-			if effect, err := ev.AsSideEffectRecorded(); err == nil && effect.Crossed() {
+			if effect, err := ev.AsSideEffectRecorded(); err == nil && effect.IsHostCall() {
 				progress(effect.Name)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -22,8 +22,8 @@ func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store
 
 // View is what one reader sees of a log, and Operator is what an operator may do besides.
 type (
-	View     = logview.View
-	Operator = logview.Operator
+	View     = eventview.View
+	Operator = eventview.Operator
 )
 
 // LocalWebView is the web view of one database, without a daemon.
@@ -62,7 +62,7 @@ type (
 	QueueLimits = queue.Limits
 	JobLease    = queue.Lease
 	Overview    = queue.Overview
-	Standing    = queue.Standing
+	JobProgress = queue.Progress
 	JobFilter   = queue.Filter
 	JobState    = queue.State
 	JobStatus   = queue.Status

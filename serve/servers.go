@@ -211,7 +211,7 @@ type Change struct {
 // Changes connects to a server and returns what has changed since it was accepted, and a
 // function that accepts it as it is now. Of a server that was never seen all is new.
 func (p Pins) Changes(ctx context.Context, s Server) (changes []Change, accept func() error, err error) {
-	before, err := p.known(s)
+	before, err := p.pinnedTools(s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,8 +247,8 @@ func (s Server) config() agentfile.MCP {
 	return agentfile.MCP{Command: s.Command, URL: s.URL, Env: s.Env, Prefix: s.Name + "_"}
 }
 
-// known returns the tools of a server that were accepted, nil if it was never seen.
-func (p Pins) known(s Server) (pinned, error) {
+// pinnedTools returns the accepted tools of a server, nil if it was never seen.
+func (p Pins) pinnedTools(s Server) (pinned, error) {
 	all, err := p.read()
 	return all.Servers[s.identity()], err
 }

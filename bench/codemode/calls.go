@@ -67,8 +67,8 @@ func right(output, want string, err error) error {
 	return err
 }
 
-// inTurns measures all contenders in each round, after each has given the right answer.
-func inTurns(all []*contender, rounds int, slice time.Duration) error {
+// inRounds measures all contenders in each round, after each has given the right answer.
+func inRounds(all []*contender, rounds int, slice time.Duration) error {
 	for round := range rounds + 1 {
 		for _, c := range all {
 			n, began := 0, time.Now()
@@ -180,7 +180,7 @@ func measureCalls(ctx context.Context, s settings, _, dir string) (string, error
 		{name: "the same QuickJS in plain wazero, a fresh instance each", call: raw},
 		{name: "Node's `vm`, a fresh process each", call: node},
 	}
-	if err := inTurns(all, s.rounds, s.slice); err != nil {
+	if err := inRounds(all, s.rounds, s.slice); err != nil {
 		return "", err
 	}
 	return table("a program that adds two numbers, warm", all) + verdict("the first row", figures.Median(all[0].nanos), mostWarm) + whereWarm, nil
@@ -259,7 +259,7 @@ func measureStarts(ctx context.Context, s settings, host, dir string) (string, e
 			return first()
 		}},
 	}
-	if err := inTurns(all, s.starts, 0); err != nil {
+	if err := inRounds(all, s.starts, 0); err != nil {
 		return "", err
 	}
 	return table("a process that makes one call and ends", all) + verdict("the first row", figures.Median(all[0].nanos), mostFirst) + whereFirst, nil

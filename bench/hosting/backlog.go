@@ -36,7 +36,7 @@ func (b *bench) backlogs(ctx context.Context) error {
 // workingOff is a queue that works a backlog off.
 func (b *bench) workingOff(name string, h queuetest.Host) contender {
 	return contender{name, func(ctx context.Context, _ time.Duration) (float64, error) {
-		took, err := h.Ending(64).WorkOff(ctx, b.jobs)
+		took, err := h.EmptyRuns(64).WorkOff(ctx, b.jobs)
 		return float64(b.jobs) / took.Seconds(), err
 	}}
 }

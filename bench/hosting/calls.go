@@ -39,7 +39,7 @@ func (b *bench) calls(ctx context.Context) error {
 	names, of := []string{onSQLite, onPostgres}, []queuetest.Host{h.sqlite, h.postgres}
 	var all []contender
 	for i, name := range names {
-		all = append(all, flowing(name, of[i].Ending(workers)), flowing(callsEndToEnd(name), calling(of[i], t, workers)))
+		all = append(all, flowing(name, of[i].EmptyRuns(workers)), flowing(callsEndToEnd(name), calling(of[i], t, workers)))
 	}
 	rates, err := take(ctx, b.rounds, b.flow, all...)
 	if err != nil {

@@ -30,7 +30,7 @@ type goal struct {
 }
 
 // note adds what contenders did under a load, in the order of their names.
-func (r *report) note(load string, t turns, names ...string) {
+func (r *report) note(load string, t measured, names ...string) {
 	for _, name := range names {
 		r.rates = append(r.rates, rate{load, name, figures.Median(t[name])})
 	}

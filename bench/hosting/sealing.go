@@ -33,7 +33,7 @@ func (b *bench) sealing(ctx context.Context) error {
 		return err
 	}
 	t, err := take(ctx, b.rounds, 2*b.flow,
-		flowing(onSQLite, plain.sqlite.Ending(workers)), flowing(onPostgres, plain.postgres.Ending(workers)),
+		flowing(onSQLite, plain.sqlite.EmptyRuns(workers)), flowing(onPostgres, plain.postgres.EmptyRuns(workers)),
 		flowingSealed(onSQLite, h.sqlite, workers, key), flowingSealed(onPostgres, h.postgres, workers, key))
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (b *bench) sealing(ctx context.Context) error {
 
 // flowingSealed enqueues and works, and signs checkpoints meanwhile.
 func flowingSealed(name string, h queuetest.Host, workers int, key *seal.Key) contender {
-	sealer, c := seal.NewSealer(h.Log.(eventlog.Transactor), key), flowing(sealed(name), h.Ending(workers))
+	sealer, c := seal.NewSealer(h.Log.(eventlog.Transactor), key), flowing(sealed(name), h.EmptyRuns(workers))
 	run := c.rate
 	c.rate = func(ctx context.Context, d time.Duration) (float64, error) {
 		var failed error

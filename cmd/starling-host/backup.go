@@ -76,7 +76,7 @@ below SEQ, so that it can be continued from there. With SEQ 0 it keeps all event
 All other runs are copied as they are, and the original is not changed.
 
 The copy also has the tables that a host keeps in the database. Do not serve it: the
-runs that wait in its queue would be made twice. A run of a tenant can be cut, and
+runs that wait in its queue would be executed twice. A run of a tenant can be cut, and
 looked at with show and --key-file. Only a host can continue it.`
 
 func (a *app) forkCommand() *cobra.Command {

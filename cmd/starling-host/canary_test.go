@@ -129,11 +129,11 @@ func (p *parrot) hears(value string) bool {
 // in everything that the host answers, prints and stores.
 func TestSecretsAreSeenByNobody(t *testing.T) {
 	bound, thief := new(parrot), new(parrot)
-	friend, stranger := httptest.NewServer(bound), httptest.NewServer(thief)
+	friend, otherServer := httptest.NewServer(bound), httptest.NewServer(thief)
 	t.Cleanup(friend.Close)
-	t.Cleanup(stranger.Close)
+	t.Cleanup(otherServer.Close)
 	all := newCanaries("alice", "bob")
-	c := newCrowd(t, canaryPolicy(friend, stranger), "alice", "bob")
+	c := newCrowd(t, canaryPolicy(friend, otherServer), "alice", "bob")
 	c.withStore(func(s *tenant.Store) {
 		for who, secrets := range all {
 			c.must(s.Change(t.Context(), who, askFreely))
@@ -148,7 +148,7 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 	c.upload("alice", "bob")
 	seen := &evidence{c: c}
 	for who := range all {
-		for _, e := range exchanges(friend.URL, stranger.URL) {
+		for _, e := range exchanges(friend.URL, otherServer.URL) {
 			status, text, err := c.call(who, "send", e)
 			c.must(err)
 			if status != http.StatusOK {
@@ -164,7 +164,7 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 				t.Errorf("%s of %s was never sent, so nothing is proved", name, who)
 			}
 			if thief.hears(value) {
-				t.Errorf("%s of %s was sent to a stranger", name, who)
+				t.Errorf("%s of %s was sent to another server", name, who)
 			}
 		}
 	}
@@ -176,15 +176,15 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 }
 
 // canaryPolicy lets tools ask both servers, and binds the secrets to the first.
-func canaryPolicy(friend, stranger *httptest.Server) string {
+func canaryPolicy(friend, otherServer *httptest.Server) string {
 	port := func(s *httptest.Server) string { _, p, _ := net.SplitHostPort(s.Listener.Addr().String()); return p }
 	at := fmt.Sprintf("audience: [\"127.0.0.1:%s\"]", port(friend))
 	return fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: 127.0.0.1, ports: [%s, %s], schemes: [http], private: true, methods: [GET, POST]}\n"+
-		"secrets:\n  - {name: HEAD, %s, header: Authorization}\n  - {name: QUERY, %s, query: key}\n  - {name: BODY, %s, body: true}\n", port(friend), port(stranger), at, at, at)
+		"secrets:\n  - {name: HEAD, %s, header: Authorization}\n  - {name: QUERY, %s, query: key}\n  - {name: BODY, %s, body: true}\n", port(friend), port(otherServer), at, at, at)
 }
 
 // exchanges are what the tools try.
-func exchanges(friend, stranger string) (all []map[string]any) {
+func exchanges(friend, otherServer string) (all []map[string]any) {
 	post := func(base, how string, more map[string]any) {
 		e := map[string]any{
 			"Method": "POST", "URL": base + "/" + how + "?key={{secret:QUERY}}", "Body": "{{secret:BODY}}",
@@ -208,7 +208,7 @@ func exchanges(friend, stranger string) (all []map[string]any) {
 	} {
 		post(friend, "plain", wrong)
 	}
-	post(stranger, "plain", nil)
+	post(otherServer, "plain", nil)
 	post(strings.Replace(friend, "127.0.0.1", "localhost", 1), "plain", nil)
 	return all
 }

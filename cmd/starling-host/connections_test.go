@@ -18,7 +18,7 @@ import (
 func TestConnectionsAreBoundedFromNowOn(t *testing.T) {
 	t.Parallel()
 	const calls = 4
-	up := &crossing{most: calls}
+	up := &barrierServer{most: calls}
 	server := httptest.NewServer(up)
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
@@ -46,9 +46,9 @@ func TestConnectionsAreBoundedFromNowOn(t *testing.T) {
 	c.stop()
 }
 
-// crossing is a server that answers when as many requests are there as it waits for, or
+// barrierServer is a server that answers when as many requests are there as it waits for, or
 // after a while: then there are no more.
-type crossing struct {
+type barrierServer struct {
 	mu        sync.Mutex
 	most      int
 	here, top int
@@ -56,13 +56,13 @@ type crossing struct {
 }
 
 // await has it wait for so many at once.
-func (c *crossing) await(n int) {
+func (c *barrierServer) await(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.most, c.top, c.all = n, 0, make(chan struct{})
 }
 
-func (c *crossing) ServeHTTP(http.ResponseWriter, *http.Request) {
+func (c *barrierServer) ServeHTTP(http.ResponseWriter, *http.Request) {
 	c.mu.Lock()
 	c.here++
 	c.top = max(c.top, c.here)

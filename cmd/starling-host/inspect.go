@@ -53,7 +53,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	if err != nil {
 		return err
 	}
-	view, err := logViewOf(ctx, path, log)
+	view, err := eventViewOf(ctx, path, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -71,8 +71,8 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	return server.Serve(ctx, listener)
 }
 
-// logViewOf is what a server shows of a whole database.
-func logViewOf(ctx context.Context, path string, log database) (serve.View, error) {
+// eventViewOf is what a server shows of a whole database.
+func eventViewOf(ctx context.Context, path string, log database) (serve.View, error) {
 	view := serve.View{
 		Log: log, Title: named(path),
 		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {

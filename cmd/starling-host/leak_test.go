@@ -146,12 +146,12 @@ func (c *crowd) measured(path string) []byte {
 	return text
 }
 
-// attack is one way to do harm to a host: a request, and how long its client waits
-// for the answer before it hangs up, if that is not zero.
+// attack is one way to do harm to a host: a request, and after which timeout its client
+// hangs up. Zero means that it waits for the response.
 type attack struct {
 	method, path, contentType, body string
 
-	patience time.Duration
+	timeout time.Duration
 }
 
 func callOf(tool, input string) attack {
@@ -165,9 +165,9 @@ func uploadOf(name string, module []byte) attack {
 // by makes the attack as a tenant. A client that hangs up has no status.
 func (a attack) by(c *crowd, who string) (status int, text []byte, err error) {
 	ctx := c.t.Context()
-	if a.patience > 0 {
+	if a.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.patience)
+		ctx, cancel = context.WithTimeout(ctx, a.timeout)
 		defer cancel()
 	}
 	status, text, err = c.askWith(ctx, who, a.method, a.path, a.contentType, []byte(a.body))
@@ -189,7 +189,7 @@ func (c *crowd) attacks(who, slow string) []attack {
 	all = append(all, send)
 	for _, patience := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
 		for _, a := range []attack{callOf("spin", `{}`), callOf("echo", `{}`), send} {
-			a.patience = patience
+			a.timeout = patience
 			all = append(all, a)
 		}
 	}

@@ -137,7 +137,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 			return err
 		}
 		defer log.Close()
-		shown, err := logViewOf(ctx, where, log)
+		shown, err := eventViewOf(ctx, where, log)
 		if err != nil {
 			return err
 		}

@@ -274,18 +274,18 @@ func timeOrNothing(at time.Time) string {
 	return formatTime(at.UnixNano())
 }
 
-// jobDocument is where a run that has not ended stands, in what other commands print.
+// jobDocument is the job of a run that has not ended, as other commands print it.
 type jobDocument struct {
-	serve.Standing
+	serve.JobProgress
 	Host string `json:"host,omitempty"`
 }
 
 // String says it in one line.
 func (d *jobDocument) String() string {
-	return shorten(printable(serve.JobStatus{Standing: d.Standing, Host: d.Host}.Sentence()), maxLastError)
+	return shorten(printable(serve.JobStatus{Progress: d.JobProgress, Host: d.Host}.Sentence()), maxLastError)
 }
 
-// jobsOf says where runs stand that have not ended.
+// jobsOf returns the jobs of the runs that have not ended.
 func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jobDocument, error) {
 	if len(runIDs) == 0 {
 		return nil, nil
@@ -297,7 +297,7 @@ func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jo
 	found, err := q.Lookup(ctx, runIDs...)
 	docs := make(map[string]*jobDocument, len(found))
 	for id, doc := range found {
-		docs[id] = &jobDocument{doc.Standing, doc.Host}
+		docs[id] = &jobDocument{doc.Progress, doc.Host}
 	}
 	return docs, err
 }

@@ -144,7 +144,7 @@ func (a *app) suspendCommand() *cobra.Command {
 		Use:   "suspend ID",
 		Short: "refuse a tenant's keys and stop its runs for the time being",
 		Long: `Refuse the keys of a tenant and stop its runs until it is resumed. Its keys are
-refused at once. Hosts see it within seconds: they stop the runs that they are making,
+refused at once. Hosts see it within seconds: they stop the runs that they execute,
 which go on from what is recorded when the tenant is resumed, and begin none that wait.
 Its secrets and modules stay. To end its runs, cancel them.`,
 		Example: "  starling-host tenant suspend acme",

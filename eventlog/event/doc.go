@@ -6,8 +6,7 @@
 // and the payload, which is the encoding of the kind's struct. [RunStarted]
 // is the first event of every run, [RunCompleted], [RunFailed] or
 // [RunCancelled] the last. In between are the things that happened, of which
-// [SideEffectRecorded] matters most: one crossing of the boundary, and what
-// came back.
+// [SideEffectRecorded] matters most: one effect and its result.
 //
 // The bytes are those of the Starling format. What this project adds are
 // optional fields, so that its logs and those of the Starling runtime can be

@@ -275,14 +275,14 @@ const (
 	ErrorInternal = "internal"  // the host could not make the run
 )
 
-// SideEffectRecorded records one crossing of the boundary and what came back.
+// SideEffectRecorded records one effect and its result.
 type SideEffectRecorded struct {
 	Name    string       `cbor:"name"`
 	Value   canon.Raw    `cbor:"value"`             // null when the effect failed
 	CallID  string       `cbor:"call_id,omitempty"` // the call that caused it; empty outside of calls
 	Request []byte       `cbor:"request,omitempty"` // what was asked, for effects that have a request
 	Error   *EffectError `cbor:"error,omitempty"`   // the failure, which replays as the same failure
-	Fuel    uint64       `cbor:"fuel,omitempty"`    // the call's counter at the crossing
+	Fuel    uint64       `cbor:"fuel,omitempty"`    // the call's counter at the host call
 }
 
 // EffectError is the failure of an effect.
@@ -321,10 +321,10 @@ func ReservedEffect(name string) bool {
 	return false
 }
 
-// Crossed reports whether a tool crossed the boundary, to read the clock, to draw a
-// number or to send a message. What the runtime takes note of by itself is none: that an
-// effect is to come, a failure of the model, and what a policy says of a call.
-func (p SideEffectRecorded) Crossed() bool {
+// IsHostCall reports whether a tool made the effect, and not the runtime: it read the
+// clock, drew a number or sent a message. The runtime's own effects are the intent of an
+// effect, a failure of the model, and the verdict of a policy.
+func (p SideEffectRecorded) IsHostCall() bool {
 	return p.Name != EffectIntent && p.Name != EffectModel && p.Name != EffectPolicy
 }
 

@@ -152,8 +152,8 @@ func transactingFenced(t *testing.T, log eventlog.EventLog) {
 		epoch, err = tx.Fence("run-1")
 		return errors.Join(err, tx.Append("run-1", claim))
 	})
-	stranger := c
-	late := stranger.Effect(2) // once, however often the function is run
+	stale := c
+	late := stale.Effect(2) // once, however often the function is run
 	err := tr.Transact(t.Context(), func(tx eventlog.Tx) error { return tx.Append("run-1", late) })
 	if !errors.Is(err, eventlog.ErrFenced) {
 		t.Errorf("in no epoch: %v", err)

@@ -32,7 +32,7 @@ func RunShared(t *testing.T, open func(testing.TB) Shared) {
 		test func(*testing.T, Shared)
 	}{
 		{"whatever anybody appends, every reader sees it", sharedModel},
-		{"a run goes on behind what another program has appended", sharedTurns},
+		{"a run goes on behind what another program has appended", sharedAlternating},
 		{"a transaction continues what another program has appended", sharedTransaction},
 		{"pruning removes the runs of another program", sharedPruning},
 		{"a migration brings the listing up to date", sharedMigration},
@@ -153,9 +153,9 @@ func sharedModel(t *testing.T, db Shared) {
 	}
 }
 
-// sharedTurns has two programs continue a run in turns. A log that had the run in hand
+// sharedAlternating has two programs continue a run alternately. A log that had the run in hand
 // when the other program appended has lost it.
-func sharedTurns(t *testing.T, db Shared) {
+func sharedAlternating(t *testing.T, db Shared) {
 	c := Chain{RunID: "shared"}
 	evs := []event.Event{c.Start("g")}
 	db.Insert(t, evs[0])

@@ -59,7 +59,7 @@ var transactors = []section{
 	{"an event and a row are there together", transacting},
 	{"a transaction that fails leaves nothing", undoing},
 	{"a row that exists fails the transaction, whoever is told", conflicting},
-	{"a transaction and a writer may continue a run in turns", takingTurns},
+	{"a transaction and a writer may continue a run alternately", alternating},
 	{"a transaction appends in the epoch that it has made", transactingFenced},
 	{"transactions are as if one came after the other", serialising},
 	{"a view shows one state and changes nothing", viewing},

@@ -302,7 +302,7 @@ func conflicting(t *testing.T, log eventlog.EventLog) {
 	})
 }
 
-func takingTurns(t *testing.T, log eventlog.EventLog) {
+func alternating(t *testing.T, log eventlog.EventLog) {
 	tr := transactor(t, log)
 	c := Chain{RunID: "run-1"}
 	ch, cancel := stream(t, log, "run-1")

@@ -103,7 +103,7 @@ func callOf(fn uint32) *wasm.Asm { return asm().Index(wasm.OpCall, fn) }
 
 // Runs returns every family that attacks while it runs.
 func Runs() []Run {
-	return append(append(endless(), endings()...), floods()...)
+	return append(append(endless(), outcomes()...), floods()...)
 }
 
 // endless runs on.
@@ -174,8 +174,8 @@ func initialised(m *wasmtest.Module) []byte {
 	return m.Bytes()
 }
 
-// endings end in every way that there is, most of them badly.
-func endings() []Run {
+// outcomes are calls that end in every possible way, most of them badly.
+func outcomes() []Run {
 	result := func(address, length uint32) []byte {
 		return tool(asm().I64(int64(abi.Pack(address, length))).Op(wasm.OpReturn)).Bytes()
 	}
@@ -213,7 +213,7 @@ func endings() []Run {
 		{"a result beyond memory", "memory beside the guest's", result(0xfffffff0, 0x20), false},
 		{"a result of four gigabytes", "memory of the host", result(0, 0xffffffff), false},
 		{"a result over the whole address space", "sums in 32 bits", result(0xffffffff, 0xffffffff), false},
-		{"a result that is not JSON", "whoever parses it", result(0, 64), false},
+		{"a result that is not JSON", "its parser", result(0, 64), false},
 		{"an allocator that lies", "memory beside the guest's", lyingAlloc, true},
 		{"memory grown to the limit, then a trap", "the reset of grown memories", lie(asm().Block(wasm.OpLoop, wasm.BlockEmpty).
 			I32(1).Memory(wasm.OpMemoryGrow).I32(-1).Op(wasm.OpI32Ne).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd, wasm.OpUnreachable)), false},

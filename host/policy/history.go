@@ -100,21 +100,21 @@ func (h *history) note(ev event.Event) error {
 			return err
 		}
 		h.effect(ev.Seq, p)
-		h.crossing(ev.Seq, p)
+		h.countEffect(ev.Seq, p)
 	}
 	return nil
 }
 
-// crossing counts what an effect takes of the limits of its call, as the sandbox does
+// countEffect counts an effect against the limits of its call, as the sandbox does
 // (spec/abi.md, section 6).
-func (h *history) crossing(seq uint64, p event.SideEffectRecorded) {
+func (h *history) countEffect(seq uint64, p event.SideEffectRecorded) {
 	if !h.sandboxed[h.tools[p.CallID]] {
 		return
 	}
 	bytes := uint64(len(p.Request))
 	var x event.Exchange
 	switch {
-	case !p.Crossed():
+	case !p.IsHostCall():
 		return
 	case p.Name == event.EffectNow || p.Name == event.EffectRandom:
 		bytes = 8

@@ -192,7 +192,7 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	}
 	grant := x.decision.Grant
 	grant.Secrets = secrets
-	grant.Plain = grant.Plain || x.run.astray()
+	grant.Plain = grant.Plain || x.run.sentRemovedSecret()
 	return grant, nil
 }
 
@@ -340,9 +340,9 @@ func (r *Run) names() []string {
 	return names
 }
 
-// astray reports whether a secret was sent that no policy names any more: who has it is
-// not known, so that every response has to be one that can be searched.
-func (r *Run) astray() bool {
+// sentRemovedSecret reports whether a secret was sent that no policy names any more. Its
+// receivers are not known, so every response has to be one that can be searched.
+func (r *Run) sentRemovedSecret() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range r.sent {

@@ -33,10 +33,10 @@ type Call struct {
 	// that replays it may be slower.
 	NoTimeout bool
 
-	// StopErr, unless it is nil, replays an end that the world put to the
-	// recorded call while it computed: the guest is stopped at the same check,
-	// and StopErr is what Call returns. StopAt is the recorded count of fuel;
-	// zero means that the call ended before it began.
+	// StopErr, unless it is nil, replays a call that was interrupted while it
+	// computed: the guest is stopped at the same check, and Call returns StopErr.
+	// StopAt is the recorded count of fuel; zero means that the call was interrupted
+	// before it began.
 	StopAt  uint64
 	StopErr error
 }

@@ -11,7 +11,7 @@ import (
 // The rewriter makes a module count its own instructions in one global and
 // compare the count with another, the limit. Above the limit the module calls
 // refill, here. The limit is only ever moved a slice ahead, so that the host
-// looks at the clock, and the Go scheduler and collector get their turn, every
+// looks at the clock, and the Go scheduler and collector run, every
 // few milliseconds whatever the guest does. Compiled code cannot be preempted
 // otherwise, and one guest that spins would stop the whole process.
 const (

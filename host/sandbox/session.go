@@ -102,15 +102,15 @@ func (s *session) meter() Meter {
 	}
 }
 
-// ending is the panic that unwinds a guest. The engine hands it back, wrapped,
+// guestStopped is the panic that unwinds a guest. The engine returns it, wrapped,
 // as the error of the guest's export.
-type ending struct{ err error }
+type guestStopped struct{ err error }
 
-func (e *ending) Error() string { return e.err.Error() }
+func (e *guestStopped) Error() string { return e.err.Error() }
 
-func (s *session) end(err error) { panic(&ending{err}) }
+func (s *session) end(err error) { panic(&guestStopped{err}) }
 
-// interruption says how the world ended a call.
+// interruption is the error of an interrupted call.
 func (s *session) interruption() error {
 	if s.ctx.Err() != nil {
 		return abi.ErrCancelled

@@ -31,7 +31,7 @@ func busy() []byte {
 	return m.Bytes()
 }
 
-// A call that the world ended is repeated up to the same count, on either
+// An interrupted call is repeated up to the same count, on either
 // engine and whatever the slices of fuel were.
 func TestAStopIsReplayedAtTheSameCount(t *testing.T) {
 	t.Parallel()

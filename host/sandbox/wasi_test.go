@@ -238,7 +238,7 @@ func TestTheHostsOwnWorkCostsFuel(t *testing.T) {
 	s := idle(t, &world{})
 	s.allow(60_000)
 	defer func() {
-		if e, ok := recover().(*ending); !ok || !errors.Is(e.err, abi.ErrFuel) || s.meter().Fuel != 60_001 {
+		if e, ok := recover().(*guestStopped); !ok || !errors.Is(e.err, abi.ErrFuel) || s.meter().Fuel != 60_001 {
 			t.Errorf("ended with %v at %d", e, s.meter().Fuel)
 		}
 	}()
@@ -411,7 +411,7 @@ func FuzzImports(f *testing.F) {
 		defer func() {
 			switch v := recover().(type) {
 			case nil, *exit:
-			case *ending:
+			case *guestStopped:
 				if !errors.Is(v.err, abi.ErrPanicked) && !errors.Is(v.err, abi.ErrLimit) {
 					t.Errorf("ended with %v", v.err)
 				}

@@ -52,8 +52,8 @@ func (a *Agent) begin(goal string) *conversation {
 	return &conversation{messages: []provider.Message{{Role: provider.RoleUser, Content: goal}}}
 }
 
-// heard adds an answer.
-func (t *conversation) heard(r *provider.Response) {
+// addAnswer adds an answer.
+func (t *conversation) addAnswer(r *provider.Response) {
 	t.messages = append(t.messages, r.Message())
 	t.turnID, t.final, t.uses = r.TurnID, r.Text, nil
 	t.answered = len(r.ToolUses) == 0
@@ -76,9 +76,9 @@ func (t *conversation) interrupted() uint32 {
 	return uint32(len(t.pending()))
 }
 
-// settled adds the outcomes when all of them are there, in the order of the uses,
-// and then what the user has said meanwhile.
-func (t *conversation) settled() {
+// settle adds the outcomes, in the order of the uses, when all of them are there. Then it
+// adds what the user has said meanwhile.
+func (t *conversation) settle() {
 	if len(t.pending()) > 0 {
 		return
 	}
@@ -152,7 +152,7 @@ func (t *conversation) readAnswer(ev event.Event) error {
 		return err
 	}
 	uses, err := step.ToolUses(p.ToolUses)
-	t.heard(&provider.Response{
+	t.addAnswer(&provider.Response{
 		TurnID: p.TurnID, Text: p.Text, Reasoning: t.reasoning, ToolUses: uses,
 		Usage: provider.Usage{CacheReadTokens: p.CacheReadTokens, CacheCreateTokens: p.CacheCreateTokens},
 	})
@@ -205,7 +205,7 @@ func (t *conversation) outcome(callID string, output json.RawMessage, failed *st
 		if failed != nil {
 			u.err = failed
 		}
-		t.settled()
+		t.settle()
 		return
 	}
 }

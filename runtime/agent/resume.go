@@ -58,9 +58,9 @@ type resumption struct {
 	seam    bool // also where nothing was done yet but to open the run
 }
 
-// unbegun reports whether the process goes on where another one has only opened
-// the run. Then there is no seam.
-func (r *resumption) unbegun() bool { return !r.seam && len(r.earlier) == 1 }
+// isNotStarted reports whether the run was opened by another process and nothing else was
+// done. Then there is no seam.
+func (r *resumption) isNotStarted() bool { return !r.seam && len(r.earlier) == 1 }
 
 // Resume takes a run up where its process left it: after a crash, or because the
 // host could not go on. See [Agent.ResumeWith].
@@ -115,7 +115,7 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	if err != nil {
 		return nil, err
 	}
-	if r.unbegun() {
+	if r.isNotStarted() {
 		a.Metrics.RunStarted()
 	} else {
 		a.Metrics.RunResumed()
@@ -210,7 +210,7 @@ func (a *Agent) recallFor(r resumption) (*conversation, error) {
 
 // open records the seam.
 func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversation) error {
-	if r.unbegun() {
+	if r.isNotStarted() {
 		started, err := r.earlier[0].AsRunStarted()
 		c.LogStarted(ctx, started)
 		return err

@@ -205,7 +205,7 @@ func (a *Agent) turn(ctx context.Context, talk *conversation) (err error) {
 	if err != nil {
 		return a.unanswered(ctx, err)
 	}
-	talk.heard(resp)
+	talk.addAnswer(resp)
 	return a.callPending(ctx, talk)
 }
 
@@ -240,7 +240,7 @@ func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 	for i, r := range results {
 		uses[i].done, uses[i].output, uses[i].err = true, r.Result, r.Err
 	}
-	talk.settled()
+	talk.settle()
 	return nil
 }
 

@@ -35,14 +35,14 @@ func TestMain(m *testing.M) {
 	_ = s.Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// shelf is a Loader of modules that are not there: the names of their tools are
+// fakeLoader is a Loader of modules that are not there: the names of their tools are
 // the words of their file names.
-type shelf struct {
+type fakeLoader struct {
 	loaded   []Module
 	released []string
 }
 
-func (s *shelf) LoadModule(_ context.Context, m Module) ([]tool.Tool, func() error, error) {
+func (s *fakeLoader) LoadModule(_ context.Context, m Module) ([]tool.Tool, func() error, error) {
 	name := filepath.Base(m.Path)
 	if name == "broken" {
 		return nil, nil, errShelf
@@ -64,7 +64,7 @@ type boxed struct{ tool.Tool }
 
 func (boxed) Sandbox() *event.Sandbox { return &event.Sandbox{ABI: "test"} }
 
-func open(t *testing.T, s *shelf, tools string, getenv func(string) string) (*Toolbox, error) {
+func open(t *testing.T, s *fakeLoader, tools string, getenv func(string) string) (*Toolbox, error) {
 	t.Helper()
 	f, err := Parse("testdata/agent.yaml", []byte("provider: {script: s}\ntools:\n"+tools))
 	if err != nil {
@@ -81,7 +81,7 @@ func names(tools []tool.Tool) (list []string) {
 }
 
 func TestOpenTools(t *testing.T) {
-	var s shelf
+	var s fakeLoader
 	box, err := open(t, &s, `
   - a-b
   - {wasm: /x/c-d, name: d, rename: e, retry: {max_attempts: 5}, allow_hosts: [h], fuel: 7}
@@ -139,7 +139,7 @@ hint: choose one with the key name, and make an entry of each`},
     |     ^`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s shelf
+			var s fakeLoader
 			_, err := open(t, &s, c.tools, env())
 			if diff := cmp.Diff(c.want, fmt.Sprint(err)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -176,7 +176,7 @@ func TestServer(t *testing.T) {
 		return os.Getenv(name)
 	}
 	t.Setenv("AGENTFILE_SECRET", "a secret")
-	box, err := open(t, &shelf{}, entry, getenv)
+	box, err := open(t, &fakeLoader{}, entry, getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestServer(t *testing.T) {
 	if err := box.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := open(t, &shelf{}, "  - mcp: {command: ["+filepath.Join(t.TempDir(), "none")+"]}", getenv); err == nil ||
+	if _, err := open(t, &fakeLoader{}, "  - mcp: {command: ["+filepath.Join(t.TempDir(), "none")+"]}", getenv); err == nil ||
 		!strings.HasPrefix(err.Error(), "testdata/agent.yaml:3:5: mcptool: connect: ") {
 		t.Errorf("a program that is not there: %v", err)
 	}

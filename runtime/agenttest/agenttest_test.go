@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "record the fixture again")
 
-// desk is the agent under test: what a program would make its real one of.
-func desk(model provider.Provider) *agent.Agent {
+// testAgent returns the agent under test, which a program would build for production as well.
+func testAgent(model provider.Provider) *agent.Agent {
 	lookup := tool.Typed("lookup", "Looks a customer up.", func(ctx context.Context, in struct {
 		ID int `json:"id"`
 	}) (map[string]any, error) {
@@ -32,14 +32,14 @@ func desk(model provider.Provider) *agent.Agent {
 	}
 }
 
-const fixture = "testdata/desk.ndjson"
+const fixture = "testdata/lookup.ndjson"
 
 // TestFixture holds the agent to a run that was recorded once. It fails when the
 // prompt, a tool's schema or what it returns, or the order of effects changes; it
 // asks no model and no server.
 func TestFixture(t *testing.T) {
 	if *update {
-		a := desk(agenttest.ScriptedProvider{Turns: []agenttest.Turn{
+		a := testAgent(agenttest.ScriptedProvider{Turns: []agenttest.Turn{
 			agenttest.Call("c1", "lookup", `{ "id": 42 }`), agenttest.Say("Customer 42 is on the gold plan."),
 		}})
 		r, err := a.Run(t.Context(), "Which plan is customer 42 on?")
@@ -49,9 +49,9 @@ func TestFixture(t *testing.T) {
 		agenttest.SaveFixture(t, fixture, a.Log, r.RunID)
 	}
 	log, runID := agenttest.Fixture(t, fixture)
-	agenttest.AssertReplayMatches(t, log, runID, desk(agenttest.ScriptedProvider{}))
+	agenttest.AssertReplayMatches(t, log, runID, testAgent(agenttest.ScriptedProvider{}))
 
-	edited := desk(agenttest.ScriptedProvider{})
+	edited := testAgent(agenttest.ScriptedProvider{})
 	edited.Config.SystemPrompt = "You are rude to customers."
 	if d := agenttest.AssertReplayDiverges(t, log, runID, edited); d != nil && (d.Seq != 1 || d.Field != "system_prompt") {
 		t.Errorf("an edited prompt: %v", d)
@@ -69,14 +69,14 @@ func (q *quiet) Errorf(string, ...any) { q.failed = true }
 
 func TestAssertionsFail(t *testing.T) {
 	log, runID := agenttest.Fixture(t, fixture)
-	edited := desk(agenttest.ScriptedProvider{})
+	edited := testAgent(agenttest.ScriptedProvider{})
 	edited.Config.MaxTurns = 6
 	q := &quiet{TB: t}
 	if agenttest.AssertReplayMatches(q, log, runID, edited); !q.failed {
 		t.Error("another agent matches")
 	}
 	q = &quiet{TB: t}
-	if d := agenttest.AssertReplayDiverges(q, log, runID, desk(agenttest.ScriptedProvider{})); !q.failed || d != nil {
+	if d := agenttest.AssertReplayDiverges(q, log, runID, testAgent(agenttest.ScriptedProvider{})); !q.failed || d != nil {
 		t.Error("the same agent diverges")
 	}
 }

@@ -82,7 +82,7 @@ const comparedAtOnce = 32 << 10
 // answer requests.
 var searches = NewSlots(max(1, runtime.GOMAXPROCS(0)/2))
 
-// longResponse is the number of bytes from which a search waits for its turn.
+// longResponse is the number of bytes from which a search waits for a slot.
 const longResponse = 32 << 10
 
 // hashFactor spreads keys over the filter: the upper bits of the product are the hash.

@@ -41,25 +41,25 @@ func (s *Slots) enter(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	turn := make(chan struct{})
+	slot := make(chan struct{})
 	s.mu.Lock()
-	s.waiting = append(s.waiting, turn)
+	s.waiting = append(s.waiting, slot)
 	s.admit()
 	s.mu.Unlock()
 	select {
-	case <-turn:
+	case <-slot:
 		return nil
 	case <-ctx.Done():
-		s.giveUp(turn)
+		s.giveUp(slot)
 		return ctx.Err()
 	}
 }
 
 // giveUp ends a wait. Its slot may have come at the same moment, and is for the next one.
-func (s *Slots) giveUp(turn chan struct{}) {
+func (s *Slots) giveUp(slot chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.waiting, turn); i >= 0 {
+	if i := slices.Index(s.waiting, slot); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		return
 	}

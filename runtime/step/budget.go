@@ -54,8 +54,8 @@ func CancelReason(err error) string {
 	return "cancelled"
 }
 
-// recordedEnd returns how the world ended the run, if that is what is recorded
-// next.
+// recordedEnd returns the error of the interruption that ended the run, if that is
+// what is recorded next.
 func (s *scope) recordedEnd(ctx context.Context) error {
 	ev := s.c.peek("")
 	if ev == nil {

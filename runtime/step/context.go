@@ -229,7 +229,7 @@ func (c *Context) outcome(m Meter) {
 }
 
 func (t *Totals) addEffect(p *event.SideEffectRecorded) {
-	if !p.Crossed() {
+	if !p.IsHostCall() {
 		return
 	}
 	t.Effects++

@@ -76,7 +76,7 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 		return value, err
 	}
 	happened := event.SideEffectRecorded{Name: e.Name, CallID: s.attempt.callID, Request: e.Request}
-	if known, ok := s.known(e.Name, e.Request); ok {
+	if known, ok := s.recordedEffect(e.Name, e.Request); ok {
 		happened.Value, happened.Error = known.Value, known.Error
 	} else if !s.c.replaying() {
 		if err := s.c.barrier(ctx); err != nil {
@@ -226,7 +226,7 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 	case errors.Is(err, tool.ErrPanicked):
 		errorType = event.ErrorPanic
 	case ctx.Err() != nil:
-		errorType = worldType(ctx.Err())
+		errorType = interruptionType(ctx.Err())
 	case errors.Is(err, tool.ErrLimit):
 		errorType = event.ErrorLimit
 	case errors.Is(err, tool.ErrFuel):
@@ -324,7 +324,7 @@ func Seed(ctx context.Context) [32]byte {
 func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
 	s := mustScope(ctx, function)
 	effect := event.SideEffectRecorded{Name: name, CallID: s.attempt.callID}
-	if known, ok := s.known(name, nil); ok {
+	if known, ok := s.recordedEffect(name, nil); ok {
 		effect.Value = known.Value
 	} else if !s.c.replaying() {
 		raw, err := canon.Marshal(live(s.c))

@@ -413,10 +413,10 @@ var modelClasses = []struct {
 // whatever the provider makes of it.
 func modelClass(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
-		return worldType(ctx.Err())
+		return interruptionType(ctx.Err())
 	}
 	for _, c := range modelClasses {
-		if errors.Is(err, c.sentinel) && !byWorld(c.name) {
+		if errors.Is(err, c.sentinel) && !isInterruption(c.name) {
 			return c.name
 		}
 	}

@@ -171,7 +171,7 @@ func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedC
 		var named event.NestedCall
 		switch failed := rest[0].Error; {
 		case rest[0].Name != effect:
-		case failed != nil && !byWorld(failed.Type):
+		case failed != nil && !isInterruption(failed.Type):
 			s.attempt.carried = rest[1:]
 			return nil, failed
 		case failed == nil && canon.Unmarshal(rest[0].Value, &named) == nil:

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// notStartedPrefix begins the recorded error of a call that the world ended
+// notStartedPrefix begins the recorded error of a call that was interrupted
 // before it began. Together with the error type it tells a replay not to begin
 // it either.
 const notStartedPrefix = "not started: "
@@ -37,10 +37,10 @@ func (s *scope) notStarted(ctx context.Context) error {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	failed, ok := s.c.matcher.nextFailure(s.attempt.callID, s.attempt.number)
-	if !ok || !byWorld(failed.ErrorType) {
+	if !ok || !isInterruption(failed.ErrorType) {
 		return nil
 	}
-	if err := (notStartedError{worldError(failed.ErrorType)}); failed.Error == err.Error() {
+	if err := (notStartedError{interruptionError(failed.ErrorType)}); failed.Error == err.Error() {
 		return err
 	}
 	return nil
@@ -59,23 +59,23 @@ func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()
 	recorded := &recordedContext{Context: context.WithoutCancel(context.WithValue(ctx, scopeKey{}, s)), done: make(chan struct{})}
 	stop := context.AfterFunc(s.root, func() { recorded.end(s.root.Err()) })
 	if native {
-		s.attempt.ending = recorded
+		s.attempt.recordedEnd = recorded
 		s.endIfRecorded()
 	}
 	return recorded, func() { stop() }
 }
 
 // endIfRecorded ends the context of a native tool in a replay if the attempt
-// has done all that it did before the world ended it.
+// has done all that it did before it was interrupted.
 func (s *scope) endIfRecorded() {
-	if s.attempt.ending == nil {
+	if s.attempt.recordedEnd == nil {
 		return
 	}
 	s.c.mu.Lock()
-	errorType := s.c.matcher.ending(s.attempt.callID, s.attempt.number)
+	errorType := s.c.matcher.interruption(s.attempt.callID, s.attempt.number)
 	s.c.mu.Unlock()
 	if errorType != "" {
-		s.attempt.ending.end(worldError(errorType))
+		s.attempt.recordedEnd.end(interruptionError(errorType))
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 			now.Final = recorded.Final
 		}
 		now.DurationMs, now.WaitMs = recorded.DurationMs, recorded.WaitMs
-		if byWorld(now.ErrorType) && now.ErrorType == recorded.ErrorType {
+		if isInterruption(now.ErrorType) && now.ErrorType == recorded.ErrorType {
 			now.Error = recorded.Error // the caller may have chosen the text
 		}
 		s.c.takeMeter(&now.Meter, recorded.Meter)
@@ -181,7 +181,7 @@ func (s *scope) observe(ctx context.Context, p *plan, errorType string, took tim
 // from elsewhere does not, for a tool may set deadlines of its own.
 func ErrorType(ctx context.Context, err error) string {
 	if never, ok := err.(notStartedError); ok {
-		return worldType(never.cause) // in a replay ctx may go on
+		return interruptionType(never.cause) // in a replay ctx may go on
 	}
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
@@ -197,7 +197,7 @@ func ErrorType(ctx context.Context, err error) string {
 	case errors.Is(err, tool.ErrLost):
 		return event.ErrorLost
 	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
-		return worldType(ctx.Err())
+		return interruptionType(ctx.Err())
 	}
 	return event.ErrorTool
 }

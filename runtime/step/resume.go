@@ -196,11 +196,10 @@ func settle(open map[string]*openCall, callID string) {
 	}
 }
 
-// known returns the next effect that was recorded of the call in whose place the
-// attempt is made, if the attempt has arrived at the same one. With the first
-// difference, and at an effect that the world had cut off, the attempt is on its
-// own.
-func (s *scope) known(name string, request []byte) (event.SideEffectRecorded, bool) {
+// recordedEffect returns the next effect that was recorded of the call in whose place the
+// attempt is made, if the attempt has arrived at the same one. From the first difference
+// on, and from an interrupted effect on, the attempt is on its own.
+func (s *scope) recordedEffect(name string, request []byte) (event.SideEffectRecorded, bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	rest := s.attempt.carried
@@ -209,7 +208,7 @@ func (s *scope) known(name string, request []byte) (event.SideEffectRecorded, bo
 	}
 	next := rest[0]
 	same := next.Name == name && bytes.Equal(next.Request, request)
-	if !same || next.Error != nil && byWorld(next.Error.Type) {
+	if !same || next.Error != nil && isInterruption(next.Error.Type) {
 		s.stray()
 		return event.SideEffectRecorded{}, false
 	}

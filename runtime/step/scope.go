@@ -33,9 +33,9 @@ type attempt struct {
 	effects uint64       // how many were begun with Do
 	probe   func() Meter // nil unless SetProbe was called
 
-	// ending is the context of a native tool in a replay, which ends where the
-	// recording says that the world ended it. Nil otherwise; never reassigned.
-	ending *recordedContext
+	// recordedEnd is the context of a native tool in a replay. It ends where the
+	// recording says that the tool was interrupted. Nil otherwise; never reassigned.
+	recordedEnd *recordedContext
 }
 
 // scopeKey is the key under which a context.Context holds its *scope.
@@ -154,12 +154,12 @@ func (s *scope) meter() Meter {
 	return probe()
 }
 
-// RecordedStop tells a sandboxed tool, in a replay, that the world ended this
-// attempt while the tool was computing, and where: the outcome's Fuel is what
-// the counter stood at. The tool stops at the same check with an error of the
+// RecordedStop tells a sandboxed tool, in a replay, that this attempt was
+// interrupted while the tool was computing, and where: the outcome's Fuel is the
+// value of the counter. The tool stops at the same check with an error of the
 // same type. It is false in live mode, for an attempt that ended in any other
-// way, and for one whose last effect was itself cut off by the world, because
-// then the recorded failure of that effect ends the tool again.
+// way, and for one whose last effect was itself interrupted, because then the
+// recorded failure of that effect ends the tool again.
 //
 // An attempt that ended as an effect returned is the matter of [RecordedEnd].
 //
@@ -176,8 +176,8 @@ func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
 	return s.c.matcher.stop(s.attempt.callID, s.attempt.number)
 }
 
-// RecordedEnd tells a sandboxed tool, in a replay, that the world ended this
-// attempt as the effect returned that the tool has just made, with the recorded
+// RecordedEnd tells a sandboxed tool, in a replay, that this attempt was
+// interrupted as the effect returned that the tool has just made, with the recorded
 // outcome. The process that the tool ran in was lost some time after that, and
 // nothing is known of what it did meanwhile; so the tool ends here. It is false
 // in live mode.

@@ -9,30 +9,30 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// byWorld reports whether an error type means that the world ended something: a
+// isInterruption reports whether an error type says that something was interrupted: by a
 // deadline, the caller, or the death of a process. Nothing in the code decides
-// that, so a replay takes it from the recording.
-func byWorld(errorType string) bool {
+// that, so a replay takes it from the recording (spec/replay.md, section 6).
+func isInterruption(errorType string) bool {
 	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled || errorType == event.ErrorLost
 }
 
-// worldType is the error type of a context that ended with err.
-func worldType(err error) string {
+// interruptionType is the error type of a context that ended with err.
+func interruptionType(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return event.ErrorTimeout
 	}
 	return event.ErrorCancelled
 }
 
-// worldError is the error of package context for a type that is byWorld.
-func worldError(errorType string) error {
+// interruptionError is the error of package context for the type of an interruption.
+func interruptionError(errorType string) error {
 	if errorType == event.ErrorTimeout {
 		return context.DeadlineExceeded
 	}
 	return context.Canceled
 }
 
-// stop returns the recorded outcome of an attempt that the world ended while it
+// stop returns the recorded outcome of an attempt that was interrupted while it
 // was computing. See RecordedStop.
 func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool) {
 	s := m.stream(call)
@@ -42,8 +42,8 @@ func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool)
 		if err != nil || failed.Attempt != attempt {
 			continue
 		}
-		inEffect := k > 0 && (byWorld(effectErrorType(m.events[s.events[k-1]])) || endsWith(m.events[s.events[k-1]], failed))
-		return failed, byWorld(failed.ErrorType) && !inEffect
+		inEffect := k > 0 && (isInterruption(effectErrorType(m.events[s.events[k-1]])) || endsWith(m.events[s.events[k-1]], failed))
+		return failed, isInterruption(failed.ErrorType) && !inEffect
 	}
 	return event.ToolCallFailed{}, false
 }
@@ -56,29 +56,29 @@ func endsWith(ev event.Event, failed event.ToolCallFailed) bool {
 	return err == nil && effect.Error == nil && effect.Fuel > 0 && effect.Fuel == failed.Fuel
 }
 
-// end returns the recorded outcome of an attempt that the world ended as the
+// end returns the recorded outcome of an attempt that was interrupted as the
 // effect returned that was matched last. See RecordedEnd.
 func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) {
 	failed, ok := m.nextFailure(call, attempt)
-	if !ok || !byWorld(failed.ErrorType) {
+	if !ok || !isInterruption(failed.ErrorType) {
 		return event.ToolCallFailed{}, false
 	}
 	s := m.stream(call)
 	return failed, s.next > 0 && endsWith(m.events[s.events[s.next-1]], failed)
 }
 
-// ending returns the error type with which the world ended an attempt that has
-// done all it was recorded to do, or "" if it has not, or ended otherwise. What
-// it did last may itself be an effect that the world cut off.
-func (m *matcher) ending(call string, attempt uint32) string {
+// interruption returns the error type of an interrupted attempt that has done all
+// it was recorded to do, or "" if it has not, or ended otherwise. The last thing it
+// did may itself be an interrupted effect.
+func (m *matcher) interruption(call string, attempt uint32) string {
 	s := m.stream(call)
 	if s.next > 0 {
-		if t := effectErrorType(m.events[s.events[s.next-1]]); byWorld(t) {
+		if t := effectErrorType(m.events[s.events[s.next-1]]); isInterruption(t) {
 			return t
 		}
 	}
 	failed, ok := m.nextFailure(call, attempt)
-	if ok && byWorld(failed.ErrorType) {
+	if ok && isInterruption(failed.ErrorType) {
 		return failed.ErrorType
 	}
 	return ""

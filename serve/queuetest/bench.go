@@ -21,7 +21,7 @@ func Bench(b *testing.B, open Opener, address string, workers int) {
 	h := open.at(address)(b, queue.Config{Workers: workers})
 	var taken atomic.Int64
 	b.ResetTimer()
-	worked, took, err := h.Ending(workers).Run(b.Context(), func() bool { return taken.Add(1) <= int64(b.N) })
+	worked, took, err := h.EmptyRuns(workers).Run(b.Context(), func() bool { return taken.Add(1) <= int64(b.N) })
 	b.StopTimer()
 	if err != nil {
 		b.Fatal(err)
@@ -32,7 +32,7 @@ func Bench(b *testing.B, open Opener, address string, workers int) {
 // BenchBacklog measures how runs are worked off that lie there already.
 func BenchBacklog(b *testing.B, open Opener, address string, workers int) {
 	h := open.at(address)(b, queue.Config{Workers: workers})
-	took, err := h.Ending(workers).WorkOff(b.Context(), b.N)
+	took, err := h.EmptyRuns(workers).WorkOff(b.Context(), b.N)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,8 +51,8 @@ type Flow struct {
 	Handler queue.Handler
 }
 
-// Ending returns the flow of runs that begin and end, and have no other events.
-func (h Host) Ending(callers int) Flow {
+// EmptyRuns returns the flow of runs that have a first and a last event, and no others.
+func (h Host) EmptyRuns(callers int) Flow {
 	fenced := h.Log.(eventlog.Store)
 	return Flow{
 		Queue: h.Queue, Callers: callers,

@@ -139,7 +139,7 @@ func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
 }
 
 // Suspend has the keys of a tenant refused until [Store.Resume]. Hosts give back the runs
-// that they are making for it, and begin none.
+// that they execute for it, and begin none.
 func (s *Store) Suspend(ctx context.Context, id string) error {
 	return s.suspended(ctx, id, s.now().UnixNano())
 }

@@ -123,7 +123,7 @@ type Backend struct {
 // Scanner reads rows of [Dialect].Key, [Columns] and possibly more. It is made once for all
 // rows of a statement.
 type Scanner struct {
-	at                                           pending.Place
+	at                                           pending.Position
 	s                                            eventlog.RunSummary
 	epoch, started, last, terminal, turns, tools int64
 	head                                         []byte
@@ -138,11 +138,11 @@ func NewScanner(more ...any) *Scanner {
 	return x
 }
 
-// Scan reads a row. Of a row without values, it returns the zero Place.
-func (x *Scanner) Scan(row eventlog.Row) (pending.Place, eventlog.RunSummary, error) {
-	x.at, x.s = pending.Place{}, eventlog.RunSummary{}
+// Scan reads a row. For a row without values, it returns the zero Position.
+func (x *Scanner) Scan(row eventlog.Row) (pending.Position, eventlog.RunSummary, error) {
+	x.at, x.s = pending.Position{}, eventlog.RunSummary{}
 	if err := row.Scan(x.to...); err != nil {
-		return pending.Place{}, eventlog.RunSummary{}, x.malformed()
+		return pending.Position{}, eventlog.RunSummary{}, x.malformed()
 	}
 	at, s := x.at, x.s
 	if x.head == nil && s.RunID == "" {
@@ -150,7 +150,7 @@ func (x *Scanner) Scan(row eventlog.Row) (pending.Place, eventlog.RunSummary, er
 	}
 	if s.RunID == "" || len(x.head) != len(canon.Hash{}) || x.epoch < 0 || x.last < 0 || x.terminal < 0 || x.terminal > 255 ||
 		int64(int(x.turns)) != x.turns || int64(int(x.tools)) != x.tools {
-		return pending.Place{}, eventlog.RunSummary{}, x.malformed()
+		return pending.Position{}, eventlog.RunSummary{}, x.malformed()
 	}
 	s.StartedAt, s.LastSeq, s.Head, s.TerminalKind = time.Unix(0, x.started).UTC(), uint64(x.last), canon.Hash(x.head), event.Kind(x.terminal)
 	s.TurnCount, s.ToolCallCount = int(x.turns), int(x.tools)
@@ -165,9 +165,9 @@ func (x *Scanner) malformed() error {
 	return fmt.Errorf("%w: run %q: its row in the table run is malformed", eventlog.ErrLogCorrupt, x.s.RunID)
 }
 
-// Find returns where a run stands by its row, and the number of its last event, which is
+// Find returns the position of a run by its row, and the number of its last event, which is
 // greater if another program has appended to the run.
-func (x *SQL) Find(q eventlog.Querier, runID string) (at pending.Place, last uint64, err error) {
+func (x *SQL) Find(q eventlog.Querier, runID string) (at pending.Position, last uint64, err error) {
 	err = q.Query(x.find, []any{runID}, func(row eventlog.Row) (err error) {
 		var seq int64
 		at, _, err = NewScanner(&seq).Scan(row)
@@ -177,9 +177,9 @@ func (x *SQL) Find(q eventlog.Querier, runID string) (at pending.Place, last uin
 	return at, last, err
 }
 
-// Stands returns where a run stands by its events. kept says that its row says the same;
+// Position returns the position of a run by its events. kept says that its row says the same;
 // otherwise the summary was computed. A run that is not there has no id.
-func (x *Backend) Stands(ctx context.Context, runID string) (at pending.Place, kept bool, err error) {
+func (x *Backend) Position(ctx context.Context, runID string) (at pending.Position, kept bool, err error) {
 	if x.Indexed() {
 		var last uint64
 		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
@@ -200,10 +200,10 @@ func (x *Backend) Stands(ctx context.Context, runID string) (at pending.Place, k
 }
 
 // Look is Stands, for a row that a log which writes brings up to date.
-func (x *Backend) Look(ctx context.Context, runID string) (at pending.Place, kept bool, err error) {
-	at, kept, err = x.Stands(ctx, runID)
+func (x *Backend) Look(ctx context.Context, runID string) (at pending.Position, kept bool, err error) {
+	at, kept, err = x.Position(ctx, runID)
 	if err == nil && !kept && x.BringUp(ctx, runID) == nil {
-		return x.Stands(ctx, runID)
+		return x.Position(ctx, runID)
 	}
 	return at, kept, err
 }
@@ -251,7 +251,7 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 	return x.BringUp(ctx, behind...)
 }
 
-// all returns all runs, of which those that are named are summarised by their events.
+// all returns all runs. Those in behind are summarised by their events.
 func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
 	if x.Indexed() {
 		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
@@ -263,7 +263,7 @@ func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.Run
 		return nil, err
 	}
 	return tail.Merge(runs, behind, func(id string) (s eventlog.RunSummary, kept bool, err error) {
-		at, kept, err := x.Stands(ctx, id)
+		at, kept, err := x.Position(ctx, id)
 		if err == nil && at.Run().RunID == "" {
 			err = eventlog.ErrRunNotFound
 		}

@@ -49,7 +49,7 @@ func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error
 	if err := l.x.Runs.Settle(ctx, runID); err != nil {
 		return eventlog.RunSummary{}, err
 	}
-	var at pending.Place
+	var at pending.Position
 	kept, err := true, error(nil)
 	if l.x.holds(runID) {
 		at, kept, err = l.x.Look(ctx, runID)

@@ -16,14 +16,14 @@ import (
 // store is a database whose writer does nothing until the test tells it to.
 type store struct {
 	runs *Runs[int]
-	at   map[string]Place
+	at   map[string]Position
 }
 
 func newStore() *store {
-	s := &store{at: make(map[string]Place)}
+	s := &store{at: make(map[string]Position)}
 	s.runs = New(Backend[int]{
 		Name: "store", Sink: "test",
-		Find:   func(_ context.Context, runID string) (Place, error) { return s.at[runID], nil },
+		Find:   func(_ context.Context, runID string) (Position, error) { return s.at[runID], nil },
 		Refuse: func() error { return nil },
 	})
 	return s
@@ -38,7 +38,7 @@ func (s *store) commit() (taken int) {
 		if it.Task != nil {
 			continue
 		}
-		s.at[it.Run.ID] = Place{Cursor: eventlog.NewCursor(it.After), Epoch: it.Run.Epoch}
+		s.at[it.Run.ID] = Position{Cursor: eventlog.NewCursor(it.After), Epoch: it.Run.Epoch}
 		s.runs.durable(it.Run, it.Event.Seq)
 	}
 	return len(batch)

@@ -25,8 +25,8 @@ const MaxIdleRuns = 4096
 // now stands for the epoch in which a run is written at this time.
 const now = math.MaxUint64
 
-// Place is where a run stands in the database. It is zero for a run that is not there.
-type Place struct {
+// Position is the position of a run in the database. It is zero for a run that is not there.
+type Position struct {
 	eventlog.Cursor
 	Epoch uint64 // the last one that was made of the run
 	Row   int64  // number of the run's row, for a backend that wants it back in Item
@@ -37,8 +37,8 @@ type Backend[W any] struct {
 	Name string // of the package, for errors
 	Sink string // what the writer waits for, such as "disk"
 
-	// Find looks up where a run stands.
-	Find func(ctx context.Context, runID string) (Place, error)
+	// Find looks up the position of a run.
+	Find func(ctx context.Context, runID string) (Position, error)
 	// Refuse says why the log takes nothing although it is neither closed nor stopped,
 	// if so. It is called with the lock of Runs held.
 	Refuse func() error
@@ -177,9 +177,9 @@ func (s *Runs[W]) durable(r *Run[W], seq uint64) {
 	}
 }
 
-// fenced says that a transaction which was committed has given the run to a new writer.
-// The earlier ones have lost it. Of whom nothing is on its way is forgotten, and finds
-// the epoch in the database when it appends again. The caller holds the lock.
+// fenced notes that a committed transaction has given the run to a new writer. The earlier
+// writers have lost it. A writer with nothing queued is forgotten; it reads the epoch from
+// the database when it appends again. The caller holds the lock.
 func (s *Runs[W]) fenced(runID string, epoch uint64) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		if r.Epoch < epoch && !s.forget(r) {
@@ -188,10 +188,10 @@ func (s *Runs[W]) fenced(runID string, epoch uint64) {
 	}
 }
 
-// give says where a run stands that a committed transaction has given to a new writer.
+// give sets the position of a run that a committed transaction has given to a new writer.
 // That is most often one of this process, who then need not look. The caller holds the
 // lock, and has called fenced.
-func (s *Runs[W]) give(runID string, at Place) {
+func (s *Runs[W]) give(runID string, at Position) {
 	if r := s.writerOf(runID, at.Epoch); r != nil && r.Epoch == at.Epoch || at.Run().TerminalKind != 0 {
 		return
 	}
@@ -266,7 +266,7 @@ func (s *Runs[W]) release(r *Run[W]) {
 	}
 }
 
-// forget drops a run of which nothing is on its way, and reports whether it has. A run
+// forget drops a run with nothing queued, and reports whether it has. A run
 // that failed stays, so that no later barrier takes its lost events for durable. The
 // caller holds the lock.
 func (s *Runs[W]) forget(r *Run[W]) bool {
@@ -294,7 +294,7 @@ type Run[W any] struct {
 	cursor    eventlog.Cursor
 	row       int64 // see Place
 
-	// loaded says that cursor is where the run stands, as far as this process knows. A
+	// loaded says that cursor is the position of the run, as far as this process knows. A
 	// transaction that has continued the run takes it back.
 	loaded atomic.Bool
 
@@ -393,7 +393,7 @@ func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error
 	return nil
 }
 
-// load finds where the run stands, unless that is known, and whether the epoch is still
+// load finds the position of the run, unless it is known, and whether the epoch is still
 // the last one. The caller holds r.appending.
 func (s *Runs[W]) load(ctx context.Context, r *Run[W]) error {
 	if r.loaded.Swap(true) {
@@ -527,29 +527,29 @@ func (w *fenced) Close() error { return nil }
 
 // Changes is what a transaction does to runs. The zero value is ready.
 type Changes struct {
-	Epochs map[string]uint64 // that it has made
-	Moved  map[string]Place  // the runs that it has continued, and where they stand
-	given  map[string]Place  // where the runs in Epochs stand
+	Epochs map[string]uint64   // that it has made
+	Moved  map[string]Position // the positions of the runs that it has continued
+	given  map[string]Position // the positions of the runs in Epochs
 }
 
 // Fence notes an epoch that the transaction has made of a run.
 func (c *Changes) Fence(runID string, epoch uint64) {
 	if c.Epochs == nil {
-		c.Epochs, c.given = make(map[string]uint64), make(map[string]Place)
+		c.Epochs, c.given = make(map[string]uint64), make(map[string]Position)
 	}
 	c.Epochs[runID] = epoch
 }
 
-// Give notes where a run stands of which the transaction has made an epoch.
-func (c *Changes) Give(runID string, at Place) {
+// Give notes the position of a run for which the transaction has made an epoch.
+func (c *Changes) Give(runID string, at Position) {
 	at.Epoch = c.Epochs[runID]
 	c.given[runID] = at
 }
 
 // Move notes that the transaction has continued a run.
-func (c *Changes) Move(runID string, at Place) {
+func (c *Changes) Move(runID string, at Position) {
 	if c.Moved == nil {
-		c.Moved = make(map[string]Place)
+		c.Moved = make(map[string]Position)
 	}
 	if c.Moved[runID] = at; c.Epochs[runID] != 0 {
 		c.Give(runID, at)

@@ -77,7 +77,7 @@ func storeSilently(t testing.TB, conn *pgx.Conn, at *eventlog.Cursor, e event.Ev
 	}
 	var c columns
 	c.addRun(e.RunID, e.Seq-1, 0)
-	c.stand(0, at.Run())
+	c.setAfter(0, at.Run())
 	c.addEvent(0, e)
 	if refused, err := c.insert(t.Context(), conn, nil); err != nil || len(refused) > 0 {
 		t.Fatal(refused, err)

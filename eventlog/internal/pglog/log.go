@@ -101,9 +101,9 @@ type (
 type none = struct{}
 
 // findRun is [pending.Backend].Find. A run id with a zero byte is refused.
-func (l *Log) findRun(ctx context.Context, runID string) (pending.Place, error) {
+func (l *Log) findRun(ctx context.Context, runID string) (pending.Position, error) {
 	if err := storable(runID); err != nil {
-		return pending.Place{}, err
+		return pending.Position{}, err
 	}
 	at, _, err := l.index.Look(ctx, runID)
 	return at, err

@@ -334,9 +334,9 @@ func (t *Tx) take(runID string, r *txRun, ev event.Event) {
 		t.rows[runID] = r
 		t.columns.addRun(runID, ev.Seq-1, t.changes.Epochs[runID])
 	}
-	t.columns.stand(r.at, r.cursor.Run())
+	t.columns.setAfter(r.at, r.cursor.Run())
 	t.columns.addEvent(r.at, ev)
-	t.changes.Move(runID, pending.Place{Cursor: r.cursor})
+	t.changes.Move(runID, pending.Position{Cursor: r.cursor})
 }
 
 // touched are the runs that the transaction has changed, or wanted to.

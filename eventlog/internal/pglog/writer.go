@@ -239,7 +239,7 @@ func (b *batch) fill(items []item) {
 		if !known {
 			i = b.addRun(it.Run, it.Event.Seq-1)
 		}
-		b.columns.stand(i, it.After)
+		b.columns.setAfter(i, it.After)
 		b.columns.addEvent(i, it.Event)
 	}
 }
@@ -286,7 +286,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 		r := b.runs[i]
 		stored := false
 		if again {
-			if stored, err = isStored(ctx, conn, r.ID, b.columns.rows[i].stands); err != nil {
+			if stored, err = isStored(ctx, conn, r.ID, b.columns.rows[i].after); err != nil {
 				return nil, err
 			}
 		}
@@ -326,7 +326,7 @@ type columns struct {
 type row struct {
 	id            string
 	before, epoch uint64
-	stands        eventlog.RunSummary // where it is to stand
+	after         eventlog.RunSummary // of the run after the batch
 }
 
 // rowEvent is an event of the run in a row.
@@ -425,8 +425,8 @@ func (c *columns) runIDs() iter.Seq[string] {
 	}
 }
 
-// stand says where row i is to stand.
-func (c *columns) stand(i int, s eventlog.RunSummary) { c.rows[i].stands = s }
+// setAfter sets the summary of the run in row i.
+func (c *columns) setAfter(i int, s eventlog.RunSummary) { c.rows[i].after = s }
 
 // addEvent adds an event of the run in row i.
 func (c *columns) addEvent(i int, e event.Event) { c.events = append(c.events, rowEvent{i, e}) }
@@ -441,13 +441,13 @@ func (c *columns) encode(gates []int32) [][]byte {
 	p, r, e := &c.params, c.rows, c.events
 	p.reset()
 	p.array(pgtype.TextOID, len(r), func(i int) { p.text(r[i].id) })
-	p.array(pgtype.ByteaOID, len(r), func(i int) { p.bytes(r[i].stands.Head[:]) })
+	p.array(pgtype.ByteaOID, len(r), func(i int) { p.bytes(r[i].after.Head[:]) })
 	p.matrix(len(r), len(runNumbers), func(i int) {
-		s := &r[i].stands
+		s := &r[i].after
 		p.int8s(int64(r[i].before), int64(r[i].epoch), s.StartedAt.UnixNano(), int64(s.LastSeq), int64(s.TerminalKind),
 			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs)
 	})
-	p.array(pgtype.Float8OID, len(r), func(i int) { p.float8(r[i].stands.CostUSD) })
+	p.array(pgtype.Float8OID, len(r), func(i int) { p.float8(r[i].after.CostUSD) })
 
 	p.array(pgtype.TextOID, len(e), func(i int) { p.text(e[i].RunID) })
 	p.array(pgtype.ByteaOID, len(e), func(i int) { p.bytesOrNull(e[i].PrevHash) })

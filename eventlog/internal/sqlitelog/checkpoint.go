@@ -109,10 +109,11 @@ func newCheckpointer() *checkpointer {
 	return c
 }
 
-// tend is the writer's part, behind each batch: it wakes the checkpointer when there
-// is something to move. If that is far behind, it waits a little, so that a disk that is
-// too slow for both slows down the callers. The error is what has ended the checkpointer.
-func (l *Log) tend(batch []item) error {
+// wakeCheckpointer is called by the writer after each batch. It wakes the checkpointer when
+// there is something to move. If the checkpointer is far behind, it waits a little, so that
+// a disk that is too slow for both slows down the callers. The error is what has ended the
+// checkpointer.
+func (l *Log) wakeCheckpointer(batch []item) error {
 	c := l.checkpointer
 	for _, it := range batch {
 		c.payloads += len(it.Event.Payload)

@@ -155,8 +155,8 @@ type row struct {
 	after eventlog.RunSummary // what the current transaction makes of it
 }
 
-// find looks into the file where a run stands.
-func (l *Log) find(ctx context.Context, runID string) (at pending.Place, err error) {
+// find looks up the position of a run in the file.
+func (l *Log) find(ctx context.Context, runID string) (at pending.Position, err error) {
 	err = l.readers.with(ctx, func(rd *conn) error {
 		at.Epoch, err = rd.epoch(ctx, epochSQL, runID)
 		return err

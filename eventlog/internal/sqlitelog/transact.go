@@ -217,7 +217,7 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	if t.Failed != nil {
 		return t.Failed
 	}
-	at, err := t.stands(runID, ev)
+	at, err := t.position(runID, ev)
 	if err != nil {
 		return t.Fail("append", err)
 	}
@@ -242,20 +242,20 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	return nil
 }
 
-// stands returns where the run stands in the file. Of a run that begins it takes for
-// granted that it is not there, which shows when its event is stored.
-func (t *tx) stands(runID string, ev event.Event) (pending.Place, error) {
+// position returns the position of the run in the file. A run that begins is assumed not
+// to be there; if it is, storing its event fails.
+func (t *tx) position(runID string, ev event.Event) (pending.Position, error) {
 	if ev.Seq == 1 {
-		return pending.Place{}, nil
+		return pending.Position{}, nil
 	}
-	return t.writer.stands(runID)
+	return t.writer.position(runID)
 }
 
 // refused explains why an event could not be stored. One that is there already
 // changed nothing.
 func (t *tx) refused(runID string, ev event.Event, err error) error {
 	if isConflict(err) {
-		at, lookErr := t.writer.stands(runID)
+		at, lookErr := t.writer.position(runID)
 		if refusal := at.Append(runID, ev); lookErr == nil && refusal != nil {
 			return refusal
 		}
@@ -275,7 +275,7 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 	t.changes.Fence(runID, epoch)
 	at, moved := t.changes.Moved[runID]
 	if !moved {
-		at, err = t.writer.stands(runID)
+		at, err = t.writer.position(runID)
 	}
 	switch {
 	case err == nil:
@@ -286,9 +286,9 @@ func (t *tx) Fence(runID string) (epoch uint64, err error) {
 	return epoch, nil
 }
 
-// stands returns where the run stands in the file. It brings its row up to date if another
-// program has appended to the run.
-func (w *writer) stands(runID string) (at pending.Place, err error) {
+// position returns the position of the run in the file. It brings its row up to date if
+// another program has appended to the run.
+func (w *writer) position(runID string) (at pending.Position, err error) {
 	q := querier{context.Background(), w.conn}
 	at, last, err := dialect.Find(q, runID)
 	if err == nil && last > at.Run().LastSeq {

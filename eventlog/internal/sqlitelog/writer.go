@@ -82,7 +82,7 @@ func (l *Log) write() {
 			return
 		}
 		l.runs.Acknowledge(batch, conflicts, &l.hub)
-		if err := l.tend(batch); err != nil {
+		if err := l.wakeCheckpointer(batch); err != nil {
 			l.runs.Stop(err, nil)
 			return
 		}

@@ -151,18 +151,18 @@ func (s *stream) hand(e event.Event) {
 		s.wake()
 	default:
 		s.handed, s.size = append(s.handed, e), s.size+len(e.Payload)
-		s.stir()
+		s.notify()
 	}
 }
 
 // wake has the stream read the log. The caller holds the hub's mu.
 func (s *stream) wake() {
 	s.handed, s.size, s.look = nil, 0, true
-	s.stir()
+	s.notify()
 }
 
-// stir has the stream see whether there is something for it.
-func (s *stream) stir() {
+// notify tells the stream to look whether there is something for it.
+func (s *stream) notify() {
 	select {
 	case s.grown <- struct{}{}:
 	default:

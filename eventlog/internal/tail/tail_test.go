@@ -8,8 +8,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// book is a log of one run that counts how often it is read.
-type book struct {
+// countingLog is a log of one run that counts how often it is read.
+type countingLog struct {
 	hub Hub
 
 	mu    sync.Mutex
@@ -17,7 +17,7 @@ type book struct {
 	reads int
 }
 
-func (b *book) page(_ context.Context, _ string, after uint64, n int) ([]event.Event, error) {
+func (b *countingLog) page(_ context.Context, _ string, after uint64, n int) ([]event.Event, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reads++
@@ -26,7 +26,7 @@ func (b *book) page(_ context.Context, _ string, after uint64, n int) ([]event.E
 }
 
 // add stores an event with so many bytes, the last one if it is terminal.
-func (b *book) add(size int, kind event.Kind) event.Event {
+func (b *countingLog) add(size int, kind event.Kind) event.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := event.Event{RunID: "run", Seq: uint64(len(b.evs) + 1), Kind: kind, Payload: make([]byte, size)}
@@ -34,14 +34,14 @@ func (b *book) add(size int, kind event.Kind) event.Event {
 	return e
 }
 
-func (b *book) readings() int {
+func (b *countingLog) readings() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.reads
 }
 
 // follow returns a stream that has sent the first event, which was stored before.
-func (b *book) follow(t *testing.T) <-chan event.Event {
+func (b *countingLog) follow(t *testing.T) <-chan event.Event {
 	t.Helper()
 	b.add(1, event.KindRunStarted)
 	out, err := b.hub.Stream(t.Context(), "run", b.page)
@@ -63,7 +63,7 @@ func want(t *testing.T, out <-chan event.Event, from, to uint64) {
 }
 
 // ends adds the last event and wants the stream to end behind it.
-func (b *book) ends(t *testing.T, out <-chan event.Event) {
+func (b *countingLog) ends(t *testing.T, out <-chan event.Event) {
 	t.Helper()
 	last := b.add(1, event.KindRunCompleted)
 	b.hub.Hand(last)
@@ -75,7 +75,7 @@ func (b *book) ends(t *testing.T, out <-chan event.Event) {
 
 // TestWhatIsHandedOverIsNotRead: a reader that keeps up has the log read once.
 func TestWhatIsHandedOverIsNotRead(t *testing.T) {
-	var b book
+	var b countingLog
 	out := b.follow(t)
 	for seq := uint64(2); seq < 100; seq++ {
 		b.hub.Hand(b.add(1, event.KindUserMessageAppended))
@@ -90,7 +90,7 @@ func TestWhatIsHandedOverIsNotRead(t *testing.T) {
 // TestAStreamReadsWhatItWasNotHanded: events of another process, of which nobody hands
 // anything over, come before those that are.
 func TestAStreamReadsWhatItWasNotHanded(t *testing.T) {
-	var b book
+	var b countingLog
 	out := b.follow(t)
 	b.add(1, event.KindUserMessageAppended)
 	b.hub.Hand(b.add(1, event.KindUserMessageAppended))
@@ -107,7 +107,7 @@ func TestAStreamReadsWhatItWasNotHanded(t *testing.T) {
 func TestASlowReaderIsKeptLittle(t *testing.T) {
 	for name, size := range map[string]int{"small": 1, "large": 100 << 10, "too large": 2 * maxHandedBytes} {
 		t.Run(name, func(t *testing.T) {
-			var b book
+			var b countingLog
 			out := b.follow(t)
 			last := uint64(1)
 			for range 2*ReadAhead + 3*maxHanded {
@@ -122,7 +122,7 @@ func TestASlowReaderIsKeptLittle(t *testing.T) {
 	}
 }
 
-func (b *book) holdsLittle(t *testing.T) {
+func (b *countingLog) holdsLittle(t *testing.T) {
 	t.Helper()
 	b.hub.mu.Lock()
 	defer b.hub.mu.Unlock()

@@ -26,7 +26,7 @@
 //   - The memory gets the host's maximum. Custom sections go.
 //
 // So the count belongs to the bytes and not to the engine: it is the same on
-// every engine and every machine. A call that the world ended is replayed by
+// every engine and every machine. An interrupted call is replayed by
 // setting the limit one below the recorded counter: the same check stops it.
 //
 // What was invalid stays invalid. All indices are compared with the module's

@@ -184,7 +184,7 @@ func (h *call) outcome(f *failure) error {
 	return f
 }
 
-// interruption says how the world ended the call.
+// interruption is the error of an interrupted call.
 func (h *call) interruption() error {
 	if h.ctx.Err() == nil && h.process.watch.timedOut() {
 		return fmt.Errorf("%w: the call took longer than %d ms", tool.ErrTimeout, h.module.prepared.Limits.TimeoutMs)

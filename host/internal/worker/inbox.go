@@ -32,8 +32,8 @@ type inbox struct {
 	cancel    context.CancelFunc
 }
 
-// patience is how long a guest computes before the worker listens.
-const patience = time.Millisecond
+// listenAfter is how long a guest computes before the worker listens.
+const listenAfter = time.Millisecond
 
 func newInbox(in *os.File) *inbox {
 	frames := newFrameReader(in, maxFromHost)
@@ -72,7 +72,7 @@ func (i *inbox) compute() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.computing, i.since = true, time.Now()
-	i.arm(patience)
+	i.arm(listenAfter)
 }
 
 // arm sets the timer unless it is set. The caller holds mu.
@@ -134,7 +134,7 @@ func (i *inbox) begins() bool {
 	if !i.computing || i.listening {
 		return false
 	}
-	if rest := patience - time.Since(i.since); rest > 0 {
+	if rest := listenAfter - time.Since(i.since); rest > 0 {
 		i.arm(rest)
 		return false
 	}

@@ -79,7 +79,7 @@ func TestACallWhoseProcessDiesIsLostAndTheNextSucceeds(t *testing.T) {
 		t.Errorf("the meter reads %+v, then %+v; the last effect was at %d", got.Meter, got.Probed, got.Fuel[6])
 	}
 	again, err := observe(t, m, sandbox.Call{Input: []byte("x")}, endingAfter(3))
-	if err != errWorldEnds || len(again.Effects) != 3 {
+	if err != errInterrupted || len(again.Effects) != 3 {
 		t.Errorf("the next call: %+v", again)
 	}
 }
@@ -88,13 +88,13 @@ func probeOf(w *world) func(func() sandbox.Meter) {
 	return func(meter func() sandbox.Meter) { w.meter = meter }
 }
 
-var errWorldEnds = errors.New("the world ends")
+var errInterrupted = errors.New("interrupted")
 
 // endingAfter is a world that ends the guest at the nth effect.
 func endingAfter(n int) *world {
 	return &world{at: func(effect int) {
 		if effect == n {
-			panic(errWorldEnds)
+			panic(errInterrupted)
 		}
 	}}
 }
@@ -177,7 +177,7 @@ func TestAStuckProcessIsKilledAndReplaced(t *testing.T) {
 			if err == nil || err.Error() != tt.want || r.Meter.Fuel != w.fuel[len(w.fuel)-1] {
 				t.Errorf("%+v, %v; effects at %v", r, err, w.fuel)
 			}
-			if _, err := m.Call(t.Context(), sandbox.Call{Input: []byte("x"), NoTimeout: true}, endingAfter(3)); err != errWorldEnds {
+			if _, err := m.Call(t.Context(), sandbox.Call{Input: []byte("x"), NoTimeout: true}, endingAfter(3)); err != errInterrupted {
 				t.Errorf("the next call: %v", err)
 			}
 		})

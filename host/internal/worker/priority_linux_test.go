@@ -106,7 +106,7 @@ func TestProcessesOfLongCallsStartDemoted(t *testing.T) {
 }
 
 // TestWhoWaitsBehindOthersIsStillLong: a call that computes, and hardly ever has the
-// processor because it stands back, is no short one.
+// processor because it is demoted, is no short one.
 func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)

@@ -113,7 +113,7 @@ func TestWorkersEndWithAHostThatIsKilled(t *testing.T) {
 		t.Fatalf("worker %d, %v", pid, err)
 	}
 	host.Wait()
-	// A call that stood back ends when nobody else computes.
+	// A demoted call ends once the processors are idle.
 	for deadline := time.Now().Add(time.Minute); running(pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the worker is still there")

@@ -93,7 +93,7 @@ func (m meddling) Execute(ctx context.Context, input json.RawMessage) (json.RawM
 }
 
 // A run says nothing of the process that it ran in, and replays in any.
-func TestEveryEndingReplaysHereAndThere(t *testing.T) {
+func TestEveryOutcomeReplaysHereAndThere(t *testing.T) {
 	traps := worker.Tiny()
 	traps.Funcs[2].Code = worker.Unreachable()
 	tests := []struct {
@@ -144,7 +144,7 @@ func TestEveryEndingReplaysHereAndThere(t *testing.T) {
 	}
 }
 
-// recordUntil records a run inline that the world ends.
+// recordUntil records a run inline that is interrupted.
 func recordUntil(t *testing.T, errorType string, subject tool.Tool) []event.Event {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

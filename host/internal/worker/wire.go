@@ -150,7 +150,7 @@ func parseEffect(body []byte, last sandbox.Meter) (effect, error) {
 	if err := f.end(); err != nil {
 		return effect{}, err
 	}
-	// A crossing costs fuel, and replay relies on no two having the same.
+	// A host call costs fuel, and replay relies on no two having the same.
 	if e.op < opNow || e.op > opHTTP || e.meter.Fuel <= last.Fuel {
 		return effect{}, errProtocol
 	}

@@ -179,7 +179,7 @@ func (m *Meter) addEffect(p event.SideEffectRecorded) {
 	if f, ok := p.ModelFailure(); ok {
 		m.spend(f.InputTokens, f.OutputTokens, f.CostUSD)
 	}
-	if !p.Crossed() {
+	if !p.IsHostCall() {
 		return
 	}
 	m.tools.Effects++

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -90,7 +90,7 @@ func (q *runRequest) check(maxWait time.Duration) error {
 	return nil
 }
 
-// submit has a run made, and answers with it: at once, or when it has ended if the
+// submit queues a run and answers with it: at once, or when it has ended if the
 // request waits.
 func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []byte) error {
 	if err := q.check(d.config.MaxWait); err != nil {
@@ -130,13 +130,13 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 
 // outcome returns the document of a run that was accepted when it has ended, or after a
 // time.
-func (d *Daemon) outcome(ctx context.Context, view logview.View, id string, most time.Duration) (doc *runDocument, err error) {
+func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, most time.Duration) (doc *runDocument, err error) {
 	doc, err = d.await(ctx, view, id, most)
 	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
 	}
 	if err != nil { // the end of an erased tenant's run, for one, is there and cannot be read
-		err = cmp.Or(d.inVain(ctx, view, id), err)
+		err = cmp.Or(d.checkStillExists(ctx, view, id), err)
 	}
 	if errors.Is(err, eventlog.ErrRunNotFound) {
 		return nil, removed.because("run %s was accepted, and is not there any more", id)
@@ -150,7 +150,7 @@ const firstBeat = time.Second
 
 // await returns the document of a run when it has ended, made of its events as they
 // came, or nil after a time: a run that goes on is no error.
-func (d *Daemon) await(parent context.Context, view logview.View, id string, most time.Duration) (*runDocument, error) {
+func (d *Daemon) await(parent context.Context, view eventview.View, id string, most time.Duration) (*runDocument, error) {
 	if most <= 0 {
 		return nil, nil
 	}
@@ -181,7 +181,7 @@ func (d *Daemon) await(parent context.Context, view logview.View, id string, mos
 				return doc, nil
 			}
 		case <-beat.C:
-			if err := d.inVain(ctx, view, id); err != nil {
+			if err := d.checkStillExists(ctx, view, id); err != nil {
 				return nil, err
 			}
 			beat.Reset(d.config.Heartbeat)
@@ -189,9 +189,9 @@ func (d *Daemon) await(parent context.Context, view logview.View, id string, mos
 	}
 }
 
-// inVain returns why a wait for a run should end although no event says so: the run was
-// removed, or its tenant may not see it any more.
-func (d *Daemon) inVain(ctx context.Context, view logview.View, id string) error {
+// checkStillExists returns an error if a wait for a run should end although no event says
+// so: the run was removed, or its tenant may not see it any more.
+func (d *Daemon) checkStillExists(ctx context.Context, view eventview.View, id string) error {
 	t, err := d.config.Tenants.Tenant(ctx, view.Namespace)
 	if err == nil && (t.Suspended || !t.Erased.IsZero()) {
 		return noKey()
@@ -257,8 +257,8 @@ func (d *Daemon) acceptOnce(ctx context.Context, a Account, q runRequest, key st
 	return accepted, keyError(err)
 }
 
-// accept makes sure that the run will be made, and returns its id. It may be there also
-// if the error is the database's.
+// accept makes sure that the run will be executed, and returns its id. If the error is
+// the database's, the run may have been accepted as well.
 func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also alongside) (string, error) {
 	if err := d.takesWork(); err != nil {
 		return "", err

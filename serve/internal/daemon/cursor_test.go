@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // waitingRoom lists runs that are open.
@@ -47,7 +47,7 @@ func TestPagesStayWhereTheyAre(t *testing.T) {
 			room.begin(fmt.Sprint("run", i), int64(i/tc.atOnce))
 			want = append([]string{fmt.Sprint("run", i)}, want...)
 		}
-		view, o := logview.View{Log: room}, eventlog.RunPageOptions{Limit: 3, Status: eventlog.StatusOpen}
+		view, o := eventview.View{Log: room}, eventlog.RunPageOptions{Limit: 3, Status: eventlog.StatusOpen}
 		var at cursor
 		for page := 1; ; page++ {
 			runs, next, _, err := at.page(t.Context(), view, o)

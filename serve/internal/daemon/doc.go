@@ -31,11 +31,11 @@
 // (execute.go). This is what happens when the process dies:
 //
 //	before the transaction   nothing was done, and no client was told otherwise
-//	after it                 the next process, or another host, makes the run
+//	after it                 the next process, or another host, executes the run
 //	in the middle of a run   the run goes on where its log ends; recorded effects are
 //	                         not repeated
 //	before the response      a request with the same Idempotency-Key gets it
 //
-// To wait for a run, the daemon reads its log until it ends. So a run may be made by any
-// process, and a process that started later can wait for it as well.
+// To wait for a run, the daemon reads its log until it ends. So any process may
+// execute a run, and a process that started later can wait for it as well.
 package daemon

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // overtaken is a log whose run goes on as soon as it was summed up.
@@ -36,7 +36,7 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 	if err := log.Append(t.Context(), id, events[0]); err != nil {
 		t.Fatal(err)
 	}
-	view := logview.View{Log: log, Namespace: "acme"}
+	view := eventview.View{Log: log, Namespace: "acme"}
 	for _, want := range []struct {
 		status string
 		over   bool

@@ -22,16 +22,16 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// gone says why a run can never be made. It ends the run.
+// gone says why a run can never be executed. It ends the run.
 type gone struct{ reason string }
 
 func (g *gone) Error() string { return "daemon: " + g.reason }
 
-// work makes the run of a lease. It returns nil when the run has ended, whatever its
+// work executes the run of a lease. It returns nil when the run has ended, whatever its
 // outcome. An error means that the host could not do its part, and another attempt may.
 // A failure of the host itself is a [queue.HostError].
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
-	err := d.makeRun(ctx, l)
+	err := d.executeRun(ctx, l)
 	if class := hostClass(err); class != "" {
 		return &queue.HostError{Class: class, Err: err}
 	}
@@ -72,8 +72,8 @@ func hostClass(err error) string {
 	return ""
 }
 
-// makeRun makes the run of a lease, or ends it.
-func (d *Daemon) makeRun(ctx context.Context, l queue.Lease) error {
+// executeRun executes the run of a lease, or ends it.
+func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 	a, err := d.account(context.WithoutCancel(ctx), l.Tenant)
 	if errors.Is(err, tenant.ErrErased) { // the run cannot be read any more
 		return orUnprepared(d.counted(d.config.Log.Fenced(l.RunID, l.Epoch), func(log eventlog.EventLog) error {

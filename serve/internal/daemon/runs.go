@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -64,10 +64,10 @@ func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
 			open = append(open, run.RunID)
 		}
 	}
-	jobs, err := d.standings(r.Context(), r.tenant.ID, open...)
+	jobs, err := d.jobStates(r.Context(), r.tenant.ID, open...)
 	for i, run := range page.Items {
 		if s, ok := jobs[run.RunID]; ok {
-			page.Items[i].Job = &s.Standing
+			page.Items[i].Job = &s.Progress
 		}
 	}
 	return page, err
@@ -88,11 +88,11 @@ func (d *Daemon) getRun(r *request) (*runDocument, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.standingRun(r, s.RunID)
+	return d.currentRun(r, s.RunID)
 }
 
-// standingRun returns the document of a run as it is now, with its place in the queue.
-func (d *Daemon) standingRun(r *request, id string) (*runDocument, error) {
+// currentRun returns the document of a run as it is now, with its position in the queue.
+func (d *Daemon) currentRun(r *request, id string) (*runDocument, error) {
 	doc, err := describeRun(r.Context(), r.view, id)
 	if err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) e
 	if err != nil {
 		return err
 	}
-	standing := s.Shown()
-	if doc.Job = &standing; doc.Waiting && standing.State == queue.Ready {
+	state := s.Shown()
+	if doc.Job = &state; doc.Waiting && state.State == queue.Ready {
 		doc.Position = s.Position + 1
 	}
 	return nil
@@ -211,7 +211,7 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := d.standingRun(r, s.RunID)
+	doc, err := d.currentRun(r, s.RunID)
 	if err == nil {
 		writeJSON(w, http.StatusAccepted, doc)
 	}
@@ -232,7 +232,7 @@ type runLine struct {
 	OutputTokens int64   `json:"output_tokens,omitempty"`
 	CostUSD      float64 `json:"cost_usd,omitempty"`
 
-	Job *queue.Standing `json:"job,omitempty"` // where it stands in the queue, until it ends
+	Job *queue.Progress `json:"job,omitempty"` // where it stands in the queue, until it ends
 }
 
 func newRunLine(s eventlog.RunSummary) runLine {
@@ -273,7 +273,7 @@ type meterDocument struct {
 
 // describeRun returns the document of a run as it is now: of the events, those that
 // its summary has counted.
-func describeRun(ctx context.Context, view logview.View, id string) (*runDocument, error) {
+func describeRun(ctx context.Context, view eventview.View, id string) (*runDocument, error) {
 	s, err := view.Run(ctx, id)
 	if err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (doc *runDocument) add(ev event.Event) error {
 		return with(ev, doc.started)
 	case event.KindSideEffectRecorded:
 		return with(ev, func(p event.SideEffectRecorded) {
-			if p.Crossed() {
+			if p.IsHostCall() {
 				doc.meter().Effects++
 			}
 		})
@@ -387,7 +387,7 @@ type cursor struct {
 }
 
 // listing names what a page is of, so that a cursor goes on with nothing else.
-func listing(view logview.View, o eventlog.RunPageOptions) string {
+func listing(view eventview.View, o eventlog.RunPageOptions) string {
 	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, eventlog.Nanos(o.StartedAfter))
 }
 
@@ -416,7 +416,7 @@ func parseCursor(text, listing string) (c cursor, ok bool) {
 
 // page returns the runs after the cursor, and the cursor after them: empty when
 // there are no more.
-func (c cursor) page(ctx context.Context, view logview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
+func (c cursor) page(ctx context.Context, view eventview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
 	want, of := o.Limit, listing(view, o)
 	o.Limit = want + 1 + len(c.RunIDs) // one more says whether there are more
 	if len(c.RunIDs) > 0 {

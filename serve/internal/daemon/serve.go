@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -22,8 +22,8 @@ import (
 type request struct {
 	*http.Request
 	tenant Account
-	view   logview.View // the log as the tenant sees it, for routes that are the tenant's
-	query  *parameters  // of routes that are not mounted, whose handlers read their own
+	view   eventview.View // the log as the tenant sees it, for routes that are the tenant's
+	query  *parameters    // of routes that are not mounted, whose handlers read their own
 }
 
 // isULID reports whether text is one in its one form.
@@ -189,7 +189,7 @@ func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
-	if why := logview.Unreadable(err); why != "" {
+	if why := eventview.Unreadable(err); why != "" {
 		return unreadable.because("%s", why)
 	}
 	switch {

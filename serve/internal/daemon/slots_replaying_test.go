@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestWhoMayReplay: a tenant has half of the turns, others have theirs at once or when
-// somebody is done, and who waits in vain is told so.
+// TestWhoMayReplay: a tenant has half of the slots. Other tenants get theirs at once or
+// when a slot is free, and a tenant that waits in vain gets an error.
 func TestWhoMayReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newReplaying(2)

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -19,15 +19,15 @@ import (
 func fullID(tenantID, id string) string { return tenantID + "/" + id }
 
 // View returns the log as a tenant sees it, for whatever shows it.
-func (d *Daemon) View(a Account) (logview.View, error) {
+func (d *Daemon) View(a Account) (eventview.View, error) {
 	log, err := a.open(d.config.Log)
-	return logview.View{
+	return eventview.View{
 		Log: log, Namespace: a.ID, Title: a.ID,
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID)
 		},
 		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
-			return d.standings(ctx, a.ID, ids...)
+			return d.jobStates(ctx, a.ID, ids...)
 		},
 		Usage: func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
 			f.Tenant = a.ID
@@ -36,9 +36,9 @@ func (d *Daemon) View(a Account) (logview.View, error) {
 	}, err
 }
 
-// standings says where runs of a tenant stand, by their ids, as far as they are in the
+// jobStates returns the states of a tenant's runs by their ids, as far as they are in the
 // queue. On which host, and what a last error says, is the operator's to know.
-func (d *Daemon) standings(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
+func (d *Daemon) jobStates(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
 	whole := make([]string, len(ids))
 	for i, id := range ids {
 		whole[i] = fullID(tenantID, id)
@@ -47,15 +47,15 @@ func (d *Daemon) standings(ctx context.Context, tenantID string, ids ...string) 
 	found := make(map[string]queue.Status, len(jobs))
 	for i, id := range ids {
 		if s, ok := jobs[whole[i]]; ok {
-			found[id] = queue.Status{Standing: s.Shown()}
+			found[id] = queue.Status{Progress: s.Shown()}
 		}
 	}
 	return found, err
 }
 
 // OperatorView returns what an operator sees in the web view.
-func (d *Daemon) OperatorView() logview.View {
-	return logview.View{Title: "operator", Usage: d.Usage, Operator: &logview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
+func (d *Daemon) OperatorView() eventview.View {
+	return eventview.View{Title: "operator", Usage: d.Usage, Operator: &eventview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
 }
 
 // open returns a log as a tenant sees it: with the tenant's own runs, decrypted.

@@ -29,9 +29,9 @@ import (
 //
 // The id of an event is its number, so that a client that was cut off goes on
 // after the last one that it has, by the header that browsers send. After the
-// end of the run such a client is told by 204 to stay away. Of a run that waits it is
-// told so, and when the run begins. What ends the stream before the run is told as
-// well:
+// end of the run such a client gets 204, and stays away. For a waiting run it sends a
+// status, and another one when the run begins. An error that ends the stream before the
+// run is sent as well:
 //
 //	event: error
 //	data: {"type":...}
@@ -97,9 +97,9 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 // sendAll sends the events with numbers above after, and what is beside them. An error
 // is why it ends before the run.
 func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
-	standing := d.standing(ctx, r, run)
-	if standing.Waiting || standing.Job != nil && standing.Job.State == queue.Sleeping {
-		s.Send("event: status\n", standing)
+	status := d.runStatus(ctx, r, run)
+	if status.Waiting || status.Job != nil && status.Job.State == queue.Sleeping {
+		s.Send("event: status\n", status)
 	}
 	beat := time.NewTicker(d.config.Heartbeat)
 	defer beat.Stop()
@@ -109,9 +109,9 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 			if !more {
 				return d.brokenOff(r, run.RunID, last)
 			}
-			if last = ev.Seq; standing.Waiting && last > 1 && !ev.Kind.Terminal() {
-				standing.Waiting, standing.Position, standing.Job = false, 0, nil
-				s.Send("event: status\n", standing)
+			if last = ev.Seq; status.Waiting && last > 1 && !ev.Kind.Terminal() {
+				status.Waiting, status.Position, status.Job = false, 0, nil
+				s.Send("event: status\n", status)
 			}
 			if ev.Seq > after {
 				line, err := event.ToJSON(ev)
@@ -128,7 +128,7 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 				return err
 			}
 		case <-beat.C:
-			if err := d.unwelcome(r); err != nil {
+			if err := d.checkAccess(r); err != nil {
 				return err
 			}
 			s.Write(": still here\n\n")
@@ -137,24 +137,24 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 	return nil
 }
 
-// standingDocument is where a run stands that waits, or that has begun.
-type standingDocument struct {
+// statusDocument is the status of a run that waits, or that has begun.
+type statusDocument struct {
 	RunID    string `json:"run_id"`
 	Status   string `json:"status"`
 	Waiting  bool   `json:"waiting"`
 	Position int    `json:"position,omitempty"` // as in runDocument
 
-	Job *queue.Standing `json:"job,omitempty"`
+	Job *queue.Progress `json:"job,omitempty"`
 }
 
-// standing returns where a run stands. Whether it has a place in the line is not worth
-// an error: its events come all the same.
-func (d *Daemon) standing(ctx context.Context, r *request, run eventlog.RunSummary) standingDocument {
+// runStatus returns the status of a run. A missing queue position is not an error: the
+// client gets the events all the same.
+func (d *Daemon) runStatus(ctx context.Context, r *request, run eventlog.RunSummary) statusDocument {
 	doc := &runDocument{runLine: newRunLine(run)}
 	if err := d.place(ctx, r.tenant.ID, doc); err != nil {
 		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
 	}
-	return standingDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
+	return statusDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
 }
 
 // brokenOff returns why there are no more events of a run that has not ended.
@@ -162,7 +162,7 @@ func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
 	if d.serving.Err() != nil {
 		return d.takesWork() // the next host goes on
 	}
-	if err := d.unwelcome(r); err != nil {
+	if err := d.checkAccess(r); err != nil {
 		return err
 	}
 	for _, err := range r.view.Events(r.Context(), id, last) {
@@ -174,9 +174,9 @@ func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
 	return unavailable.plain() // what was wrong has passed
 }
 
-// unwelcome returns why the request would be refused if it came now: the run was
-// removed, or the key is not taken any more. No event will tell of either.
-func (d *Daemon) unwelcome(r *request) error {
+// checkAccess returns the error with which the request would be refused now: the run was
+// removed, or the key is no longer valid. No event reports either.
+func (d *Daemon) checkAccess(r *request) error {
 	_, err := d.Authenticate(r.Request)
 	if err == nil {
 		_, err = d.find(r)

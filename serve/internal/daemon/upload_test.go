@@ -58,9 +58,9 @@ func (s *uploader) end(err error) {
 	synctest.Wait()
 }
 
-// TestUploadsAreReadInTurn: of each tenant one upload is in memory, from its first byte
+// TestUploadsAreReadOneByOne: of each tenant one upload is in memory, from its first byte
 // until it is forgotten, and who waits has all the time for its body that there is.
-func TestUploadsAreReadInTurn(t *testing.T) {
+func TestUploadsAreReadOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Daemon{config: Config{MaxModule: 100, RequestTime: time.Minute}, compiles: newCompiling()}
 		first, second, good := d.sends("storm"), d.sends("storm"), d.sends("good")

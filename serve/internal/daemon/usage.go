@@ -198,20 +198,20 @@ func (v *volumes) add(id string, bytes int) {
 // limits of its calls allow.
 func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
 	of, err := v.measure(ctx, t.ID, remeasure)
-	if err == nil && of.beyond(t.Limits) != nil {
+	if err == nil && of.exceeded(t.Limits) != nil {
 		of, err = v.measure(ctx, t.ID, recheck)
 	}
 	if err != nil {
 		return err
 	}
-	if p := of.beyond(t.Limits); p != nil {
+	if p := of.exceeded(t.Limits); p != nil {
 		return p
 	}
 	return nil
 }
 
-// beyond says what of the limits is used up, or nothing.
-func (of volume) beyond(l tenant.Limits) *Problem {
+// exceeded returns the limit that is used up, or nil.
+func (of volume) exceeded(l tenant.Limits) *Problem {
 	switch {
 	case l.Recorded >= 0 && of.total >= l.Recorded:
 		return recordedLimit.because("the runs of the tenant take %d bytes, and may take %d", of.total, l.Recorded).

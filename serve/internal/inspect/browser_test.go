@@ -19,8 +19,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -104,7 +104,7 @@ func (c *chromium) photograph(name, address string, flags ...string) {
 
 // withForms serves a view, and at /press/PATH what comes of pressing the button of a
 // form, for a browser without hands.
-func withForms(t *testing.T, view logview.View) http.Handler {
+func withForms(t *testing.T, view eventview.View) http.Handler {
 	t.Helper()
 	s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})
 	if err != nil {
@@ -177,8 +177,8 @@ func busyQueue(t *testing.T) *queue.Queue {
 }
 
 // operatorOf looks at a queue and steers it.
-func operatorOf(q *queue.Queue) *logview.Operator {
-	return &logview.Operator{Queue: q, Steer: func(ctx context.Context, what, of string) error {
+func operatorOf(q *queue.Queue) *eventview.Operator {
+	return &eventview.Operator{Queue: q, Steer: func(ctx context.Context, what, of string) error {
 		switch what {
 		case "cancel":
 			return q.Cancel(ctx, of)
@@ -206,7 +206,7 @@ func gallery(t *testing.T) *store.MemoryLog {
 }
 
 // galleryView shows the gallery. A replay of one run diverges.
-func galleryView(t *testing.T) logview.View {
+func galleryView(t *testing.T) eventview.View {
 	t.Helper()
 	view := viewOf(gallery(t), "")
 	view.Operator = operatorOf(busyQueue(t))
@@ -222,7 +222,7 @@ func galleryView(t *testing.T) logview.View {
 		return tenant.UsageList{Items: []tenant.Usage{used, {Tenant: hostile[0], Limits: tenant.DefaultLimits()}}, Next: "beta"}, nil
 	}
 	view.Jobs = func(context.Context, ...string) (map[string]queue.Status, error) {
-		return map[string]queue.Status{"01M7YVXB018EN80T6T0GRJB4D9": {Host: "host1", Standing: queue.Standing{State: queue.Running, Attempt: 2, MaxAttempts: 5, LastError: &queue.LastError{Class: "database", Message: hostile[0]}}}}, nil
+		return map[string]queue.Status{"01M7YVXB018EN80T6T0GRJB4D9": {Host: "host1", Progress: queue.Progress{State: queue.Running, Attempt: 2, MaxAttempts: 5, LastError: &queue.LastError{Class: "database", Message: hostile[0]}}}}, nil
 	}
 	replays := view.Replayer
 	view.Replayer = func(ctx context.Context, id string) (agent.Verdict, error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // pickable is how many runs the pickers offer, the newest first.
@@ -26,7 +26,7 @@ type diffPage struct {
 	Sentence       string
 	Counts         []fact
 	FirstPath      string
-	Pairs          []logview.Pair
+	Pairs          []eventview.Pair
 	Previous, Next string
 	SwitchPath     string
 	SwitchName     string
@@ -39,7 +39,7 @@ type picker struct {
 	Runs         []eventlog.RunSummary
 }
 
-func (s *Server) diff(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	q := r.URL.Query()
 	a, b := q.Get("a"), q.Get("b")
 	p := diffPage{Action: s.path("diff"), All: q.Get("all") == "1", Chosen: a != "" && b != ""}
@@ -64,7 +64,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v logview.View) er
 }
 
 // newPicker offers the newest runs, and the one that is chosen if it exists.
-func newPicker(ctx context.Context, v logview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
+func newPicker(ctx context.Context, v eventview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
 	p := picker{name, chosen, runs}
 	if chosen == "" || slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {
 		return p, nil
@@ -75,8 +75,8 @@ func newPicker(ctx context.Context, v logview.View, name, chosen string, runs []
 }
 
 // compare fills in a page of pairs.
-func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from uint64, p *diffPage) error {
-	c, err := v.Compare(ctx, a, b, logview.DiffOptions{From: from, Limit: eventsPerPage + 1, DifferentOnly: !p.All})
+func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, from uint64, p *diffPage) error {
+	c, err := v.Compare(ctx, a, b, eventview.DiffOptions{From: from, Limit: eventsPerPage + 1, DifferentOnly: !p.All})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Server) compare(ctx context.Context, v logview.View, a, b string, from 
 }
 
 // verdictOf says in a sentence how two runs compare.
-func verdictOf(c logview.Comparison) (state, string) {
+func verdictOf(c eventview.Comparison) (state, string) {
 	capped := ""
 	if c.Capped {
 		capped = fmt.Sprintf(" Only the first %s were compared.", display.Plural(c.Examined, "event"))
@@ -122,6 +122,6 @@ func verdictOf(c logview.Comparison) (state, string) {
 }
 
 // relations are how the pairs are marked.
-var relations = map[logview.Relation]state{
-	logview.Match: {"match", "good"}, logview.Diff: {"differ", "warn"}, logview.OnlyA: {"only A", "open"}, logview.OnlyB: {"only B", "open"},
+var relations = map[eventview.Relation]state{
+	eventview.Match: {"match", "good"}, eventview.Diff: {"differ", "warn"}, eventview.OnlyA: {"only A", "open"}, eventview.OnlyB: {"only B", "open"},
 }

@@ -4,7 +4,7 @@
 //
 // A [Server] is an http.Handler that another program mounts, or that serves one
 // database alone. What a request may see is decided for each request by
-// [Config].Scope; see package logview.
+// [Config].Scope; see package eventview.
 //
 // # What a browser is trusted with
 //

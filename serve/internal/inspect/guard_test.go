@@ -8,17 +8,17 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 )
 
 // TestWhatAHostilePageCanSend is a table of requests that a page of somebody else
 // can make a browser send, and of some that must get through.
 func TestWhatAHostilePageCanSend(t *testing.T) {
 	reached := false
-	scope := inspect.Only(logview.View{Log: store.Memory()}, "tok")
+	scope := inspect.Only(eventview.View{Log: store.Memory()}, "tok")
 	s, err := inspect.New(inspect.Config{
-		Scope: func(r *http.Request) (logview.View, error) {
+		Scope: func(r *http.Request) (eventview.View, error) {
 			v, err := scope(r)
 			reached = err == nil
 			return v, err

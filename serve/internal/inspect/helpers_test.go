@@ -19,8 +19,8 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 )
 
 // weather is a tool that looks at the clock.
@@ -70,8 +70,8 @@ func long(t testing.TB, log *store.MemoryLog, id string, n int) {
 }
 
 // viewOf is a view that replays with the tool of this file.
-func viewOf(log eventlog.EventLog, namespace string) logview.View {
-	return logview.View{Log: log, Namespace: namespace, Title: "test", Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
+func viewOf(log eventlog.EventLog, namespace string) eventview.View {
+	return eventview.View{Log: log, Namespace: namespace, Title: "test", Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 		events, err := log.Read(ctx, runID)
 		if err != nil {
 			return agent.Verdict{}, err
@@ -103,7 +103,7 @@ func open(t testing.TB, c inspect.Config) *browser {
 	return &browser{t, server.URL, &http.Client{Jar: jar}}
 }
 
-func openView(t testing.TB, v logview.View) *browser {
+func openView(t testing.TB, v eventview.View) *browser {
 	t.Helper()
 	return open(t, inspect.Config{Scope: inspect.Only(v, "")})
 }

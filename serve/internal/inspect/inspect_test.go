@@ -17,12 +17,12 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 )
 
 func TestConfigurationsThatAreRefused(t *testing.T) {
-	scope := inspect.Only(logview.View{Log: store.Memory()}, "")
+	scope := inspect.Only(eventview.View{Log: store.Memory()}, "")
 	for _, c := range []inspect.Config{
 		{}, {Scope: scope, Prefix: "inspect"}, {Scope: scope, Prefix: "/inspect/"}, {Scope: scope, Prefix: "/{x}"},
 		{Scope: scope, Origins: []string{"127.0.0.1:80"}}, {Scope: scope, Origins: []string{"http://127.0.0.1/x"}},
@@ -363,7 +363,7 @@ func TestOneTenantLeavesRoomForOthers(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "acme/R", 3)
 	long(t, log, "other/R", 3)
-	b := open(t, inspect.Config{Tails: 8, Scope: func(r *http.Request) (logview.View, error) {
+	b := open(t, inspect.Config{Tails: 8, Scope: func(r *http.Request) (eventview.View, error) {
 		return viewOf(log, r.URL.Query().Get("as")), nil
 	}})
 	for range 2 {
@@ -378,7 +378,9 @@ func TestOneTenantLeavesRoomForOthers(t *testing.T) {
 }
 
 func TestFailuresAreTold(t *testing.T) {
-	b := open(t, inspect.Config{Scope: func(*http.Request) (logview.View, error) { return logview.View{}, errors.New("the disk is on fire") }})
+	b := open(t, inspect.Config{Scope: func(*http.Request) (eventview.View, error) {
+		return eventview.View{}, errors.New("the disk is on fire")
+	}})
 	code, body := b.get("/")
 	if code != http.StatusInternalServerError || strings.Contains(body, "fire") {
 		t.Errorf("got %d, %s", code, body)

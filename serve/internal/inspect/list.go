@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // Bounds of a page of runs.
@@ -105,7 +105,7 @@ func (sel selection) parameters() url.Values {
 // listPath is the address of a selection.
 func (s *Server) listPath(sel selection) string { return address(s.path(), sel.parameters()) }
 
-func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	sel, err := readSelection(r.URL.Query())
 	if err != nil {
 		return err
@@ -121,11 +121,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v logview.View) er
 		return err
 	}
 	p.Chips, p.Hidden = s.chips(sel), hidden(sel)
-	standing := v.Standing(r.Context(), found.Runs...)
+	jobs := v.OpenJobs(r.Context(), found.Runs...)
 	for _, run := range found.Runs {
 		line := runLine{RunSummary: run, State: stateOf(run)}
 		line.Goal, line.Model = opening(r.Context(), v, run.RunID)
-		if job, ok := standing[run.RunID]; ok {
+		if job, ok := jobs[run.RunID]; ok {
 			line.State, line.Job = stateOfJob(job.State), sentenceOf(job)
 		}
 		p.Runs = append(p.Runs, line)
@@ -151,7 +151,7 @@ func (sel selection) at(offset int) selection {
 }
 
 // tabs are the states, with how many runs are in each.
-func (s *Server) tabs(ctx context.Context, v logview.View, sel selection, now time.Time) ([]link, error) {
+func (s *Server) tabs(ctx context.Context, v eventview.View, sel selection, now time.Time) ([]link, error) {
 	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen}
 	var tabs []link
 	for _, status := range states {
@@ -201,7 +201,7 @@ func hidden(sel selection) []field {
 
 // opening says what a run was to do, and which model was asked. A first event that
 // cannot be read says nothing here; the timeline has the reason.
-func opening(ctx context.Context, v logview.View, id string) (goal, model string) {
+func opening(ctx context.Context, v eventview.View, id string) (goal, model string) {
 	started, err := v.Started(ctx, id)
 	if err != nil {
 		return "", ""

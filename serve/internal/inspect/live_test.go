@@ -13,8 +13,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 )
 
 // forgetful is a log whose runs are removed at some time, which is what prune does to a
@@ -39,7 +39,7 @@ func TestARunThatCannotBeReadIsNoFailure(t *testing.T) {
 		log := &forgetful{MemoryLog: store.Memory(), err: err}
 		log.removed.Store(true)
 		code, body := openView(t, viewOf(log, "")).get("/runs/R")
-		if code != http.StatusConflict || !strings.Contains(body, logview.Unreadable(err)) {
+		if code != http.StatusConflict || !strings.Contains(body, eventview.Unreadable(err)) {
 			t.Errorf("%v: %d %s", err, code, body)
 		}
 	}

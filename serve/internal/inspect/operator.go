@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -55,7 +55,7 @@ func whenOfJob(job queue.Status) moment {
 var narrowings = []queue.State{"", queue.Ready, queue.Sleeping, queue.Running}
 
 // queue shows the queue to an operator. For other users the page does not exist.
-func (s *Server) queue(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	if v.Operator == nil {
 		return eventlog.ErrRunNotFound
 	}
@@ -114,7 +114,7 @@ func (s *Server) queuePath(tenant, state string, after int64) string {
 }
 
 // steer does what an operator asks for, and shows the queue again.
-func (s *Server) steer(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) steer(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	if v.Operator == nil || v.Operator.Steer == nil {
 		return eventlog.ErrRunNotFound
 	}
@@ -144,7 +144,7 @@ type usagePage struct {
 const overviewDays = 7
 
 // usage shows a tenant what it uses, and an operator what tenants use.
-func (s *Server) usage(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) usage(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	if v.Usage == nil {
 		return eventlog.ErrRunNotFound
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 //go:embed templates/*.html
@@ -59,7 +59,7 @@ var functions = template.FuncMap{
 	"group":    event.Kind.Family,
 	"facts":    func(ev event.Event) string { return event.Line(ev, maxLine) },
 	"plural":   display.Plural[uint64],
-	"relation": func(r logview.Relation) state { return relations[r] },
+	"relation": func(r eventview.Relation) state { return relations[r] },
 	"cost":     cost,
 }
 
@@ -72,7 +72,7 @@ func digits(n any) string {
 }
 
 // page answers a request with what the view shows of it.
-type page func(w http.ResponseWriter, r *http.Request, v logview.View) error
+type page func(w http.ResponseWriter, r *http.Request, v eventview.View) error
 
 // status is an error with the code and the words that the browser gets.
 type status struct {
@@ -94,7 +94,7 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 		}
 		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) && r.URL.Path != s.path("usage") { // an operator's
 			if r.URL.Path != s.path() {
-				s.nowhere(w, r)
+				s.notFound(w, r)
 				return
 			}
 			http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
@@ -113,13 +113,13 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 // get the same answer, which does not repeat what was asked for.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *status
-	unreadable := logview.Unreadable(err)
+	unreadable := eventview.Unreadable(err)
 	switch {
 	case unreadable != "":
 		s.refuse(w, r, http.StatusConflict, "This run cannot be read here: "+unreadable+".")
 	case errors.As(err, &known):
 		s.refuse(w, r, known.code, known.text)
-	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, logview.ErrEventNotFound):
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventview.ErrEventNotFound):
 		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
@@ -133,14 +133,14 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// nowhere answers paths that there are not.
-func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
+// notFound answers requests for unknown paths.
+func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, eventlog.ErrRunNotFound)
 }
 
 // refuse answers with a page of one sentence.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
-	s.render(w, r, code, "message", http.StatusText(code), logview.View{}, text)
+	s.render(w, r, code, "message", http.StatusText(code), eventview.View{}, text)
 }
 
 // frame is what every page has around it.
@@ -159,7 +159,7 @@ func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
 
 // render writes a page. The page is complete before its first byte leaves, so that
 // one that fails is never half a page.
-func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v logview.View, body any) {
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v eventview.View, body any) {
 	_, err := r.Cookie(sessionName(r))
 	f := frame{
 		Title: display.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
@@ -208,7 +208,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	content, err := assetFiles.ReadFile("assets/" + name)
 	if err != nil || assetTypes[name] == "" {
-		s.nowhere(w, r)
+		s.notFound(w, r)
 		return
 	}
 	if r.URL.Query().Get("v") == shortHash(content) {
@@ -225,7 +225,7 @@ func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		to = r.URL.RequestURI()
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: to})
+	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: to})
 }
 
 // signInPage is the form.
@@ -235,7 +235,7 @@ type signInPage struct {
 }
 
 func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
-	s.render(w, r, http.StatusOK, "signin", "Sign in", logview.View{}, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
+	s.render(w, r, http.StatusOK, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
 }
 
 // signIn makes a session of a credential that Scope accepts.
@@ -244,7 +244,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	_, err := s.config.Scope(withBearer(r, token))
 	switch {
 	case token == "" || errors.Is(err, ErrSignIn):
-		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", logview.View{}, signInPage{s.path("sign-in"), to, true})
+		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{s.path("sign-in"), to, true})
 	case err != nil:
 		s.fail(w, r, err)
 	default:

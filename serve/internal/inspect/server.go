@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -28,7 +28,7 @@ type Config struct {
 	// header Authorization: for a browser that has signed in, the server puts it
 	// there, as "Bearer" and what was typed in. Without a valid one Scope returns
 	// [ErrSignIn]. Required; see [Only].
-	Scope func(*http.Request) (logview.View, error)
+	Scope func(*http.Request) (eventview.View, error)
 
 	// Prefix is the path that the server is mounted under, such as "/inspect",
 	// without a slash at the end. The handler expects the whole path. Empty is the
@@ -155,9 +155,9 @@ var routes = []Route{
 func Routes() []Route { return slices.Clone(routes) }
 
 // ofView is a route of what a view shows.
-func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, logview.View) error) Route {
+func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, eventview.View) error) Route {
 	return Route{Pattern: pattern, serve: func(s *Server) http.HandlerFunc {
-		return s.scoped(func(w http.ResponseWriter, r *http.Request, v logview.View) error { return p(s, w, r, v) })
+		return s.scoped(func(w http.ResponseWriter, r *http.Request, v eventview.View) error { return p(s, w, r, v) })
 	}}
 }
 
@@ -173,7 +173,7 @@ func (s *Server) mux() http.Handler {
 	for _, r := range routes {
 		mux.HandleFunc(s.pattern(r.Pattern), r.serve(s))
 	}
-	mux.HandleFunc("/", s.nowhere)
+	mux.HandleFunc("/", s.notFound)
 	return mux
 }
 

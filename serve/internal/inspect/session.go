@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -26,11 +26,11 @@ const (
 
 // Only returns a Scope that shows one view to requests with the token, and to all requests
 // if the token is empty.
-func Only(v logview.View, token string) func(*http.Request) (logview.View, error) {
-	return func(r *http.Request) (logview.View, error) {
+func Only(v eventview.View, token string) func(*http.Request) (eventview.View, error) {
+	return func(r *http.Request) (eventview.View, error) {
 		key, ok := web.Bearer(r)
 		if token != "" && (!ok || subtle.ConstantTimeCompare([]byte(key), []byte(token)) != 1) {
-			return logview.View{}, ErrSignIn
+			return eventview.View{}, ErrSignIn
 		}
 		return v, nil
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/logview"
 )
 
 func TestSigningIn(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCookiesOfEncryptedConnections(t *testing.T) {
 }
 
 func TestWhereSigningInLeads(t *testing.T) {
-	b := open(t, inspect.Config{Scope: inspect.Only(logview.View{Log: store.Memory()}, "t")})
+	b := open(t, inspect.Config{Scope: inspect.Only(eventview.View{Log: store.Memory()}, "t")})
 	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	form := url.Values{}
 	form.Set("token", "t")

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -83,7 +83,7 @@ func (timelinePage) Blank() eventRow { return eventRow{Payload: "{}"} }
 // Short is enough of a hash to recognize it.
 func (e eventRow) Short() string { return e.Hash[:min(len(e.Hash), 8)] }
 
-func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
 		return err
@@ -144,14 +144,14 @@ func (s *Server) turnPages(p *timelinePage, run eventlog.RunSummary, after uint6
 }
 
 // runHead describes a run. Began is the time of its first event.
-func (s *Server) runHead(r *http.Request, v logview.View, run eventlog.RunSummary) (runHead, int64) {
+func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSummary) (runHead, int64) {
 	began := run.StartedAt.UnixNano()
 	goal, model := opening(r.Context(), v, run.RunID)
 	h := runHead{
 		ID: display.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(began, time.Now()),
 		RunID: run.RunID, Replays: v.CanReplay(),
 	}
-	if job, ok := v.Standing(r.Context(), run)[run.RunID]; ok {
+	if job, ok := v.OpenJobs(r.Context(), run)[run.RunID]; ok {
 		h.Status = stateOfJob(job.State)
 		h.Facts = append(h.Facts, fact{"in the queue", sentenceOf(job)})
 	}
@@ -216,7 +216,7 @@ type eventPage struct {
 	Previous, Next uint64       // numbers, or zero
 }
 
-func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) event(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	run, ev, err := s.find(r, v)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v logview.View) e
 }
 
 // raw is one event as a line of JSON, the form that export has.
-func (s *Server) raw(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) raw(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	_, ev, err := s.find(r, v)
 	if err != nil {
 		return err
@@ -253,14 +253,14 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request, v logview.View) err
 }
 
 // find looks up the run and the event that a path names.
-func (s *Server) find(r *http.Request, v logview.View) (eventlog.RunSummary, event.Event, error) {
+func (s *Server) find(r *http.Request, v eventview.View) (eventlog.RunSummary, event.Event, error) {
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
 		return run, event.Event{}, err
 	}
 	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
 	if err != nil {
-		return run, event.Event{}, logview.ErrEventNotFound
+		return run, event.Event{}, eventview.ErrEventNotFound
 	}
 	ev, err := v.Event(context.WithoutCancel(r.Context()), run.RunID, seq)
 	return run, ev, err
@@ -305,7 +305,7 @@ func familyOf(r *http.Request) string {
 
 // pick returns a page of the events of a family with numbers from at on, and the
 // number to go on from, zero at the end of the run.
-func pick(v logview.View, r *http.Request, id, only string, at uint64) (events []event.Event, next uint64, err error) {
+func pick(v eventview.View, r *http.Request, id, only string, at uint64) (events []event.Event, next uint64, err error) {
 	skipped := 0
 	for ev, err := range v.Events(r.Context(), id, at-1) {
 		switch {
@@ -331,7 +331,7 @@ const (
 // live sends the events of a run as they come, as server-sent events whose ids are
 // the events' numbers, so that a browser that was cut off goes on where it was. The
 // last message is "end".
-func (s *Server) live(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	leave, ok := s.tails.enter(v.Namespace)
 	if !ok {
 		return &status{http.StatusServiceUnavailable, "As many runs are followed as may be."}

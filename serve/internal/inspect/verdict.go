@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // verdictPage is what came of looking at a run.
@@ -38,7 +38,7 @@ const (
 	aboutNoReplay   = "The run was not executed again. That takes a log that is valid, and the tools that it names."
 )
 
-func (s *Server) validate(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) validate(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	return s.judge(w, r, v, "Validation", func(id string, p *verdictPage) error {
 		report, err := v.Check(r.Context(), id)
 		if r.Context().Err() != nil {
@@ -49,13 +49,13 @@ func (s *Server) validate(w http.ResponseWriter, r *http.Request, v logview.View
 	})
 }
 
-func (s *Server) replay(w http.ResponseWriter, r *http.Request, v logview.View) error {
+func (s *Server) replay(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	return s.judge(w, r, v, "Replay", func(id string, p *verdictPage) error {
 		verdict, err := v.Replay(r.Context(), id)
 		switch {
 		case r.Context().Err() != nil:
 			return r.Context().Err()
-		case errors.Is(err, logview.ErrNoReplay):
+		case errors.Is(err, eventview.ErrNoReplay):
 			return &status{http.StatusNotFound, "Runs cannot be replayed here."}
 		}
 		s.describeReplay(id, verdict, err, p)
@@ -64,7 +64,7 @@ func (s *Server) replay(w http.ResponseWriter, r *http.Request, v logview.View) 
 }
 
 // judge does something with a run that takes time, and shows what came of it.
-func (s *Server) judge(w http.ResponseWriter, r *http.Request, v logview.View, what string, judge func(id string, p *verdictPage) error) error {
+func (s *Server) judge(w http.ResponseWriter, r *http.Request, v eventview.View, what string, judge func(id string, p *verdictPage) error) error {
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
 		return err

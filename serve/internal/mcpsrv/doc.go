@@ -3,7 +3,7 @@
 //
 // Over a log there are seven tools, and all of them read: list_runs, get_run,
 // get_event, summarize_run, validate_run, diff_runs and search_runs. What they look
-// at is a [logview.View], so a tenant's assistant finds the tenant's runs and
+// at is a [eventview.View], so a tenant's assistant finds the tenant's runs and
 // nothing else, and each call reads the log anew.
 //
 // Tools of a tenant come from a [Tools]. Each call is a recorded run, whose id is in

@@ -218,9 +218,8 @@ func (p *pending) cancel(k pendingKey) (here bool) {
 	return len(made) > 0
 }
 
-// serve has a request served, and cancelled if its client says so. Whoever has
-// cancelled a request is sent no response to it, but the status of a message that has
-// none.
+// serve has a request served, and cancelled if its client says so. A cancelled request
+// gets no response, but the status of a message that has none.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *jsonrpc.Request) {
 	switch {
 	case asked == nil:

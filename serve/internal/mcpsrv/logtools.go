@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // logTools are the tools over a log. What they look at comes with the context, so
@@ -46,9 +46,9 @@ func reserved() []string {
 type viewKey struct{}
 
 // onView gives a function of a view the form of a tool's function.
-func onView[In, Out any](fn func(context.Context, logview.View, In) (Out, error)) func(context.Context, In) (Out, error) {
+func onView[In, Out any](fn func(context.Context, eventview.View, In) (Out, error)) func(context.Context, In) (Out, error) {
 	return func(ctx context.Context, in In) (Out, error) {
-		v, _ := ctx.Value(viewKey{}).(logview.View)
+		v, _ := ctx.Value(viewKey{}).(eventview.View)
 		return fn(ctx, v, in)
 	}
 }
@@ -57,7 +57,7 @@ func onView[In, Out any](fn func(context.Context, logview.View, In) (Out, error)
 const maxTime = 30 * time.Second
 
 // addLogTools presents the tools over a log.
-func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
+func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 	open := false
 	for _, t := range logTools() {
 		presented := &mcp.Tool{
@@ -84,7 +84,7 @@ func addLogTools(server *mcp.Server, v logview.View, log *slog.Logger) {
 func explain(ctx context.Context, log *slog.Logger, name string, err error) string {
 	var mistake *mistake
 	kind, _ := tool.KindOf(err)
-	unreadable := logview.Unreadable(err)
+	unreadable := eventview.Unreadable(err)
 	switch {
 	case unreadable != "":
 		return unreadable
@@ -92,7 +92,7 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 		return display.PrintableError(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "there is no such run"
-	case errors.Is(err, logview.ErrEventNotFound):
+	case errors.Is(err, eventview.ErrEventNotFound):
 		return "the run has no event of that number"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it takes too long: ask for less"
@@ -136,8 +136,8 @@ type eventDiff struct {
 	InB      string `json:"in_b,omitempty"`
 }
 
-func diffRuns(ctx context.Context, v logview.View, in diffArgs) (runDiff, error) {
-	c, err := v.Compare(ctx, in.A, in.B, logview.DiffOptions{From: in.From, Limit: in.Limit, DifferentOnly: !in.Matches})
+func diffRuns(ctx context.Context, v eventview.View, in diffArgs) (runDiff, error) {
+	c, err := v.Compare(ctx, in.A, in.B, eventview.DiffOptions{From: in.From, Limit: in.Limit, DifferentOnly: !in.Matches})
 	if err != nil {
 		return runDiff{}, err
 	}
@@ -149,7 +149,7 @@ func diffRuns(ctx context.Context, v logview.View, in diffArgs) (runDiff, error)
 	return out, nil
 }
 
-func newEventDiff(pair logview.Pair) eventDiff {
+func newEventDiff(pair eventview.Pair) eventDiff {
 	short := func(s string) string {
 		return display.Shorten(display.Printable(bounded(s, 4*maxFacts)), maxFacts)
 	}
@@ -189,7 +189,7 @@ type match struct {
 	eventInfo
 }
 
-func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResult, error) {
+func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchResult, error) {
 	wanted, err := newWanted(in)
 	if err != nil {
 		return searchResult{}, err
@@ -205,7 +205,7 @@ func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResul
 		}
 		err := out.search(ctx, v, run.RunID, in, wanted)
 		switch {
-		case errors.Is(err, eventlog.ErrLogCorrupt), logview.Unreadable(err) != "": // which says nothing of the others
+		case errors.Is(err, eventlog.ErrLogCorrupt), eventview.Unreadable(err) != "": // which says nothing of the others
 			out.RunsUnreadable++
 		case err != nil:
 			return searchResult{}, err
@@ -215,7 +215,7 @@ func searchRuns(ctx context.Context, v logview.View, in searchArgs) (searchResul
 }
 
 // search adds what one run has.
-func (r *searchResult) search(ctx context.Context, v logview.View, id string, in searchArgs, wanted wanted) error {
+func (r *searchResult) search(ctx context.Context, v eventview.View, id string, in searchArgs, wanted wanted) error {
 	r.RunsExamined++
 	for ev, err := range v.Events(ctx, id, 0) {
 		if err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
 // overLog returns a session that looks into a log.
-func overLog(t *testing.T, v logview.View) *mcp.ClientSession {
+func overLog(t *testing.T, v eventview.View) *mcp.ClientSession {
 	t.Helper()
 	return overHTTP(t, mcpsrv.Config{Scope: fixed(mcpsrv.View{Log: &v})})
 }
@@ -47,7 +47,7 @@ func add(t *testing.T, log *store.MemoryLog, id string, kind event.Kind, payload
 
 // TestOnlyTheseSevenAndAllOfThemRead lists the tools over a log, which is a contract.
 func TestOnlyTheseSevenAndAllOfThemRead(t *testing.T) {
-	tools, err := overLog(t, logview.View{Log: store.Memory()}).ListTools(t.Context(), nil)
+	tools, err := overLog(t, eventview.View{Log: store.Memory()}).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestOnlyTheseSevenAndAllOfThemRead(t *testing.T) {
 
 // TestArgumentsHaveBounds sends what is out of them.
 func TestArgumentsHaveBounds(t *testing.T) {
-	s := overLog(t, logview.View{Log: newLog(t)})
+	s := overLog(t, eventview.View{Log: newLog(t)})
 	for _, c := range []struct{ tool, arguments, want string }{
 		{"list_runs", `{"limit":201}`, "200"},
 		{"list_runs", `{"limit":0}`, "1"},
@@ -122,7 +122,7 @@ type runAndEvents struct {
 }
 
 func TestLookingAtARun(t *testing.T) {
-	s := overLog(t, logview.View{Log: newLog(t)})
+	s := overLog(t, eventview.View{Log: newLog(t)})
 	var run runAndEvents
 	if failure := call(t, s, "get_run", `{"run_id":"acme/1","limit":3}`, &run); failure != "" {
 		t.Fatal(failure)
@@ -175,7 +175,7 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 	}
 	add(t, log, "completed", event.KindRunCompleted, event.RunCompleted{FinalText: answer + "end"})
 	add(t, log, "failed", event.KindRunFailed, event.RunFailed{ErrorType: "max_turns"})
-	s := overLog(t, logview.View{Log: log})
+	s := overLog(t, eventview.View{Log: log})
 	for id, want := range map[string]string{"completed": answer + "end", "failed": answer} {
 		var sum struct {
 			Final string `json:"final_text"`
@@ -196,7 +196,7 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 func TestComparingAndValidating(t *testing.T) {
 	log := newLog(t)
 	add(t, log, "bad", event.KindRunStarted, event.RunStarted{SchemaVersion: 99})
-	s := overLog(t, logview.View{Log: log})
+	s := overLog(t, eventview.View{Log: log})
 	var diff struct {
 		Same            bool
 		FirstDivergence int `json:"first_divergence"`
@@ -254,7 +254,7 @@ func TestSearchingHasCaps(t *testing.T) {
 			add(t, log, id, event.KindUserMessageAppended, event.UserMessageAppended{Content: "A Needle \u00e9"})
 		}
 	}
-	s := overLog(t, logview.View{Log: log})
+	s := overLog(t, eventview.View{Log: log})
 	for arguments, want := range map[string]found{
 		`{"query":"nothing"}`:                                      {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
 		`{"query":"needle","limit":500}`:                           {RunsExamined: 30, EventsExamined: 300, TotalMatchingRuns: 30},
@@ -310,13 +310,13 @@ func TestSearchingGoesOnBehindARunThatCannotBeRead(t *testing.T) {
 			add(t, log.MemoryLog, id, event.KindRunStarted, event.RunStarted{Goal: "goal"})
 		}
 		var got found
-		if failure := call(t, overLog(t, logview.View{Log: log}), "search_runs", `{"query":"goal"}`, &got); failure != "" {
+		if failure := call(t, overLog(t, eventview.View{Log: log}), "search_runs", `{"query":"goal"}`, &got); failure != "" {
 			t.Errorf("%v: %s", err, failure)
 		}
 		if len(got.Matches) != 2 || got.RunsExamined != 3 || got.RunsUnreadable != 1 {
 			t.Errorf("%v: %+v", err, got)
 		}
-		if why := call(t, overLog(t, logview.View{Log: log}), "get_run", `{"run_id":"B"}`, &got); why == "the log could not be read" {
+		if why := call(t, overLog(t, eventview.View{Log: log}), "get_run", `{"run_id":"B"}`, &got); why == "the log could not be read" {
 			t.Errorf("%v: the reader is not told why", err)
 		}
 	}
@@ -330,7 +330,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		add(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("x", 3000)})
 	}
 	add(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("x", 1<<20)})
-	s := overLog(t, logview.View{Log: log})
+	s := overLog(t, eventview.View{Log: log})
 	for tool, arguments := range map[string]string{
 		"get_run": `{"run_id":"R","limit":1000}`, "get_event": `{"run_id":"R","seq":1001}`, "summarize_run": `{"run_id":"R"}`,
 		"search_runs": `{"query":"x","limit":500}`, "diff_runs": `{"a":"R","b":"R"}`,
@@ -356,7 +356,7 @@ func TestNothingHidesInAnAnswer(t *testing.T) {
 	const id = "R\u202e\u200b\U000E0041"
 	log := store.Memory()
 	add(t, log, id, event.KindRunStarted, event.RunStarted{Goal: id})
-	s := overLog(t, logview.View{Log: log})
+	s := overLog(t, eventview.View{Log: log})
 	of, err := json.Marshal(map[string]string{"run_id": id})
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func (g garbled) Events(ctx context.Context, id string, after uint64) iter.Seq2[
 
 func TestAPayloadThatCannotBeReadIsNotTooLong(t *testing.T) {
 	var run runAndEvents
-	call(t, overLog(t, logview.View{Log: garbled{newLog(t)}}), "get_run", `{"run_id":"acme/1"}`, &run)
+	call(t, overLog(t, eventview.View{Log: garbled{newLog(t)}}), "get_run", `{"run_id":"acme/1"}`, &run)
 	if len(run.Events) != 4 || run.Events[1].TooLong || !strings.HasPrefix(run.Events[1].Facts, "cannot be read: ") {
 		t.Errorf("got %+v", run)
 	}
@@ -404,7 +404,7 @@ func TestAPayloadThatCannotBeReadIsNotTooLong(t *testing.T) {
 
 // TestTheViewIsTheWholeWorld names runs of another namespace in every argument.
 func TestTheViewIsTheWholeWorld(t *testing.T) {
-	s := overLog(t, logview.View{Log: newLog(t), Namespace: "acme"})
+	s := overLog(t, eventview.View{Log: newLog(t), Namespace: "acme"})
 	for _, id := range []string{"other/1", "/other/1", "../other/1", "acme/1", "1/../../other/1"} {
 		for _, c := range []string{"get_run {%q:%q}", "summarize_run {%q:%q}", "validate_run {%q:%q}"} {
 			tool, arguments, _ := strings.Cut(c, " ")
@@ -434,7 +434,7 @@ func (broken) ListRunsPage(context.Context, eventlog.RunPageOptions) (eventlog.R
 }
 
 func TestFailuresTellNothingOfTheHost(t *testing.T) {
-	s := overLog(t, logview.View{Log: broken{store.Memory()}})
+	s := overLog(t, eventview.View{Log: broken{store.Memory()}})
 	if got := call(t, s, "list_runs", `{}`, nil); got != "the log could not be read" {
 		t.Errorf("got %q", got)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -100,7 +100,7 @@ func call(t *testing.T, s *mcp.ClientSession, name, arguments string, out any) (
 }
 
 func TestBothTransports(t *testing.T) {
-	view := mcpsrv.View{Log: &logview.View{Log: newLog(t), Namespace: "acme"}}
+	view := mcpsrv.View{Log: &eventview.View{Log: newLog(t), Namespace: "acme"}}
 	for name, connect := range map[string]func(*testing.T) *mcp.ClientSession{
 		"http":  func(t *testing.T) *mcp.ClientSession { return overHTTP(t, mcpsrv.Config{Scope: fixed(view)}) },
 		"stdio": func(t *testing.T) *mcp.ClientSession { return overStdio(t, view) },

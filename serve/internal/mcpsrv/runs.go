@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 )
 
@@ -54,19 +54,19 @@ type runInfo struct {
 	CostUSD      float64 `json:"cost_usd"`
 	DurationMs   int64   `json:"duration_ms"`
 
-	Job *queue.Standing `json:"job,omitempty"` // where it stands in the queue of a host, until it has ended
+	Job *queue.Progress `json:"job,omitempty"` // where it stands in the queue of a host, until it has ended
 }
 
 // describe describes runs.
-func describe(ctx context.Context, v logview.View, runs ...eventlog.RunSummary) []runInfo {
-	infos, standing := []runInfo{}, v.Standing(ctx, runs...)
+func describe(ctx context.Context, v eventview.View, runs ...eventlog.RunSummary) []runInfo {
+	infos, jobs := []runInfo{}, v.OpenJobs(ctx, runs...)
 	for _, run := range runs {
 		info := runInfo{
 			RunID: run.RunID, Status: run.Status(), StartedAt: formatTime(run.StartedAt.UnixNano()), Events: run.LastSeq, Turns: run.TurnCount,
 			ToolCalls: run.ToolCallCount, InputTokens: run.InputTokens, OutputTokens: run.OutputTokens, CostUSD: run.CostUSD, DurationMs: run.DurationMs,
 		}
-		if job, ok := standing[run.RunID]; ok {
-			info.Job = &job.Standing
+		if job, ok := jobs[run.RunID]; ok {
+			info.Job = &job.Progress
 		}
 		infos = append(infos, info)
 	}
@@ -75,7 +75,7 @@ func describe(ctx context.Context, v logview.View, runs ...eventlog.RunSummary) 
 
 func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
 
-func listRuns(ctx context.Context, v logview.View, in listArgs) (runList, error) {
+func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, error) {
 	o := eventlog.RunPageOptions{Limit: in.Limit, Offset: in.Offset, Status: in.Status, Query: in.Query, RequireToolCalls: in.WithToolCalls}
 	if in.Since != "" {
 		since, err := time.Parse(time.RFC3339Nano, in.Since)
@@ -168,7 +168,7 @@ func oneLine(text string) string {
 	return display.Shorten(display.Printable(bounded(text, 4*maxFacts)), maxFacts)
 }
 
-func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, error) {
+func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents, error) {
 	run, err := v.Run(ctx, in.RunID)
 	if err != nil {
 		return runWithEvents{}, err
@@ -192,7 +192,7 @@ func getRun(ctx context.Context, v logview.View, in getRunArgs) (runWithEvents, 
 }
 
 // goalOf is what a run was to do, or nothing if its first event does not say.
-func goalOf(ctx context.Context, v logview.View, id string) string {
+func goalOf(ctx context.Context, v eventview.View, id string) string {
 	started, err := v.Started(ctx, id)
 	if err != nil {
 		return ""
@@ -205,7 +205,7 @@ type getEventArgs struct {
 	Seq   uint64 `json:"seq" jsonschema:"minimum=1,description=Number of the event"`
 }
 
-func getEvent(ctx context.Context, v logview.View, in getEventArgs) (eventInfo, error) {
+func getEvent(ctx context.Context, v eventview.View, in getEventArgs) (eventInfo, error) {
 	ev, err := v.Event(ctx, in.RunID, in.Seq)
 	if err != nil {
 		return eventInfo{}, err
@@ -230,7 +230,7 @@ type validity struct {
 	MerkleRoot string `json:"merkle_root,omitempty"`
 }
 
-func validateRun(ctx context.Context, v logview.View, in validateArgs) (validity, error) {
+func validateRun(ctx context.Context, v eventview.View, in validateArgs) (validity, error) {
 	report, err := v.Check(ctx, in.RunID)
 	var corrupt *eventlog.CorruptError
 	switch {
@@ -276,7 +276,7 @@ type summary struct {
 	Capped   bool           `json:"capped,omitempty"` // the run has more than is said here
 }
 
-func summarizeRun(ctx context.Context, v logview.View, in summaryArgs) (summary, error) {
+func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summary, error) {
 	run, err := v.Run(ctx, in.RunID)
 	if err != nil {
 		return summary{}, err

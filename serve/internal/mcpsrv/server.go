@@ -13,14 +13,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // View is what one client may look at and call. Its zero value is a server without
 // tools.
 type View struct {
 	// Log is looked into. Nil leaves out the tools over a log.
-	Log *logview.View
+	Log *eventview.View
 
 	// Tools are called. Nil means that there are none.
 	Tools Tools

@@ -13,23 +13,23 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// shelf are tools that do what the test says.
-type shelf struct {
+// fakeTools do what the test says.
+type fakeTools struct {
 	tools []mcpsrv.Tool
 	call  func(name, arguments string) (mcpsrv.Result, error)
 }
 
-func (s shelf) List(context.Context) ([]mcpsrv.Tool, error) { return s.tools, nil }
+func (s fakeTools) List(context.Context) ([]mcpsrv.Tool, error) { return s.tools, nil }
 
-func (s shelf) Call(_ context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (s fakeTools) Call(_ context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	return s.call(c.Name, string(c.Arguments))
 }
 
-func (s shelf) Cancel(context.Context, string) error { return nil }
+func (s fakeTools) Cancel(context.Context, string) error { return nil }
 
 const anyObject = `{"type":"object"}`
 
@@ -37,15 +37,15 @@ func toolNamed(name string) mcpsrv.Tool {
 	return mcpsrv.Tool{Name: name, Description: "does " + name, InputSchema: json.RawMessage(anyObject)}
 }
 
-func overTools(t *testing.T, s shelf) *mcp.ClientSession {
+func overTools(t *testing.T, s fakeTools) *mcp.ClientSession {
 	t.Helper()
-	return overHTTP(t, mcpsrv.Config{Scope: fixed(mcpsrv.View{Tools: s, Log: &logview.View{Log: store.Memory()}})})
+	return overHTTP(t, mcpsrv.Config{Scope: fixed(mcpsrv.View{Tools: s, Log: &eventview.View{Log: store.Memory()}})})
 }
 
 func TestCallsOfATenantsTools(t *testing.T) {
 	structured := toolNamed("structured")
 	structured.OutputSchema = json.RawMessage(anyObject)
-	s := overTools(t, shelf{
+	s := overTools(t, fakeTools{
 		tools: []mcpsrv.Tool{toolNamed("plain"), structured},
 		call: func(name, arguments string) (mcpsrv.Result, error) {
 			var in struct{ Do string }
@@ -107,7 +107,7 @@ func TestDescriptorsThatDeceive(t *testing.T) {
 	noSchema, list, large := toolNamed("none"), toolNamed("list"), toolNamed("large")
 	noSchema.InputSchema, list.InputSchema = nil, json.RawMessage(`{"type":["object","null"]}`)
 	large.InputSchema = json.RawMessage(`{"type":"object","description":"` + strings.Repeat("x", 70_000) + `"}`)
-	s := overTools(t, shelf{tools: []mcpsrv.Tool{
+	s := overTools(t, fakeTools{tools: []mcpsrv.Tool{
 		hidden, noSchema, list, large, toolNamed("validate_run"), toolNamed("a b"), toolNamed("a/b"), toolNamed(""),
 		toolNamed("l\u0131st"), toolNamed(strings.Repeat("n", 129)), toolNamed("ok"),
 	}})
@@ -134,7 +134,7 @@ func TestWhatAHandlerRefuses(t *testing.T) {
 		Scope: func(r *http.Request) (mcpsrv.View, error) {
 			switch r.Header.Get("Authorization") {
 			case "Bearer tok":
-				return mcpsrv.View{Log: &logview.View{Log: store.Memory()}}, nil
+				return mcpsrv.View{Log: &eventview.View{Log: store.Memory()}}, nil
 			case "Bearer broken":
 				return mcpsrv.View{}, errors.New("the disk is on fire")
 			}

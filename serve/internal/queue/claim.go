@@ -128,7 +128,7 @@ func (s *storeTx) claimFairly(n, reserved int) ([]Lease, error) {
 	}
 	var candidates []*tenantRow
 	for _, t := range s.tenants {
-		if t.reckon(s.cfg.Limits(t.name)); t.open > 0 {
+		if t.countOpen(s.cfg.Limits(t.name)); t.open > 0 {
 			candidates = append(candidates, t)
 		}
 	}

@@ -211,7 +211,7 @@ func (q *Queue) submit(c *change) <-chan error {
 	defer q.mu.Unlock()
 	q.changes = append(q.changes, c)
 	switch {
-	case q.pressing():
+	case q.hasUrgent():
 		q.wake()
 	case !q.lingering:
 		q.lingering = true
@@ -233,8 +233,8 @@ func (q *Queue) endLinger() {
 	}
 }
 
-// pressing reports whether there are changes that are not to linger. The caller holds mu.
-func (q *Queue) pressing() bool {
+// hasUrgent reports whether there are changes that must not linger. The caller holds mu.
+func (q *Queue) hasUrgent() bool {
 	return !q.drained && len(q.changes) > 0 || slices.ContainsFunc(q.changes, func(c *change) bool { return !c.later })
 }
 
@@ -262,7 +262,7 @@ func (q *Queue) more() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d := q.dispatcher
-	q.committing = q.pressing() || d != nil && d.claims() && d.wanted && d.free > 0
+	q.committing = q.hasUrgent() || d != nil && d.claims() && d.wanted && d.free > 0
 	return q.committing
 }
 
@@ -394,13 +394,13 @@ func (q *Queue) transact(b *batch) (leases []Lease, err error) {
 	return leases, err
 }
 
-// claim hands out jobs for the workers of the batch. A process does so only while it is
-// among the living, and renews its lease by doing it; so no job is ever in the hands of a
-// process whose death would not be noticed.
+// claim hands out jobs for the workers of the batch. A process claims jobs only while its
+// lease is valid, and renews the lease by doing so. So no job is ever claimed by a process
+// whose death would go unnoticed.
 func (q *Queue) claim(s *storeTx, b *batch) ([]Lease, error) {
 	err := s.renew(b.owner, q.cfg.Clock.Now().Add(q.cfg.Lease))
 	if err == nil && b.doubt != nil {
-		err = s.disown(b.owner, b.doubt)
+		err = s.releaseUnclaimed(b.owner, b.doubt)
 	}
 	if err == nil && b.due {
 		err = s.wake()

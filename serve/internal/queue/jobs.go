@@ -331,7 +331,7 @@ func (s *storeTx) retry(runID string) (refusal, err error) {
 // replaces none.
 func (s *storeTx) register(owner, name string, until time.Time, draining bool) (dead []lost, err error) {
 	if name != "" {
-		if dead, err = s.bury("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
+		if dead, err = s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
 			return nil, err
 		}
 	}
@@ -355,7 +355,7 @@ const rememberGone = 24 * time.Hour
 // that has the same name has begun since.
 var errReplaced = errors.New("queue: this process has not renewed its lease in time, or another one has begun under its name (queue.host); its jobs were given to others")
 
-// renew keeps a process among the living. If it is not, that is [errReplaced].
+// renew extends the lease of a live host. For any other process it returns [errReplaced].
 func (s *storeTx) renew(owner string, until time.Time) error {
 	n, err := s.tx.Exec("UPDATE queue_host SET until = $1, seen = $2 WHERE owner = $3", until.UnixNano(), s.now, owner)
 	if err == nil && n == 0 {
@@ -364,7 +364,7 @@ func (s *storeTx) renew(owner string, until time.Time) error {
 	return err
 }
 
-// lost is a process that is not among the living any more.
+// lost is a host that is no longer alive.
 type lost struct {
 	owner, label, version string
 	seen                  int64
@@ -375,7 +375,7 @@ type lost struct {
 // returns these. They are listed for a while under another owner, so that one that comes
 // back finds itself replaced.
 func (s *storeTx) recover(owner string) ([]lost, error) {
-	dead, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
+	dead, err := s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
 	for _, d := range dead {
 		if err == nil {
 			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, gone) VALUES ($1, '', 0, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
@@ -387,12 +387,12 @@ func (s *storeTx) recover(owner string) ([]lost, error) {
 
 // leave removes a process. Its jobs, if it has any, become ready.
 func (s *storeTx) leave(owner string) error {
-	_, err := s.bury("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner)
+	_, err := s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner)
 	return err
 }
 
-// bury removes the processes that the query selects, and returns them.
-func (s *storeTx) bury(query string, args ...any) (dead []lost, err error) {
+// removeHosts removes the hosts that the query selects, and returns them.
+func (s *storeTx) removeHosts(query string, args ...any) (dead []lost, err error) {
 	dead, err = table.All(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
 		err = r.Scan(&d.owner, &d.label, &d.version, &d.seen)
 		return d, err
@@ -408,9 +408,9 @@ func (s *storeTx) bury(query string, args ...any) (dead []lost, err error) {
 	return dead, err
 }
 
-// disown gives back the owner's jobs that are not among those that it has: run ids and
-// epochs. Their attempt never began.
-func (s *storeTx) disown(owner string, has map[string]uint64) error {
+// releaseUnclaimed gives back the owner's jobs that it does not have. has maps run ids to
+// epochs. The attempts of the others never began.
+func (s *storeTx) releaseUnclaimed(owner string, has map[string]uint64) error {
 	if err := s.push(); err != nil {
 		return err
 	}

@@ -192,8 +192,9 @@ const (
 	Cancelling State = "cancelling" // cancelled, and its run has not ended yet
 )
 
-// Standing is where a job stands, as documents and pages say it.
-type Standing struct {
+// Progress is how far a job is, as documents and pages show it: its state, its attempts and
+// its last failure.
+type Progress struct {
 	State       State      `json:"state"`
 	Attempt     int        `json:"attempt"` // that runs, or has run last; 0 before the first
 	MaxAttempts int        `json:"max_attempts"`
@@ -213,7 +214,7 @@ type LastError struct {
 type Status struct {
 	Tenant string `json:"tenant"`
 	RunID  string `json:"run_id"` // in the log
-	Standing
+	Progress
 	Host         string    `json:"host,omitempty"` // the name of its host, while it runs
 	Enqueued     time.Time `json:"enqueued_at"`
 	Priority     int       `json:"priority,omitempty"`

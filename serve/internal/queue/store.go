@@ -69,10 +69,10 @@ CREATE TABLE queue_host (
 const begins = `ALTER TABLE queue_job ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue_job ADD COLUMN stranded INTEGER NOT NULL DEFAULT 0`
 
-// shown is what operators are shown: when a job was handed out and of which class its
-// last failure is; what a host is called, which version it has, when it began and was
-// last heard of, and whether it drains. A host that died has a row for a day, under
-// another owner, whose column gone says when that was noticed.
+// shown has the columns that operators are shown. For a job: when it was handed out, and
+// the class of its last failure. For a host: its name and version, when it started and was
+// last seen, and whether it drains. A host that died keeps a row for a day, under another
+// owner; the column gone says when the death was noticed.
 const shown = `ALTER TABLE queue_job ADD COLUMN started INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue_job ADD COLUMN class TEXT NOT NULL DEFAULT '';
 ALTER TABLE queue_job ADD COLUMN host_failures INTEGER NOT NULL DEFAULT 0;
@@ -236,12 +236,12 @@ func (s *storeTx) move(name string, from, to int) error {
 		return 1
 	}
 	s.state.waiting += waits(to) - waits(from)
-	t.reckon(s.cfg.Limits(name))
+	t.countOpen(s.cfg.Limits(name))
 	return nil
 }
 
-// reckon finds how many of the tenant's jobs may be handed out now.
-func (t *tenantRow) reckon(l Limits) {
+// countOpen counts the tenant's jobs that may be handed out now.
+func (t *tenantRow) countOpen(l Limits) {
 	t.open = t.n[ready]
 	if l.MaxRunning > 0 {
 		t.open = max(0, min(t.open, int64(l.MaxRunning)-t.n[running]))
@@ -251,7 +251,7 @@ func (t *tenantRow) reckon(l Limits) {
 	}
 }
 
-// refresh reckons anew what may be handed out, since limits may have changed, and
+// refresh counts again what may be handed out, since limits may have changed, and
 // removes the rows of tenants that have no jobs and are not ahead of virtual time, and old
 // usage.
 func (s *storeTx) refresh() error {
@@ -272,7 +272,7 @@ func (s *storeTx) refresh() error {
 		return err
 	}
 	for _, name := range names {
-		s.tenants[name].reckon(s.cfg.Limits(name))
+		s.tenants[name].countOpen(s.cfg.Limits(name))
 	}
 	if len(s.tenants) > len(names) {
 		return nil // what this transaction has counted may not be written yet

@@ -52,7 +52,7 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 		l, err := scanJob(r, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
 		s.Tenant, s.RunID, s.Priority, s.Snoozes, s.HostFailures = l.Tenant, l.RunID, l.Priority, l.Snoozes, l.HostFailures
 		s.Deaths = l.Deaths + l.Stranded
-		s.Standing = Standing{State: Ready, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
+		s.Progress = Progress{State: Ready, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
 		switch {
 		case l.Cancelled:
 			s.State = Cancelling
@@ -225,8 +225,8 @@ func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
 	})
 }
 
-// Shown returns where a job stands without the message of its last error, for tenants.
-func (s Standing) Shown() Standing {
+// Shown returns the progress of a job without the message of its last error, for tenants.
+func (s Progress) Shown() Progress {
 	if s.LastError != nil {
 		s.LastError = &LastError{Class: s.LastError.Class}
 	}
@@ -234,11 +234,11 @@ func (s Standing) Shown() Standing {
 }
 
 // Attempts says which attempt it is, of how many.
-func (s Standing) Attempts() string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
+func (s Progress) Attempts() string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
 
 // Why says in one line why the last attempt came to nothing, or nothing. The text is not
 // escaped.
-func (s Standing) Why() string {
+func (s Progress) Why() string {
 	if s.LastError == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package logview
+package eventview
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // ErrNoReplay is returned by [View.Replay] of a view that cannot execute runs.
-var ErrNoReplay = errors.New("logview: runs cannot be replayed here")
+var ErrNoReplay = errors.New("eventview: runs cannot be replayed here")
 
 // View is what one reader may see of a log. Log is required. A View is safe for
 // concurrent use.
@@ -63,9 +63,9 @@ type Operator struct {
 	Steer func(ctx context.Context, what, of string) error
 }
 
-// Standing returns where the runs stand that have not ended. What cannot be found out is
+// OpenJobs returns the states of the jobs of runs that have not ended. What cannot be found out is
 // left out: it is no reason to show nothing.
-func (v View) Standing(ctx context.Context, runs ...eventlog.RunSummary) map[string]queue.Status {
+func (v View) OpenJobs(ctx context.Context, runs ...eventlog.RunSummary) map[string]queue.Status {
 	var open []string
 	for _, run := range runs {
 		if run.TerminalKind == 0 {
@@ -106,8 +106,8 @@ func (v View) full(id string) (string, error) {
 	return v.Namespace + "/" + id, nil
 }
 
-// known is full of a run that exists.
-func (v View) known(ctx context.Context, id string) (string, error) {
+// findRun is full for a run that exists.
+func (v View) findRun(ctx context.Context, id string) (string, error) {
 	runID, err := v.full(id)
 	if err == nil {
 		_, err = v.Log.Run(ctx, runID)
@@ -176,7 +176,7 @@ func (v View) Page(ctx context.Context, id string, after uint64, n int) ([]event
 }
 
 // ErrEventNotFound means that a run has no event of that number.
-var ErrEventNotFound = errors.New("logview: event not found")
+var ErrEventNotFound = errors.New("eventview: event not found")
 
 // Event returns one event of a run, [eventlog.ErrRunNotFound] or
 // [ErrEventNotFound].
@@ -203,7 +203,7 @@ func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) 
 // Stream delivers the events of a run that exists, from the first on and as they
 // come, until the run or ctx ends.
 func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {
-	runID, err := v.known(ctx, id) // Stream itself waits for a run that has not begun
+	runID, err := v.findRun(ctx, id) // Stream itself waits for a run that has not begun
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error)
 
 // Check validates a run. See [View].Checker.
 func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
-	runID, err := v.known(ctx, id)
+	runID, err := v.findRun(ctx, id)
 	if errors.Is(err, eventlog.ErrRunNotFound) {
 		return eventlog.Report{}, err // for the checker, a run without events is one that lost them
 	}
@@ -227,7 +227,7 @@ func (v View) Replay(ctx context.Context, id string) (agent.Verdict, error) {
 	if v.Replayer == nil {
 		return agent.Verdict{}, ErrNoReplay
 	}
-	runID, err := v.known(ctx, id)
+	runID, err := v.findRun(ctx, id)
 	if err != nil {
 		return agent.Verdict{}, err
 	}

@@ -19,15 +19,15 @@ type contender struct {
 	rate func(ctx context.Context, d time.Duration) (float64, error)
 }
 
-// turns are the rates of contenders that took turns, one for each round.
-type turns map[string][]float64
+// measured has the rates of contenders, one for each round.
+type measured map[string][]float64
 
-// take lets the contenders take turns.
-func take(ctx context.Context, rounds int, slice time.Duration, all ...contender) (turns, error) {
-	t := turns{}
+// take measures the contenders one after another in every round.
+func take(ctx context.Context, rounds int, slice time.Duration, all ...contender) (measured, error) {
+	t := measured{}
 	for range rounds {
 		for _, c := range all {
-			runtime.GC() // nobody pays for what the one before has left
+			runtime.GC() // no contender pays for the garbage of the one before
 			rate, err := c.rate(ctx, slice)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -39,7 +39,7 @@ func take(ctx context.Context, rounds int, slice time.Duration, all ...contender
 }
 
 // ratio is the median of the rounds' ratios.
-func (t turns) ratio(a, b string) float64 { return figures.Ratio(t[a], t[b]) }
+func (t measured) ratio(a, b string) float64 { return figures.Ratio(t[a], t[b]) }
 
 // under is a contender that bears a load.
 func under(load logtest.Load, name string, do func(context.Context, event.Event) error) contender {

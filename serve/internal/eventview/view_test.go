@@ -1,4 +1,4 @@
-package logview_test
+package eventview_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/logview"
+	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
 // record makes a run of one call.
@@ -35,7 +35,7 @@ func TestANamespaceIsTheWholeWorld(t *testing.T) {
 	record(t, log, "acme/2", "Oslo")
 	record(t, log, "acmeish/3", "Oslo")
 	record(t, log, "other/1", "Oslo")
-	v := logview.View{Log: log, Namespace: "acme", Replayer: func(_ context.Context, id string) (agent.Verdict, error) {
+	v := eventview.View{Log: log, Namespace: "acme", Replayer: func(_ context.Context, id string) (agent.Verdict, error) {
 		return agent.Verdict{RunID: id}, nil
 	}}
 	page, err := v.Runs(t.Context(), eventlog.RunPageOptions{Namespace: "other"})
@@ -58,7 +58,7 @@ func TestANamespaceIsTheWholeWorld(t *testing.T) {
 }
 
 // everyQuestion is what a view can be asked about one run.
-func everyQuestion(t *testing.T, v logview.View) map[string]func(id string) error {
+func everyQuestion(t *testing.T, v eventview.View) map[string]func(id string) error {
 	ctx := t.Context()
 	return map[string]func(id string) error{
 		"Run":    func(id string) error { _, err := v.Run(ctx, id); return err },
@@ -68,7 +68,7 @@ func everyQuestion(t *testing.T, v logview.View) map[string]func(id string) erro
 		"Replay": func(id string) error { _, err := v.Replay(ctx, id); return err },
 		"Stream": func(id string) error { _, err := v.Stream(ctx, id); return err },
 		"Compare": func(id string) error {
-			_, err := v.Compare(ctx, "1", id, logview.DiffOptions{})
+			_, err := v.Compare(ctx, "1", id, eventview.DiffOptions{})
 			return err
 		},
 	}
@@ -78,17 +78,17 @@ func everyQuestion(t *testing.T, v logview.View) map[string]func(id string) erro
 func TestWhatIsNotThere(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "R", "Oslo")
-	v := logview.View{Log: log}
+	v := eventview.View{Log: log}
 	if _, err := v.Run(t.Context(), "none"); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("an absent run: %v", err)
 	}
 	if ev, err := v.Event(t.Context(), "R", 2); err != nil || ev.Kind != event.KindToolCallScheduled {
 		t.Errorf("got %v, %v", ev.Kind, err)
 	}
-	if _, err := v.Event(t.Context(), "R", 5); !errors.Is(err, logview.ErrEventNotFound) {
+	if _, err := v.Event(t.Context(), "R", 5); !errors.Is(err, eventview.ErrEventNotFound) {
 		t.Errorf("an absent event: %v", err)
 	}
-	if _, err := v.Replay(t.Context(), "R"); !errors.Is(err, logview.ErrNoReplay) {
+	if _, err := v.Replay(t.Context(), "R"); !errors.Is(err, eventview.ErrNoReplay) {
 		t.Errorf("a replay: %v", err)
 	}
 }
@@ -98,18 +98,18 @@ func TestCompare(t *testing.T) {
 	record(t, log, "a", "Oslo")
 	record(t, log, "same", "Oslo")
 	record(t, log, "b", "Bergen")
-	v := logview.View{Log: log}
+	v := eventview.View{Log: log}
 	for _, c := range []struct {
 		a, b string
-		o    logview.DiffOptions
+		o    eventview.DiffOptions
 		want string
 	}{
-		{"a", "a", logview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
-		{"a", "same", logview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
-		{"a", "b", logview.DiffOptions{Limit: 10}, "3 match, 1 differ, first 2, 4 pairs"},
-		{"a", "b", logview.DiffOptions{Limit: 10, From: 3}, "3 match, 1 differ, first 2, 2 pairs"},
-		{"a", "b", logview.DiffOptions{Limit: 10, DifferentOnly: true}, "3 match, 1 differ, first 2, 1 pairs"},
-		{"a", "b", logview.DiffOptions{Limit: 10, MaxExamined: 1}, "1 match, 0 differ, first 0, 1 pairs, capped"},
+		{"a", "a", eventview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
+		{"a", "same", eventview.DiffOptions{}, "4 match, 0 differ, first 0, 0 pairs"},
+		{"a", "b", eventview.DiffOptions{Limit: 10}, "3 match, 1 differ, first 2, 4 pairs"},
+		{"a", "b", eventview.DiffOptions{Limit: 10, From: 3}, "3 match, 1 differ, first 2, 2 pairs"},
+		{"a", "b", eventview.DiffOptions{Limit: 10, DifferentOnly: true}, "3 match, 1 differ, first 2, 1 pairs"},
+		{"a", "b", eventview.DiffOptions{Limit: 10, MaxExamined: 1}, "1 match, 0 differ, first 0, 1 pairs, capped"},
 	} {
 		got, err := v.Compare(t.Context(), c.a, c.b, c.o)
 		if err != nil {
@@ -123,7 +123,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s and %s with %+v: %s, want %s", c.a, c.b, c.o, text, c.want)
 		}
 	}
-	got, err := v.Compare(t.Context(), "a", "b", logview.DiffOptions{Limit: 1, DifferentOnly: true})
+	got, err := v.Compare(t.Context(), "a", "b", eventview.DiffOptions{Limit: 1, DifferentOnly: true})
 	if err != nil || got.Pairs[0].Field != "args.city" || got.Pairs[0].InA != "Oslo" || got.Pairs[0].InB != "Bergen" {
 		t.Errorf("the difference is %+v, %v", got.Pairs, err)
 	}

@@ -1,4 +1,4 @@
-package logview
+package eventview
 
 import (
 	"context"

@@ -34,7 +34,7 @@ func (e *exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 // outcome turns what the engine returned into the call's error. A *exit comes
 // back as it is: what it means depends on who called.
 func (s *session) outcome(err error) error {
-	var ended *ending
+	var ended *guestStopped
 	var exited *exit
 	switch {
 	case s.fault != nil:
