@@ -25,7 +25,7 @@ func (db *DB) Seal(ctx context.Context, key *seal.Key) (seal.Result, error) {
 }
 
 // Verify checks every sealed run of the database, as it is stored, against the newest
-// checkpoint, see [seal.Verify]. The policy may be nil, and trusts nobody then.
+// checkpoint, see [seal.Verify]. A nil policy trusts no key.
 func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given ...[]byte) (seal.Report, error) {
 	log, err := db.Log(ctx)
 	if err != nil {

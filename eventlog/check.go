@@ -71,7 +71,7 @@ func Validate(events []event.Event) error {
 //
 // Clocks may step backwards, so nothing is asked of timestamps.
 //
-// Of a run whose payloads are encrypted ([event.Encrypted]) all is checked that is
+// In a run whose payloads are encrypted ([event.Encrypted]), Check checks what is
 // visible: D1 to D4 and D8 as above, over what is stored; D5 without the version;
 // D6 and D7 by the kinds and their order alone, so that a run that the key shows to
 // be wrong may pass; S1, S3, S6, and of S2 that the encrypted payload has its exact

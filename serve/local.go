@@ -246,7 +246,7 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 // for the end of a run that has one.
 func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
 	log, err := l.db.Log(ctx)
-	if progress == nil || err != nil { // and the run cannot be made
+	if progress == nil || err != nil { // then the run fails as well
 		return func(bool) {}
 	}
 	ctx, stop := context.WithCancel(ctx)

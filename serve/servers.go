@@ -41,8 +41,8 @@ var (
 	outOfName   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// ParseServer reads what names a server: a command line, of which no shell makes anything but
-// words, or an http or https URL. NAME= before it gives the server a name, in lower case;
+// ParseServer reads what names a server: a command line, which is split into words without
+// a shell, or an http or https URL. NAME= before it gives the server a name, in lower case;
 // otherwise it has one after its package, program or host. Assignments in upper case before
 // a command are variables for it.
 func ParseServer(text string) (Server, error) {
@@ -209,7 +209,7 @@ type Change struct {
 }
 
 // Changes connects to a server and returns what has changed since it was accepted, and a
-// function that accepts it as it is now. Of a server that was never seen all is new.
+// function that accepts it as it is now. For a server that was never seen all is new.
 func (p Pins) Changes(ctx context.Context, s Server) (changes []Change, accept func() error, err error) {
 	before, err := p.pinnedTools(s)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package seal keeps a transparency log of the runs of a database, signs it, and proves
 // with it. The formats are those of spec/seal.md and spec/bundle.md.
 //
-// A database that holds runs can be rewritten by whoever holds it. So each run that has
-// ended becomes a [Leaf] of a Merkle tree (RFC 6962), and from time to time its root is
-// signed as a [Checkpoint]. Who keeps a checkpoint, or trusts a witness that has
-// cosigned one, sees whether a run was changed, removed or put elsewhere since.
+// The owner of a database can rewrite its runs. So each run that has ended becomes a [Leaf]
+// of a Merkle tree (RFC 6962), and from time to time its root is signed as a [Checkpoint].
+// A verifier that keeps a checkpoint, or trusts a witness that has cosigned one, finds
+// every run that was changed, removed or moved since.
 //
 //	Seal      adds the runs that have ended, and signs a checkpoint
 //	Extend    only adds them, which has to happen before runs are removed

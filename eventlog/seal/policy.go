@@ -13,8 +13,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Policy says whom a verifier trusts: keys of logs, and witnesses that must have signed.
-// The zero value trusts nobody, and checks no signature.
+// Policy names the keys that a verifier trusts: those of logs, and those of witnesses that
+// must have signed. The zero value trusts no key, and checks no signature.
 type Policy struct {
 	logs      []verifier
 	witnesses []verifier

@@ -18,8 +18,8 @@ type Cache[K comparable] struct {
 // CacheLimits bound the modules that a cache keeps without users.
 type CacheLimits struct {
 	Modules int
-	// Bytes is how much they may be together, see [Module.Size]: what whoever has
-	// uploaded many and large ones can make a host keep.
+	// Bytes bounds their total size, see [Module.Size]. So many large uploads cannot
+	// fill the memory of a host.
 	Bytes int
 }
 
@@ -77,7 +77,7 @@ func (s *Cache[K]) load(ctx context.Context, e *entry[K], load func(context.Cont
 	close(e.ready)
 }
 
-// forget has nobody find an entry any more.
+// forget removes an entry, so that no caller finds it any more.
 func (s *Cache[K]) forget(e *entry[K]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Cache[K]) use(key K) (e *entry[K], found bool) {
 	return e, found
 }
 
-// release ends a use. Of what is idle the modules that were used longest ago make
-// room.
+// release ends a use. If too much is idle, it closes the modules that were used longest
+// ago.
 func (s *Cache[K]) release(e *entry[K]) {
 	for _, done := range s.leave(e) {
 		done.close()
@@ -145,8 +145,8 @@ func (s *Cache[K]) surplus() []*entry[K] {
 	return oldest
 }
 
-// Drop forgets the modules whose keys match. Those that are in use are closed by
-// whoever gives them back last.
+// Drop forgets the modules whose keys match. A module in use is closed when its last
+// user releases it.
 func (s *Cache[K]) Drop(match func(K) bool) {
 	for _, done := range s.drop(match) {
 		done.close()

@@ -80,7 +80,7 @@ func printed(doc []byte) ([]byte, error) {
 }
 
 // reported reads the guest's own error. An unknown kind is an ordinary
-// failure: the message is what matters to whoever called.
+// failure: the caller needs the message.
 func reported(doc []byte) error {
 	var e abi.Error
 	if err := json.Unmarshal(doc, &e); err != nil {

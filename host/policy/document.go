@@ -70,10 +70,10 @@ func (l limits) sandbox() event.SandboxLimits {
 	}
 }
 
-// Narrow returns the limits of a call under policies: of each bound the smallest
-// that anybody names. A policy that is nil, or that does not name a bound, leaves
-// it as it is; nobody can widen one. A bound that is zero in l is none, so whoever
-// has defaults fills them in before.
+// Narrow returns the limits of a call under policies: for each bound the smallest
+// value that l or a policy names. A policy that is nil, or that does not name a bound,
+// leaves it as it is; no policy can widen one. A bound that is zero in l is none, so a
+// caller with defaults fills them in before.
 func Narrow(l event.SandboxLimits, policies ...*Policy) event.SandboxLimits {
 	for _, p := range policies {
 		if p == nil {

@@ -28,8 +28,8 @@ type Use struct {
 	call string // by its id
 }
 
-// Uses returns what a run did, in the order of its log. Of a call that was made
-// again, the attempts have the same arguments, so the first stands for all.
+// Uses returns what a run did, in the order of its log. The attempts of a call that was
+// made again have the same arguments, so Uses has only the first.
 func Uses(events []event.Event) ([]Use, error) {
 	h := history{
 		tools: map[string]string{}, sandboxed: map[string]bool{}, denied: map[string]bool{}, open: map[string]Use{}, copies: newCopies(),
@@ -224,8 +224,8 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 }
 
 // exceeds says which limit a call was beyond, by its key. What the log does not tell, how
-// long it took and what its document had around the result, is not looked at. Of what a
-// call writes a limit keeps less, and refuses nothing.
+// long it took and what its document had around the result, is not looked at. The limit
+// on what a call writes cuts it, and refuses nothing.
 func exceeds(use Use, l event.SandboxLimits) (key, why string) {
 	m := use.Meter
 	switch {

@@ -73,8 +73,8 @@ func Parse(name string, data []byte) (*Policy, error) {
 	return p, err
 }
 
-// None returns the policy of whoever has none. It allows no request, and says of it that
-// it is not there.
+// None returns an absent policy. It allows no request, and its reason is that there is no
+// policy.
 func None() *Policy {
 	p, err := Parse("no policy", []byte("version: \""+Version+"\"\n"))
 	if err != nil {

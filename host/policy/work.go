@@ -11,9 +11,9 @@ import (
 )
 
 // maxWork bounds what one side's decision about a call takes, in steps of about 10 ns.
-// Whoever is decided about writes the arguments, and a tenant its policy, so both can be
-// as large as they may be; and nothing interrupts a decision, which is the same
-// whenever it is made.
+// A model or a client writes the arguments, and a tenant its policy, so both can be as large
+// as their limits allow. Nothing interrupts a decision, because it must not depend on when
+// it is made.
 const maxWork = 100_000_000
 
 // work is how many steps are left.

@@ -43,8 +43,8 @@ type Call struct {
 
 // Result is what a call left.
 type Result struct {
-	// Output is the guest's document, as it wrote it: nobody has looked
-	// whether it is JSON. It is nil when the call failed.
+	// Output is the guest's document, as it wrote it. It is not checked to be
+	// JSON. It is nil when the call failed.
 	Output []byte
 
 	// Meter is what the call consumed, also when it failed.

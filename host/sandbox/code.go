@@ -49,9 +49,10 @@ func (e *Engine) Hold(p *Prepared) (*Code, error) {
 	return c, nil
 }
 
-// Load calls load, which has a process load the module, when the code is there. If it is
-// not, or load finds it spoiled, it is put back first. The error is load's, or that of ctx
-// if it ends while somebody else puts back or compiles.
+// Load restores the code if it is missing or damaged, and then calls load, which has a
+// process load the module. If load finds the code spoiled, Load restores it and calls load
+// again. The error is load's, or that of ctx if it ends while another caller restores or
+// compiles the code.
 func (c *Code) Load(ctx context.Context, load func() error) error {
 	if c.file == nil {
 		return load()

@@ -1,4 +1,4 @@
-// Package sandbox executes tools that nobody has vouched for. It is the only
+// Package sandbox executes untrusted tools. It is the only
 // package that knows the engine: wazero, and on js the one of the browser or of Node.
 //
 // # How to think about it
@@ -54,9 +54,9 @@
 // Modules that the gate or the engine rejects, that import anything but
 // starling:v1 and WASI preview 1, or that lack an export of the contract:
 // [rewrite.Refusal], before any of their code has run. A cache folder that
-// somebody else could write to. Limits that it could not keep.
+// another user could write to. Limits that it could not keep.
 //
 // What is lost if the process dies here: the call. Nothing in this package
-// outlives it; what the guest caused is in the log of whoever implements
-// Imports.
+// outlives it; the effects of the guest are in the log of the caller, which
+// implements Imports.
 package sandbox

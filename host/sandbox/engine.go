@@ -27,7 +27,7 @@ type Config struct {
 
 	// CacheDir keeps compiled machine code, and what each version of this program has
 	// rewritten, so that both is done once on a machine and not once in a process.
-	// Whoever can write to this folder chooses what code this process runs: it is
+	// A user who can write to this folder chooses the code that this process runs: it is
 	// created with mode 0700, and a folder that anyone but this user could have written
 	// to is refused. It is kept below 8 GiB, and what was not used for 30 days is
 	// removed, whenever something is added. The interpreter does not use it. Empty: no

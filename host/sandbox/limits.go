@@ -53,7 +53,7 @@ const (
 	interpreterDepth = (2000 - 16) * 16
 )
 
-// DefaultLimits returns the bounds of a call that nobody has asked to change.
+// DefaultLimits returns the bounds of a call without other limits.
 func DefaultLimits() Limits {
 	return Limits{
 		Fuel:        20_000_000_000,

@@ -24,7 +24,7 @@ type Prepared struct {
 	Reserve uint64            // bytes of memory that an instance can have
 
 	// Folder has the code, and nothing else. It is empty if the engine keeps none: then
-	// who loads the module compiles it, or interprets it.
+	// the process that loads the module compiles or interprets it.
 	Folder string
 }
 

@@ -46,7 +46,7 @@ type session struct {
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	log    capture
 
-	watch *watch // nil unless somebody looks on
+	watch *watch // nil without observers
 	fault any    // a panic of Imports that was not an error
 }
 
@@ -118,7 +118,7 @@ func (s *session) interruption() error {
 	return fmt.Errorf("%w: the call took longer than %d ms", abi.ErrTimeout, s.limits.TimeoutMs)
 }
 
-// effect counts one recorded effect before it happens. Sealed, it refuses it.
+// effect counts one recorded effect before it happens. During start-up it refuses it.
 func (s *session) effect(name string, bytes uint64) {
 	if s.imports == nil {
 		s.end(s.failure(abi.ErrPanicked, name+" was called during "+s.phase+", which may have no effects"))

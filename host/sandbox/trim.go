@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Bounds of a cache. Who uploads one module after the other fills no disk: code takes a
-// quarter at most of what others leave of it. What an older version has left goes in time.
+// Bounds of a cache. Uploading one module after another cannot fill the disk: code takes a
+// quarter of the free space at most. Files of older versions are removed in time.
 const (
 	maxCode    = 8 << 30 // bytes, those of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
@@ -61,9 +61,9 @@ func (c *cache) free() int64 {
 }
 
 // trim removes what was used longest ago, as far as it is too much or too old, and what
-// processes have left that died at work. Whoever is just loading it finds that it is not
-// there. What cannot be removed stays for the next time, and what was used last in any
-// case.
+// processes have left that died at work. A process that is just loading a removed file
+// finds that it is missing. A file that cannot be removed stays for the next time. The
+// file that was used last always stays.
 func (c *cache) trim(now time.Time) {
 	var all []kept
 	bytes := int64(0)

@@ -33,7 +33,7 @@ type TraceEvent struct {
 	Out      []byte   // what it gave: the answer of http, the bytes of random_get, the time of clock_time_get
 }
 
-// watch is who looks on during one call.
+// watch holds the observers of one call.
 type watch struct {
 	profiler Profiler // or nil
 	trace    func(TraceEvent)
@@ -41,7 +41,7 @@ type watch struct {
 	told     uint64 // what progress knows of
 }
 
-// watched returns who looks on at a call of a tool, or nil.
+// watched returns the observers of a call of a tool, or nil.
 func (e *Engine) watched(tool string) *watch {
 	if e.profile == nil && e.trace == nil && e.progress == nil {
 		return nil

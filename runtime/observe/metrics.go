@@ -135,9 +135,8 @@ func (m *Metrics) RunResumed() {
 }
 
 // RunEnded counts the end of a run: the kind of its terminal event, and if that
-// is RunFailed the type of error. Of a run that stopped without one, because
-// the log failed or the process shuts down, it counts only that it is not going
-// on any more.
+// is RunFailed the type of error. A run may stop without one, because the log failed
+// or the process shuts down. Then it counts only that the run is not active any more.
 func (m *Metrics) RunEnded(terminal event.Kind, errorType string, d time.Duration) {
 	if m == nil {
 		return

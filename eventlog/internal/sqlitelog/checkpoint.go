@@ -161,8 +161,8 @@ func wakeUp(to chan<- struct{}) {
 
 // checkpoints is the checkpointer's goroutine. It ends with the log, or when the
 // database is damaged or may be: what could not be synced may be gone, so nothing is
-// tried again. Of all other errors, of which a full disk is the likely one, the WAL is
-// whole, and everything is opened anew and tried again.
+// tried again. After any other error, such as a full disk, the WAL is
+// intact: everything is opened and tried again.
 func (l *Log) checkpoints() {
 	c := l.checkpointer
 	defer close(c.ended)

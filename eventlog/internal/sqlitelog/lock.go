@@ -17,11 +17,11 @@ import (
 // waits hundreds of milliseconds for a lock that is free, and which one gets it
 // is luck.
 //
-// The kernel's lock alone is not fair either: who releases it and wants it back
-// at once is faster than those who have to be woken first. So there are two
-// locks: a turnstile that is held only while waiting for the lock proper.
-// Whoever stands in the turnstile is next, and who has just released the lock
-// queues up behind it.
+// The kernel's lock alone is not fair either: a process that releases it and takes
+// it again at once beats processes that must wake up. So there are two locks: a
+// turnstile that is held only while waiting for the lock proper. The process that
+// holds the turnstile is next; the process that has just released the lock waits
+// behind it.
 //
 // A process that dies releases both. A fileLock belongs to one goroutine at a
 // time.
@@ -31,8 +31,8 @@ type fileLock struct {
 }
 
 // openLock opens the lock files beside the database, readable by the owner alone. A link in
-// their place is not followed, as SQLite follows none in the place of a WAL: whoever
-// packed the folder would have a file created wherever they like.
+// their place is not followed, as SQLite follows none in the place of a WAL: otherwise
+// the author of the folder could create files anywhere.
 func openLock(dbPath string) (*fileLock, error) {
 	turn, err := os.OpenFile(dbPath+".turn", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
 	if err != nil {
@@ -87,8 +87,8 @@ func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Close gives the files back. The files stay: to remove a lock file is to race
-// with who has just opened it.
+// Close gives the files back. The files stay: removing a lock file races with a
+// process that has just opened it.
 func (l *fileLock) Close() error {
 	if l.dead != nil {
 		return nil

@@ -12,9 +12,8 @@ type idleProcess struct {
 	since  time.Time
 }
 
-// linger is how long a process that is one too many is kept. Whoever calls often
-// calls again at once, and to start a process takes a hundred times as long as a
-// short call.
+// linger is how long a surplus process is kept. A frequent caller calls again at once,
+// and starting a process takes a hundred times as long as a short call.
 const linger = time.Second
 
 // take returns an idle process of a module, the one that was used last, or nil.

@@ -1,6 +1,6 @@
 // Package validate checks JSON documents against JSON Schema.
 //
-// Schemas come from strangers: a module describes its own input, and so does an
+// Schemas are untrusted: a module describes its own input, and so does an
 // MCP server. A validator follows a schema wherever it leads, so [Compile]
 // bounds what it may lead to before anything follows it: its size, its depth,
 // its size after every reference has been replaced, and references that leave

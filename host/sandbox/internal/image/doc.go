@@ -1,7 +1,7 @@
 // Package image keeps the memory that every call of a module begins with, and
 // puts a used memory back to it.
 //
-// An [Image] is sealed: nobody can change it any more, the host included. A
+// An [Image] is read-only: nothing can change it any more, the host included. A
 // [Memory] is one instance's view of it, private and copied page by page as the
 // guest writes. What makes a sandbox for every call as cheap as one for all is
 // [Memory.Reset]: it does not make a new view, which would have every page

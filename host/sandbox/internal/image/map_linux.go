@@ -52,7 +52,7 @@ func (s *Store) try() (err error) {
 	return m.Verify()
 }
 
-// seal makes a file in memory that nobody can change any more, and maps it.
+// seal makes a file in memory, sets its seals so that nothing can change it, and maps it.
 func (i *Image) seal(contents []byte) (err error) {
 	if i.fd, err = unix.MemfdCreate("starling-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		i.fd = -1
