@@ -65,6 +65,7 @@ type failure struct {
 	message string   // one line; empty when everything has been said
 	details []string // further lines, printable
 	hint    string   // one line, or empty
+	needs   string   // a flag with which the command works; the hint is that command then
 }
 
 func (f *failure) Error() string { return f.message }
@@ -72,6 +73,11 @@ func (f *failure) Error() string { return f.message }
 // usagef is a failure of the command line.
 func usagef(hint, format string, args ...any) error {
 	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// needsFlag is a failure of a command line that lacks a flag, which may have a value.
+func needsFlag(flag, format string, args ...any) error {
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), needs: flag}
 }
 
 // silent ends the program with a code when the command has said all there is.
@@ -144,7 +150,7 @@ func explain(err error) *failure {
 	case errors.As(err, &missing):
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
 	case errors.Is(err, agent.ErrProviderModelMismatch):
-		return &failure{code: exitRefused, message: starling.PlainError(err), hint: sameCommand + "--force"}
+		return &failure{code: exitRefused, message: starling.PlainError(err), needs: "--force"}
 	case errors.Is(err, event.ErrEncrypted):
 		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
 	case errors.Is(err, sandbox.ErrTooDeep):

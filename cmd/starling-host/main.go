@@ -58,7 +58,9 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	}
 	if err != nil {
 		f := explain(err)
-		f.hint = withArguments(cmd, f.hint)
+		if f.hint = withArguments(cmd, f.hint); f.needs != "" {
+			f.hint = again(cmd, f.needs)
+		}
 		return f.report(a.stderr)
 	}
 	return exitOK
@@ -67,20 +69,9 @@ func (a *app) execute(ctx context.Context, args []string) int {
 // maxInputOfHint is the longest input of a tool, in bytes, that a hint repeats.
 const maxInputOfHint = 200
 
-// sameCommand begins a hint that is the command that has failed, with one more flag behind it.
-const sameCommand = "the same with "
-
 // withArguments returns a hint in whose command the names of arguments, such as DB, are replaced
 // by what the command that has failed was given for them, and the word FLAGS by its flags.
 func withArguments(cmd *cobra.Command, hint string) string {
-	if more, ok := strings.CutPrefix(hint, sameCommand); ok {
-		command := strings.Join(append(append([]string{cmd.CommandPath()}, givenFlags(cmd, more)...), more), " ")
-		args := slices.Clone(cmd.Flags().Args())
-		for i := range args {
-			args[i] = named(args[i])
-		}
-		return pasteable(command, args...)
-	}
 	text, command, found := strings.Cut(hint, "starling-host ")
 	if !found {
 		return hint
@@ -111,12 +102,22 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	return text + "starling-host " + strings.Join(words, " ")
 }
 
-// givenFlags are the flags that a command was given, as words for a shell, but for the one in
-// other, which replaces it.
-func givenFlags(cmd *cobra.Command, other string) (words []string) {
-	other, _, _ = strings.Cut(strings.TrimPrefix(other, "--"), " ")
+// again is the command that has failed, with one more flag, or with another value for it.
+func again(cmd *cobra.Command, flag string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), " ")
+	words := append(append([]string{cmd.CommandPath()}, givenFlags(cmd, name)...), flag)
+	args := slices.Clone(cmd.Flags().Args())
+	for i := range args {
+		args[i] = named(args[i])
+	}
+	return pasteable(strings.Join(words, " "), args...)
+}
+
+// givenFlags are the flags that a command was given, as words for a shell, without the one
+// of that name.
+func givenFlags(cmd *cobra.Command, without string) (words []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name == other {
+		if f.Name == without {
 			return
 		}
 		values := []string{f.Value.String()}

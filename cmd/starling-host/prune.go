@@ -71,12 +71,12 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
 	case s.status == eventlog.StatusOpen && !s.open:
-		return o, usagef(sameCommand+"--include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
+		return o, needsFlag("--include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
 	case s.before != "":
 		if o.Before, err = time.Parse(time.RFC3339, s.before); err != nil || o.Before.IsZero() { // which would select all
-			return o, usagef(sameCommand+"--before 2026-01-31T00:00:00Z", "--before %q is not a time (RFC 3339)", s.before)
+			return o, needsFlag("--before 2026-01-31T00:00:00Z", "--before %q is not a time (RFC 3339)", s.before)
 		}
 	}
 	return o, nil
@@ -99,7 +99,7 @@ func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOpt
 		case err != nil:
 			return err
 		case run.TerminalKind == 0 && !s.open:
-			return usagef(sameCommand+"--include-open", "run %s has not ended, and a program may be working on it", run.RunID)
+			return needsFlag("--include-open", "run %s has not ended, and a program may be working on it", run.RunID)
 		}
 		o.RunIDs = append(o.RunIDs, id)
 	}
@@ -139,7 +139,7 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	}
 	switch {
 	case f.compact && !f.confirm:
-		return usagef(sameCommand+"--confirm", "--compact changes the file")
+		return needsFlag("--confirm", "--compact changes the file")
 	case f.compact && onServer(where):
 		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
 	}

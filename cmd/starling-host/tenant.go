@@ -189,7 +189,7 @@ func (a *app) eraseCommand() *cobra.Command {
 		Example: "  starling-host tenant erase gone --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
-				return usagef(sameCommand+"--yes", "erasing tenant %q cannot be undone", args[0])
+				return needsFlag("--yes", "erasing tenant %q cannot be undone", args[0])
 			}
 			if prune {
 				setAside, err := a.giveUpSpare(f.database)
