@@ -107,7 +107,7 @@ func (t importTarget) Takes(first event.Event) error {
 		return nil
 	case !ok:
 		why = "is in the clear, and the database encrypts what tenant " + strconv.Quote(id) + " does"
-	case key == "" || key == hex.EncodeToString(encrypted.Key): // nobody reads what an erased one has
+	case key == "" || key == hex.EncodeToString(encrypted.Key): // the runs of an erased one are unreadable
 		return nil
 	}
 	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a database of its own"}

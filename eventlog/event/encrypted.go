@@ -19,7 +19,7 @@ type Encrypted struct {
 	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as it is stored
 }
 
-// EncryptedContent is what is encrypted in a [Encrypted].
+// EncryptedContent is what is encrypted in an [Encrypted].
 type EncryptedContent struct {
 	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
 	Payload  canon.Raw        `cbor:"payload"`          // of the event
