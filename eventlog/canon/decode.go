@@ -18,21 +18,20 @@ import (
 // integers are those that no integer can hold, NaN is f97e00, and nothing
 // nests deeper than [MaxNesting].
 func Valid(data []byte) error {
-	if err := validWithin(data, 0); err != nil {
+	if err := (&reader{data: data}).whole(0); err != nil {
 		return fmt.Errorf("canon: %w", err)
 	}
 	return nil
 }
 
-// validWithin is [Valid] for an item that is going to be inside of that many
+// whole is [Valid] for an item that is going to be inside of that many
 // arrays and maps.
-func validWithin(data []byte, outer int) error {
-	r := reader{data: data}
+func (r *reader) whole(outer int) error {
 	if err := r.check(outer); err != nil {
 		return err
 	}
-	if r.off != len(data) {
-		return r.errorAt(r.off, "%d bytes after the end of the item", len(data)-r.off)
+	if r.off != len(r.data) {
+		return r.errorAt(r.off, "%d bytes after the end of the item", len(r.data)-r.off)
 	}
 	return nil
 }
@@ -41,6 +40,11 @@ func validWithin(data []byte, outer int) error {
 type reader struct {
 	data []byte
 	off  int // of the next byte
+
+	// oddMaps are the places of maps with a key that is not text, which check found.
+	// To look for one again in each map on the way down would read what is deepest
+	// once for every level.
+	oddMaps map[int]bool
 }
 
 // head is the first part of an item: what it is and its argument, which is a
@@ -142,7 +146,7 @@ func (r *reader) check(depth int) error {
 	case majorArray:
 		return r.checkArray(h.arg, depth+1)
 	case majorMap:
-		return r.checkMap(h.arg, depth+1)
+		return r.checkMap(at, h.arg, depth+1)
 	case majorTag:
 		return r.checkTag(at, h.arg, depth+1)
 	}
@@ -188,21 +192,27 @@ func (r *reader) checkArray(n uint64, depth int) error {
 	return nil
 }
 
-func (r *reader) checkMap(n uint64, depth int) error {
+func (r *reader) checkMap(at int, n uint64, depth int) error {
 	var last []byte
 	for i := range n {
-		at := r.off
+		keyAt := r.off
 		if err := r.check(depth); err != nil {
 			return err
 		}
-		key := r.data[at:r.off]
+		key := r.data[keyAt:r.off]
 		if i > 0 {
 			switch bytes.Compare(last, key) {
 			case 0:
-				return r.errorAt(at, "map key appears twice")
+				return r.errorAt(keyAt, "map key appears twice")
 			case 1:
-				return r.errorAt(at, "map key is out of order")
+				return r.errorAt(keyAt, "map key is out of order")
 			}
+		}
+		if key[0]>>5 != majorText && !r.oddMaps[at] {
+			if r.oddMaps == nil {
+				r.oddMaps = map[int]bool{}
+			}
+			r.oddMaps[at] = true
 		}
 		last = key
 		if err := r.check(depth); err != nil {
@@ -251,9 +261,6 @@ func (r *reader) checkBig(at, content int) error {
 	return nil
 }
 
-// skip passes over the next item, which is known to be valid.
-func (r *reader) skip() { _ = r.check(0) }
-
 // Difference finds the first place, in the order of the bytes, at which two
 // items differ: the path to it and what each has there. A nil item means that
 // one side has nothing at this path.
@@ -265,71 +272,65 @@ func Difference(a, b Raw) (path string, inA, inB Raw) {
 	if Valid(a) != nil || Valid(b) != nil {
 		return "", a, b
 	}
-	for {
-		step, x, y := firstChild(a, b)
-		if step == "" {
-			return strings.TrimPrefix(path, "."), a, b
-		}
-		path, a, b = path+step, x, y
-		if a == nil || b == nil {
-			return strings.TrimPrefix(path, "."), a, b
-		}
-	}
+	path, inA, inB = difference(&reader{data: a}, &reader{data: b})
+	return strings.TrimPrefix(path, "."), inA, inB
 }
 
-// firstChild is the first step on the path from a and b to their difference.
-// Without one, they are not of one kind, or have no children.
-func firstChild(a, b Raw) (step string, x, y Raw) {
-	ra, rb := reader{data: a}, reader{data: b}
-	ha, _ := ra.head()
-	hb, _ := rb.head()
+// difference reads one item of a and one of b, side by side, and stops at the first
+// place at which they differ. If they are equal, it returns nothing.
+func difference(a, b *reader) (path string, inA, inB Raw) {
+	fromA, fromB := *a, *b
+	ha, _ := a.head()
+	hb, _ := b.head()
 	switch {
-	case ha.major != hb.major:
-		return "", nil, nil
-	case ha.major == majorArray:
-		return firstElement(&ra, &rb, ha.arg, hb.arg)
-	case ha.major == majorMap:
-		return firstMember(&ra, &rb)
-	}
-	return "", nil, nil
-}
-
-func firstElement(a, b *reader, lenA, lenB uint64) (step string, x, y Raw) {
-	for i := range max(lenA, lenB) {
-		x, y = a.next(), b.next()
-		if !bytes.Equal(x, y) {
-			return "[" + strconv.FormatUint(i, 10) + "]", x, y
+	case ha.major == hb.major && ha.major == majorArray:
+		for i := range max(ha.arg, hb.arg) {
+			switch {
+			case i >= ha.arg:
+				inB = b.next()
+			case i >= hb.arg:
+				inA = a.next()
+			default:
+				path, inA, inB = difference(a, b)
+			}
+			if inA != nil || inB != nil {
+				return "[" + strconv.FormatUint(i, 10) + "]" + path, inA, inB
+			}
+		}
+	case ha.major == hb.major && ha.major == majorMap:
+		// Keys ascend in both, so the smaller of two that differ is missing from the
+		// other map.
+		for i := range max(ha.arg, hb.arg) {
+			var ka, kb Raw
+			if i < ha.arg {
+				ka = a.next()
+			}
+			if i < hb.arg {
+				kb = b.next()
+			}
+			switch {
+			case kb == nil, ka != nil && bytes.Compare(ka, kb) < 0:
+				return memberStep(ka), a.next(), nil
+			case ka == nil, bytes.Compare(ka, kb) > 0:
+				return memberStep(kb), nil, b.next()
+			}
+			if path, inA, inB = difference(a, b); inA != nil || inB != nil {
+				return memberStep(ka) + path, inA, inB
+			}
+		}
+	default:
+		*a, *b = fromA, fromB
+		if inA, inB = a.next(), b.next(); !bytes.Equal(inA, inB) {
+			return "", inA, inB
 		}
 	}
 	return "", nil, nil
 }
 
-// firstMember goes through two maps side by side. Keys ascend in both, so the
-// smaller of two that differ is missing from the other map.
-func firstMember(a, b *reader) (step string, x, y Raw) {
-	for {
-		ka, kb := a.next(), b.next()
-		x, y = a.next(), b.next()
-		switch {
-		case ka == nil && kb == nil:
-			return "", nil, nil
-		case kb == nil, ka != nil && bytes.Compare(ka, kb) < 0:
-			return memberStep(ka), x, nil
-		case ka == nil, bytes.Compare(ka, kb) > 0:
-			return memberStep(kb), nil, y
-		case !bytes.Equal(x, y):
-			return memberStep(ka), x, y
-		}
-	}
-}
-
-// next takes the next item, which is known to be valid, or nil at the end.
+// next takes the next item, which is known to be valid.
 func (r *reader) next() Raw {
-	if r.off == len(r.data) {
-		return nil
-	}
 	at := r.off
-	r.skip()
+	_ = r.check(0)
 	return r.data[at:r.off]
 }
 

@@ -230,7 +230,7 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
 	}
-	if err := validWithin(b, 1); err != nil {
+	if err := (&reader{data: b}).whole(1); err != nil {
 		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
 	}
 	return b, nil

@@ -36,10 +36,11 @@ func ToJSON(raw Raw) ([]byte, error) { return toJSON(raw, false) }
 func Render(raw Raw) ([]byte, error) { return toJSON(raw, true) }
 
 func toJSON(raw Raw, human bool) ([]byte, error) {
-	if err := Valid(raw); err != nil {
-		return nil, err
+	valid := reader{data: raw}
+	if err := valid.whole(0); err != nil {
+		return nil, fmt.Errorf("canon: %w", err)
 	}
-	r := renderer{reader: reader{data: raw}, human: human}
+	r := renderer{reader: reader{data: raw, oddMaps: valid.oddMaps}, human: human}
 	r.buf, r.safe = make([]byte, 0, 2*len(raw)), human
 	if err := r.item(0); err != nil {
 		return nil, fmt.Errorf("canon: no JSON for this: %w", err)
@@ -97,7 +98,7 @@ func (r *renderer) array(n uint64, depth int) error {
 
 // object writes a map whose keys are text, and any other one as pairs.
 func (r *renderer) object(at int, n uint64, depth int) error {
-	if !r.textKeys(n) {
+	if r.oddMaps[at] {
 		if !r.human {
 			return r.errorAt(at, "a map with keys that are not text")
 		}
@@ -118,19 +119,6 @@ func (r *renderer) object(at int, n uint64, depth int) error {
 	}
 	r.close()
 	return nil
-}
-
-// textKeys looks ahead over a map of n pairs.
-func (r *renderer) textKeys(n uint64) bool {
-	ahead := r.reader
-	for range n {
-		if ahead.data[ahead.off]>>5 != majorText {
-			return false
-		}
-		ahead.skip()
-		ahead.skip()
-	}
-	return true
 }
 
 // pairs writes {"$map":[[key,value],...]}.
