@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"io"
 	"strings"
 	"sync"
 
@@ -19,7 +20,7 @@ func (a *app) asking(ctx context.Context) context.Context {
 	return policy.WithAsker(ctx, func(ctx context.Context, q policy.Question) (string, error) {
 		one.Lock()
 		defer one.Unlock()
-		a.stderr.printf("The tool %s wants %s.\n", q.Tool, q.Asks)
+		_, _ = io.WriteString(a.stderr.lines(), q.Text+"\n")
 		return a.confirm(ctx, "Do you allow it?"), nil
 	})
 }

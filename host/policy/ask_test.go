@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -81,7 +83,7 @@ func TestTheUserIsAsked(t *testing.T) {
 		t.Errorf("asked %+v where no rule asks: %+v", question, got)
 	}
 	guards[0](ctx, "remove", json.RawMessage(`{"path":"/tmp/x"}`))
-	if question.Tool != "remove" || question.Asks != `to be called with {"path":"/tmp/x"}` {
+	if question.Tool != "remove" || question.Text != "Do you allow the tool remove to be called with these arguments?\n  \"path\": \"/tmp/x\"" {
 		t.Errorf("the question is %+v", question)
 	}
 }
@@ -96,7 +98,7 @@ func TestOneAnswerForAnOrigin(t *testing.T) {
 	for _, answer := range []string{Accept, Decline} {
 		run := NewRun(p, nil, nil)
 		ctx := WithAsker(t.Context(), func(_ context.Context, q Question) (string, error) {
-			questions = append(questions, answer+" "+q.Tool+" "+q.Asks)
+			questions = append(questions, answer+" "+strings.TrimPrefix(q.Text, "Do you allow the tool "))
 			return answer, nil
 		})
 		for _, to := range []struct{ tool, host, path string }{
@@ -113,9 +115,49 @@ func TestOneAnswerForAnOrigin(t *testing.T) {
 		}
 	}
 	if want := []string{
-		"accept read to send requests to https://a.b, the first one: GET /1", "accept remove to send requests to https://a.b, the first one: GET /3",
-		"decline read to send requests to https://a.b, the first one: GET /1", "decline remove to send requests to https://a.b, the first one: GET /3",
+		"accept read to send requests to https://a.b?\n  the first one: GET /1", "accept remove to send requests to https://a.b?\n  the first one: GET /3",
+		"decline read to send requests to https://a.b?\n  the first one: GET /1", "decline remove to send requests to https://a.b?\n  the first one: GET /3",
 	}; !slices.Equal(questions, want) {
 		t.Errorf("asked %q", questions)
+	}
+}
+
+// TestAQuestionHidesNothing looks at questions whose arguments are too long to be shown, cannot
+// be seen, or forge lines: each member has its line, and what is not shown exactly is cut with
+// its length and hash, or not asked about.
+func TestAQuestionHidesNothing(t *testing.T) {
+	p, err := Parse("p.yaml", []byte(asks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(input string) (asked *Question, verdicts event.Verdicts) {
+		_, guards := tool.Unguard(NewRun(p, nil, nil).Guard(nothing{}))
+		ctx := WithAsker(t.Context(), func(_ context.Context, q Question) (string, error) {
+			asked = &q
+			return Accept, nil
+		})
+		return asked, guards[0](ctx, "remove", json.RawMessage(input))
+	}
+	long, many := strings.Repeat(".", 4100), []string{}
+	for i := range 400 {
+		many = append(many, fmt.Sprintf(`"argument%d":1`, i))
+	}
+	for name, c := range map[string]struct {
+		input, text string
+		partial     bool
+	}{
+		"long":      {`{"note":"` + long + `","amount":1000000,"to":"EVE"}`, "these arguments?\n  \"note\": \"" + long[:maxHead-1] + " ... (cut: 4102 bytes, SHA-256 1acdafec6dd782931fd2bb3dada567ea944229ed45391cfe6f634a2f13d63d90)\n  \"amount\": 1000000\n  \"to\": \"EVE\"", true},
+		"invisible": {"{\"to\":\"a\u200b\u202eb\u2066\ufe01\u3164\u2800\U000e0041\u00a0\"}", "these arguments?\n  \"to\": \"" + `a\u200b\u202eb\u2066\ufe01\u3164\u2800\U000e0041\u00a0"`, false},
+		"escaped":   {`{"to":"a\u202e\nb","to\n":"\\u202e"}`, "these arguments?\n  " + `"to": "a\u202e\nb"` + "\n  " + `"to\n": "\\u202e"`, false},
+		"many":      {"{" + strings.Join(many, ",") + "}", "", false},
+		"none":      {`{}`, "without arguments?", false},
+	} {
+		asked, verdicts := ask(c.input)
+		switch {
+		case c.text == "" && (asked != nil || verdicts.Allowed() || verdicts[0].Denied != "the user must confirm it, and it is too large for a question"):
+			t.Errorf("%s: asked %+v: %+v", name, asked, verdicts)
+		case c.text != "" && (asked == nil || asked.Partial != c.partial || !strings.HasPrefix(asked.Text, "Do you allow the tool remove to be called ") || !strings.HasSuffix(asked.Text, c.text)):
+			t.Errorf("%s: asked %+v", name, asked)
+		}
 	}
 }

@@ -220,14 +220,13 @@ func (x *Exchange) confirm(ctx context.Context, q Request) func(Decision) Decisi
 	if answer != "" {
 		ctx = WithAsker(ctx, func(context.Context, Question) (string, error) { return answer, nil })
 	}
-	return d.confirm(ctx, Question{
-		Tool: q.Tool, Asks: "to send requests to " + about.origin + ", the first one: " + q.Method + " " + q.Path,
-		answered: func(answer string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.answers[about] = answer
-		},
-	})
+	ask := newQuestion(q.Tool, "to send requests to "+visible(about.origin)+"?", []detail{{"the first one: ", q.Method + " " + q.Path}})
+	ask.answered = func(answer string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.answers[about] = answer
+	}
+	return d.confirm(ctx, ask)
 }
 
 // decide decides and counts the request at once, so that of two requests at the
@@ -394,6 +393,6 @@ func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenan
 func (r *Run) Guard(t tool.Tool) tool.Tool {
 	return tool.Guarded(t, func(ctx context.Context, name string, input json.RawMessage) event.Verdicts {
 		d, _ := DecideCall(r.operator, r.tenant, name, input)
-		return d.confirm(ctx, Question{Tool: name, Asks: "to be called with " + string(input)})(d).Verdicts
+		return d.confirm(ctx, callQuestion(name, input))(d).Verdicts
 	})
 }

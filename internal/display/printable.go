@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -14,6 +15,12 @@ import (
 // escape. Line breaks and tabs are escaped as well, so the result is one line; so
 // are the characters that reorder or hide text.
 func Printable(s string) string { return EscapeRunes(s, strconv.IsPrint) }
+
+// Visible reports whether r leaves a mark of its own: it is printable, and neither a filler nor
+// a selector of variants, with which texts are hidden in texts.
+func Visible(r rune) bool {
+	return strconv.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
 
 // PrintableText keeps the lines of s and makes each printable. Tabs become spaces, because
 // programs and the messages of compilers are indented with them.

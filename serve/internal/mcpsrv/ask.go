@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -12,9 +11,6 @@ import (
 
 	"github.com/starling-host/starling/host/policy"
 )
-
-// maxQuestion bounds what a user is asked, in bytes.
-const maxQuestion = 4 << 10
 
 // answerTime is how long a question waits for its answer. Then it is as if the user had
 // closed it.
@@ -40,7 +36,7 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 				if err != nil {
 					return "", err
 				}
-				return answer.Action, nil
+				return answerOf(question, answer), nil
 			}), r)
 		}
 		c, err := q.enter(ctx, r, call)
@@ -52,10 +48,10 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 		select {
 		case <-c.done:
 			return c.result, c.err
-		case asked := <-c.question:
+		case asked := <-c.asked:
 			state := rand.Text()
 			q.mu.Lock()
-			q.waiting[state] = waitingCall{c, asked.answer}
+			q.waiting[state] = waitingCall{c, asked}
 			q.mu.Unlock()
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: confirmation(asked.Question)}, RequestState: state}, nil
 		}
@@ -73,19 +69,19 @@ type questions struct {
 	waiting map[string]waitingCall // by the state that the client returns; guarded by mu
 }
 
-// waitingCall is a call with the place of the answer that it waits for.
+// waitingCall is a call with the question whose answer it waits for.
 type waitingCall struct {
 	*askedCall
-	answer chan<- string
+	question
 }
 
 // askedCall is a call of the later protocol, which may go on over several requests.
 type askedCall struct {
-	cancel   context.CancelCauseFunc
-	question chan question // taken by the request that the client waits for
-	done     chan struct{} // closed when the next two are set
-	result   *mcp.CallToolResult
-	err      error
+	cancel context.CancelCauseFunc
+	asked  chan question // taken by the request that the client waits for
+	done   chan struct{} // closed when the next two are set
+	result *mcp.CallToolResult
+	err    error
 }
 
 // question is one with the place of its answer, of capacity one.
@@ -106,12 +102,12 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 		}
 		answer := policy.Cancel
 		if given, ok := r.Params.InputResponses[confirm].(*mcp.ElicitResult); ok {
-			answer = given.Action
+			answer = answerOf(c.Question, given)
 		}
 		c.answer <- answer // the only one
 		return c.askedCall, nil
 	}
-	c := &askedCall{question: make(chan question), done: make(chan struct{})}
+	c := &askedCall{asked: make(chan question), done: make(chan struct{})}
 	// The request may end with a question, and the call goes on.
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	ctx = policy.WithAsker(ctx, c.ask)
@@ -127,7 +123,7 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 func (c *askedCall) ask(ctx context.Context, about policy.Question) (string, error) {
 	answer := make(chan string, 1)
 	select {
-	case c.question <- question{about, answer}:
+	case c.asked <- question{about, answer}:
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -143,11 +139,26 @@ func (c *askedCall) ask(ctx context.Context, about policy.Question) (string, err
 	}
 }
 
-// confirmation is a question to which accepting is the only answer: it asks for no content.
+// allow is the member of an answer to a question that does not show all.
+const allow = "allow"
+
+// confirmation is the question as the protocol has it. Accepting is the answer, unless the
+// user does not see all: then it takes a mark in a box that is empty.
 func confirmation(q policy.Question) *mcp.ElicitParams {
-	return &mcp.ElicitParams{
-		Mode:            "form",
-		Message:         bounded(plain(fmt.Sprintf("The tool %s wants %s. Do you allow it?", q.Tool, q.Asks)), maxQuestion),
-		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
+	schema := map[string]any{"type": "object", "properties": map[string]any{}}
+	if q.Partial {
+		schema["properties"] = map[string]any{allow: map[string]any{
+			"type": "boolean", "default": false, "title": "Allow it",
+			"description": "Long values are shown by their beginning, length and hash. Allow it only if you know the rest of them.",
+		}}
 	}
+	return &mcp.ElicitParams{Mode: "form", Message: q.Text, RequestedSchema: schema}
+}
+
+// answerOf returns the answer to a question.
+func answerOf(q policy.Question, given *mcp.ElicitResult) string {
+	if given.Action == policy.Accept && q.Partial && given.Content[allow] != true {
+		return policy.Decline
+	}
+	return given.Action
 }

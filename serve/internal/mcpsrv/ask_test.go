@@ -49,7 +49,7 @@ func TestTheUserIsAsked(t *testing.T) {
 			t.Parallel()
 			url, stop := servedLocally(t, confirmed{local{waiting: newWaiting(), change: make(chan struct{}), more: make(chan struct{})}})
 			defer func() { _ = stop() }()
-			call := func(o *mcp.ClientOptions) string {
+			call := func(path string, o *mcp.ClientOptions) string {
 				t.Helper()
 				session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o).
 					Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: version})
@@ -57,15 +57,15 @@ func TestTheUserIsAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer session.Close()
-				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "remove", Arguments: map[string]any{"path": "/a\u202eb"}})
+				result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "remove", Arguments: map[string]any{"path": path}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				return result.Content[0].(*mcp.TextContent).Text
 			}
 			answers := []string{"accept", "decline"}
-			said := call(&mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				if r.Params.Message != `The tool remove wants to be called with {"path":"/ab"}. Do you allow it?` || len(answers) == 0 {
+			said := call("/a\u202eb", &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				if r.Params.Message != "Do you allow the tool remove to be called with these arguments?\n  \"path\": \"/a"+`\u202e`+"b\"" || len(answers) == 0 {
 					t.Errorf("the question is %q", r.Params.Message)
 				}
 				answer := answers[0]
@@ -75,7 +75,17 @@ func TestTheUserIsAsked(t *testing.T) {
 			if strings.Count(said, `"Answer":"accept"`) != 1 || strings.Count(said, `"Answer":"decline"`) != 1 || !strings.Contains(said, "the user was asked and declined") {
 				t.Errorf("the verdicts are %s", said)
 			}
-			if said := call(nil); strings.Count(said, "cannot be asked: this client does not support elicitation") != 2 {
+			// Of what is cut the user must tick that it is allowed.
+			content := []map[string]any{{}, {"allow": true}}
+			said = call(strings.Repeat("/a", 4000), &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				given := content[0]
+				content = content[1:]
+				return &mcp.ElicitResult{Action: "accept", Content: given}, nil
+			}})
+			if strings.Count(said, `"Answer":"accept"`) != 1 || strings.Count(said, `"Answer":"decline"`) != 1 || len(content) != 0 {
+				t.Errorf("of a question that is cut the verdicts are %s", said)
+			}
+			if said := call("", nil); strings.Count(said, "cannot be asked: this client does not support elicitation") != 2 {
 				t.Errorf("without elicitation the verdicts are %s", said)
 			}
 		})
