@@ -55,7 +55,7 @@ const (
 // one run must come from one writer at a time, in order.
 //
 // The interface grows when the backends of this module do. A program that wraps a log
-// should embed the interface.
+// should embed the interface, and one that has a log of its own can implement [Basic].
 type EventLog interface {
 	// Append checks that ev continues the run and queues it. It returns before ev is
 	// durable (see Sync). It blocks only while the queue is full, until ctx ends. After

@@ -84,7 +84,7 @@ const (
 // PruneInSteps removes what the options select as PruneRuns does, but in many short
 // transactions, the oldest runs first, so that others write in between. What it has
 // removed when it fails stays removed, and is in the report.
-func PruneInSteps(ctx context.Context, p Store, o PruneOptions) (all PruneReport, err error) {
+func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneReport, err error) {
 	for step := o; !o.DryRun; {
 		if step.Limit, err = fitting(ctx, p, o); err != nil {
 			return all, err
@@ -112,7 +112,7 @@ func PruneInSteps(ctx context.Context, p Store, o PruneOptions) (all PruneReport
 
 // fitting returns how many of the runs that the options select one transaction may
 // remove; 0 if there are none.
-func fitting(ctx context.Context, p Store, o PruneOptions) (int, error) {
+func fitting(ctx context.Context, p RunPruner, o PruneOptions) (int, error) {
 	if o.Limit <= 0 || o.Limit > pruneStepRuns {
 		o.Limit = pruneStepRuns
 	}
