@@ -101,7 +101,7 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 		return nil, err
 	}
 	run := t.document(result)
-	if result.Terminal == event.KindRunCompleted {
+	if result.TerminalKind == event.KindRunCompleted {
 		return run, nil
 	}
 	// The run is over, also for a context that was cancelled to end it.
@@ -137,7 +137,7 @@ func rulesOf(p *policy.Policy, secrets policy.Secrets) *policy.Run {
 func (t *Tool) document(r *agent.Result) *Run {
 	run := &Run{
 		ID: r.RunID, Database: DatabaseName(t.db.where), Tool: t.Name(),
-		Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
+		Status: eventlog.RunSummary{TerminalKind: r.TerminalKind}.Status(),
 		Meter: Meter{
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(), Effects: r.Effects,
 			BytesIn: r.BytesIn, BytesOut: r.BytesOut, wall: r.Duration,
@@ -147,7 +147,7 @@ func (t *Tool) document(r *agent.Result) *Run {
 	if identity := t.Sandbox(); identity != nil {
 		run.Module = fmt.Sprintf("%x", identity.Module)
 	}
-	if r.Terminal == event.KindRunCompleted {
+	if r.TerminalKind == event.KindRunCompleted {
 		run.Result = r.Output
 	} else {
 		run.Failure = &Failure{Type: r.ErrorType, Message: r.Error}

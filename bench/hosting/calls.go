@@ -78,8 +78,8 @@ func calling(h queuetest.Host, t tool.Tool, callers int) queuetest.Flow {
 		},
 		Handler: func(ctx context.Context, l serve.JobLease) error {
 			r, err := agent.Direct{Log: fenced.Fenced(l.RunID, l.Epoch), Tool: t}.Continue(ctx, l.RunID, l.Payload)
-			if err == nil && r.Terminal != event.KindRunCompleted {
-				err = fmt.Errorf("%s: %s", r.Terminal, r.Error)
+			if err == nil && r.TerminalKind != event.KindRunCompleted {
+				err = fmt.Errorf("%s: %s", r.TerminalKind, r.Error)
 			}
 			return err
 		},

@@ -154,7 +154,7 @@ func (p *agentPrinter) end(r *agent.Result, ended error) error {
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r, ended))
 	}
-	if p.stream || r.Terminal != event.KindRunCompleted {
+	if p.stream || r.TerminalKind != event.KindRunCompleted {
 		return nil
 	}
 	_, err := fmt.Fprintln(p.stdout.exact(), r.FinalText)
@@ -172,7 +172,7 @@ func dollars(usd float64) string {
 
 func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
 	doc := agentDocument{
-		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.Terminal), FinalText: r.FinalText,
+		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
 		Meter: agentMeterDocument{
 			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
 			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
@@ -180,7 +180,7 @@ func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
 		},
 		Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
-	if r.Terminal != event.KindRunCompleted {
+	if r.TerminalKind != event.KindRunCompleted {
 		doc.Error = &starling.Failure{Type: r.ErrorType, Message: whyFailed(r, ended)}
 	}
 	return doc
@@ -191,9 +191,9 @@ func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
 func agentOutcome(r *agent.Result, err error) error {
 	out := &failure{code: exitFailed, message: "the run failed: " + starling.PlainError(errors.New(whyFailed(r, err)))}
 	switch {
-	case r.Terminal == event.KindRunCompleted:
+	case r.TerminalKind == event.KindRunCompleted:
 		return nil
-	case r.Terminal == event.KindRunCancelled:
+	case r.TerminalKind == event.KindRunCancelled:
 		return &failure{code: exitCancelled, message: "cancelled; the run is recorded as cancelled"}
 	case r.ErrorType == event.ErrorBudget:
 		out.code, out.hint = exitLimit, "raise the budget in the agent's file"

@@ -230,7 +230,7 @@ func TestCallsAreDecidedBeforeTheyBegin(t *testing.T) {
 	tool := messenger(t)
 	r, events := direct(t, tool, policy.NewRun(p, nil, nil), input(t, "GET http://a.test/ HTTP/1.1\r\n\r\n"))
 	const why = "the operator's policy does not allow it: the argument /requests/0 must not be there"
-	if r.Terminal != event.KindRunFailed || r.Error != why || r.ErrorType != event.ErrorTool || r.Meter.Fuel != 0 {
+	if r.TerminalKind != event.KindRunFailed || r.Error != why || r.ErrorType != event.ErrorTool || r.Meter.Fuel != 0 {
 		t.Errorf("%+v", r)
 	}
 	effect, err := events[2].AsSideEffectRecorded()
@@ -238,7 +238,7 @@ func TestCallsAreDecidedBeforeTheyBegin(t *testing.T) {
 		t.Errorf("%d events, %+v, %v", len(events), effect, err)
 	}
 	r, events = direct(t, tool, policy.NewRun(p, nil, nil), input(t))
-	if r.Terminal != event.KindRunCompleted || len(events) != 5 {
+	if r.TerminalKind != event.KindRunCompleted || len(events) != 5 {
 		t.Errorf("%+v, %d events", r, len(events))
 	}
 	if _, err := policy.NewRun(p, nil, nil).Guard(tool).Execute(t.Context(), nil); err == nil {

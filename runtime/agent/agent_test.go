@@ -170,8 +170,8 @@ func TestEveryEnd(t *testing.T) {
 				if r == nil {
 					t.Fatal(err)
 				}
-				if r.Terminal != tt.kind || r.ErrorType != tt.errType || !errors.Is(err, tt.err) {
-					t.Errorf("ended with %s, %q, %v", r.Terminal, r.ErrorType, err)
+				if r.TerminalKind != tt.kind || r.ErrorType != tt.errType || !errors.Is(err, tt.err) {
+					t.Errorf("ended with %s, %q, %v", r.TerminalKind, r.ErrorType, err)
 				}
 				events := eventsOf(t, a, r.RunID, false)
 				if got := kinds(events[1 : len(events)-1]); tt.events != "" && got != tt.events {
@@ -365,7 +365,7 @@ func TestCancellation(t *testing.T) {
 				a := newAgent([]agenttest.Turn{turn, agenttest.Say("never")}, waits)
 				time.AfterFunc(time.Second, cancel)
 				r, err := a.Run(ctx, "wait")
-				if r == nil || r.Terminal != event.KindRunCancelled || r.Error != "cancelled" || err != context.Canceled {
+				if r == nil || r.TerminalKind != event.KindRunCancelled || r.Error != "cancelled" || err != context.Canceled {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				events := eventsOf(t, a, r.RunID, false)

@@ -119,7 +119,7 @@ func continued(t *testing.T, left []event.Event, wrap func(tool.Tool) tool.Tool)
 	w := world{}
 	d := agent.Direct{Log: cut(t, left, len(left)), Tool: wrap(raw("shop", w.shop))}
 	r, err := d.Continue(context.Background(), "run", json.RawMessage(`{"Item":"tea"}`))
-	if err != nil || r.Terminal != event.KindRunCompleted {
+	if err != nil || r.TerminalKind != event.KindRunCompleted {
 		t.Fatalf("behind %s: %+v, %v", kinds(left), r, err)
 	}
 	events, err := d.Log.Read(context.Background(), "run")
@@ -243,7 +243,7 @@ func TestWhatCannotBeContinued(t *testing.T) {
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	r, err := d.Continue(cancelled, "run", json.RawMessage(`{}`))
-	if err != nil || r.Terminal != event.KindRunCancelled {
+	if err != nil || r.TerminalKind != event.KindRunCancelled {
 		t.Errorf("a run that was cancelled before it began: %+v, %v", r, err)
 	}
 }

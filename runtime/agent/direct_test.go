@@ -47,7 +47,7 @@ func TestResultSaysWhatTheLogSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &agent.Result{
-		RunID: "run", Output: json.RawMessage(`"yes"`), Terminal: event.KindRunCompleted,
+		RunID: "run", Output: json.RawMessage(`"yes"`), TerminalKind: event.KindRunCompleted,
 		ToolCallCount: 1, Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6, Duration: 9 * time.Millisecond, MerkleRoot: got.MerkleRoot,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -37,7 +37,7 @@ func ExampleReplay() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("%s %s\n", result.Terminal, result.Output)
+	fmt.Printf("%s %s\n", result.TerminalKind, result.Output)
 
 	events, err := log.Read(ctx, result.RunID)
 	if err != nil {

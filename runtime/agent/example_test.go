@@ -39,7 +39,7 @@ func ExampleAgent_Run() {
 		panic(err)
 	}
 	fmt.Println(r.FinalText)
-	fmt.Println(r.TurnCount, "turns,", r.ToolCallCount, "call,", r.Terminal)
+	fmt.Println(r.TurnCount, "turns,", r.ToolCallCount, "call,", r.TerminalKind)
 
 	// Whoever has the log can make the run again, without model and warehouse.
 	fmt.Println("replay:", agent.Verify(context.Background(), a.Log, r.RunID, a))

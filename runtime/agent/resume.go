@@ -259,9 +259,9 @@ func Abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) e
 // abandonedFor returns the end of a run that was abandoned for a reason.
 func abandonedFor(reason string) *Result {
 	if reason == "" {
-		return &Result{Terminal: event.KindRunCancelled, Error: notMade}
+		return &Result{TerminalKind: event.KindRunCancelled, Error: notMade}
 	}
-	return &Result{Terminal: event.KindRunFailed, Error: reason, ErrorType: event.ErrorInternal}
+	return &Result{TerminalKind: event.KindRunFailed, Error: reason, ErrorType: event.ErrorInternal}
 }
 
 // unsettled counts calls without an outcome.

@@ -30,7 +30,7 @@ type Result struct {
 	InputTokens   int64
 	OutputTokens  int64
 	Duration      time.Duration // a replay gives the recorded one, in whole milliseconds
-	Terminal      event.Kind    // RunCompleted, RunFailed or RunCancelled
+	TerminalKind  event.Kind    // RunCompleted, RunFailed or RunCancelled
 	Error         string        // why the run did not complete, or empty
 	ErrorType     string        // of RunFailed: an Error constant of package event
 	MerkleRoot    []byte        // of the terminal event
@@ -146,7 +146,7 @@ func (a *Agent) report(ctx context.Context, c *step.Context, r *Result, endSpan 
 	end := observe.RunEnd{}
 	if r != nil {
 		end = observe.RunEnd{
-			Terminal: r.Terminal, ErrorType: r.ErrorType,
+			Terminal: r.TerminalKind, ErrorType: r.ErrorType,
 			InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostUSD: r.TotalCostUSD,
 		}
 	}
@@ -279,7 +279,7 @@ func (r *Result) classify(err error, talk *conversation) bool {
 	case talk.direct:
 		return false
 	case err == nil:
-		r.Terminal, r.FinalText = event.KindRunCompleted, talk.final
+		r.TerminalKind, r.FinalText = event.KindRunCompleted, talk.final
 		return true
 	case errors.Is(err, step.ErrBudgetExceeded):
 		r.Error, r.ErrorType = step.ErrBudgetExceeded.Error(), event.ErrorBudget
@@ -288,12 +288,12 @@ func (r *Result) classify(err error, talk *conversation) bool {
 	case errors.As(err, &failed):
 		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
 	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
-		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(err)
+		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(err)
 		return true
 	default:
 		return false
 	}
-	r.Terminal = event.KindRunFailed
+	r.TerminalKind = event.KindRunFailed
 	return true
 }
 
@@ -301,28 +301,28 @@ func (r *Result) classify(err error, talk *conversation) bool {
 func (r *Result) classifyCall(u *use) {
 	failed, _ := u.err.(*step.CallError)
 	if failed == nil {
-		r.Terminal, r.Output = event.KindRunCompleted, u.output
+		r.TerminalKind, r.Output = event.KindRunCompleted, u.output
 		return
 	}
-	r.Terminal, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
+	r.TerminalKind, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
 	if r.ErrorType == event.ErrorCancelled {
-		r.Terminal, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
+		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
 	}
 }
 
 // end records the terminal event.
 func (r *Result) end(ctx context.Context, c *step.Context) error {
 	totals, spent, ms := c.Totals(), c.Spent(), r.Duration.Milliseconds()
-	switch r.Terminal {
+	switch r.TerminalKind {
 	case event.KindRunCompleted:
-		return step.Emit(ctx, c, r.Terminal, event.RunCompleted{
+		return step.Emit(ctx, c, r.TerminalKind, event.RunCompleted{
 			FinalText: r.FinalText + string(r.Output), TurnCount: uint32(totals.Turns), ToolCallCount: uint32(totals.ToolCalls),
 			TotalCostUSD: spent.USD, TotalInputTokens: spent.InputTokens, TotalOutputTokens: spent.OutputTokens, DurationMs: ms,
 		})
 	case event.KindRunCancelled:
-		return step.Emit(ctx, c, r.Terminal, event.RunCancelled{Reason: r.Error, DurationMs: ms})
+		return step.Emit(ctx, c, r.TerminalKind, event.RunCancelled{Reason: r.Error, DurationMs: ms})
 	default:
-		return step.Emit(ctx, c, r.Terminal, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
+		return step.Emit(ctx, c, r.TerminalKind, event.RunFailed{Error: r.Error, ErrorType: r.ErrorType, DurationMs: ms})
 	}
 }
 

@@ -73,7 +73,7 @@ func (s subagent) Execute(ctx context.Context, input json.RawMessage) (json.RawM
 func (s subagent) run(ctx context.Context, goal string) (innerRun, error) {
 	r, err := s.agent.Run(ctx, goal)
 	switch {
-	case r == nil || r.Terminal == event.KindRunCancelled:
+	case r == nil || r.TerminalKind == event.KindRunCancelled:
 		return innerRun{}, err
 	case err != nil:
 		return innerRun{RunID: r.RunID, Error: r.Error}, nil

@@ -82,8 +82,8 @@ func TestEveryEndOfARunReplaysAsIdentical(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			live, events := recordedDirect(t, c.ctx, c.tool)
-			if live.Terminal != c.terminal || live.ErrorType != c.errorType {
-				t.Errorf("the run ended with %v, %q", live.Terminal, live.ErrorType)
+			if live.TerminalKind != c.terminal || live.ErrorType != c.errorType {
+				t.Errorf("the run ended with %v, %q", live.TerminalKind, live.ErrorType)
 			}
 			v, err := agent.Replay(context.Background(), events, resolverOf(c.tool), agent.ReplayOptions{})
 			if err != nil || !v.Identical() || v.Open || v.Events != len(events) {

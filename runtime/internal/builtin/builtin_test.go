@@ -120,7 +120,7 @@ func TestFetchUnderADecider(t *testing.T) {
 	var decider allowing
 	log := store.Memory()
 	result, err := agent.Direct{Log: log, Tool: use}.Run(egress.WithDecider(t.Context(), &decider), json.RawMessage(`{"url":"`+server.URL+`/moved"}`))
-	if err != nil || result.Terminal != event.KindRunCompleted || strings.Contains(string(result.Output), "operator") {
+	if err != nil || result.TerminalKind != event.KindRunCompleted || strings.Contains(string(result.Output), "operator") {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	if got := fmt.Sprint(decider.asked); got != "[fetch /moved /page]" {
@@ -142,7 +142,7 @@ func TestFetchReachesPublicAddressesOnly(t *testing.T) {
 	defer server.Close()
 	for _, url := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1), "http://[::1]/", "file:///etc/passwd", "ftp://example.com/"} {
 		result, _ := run(t, Fetch(), `{"url":"`+url+`"}`)
-		if result.Terminal != event.KindRunFailed {
+		if result.TerminalKind != event.KindRunFailed {
 			t.Errorf("%s: %s", url, result.Output)
 		}
 	}

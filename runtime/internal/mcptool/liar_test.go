@@ -146,7 +146,7 @@ func TestArguments(t *testing.T) {
 	} {
 		got = ""
 		r := record(t.Context(), t, one, input)
-		if failed := r.result.Terminal == event.KindRunFailed; got != want || failed != (want == "") {
+		if failed := r.result.TerminalKind == event.KindRunFailed; got != want || failed != (want == "") {
 			t.Errorf("%s: the server got %s, the run ended with %q", input, got, r.result.Error)
 		}
 		r.replays(t, one)
@@ -188,8 +188,8 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-called; cancel() }()
 		r := record(ctx, t, one, `{}`)
-		if r.result.Terminal != event.KindRunCancelled {
-			t.Errorf("got %s: %s", r.result.Terminal, r.result.Error)
+		if r.result.TerminalKind != event.KindRunCancelled {
+			t.Errorf("got %s: %s", r.result.TerminalKind, r.result.Error)
 		}
 		r.replays(t, one)
 	})
