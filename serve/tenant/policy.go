@@ -57,17 +57,30 @@ func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...c
 	if len(text) > MaxOwnPolicyBytes {
 		return Policy{}, tooLong(text, MaxOwnPolicyBytes)
 	}
-	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
-		switch {
-		case was.Held:
-			return Policy{}, ErrPolicyHeld
-		case text != "" && was.Text == text:
-			return was, nil
-		case was.Text == "" && len(seen) > 0, was.Text != "" && !slices.Contains(seen, was.Digest):
-			return Policy{}, ErrPolicyChanged
-		}
-		return Policy{Text: text}, nil
-	})
+	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) { return was.changeTo(text, seen) })
+}
+
+// MayChangePolicy returns the error of [Store.ChangePolicy] for a tenant that may not, before
+// anything is done with the text.
+func (s *Store) MayChangePolicy(ctx context.Context, tenant, text string, seen ...canon.Hash) error {
+	was, err := table.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
+	if err == nil {
+		_, err = was.changeTo(text, seen)
+	}
+	return err
+}
+
+// changeTo returns the version that a tenant which has seen these puts in the place of p.
+func (p Policy) changeTo(text string, seen []canon.Hash) (Policy, error) {
+	switch {
+	case p.Held:
+		return Policy{}, ErrPolicyHeld
+	case text != "" && p.Text == text:
+		return p, nil
+	case p.Text == "" && len(seen) > 0, p.Text != "" && !slices.Contains(seen, p.Digest):
+		return Policy{}, ErrPolicyChanged
+	}
+	return Policy{Text: text}, nil
 }
 
 // newPolicy stores what next makes of the last version, or of the zero Policy.

@@ -47,6 +47,9 @@ type callRequest struct {
 const mostPriority = 100
 
 func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
+	if err := d.takesRun(r); err != nil {
+		return err
+	}
 	var body runRequest
 	raw, err := readJSON(w, r.Request, &body)
 	if err != nil {
@@ -56,6 +59,9 @@ func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
 }
 
 func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
+	if err := d.takesRun(r); err != nil {
+		return err
+	}
 	var body callRequest
 	raw, err := readJSON(w, r.Request, &body)
 	if err != nil {
@@ -66,6 +72,26 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 		run.Wait = *body.Wait
 	}
 	return d.submit(w, r, run, raw)
+}
+
+// takesRun refuses a request whose body need not be read to know that no run will begin.
+// One with an idempotency key may have been carried out before, and then has its answer.
+func (d *Daemon) takesRun(r *request) error {
+	if r.Header.Get("Idempotency-Key") != "" {
+		return nil
+	}
+	return d.admits(r.Context(), r.tenant)
+}
+
+// admits refuses a run that the host or the tenant has no room for.
+func (d *Daemon) admits(ctx context.Context, a Account) error {
+	if err := d.takesWork(); err != nil {
+		return err
+	}
+	if err := d.disk.need(0, spaceShort); err != nil {
+		return err
+	}
+	return d.volume.check(ctx, a.Tenant)
 }
 
 // check returns what is wrong with a request, as far as it alone tells.
@@ -260,13 +286,7 @@ func (d *Daemon) acceptOnce(ctx context.Context, a Account, q runRequest, key st
 // accept makes sure that the run will be executed, and returns its id. If the error is
 // the database's, the run may have been accepted as well.
 func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also alongside) (string, error) {
-	if err := d.takesWork(); err != nil {
-		return "", err
-	}
-	if err := d.disk.need(0, spaceShort); err != nil {
-		return "", err
-	}
-	if err := d.volume.check(ctx, a.Tenant); err != nil {
+	if err := d.admits(ctx, a); err != nil {
 		return "", err
 	}
 	id := event.NewID()

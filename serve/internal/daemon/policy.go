@@ -75,6 +75,9 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := d.config.Tenants.MayChangePolicy(r.Context(), r.tenant.ID, string(text), seen...); err != nil {
+		return policyError(err)
+	}
 	parsed, err := policy.Parse("policy", text)
 	if err != nil {
 		return badPolicyText(err)
