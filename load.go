@@ -294,7 +294,7 @@ func (t *Tool) CheckInput(input []byte) error {
 	}
 	clean, err := canon.JSON(input)
 	if err == nil && t.input != nil {
-		err = t.input.Check(clean)
+		err = t.input.CheckNew(clean)
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,11 @@
 package guest_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/event"
@@ -10,7 +14,42 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 )
+
+// TestSchemaCostIsBoundedBeforeTheCheck: a document that would keep the host busy with a
+// tool's own schema is refused before a run, and ends a call that has begun. Both ends
+// replay.
+func TestSchemaCostIsBoundedBeforeTheCheck(t *testing.T) {
+	source, err := registry.Open(t.Context(), "testdata/oracle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeater, _ := module.Tool("repeater")
+	input := func(n, listed int) json.RawMessage {
+		return fmt.Appendf(nil, `{"list":[%s0],"n":%d}`, bytes.Repeat([]byte("0,"), listed), n)
+	}
+	const cost = "units of work to hold against the schema"
+	if err := repeater.CheckInput(input(1, 300_000)); !errors.Is(err, tool.ErrCost) {
+		t.Errorf("300,000 values before a run: %.200v", err)
+	}
+	if err := repeater.CheckInput(input(1, 1000)); err != nil {
+		t.Error(err)
+	}
+	none := policy.NewRun(parsePolicy(t, "permissions: {tools: {repeater: {}}}"), nil, nil)
+	for doc, want := range map[*json.RawMessage]string{
+		new(input(1000, 1000)): "", new(input(300_000, 0)): "output does not match", new(input(0, 300_000)): "input does not match",
+	} {
+		r, _ := direct(t, repeater, none, *doc)
+		if want == "" && r.Error != "" || want != "" && (r.ErrorType != event.ErrorTimeout || !strings.Contains(r.Error, want) || !strings.Contains(r.Error, cost)) {
+			t.Errorf("%.30s: %q %q", *doc, r.ErrorType, r.Error)
+		}
+	}
+}
 
 // TestTheBoundOnInputIsOfTheArguments alone: where a call is admitted, where it is made
 // and where a policy is tried, the same document fits.

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/starling-host/starling/abi"
@@ -53,17 +54,14 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 	return &under
 }
 
-// CheckInput returns what is wrong with an input, a [*tool.SchemaError] when it is
-// JSON that does not match the schema.
+// CheckInput returns what is wrong with an input that comes anew, a [*tool.SchemaError]
+// when it is JSON that does not match the schema, or would take long to hold against it.
 func (t *Tool) CheckInput(input []byte) error {
 	clean, err := canon.JSON(input)
-	if err != nil {
+	if err != nil || t.input == nil {
 		return err
 	}
-	if t.input == nil {
-		return nil
-	}
-	return t.input.Check(clean)
+	return t.input.CheckNew(clean)
 }
 
 // CheckSize returns an error that matches tool.ErrLimit if an input has more bytes than
@@ -89,23 +87,41 @@ func (t *Tool) TooLarge(input []byte) string {
 // error is a *[Error] when the guest reported it, and otherwise matches one of
 // the classes of package tool.
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	if err := t.CheckInput(input); err != nil {
+	info, ok := step.CallInfo(ctx)
+	if !ok {
+		panic("guest: Execute outside of step.CallTool")
+	}
+	if err := check(t.input, input, info); err != nil {
 		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
 	}
 	if err := t.CheckSize(input); err != nil {
 		return nil, err
 	}
-	output, err := t.execute(ctx, input)
+	output, err := t.execute(ctx, input, info)
 	if err != nil {
 		return nil, err
 	}
-	if t.output == nil {
-		return output, nil
-	}
-	if err := t.output.Check(output); err != nil {
+	if err := check(t.output, output, info); err != nil {
 		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
 	}
 	return output, nil
+}
+
+// check holds a document against a schema that may be nil. One that would take long is an
+// interruption: as with a deadline, the replay takes it from the recording, so that one
+// which an earlier host accepted still replays.
+func check(s *tool.Schema, doc []byte, info step.Call) error {
+	switch {
+	case s == nil:
+		return nil
+	case info.Replay:
+		return s.Check(doc)
+	}
+	err := s.CheckNew(doc)
+	if errors.Is(err, tool.ErrCost) {
+		return fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
+	}
+	return err
 }
 
 type beginKey struct{}
@@ -131,11 +147,7 @@ func beginIn(ctx context.Context) func() error {
 	}
 }
 
-func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
-	info, ok := step.CallInfo(ctx)
-	if !ok {
-		panic("guest: Execute outside of step.CallTool")
-	}
+func (t *Tool) execute(ctx context.Context, input []byte, info step.Call) ([]byte, error) {
 	call := sandbox.Call{
 		Tool:      t.Name(),
 		Input:     input,
@@ -156,6 +168,9 @@ func (t *Tool) execute(ctx context.Context, input []byte) ([]byte, error) {
 		call.StopAt, call.StopErr = stop.Fuel, stopError(stop)
 	}
 	result, err := t.module.sandbox.Call(ctx, call, t.imports)
+	if err == nil {
+		err = call.StopErr // the output took too long to look at
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -118,6 +118,9 @@ type (
 	SchemaError = validate.Error
 )
 
+// ErrCost is the [*SchemaError] of a document that Schema.CheckNew does not look at.
+var ErrCost = validate.ErrCost
+
 // CompileSchema compiles a JSON Schema. It refuses one that could take without bound of
 // time or memory.
 func CompileSchema(doc []byte) (*Schema, error) { return validate.Compile(doc) }

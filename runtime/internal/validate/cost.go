@@ -2,6 +2,7 @@ package validate
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -17,19 +18,26 @@ const (
 	maxSteps = 5_000_000
 )
 
-// listOfStep is how many members of an enum, of required and the like are a step.
-const listOfStep = 10
+// maxUnits is how many units a document may take that comes anew: about two seconds. A
+// step is as little as 0.4 us and as much as 100, if it is one of an enum of numbers; a
+// unit is about one. Documents that are recorded were held against maxSteps alone.
+const maxUnits = 2_000_000
 
-// budget is how many steps a document may take, and how many steps of a pattern, times
-// bytes of a text, are one: about 10 ns each.
-type budget struct{ steps, pattern int }
+// budget is how many steps a document may take and what is one: so many members of an
+// enum, of required and the like, so many steps of a pattern, times bytes of a text, of
+// about 10 ns each, and, beside the schema itself, each of its keywords so often.
+type budget struct{ steps, list, pattern, keyword int }
 
 var (
-	listed = budget{maxListed, 1_000}
-	atAll  = budget{maxSteps, 100}
+	listed = budget{maxListed, 10, 1_000, 0}
+	atAll  = budget{maxSteps, 10, 100, 0}
+	anew   = budget{maxUnits, 1, 100, 1}
 )
 
 var (
+	// ErrCost is the [*Error] of a document that [Schema.CheckNew] does not look at.
+	ErrCost = &Error{Problems: []Problem{{Message: fmt.Sprintf("would take more than %d units of work to hold against the schema: send fewer values, or give the schema fewer keywords for each", maxUnits)}}}
+
 	errTooMuch  = &Error{Problems: []Problem{{Message: "is too large to be held against the schema"}}}
 	errMismatch = &Error{Problems: []Problem{{Message: "does not match the schema, and is too large to say where"}}}
 )
@@ -38,13 +46,13 @@ var (
 type coster struct {
 	root     any
 	patterns map[string]int // see [PatternSteps]
-	ofStep   int            // see budget
+	of       budget
 	left     int
 }
 
 // within reports whether the budget is enough to hold a document against the schema.
 func (s *Schema) within(b budget, doc any) bool {
-	c := coster{s.root, s.patterns, b.pattern, b.steps}
+	c := coster{s.root, s.patterns, b, b.steps}
 	c.hold(s.root, doc)
 	return c.left >= 0
 }
@@ -52,7 +60,7 @@ func (s *Schema) within(b budget, doc any) bool {
 // hold counts what a value costs.
 func (c *coster) hold(schema, v any) {
 	object, _ := schema.(map[string]any) // or it is true or false
-	c.left--
+	c.left -= 1 + len(object)*c.of.keyword
 	for keyword, sub := range object {
 		if c.left < 0 {
 			return
@@ -113,9 +121,9 @@ func (c *coster) inside(keyword string, sub, v any) {
 	default:
 		switch sub := sub.(type) {
 		case []any:
-			c.left -= len(sub) / listOfStep
+			c.left -= len(sub) / c.of.list
 		case map[string]any:
-			c.left -= len(sub) / listOfStep
+			c.left -= len(sub) / c.of.list
 		}
 	}
 }
@@ -124,7 +132,7 @@ func (c *coster) inside(keyword string, sub, v any) {
 func (c *coster) members(keyword string, sub any, members map[string]any) {
 	schemas, _ := sub.(map[string]any)
 	if keyword == "properties" || keyword == "patternProperties" {
-		c.left -= len(schemas) / listOfStep
+		c.left -= len(schemas) / listed.list
 	}
 	for name, v := range members {
 		if c.left < 0 {
@@ -152,7 +160,7 @@ func (c *coster) members(keyword string, sub any, members map[string]any) {
 func (c *coster) match(pattern, v any) {
 	expr, _ := pattern.(string)
 	text, _ := v.(string)
-	c.left -= c.patterns[expr] * len(text) / c.ofStep
+	c.left -= c.patterns[expr] * len(text) / c.of.pattern
 }
 
 // mismatched reports whether a document does not match, without a list of mismatches: it

@@ -44,3 +44,28 @@ func TestNoDocumentTakesLong(t *testing.T) {
 		}
 	}
 }
+
+// TestSchemaCostOfNewDocuments: what a unit counts is about a microsecond, whichever
+// keyword takes it, so that a bound in units is one in time.
+func TestSchemaCostOfNewDocuments(t *testing.T) {
+	ones := `{"a":[` + strings.TrimSuffix(strings.Repeat("1,", 400_000), ",") + `]}`
+	for keywords, want := range map[string]error{
+		`"allOf":[{"type":"integer"},{"minimum":0},{"maximum":5},{"multipleOf":1},{"not":{"type":"string"}},{"enum":[0,1]}]`: ErrCost,
+		`"enum":[9,8,7,6,5,4,3,2,1]`:                              ErrCost,
+		`"type":"integer","minimum":0,"maximum":5,"multipleOf":1`: ErrCost,
+		`"type":"integer","minimum":0`:                            nil,
+		`"type":"integer"`:                                        nil,
+	} {
+		s, err := Compile([]byte(`{"type":"object","properties":{"a":{"items":{` + keywords + `}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CheckNew([]byte(ones)); err != want {
+			t.Errorf("%s: %v", keywords, err)
+		}
+		few := []byte(`{"a":[1,1,1]}`)
+		if err := s.CheckNew(few); err != nil || s.Check(few) != nil {
+			t.Errorf("%s: three values: %v", keywords, err)
+		}
+	}
+}

@@ -131,10 +131,27 @@ func (s *Schema) Check(doc []byte) error {
 	if err != nil {
 		return err
 	}
+	return s.checkValue(value)
+}
+
+// CheckNew is [Schema.Check] of a document that no recording has. One that would take
+// more than about two seconds matches [ErrCost], and nothing is held against the schema.
+func (s *Schema) CheckNew(doc []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	if err != nil {
+		return err
+	}
+	if !s.within(anew, value) {
+		return ErrCost
+	}
+	return s.checkValue(value)
+}
+
+func (s *Schema) checkValue(value any) error {
 	if !s.within(listed, value) {
 		return s.checkLarge(value)
 	}
-	err = s.compiled.Validate(value)
+	err := s.compiled.Validate(value)
 	var invalid *jsonschema.ValidationError
 	if !errors.As(err, &invalid) {
 		return err

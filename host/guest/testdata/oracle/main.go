@@ -1,5 +1,6 @@
 // Oracle uses everything there is: it reads the clock, draws numbers, asks a server
 // twice, and fails when the numbers say so. Messenger sends what it is told to.
+// Repeater returns as many values as it is asked for.
 package main
 
 import (
@@ -17,7 +18,25 @@ func init() {
 		Name: "oracle", Description: "Asks a server, twice.", InputSchema: `{"type":"object"}`, Execute: execute,
 	}, starling.Tool{
 		Name: "messenger", Description: "Sends what it is told to send.", InputSchema: `{"type":"object"}`, Execute: send,
+	}, starling.Tool{
+		Name: "repeater", Description: "Returns one digit many times.", Execute: repeat,
+		InputSchema:  `{"type":"object","properties":{"list":{"items":` + digit + `}}}`,
+		OutputSchema: `{"type":"array","items":` + digit + `}`,
 	})
+}
+
+// digit takes the host a microsecond for each of its values, and there are ten.
+const digit = `{"enum":[9,8,7,6,5,4,3,2,1,0]}`
+
+// repeat returns an array of n zeros.
+func repeat(_ *starling.Call, input []byte) ([]byte, error) {
+	var r struct {
+		N int `json:"n"`
+	}
+	if err := json.Unmarshal(input, &r); err != nil {
+		return nil, err
+	}
+	return []byte("[" + strings.Repeat("0,", r.N) + "0]"), nil
 }
 
 func main() {}
