@@ -1,7 +1,6 @@
 package starling_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,29 +33,4 @@ func TestSeedAPICompilesOutside(t *testing.T) {
 			t.Errorf("go %s: %v\n%s", args, err, out)
 		}
 	}
-}
-
-// outside returns a folder with a module that requires this one and nothing else.
-func outside(t *testing.T) string {
-	t.Helper()
-	root, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), []byte("module example.com/outside\n\nrequire "+modulePath+" v0.0.0\n\nreplace "+modulePath+" => "+root+"\n"), 1)
-	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }

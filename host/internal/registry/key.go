@@ -63,7 +63,7 @@ func (p listedPackage) fromSDK() bool {
 }
 
 var (
-	sdkPackage = regexp.MustCompile(`^github\.com/starling-host/starling/(abi|guest-sdk/go)(/|$)`)
+	sdkPackage = regexp.MustCompile(`^github\.com/starling-host/starling/(abi|guest-sdk/go|internal/schema)(/|$)`)
 	sdkModule  = regexp.MustCompile(`(?m)^module github\.com/starling-host/starling$`)
 )
 

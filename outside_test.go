@@ -1,0 +1,141 @@
+package starling_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"github.com/starling-host/starling"
+)
+
+// outside returns a folder with a module that requires this one and nothing else.
+func outside(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), []byte("module example.com/outside\n\nrequire "+modulePath+" v0.0.0\n\nreplace "+modulePath+" => "+root+"\n"), 1)
+	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestGoToolsBuildOutside builds a typed tool in a folder that has nothing of this module,
+// with the SDK as a proxy gives it, and with the SDK of a clone.
+func TestGoToolsBuildOutside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: builds a tool with an empty module cache")
+	}
+	const tool = `package main
+
+import (
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/typed"
+)
+
+type input struct {
+	Name string ` + "`json:\"name\" jsonschema:\"description=Whom to greet\"`" + `
+}
+
+func init() {
+	starling.Register(typed.Tool("greet", "Greets.", func(_ *starling.Call, in input) (string, error) {
+		return "Hello, " + in.Name, nil
+	}))
+}
+
+func main() {}
+`
+	greets := func(t *testing.T, dir string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(tool), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := starling.Open(t.Context(), filepath.Join(t.TempDir(), "starling.db"), starling.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		greet, err := db.Load(t.Context(), dir, starling.ToolOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run, err := greet.Call(t.Context(), `{"name":"Ada"}`); err != nil || run.Output() != `"Hello, Ada"` {
+			t.Errorf("got %v, %v", run, err)
+		}
+	}
+	t.Run("with a clone", func(t *testing.T) { greets(t, outside(t)) })
+	t.Run("with a release", func(t *testing.T) {
+		dir := t.TempDir()
+		release(t)
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("go.mod", "module example.com/greet\n\ngo 1.26\n\nrequire "+modulePath+" v0.0.1\n")
+		write("main.go", tool)
+		get := exec.CommandContext(t.Context(), "go", "mod", "download", modulePath)
+		get.Dir = dir
+		if out, err := get.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		tidy := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", os.DevNull, ".")
+		tidy.Dir = dir
+		tidy.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+		if out, err := tidy.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		greets(t, dir)
+	})
+}
+
+// release has the Go command find this tree as version v0.0.1 of its module, at a proxy of
+// the test's. All other modules come from the module cache.
+func release(t *testing.T) {
+	t.Helper()
+	cache, err := exec.CommandContext(context.Background(), "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := filepath.Join(t.TempDir(), "proxy")
+	versions := filepath.Join(proxy, filepath.FromSlash(modulePath), "@v")
+	if err := os.MkdirAll(versions, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	if err := zip.CreateFromDir(&packed, module.Version{Path: modulePath, Version: "v0.0.1"}, "."); err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"v0.0.1.zip": packed.Bytes(), "v0.0.1.mod": mod, "v0.0.1.info": []byte(`{"Version":"v0.0.1"}`)} {
+		if err := os.WriteFile(filepath.Join(versions, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("GOPROXY", "file://"+proxy+",file://"+filepath.Join(string(bytes.TrimSpace(cache)), "cache", "download"))
+	t.Setenv("GOMODCACHE", filepath.Join(t.TempDir(), "mod"))
+	t.Setenv("GOFLAGS", "-modcacherw")
+	t.Setenv("GONOSUMDB", "*")
+}
