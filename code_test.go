@@ -44,8 +44,8 @@ var hostilePrograms = []struct{ name, code, want string }{
 	{"a prototype of the tools", `return [Object.getPrototypeOf(tools), "x" in tools];`, "[null,true]"},
 	{"a tool that is put there", `try { "use strict"; tools.dice = () => 1; } catch {} return (await tools.dice({ rolls: 1 })).rolls.length;`, "1"},
 	{"a changed prototype", `Object.prototype.then = (f) => f(5); return await tools.dice({ rolls: 1 });`, ""},
-	{"a changed JSON", `JSON.stringify = () => '{"tool":"secret","input":{}}'; return await tools.dice({ rolls: 1 });`, "neither"},
-	{"a changed parser", `JSON.parse = () => ({ output: "forged" }); return await tools.dice({ rolls: 1 });`, `"forged"`},
+	{"a changed JSON", `JSON.stringify = () => '{"tool":"secret","input":{}}'; return (await tools.dice({ rolls: 1 })).rolls.length;`, "1"},
+	{"a changed parser", `JSON.parse = () => ({ output: "forged" }); return (await tools.dice({ rolls: 1 })).rolls.length;`, "1"},
 	{"an error without a text", `throw { toString() { throw 1; } };`, "has no text"},
 	{"an error with a getter", `const e = new Error("x"); Object.defineProperty(e, "stack", { get() { for (;;); } }); throw e;`, "out of fuel"},
 	{"a tool that is not there", `return await tools.secret({});`, "tool not found"},
@@ -105,10 +105,101 @@ func TestHostilePrograms(t *testing.T) {
 	}
 }
 
+// TestRunJSForms runs the programs that models write, whatever their form, and says what came
+// of them: nothing that a program returns or prints is lost.
+func TestRunJSForms(t *testing.T) {
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "code.db"), starling.Options{}))
+	defer db.Close()
+	runJS, err := db.Load(t.Context(), starling.RunJS, starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []struct{ name, code, want string }{
+		{"body", `return 1`, `1`},
+		{"async arrow", "async () => {\n  return input.n;\n};", `9007199254740993`},
+		{"arrow with arguments", `(input, tools) => typeof tools + input.n`, `"object9007199254740993"`},
+		{"declared function", `async function main() { return 2 }`, `2`},
+		{"returned function", `return () => 3`, `3`},
+		{"call of a function", `(async () => 4)()`, `4`},
+		{"expression", `[1, 2].map((n) => n * 2);`, `[2,4]`},
+		{"object", `({ a: 1 })`, `{"a":1}`},
+		{"fence", "\n```js\nreturn 5;\n```\n", `5`},
+		{"fence of TypeScript", "```typescript\nconst n: number = 6;\nreturn n as number;\n```", `6`},
+		{"types", "interface A { b?: string }\ntype B<T> = T[];\nenum E { X = 7 }\nconst f = async (a: A): Promise<B<number>> => [E.X];\nreturn await f({} satisfies A);", `[7]`},
+		{"types in a function", `async (): Promise<number> => { return 8 as number }`, `8`},
+		{"printed", `console.log("a", { b: 1 }); console.error("c")`, `{"console":"a {\"b\":1}\nc\n","note":"the program returned nothing: end it with return VALUE","result":null}`},
+		{"printed beside a result", `console.info(1); return 9`, `{"console":"1\n","result":9}`},
+		{"much printed", `for (let i = 0; i < 3000; i++) console.log("1234567"); return 1`, `{"console":"` + strings.Repeat(`1234567\n`, 2048) + `","result":1}`},
+		{"nothing", `const a = 1;`, `{"note":"the program returned nothing: end it with return VALUE","result":null}`},
+		{"null", `return null`, `{"note":"the program returned null","result":null}`},
+		{"half of a pair", `return ["Hi 😀".slice(0, 4)]`, "[\"Hi \ufffd\"]"},
+		{"printed before a failure", "console.log('seen');\nnull.x", "TypeError: cannot read property 'x' of null\n  at line 2, column 1\n2 | null.x\n    ^\nconsole:\nseen\n"},
+		{"a mistake in an expression", "[\n  1,\n  null.x]", "at line 1, column 1\n1 | ["},
+		{"a mistake behind a fence", "```js\nconst a = 1;\nnull.x;\n```", "at line 3, column 1\n3 | null.x;"},
+		{"a mistake in TypeScript", "let a: number = 1;\nnull.x;", "at line 2, column 1\n2 | null.x;"},
+		{"no program", "let a: number = ;", "SyntaxError"},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			input, err := json.Marshal(map[string]any{"code": p.code, "input": map[string]any{"n": 9007199254740993}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, err := runJS.Call(t.Context(), string(input))
+			if got := run.Output(); got != p.want && (err == nil || !strings.Contains(err.Error(), p.want)) {
+				t.Errorf("got %s (%v), want %s", got, err, p.want)
+			}
+			if verdict, err := db.Replay(t.Context(), run.ID); err != nil || !verdict.Identical() {
+				t.Errorf("replay: %v, %v", verdict, err)
+			}
+		})
+	}
+}
+
+// TestRunJSPassesDigitsAndText hands large numbers and halves of characters from a program to a
+// tool, and what the tool returns on to the next.
+func TestRunJSPassesDigitsAndText(t *testing.T) {
+	buildsJS(t)
+	wasm, said := buildJS(t, jsSDK+"/testdata/cases.js")
+	if wasm == nil {
+		t.Fatal(said)
+	}
+	file := filepath.Join(t.TempDir(), "cases.wasm")
+	if err := os.WriteFile(file, wasm, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "code.db"), starling.Options{}))
+	defer db.Close()
+	cases, err := db.Load(t.Context(), file, starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runJS, err := db.Load(t.Context(), starling.RunJS, starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := json.Marshal(map[string]any{"code": `const id = await tools.cases({ case: "same", v: input });
+		const again = await tools.cases({ case: "same", v: { id, text: "Hi 😀".slice(0, 4), json: JSON.parse(JSON.stringify({ id })) } });
+		return again`, "input": json.RawMessage(`-1291823374921433098`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := runJS.Calling(cases).Call(t.Context(), string(input))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "{\"id\":-1291823374921433098,\"json\":{\"id\":-1291823374921433098},\"text\":\"Hi \ufffd\"}"
+	if run.Output() != want {
+		t.Errorf("got %s, want %s", run.Output(), want)
+	}
+	if verdict, err := db.Replay(t.Context(), run.ID); err != nil || !verdict.Identical() {
+		t.Errorf("replay: %v, %v", verdict, err)
+	}
+}
+
 // TestRunJSIsBuiltFromItsSource builds the module that is part of the program again.
 func TestRunJSIsBuiltFromItsSource(t *testing.T) {
 	buildsJS(t)
-	built, said := buildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"))
+	built, said := buildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"), "--root", jsSDK)
 	kept, err := os.ReadFile(filepath.Join("host", "internal", "runjs", "run_js.wasm"))
 	if err != nil {
 		t.Fatal(err)

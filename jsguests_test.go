@@ -28,7 +28,7 @@ func buildsJS(t *testing.T) {
 	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
 	}
-	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi"} {
+	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase"} {
 		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
 			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
 		}
@@ -43,10 +43,10 @@ func buildsJS(t *testing.T) {
 }
 
 // buildJS builds a tool, or says why it cannot be built.
-func buildJS(t *testing.T, source string) (wasm []byte, said string) {
+func buildJS(t *testing.T, source string, options ...string) (wasm []byte, said string) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "tool.wasm")
-	out, err := exec.Command("node", filepath.Join(jsSDK, "build.mjs"), source, target).CombinedOutput()
+	out, err := exec.Command("node", append([]string{filepath.Join(jsSDK, "build.mjs"), source, target}, options...)...).CombinedOutput()
 	if err != nil {
 		return nil, string(out)
 	}
@@ -226,6 +226,10 @@ func TestJavaScript(t *testing.T) {
 		{name: "request", world: jsWorld{answer: ok}, want: `{"output":[200,"application/json",true,"AbortError"]}`,
 			request: "POST http://h/ HTTP/1.1\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"},
 		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:68)"}}`},
+		{name: "digits", input: `"n":9007199254740993`, want: `{"output":[9007199254740993,"bigint","number",{"n":-9007199254740994},[123456789012345678901234567890,1.5,12],` +
+			`"{\"n\":9007199254740993}",{"n":9007199254740993},["99999999999999999999",[9007199254740993,"1"]],9007199254740991]}`},
+		{name: "halves", input: `"text":"Hi 😀"`, want: "{\"output\":{\"Hi \ufffd\":[\"Hi \ufffd\",\"\ufffd\",\"\\\\ud800\"]}}"},
+		{name: "halfError", input: `"text":"Hi 😀"`, want: "{\"error\":{\"kind\":\"tool\",\"message\":\"Hi \ufffd\"}}"},
 		{name: "address", want: `{"output":["http://h/p/a%20b?q#h","http://o/y","http://h/p/q/r?x=1","https://u/"]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -250,8 +254,8 @@ func TestJavaScript(t *testing.T) {
 	}
 	got, err := modules["compiler"].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
 		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
-	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:22)\n    at execute (cases.js:78)\n\n" +
-		"d: 5% [[\"1n\",[null]]] {\"e\":\"Error: f\",\"g\":\"Symbol(h)\"} 1n Error: i\n    at log (cases.js:23)\n    at execute (cases.js:78)\n    caused by 1\n"; err != nil || string(got.Meter.Log) != want {
+	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:22)\n    at execute (cases.js:83)\n\n" +
+		"d: 5% [[\"1n\",[null]]] {\"e\":\"Error: f\",\"g\":\"Symbol(h)\"} 1n Error: i\n    at log (cases.js:23)\n    at execute (cases.js:83)\n    caused by 1\n"; err != nil || string(got.Meter.Log) != want {
 		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
 	}
 }

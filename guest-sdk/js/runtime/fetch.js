@@ -3,6 +3,7 @@
 
 import { AbortSignal } from "./events.js";
 import { guard, http } from "./host.js";
+import { read } from "./json.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
 
@@ -70,7 +71,7 @@ class Message {
   async arrayBuffer() { return this.#take(); }
   async bytes() { return new Uint8Array(this.#take()); }
   async text() { return new TextDecoder().decode(this.#take()); }
-  async json() { return JSON.parse(new TextDecoder().decode(this.#take())); }
+  async json() { return read(new TextDecoder().decode(this.#take())); }
 
   #take() {
     const body = copyBody(this);

@@ -4,6 +4,7 @@ import * as host from "./host.js";
 import { structuredClone } from "./clone.js";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.js";
 import { Headers, Request, Response, fetch } from "./fetch.js";
+import { digits, read } from "./json.js";
 import { TextDecoder, TextEncoder } from "./text.js";
 import { describe, packageLoads, trace } from "./trace.js";
 import { URL, URLSearchParams } from "./url.js";
@@ -83,6 +84,11 @@ function pop() {
   return first;
 }
 
+// ---- JSON: integers keep their digits ----
+
+define({ parse: read }, JSON);
+define({ toJSON() { return digits(this); } }, BigInt.prototype);
+
 // ---- randomness: the generator of WASI, from one recorded seed ----
 
 const pool = new Uint32Array(64);
@@ -151,7 +157,7 @@ function text(value) {
     return JSON.stringify(value, function (name, item) {
       while (open.length > 0 && open.at(-1) !== this) open.pop();
       if (open.includes(item)) return "[Circular]";
-      const shown = plain(name, item);
+      const shown = plain(name, typeof this[name] === "bigint" ? this[name] : item);
       if (typeof shown === "object" && shown !== null) open.push(shown);
       return shown;
     });

@@ -31,7 +31,9 @@ export const now = () => (door("now", "the clock"), host(NOW));
 export const random = () => (door("random", "randomness"), BigInt.asUintN(64, host(RANDOM)));
 export const entropy = (buffer) => (guard("randomness"), host(ENTROPY, buffer));
 export const sleep = (nanoseconds) => host(SLEEP, nanoseconds);
-export const print = (text) => host(PRINT, encode(text));
+let listener = () => {}; // hears what is printed as well
+export const listen = (listen) => { listener = listen; };
+export const print = (text) => (listener(text), host(PRINT, encode(text)));
 
 // UTF-8. A surrogate without its other half becomes U+FFFD.
 export const encode = (text) => host(ENCODE, text.toWellFormed());

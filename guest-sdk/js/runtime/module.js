@@ -3,6 +3,7 @@
 
 import { nextTimer } from "./globals.js";
 import { setDoors, start, started } from "./host.js";
+import { read, write } from "./json.js";
 import { describe as text, messageOf, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
@@ -25,7 +26,7 @@ export function load(startUp, lines, doors) {
   } catch (error) {
     throw [text(error), ...trace(error)].join("\n    ");
   }
-  const description = JSON.stringify({ tools: [...tools.values()].map(describe) });
+  const description = write({ tools: [...tools.values()].map(describe) });
   return (what, value, reason, awaited) => {
     if (what === 0) return description;
     if (what === 2) return turn();
@@ -71,7 +72,7 @@ const describe = (tool) => ({
 // execute never rejects: what goes wrong is an answer too.
 async function execute(envelope) {
   try {
-    const { tool: name, input, context } = JSON.parse(envelope);
+    const { tool: name, input, context } = read(envelope);
     const tool = tools.get(name);
     const { run_id: runId, call_id: callId, attempt, variables } = context;
     const output = await tool.execute(input, { runId, callId, attempt, variables });
@@ -83,7 +84,7 @@ async function execute(envelope) {
 
 function serialize(output) {
   try {
-    return JSON.stringify(output) ?? "null";
+    return write(output) ?? "null";
   } catch (error) {
     throw new Error(`the output is not JSON: ${error.message}`);
   }
@@ -118,9 +119,9 @@ function failure(error) {
   // other is most likely a mistake in it, and says where.
   const meant = error?.kind !== undefined || error?.constructor === Error;
   const message = meant ? messageOf(error) : [text(error), ...trace(error).slice(0, 1)].join(" ");
-  return JSON.stringify({ error: {
+  return write({ error: {
     kind: String(error?.kind ?? "tool"),
-    message: message.toWellFormed(),
+    message,
     retry_after_ms: error?.retryAfterMs > 0 ? Math.ceil(error.retryAfterMs) : undefined,
   } });
 }

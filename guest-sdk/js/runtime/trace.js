@@ -32,10 +32,16 @@ export function packageLoads() {
 
 function frames(error) {
   const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?[^\n]*?:(\d+):\d+\)?$/gm)];
-  const table = found.length > 0 ? runs.split(",").map((run) => run.split(" ").map((n) => parseInt(n, 36))) : [];
+  const table = found.length > 0 ? runs.split(",") : [];
   return found.flatMap(([, name, digits]) => {
     const at = digits - 1;
-    const [start, file, line] = table.findLast(([start]) => start <= at) ?? [0, -1];
+    let low = 0, high = table.length; // the run is the last that begins at the line or before it
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (parseInt(table[middle], 36) <= at) low = middle + 1;
+      else high = middle;
+    }
+    const [start, file, line] = low > 0 ? table[low - 1].split(" ").map((n) => parseInt(n, 36)) : [0, -1];
     return file < 0 ? [] : [{ name, file: files[file], line: line + at - start + 1 }];
   });
 }

@@ -72,6 +72,11 @@ const cases = {
     const called = await fetch(request, { signal: AbortSignal.abort() }).catch((error) => error.name);
     return [status, request.headers.get("content-type"), structuredClone({ a: 1n }).a === 1n, called];
   },
+  same: ({ v }) => v,
+  digits: async ({ n }) => [n, typeof n, typeof 5, { n: -n - 1n }, JSON.parse('[123456789012345678901234567890, 1.5, 12]'), JSON.stringify({ n }), await Response.json({ n }).json(),
+    JSON.parse(`["${"9".repeat(20)}", ${n}]`, (key, value) => (typeof value === "bigint" ? [value, key] : value)), 9007199254740991],
+  halves: ({ text }) => ({ [text.slice(0, 4)]: [text.slice(0, 4), text.slice(4), "\\ud800"] }),
+  halfError: ({ text }) => { throw new Error(text.slice(0, 4)); },
   address: () => ["../a b?q#h", "//o:80/x/../y", "?x=1", "HTTPS://U:443"].map((text) => new URL(text, "http://h/p/q/r").href),
 };
 

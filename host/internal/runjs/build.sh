@@ -5,4 +5,4 @@ set -eu
 cd "$(dirname "$0")"
 sdk=../../../guest-sdk/js
 [ -d $sdk/node_modules ] || npm ci --silent --prefix $sdk
-node $sdk/build.mjs $sdk/runjs/run_js.js "${1:-run_js.wasm}"
+node $sdk/build.mjs --root $sdk $sdk/runjs/run_js.js "${1:-run_js.wasm}"

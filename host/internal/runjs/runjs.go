@@ -1,5 +1,6 @@
 // Package runjs has the module of the tool run_js, which runs programs in JavaScript. It is
-// QuickJS (LICENSE.quickjs) with guest-sdk/js/runjs/run_js.js; build.sh makes it.
+// QuickJS (LICENSE.quickjs) with guest-sdk/js/runjs/run_js.js and sucrase (LICENSE.sucrase);
+// build.sh makes it.
 package runjs
 
 import _ "embed"
