@@ -116,16 +116,24 @@ func (l *LocalTools) AddServer(ctx context.Context, s Server, pins Pins, refused
 	}
 	o := starling.ServerOptions{MCP: s.config(), Policy: l.options.Policy}
 	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
-	o.Accept, o.Refused = known.check, refused
+	var said []agentfile.Definition
+	o.Refused, o.Accept = refused, func(d agentfile.Definition) error {
+		said = append(said, d)
+		return known.check(d)
+	}
 	connected, err := l.db.Connect(ctx, o)
 	if err != nil {
 		return err
 	}
 	added := &localModule{ref: "the server " + s.Name, tools: connected.Tools()}
+	switch {
+	case known != nil: // without a note the user can still accept by the command
+		_ = pins.note(s.Name, s.identity(), pinsOf(said), false)
+	case len(added.tools) > 0:
+		err = pins.note(s.Name, s.identity(), pinsOf(said), false)
+	}
 	if len(added.tools) == 0 {
 		err = errors.New("it has no tool that can be called")
-	} else if known == nil {
-		err = pins.accept(s, definitions(connected))
 	}
 	if err == nil {
 		err = l.place(added, nil)
@@ -134,15 +142,6 @@ func (l *LocalTools) AddServer(ctx context.Context, s Server, pins Pins, refused
 		connected.Close()
 	}
 	return err
-}
-
-// definitions returns what a server says of its tools.
-func definitions(s *starling.Server) (all []agentfile.Definition) {
-	for _, t := range s.Tools() {
-		d, _ := t.Definition()
-		all = append(all, d)
-	}
-	return all
 }
 
 func (m *localModule) tool(name string) *starling.Tool {

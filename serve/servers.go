@@ -1,22 +1,17 @@
 package serve
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -153,149 +148,50 @@ func splitWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// identity is by what a server is known again: its command, or its address.
-func (s Server) identity() string {
+// Absolute returns the server as it works from every folder: with the path of its program, and
+// those of the files and folders that its arguments and variables name.
+func (s Server) Absolute() (Server, error) {
 	if s.URL != "" {
-		return s.URL
+		return s, nil
 	}
-	doc, _ := json.Marshal(s.Command) // strings cannot fail
-	return string(doc)
-}
-
-// Pins is the file in which a user's servers are pinned: what each of their tools said of
-// itself when it was accepted, by hash. A server is accepted when it is first seen. From then
-// on a tool that says something else is refused until the user accepts it.
-type Pins struct{ Path string }
-
-// DefaultPins returns the file of the current user, servers.json in the folder of the
-// program's configuration.
-func DefaultPins() (Pins, error) {
-	base, err := os.UserConfigDir()
-	return Pins{filepath.Join(base, "starling-host", "servers.json")}, err
-}
-
-// pinned are the tools of one server as they were accepted, by name.
-type pinned map[string]pin
-
-type pin struct {
-	Hash        string `json:"hash"` // see agentfile.Definition.Hash
-	Description string `json:"description"`
-}
-
-// pinsFile is the document in the file.
-type pinsFile struct {
-	Servers map[string]pinned `json:"servers"` // by identity
-}
-
-func (p Pins) read() (pinsFile, error) {
-	var all pinsFile
-	doc, err := os.ReadFile(p.Path)
+	program, err := exec.LookPath(s.Command[0])
 	if err == nil {
-		err = json.Unmarshal(doc, &all)
+		program, err = filepath.Abs(program)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return all, fmt.Errorf("%s, which has the servers that were accepted, cannot be read: %w", p.Path, err)
+	if err != nil {
+		return s, err
 	}
-	if all.Servers == nil {
-		all.Servers = map[string]pinned{}
+	full := Server{Name: s.Name, Command: []string{program}, Env: map[string]string{}}
+	for _, word := range s.Command[1:] {
+		full.Command = append(full.Command, absoluteWord(word))
 	}
-	return all, nil
+	for name, value := range s.Env {
+		full.Env[name] = absoluteWord(value)
+	}
+	return full, nil
 }
 
-// Change is one tool of a server that is not as it was when the server was accepted.
-type Change struct {
-	Tool        string
-	Before, Now *string // the descriptions; nil if there was, or is, no such tool
-}
-
-// Changes connects to a server and returns what has changed since it was accepted, and a
-// function that accepts it as it is now. For a server that was never seen all is new.
-func (p Pins) Changes(ctx context.Context, s Server) (changes []Change, accept func() error, err error) {
-	before, err := p.pinnedTools(s)
-	if err != nil {
-		return nil, nil, err
-	}
-	db := starling.Over(nil, starling.Options{})
-	defer db.Close()
-	server, err := db.Connect(ctx, starling.ServerOptions{MCP: s.config()})
-	if err != nil {
-		return nil, nil, err
-	}
-	now := definitions(server)
-	gone := maps.Clone(before)
-	for _, d := range now {
-		was, ok := before[d.Name]
-		delete(gone, d.Name)
-		if before != nil && before.check(d) == nil {
-			continue
+// absoluteWord returns a word, or the value of a flag, with the path of what it names, if
+// it looks like a path and something is there.
+func absoluteWord(word string) string {
+	flag, value, isFlag := "", word, strings.HasPrefix(word, "-")
+	if isFlag {
+		if flag, value, isFlag = strings.Cut(word, "="); !isFlag {
+			return word
 		}
-		change := Change{Tool: d.Name, Now: &d.Description}
-		if ok {
-			change.Before = &was.Description
-		}
-		changes = append(changes, change)
+		flag += "="
 	}
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		was := gone[name].Description
-		changes = append(changes, Change{Tool: name, Before: &was})
+	info, err := os.Stat(value)
+	if err != nil || value != "." && value != ".." && !strings.ContainsAny(value, `/\`) && (info.IsDir() || filepath.Ext(value) == "") {
+		return word
 	}
-	return changes, func() error { return p.accept(s, now) }, nil
+	if full, err := filepath.Abs(value); err == nil {
+		return flag + full
+	}
+	return word
 }
 
 // config is how to connect to the server.
 func (s Server) config() agentfile.MCP {
 	return agentfile.MCP{Command: s.Command, URL: s.URL, Env: s.Env, Prefix: s.Name + "_"}
-}
-
-// pinnedTools returns the accepted tools of a server, nil if it was never seen.
-func (p Pins) pinnedTools(s Server) (pinned, error) {
-	all, err := p.read()
-	return all.Servers[s.identity()], err
-}
-
-// accept pins what a server says now.
-func (p Pins) accept(s Server, now []agentfile.Definition) error {
-	all, err := p.read()
-	if err != nil {
-		return err
-	}
-	tools := pinned{}
-	for _, d := range now {
-		tools[d.Name] = pin{d.Hash().String(), d.Description}
-	}
-	all.Servers[s.identity()] = tools
-	doc, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
-		return err
-	}
-	return keyfile.Replace(p.Path, append(doc, '\n'))
-}
-
-// ErrNotAccepted is why a tool of a server is refused that is not as it was when the user
-// accepted the server.
-var ErrNotAccepted = errors.New("the tool was not accepted")
-
-// notAccepted is an ErrNotAccepted that says what is different.
-type notAccepted string
-
-// Error says what is different.
-func (e notAccepted) Error() string { return string(e) }
-
-// Is implements the interface that [errors.Is] uses.
-func (e notAccepted) Is(target error) bool { return target == ErrNotAccepted }
-
-// check says why a tool is not as it was accepted.
-func (p pinned) check(d agentfile.Definition) error {
-	switch was, ok := p[d.Name]; {
-	case p == nil:
-		return nil
-	case !ok:
-		return notAccepted("it is new since the server was accepted")
-	case was.Hash != d.Hash().String():
-		return notAccepted("the server describes it differently than when it was accepted")
-	}
-	return nil
 }

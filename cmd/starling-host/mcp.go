@@ -249,7 +249,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		add(name, err)
 		if len(notAccepted) > 0 {
 			a.warn(fmt.Sprintf("tools of %s are left out, which are not as they were when it was accepted: %s", name, strings.Join(notAccepted, ", ")))
-			a.stderr.printf("hint: see what it says now, and accept it, with: %s\n", pasteable("starling-host mcp trust", text))
+			a.stderr.printf("hint: see what it says now, and accept it, with: %s\n", pasteable("starling-host mcp trust", server.Name))
 		}
 	}
 	switch {

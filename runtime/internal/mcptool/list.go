@@ -27,15 +27,23 @@ type Definition struct {
 	Hints       json.RawMessage `json:"annotations,omitempty"`   // the annotations, as the protocol writes them; nil for none
 }
 
-// Hash returns the BLAKE3 hash of all that the server says of the tool, in canonical JSON:
-// it is the same exactly if a model is told the same.
-func (d Definition) Hash() canon.Hash {
+// Canonical returns all that the server says of the tool as canonical JSON. It is an error if
+// there is none, for a schema that is nested too deep.
+func (d Definition) Canonical() ([]byte, error) {
 	doc, err := json.Marshal(d)
-	if err == nil {
-		doc, err = canon.JSON(doc)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil { // the server's schema is none, and no two of those are the same
-		doc = fmt.Appendf(nil, "%q %q %q %q", d.Name, d.Description, d.Schema, d.Output)
+	return canon.JSON(doc)
+}
+
+// Hash returns the BLAKE3 hash of all that the server says of the tool, in canonical JSON:
+// it is the same exactly if a model is told the same. Without a canonical form, the order of
+// members counts as well.
+func (d Definition) Hash() canon.Hash {
+	doc, err := d.Canonical()
+	if err != nil {
+		doc = fmt.Appendf(nil, "%q %q %q %q %q %q", d.Name, d.Title, d.Description, d.Schema, d.Output, d.Hints)
 	}
 	return canon.Sum(doc)
 }

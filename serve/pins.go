@@ -1,0 +1,291 @@
+package serve
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/agentfile"
+)
+
+// Pins is the file in which a user's servers are pinned: what each of their tools said of
+// itself when it was accepted. A server is accepted when it is first seen. From then on a tool
+// that says something else is refused until the user accepts it. Processes may share the file.
+type Pins struct{ Path string }
+
+// DefaultPins returns the file of the current user, servers.json in the folder of the
+// program's configuration.
+func DefaultPins() (Pins, error) {
+	base, err := os.UserConfigDir()
+	return Pins{filepath.Join(base, "starling-host", "servers.json")}, err
+}
+
+// pinned are the tools of one server as they were accepted, by name.
+type pinned map[string]pin
+
+type pin struct {
+	Hash        string          `json:"hash"`                  // see agentfile.Definition.Hash
+	Definition  json.RawMessage `json:"definition,omitempty"`  // an agentfile.Definition
+	Description string          `json:"description,omitempty"` // of a pin that was made before there were definitions
+}
+
+// pinsFile is the document in the file.
+type pinsFile struct {
+	Servers map[string]pinned `json:"servers"`        // by identity
+	Seen    map[string]seen   `json:"seen,omitempty"` // by the name of the server
+}
+
+// seen is what a server said when it was last connected.
+type seen struct {
+	Identity string `json:"identity"`
+	Tools    pinned `json:"tools,omitempty"` // nil if it is what was accepted
+}
+
+// identity is by what a server is known again: the hash of its command or address, which may
+// have keys in them. It is the same for a launcher that is named by its path, and from another
+// folder.
+type identity struct {
+	hash   string
+	before string // what an earlier version of the file has in its place
+}
+
+func (s Server) identity() identity {
+	words, before := []string{s.URL}, s.URL
+	if s.URL == "" {
+		doc, _ := json.Marshal(s.Command) // strings cannot fail
+		before = string(doc)
+		full, err := s.Absolute()
+		if err != nil {
+			full = s
+		}
+		words = slices.Clone(full.Command)
+		if base := strings.TrimSuffix(path.Base(filepath.ToSlash(words[0])), ".exe"); launchers.MatchString(base) {
+			words[0] = base
+		}
+	}
+	doc, _ := json.Marshal(words)
+	return identity{canon.Sum(doc).String(), before}
+}
+
+// pinnedTools returns the accepted tools of a server, nil if it was never seen.
+func (p Pins) pinnedTools(s Server) (pinned, error) {
+	all, err := p.read()
+	return all.accepted(s.identity()), err
+}
+
+func (f *pinsFile) accepted(id identity) pinned {
+	if tools, ok := f.Servers[id.hash]; ok {
+		return tools
+	}
+	return f.Servers[id.before]
+}
+
+func (p Pins) read() (pinsFile, error) {
+	all := pinsFile{Servers: map[string]pinned{}, Seen: map[string]seen{}}
+	doc, err := os.ReadFile(p.Path)
+	if err == nil {
+		err = json.Unmarshal(doc, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return all, fmt.Errorf("%s, which has the servers that were accepted, cannot be read: %w", p.Path, err)
+	}
+	return all, nil
+}
+
+// note keeps what a server says now. It is pinned if the server was never seen, or if accept is
+// set; otherwise it is what the user may accept by the server's name. A lock keeps other
+// processes from writing between reading and writing.
+func (p Pins) note(name string, id identity, now pinned, accept bool) error {
+	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+		return err
+	}
+	unlock, err := keyfile.Lock(p.Path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	all, err := p.read()
+	if err != nil {
+		return err
+	}
+	was := all.accepted(id)
+	if was == nil || accept {
+		was = now
+	}
+	delete(all.Servers, id.before)
+	all.Servers[id.hash], all.Seen[name] = was, seen{id.hash, now}
+	if maps.EqualFunc(was, now, func(a, b pin) bool { return a.Hash == b.Hash }) {
+		all.Seen[name] = seen{Identity: id.hash}
+	}
+	doc, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(p.Path); err == nil && bytes.Equal(bytes.TrimSpace(old), doc) {
+		return nil
+	}
+	return keyfile.Replace(p.Path, append(doc, '\n'))
+}
+
+// pinsOf returns the pins of what a server says of its tools.
+func pinsOf(said []agentfile.Definition) pinned {
+	now := pinned{}
+	for _, d := range said {
+		if doc, err := d.Canonical(); err == nil { // those without were refused
+			now[d.Name] = pin{Hash: d.Hash().String(), Definition: doc}
+		}
+	}
+	return now
+}
+
+// ErrNotAccepted is why a tool of a server is refused that is not as it was when the user
+// accepted the server.
+var ErrNotAccepted = errors.New("the tool was not accepted")
+
+// notAccepted is an ErrNotAccepted that says what is different.
+type notAccepted string
+
+// Error says what is different.
+func (e notAccepted) Error() string { return string(e) }
+
+// Is implements the interface that [errors.Is] uses.
+func (e notAccepted) Is(target error) bool { return target == ErrNotAccepted }
+
+// check says why a tool is not as it was accepted, or cannot be pinned.
+func (p pinned) check(d agentfile.Definition) error {
+	if _, err := d.Canonical(); err != nil {
+		return fmt.Errorf("what the server says of it cannot be pinned: %w", err)
+	}
+	switch was, ok := p[d.Name]; {
+	case p == nil:
+		return nil
+	case !ok:
+		return notAccepted("it is new since the server was accepted")
+	case was.Hash != d.Hash().String():
+		return notAccepted("the server describes it differently than when it was accepted")
+	}
+	return nil
+}
+
+// Change is one tool of a server that is not as it was when the server was accepted.
+type Change struct {
+	Tool  string
+	What  string // "is new", "is gone" or "is described differently"
+	Parts []Part // of what the server says of it, each that has changed
+}
+
+// Part is one value in what a server says of a tool.
+type Part struct {
+	Pointer     string // its JSON pointer, such as /schema/properties/path/description
+	Before, Now string // JSON; empty if there was, or is, no such value
+}
+
+// Changes returns what has changed in a server since it was accepted, and a function that
+// accepts it as it is now. Text is the name of a server that was seen, of which it is what it
+// said when it was last connected; or it names a server as for [ParseServer], which is
+// connected. For a server that was never seen all is new.
+func (p Pins) Changes(ctx context.Context, text string) (name string, changes []Change, accept func() error, err error) {
+	all, err := p.read()
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if last, ok := all.Seen[text]; ok {
+		before := all.Servers[last.Identity]
+		now := last.Tools
+		if now == nil {
+			now = before
+		}
+		return text, changesOf(before, now), func() error { return p.note(text, identity{hash: last.Identity}, now, true) }, nil
+	}
+	s, err := ParseServer(text)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	db := starling.Over(nil, starling.Options{})
+	defer db.Close()
+	var said []agentfile.Definition
+	o := starling.ServerOptions{MCP: s.config()}
+	o.Refused, o.Accept = func(string, error) {}, func(d agentfile.Definition) error {
+		said = append(said, d)
+		return nil
+	}
+	if _, err = db.Connect(ctx, o); err != nil {
+		return s.Name, nil, nil, err
+	}
+	now := pinsOf(said)
+	return s.Name, changesOf(all.accepted(s.identity()), now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
+}
+
+// changesOf returns the tools that differ, by name.
+func changesOf(before, now pinned) (changes []Change) {
+	names := maps.Clone(before)
+	if names == nil {
+		names = pinned{}
+	}
+	maps.Copy(names, now)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, had := before[name]
+		is, has := now[name]
+		change := Change{Tool: name, What: "is described differently"}
+		switch {
+		case had && has && was.Hash == is.Hash:
+			continue
+		case !has:
+			change.What = "is gone"
+		case !had:
+			change.What = "is new"
+		}
+		old, new := map[string]string{}, map[string]string{}
+		was.values(old)
+		is.values(new)
+		pointers := maps.Clone(old)
+		maps.Copy(pointers, new)
+		for _, pointer := range slices.Sorted(maps.Keys(pointers)) {
+			if has && old[pointer] != new[pointer] {
+				change.Parts = append(change.Parts, Part{pointer, old[pointer], new[pointer]})
+			}
+		}
+		changes = append(changes, change)
+	}
+	return changes
+}
+
+// values puts each value of a definition that has no members into a map, by its pointer.
+func (p pin) values(into map[string]string) {
+	if p.Definition == nil && p.Description != "" {
+		doc, _ := json.Marshal(p.Description) // a string cannot fail
+		into["/description"] = string(doc)
+		return
+	}
+	var add func(pointer string, doc json.RawMessage)
+	add = func(pointer string, doc json.RawMessage) {
+		var members map[string]json.RawMessage
+		var elements []json.RawMessage
+		_ = json.Unmarshal(doc, &members)
+		_ = json.Unmarshal(doc, &elements)
+		for i, e := range elements {
+			add(pointer+"/"+strconv.Itoa(i), e)
+		}
+		for name, m := range members {
+			add(pointer+"/"+strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1"), m)
+		}
+		if len(members)+len(elements) == 0 {
+			into[pointer] = cmp.Or(string(doc), "null")
+		}
+	}
+	add("", p.Definition)
+}
