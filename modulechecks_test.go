@@ -30,10 +30,10 @@ func TestAModuleIsCheckedOnce(t *testing.T) {
 	checks := newModuleChecks(store)
 	there, gone := canon.Hash{1}, canon.Hash{}
 	for range 3 {
-		if reason := checks.check(t.Context(), there[:]); reason != "" {
+		if reason, err := checks.check(t.Context(), there[:]); err != nil || reason != "" {
 			t.Error(reason)
 		}
-		if reason := checks.check(t.Context(), gone[:]); reason != "is not in the database" {
+		if reason, _ := checks.check(t.Context(), gone[:]); reason != "is not in the database" {
 			t.Errorf("%q", reason)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -137,7 +138,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, store: log, checks: newModuleChecks(log)}
+	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, store: modules{log}, checks: newModuleChecks(log)}
 	if o.Execute != nil {
 		return r, nil
 	}
@@ -152,7 +153,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	if err != nil {
 		return nil, err
 	}
-	r.modules = guest.NewRecorded(started, log, r.other, agentfile.Offline)
+	r.modules = guest.NewRecorded(started, r.store, r.other, agentfile.Offline)
 	if o.AgentFile != "" {
 		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started); err != nil {
 			r.Close()
@@ -193,14 +194,20 @@ func (r *Replayer) Replay(ctx context.Context, id string) (Verdict, error) {
 		return v, nil
 	}
 	events, err := log.Read(ctx, id)
-	if err != nil {
+	switch {
+	case eventlog.IsVerdict(err):
 		v.Corrupt = err
-		return v, ctx.Err()
+		return v, nil
+	case err != nil:
+		return v, &UnreadError{id, err}
 	}
 	v.Verdict, err = r.execute(ctx, events)
+	unread, isUnread := errors.AsType[unreadModule](err)
 	switch {
 	case ctx.Err() != nil:
 		return v, ctx.Err()
+	case isUnread:
+		return v, &UnreadError{id, unread.error}
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		v.Corrupt = err
 	case errors.Is(err, event.ErrEncrypted) && decrypting(log) != nil && decrypting(log).Erased(ctx, id):
@@ -210,6 +217,20 @@ func (r *Replayer) Replay(ctx context.Context, id string) (Verdict, error) {
 	}
 	return v, nil
 }
+
+// modules reads the modules of recorded runs, and marks the errors that are no verdict.
+type modules struct{ eventlog.ModuleReader }
+
+func (m modules) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
+	wasm, err := m.ModuleReader.Module(ctx, digest)
+	if err != nil && !eventlog.IsVerdict(err) {
+		err = unreadModule{err}
+	}
+	return wasm, err
+}
+
+// unreadModule means that the database could not be read, which says nothing of the module.
+type unreadModule struct{ error }
 
 // ReplayAll replays the runs with these ids on all processors, and calls found with what
 // came of each, in their order. The first error ends it.

@@ -50,10 +50,25 @@ type Validation struct {
 	Err    error // why the run is not valid; nil if it is
 }
 
+// UnreadError means that a run, or a module of it, could not be read, so that nothing is
+// known of the run. The same call may succeed later.
+type UnreadError struct {
+	RunID string
+	Err   error
+}
+
+// Error names the run and the cause.
+func (e *UnreadError) Error() string {
+	return fmt.Sprintf("run %s could not be read: %s", e.RunID, PlainError(e.Err))
+}
+
+// Unwrap returns the cause.
+func (e *UnreadError) Unwrap() error { return e.Err }
+
 // Validate checks one run without executing anything: the hash chain, the Merkle root, the
 // invariants of a log, and that the modules of the run are in the database with the
-// digests that it recorded. What is wrong with the run is in the validation. An error
-// means that the run was not checked.
+// digests that it recorded. What is wrong with the run is in the validation. An error, such
+// as an [*UnreadError], means that the run was not checked.
 func (db *DB) Validate(ctx context.Context, run string) (Validation, error) {
 	log, id, err := db.find(ctx, run)
 	if err != nil {
@@ -104,7 +119,13 @@ func newModuleChecks(store eventlog.ModuleStore) *moduleChecks {
 // was before, and its modules.
 func (m *moduleChecks) validate(ctx context.Context, log store.Database, id string) (v Validation, err error) {
 	v.RunID = id
-	defer func() { err = ctx.Err() }()
+	defer func() { // what could not be read is no verdict
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		} else if v.Err != nil && !eventlog.IsVerdict(v.Err) && !errors.Is(v.Err, store.ErrDataKey) {
+			err = &UnreadError{id, v.Err}
+		}
+	}()
 	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
 	if v.Report, v.Err = eventlog.CheckRun(ctx, stored(log), id, options); v.Err != nil {
 		return v, nil
@@ -124,7 +145,7 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 		if v.Err = err; err == nil {
 			v.Err = m.of(ctx, first)
 		}
-		break
+		return v, nil
 	}
 	return v, nil
 }
@@ -139,7 +160,11 @@ func (m *moduleChecks) of(ctx context.Context, first event.Event) error {
 		if ref.Sandbox == nil {
 			continue
 		}
-		if reason := m.check(ctx, ref.Sandbox.Module); reason != "" {
+		reason, err := m.check(ctx, ref.Sandbox.Module)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
 			return &eventlog.CorruptError{RunID: first.RunID, Seq: first.Seq, Kind: first.Kind,
 				Reason: fmt.Sprintf("module %x of tool %q %s", ref.Sandbox.Module, ref.Name, reason)}
 		}
@@ -147,26 +172,28 @@ func (m *moduleChecks) of(ctx context.Context, first event.Event) error {
 	return nil
 }
 
-// check returns what is wrong with a module, nothing if all is well.
-func (m *moduleChecks) check(ctx context.Context, digest []byte) string {
+// check returns what is wrong with a module, nothing if all is well. One that could not be
+// read is read again for the next run that names it.
+func (m *moduleChecks) check(ctx context.Context, digest []byte) (reason string, err error) {
 	if len(digest) != len(canon.Hash{}) {
-		return "has a digest of the wrong length"
+		return "has a digest of the wrong length", nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sum := canon.Hash(digest)
 	if reason, known := m.found[sum]; known {
-		return reason
+		return reason, nil
 	}
-	reason := ""
 	switch _, err := m.store.Module(ctx, sum); {
 	case errors.Is(err, eventlog.ErrModuleNotFound):
 		reason = "is not in the database"
+	case eventlog.IsVerdict(err):
+		reason = "was changed: " + Corruption(err)
 	case err != nil:
-		reason = "cannot be read: " + PlainError(err)
+		return "", err
 	}
 	m.found[sum] = reason
-	return reason
+	return reason, nil
 }
 
 // PlainError returns an error's text on one line, without the name of the package that it

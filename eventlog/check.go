@@ -678,6 +678,13 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%v: run %q, %s: %s", e.Unwrap(), e.RunID, where, e.Reason)
 }
 
+// IsVerdict reports whether an error says something of what a log holds: a byte was changed,
+// an event, a run or a module is missing, or a newer program wrote it. Any other error says
+// only that the log could not be read, which is no verdict on a run.
+func IsVerdict(err error) bool {
+	return errors.Is(err, ErrLogCorrupt) || errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrRunNotFound) || errors.Is(err, ErrModuleNotFound)
+}
+
 // Unwrap returns [ErrLogCorrupt], or [ErrSchemaTooNew].
 func (e *CorruptError) Unwrap() error {
 	if e.Newer {

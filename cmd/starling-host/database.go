@@ -117,22 +117,34 @@ func mustBeThere(where string) error {
 	return starling.CheckFile(where)
 }
 
-// unreadable makes a log that cannot be read one that is not valid: a byte that
-// was changed may have hit the structure of the file instead of an event. Of a disk that
-// failed, or cannot be written to, it is not said, and the end of ctx and a database of a
-// newer program stay what they are.
+// unreadable is the failure of a command whose log cannot be read. The log is not valid if
+// the error says so: a byte that was changed may have hit the structure of the file instead
+// of an event. A file that is gone, a lock, a disk or a server that fails says nothing of
+// the log. The end of ctx and a database of a newer program stay what they are.
 func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return err
 	}
-	f := &failure{code: exitInvalid, message: "the log cannot be read: " + starling.PlainError(err)}
+	f := &failure{code: exitFailed, message: "the log cannot be read: " + starling.PlainError(err)}
 	switch {
+	case eventlog.IsVerdict(err), errors.Is(err, store.ErrNotLog):
+		f.code = exitInvalid
 	case store.DiskFailed(err):
 		f.code, f.hint = exitFailed, "its disk failed or is full: also to read takes a little room beside the log"
 	case errors.Is(err, store.ErrWALNotReadable):
 		f.code, f.hint = exitFailed, "copy it, and the -wal beside it, to a folder that you can write to"
 	}
 	return f
+}
+
+// interrupted is the failure of a command that looks at one run after another, and could
+// not read the next one. Of those before it, it has said what there is.
+func interrupted(ctx context.Context, err error, what string, done, all int) error {
+	if unread := (*starling.UnreadError)(nil); ctx.Err() != nil || !errors.As(err, &unread) {
+		return err
+	}
+	return &failure{code: exitFailed, message: fmt.Sprintf("%d of %s %s; then %s", done, plural(all, "run"), what, starling.PlainError(err)),
+		hint: "of the rest nothing is known: run the command again when the database can be read"}
 }
 
 // access is what a command does to a database.

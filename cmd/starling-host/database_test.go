@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -25,8 +24,10 @@ func TestWhatIsSaidOfALogThatCannotBeRead(t *testing.T) {
 		err  error
 		want int
 	}{
-		{t.Context(), errors.New("sqlitelog: file is not a database (26)"), exitInvalid},
+		{t.Context(), fmt.Errorf("%w: file is not a database (26)", eventlog.ErrLogCorrupt), exitInvalid},
 		{t.Context(), fmt.Errorf("%w: unable to open database file (14)", store.ErrWALNotReadable), exitFailed},
+		{t.Context(), fmt.Errorf("%w: disk I/O error (10)", eventlog.ErrUnavailable), exitFailed},
+		{t.Context(), store.ErrNotLog, exitInvalid},
 		{t.Context(), eventlog.ErrSchemaTooNew, exitFailed},
 		{ended, context.Canceled, exitCancelled},
 	} {

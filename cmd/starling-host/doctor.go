@@ -443,10 +443,10 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 	db := starling.Over(log, starling.Options{})
 	for _, run := range page.Runs {
 		v, err := db.Validate(ctx, run.RunID)
-		if err == nil {
-			err = v.Err
+		if err != nil { // which is no word on the run
+			return []finding{count, {"newest runs", stateBad, "not checked: " + starling.PlainError(err), pasteable("starling-host validate", named(where))}}
 		}
-		if errors.Is(err, eventlog.ErrSchemaTooNew) {
+		if err = v.Err; errors.Is(err, eventlog.ErrSchemaTooNew) {
 			newest.state, newest.found = stateLimited, "update this program: "+starling.Corruption(err)
 			continue
 		}

@@ -36,11 +36,14 @@ const exitCodesHelp = `The exit code says how a command ended:
 
     0    everything is as it should be
     1    the tool failed: it returned an error, trapped or panicked. Also any
-         failure of this program or its surroundings, such as a full disk
+         failure of this program or its surroundings, such as a full disk. A
+         command that looks at runs and can read no more of them ends with 1, says
+         how many it has looked at, and gives no verdict on the others
     2    usage: an unknown command or flag, a path that is not there, a run that
          is not in the database, an input that is not JSON or does not match the
          tool's schema. Nothing was run and nothing was recorded
-    3    a replay diverged, or a log is not valid
+    3    a replay diverged, or a log is not valid: a byte was changed, or an event
+         or a module is missing
     4    refused: the module was not accepted or does not build; the tool failed
          after the network policy denied its last request, or was not called
          because a policy denied that; a policy does not allow what was asked of

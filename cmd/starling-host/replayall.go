@@ -31,7 +31,7 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 	})
 	_ = bar.Exit()
 	if err != nil {
-		return err
+		return interrupted(ctx, err, "replayed", total.runs, len(ids))
 	}
 	if f.output == outputText {
 		a.stdout.printf("%s\n", total.String())

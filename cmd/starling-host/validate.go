@@ -66,9 +66,10 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 	} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
 		return err
 	}
-	code, invalid, newer, headless := exitOK, 0, 0, 0
+	code, done, invalid, newer, headless := exitOK, 0, 0, 0, 0
 	err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
 		c := checked(v)
+		done++
 		switch {
 		case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
 			code = worse(code, exitRefused)
@@ -82,7 +83,7 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 		return a.printChecked(c, output)
 	})
 	if err != nil {
-		return err
+		return interrupted(ctx, err, "checked", done, len(ids))
 	}
 	if output == outputText && len(args) == 1 {
 		unknown := ""

@@ -168,6 +168,9 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	if errors.Is(err, seal.ErrNoLog) {
 		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
 	}
+	if unread := (*starling.UnreadError)(nil); errors.As(err, &unread) {
+		return interrupted(ctx, err, "compared", int(r.Present+r.Gone), int(r.Newest.Leaves))
+	}
 	if err != nil {
 		return unreadable(ctx, err)
 	}

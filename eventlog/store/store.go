@@ -67,6 +67,7 @@ func OpenFile(ctx context.Context, path string, o FileOptions) (*File, error) {
 var (
 	ErrWALNotReadable = sqlitelog.ErrWALNotReadable
 	ErrNotCompactable = sqlitelog.ErrNotCompactable
+	ErrNotLog         = sqlitelog.ErrNotLog
 )
 
 // DiskFailed reports whether an error says that the disk of a file failed or is full.

@@ -82,7 +82,7 @@ func openPool(ctx context.Context, config *pgxpool.Config, o Options) (*Log, err
 		return nil, fmt.Errorf("pglog: %w", err)
 	}
 	l := newLog(pool, o)
-	err = sessionError(l.examine(ctx))
+	err = orUnavailable(sessionError(l.examine(ctx)))
 	if err == nil && o.AutoMigrate && !o.ReadOnly && l.layout.Load() < layoutVersion {
 		_, err = l.MigrateSchema(ctx, false)
 	}
@@ -232,6 +232,8 @@ const (
 	insufficientPrivilege = "42501"
 	relationExists        = "42P07"
 	noSuchColumn          = "42703"
+	dataCorrupted         = "XX001"
+	indexCorrupted        = "XX002"
 	connectionClass       = "08"
 	resourceClass         = "53" // connections, memory or the disk
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
@@ -289,8 +291,11 @@ func isAway(err error) bool {
 }
 
 // orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
-// once.
+// once, and that of a page which is not as the server wrote it [eventlog.ErrLogCorrupt].
 func orUnavailable(err error) error {
+	if c := code(err); c == dataCorrupted || c == indexCorrupted {
+		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
+	}
 	if isAway(err) && !errors.Is(err, eventlog.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/starling-host/starling/eventlog"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -40,7 +41,7 @@ func connect(ctx context.Context, path, query string) (*conn, error) {
 	}
 	dc, err := connector.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("sqlitelog: open %s: %w", path, err)
+		return nil, classified(fmt.Errorf("sqlitelog: open %s: %w", path, err))
 	}
 	c := &conn{dc, make(map[string]driver.Stmt)}
 	if err := c.execAll(ctx, safety); err != nil {
@@ -73,7 +74,7 @@ func (c *conn) Close() error {
 func (c *conn) exec(ctx context.Context, query string, args ...any) error {
 	_, err := c.c.(driver.ExecerContext).ExecContext(ctx, query, named(args))
 	if err != nil {
-		return fmt.Errorf("sqlitelog: %.60s: %w", query, err)
+		return classified(fmt.Errorf("sqlitelog: %.60s: %w", query, err))
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (c *conn) query(ctx context.Context, query string, args []any, row func([]d
 	}
 	rows, err := s.(driver.StmtQueryContext).QueryContext(ctx, named(args))
 	if err != nil {
-		return fmt.Errorf("sqlitelog: %w", err)
+		return classified(fmt.Errorf("sqlitelog: %w", err))
 	}
 	return each(ctx, rows, row)
 }
@@ -150,7 +151,7 @@ func (c *conn) prepared(ctx context.Context, query string) (driver.Stmt, error) 
 	}
 	s, err := c.c.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if err != nil {
-		return nil, fmt.Errorf("sqlitelog: prepare %.60s: %w", query, err)
+		return nil, classified(fmt.Errorf("sqlitelog: prepare %.60s: %w", query, err))
 	}
 	c.stmts[query] = s
 	return s, nil
@@ -176,7 +177,7 @@ func each(ctx context.Context, rows driver.Rows, row func([]driver.Value) error)
 		case isInterrupt(err) && ctx.Err() != nil:
 			return fmt.Errorf("sqlitelog: %w", ctx.Err())
 		case err != nil:
-			return fmt.Errorf("sqlitelog: %w", err)
+			return classified(fmt.Errorf("sqlitelog: %w", err))
 		}
 		if err := row(vals); err != nil {
 			return err
@@ -232,6 +233,20 @@ func isFatal(err error) bool {
 		return false
 	}
 	return true
+}
+
+// classified tells an error of SQLite that is about the bytes of the file, which is
+// [eventlog.ErrLogCorrupt], from one of a file that cannot be read at the moment, which is
+// [eventlog.ErrUnavailable].
+func classified(err error) error {
+	switch code := codeOf(err); {
+	case code < 0:
+	case code&0xff == sqlite3.SQLITE_CORRUPT, code == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_IOERR_SHORT_READ, code == sqlite3.SQLITE_IOERR_CORRUPTFS:
+		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
+	case code&0xff == sqlite3.SQLITE_BUSY, code&0xff == sqlite3.SQLITE_IOERR, code&0xff == sqlite3.SQLITE_CANTOPEN, code == sqlite3.SQLITE_FULL:
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	}
+	return err
 }
 
 // DiskFailed reports whether err says that the disk of a log failed or is full, which

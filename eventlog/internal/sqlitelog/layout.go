@@ -228,7 +228,7 @@ func vet(objects []object) (layout int, err error) {
 	}
 	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
 		if _, ok := have[name]; !ok {
-			return 0, fmt.Errorf("sqlitelog: not an event log: the file has no table %s", name)
+			return 0, fmt.Errorf("%w: the file has no table %s", ErrNotLog, name)
 		}
 	}
 	if events == plain(seedEventsTable) {

@@ -111,8 +111,12 @@ func vetHeader(f *os.File) error {
 	if _, err := os.Stat(f.Name() + "-journal"); err == nil {
 		return nil
 	}
-	return errors.New("sqlitelog: not a database, by its first bytes")
+	return fmt.Errorf("%w: not a database, by its first bytes", ErrNotLog)
 }
+
+// ErrNotLog means that another program wrote the file, or that what a log has in any case is
+// not there any more.
+var ErrNotLog = errors.New("sqlitelog: not an event log")
 
 // keepLocks has SQLite lock the file so that the locks are kept when other code in
 // this process opens and closes it, as [vetFile] and [touch] do beside a log that is

@@ -44,6 +44,9 @@ func (s *Server) validate(w http.ResponseWriter, r *http.Request, v eventview.Vi
 		if r.Context().Err() != nil {
 			return r.Context().Err()
 		}
+		if err != nil && !eventlog.IsVerdict(err) {
+			return err
+		}
 		s.describeCheck(id, report, err, p)
 		return nil
 	})
@@ -57,6 +60,8 @@ func (s *Server) replay(w http.ResponseWriter, r *http.Request, v eventview.View
 			return r.Context().Err()
 		case errors.Is(err, eventview.ErrNoReplay):
 			return &status{http.StatusNotFound, "Runs cannot be replayed here."}
+		case errors.Is(err, eventlog.ErrUnavailable):
+			return err
 		}
 		s.describeReplay(id, verdict, err, p)
 		return nil
