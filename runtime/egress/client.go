@@ -133,6 +133,9 @@ func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	if err != nil {
 		return nil, err
 	}
+	if err := r.oneWay(t); err != nil {
+		return nil, err
+	}
 	grant, err := c.authorize(ctx, access)
 	if err != nil {
 		return nil, err

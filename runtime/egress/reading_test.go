@@ -21,16 +21,41 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 		{"behind a % that is encoded", "text/plain", "a=%2525{{secret:K}}", "could make an escape"},
 		{"behind an encoded % of a form", form, "a=%25{{secret:K}}", "could make an escape"},
 		{"behind %u", "text/plain", "a=%u00{{secret:K}}", "could make an escape"},
-		{"behind \\", "application/json", `{"a":"\{{secret:K}}"}`, "could make an escape"},
-		{"behind \\u00", "application/json", `{"a":"\u00{{secret:K}}"}`, "could make an escape"},
+		{"behind \\", "application/json", `{"a":"\{{secret:K}}"}`, "as JSON and is none"},
+		{"behind \\u00", "application/json", `{"a":"\u00{{secret:K}}"}`, "as JSON and is none"},
 		{"behind \\u00 in JSON in JSON", "application/json", `{"a":"{\"b\":\"\\u00{{secret:K}}\"}"}`, "could make an escape"},
 		{"behind \\x", "", `"\x{{secret:K}}"`, "could make an escape"},
 		{"behind &#x", "text/xml", "<a>&#x{{secret:K}};</a>", "could make an escape"},
+		{"behind a byte that is not ASCII", "text/plain", "ü{{secret:K}}", "not ASCII"},
+		{"before a byte that is not ASCII", "text/plain", "{{secret:K}}ü", "not ASCII"},
+		{"behind %81", "text/plain", "%81{{secret:K}}", "not ASCII"},
+		{"before %CC%81", "text/plain", "{{secret:K}}%CC%81", "not ASCII"},
+		{"behind a byte of a form", form, "a=%81{{secret:K}}", "must be UTF-8"},
+		{"behind a character of a form", form, "a=%C3%A4{{secret:K}}", "not ASCII"},
+		{"behind \\u00e4", "application/json", `{"a":"\u00e4{{secret:K}}"}`, "not ASCII"},
+		{"before \\u0301", "application/json", `{"a":"{{secret:K}}\u0301"}`, "not ASCII"},
+		{"before &#769;", "text/xml", `<a>{{secret:K}}&#769;</a>`, "not ASCII"},
+		{"before &DownBreve;", "text/xml", `<a>{{secret:K}}&DownBreve;</a>`, "not ASCII"},
+		{"among bytes that are not UTF-8", "text/plain", "a\x81b{{secret:K}}", "must be UTF-8"},
+		{"among NULs, as UTF-16", "application/json", "\x00\"{{secret:K}}\x00\"", "control characters"},
+		{"behind a byte order mark", "text/plain", "\ufeff {{secret:K}}", "control characters"},
+		{"behind the escape of ISO-2022-JP", "text/plain", "\x1b$B{{secret:K}}", "control characters"},
+		{"beside a field that shifts", form, "a=1&b=\x1b$B&c={{secret:K}}", "control characters"},
+		{"in GBK, whose bytes of ASCII are not always ASCII", "text/plain; charset=gbk", "{{secret:K}}", "not in \"gbk\""},
+		{"in two charsets", "text/plain; charset=utf-8; CHARSET*0=gb", "{{secret:K}}", "not in \"gb\""},
+		{"in a charset behind a space that is not ASCII", "text/plain; charset\xa0=gbk", "{{secret:K}}", "not in \"gbk\""},
+		{"in a form that names its charset", form, "%5Fcharset_=gbk&a={{secret:K}}", "not in \"_charset\""},
+		{"in a part that names the form's charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"_charset_\"\r\n\r\ngbk\r\n--B\r\n\r\n{{secret:K}}\r\n--B--", "not in \"_charset\""},
+		{"in a page in another charset", "text/html", `<meta charset="gbk"><p>{{secret:K}}`, "not in \"gbk\""},
+		{"in a part that is packed", multipart, "--B\r\nContent-Encoding: deflate\r\n\r\n{{secret:K}}\r\n--B--", "not in \"deflate\""},
+		{"in a parameter in another charset", multipart, "--B\r\nContent-Disposition: form-data; filename*=utf-16''{{secret:K}}\r\n\r\n\r\n--B--", "not in \"utf-16\""},
+		{"in an encoded word", multipart, "--B\r\nSubject: =?utf-8?B?{{secret:K}}?=\r\n\r\n\r\n--B--", "not in \"=?utf-8?B?\""},
+		{"outside of a string of JSON", "application/json", `{"a":{{secret:K}}}`, "as JSON and is none"},
 		{"in another charset", "text/plain; charset=UTF-16LE", "{{secret:K}}", "not in \"UTF-16LE\""},
 		{"in a charset in quotes", `text/plain;charset = "ibm037"`, "{{secret:K}}", "not in \"ibm037\""},
 		{"in a part in another charset", multipart, "--B\r\nContent-Type: text/plain; charset=utf-7\r\n\r\n{{secret:K}}\r\n--B--", "not in \"utf-7\""},
 		{"in XML in another charset", "text/xml", "<?xml version='1.0' encoding='cp500'?><a>{{secret:K}}</a>", "not in \"cp500\""},
-		{"in a part that is quoted-printable", multipart, "--B\r\nContent-Transfer-Encoding:\r\n Quoted-Printable\r\n\r\n={{secret:K}}\r\n--B--", "not as \"Quoted-Printable\""},
+		{"in a part that is quoted-printable", multipart, "--B\r\nContent-Transfer-Encoding:\r\n Quoted-Printable\r\n\r\n={{secret:K}}\r\n--B--", "not in \"Quoted-Printable\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{}, Body: []byte(c.body)}
@@ -51,17 +76,21 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 
 func TestWhatMayStandAroundASecret(t *testing.T) {
 	for _, c := range []struct{ contentType, body, want string }{
-		{"application/json; charset=UTF-8", `{"a":"line\n{{secret:K}}","b":"\u00e4{{secret:K}}"}`, `{"a":"line\nhunter2hunter2","b":"\u00e4hunter2hunter2"}`},
-		{"application/x-www-form-urlencoded; charset=iso-8859-1", "encoding=base64&a=%C3%A4+{{secret:K}}%20", "encoding=base64&a=%C3%A4%20hunter2hunter2%20"},
+		{"application/json; charset=UTF-8", `{"a":"line\n{{secret:K}}\n","b":"\u00e4 ü {{secret:K}}"`, `{"a":"line\nhunter2hunter2\n","b":"\u00e4 ü hunter2hunter2"`},
+		{"application/x-www-form-urlencoded; charset=utf-8", "coding=base64&a=%C3%A4+{{secret:K}}%20&b=", "coding=base64&a=%C3%A4%20hunter2hunter2%20&b="},
 		{"multipart/form-data; boundary=B", "--B\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{{secret:K}}", "--B\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\nhunter2hunter2"},
-		{"text/plain", "a%20{{secret:K}} &amp;{{secret:K}}", "a%20hunter2hunter2 &amp;hunter2hunter2"},
+		{"text/plain", "a%20{{secret:K}} &gt;{{secret:K}}&lt;", "a%20hunter2hunter2 &gt;hunter2hunter2&lt;"},
 	} {
 		host, received := capture(t)
-		r := &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Type": {c.contentType}}, Body: []byte(c.body + "END")}
+		end := "END"
+		if strings.HasPrefix(c.body, "{") {
+			end = `,"c":"END"}`
+		}
+		r := &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Type": {c.contentType}}, Body: []byte(c.body + end)}
 		if _, err := New(Config{Authorize: granting{value: "hunter2hunter2"}}).Do(context.Background(), r, ""); err != nil {
 			t.Fatal(err)
 		}
-		if got := received(); !strings.HasSuffix(got, "\r\n\r\n"+c.want+"END") {
+		if got := received(); !strings.HasSuffix(got, "\r\n\r\n"+c.want+end) {
 			t.Errorf("sent %q, want %q", got, c.want)
 		}
 	}
@@ -113,5 +142,51 @@ func TestManyPlaceholders(t *testing.T) {
 	}
 	if took := time.Since(began); took > time.Minute { // of a second or two
 		t.Errorf("they took %v", took)
+	}
+}
+
+// A decision about method, path and host holds only if the server knows no second way to
+// say them.
+func TestNoSecondWayToSayMethodPathOrHost(t *testing.T) {
+	client := New(Config{Authorize: granting{value: "hunter2hunter2"}, Resolve: resolveTo("127.0.0.1")})
+	try := func(r *Request) error {
+		var dialled recorder
+		it := *client
+		it.dial = dialled.dial
+		_, err := it.Do(context.Background(), r, "")
+		if sent := len(dialled.dialled) > 0; sent != (statusOf(t, err) == abi.StatusNetwork) {
+			t.Errorf("%v and %d connections", err, len(dialled.dialled))
+		}
+		return err
+	}
+	for _, name := range []string{
+		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Method", "Http-Method-Override", "X_http_method_override",
+		"X-Original-Url", "X-Original-Uri", "X-Original-Path", "X-Rewrite-Url", "X-Middleware-Rewrite", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Prefix", "X-Envoy-Original-Path", "X-Script-Name", "Script-Name", "Path-Info", "X-Url", "X-Request-Uri",
+		"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Real-Host", "X-Http-Host-Override", "X_forwarded_host", "Forwarded",
+	} {
+		wantFailure(t, try(&Request{Method: "GET", URL: "http://h/", Header: http.Header{name: {"DELETE"}}}), abi.StatusDenied, "header "+name+" can ask")
+	}
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Api-Key", "X-Payment-Method", "X-Callback-Url", "X-Goog-Upload-Url", "Referer", "Origin", "X-Request-Id"} {
+		wantFailure(t, try(&Request{Method: "GET", URL: "http://h/", Header: http.Header{name: {"x"}}}), abi.StatusNetwork, "")
+	}
+	const form, multipart = "application/x-www-form-urlencoded", "multipart/form-data; boundary=B"
+	for _, c := range []struct {
+		method, query, kind, body string
+		denied                    bool
+	}{
+		{"POST", "?a=1&_method=DELETE", "", "", true},
+		{"POST", "?a=1;%5Fmethod=DELETE", "", "", true},
+		{"POST", "", form, "a=1&_METHOD=put", true},
+		{"POST", "", form, ".method=DELETE", true},
+		{"POST", "", "application/json", `{"\u005fmethod":"DELETE"}`, true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name=_method\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "?payment_method=card", form, "pay_method=_method&method=x", false},
+		{"POST", "", "application/json", `{"a":{"_method":"DELETE"}}`, false},
+		{"PUT", "?_method=DELETE", "", "", false},
+	} {
+		err := try(&Request{Method: c.method, URL: "http://h/" + c.query, Header: http.Header{"Content-Type": {c.kind}}, Body: []byte(c.body)})
+		if denied := statusOf(t, err) == abi.StatusDenied; denied != c.denied {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"net/textproto"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -261,6 +263,48 @@ func connectionHeader(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "Proxy-")
+}
+
+// Servers, frameworks and proxies take method, path and host also from these headers, and the
+// method of a POST from a field of this name, in which PHP reads a dot as an underscore.
+var (
+	secondWay = regexp.MustCompile(`^(?:forwarded|path-info|script-name|request-ur[il]|x-(?:middleware-)?rewrite(?:-.*)?|` +
+		`(?:x-)?(?:http-)?(?:method|host|path|ur[il])-override|x-(?:http-)?(?:method|host|path|ur[il]|script-name|scriptname)|` +
+		`x-(?:(?:original|forwarded|override|real|replaced|request|proxy|backend|envoy)-)+(?:method|host|server|path|path-info|ur[il]|prefix|script-name))$`)
+	methodField = regexp.MustCompile(`(?i)^[._\[ ]method\b`)
+	methodPart  = regexp.MustCompile(`(?i)\bname\*?=["']?[._\[ ]method\b`)
+)
+
+// oneWay refuses a request that asks a server for another method, path or host than its
+// request line, which is the one that is decided about.
+func (r *Request) oneWay(t target) error {
+	for _, name := range sortedNames(r.Header) {
+		if secondWay.MatchString(headerKey(name)) {
+			return Denied("header %s can ask the server for another method, path or host than the request line: write it there", name)
+		}
+	}
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	_, fields := cutQuery(t.uri)
+	fields, kind, there := strings.ReplaceAll(fields, ";", "&"), r.bodyKind(), false
+	var object map[string]json.RawMessage
+	switch {
+	case kind == formBody:
+		fields += "&" + string(r.Body)
+	case kind == jsonBody && json.Unmarshal(r.Body, &object) == nil:
+		_, there = object["_method"]
+	default:
+		there = methodPart.Match(r.Body)
+	}
+	for _, pair := range strings.Split(fields, "&") {
+		key, _, _ := strings.Cut(pair, "=")
+		there = there || methodField.MatchString(unescape(key))
+	}
+	if there {
+		return Denied("the field _method can ask the server for another method than POST: send the request with that method")
+	}
+	return nil
 }
 
 // decodeChunked returns the content of a chunked body (RFC 9112 section 7.1)

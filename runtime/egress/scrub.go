@@ -21,10 +21,11 @@ import (
 
 // scrubber replaces the secrets in a response by their placeholders. It finds a secret
 //
-//   - as it is, or with any of its characters escaped as in a URL, a string of JSON,
-//     or HTML;
+//   - as it is, or with any of its characters escaped as in a URL, a string of JSON or C,
+//     HTML, or mail (quoted-printable);
 //   - in base64, base64url or hexadecimal, alone or inside of something longer;
-//   - after two of these steps: percent-encoded and then put into JSON, for instance.
+//   - after two of these steps: percent-encoded and then put into JSON, for instance;
+//   - decoded, if it is itself something encoded.
 //
 // This protects from a server that echoes what it received. It does not protect from a
 // server that wants to tell the guest: that server can write a secret in endless ways.
@@ -124,7 +125,7 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 // spellings returns what to look for: the value and what one step makes of it; each of
 // these in base64 and hexadecimal. A search undoes one more step of escaping.
 func (s *scrubber) spellings(value string) []string {
-	all := escapes(value)
+	all := slices.Concat(escapes(value), decoded(value))
 	once := slices.Concat(all, encodings(value))
 	for _, text := range once {
 		if s.work -= 16 * len(text); s.work < 0 {
@@ -158,6 +159,33 @@ func escapes(value string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// decoded returns what a server makes of a value that it takes for one of these encodings:
+// of the base64 of a user and a password, as HTTP has it, also the password alone.
+func decoded(value string) (all []string) {
+	for _, r := range readings[1:] {
+		var text []byte
+		for i := 0; i < len(value); {
+			one, n := []byte{value[i]}, 1
+			if value[i] == r.opens {
+				if c, length := r.decode(nil, []byte(value[i:])); length > 0 {
+					one, n = c, length
+				}
+			}
+			text, i = append(text, one...), i+n
+		}
+		all = append(all, string(text))
+	}
+	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
+	if text, err := base64.RawStdEncoding.DecodeString(word); err == nil {
+		_, password, _ := strings.Cut(string(text), ":")
+		all = append(all, string(text), password)
+	}
+	if text, err := hex.DecodeString(value); err == nil {
+		all = append(all, string(text))
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
 }
 
 // unicodeEscapes returns a character as \uXXXX, or as two of these.
@@ -291,17 +319,22 @@ type reading struct {
 
 var readings = []reading{
 	{0, func([]byte, []byte) ([]byte, int) { return nil, 0 }},
-	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity},
+	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity}, {'=', quotedPrintable},
 }
 
 func percentEscape(into, b []byte) ([]byte, int) {
 	if c := number(b[1:], 2, 16); c >= 0 {
 		return append(into, byte(c)), 3
 	}
+	if len(b) > 1 && b[1]|0x20 == 'u' {
+		if c := number(b[2:], 4, 16); c >= 0 {
+			return utf8.AppendRune(into, c), 6
+		}
+	}
 	return nil, 0
 }
 
-// jsonEscape reads the escapes of JSON and the \xXX of JavaScript.
+// jsonEscape reads the escapes of JSON, the \xXX of JavaScript and the \103 of C.
 func jsonEscape(into, b []byte) ([]byte, int) {
 	if len(b) < 2 {
 		return nil, 0
@@ -324,6 +357,9 @@ func jsonEscape(into, b []byte) ([]byte, int) {
 			return utf8.AppendRune(into, r), n
 		}
 	default:
+		if c := number(b[1:], 3, 8); c >= 0 {
+			return append(into, byte(c)), 4
+		}
 		if i := strings.IndexByte("bfnrt", c); i >= 0 {
 			return append(into, "\b\f\n\r\t"[i]), 2
 		}
@@ -351,24 +387,27 @@ func number(b []byte, digits int, base rune) (n rune) {
 	return n
 }
 
-// entities are the characters that HTML and XML escape by name.
-var entities = map[string]byte{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
-
-// entity reads a reference to a character: &amp; &#38; &#x26;.
+// entity reads a reference to a character: &amp; &#38; &#x26;. With more leading zeros than
+// any encoder writes it is none.
 func entity(into, b []byte) ([]byte, int) {
-	end := bytes.IndexByte(b[:min(len(b), 12)], ';')
-	if end < 2 {
+	end := bytes.IndexByte(b[:min(len(b), 40)], ';')
+	if end < 2 || bytes.IndexByte(b[1:end], '&') >= 0 {
 		return nil, 0
 	}
-	if c, ok := entities[string(b[1:end])]; ok {
-		return append(into, c), end + 1
+	reference := string(b[:end+1])
+	if text := html.UnescapeString(reference); text != reference {
+		return append(into, text...), end + 1
 	}
-	digits, base := b[2:end], rune(10)
-	if len(digits) > 0 && digits[0]|0x20 == 'x' {
-		digits, base = digits[1:], 16
+	return nil, 0
+}
+
+// quotedPrintable reads =43, and the end of a line that is none.
+func quotedPrintable(into, b []byte) ([]byte, int) {
+	if c := number(b[1:], 2, 16); c >= 0 {
+		return append(into, byte(c)), 3
 	}
-	if r := number(digits, len(digits), base); b[1] == '#' && r >= 0 {
-		return utf8.AppendRune(into, r), end + 1
+	if bytes.HasPrefix(b, []byte("=\r\n")) {
+		return into, 3
 	}
 	return nil, 0
 }

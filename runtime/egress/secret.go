@@ -1,7 +1,9 @@
 package egress
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -170,9 +172,10 @@ type filler struct {
 // replace returns text with its placeholders replaced by what encode makes of
 // the secrets. What comes of a replacement is not looked at again.
 func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
-	if opensEscape.MatchString(text) {
-		f.fail("the placeholder of a secret may not stand behind %%, & or a backslash, which could make an escape of its first characters")
+	if !placeholder.MatchString(text) {
+		return text
 	}
+	f.exact(text, where)
 	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
 		name := placeholder.FindStringSubmatch(p)[1]
 		value, ok := f.secrets[name]
@@ -182,8 +185,10 @@ func (f *filler) replace(text string, encode func(value []byte) (string, bool), 
 			f.fail("the secret %s may not be sent", name)
 		case len(value) < MinSecretBytes:
 			f.fail("the secret %s has fewer than %d bytes, and could not be kept out of the response", name, MinSecretBytes)
+		case bytes.ContainsFunc(value, func(r rune) bool { return r > '~' }):
+			f.fail("the secret %s has characters that are not ASCII, which servers read in different ways", name)
 		default:
-			if encoded, ok = encode(value); !ok {
+			if encoded, ok = encode(value); !ok || encoded == string(value) && opensEscape.Match(value) && !strings.HasSuffix(text, p) {
 				f.fail("the secret %s has characters that cannot be sent in %s", name, where)
 			}
 		}
@@ -234,22 +239,24 @@ func jsonString(value []byte) (string, bool) {
 func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	f := &filler{secrets: map[string][]byte{}}
 	placeholders, err := r.placeholders(t)
-	if err == nil {
-		err = r.checkReading(placeholders)
-	}
 	if err != nil {
 		return nil, t, err
 	}
+	path, query := cutQuery(t.uri)
+	f.message(r, query, placeholders)
 	for _, s := range secrets {
 		f.secrets[s.Name] = s.Value
 	}
 	filled := &Request{Method: r.Method, URL: r.URL, Header: r.Header.Clone(), Body: r.Body}
 	for _, name := range sortedNames(filled.Header) {
 		for i, value := range filled.Header[name] {
+			if placeholder.MatchString(value) && strings.ContainsFunc(value, func(r rune) bool { return r > '~' }) {
+				f.fail("header %s has a secret and characters that are not ASCII, which servers read in different ways", name)
+			}
 			filled.Header[name][i] = f.replace(value, headerValue, "a header")
 		}
 	}
-	if path, query := cutQuery(t.uri); query != "" {
+	if query != "" {
 		t.uri = path + "?" + f.fields(query)
 	}
 	switch r.bodyKind() {
@@ -267,7 +274,7 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 // compression, and not a part of something larger, of which a guest could put
 // together what is not in any part.
 func (r *Request) plainly() error {
-	for _, name := range []string{"Range", "If-Range"} {
+	for _, name := range []string{"Range", "If-Range", "A-Im"} {
 		if _, ok := r.Header[name]; ok {
 			return Denied("header %s asks for a part of a response, which could not be searched for secrets", name)
 		}
@@ -276,63 +283,116 @@ func (r *Request) plainly() error {
 		r.Header = http.Header{}
 	}
 	r.Header["Accept-Encoding"] = []string{"identity"}
+	delete(r.Header, "Accept-Charset")
 	return nil
 }
 
 // A guest writes the text around a secret, and the headers that say how a server reads it.
-// So it could make a server that echoes return the secret in a form that is not found. The
-// checks here refuse that.
+// If a server could read them as anything else than they are, its echo would have the secret
+// in a form that is not found. So what has a placeholder in it is the same text to every
+// server, or the request is refused.
 
-// opensEscape finds a placeholder behind the beginning of an escape. Of "\u00" and a
-// secret, a server that reads JSON makes one character, which has the first two of
-// the secret in it, and the rest of the secret.
-var opensEscape = regexp.MustCompile(`(?i)(?:%(?:25)*(?:u[0-9a-f]{0,3}|[0-9a-f]?)|\\(?:x[0-9a-f]?|u[0-9a-f]{0,3}|u\{[0-9a-f]*|[0-7]{0,2})|&(?:#[0-9]*|#x[0-9a-f]*)?)\{\{secret:`)
+// escapeBefore is the beginning of an escape, or an escape of what is not ASCII. Of "\u00"
+// and a secret, a server that reads JSON makes one character, and of "%81" and a secret, one
+// that reads GBK.
+const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
+	`\\(?:x[0-9a-f]{0,2}|u[0-9a-f]{0,4}|u\{[0-9a-f]*\}?|[0-7]{0,3})|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
 
 var (
-	// charset finds what a content type says of characters, and charsetInside what a
-	// part of a multipart body or an XML document does.
-	charset       = regexp.MustCompile(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
-	charsetInside = regexp.MustCompile(`(?i)(?:<\?xml[^>]*\sencoding|content-type\s*:[^\r\n]*charset\*?)\s*=\s*["']?([^"';,>?\s]*)`)
+	// besideSecret finds directly before or behind a placeholder what could swallow or change
+	// a character of the secret, and opensEscape a secret that could do so with what follows.
+	besideSecret = regexp.MustCompile(`(?i)(?:[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
+		`(?:[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+[ux0-7]|&(?:#|[a-z][a-z0-9]*;))`)
+	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
 
-	// likeASCII are the character sets in which the bytes of ASCII are those
-	// characters, and nothing else is.
-	likeASCII = regexp.MustCompile(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
+	// references are those to characters that stand in any escaped document.
+	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
 
-	// transferEncoding finds how a part of a multipart body is encoded.
-	transferEncoding = regexp.MustCompile(`(?i)content-transfer-encoding\s*:\s*([a-z0-9-]*)`)
-	asItIs           = regexp.MustCompile(`(?i)^(?:7bit|8bit|binary)$`)
+	// coding finds what a content type, a part of a body, a document, a field of a form, an
+	// encoded word (RFC 2047) or a parameter (RFC 8187) says of how its text is encoded.
+	// asItIs are the codings that change nothing in ASCII.
+	coding = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|` +
+		`[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'|[@_]charset|=\?[!-~]+\?[bq]\?`)
+	asItIs = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 )
 
-// unlike returns the first thing that an expression finds in text and that is not as
-// it should be, or "".
-func unlike(should, finds *regexp.Regexp, text string) string {
-	for _, m := range finds.FindAllStringSubmatch(text, -1) {
-		if !should.MatchString(m[1]) {
-			return m[1]
-		}
+// exact refuses a text with placeholders that a server could read in another way.
+func (f *filler) exact(text, where string) {
+	f.coding(text)
+	switch {
+	case !isText(text):
+		f.fail("%s with a secret must be UTF-8 without control characters", where)
+	case besideSecret.MatchString(references.Replace(text)):
+		f.fail("the placeholder of a secret may not stand beside a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
 	}
-	return ""
 }
 
-// checkReading refuses a request with secrets that has its server read them as
-// something else.
-func (r *Request) checkReading(secrets []Placeholder) error {
-	if len(secrets) == 0 {
-		return nil
-	}
-	other := unlike(likeASCII, charset, r.Header.Get("Content-Type"))
-	inBody := func(p Placeholder) bool { return p.Place == PlaceBody }
-	if slices.ContainsFunc(secrets, inBody) && r.bodyKind() == rawBody {
-		other = cmp.Or(other, unlike(likeASCII, charsetInside, string(r.Body)))
-		if coding := unlike(asItIs, transferEncoding, string(r.Body)); coding != "" {
-			return Denied("a body with a secret is sent as it is, not as %s", quote(coding))
+// isText reports whether text is UTF-8 without what switches to other characters or marks
+// them, in any of the codings that a server may try out.
+func isText(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return r < ' ' && r != '\t' && r != '\r' && r != '\n' || r == '\ufeff'
+	})
+}
+
+// coding refuses a text that names another coding than UTF-8.
+func (f *filler) coding(text string) {
+	for _, m := range coding.FindAllStringSubmatch(text, -1) {
+		if name := m[1] + m[2]; !asItIs.MatchString(name) {
+			f.fail("a request with a secret is sent as it is in UTF-8, not in %s", quote(cmp.Or(name, m[0])))
 		}
 	}
-	if other != "" {
-		return Denied("a request with a secret is sent in UTF-8, not in %s", quote(other))
-	}
-	return nil
 }
+
+// message refuses a request with secrets whose headers or fields have its server read it as
+// something else. A header is read by itself, so secrets in headers are no concern here.
+func (f *filler) message(r *Request, query string, secrets []Placeholder) {
+	in := func(place string) bool {
+		return slices.ContainsFunc(secrets, func(p Placeholder) bool { return p.Place == place })
+	}
+	kind, body := r.bodyKind(), string(r.Body)
+	if !in(PlaceQuery) && !in(PlaceBody) {
+		return
+	}
+	fields := query
+	if kind == formBody {
+		fields += "&" + body
+	}
+	for _, pair := range strings.Split(fields, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		f.coding(unescape(key) + "=" + unescape(value))
+	}
+	contentType := strings.Join(r.Header["Content-Type"], "\n")
+	f.coding(contentType)
+	if strings.ContainsFunc(contentType, func(r rune) bool { return r > '~' }) {
+		f.fail("a request with a secret has a Content-Type in ASCII, not %s", quote(contentType))
+	}
+	if !in(PlaceBody) {
+		return
+	}
+	for name := range r.Header {
+		if plain := headerKey(name); strings.HasSuffix(plain, "encoding") && plain != "accept-encoding" {
+			f.fail("a body with a secret is sent as it is: leave out header %s", name)
+		}
+	}
+	if !isText(body) {
+		f.fail("a body with a secret must be UTF-8 without control characters")
+	}
+	if kind == jsonBody && !json.Valid(r.Body) {
+		f.fail("a body with a secret is sent as JSON and is none")
+	}
+}
+
+// headerKey returns the name of a header as servers compare it that make a variable of it,
+// in which - and _ are the same.
+func headerKey(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+var (
+	// charset finds what the content type of a response says of characters. likeASCII are the
+	// sets in which the bytes of ASCII are those characters.
+	charset   = regexp.MustCompile(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
+	likeASCII = regexp.MustCompile(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
+)
 
 // checkPlain refuses a response in which secrets could not be found: one that is
 // compressed all the same, or in other characters.
@@ -344,8 +404,10 @@ func checkPlain(header http.Header) error {
 			}
 		}
 	}
-	if name := unlike(likeASCII, charset, strings.Join(header["Content-Type"], "\n")); name != "" {
-		return Denied("the response is in %s, and could not be searched for secrets", quote(name))
+	for _, m := range charset.FindAllStringSubmatch(strings.Join(header["Content-Type"], "\n"), -1) {
+		if !likeASCII.MatchString(m[1]) {
+			return Denied("the response is in %s, and could not be searched for secrets", quote(m[1]))
+		}
 	}
 	return nil
 }

@@ -42,9 +42,9 @@ func TestSecretsOnTheWire(t *testing.T) {
 			"GET / HTTP/1.1\r\nAuthorization: Bearer hunter2hunter2\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\nX-Two: hunter2hunter2-hunter2hunter2\r\n\r\n",
 		},
 		{
-			"in a query, where the rest stays as it was written", "a&b=c d/%+ü",
+			"in a query, where the rest stays as it was written", "a&b=c d/%+~",
 			"GET http://HOST/p?x=%2f+1&key={{secret:K}}&y HTTP/1.1\r\n\r\n",
-			"GET /p?x=%2f+1&key=a%26b%3Dc%20d%2F%25%2B%C3%BC&y HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n",
+			"GET /p?x=%2f+1&key=a%26b%3Dc%20d%2F%25%2B~&y HTTP/1.1\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n",
 		},
 		{
 			"in a query that a library has encoded", "hunter2hunter2",
@@ -58,8 +58,8 @@ func TestSecretsOnTheWire(t *testing.T) {
 		},
 		{
 			"in a JSON body", "quo\"te\\back",
-			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 24\r\n\r\n{\"k\":\"{{secret:K}}\"} END",
-			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 25\r\nContent-Type: application/json; charset=utf-8\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n{\"k\":\"quo\\\"te\\\\back\"} END",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 30\r\n\r\n{\"k\":\"{{secret:K}}\",\"l\":\"END\"}",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 31\r\nContent-Type: application/json; charset=utf-8\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n{\"k\":\"quo\\\"te\\\\back\",\"l\":\"END\"}",
 		},
 		{
 			"in a form", "a&b=c d+",
@@ -103,7 +103,13 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"that is not closed", "GET http://h/?a={{secret:K&b=}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "written {{secret:NAME}}"},
 		{"of a value that is too short", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n", "1234567", "fewer than 8 bytes"},
 		{"of a value with a line end, in a header", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n", "hunter2\r\nX-B: 1", "cannot be sent in a header"},
-		{"of a value that is no text, in JSON", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n\"{{secret:K}}\"", "hunter2\xff\xff", "cannot be sent in JSON"},
+		{"of a value that is no text, in JSON", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n\"{{secret:K}}\"", "hunter2\xff\xff", "not ASCII"},
+		{"of a value that is not ASCII", "GET http://h/?a={{secret:K}} HTTP/1.1\r\n\r\n", "hünter2hunter2", "not ASCII"},
+		{"beside what is not ASCII, in a header", "GET http://h/ HTTP/1.1\r\nX-A: ü, {{secret:K}}\r\n\r\n", "hunter2hunter2", "not ASCII"},
+		{"in an encoded word of a header", "GET http://h/ HTTP/1.1\r\nX-A: =?utf-16?Q?{{secret:K}}?=\r\n\r\n", "hunter2hunter2", "not in"},
+		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
+		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
+		{"behind a byte of a query", "GET http://h/?a=%81{{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "must be UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := ParseRequest([]byte(c.raw))
@@ -125,6 +131,22 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 	}
 	_, err := loopback(t, "h").Do(context.Background(), &Request{Method: "GET", URL: "http://h/", Header: http.Header{"X-A": {"{{secret:K}}"}}}, "")
 	wantFailure(t, err, abi.StatusDenied, "K may not be sent")
+}
+
+func TestABodyWithASecretIsSentAsItIs(t *testing.T) {
+	client := New(Config{Authorize: granting{value: "hunter2hunter2"}, Resolve: resolveTo("127.0.0.1")})
+	for _, name := range []string{"Content-Encoding", "Content_encoding", "Content-Transfer-Encoding", "X-Content-Encoding"} {
+		for _, coding := range []string{"gzip", "deflate", "br", "zstd", "identity", ""} {
+			r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{name: {coding}}, Body: []byte("{{secret:K}}")}
+			_, err := client.Do(context.Background(), r, "")
+			wantFailure(t, err, abi.StatusDenied, "leave out header "+name)
+		}
+	}
+	host, received := capture(t)
+	r := &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Encoding": {"gzip"}, "Authorization": {"{{secret:K}}"}}, Body: []byte("\x1f\x8bEND")}
+	if _, err := client.Do(context.Background(), r, ""); err != nil || !strings.Contains(received(), "hunter2") {
+		t.Errorf("a packed body beside a secret in a header: %v", err)
+	}
 }
 
 func TestIsSecretName(t *testing.T) {
@@ -149,14 +171,21 @@ var echoes = twice(map[string]func(s string) string{
 	"in JavaScript":         func(s string) string { return everyByte(s, `\x%02x`) },
 	"in HTML":               html.EscapeString,
 	"in HTML, by number":    func(s string) string { return everyRune(s, "&#%d;") },
-	"in HTML, by hex":       func(s string) string { return everyRune(s, "&#x%X;") },
-	"in base64":             func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
-	"in base64url":          func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
-	"as a password":         func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "\n")) },
-	"after one byte":        func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s + "xyz")) },
-	"after two":             func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
-	"in hex":                func(s string) string { return hex.EncodeToString([]byte(s)) },
-	"in capital hex":        func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+	"in HTML, with zeros":   func(s string) string { return everyRune(s, "&#%010d;") },
+	"in HTML, by name": func(s string) string {
+		return strings.NewReplacer("/", "&sol;", "+", "&plus;", "%", "&percnt;", "&", "&amp;", "<", "&lt;", "_", "&lowbar;").Replace(s)
+	},
+	"percent and u":   func(s string) string { return everyRune(s, "%%u%04x") },
+	"in octal":        func(s string) string { return everyByte(s, `\%03o`) },
+	"in mail":         func(s string) string { return everyByte(s, "=%02X") },
+	"in HTML, by hex": func(s string) string { return everyRune(s, "&#x%X;") },
+	"in base64":       func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"in base64url":    func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"as a password":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "\n")) },
+	"after one byte":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s + "xyz")) },
+	"after two":       func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
+	"in hex":          func(s string) string { return hex.EncodeToString([]byte(s)) },
+	"in capital hex":  func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 })
 
 // inJSON returns the string without the quotes around it.

@@ -77,6 +77,8 @@ func validSecretValue(v Value) error {
 	switch {
 	case len(text) < minSecretBytes:
 		return fmt.Errorf("%w: the value has %d bytes; a secret has at least %d", ErrInvalid, len(text), minSecretBytes)
+	case strings.ContainsFunc(text, func(r rune) bool { return r > '~' }):
+		return fmt.Errorf("%w: the value has characters that are not ASCII, which servers read in different ways", ErrInvalid)
 	case strings.ContainsAny(text, "\r\n\x00"):
 		return fmt.Errorf("%w: the value holds a line break or a NUL byte", ErrInvalid)
 	}
