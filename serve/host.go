@@ -228,6 +228,13 @@ func (h *Host) loadPolicy() error {
 	if err != nil {
 		return &SetupError{Err: err}
 	}
+	named := slices.ContainsFunc(p.Network, func(r policy.Rule) bool { return len(r.Tools) > 0 })
+	for name := range p.Tools {
+		named = named || name != policy.AllTools
+	}
+	if named && !h.o.Development {
+		h.logger.Warn("the operator's policy has rules by the name of a tool: a tenant names the tools that it uploads, so these rules bind only the agents of this host", "policy", string(h.file.Policy))
+	}
 	h.policy.Store(p)
 	return nil
 }

@@ -91,3 +91,26 @@ func writeCertificate(t *testing.T, files FileTLS, serial int64, end time.Time) 
 		}
 	}
 }
+
+// TestThePolicyOfAnOperatorWarnsOfNamesOfTools: a tenant names its own tools, so such a
+// rule is no bound for it.
+func TestThePolicyOfAnOperatorWarnsOfNamesOfTools(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	for text, warns := range map[string]bool{
+		"permissions: {network: {allow: [{host: api.example.com}]}, tools: {'*': {}}}":     false,
+		"permissions: {network: {allow: [{host: api.example.com, tools: [weather]}]}}":     true,
+		"permissions: {network: {allow: [{host: api.example.com}]}, tools: {weather: {}}}": true,
+	} {
+		if err := os.WriteFile(file, []byte("version: \"1.0\"\n"+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		h := &Host{file: &File{Policy: config.Word(file)}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		if err := h.loadPolicy(); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(log.String(), "a tenant names the tools") != warns {
+			t.Errorf("%s: %q", text, log.String())
+		}
+	}
+}

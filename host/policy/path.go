@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"encoding/hex"
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Pattern is a pattern of paths. The zero Pattern matches nothing.
@@ -19,7 +23,7 @@ type segment struct {
 	any  bool   // it is *: one segment that is not empty
 }
 
-var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes and encoded slashes")
+var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes, semicolons, spaces at the edge of a segment, and encoded slashes, ? and #")
 
 // ParsePattern reads a pattern: a slash, and segments between slashes. A segment
 // stands for itself, or is * for one that is not empty; ** at the end stands for
@@ -97,16 +101,21 @@ func splitPath(path string) (segments []string, ok bool) {
 // a path could be made to take thousands of times.
 const maxDecoded = 16
 
+// twoReadings are characters that some servers take for a dot, a slash, or the beginning of
+// a query, a fragment or parameters: when they are decoded, or normalised (Unicode's NFKC, and
+// the best fit of Windows). A server that drops parameters or cuts a path there sees another.
+const twoReadings = `?#;` + "．／＼；？＃․‥…﹒﹨﹖﹟;℀℁℅℆⁇⁈⁉⁄∕⧸⧵⧹"
+
 // oneReading looks at a segment as servers may that decode it not at all, once,
 // or more often.
 func oneReading(s string) bool {
 	for range maxDecoded {
-		name, _, _ := strings.Cut(s, ";") // what some servers drop
-		if name == "." || name == ".." || strings.ContainsFunc(s, separates) {
+		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.ContainsAny(s, twoReadings) ||
+			strings.Contains(strings.ToLower(s), "%u") || s != "" && strings.Trim(s, ". ") == "" || strings.TrimSpace(s) != s {
 			return false
 		}
-		decoded, err := url.PathUnescape(s)
-		if err != nil || decoded == s {
+		decoded := escape.ReplaceAllStringFunc(s, func(e string) string { c, _ := hex.DecodeString(e[1:]); return string(c) })
+		if decoded == s {
 			return true
 		}
 		s = decoded
@@ -114,4 +123,6 @@ func oneReading(s string) bool {
 	return false
 }
 
-func separates(r rune) bool { return r == '/' || r == '\\' || r < ' ' || r == 0x7f }
+var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+func separates(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }
