@@ -475,6 +475,9 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, 
 		a.stdout.printf("%-32s  has %s, %s", one.Tenant, plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
 		if r := one.Recorded; r != nil {
 			a.stdout.printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+			if r.Held > 0 {
+				a.stdout.printf("; in runs that have not ended %s", formatSize(uint64(r.Held)))
+			}
 		}
 		a.stdout.printf("\n")
 	}

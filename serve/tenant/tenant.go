@@ -133,6 +133,7 @@ type Usage struct {
 type Recorded struct {
 	Bytes int64 `json:"bytes"`
 	Today int64 `json:"bytes_today"` // since midnight UTC
+	Held  int64 `json:"bytes_held"`  // with what runs were asked for that have not ended
 }
 
 // DayUsage is what the runs have used that ended on a day.

@@ -313,7 +313,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 	})
 	d.countOpening(err, took)
 	if err == nil {
-		d.volume.add(a.ID, len(first.Payload)+envelopeBytes)
+		d.volume.add(a.ID, len(first.Payload)+envelopeBytes, len(job.Payload))
 	}
 	return id, full(err)
 }

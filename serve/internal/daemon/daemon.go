@@ -61,7 +61,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
 		compiles: newCompiling(),
 		replays:  newReplaying(c.MaxReplays),
-		volume:   newVolumes(c.Log),
+		volume:   newVolumes(c.Log, c.Queue),
 		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
 		failing:  failing{since: map[string]time.Time{}},
 	}

@@ -32,6 +32,9 @@ func (g *gone) Error() string { return "daemon: " + g.reason }
 // A failure of the host itself is a [queue.HostError].
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	err := d.executeRun(ctx, l)
+	if err == nil {
+		d.volume.add(l.Tenant, 0, -len(l.Payload))
+	}
 	if class := hostClass(err); class != "" {
 		return &queue.HostError{Class: class, Err: err}
 	}
@@ -85,7 +88,8 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 	}
 	ctx = guest.WithClaim(ctx, claimOf(a.Tenant))
 	stored := &leased{
-		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes) },
+		EventLog: d.config.Log.Fenced(l.RunID, l.Epoch), ctx: ctx, count: func(bytes int) { d.volume.add(a.ID, bytes, 0) },
+		refuse: func() error { return d.volume.overdrawn(a.Tenant) },
 	}
 	opened, err := a.open(stored)
 	log := &metered{EventLog: opened}
@@ -97,6 +101,13 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 		return d.abandon(ctx, log, l, exhausted(l))
 	case l.Cancelled:
 		return d.abandon(ctx, log, l, "")
+	}
+	if _, err := d.volume.measure(ctx, a.ID, remeasure); err != nil { // many runs may have been accepted at once
+		return unprepared{err}
+	}
+	if err := stored.refuse(); err != nil {
+		stored.refuse = nil
+		return d.ended(ctx, log, l, err)
 	}
 	run, release, err := d.prepared(ctx, log, a, l)
 	if err == nil {

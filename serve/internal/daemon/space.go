@@ -89,6 +89,7 @@ type leased struct {
 	count func(bytes int)
 
 	mu     sync.Mutex
+	refuse func() error  // why the run must not go on, until it said so once: then the end is recorded; guarded by mu
 	bytes  int           // of the run, as far as it was read and appended; guarded by mu
 	read   string        // the run that before is of; guarded by mu
 	before []event.Event // its events; guarded by mu
@@ -135,7 +136,16 @@ var errHandedBack = errors.New("daemon: the run was handed back")
 func (l *leased) Append(ctx context.Context, runID string, ev event.Event) error {
 	l.mu.Lock()
 	l.before = nil
+	refuse := l.refuse
 	l.mu.Unlock()
+	if refuse != nil && !ev.Kind.Terminal() {
+		if err := refuse(); err != nil {
+			l.mu.Lock()
+			l.refuse = nil
+			l.mu.Unlock()
+			return err
+		}
+	}
 	if cause := context.Cause(l.ctx); errors.Is(cause, queue.ErrStopping) || errors.Is(cause, queue.ErrLost) {
 		return errHandedBack
 	}

@@ -68,7 +68,7 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 // UsageOf returns what tenants use. Defaults are the limits of tenants without their own.
 // Without a queue there are no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
-	recorded := newVolumes(log)
+	recorded := newVolumes(log, q)
 	return usageOf(ctx, &recorded, tenants, q, defaults, f)
 }
 
@@ -108,7 +108,7 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 			if err != nil {
 				return doc, err
 			}
-			one.Recorded = &tenant.Recorded{Bytes: v.total, Today: v.today}
+			one.Recorded = &tenant.Recorded{Bytes: v.total, Today: v.today, Held: v.held}
 		}
 		doc.Items = append(doc.Items, one)
 	}
@@ -151,20 +151,22 @@ func (d *Daemon) listUsage(r *request) (tenant.UsageList, error) {
 // what others have added, and what was removed.
 type volumes struct {
 	log    eventlog.Transactor
+	queue  *queue.Queue     // or nil
 	asking *guest.Scheduler // one question of each tenant at a time
 
 	mu sync.Mutex
 	of map[string]*volume // by tenant; guarded by mu, and so is what is in it
 }
 
-func newVolumes(log eventlog.Transactor) volumes {
-	return volumes{log: log, asking: guest.NewScheduler(math.MaxInt, 1), of: map[string]*volume{}}
+func newVolumes(log eventlog.Transactor, q *queue.Queue) volumes {
+	return volumes{log: log, queue: q, asking: guest.NewScheduler(math.MaxInt, 1), of: map[string]*volume{}}
 }
 
 // volume is what one tenant has recorded, in bytes.
 type volume struct {
 	day          time.Time // what today stands for, in UTC
 	today, total int64
+	held         int64         // in the queue: most of it is going to be recorded as the runs begin
 	asked        time.Time     // when the log had answered
 	took         time.Duration // for that
 }
@@ -183,19 +185,45 @@ const (
 	roomAfter = time.Minute
 )
 
-// add counts an event that was recorded.
-func (v *volumes) add(id string, bytes int) {
+// add counts an event that was recorded, and what the queue holds from now on, or no more.
+func (v *volumes) add(id string, bytes, held int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if of := v.of[id]; of != nil { // otherwise the log will be asked
 		of.today += int64(bytes)
 		of.total += int64(bytes)
+		of.held += int64(held)
 	}
 }
 
-// check refuses work of a tenant that has recorded as much as it may, today or in
-// all. What is in progress goes on, and may take it beyond that by as much as the
-// limits of its calls allow.
+// overrun is how far beyond a limit the runs may go that were accepted below it. It is the
+// input of one, so that a run which is in progress at the limit mostly ends as it would.
+const overrun = queue.MaxPayloadBytes
+
+// overdrawn returns the limit that a tenant has gone beyond by more than [overrun], or nil.
+// Until measure was called for the tenant, nothing is known of it.
+func (v *volumes) overdrawn(t tenant.Tenant) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	of := v.of[t.ID]
+	if of == nil {
+		return nil
+	}
+	now := *of
+	now.held = 0
+	if !now.day.Equal(startOfDay()) {
+		now.today = -1
+	}
+	beyond := now
+	beyond.total, beyond.today = now.total-overrun, now.today-overrun
+	if beyond.exceeded(t.Limits) == nil {
+		return nil
+	}
+	return &gone{now.exceeded(t.Limits).Detail}
+}
+
+// check refuses work of a tenant that has recorded, or is going to record of what waits, as
+// much as it may, today or in all.
 func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
 	of, err := v.measure(ctx, t.ID, remeasure)
 	if err == nil && of.exceeded(t.Limits) != nil {
@@ -213,14 +241,25 @@ func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
 // exceeded returns the limit that is used up, or nil.
 func (of volume) exceeded(l tenant.Limits) *Problem {
 	switch {
-	case l.Recorded >= 0 && of.total >= l.Recorded:
-		return recordedLimit.because("the runs of the tenant take %d bytes, and may take %d", of.total, l.Recorded).
+	case l.Recorded >= 0 && of.total+of.held >= l.Recorded:
+		return recordedLimit.because("the runs of the tenant take %d bytes%s, and may take %d", of.total, of.waiting(), l.Recorded).
 			hint("have old runs removed").retry(roomAfter)
-	case l.RecordedPerDay >= 0 && of.today >= l.RecordedPerDay:
-		return recordedLimit.because("the tenant has recorded %d bytes since midnight UTC, and may record %d", of.today, l.RecordedPerDay).
-			retry(time.Until(startOfDay().Add(24 * time.Hour)))
+	case l.RecordedPerDay >= 0 && of.today+of.held >= l.RecordedPerDay:
+		p := recordedLimit.because("the tenant has recorded %d bytes since midnight UTC%s, and may record %d", of.today, of.waiting(), l.RecordedPerDay)
+		if of.today < l.RecordedPerDay {
+			return p.retry(roomAfter)
+		}
+		return p.retry(time.Until(startOfDay().Add(24 * time.Hour)))
 	}
 	return nil
+}
+
+// waiting words what the queue holds.
+func (of volume) waiting() string {
+	if of.held == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more in runs that have not ended", of.held)
 }
 
 func startOfDay() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
@@ -262,6 +301,9 @@ func (v *volumes) ask(ctx context.Context, id string) (of volume, err error) {
 		args := []any{of.day.UnixNano(), int64(envelopeBytes), id + "/", id + "0"} // 0 follows the slash
 		return q.Query(sql, args, func(r eventlog.Row) error { return r.Scan(&of.today, &of.total) })
 	})
+	if err == nil && v.queue != nil {
+		of.held, err = v.queue.HeldBytes(ctx, id)
+	}
 	if err != nil {
 		return of, fmt.Errorf("daemon: measure what %s has recorded: %w", id, err)
 	}

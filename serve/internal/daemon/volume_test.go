@@ -43,7 +43,7 @@ func TestWhoHasRoomAgainIsLetIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := &askedLog{Transactor: log}
-	v := newVolumes(asked)
+	v := newVolumes(asked, nil)
 	carol := tenant.Tenant{ID: "carol", Limits: tenant.Limits{Recorded: 1, RecordedPerDay: -1}}
 	ago := func(d time.Duration) {
 		v.mu.Lock()
@@ -89,7 +89,7 @@ func TestWhoFailsToMeasureLeavesItToTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	v := newVolumes(log)
+	v := newVolumes(log, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := v.measure(gone, "carol", remeasure); err == nil {

@@ -489,6 +489,14 @@ func (s *storeTx) sweepUsage() error {
 	return err
 }
 
+// HeldBytes returns the size of a tenant's jobs that have not ended.
+func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
+	const sql = "SELECT coalesce(sum(length(payload)), 0) FROM queue_job WHERE tenant = $1"
+	return table.View(ctx, q.log, func(v eventlog.Querier) (n int64, err error) {
+		return n, v.Query(sql, []any{id}, func(r eventlog.Row) error { return r.Scan(&n) })
+	})
+}
+
 // Usage returns what the runs of a tenant have used, from the newest day on, for so many days
 // that end with today. A day on which no run ended is left out.
 func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
