@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 func main() {
@@ -207,7 +209,15 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.stdout.lines())
 	root.SetErr(a.stderr.lines())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef(cmd.CommandPath()+" --help", "%v", err)
+		hint := cmd.CommandPath() + " --help"
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			var known []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+			if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" {
+				hint = "did you mean --" + near + "?"
+			}
+		}
+		return usagef(hint, "%v", err)
 	})
 	root.SetVersionTemplate("starling-host {{.Version}}\n")
 	root.AddGroup(

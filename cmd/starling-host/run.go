@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -77,6 +78,11 @@ func (a *app) runCommand() *cobra.Command {
 			input := "{}"
 			if len(args) == 2 {
 				input = args[1]
+			} else if f, ok := a.stdin.(*os.File); ok {
+				// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
+				if info, err := f.Stat(); err == nil && (info.Mode()&fs.ModeNamedPipe != 0 || info.Mode().IsRegular()) {
+					a.hint("standard input is not read; to take the input from there: " + pasteable("starling-host run", args[0]) + " -")
+				}
 			}
 			return a.run(cmd.Context(), args[0], input, f)
 		},
@@ -240,6 +246,9 @@ func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 		defer f.Close()
 		from = f
 	default:
+		if info, err := os.Stat(input); err == nil && info.Mode().IsRegular() {
+			return nil, usagef("give the content of the file: "+pasteable("starling-host run TOOL", "@"+input), "the input is not JSON, but the name of a file: %s", input)
+		}
 		from, name = strings.NewReader(input), "the input"
 	}
 	doc, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))

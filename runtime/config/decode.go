@@ -154,7 +154,7 @@ func (n *Node) unknown(known []string) error {
 	if end < len(source) {
 		err.Source = string(source[:end]) + " ..."
 	}
-	if near := nearest(key, known); near != "" {
+	if near := Nearest(key, known); near != "" {
 		err.Hint = fmt.Sprintf("did you mean %q?", near)
 	} else {
 		err.Hint = "the keys are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
@@ -235,9 +235,9 @@ func (n *Node) intoDuration(v reflect.Value) error {
 	return nil
 }
 
-// nearest returns the known word that was probably meant, or "": the one that
+// Nearest returns the known word that was probably meant, or "": the one that
 // takes the fewest changes, at most one for every three characters or part of them.
-func nearest(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	best, fewest := "", (len(word)+2)/3+1
 	if len(word) > 64 {
 		return ""

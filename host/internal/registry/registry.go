@@ -37,7 +37,19 @@ type Error struct {
 // output, which have lines of their own.
 func (e *Error) Error() string { return fmt.Sprintf("registry: %s: %s", e.Ref, e.Reason) }
 
-const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript"
+const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript; to see a tool at work: starling-host demo"
+
+// sources are files that a tool may be written in, which is not what is executed.
+var sources = map[string]struct{ language, hint string }{
+	".go":  {"Go", "give its folder, which is built"},
+	".js":  {"JavaScript", "call it tool.js and give its folder, which is built"},
+	".ts":  {"TypeScript", "call it tool.ts and give its folder, which is built"},
+	".c":   {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
+	".cpp": {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
+	".rs":  {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},
+	".py":  {"Python", "a tool is WebAssembly; write it in a language that compiles to that"},
+	".wat": {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE"},
+}
 
 // Open returns the module that ref names: the path of a .wasm file, or of a
 // folder with a Go program, which is built for wasip1 as a reactor, or with a
@@ -113,6 +125,9 @@ func readModule(ref string, info fs.FileInfo) ([]byte, error) {
 	}
 	if b.Len() > MaxModuleBytes {
 		return nil, tooLarge(ref, int64(b.Len()))
+	}
+	if source, ok := sources[filepath.Ext(ref)]; ok && !bytes.HasPrefix(b.Bytes(), []byte("\x00asm")) {
+		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: strings.Replace(source.hint, "FILE", ref, 1)}
 	}
 	return b.Bytes(), nil
 }
