@@ -147,7 +147,7 @@ func typePage(t *testing.T, bin, text string) {
 	listens := until("(: < /dev/tcp/127.0.0.1/" + api + ") 2> /dev/null")
 	serves := until("curl -sfo /dev/null http://127.0.0.1:" + host + "/api/v1/healthz")
 	commands := strings.NewReplacer(
-		"go run ./cmd/starling-host", "starling-host", "go install ./cmd/starling-host", ":",
+		"git clone https://github.com/starling-host/starling && cd starling", ":", "go install ./cmd/starling-host", ":",
 		"serve --dev", "serve --dev --listen 127.0.0.1:"+host, "8300", host, "8080", api, "/tmp/", dir+"/",
 	).Replace(script.String())
 	commands = regexp.MustCompile(`(?m)(starling-host serve.*)&$`).ReplaceAllString(commands, "${1}"+serves)
