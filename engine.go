@@ -26,6 +26,10 @@ type EngineOptions struct {
 	// program with one user, whose modules are compiled before all else.
 	MaxCalls int
 
+	// Scheduler has the CPU slots in which processes compute, for a program that divides
+	// them between more than calls. Nil is one slot for each processor, for this engine.
+	Scheduler *guest.Scheduler
+
 	// Adjust changes the configuration of the engine in this process, such as its hooks
 	// for traces and profiles. Nil changes nothing.
 	Adjust func(*sandbox.Config)
@@ -76,7 +80,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	var failed error
 	for _, config := range o.configs() {
 		p, err := guest.NewProcesses(ctx, guest.ProcessConfig{
-			Interpreter: config.Interpreter, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(),
+			Interpreter: config.Interpreter, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
 		})
 		if err == nil {
 			return &Engine{p, p.Close}, nil

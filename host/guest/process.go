@@ -38,11 +38,23 @@ func WorkerMain() { worker.Main() }
 // ProbeProcess starts a process, and returns what confines it.
 func ProbeProcess() (ProcessReport, error) { return worker.Probe() }
 
-// Scheduler divides CPU slots between tenants, and Claim is what one of them may have.
+// Scheduler divides CPU slots between tenants, Claim is what one of them may have, and Pool
+// divides bytes of memory.
 type (
 	Scheduler = scheduler.Scheduler
+	Slot      = scheduler.Slot
 	Claim     = scheduler.Claim
+	Pool      = scheduler.Pool
 )
+
+// SmallBytes is what is taken from a [Pool] without waiting.
+const SmallBytes = scheduler.SmallBytes
+
+// ErrCrowd means that as many callers of a tenant hold slots or wait as may.
+var ErrCrowd = scheduler.ErrCrowd
+
+// NewPool returns a pool of so many bytes.
+func NewPool(size int64) *Pool { return scheduler.NewPool(size) }
 
 // NewScheduler returns a scheduler of n slots. If each is given, a tenant holds at most that
 // many of them at once.

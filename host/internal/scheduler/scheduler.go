@@ -13,10 +13,14 @@
 // So a tenant within its share waits for one release at most, however much work other
 // tenants have queued. A slot is never taken away: it is meant to be short. A caller
 // that starts to wait, or is demoted, releases its slot and acquires another one later.
+//
+// Some work comes in pieces that no one can make short, such as decoding one large event.
+// It is done within [Claim].Most: whatever it costs, slots are left for short work.
 package scheduler
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +30,18 @@ import (
 type Claim struct {
 	Tenant string
 	Weight float64 // its share beside other tenants'; zero or less is one
+
+	// Most bounds the slots that the tenant holds by claims with such a bound, which have
+	// a queue of their own. Zero is the bound of the scheduler.
+	Most int
+
+	// Crowd bounds the callers of the tenant that hold a slot or wait for one. One more
+	// gets [ErrCrowd]. Zero is no bound.
+	Crowd int
 }
+
+// ErrCrowd means that as many callers of a tenant hold slots or wait as may.
+var ErrCrowd = errors.New("scheduler: as many callers of the tenant hold slots or wait as may")
 
 type claimKey struct{}
 
@@ -50,10 +65,23 @@ type Scheduler struct {
 
 // tenant holds slots, waits for some, or once did.
 type tenant struct {
-	tag     float64 // the point in virtual time at which its next slot begins
-	weight  float64
-	held    int
-	waiting []*waiter // the first is next
+	tag    float64 // the point in virtual time at which its next slot begins
+	weight float64
+	queues [2]queue // of claims without a bound, and of those with one
+}
+
+// queue has the callers of a tenant, and its slots, of one kind.
+type queue struct {
+	most, held int
+	waiting    []*waiter // the first is next
+}
+
+// callers returns how many hold a slot or wait for one.
+func (t *tenant) callers() (n int) {
+	for i := range t.queues {
+		n += t.queues[i].held + len(t.queues[i].waiting)
+	}
+	return n
 }
 
 // waiter is a caller that waits.
@@ -74,16 +102,20 @@ func New(n int, each ...int) *Scheduler {
 type Slot struct {
 	scheduler *Scheduler
 	tenant    *tenant
+	queue     *queue  // of the tenant
 	charged   float64 // seconds that the tenant has paid in advance
 	since     time.Time
 	released  bool
 }
 
-// Acquire waits for a slot of the tenant that ctx names (see [For]). Its error is that of
-// ctx, when it ends first.
+// Acquire waits for a slot of the tenant that ctx names (see [For]). Its error is
+// [ErrCrowd], or that of ctx, when it ends first.
 func (s *Scheduler) Acquire(ctx context.Context) (*Slot, error) {
 	claim, _ := ctx.Value(claimKey{}).(Claim)
 	w := s.join(claim)
+	if w == nil {
+		return nil, ErrCrowd
+	}
 	select {
 	case <-w.ready:
 		return w.slot, nil
@@ -99,7 +131,8 @@ func (s *Scheduler) Acquire(ctx context.Context) (*Slot, error) {
 }
 
 // join queues a caller behind those of its tenant. A tenant without waiting callers
-// starts at the current virtual time, or where its own slots have taken it.
+// starts at the current virtual time, or where its own slots have taken it. It returns nil
+// if there is a crowd.
 func (s *Scheduler) join(c Claim) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,12 +144,20 @@ func (s *Scheduler) join(c Claim) *waiter {
 	if t.weight = c.Weight; t.weight <= 0 {
 		t.weight = 1
 	}
-	if len(t.waiting) == 0 {
+	if c.Crowd > 0 && t.callers() >= c.Crowd {
+		return nil
+	}
+	if !s.waiting[t] {
 		t.tag = max(t.tag, s.virtual)
 	}
+	q := &t.queues[0]
+	if q.most = s.each; c.Most > 0 {
+		q = &t.queues[1]
+		q.most = min(c.Most, s.each)
+	}
 	s.arrivals++
-	w := &waiter{arrival: s.arrivals, slot: &Slot{scheduler: s, tenant: t}, ready: make(chan struct{})}
-	t.waiting = append(t.waiting, w)
+	w := &waiter{arrival: s.arrivals, slot: &Slot{scheduler: s, tenant: t, queue: q}, ready: make(chan struct{})}
+	q.waiting = append(q.waiting, w)
 	s.waiting[t] = true
 	s.give()
 	return w
@@ -125,9 +166,9 @@ func (s *Scheduler) join(c Claim) *waiter {
 // leave removes a caller that gave up. If it was just given a slot, the next one gets it.
 func (s *Scheduler) leave(w *waiter) {
 	s.mu.Lock()
-	i := slices.Index(w.slot.tenant.waiting, w)
+	i := slices.Index(w.slot.queue.waiting, w)
 	if i >= 0 {
-		s.remove(w.slot.tenant, i)
+		s.remove(w.slot, i)
 	}
 	s.mu.Unlock()
 	if i < 0 {
@@ -135,10 +176,11 @@ func (s *Scheduler) leave(w *waiter) {
 	}
 }
 
-// remove takes a caller of a tenant out of the queue. The caller of remove holds mu.
-func (s *Scheduler) remove(t *tenant, i int) {
-	t.waiting = slices.Delete(t.waiting, i, i+1)
-	if len(t.waiting) == 0 {
+// remove takes the caller that waits for a slot out of its queue. The caller of remove
+// holds mu.
+func (s *Scheduler) remove(slot *Slot, i int) {
+	slot.queue.waiting = slices.Delete(slot.queue.waiting, i, i+1)
+	if t := slot.tenant; len(t.queues[0].waiting)+len(t.queues[1].waiting) == 0 {
 		delete(s.waiting, t)
 	}
 }
@@ -147,14 +189,14 @@ func (s *Scheduler) remove(t *tenant, i int) {
 // to the one that waits longest. The caller holds mu.
 func (s *Scheduler) give() {
 	for s.free > 0 {
-		t := s.next()
-		if t == nil {
+		w := s.next()
+		if w == nil {
 			return
 		}
-		w := t.waiting[0]
-		s.remove(t, 0)
+		t := w.slot.tenant
+		s.remove(w.slot, 0)
 		s.free--
-		t.held++
+		w.slot.queue.held++
 		s.virtual = max(s.virtual, t.tag)
 		w.slot.charged, w.slot.since = s.expected/t.weight, s.now()
 		t.tag += w.slot.charged
@@ -162,11 +204,18 @@ func (s *Scheduler) give() {
 	}
 }
 
-// next returns the tenant that gets the next slot, or nil. The caller holds mu.
-func (s *Scheduler) next() (first *tenant) {
+// next returns the caller that gets the next slot, or nil. The caller of next holds mu.
+func (s *Scheduler) next() (first *waiter) {
 	for t := range s.waiting {
-		if t.held < s.each && (first == nil || t.tag < first.tag || t.tag == first.tag && t.waiting[0].arrival < first.waiting[0].arrival) {
-			first = t
+		for i := range t.queues {
+			q := &t.queues[i]
+			if len(q.waiting) == 0 || q.held >= q.most {
+				continue
+			}
+			w := q.waiting[0]
+			if first == nil || t.tag < first.slot.tenant.tag || t.tag == first.slot.tenant.tag && w.arrival < first.arrival {
+				first = w
+			}
 		}
 	}
 	return first
@@ -187,8 +236,20 @@ func (t *Slot) Release() {
 	t.released = true
 	took := s.now().Sub(t.since).Seconds()
 	t.tenant.tag += took/t.tenant.weight - t.charged
-	t.tenant.held--
+	t.queue.held--
 	s.expected += (took - s.expected) / smoothing
 	s.free++
 	s.give()
+}
+
+// Use returns how many slots a tenant holds, and how many of its callers wait.
+func (s *Scheduler) Use(id string) (held, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tenants[id]; t != nil {
+		for i := range t.queues {
+			held, waiting = held+t.queues[i].held, waiting+len(t.queues[i].waiting)
+		}
+	}
+	return held, waiting
 }

@@ -63,7 +63,7 @@ func TestLeastUsedTenantIsNext(t *testing.T) {
 func TestTimeIsDividedByWeight(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		s, clock := newScheduler(n)
-		claims := []Claim{{"short", 1}, {"long", 1}, {"heavy", 3}}
+		claims := []Claim{{Tenant: "short", Weight: 1}, {Tenant: "long", Weight: 1}, {Tenant: "heavy", Weight: 3}}
 		length := []time.Duration{time.Millisecond, 20 * time.Millisecond, 5 * time.Millisecond}
 		got := make([]time.Duration, len(claims))
 		type running struct {
@@ -184,7 +184,7 @@ func TestManyAtOnce(t *testing.T) {
 		for range 4 {
 			all.Go(func() {
 				for i := range 500 {
-					ctx, cancel := context.WithCancel(For(t.Context(), Claim{strconv.Itoa(who), float64(who)}))
+					ctx, cancel := context.WithCancel(For(t.Context(), Claim{Tenant: strconv.Itoa(who), Weight: float64(who)}))
 					if rand.N(4) == 0 {
 						go cancel()
 					}
@@ -223,5 +223,40 @@ func TestOneTenantHoldsItsSlotsAtMost(t *testing.T) {
 	first.slot.Release()
 	if !second.has() {
 		t.Error("a tenant that has released its slot does not get the next one")
+	}
+}
+
+// TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn: work within Most does not keep the
+// tenant's other calls waiting, nor those of others, and a crowd is refused.
+func TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn(t *testing.T) {
+	s := New(4)
+	read, call := Claim{Tenant: "storm", Most: 2}, Claim{Tenant: "storm"}
+	var reads []*waiter
+	for range 10 {
+		reads = append(reads, s.join(read))
+	}
+	first, second, third := s.join(call), s.join(call), s.join(call)
+	if !reads[1].has() || reads[2].has() {
+		t.Fatal("two of four slots are for reads")
+	}
+	if !first.has() || !second.has() || third.has() {
+		t.Fatal("the calls of a tenant wait for its reads")
+	}
+	if held, waiting := s.Use("storm"); held != 4 || waiting != 9 {
+		t.Errorf("%d held and %d waiting, want 4 and 9", held, waiting)
+	}
+	first.slot.Release()
+	if reads[2].has() || !third.has() {
+		t.Error("a read has the slot of a call")
+	}
+	reads[0].slot.Release()
+	if !reads[2].has() {
+		t.Error("the next read does not get the slot of the one before")
+	}
+	if s.join(Claim{Tenant: "storm", Crowd: 11}) != nil {
+		t.Error("a caller is let in to a crowd")
+	}
+	if s.join(Claim{Tenant: "storm", Crowd: 12}) == nil {
+		t.Error("a caller is refused without a crowd")
 	}
 }
