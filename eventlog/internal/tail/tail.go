@@ -8,8 +8,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// ReadAhead is how many events a stream takes from the log before its reader
-// has asked for them.
+// ReadAhead is how many events a stream takes from the log at a time. It keeps no more than
+// that page: a reader that does not read costs [MaxPageBytes] and an event.
 const ReadAhead = 256
 
 // Page reads at most n events of a run with numbers above after. It returns fewer when
@@ -17,7 +17,7 @@ const ReadAhead = 256
 type Page func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error)
 
 // MaxPageBytes bounds the payloads of a page, but for its last event.
-const MaxPageBytes = 4 << 20
+const MaxPageBytes = 1 << 20
 
 // more reports whether there may be more events right behind a page of at most n, so
 // that no reader asks again after the end.
@@ -66,7 +66,7 @@ const (
 // event, when ctx ends, when the hub closes or when page fails.
 func (h *Hub) Stream(ctx context.Context, runID string, page Page) (<-chan event.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	out := make(chan event.Event, ReadAhead)
+	out := make(chan event.Event)
 	s := &stream{hub: h, runID: runID, page: page, out: out, stop: cancel, grown: make(chan struct{}, 1), look: true}
 	if !h.add(s) {
 		cancel()
