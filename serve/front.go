@@ -29,7 +29,7 @@ func (h *Host) webView() (http.Handler, error) {
 			return h.daemon.OperatorView(), nil
 		}
 		a, err := h.daemon.Authenticate(r)
-		if _, refused := errors.AsType[*daemon.Problem](err); refused {
+		if p, refused := errors.AsType[*daemon.Problem](err); refused && p.Status == http.StatusUnauthorized {
 			return eventview.View{}, inspect.ErrSignIn
 		}
 		if err != nil {

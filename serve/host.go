@@ -409,7 +409,8 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	if c.Inline = engine; h.file.Isolation == inline {
 		return nil
 	}
-	processes, err := starling.NewEngine(ctx, starling.EngineOptions{Processes: true, MaxCalls: calls, Warn: warn})
+	c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
+	processes, err := starling.NewEngine(ctx, starling.EngineOptions{Processes: true, MaxCalls: calls, Scheduler: c.CPU, Warn: warn})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -51,7 +52,7 @@ func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var body runRequest
-	raw, err := readJSON(w, r.Request, &body)
+	raw, err := d.readJSON(w, r.Request, &body)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var body callRequest
-	raw, err := readJSON(w, r.Request, &body)
+	raw, err := d.readJSON(w, r.Request, &body)
 	if err != nil {
 		return err
 	}
@@ -122,14 +123,14 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err := q.check(d.config.MaxWait); err != nil {
 		return err
 	}
-	leave := func() {}
-	if q.Wait > 0 {
-		var err error
-		if leave, err = d.streams.take(r.tenant.ID, d.config.MaxStreams); err != nil {
+	wait := time.Duration(q.Wait * float64(time.Second))
+	if wait > 0 {
+		leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.MaxStreams)
+		if err != nil {
 			return err
 		}
+		defer leave()
 	}
-	defer leave()
 	key, digest, err := idempotency(r, raw)
 	if err != nil {
 		return err
@@ -138,8 +139,9 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
+	share.Of(r.Context()).Keep(0) // the body is of no more use
 	w.Header().Set("Location", base+"/runs/"+id)
-	doc, err := d.outcome(r.Context(), r.view, id, time.Duration(q.Wait*float64(time.Second)))
+	doc, err := d.outcome(r.Context(), r.view, id, wait)
 	if errors.Is(err, context.Canceled) { // a client that closed its sending side may still read
 		doc, err = describeRun(context.WithoutCancel(r.Context()), r.view, id)
 	}
@@ -147,7 +149,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 		return err
 	}
 	status := http.StatusAccepted
-	if doc.Status != eventlog.StatusOpen && q.Wait > 0 {
+	if doc.Status != eventlog.StatusOpen && wait > 0 {
 		status = http.StatusOK
 	}
 	writeJSON(w, status, doc)
@@ -192,10 +194,20 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 	defer beat.Stop()
 	doc, at := &runDocument{}, eventlog.Cursor{}
 	for {
+		share.Of(ctx).Rest()
 		select {
 		case ev, more := <-events:
 			if !more {
 				return nil, parent.Err()
+			}
+			if len(ev.Payload) > guest.SmallBytes { // what is answered is made of it
+				err := share.Hold(ctx, int64(share.Event*len(ev.Payload)))
+				if err == nil {
+					err = share.Step(ctx)
+				}
+				if err != nil {
+					return nil, err
+				}
 			}
 			at.Skip(ev)
 			if err := doc.add(ev); err != nil {
@@ -294,6 +306,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 	if err != nil {
 		return "", err
 	}
+	share.Of(ctx).Rest()
 	var took time.Duration // to append, and not to commit with what others do
 	err = d.config.Queue.Enqueue(ctx, job, func(tx eventlog.Tx) error {
 		if also != nil {
@@ -394,6 +407,11 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 	}
 	if q.Input == nil {
 		q.Input = json.RawMessage("{}")
+	}
+	if len(q.Input) > guest.SmallBytes {
+		if err := share.Step(ctx); err != nil {
+			return o, first, nil, err
+		}
 	}
 	if err := checkInput(found, q.Input); err != nil {
 		return o, first, nil, err

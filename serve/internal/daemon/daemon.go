@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -36,9 +39,11 @@ type Daemon struct {
 	recorded *guest.RecordedModules
 	requests rates // by the second
 	uploads  rates // by the hour
-	streams  tenantSlots
-	compiles *compiling
-	replays  *replaying
+	host     share.Host
+	streams  *guest.Scheduler // of requests that follow runs or wait for them
+	compiles *guest.Scheduler // a quarter of the processors, one module of each tenant
+	replays  *guest.Scheduler
+	known    sync.Map // SHA-256 of keys that were valid; as many as there are keys
 	volume   volumes
 	disk     diskSpace
 	outbound connectionLimits
@@ -59,8 +64,10 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
 		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
 		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
-		compiles: newCompiling(),
-		replays:  newReplaying(c.MaxReplays),
+		host:     share.Host{CPU: c.CPU, Memory: guest.NewPool(share.Memory)},
+		streams:  guest.NewScheduler(math.MaxInt),
+		compiles: guest.NewScheduler(runtime.GOMAXPROCS(0)/4, 1),
+		replays:  guest.NewScheduler(c.MaxReplays),
 		volume:   newVolumes(c.Log, c.Queue),
 		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
 		failing:  failing{since: map[string]time.Time{}},
@@ -237,6 +244,10 @@ type Config struct {
 	// their operator.
 	Inline, Isolated guest.Engine
 
+	// CPU has the slots in which requests compute: those of Isolated. Nil is one for each
+	// processor.
+	CPU *guest.Scheduler
+
 	// OperatorKey is what the routes below /api/v1/operator ask for, which show and steer
 	// what is of all tenants. MetricsKey opens /metrics alone, and so does OperatorKey. An
 	// empty key is no key.
@@ -362,6 +373,9 @@ func (c Config) complete() Config {
 	c.Drain = cmp.Or(c.Drain, 5*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 4096)
 	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
+	if c.CPU == nil {
+		c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
+	}
 	if c.Isolated == nil {
 		c.Isolated = c.Inline
 	}

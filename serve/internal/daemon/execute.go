@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -109,7 +110,13 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 		stored.refuse = nil
 		return d.ended(ctx, log, l, err)
 	}
-	run, release, err := d.prepared(ctx, log, a, l)
+	var run func() error
+	release := func() {}
+	taken, err := d.host.Memory.Take(ctx, a.ID, int64(share.Call*len(l.Payload)))
+	if err == nil {
+		defer d.host.Memory.Give(a.ID, taken)
+		run, release, err = d.prepared(ctx, log, a, l)
+	}
 	if err == nil {
 		defer release()
 		err = run()

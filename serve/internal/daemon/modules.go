@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -94,11 +95,6 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err := d.takesWork(); err != nil {
 		return err
 	}
-	leave, err := d.compiles.reserve(r.tenant.Tenant) // before the body, which is large
-	if err != nil {
-		return err
-	}
-	defer leave()
 	size := d.config.MaxModule
 	if r.ContentLength >= 0 {
 		size = min(size, r.ContentLength)
@@ -108,17 +104,16 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer release()
-	wasm, forget, err := d.readModule(w, r)
+	wasm, err := d.readBody(w, r.Request, wasmType, d.config.MaxModule, share.Module)
 	if err != nil {
 		return err
 	}
-	defer forget()
 	if m, err := r.tenant.snapshot.module(name); err != nil || m.Digest != canon.Sum(wasm) {
 		if wait := d.uploads.wait(r.tenant.ID, r.tenant.Limits.UploadsPerHour, time.Hour); wait > 0 {
 			return rateLimited.because("the tenant has uploaded %d modules within the hour, and may upload no more", r.tenant.Limits.UploadsPerHour).retry(wait)
 		}
 	}
-	end, err := acquire(r.Context(), d.compiles.slots, r.tenant.Tenant) // after the body, so that no one waits for a slow upload
+	end, err := enter(r.Context(), d.compiles, r.tenant.Tenant, r.tenant.Limits.Compiling) // after the body, so that no one waits for a slow upload
 	if err != nil {
 		return err
 	}
@@ -134,27 +129,6 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	w.Header().Set("Location", base+"/modules/"+m.Name)
 	writeJSON(w, status, m.document())
 	return nil
-}
-
-// slowUpload is how long a tenant's other uploads wait for the body of one.
-const slowUpload = 5 * time.Second
-
-// readModule reads the body of an upload. Uploads of one tenant are read one by one, so that
-// one body is in memory, until forget is called. A slow upload lets the next one begin, so
-// at most as many are in memory as the tenant may compile.
-func (d *Daemon) readModule(w http.ResponseWriter, r *request) (wasm []byte, forget func(), err error) {
-	forget, err = acquire(r.Context(), d.compiles.bodies, r.tenant.Tenant)
-	if err != nil {
-		return nil, nil, err
-	}
-	bodyWithin(w, r.Request, d.config.RequestTime) // from now, since the client has not made us wait
-	slow := time.AfterFunc(slowUpload, forget)
-	defer slow.Stop()
-	wasm, err = readBody(w, r.Request, wasmType, d.config.MaxModule)
-	if err != nil {
-		forget()
-	}
-	return wasm, forget, err
 }
 
 // install makes a module the tenant's. One that it has already, under the same
@@ -302,9 +276,10 @@ func (d *Daemon) take(ctx context.Context, a Account, m tenant.Module) (*guest.M
 	if err != nil {
 		return nil, nil, err
 	}
+	share.Of(ctx).Rest() // another request may be loading it
 	key := moduleKey{a.ID, m.Name, m.Digest, m.Trusted, limits}
 	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
-		leave, err := d.compiles.run(ctx, a.Tenant)
+		leave, err := enter(ctx, d.compiles, a.Tenant, a.Limits.Compiling)
 		if err != nil {
 			return nil, err
 		}

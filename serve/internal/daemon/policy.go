@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -71,7 +72,7 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	text, err := readBody(w, r.Request, yamlType, tenant.MaxOwnPolicyBytes)
+	text, err := d.readBody(w, r.Request, yamlType, tenant.MaxOwnPolicyBytes, share.Document)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // maxJSON bounds the bodies that are JSON: a goal or the input of a
@@ -43,20 +45,44 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// readBody reads a body of the type and of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, contentType string, limit int64) ([]byte, error) {
+// holdBody takes the memory for a body of at most limit bytes before it is read: times
+// bytes for each. One of unknown length takes the most. The time for the body begins then,
+// since the client has not made us wait.
+func (d *Daemon) holdBody(w http.ResponseWriter, r *http.Request, limit, times int64) error {
+	n := r.ContentLength
+	if n > limit {
+		return overlong(limit)
+	}
+	if n < 0 {
+		n = limit
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	err := share.Hold(r.Context(), n*times)
+	if limit > maxJSON {
+		bodyWithin(w, r, d.config.RequestTime)
+	} else {
+		bodyWithin(w, r, d.config.HeaderTime)
+	}
+	return err
+}
+
+// readBody reads a body of the type and of at most limit bytes, see holdBody.
+func (d *Daemon) readBody(w http.ResponseWriter, r *http.Request, contentType string, limit, times int64) ([]byte, error) {
 	if err := checkType(r, contentType); err != nil {
 		return nil, err
 	}
-	if r.ContentLength > limit {
-		return nil, overlong(limit)
+	if err := d.holdBody(w, r, limit, times); err != nil {
+		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit)) // which allocates nothing that the sender only announces
+	body, err := io.ReadAll(r.Body)
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		return nil, overlong(limit)
 	}
 	if err != nil {
 		return nil, badRequest.because("the body ends early")
+	}
+	if len(body) > guest.SmallBytes {
+		return body, share.Step(r.Context())
 	}
 	return body, nil
 }
@@ -68,8 +94,8 @@ func overlong(limit int64) error {
 // readJSON decodes a body into the fields of v, a pointer to a struct, and returns
 // it in canonical form. Members are matched exactly, and each once: what a reader
 // of another mind would understand otherwise is refused.
-func readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
-	body, err := readBody(w, r, "application/json", maxJSON)
+func (d *Daemon) readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+	body, err := d.readBody(w, r, "application/json", maxJSON, share.Document)
 	if err != nil {
 		return nil, err
 	}

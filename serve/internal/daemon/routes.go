@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // Access is who may ask for a route.
@@ -52,7 +54,7 @@ var routes = []Route{
 	{"POST", base + "/runs", ForTenants, nil, (*Daemon).createRun, nil},
 	{"GET", base + "/runs", ForTenants, []string{"limit", "cursor", "status", "q", "since"}, show((*Daemon).listRuns), nil},
 	{"GET", base + "/runs/{id}", ForTenants, nil, show((*Daemon).getRun), nil},
-	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, show((*Daemon).listEvents), nil},
+	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, (*Daemon).listEvents, nil},
 	{"GET", base + "/runs/{id}/stream", ForTenants, []string{"after"}, (*Daemon).streamRun, nil},
 	{"GET", base + "/runs/{id}/export", ForTenants, nil, (*Daemon).exportRun, nil},
 	{"POST", base + "/runs/{id}/cancel", ForTenants, nil, (*Daemon).cancelRun, nil},
@@ -95,6 +97,11 @@ var routes = []Route{
 // mounted is a route that another handler serves.
 func mounted(method, path string, access Access, of func(Config) http.Handler) Route {
 	return Route{Method: method, Path: path, Access: access, needs: of, serve: func(d *Daemon, w http.ResponseWriter, r *request) error {
+		if access == ForTenants {
+			if err := d.holdBody(w, r.Request, maxJSON, share.Document); err != nil {
+				return err
+			}
+		}
 		of(d.config).ServeHTTP(w, r.Request)
 		return nil
 	}}
@@ -256,6 +263,11 @@ func (k kind) plain() *Problem {
 func (p *Problem) in(field string) *Problem           { p.Field = field; return p }
 func (p *Problem) hint(text string) *Problem          { p.Hint = text; return p }
 func (p *Problem) retry(after time.Duration) *Problem { p.retryAfter = after; return p }
+
+// Is reports a problem that passes when the tenant asks for less as [share.ErrBusy].
+func (p *Problem) Is(target error) bool {
+	return target == share.ErrBusy && (p.Status == rateLimited.status || p.Type == problemBase+busy.name)
+}
 
 // write answers with the problem.
 func (p *Problem) write(w http.ResponseWriter) {

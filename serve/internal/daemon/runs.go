@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/hex"
@@ -21,6 +22,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -122,48 +124,76 @@ func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) e
 	return nil
 }
 
-// eventsPage is a page of the events of a run, each as event.ToJSON writes it.
-type eventsPage struct {
-	Items []json.RawMessage `json:"items"`
-	Next  uint64            `json:"next,omitempty"` // the value of "after" for the next page
-	Total uint64            `json:"total"`          // events that there are
-}
-
-func (d *Daemon) listEvents(r *request) (page eventsPage, err error) {
+// listEvents writes a page of the events of a run, each as event.ToJSON writes it, as they
+// are read. "next" is the value of "after" for the next page, and "total" how many there are.
+func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
 	p := r.query
 	after, limit := p.number("after", 0, math.MaxInt64), p.limit(defaultEvents, mostEvents)
 	if p.err != nil {
-		return page, p.err
+		return p.err
 	}
 	s, err := d.find(r)
 	if err != nil {
-		return page, err
+		return err
 	}
-	page = eventsPage{Items: []json.RawMessage{}, Total: s.LastSeq}
-	size := 0
-	for ev, err := range r.view.Events(r.Context(), s.RunID, after) {
-		if err != nil {
-			return page, err
+	w.Header().Set("Content-Type", "application/json")
+	var next uint64
+	count, size := 0, 0
+	return writeEvents(w, r, s.RunID, after, func(out *bufio.Writer, ev event.Event, line []byte) bool {
+		separator := byte(',')
+		if count == 0 {
+			_, _ = out.WriteString(`{"items":`)
+			separator = '['
 		}
-		line, err := event.ToJSON(ev)
-		if err != nil {
-			return page, err
+		_ = out.WriteByte(separator)
+		_, _ = out.Write(line)
+		count, size = count+1, size+len(line)
+		if count < limit && size <= maxPage {
+			return true
 		}
-		page.Items = append(page.Items, line)
-		size += len(line)
-		if len(page.Items) == limit || size > maxPage {
-			page.Next = ev.Seq
-			break
+		if next = ev.Seq; next == s.LastSeq {
+			next = 0
 		}
-	}
-	if page.Next == s.LastSeq {
-		page.Next = 0
-	}
-	return page, nil
+		return false
+	}, func(out *bufio.Writer) {
+		if count == 0 {
+			_, _ = out.WriteString(`{"items":[`)
+		}
+		_ = out.WriteByte(']')
+		if next > 0 {
+			fmt.Fprintf(out, `,"next":%d`, next)
+		}
+		fmt.Fprintf(out, `,"total":%d}`+"\n", s.LastSeq)
+	})
 }
 
 // maxPage is from how many bytes on a page of events ends before its limit.
 const maxPage = 8 << 20
+
+// writeEvents writes events of a run as they are read, as long as one returns true, and
+// then the end. What fails when the client has some of them cuts the connection: it must not
+// take that for the whole.
+func writeEvents(w http.ResponseWriter, r *request, id string, after uint64, one func(out *bufio.Writer, ev event.Event, line []byte) bool, end func(out *bufio.Writer)) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	for ev, err := range r.view.Events(r.Context(), id, after) {
+		var line []byte
+		if err == nil {
+			line, err = event.ToJSON(ev)
+		}
+		if err != nil && w.(*answer).status == 0 {
+			w.Header().Del("Content-Disposition")
+			return err
+		} else if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if !one(out, ev, line) {
+			break
+		}
+	}
+	end(out)
+	_ = out.Flush() // the client may have gone
+	return nil
+}
 
 // exportRun writes all events that a run has, as "starling-host export" does.
 func (d *Daemon) exportRun(w http.ResponseWriter, r *request) error {
@@ -173,26 +203,10 @@ func (d *Daemon) exportRun(w http.ResponseWriter, r *request) error {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(s.RunID+".ndjson"))
-	out := bufio.NewWriterSize(w, 64<<10)
-	for ev, err := range r.view.Events(r.Context(), s.RunID, 0) {
-		var line []byte
-		if err == nil {
-			line, err = event.ToJSON(ev)
-		}
-		if err != nil && w.(*answer).status == 0 {
-			return err
-		} else if err != nil {
-			panic(http.ErrAbortHandler) // the client must not take this for the whole run
-		}
-		if ev.Seq%64 == 0 {
-			w.(*answer).extend()
-		}
+	return writeEvents(w, r, s.RunID, 0, func(out *bufio.Writer, _ event.Event, line []byte) bool {
 		_, _ = out.Write(line)
-		if out.WriteByte('\n') != nil {
-			return nil // the client has gone
-		}
-	}
-	return out.Flush()
+		return out.WriteByte('\n') == nil
+	}, func(*bufio.Writer) {})
 }
 
 // cancelRun has a run end. A run that no worker has is ended by the next free one.
@@ -204,6 +218,7 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	if s.TerminalKind != 0 {
 		return alreadyEnded.because("the run is %s", s.Status())
 	}
+	share.Of(r.Context()).Rest()
 	err = d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID))
 	if errors.Is(err, queue.ErrNotFound) { // it has ended since
 		return alreadyEnded.plain()
@@ -276,6 +291,9 @@ type meterDocument struct {
 func describeRun(ctx context.Context, view eventview.View, id string) (*runDocument, error) {
 	s, err := view.Run(ctx, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := view.Reserve(ctx, id); err != nil {
 		return nil, err
 	}
 	doc := &runDocument{runLine: newRunLine(s)}
@@ -476,9 +494,14 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	if err := d.takesWork(); err != nil {
 		return agent.Verdict{}, err
 	}
-	leave, err := d.replays.start(ctx, t)
-	if err != nil {
+	if err := d.readable().Hold(ctx, true, runID); err != nil { // before the slot, which is short of supply
 		return agent.Verdict{}, err
+	}
+	patient, cancel := context.WithTimeoutCause(ctx, slotWait, busy.because("no slot to replay the run was free within %s", slotWait).retry(2*time.Second))
+	defer cancel()
+	leave, err := enter(patient, d.replays, t, max(1, d.config.MaxReplays/2))
+	if err != nil {
+		return agent.Verdict{}, cmp.Or(context.Cause(patient), err)
 	}
 	defer leave()
 	if _, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
@@ -488,6 +511,7 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	if err != nil {
 		return agent.Verdict{}, err
 	}
+	share.Of(ctx).Rest() // its calls take slots of their own
 	lease := d.recorded.Lease()
 	defer lease.Release()
 	return agent.Replay(ctx, events, lease.Resolve, agent.ReplayOptions{})

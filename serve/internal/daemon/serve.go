@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -108,6 +109,9 @@ func (d *Daemon) handler(route Route) http.Handler {
 			}
 			d.config.Observe.ObserveRequest(route.Pattern(), out.status, time.Since(began))
 		}()
+		ctx, of := d.host.Begin(r.Context(), guest.Claim{Tenant: unnamed})
+		defer of.End()
+		r, out.share = r.WithContext(ctx), of
 		req, err := d.admit(route, r)
 		if err == nil {
 			end := d.traced(route, req, began)
@@ -119,6 +123,9 @@ func (d *Daemon) handler(route Route) http.Handler {
 		}
 	})
 }
+
+// unnamed is whose share requests have until their tenant is known. It is no id of one.
+const unnamed = ":unnamed"
 
 // ask serves a request. One with a key has no parameters that the route does not take;
 // probes and scrapers may add to theirs what they like.
@@ -132,6 +139,11 @@ func (d *Daemon) ask(route Route, out *answer, r *request) error {
 	if route.Method != "" && (route.Access == ForTenants || route.Access == ForOperator) {
 		if r.query = parametersOf(r.Request, route.Query); r.query.err != nil {
 			return r.query.err
+		}
+	}
+	if route.Access == ForTenants && route.Method == http.MethodGet { // what has a body has not sent it yet
+		if err := share.Step(r.Context()); err != nil {
+			return err
 		}
 	}
 	return route.serve(d, out, r)
@@ -193,6 +205,8 @@ func problemOf(err error) *Problem {
 		return unreadable.because("%s", why)
 	}
 	switch {
+	case errors.Is(err, share.ErrBusy):
+		return busy.because("the host has no memory left for the request beside others, of the tenant or of all").retry(2 * time.Second)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
 		return notFound.plain()
 	case errors.Is(err, tenant.ErrErased): // after the request was let in
@@ -211,6 +225,7 @@ func problemOf(err error) *Problem {
 type answer struct {
 	http.ResponseWriter
 	conn     *conn
+	share    *share.Share
 	openTime time.Duration // to read an answer to a request without a key
 	status   int
 }
@@ -229,7 +244,10 @@ func (a *answer) WriteHeader(status int) {
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
+	} else {
+		a.extend()
 	}
+	a.share.Rest() // the client may be slow
 	return a.ResponseWriter.Write(p)
 }
 
@@ -262,12 +280,6 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 		if err != nil {
 			return nil, err
 		}
-		if most, more := connOf(r.Context()).crowded(); more {
-			return nil, rateLimited.because("%d requests of the tenant are in progress", most).retry(time.Second)
-		}
-		if wait := d.requests.wait(a.ID, a.Limits.RequestsPerSecond, time.Second); wait > 0 {
-			return nil, rateLimited.plain().retry(wait)
-		}
 		req.tenant = a
 		req.Request = r.WithContext(context.WithValue(guest.WithClaim(r.Context(), claimOf(a.Tenant)), accountKey{}, a))
 		req.view, err = d.View(a)
@@ -276,11 +288,18 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	return req, nil
 }
 
-// Authenticate returns the account of the tenant whose key the request has. The error
-// is the same whether there is no key, an unknown key, or one of a tenant that
-// is suspended. It can be written with [WriteError].
+// Authenticate returns the account of the tenant whose key the request has, as long as the
+// tenant does not ask too often. The error is the same whether there is no key, an unknown
+// key, or one of a tenant that is suspended. A key that was never valid is looked up in the
+// slots that all such requests share, so that those who guess wait for each other.
 func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	key, ok := web.Bearer(r)
+	digest := sha256.Sum256([]byte(key))
+	if _, known := d.known.Load(digest); !known {
+		if err := share.Step(r.Context()); err != nil {
+			return Account{}, err
+		}
+	}
 	if !ok {
 		return Account{}, noKey()
 	}
@@ -292,10 +311,20 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	if errors.Is(err, tenant.ErrUnauthorized) || errors.Is(err, tenant.ErrErased) { // just now
 		return Account{}, noKey()
 	}
-	if err == nil {
-		connOf(r.Context()).claim(a.ID)
+	if err != nil {
+		return Account{}, err
 	}
-	return a, err
+	d.known.Store(digest, true)
+	share.Of(r.Context()).Claim(claimOf(a.Tenant))
+	c := connOf(r.Context())
+	c.claim(a.ID)
+	if most, more := c.crowded(); more {
+		return Account{}, rateLimited.because("%d requests of the tenant are in progress", most).retry(time.Second)
+	}
+	if wait := d.requests.wait(a.ID, a.Limits.RequestsPerSecond, time.Second); wait > 0 {
+		return Account{}, rateLimited.plain().retry(wait)
+	}
+	return a, nil
 }
 
 func noKey() *Problem {

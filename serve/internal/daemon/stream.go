@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -62,7 +63,7 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 		web.NewStream(w, writeTimeout)
 		return nil
 	}
-	leave, err := d.streams.take(r.tenant.ID, d.config.MaxStreams)
+	leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.MaxStreams)
 	if err != nil {
 		return err
 	}
@@ -75,13 +76,14 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSummary, after uint64) error {
 	ctx, stop := d.whileServing(r.Context())
 	defer stop()
-	events, err := r.view.Stream(ctx, run.RunID)
-	if err != nil {
-		return err
-	}
 	s := web.NewStream(w, writeTimeout)
 	s.Write("") // the client learns that it is connected
-	err = d.sendAll(ctx, r, s, run, events, after)
+	var err error
+	if run.TerminalKind != 0 {
+		err = d.sendEnded(ctx, r, s, run, after)
+	} else {
+		err = d.sendAll(ctx, r, s, run, after)
+	}
 	if s.Err != nil || r.Context().Err() != nil {
 		return nil // the client has gone
 	}
@@ -94,9 +96,42 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 	return err
 }
 
+// sendEnded sends the events of a run that has ended.
+func (d *Daemon) sendEnded(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, after uint64) error {
+	for ev, err := range r.view.Events(ctx, run.RunID, after) {
+		if err == nil {
+			err = sendEvent(s, ev)
+		}
+		if err != nil || s.Err != nil {
+			return err
+		}
+	}
+	return d.sendDone(ctx, r, s, run)
+}
+
+func sendEvent(s *web.Stream, ev event.Event) error {
+	line, err := event.ToJSON(ev)
+	if err == nil {
+		s.Write(fmt.Sprintf("id: %d\nevent: event\ndata: %s\n\n", ev.Seq, line))
+	}
+	return err
+}
+
+func (d *Daemon) sendDone(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary) error {
+	doc, err := describeRun(ctx, r.view, run.RunID)
+	if err == nil {
+		s.Send("event: done\n", doc)
+	}
+	return err
+}
+
 // sendAll sends the events with numbers above after, and what is beside them. An error
 // is why it ends before the run.
-func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
+func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, after uint64) error {
+	events, err := r.view.Stream(ctx, run.RunID)
+	if err != nil {
+		return err
+	}
 	status := d.runStatus(ctx, r, run)
 	if status.Waiting || status.Job != nil && status.Job.State == queue.Sleeping {
 		s.Send("event: status\n", status)
@@ -104,6 +139,7 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 	beat := time.NewTicker(d.config.Heartbeat)
 	defer beat.Stop()
 	for last := uint64(0); s.Err == nil; {
+		share.Of(ctx).Rest()
 		select {
 		case ev, more := <-events:
 			if !more {
@@ -114,18 +150,20 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 				s.Send("event: status\n", status)
 			}
 			if ev.Seq > after {
-				line, err := event.ToJSON(ev)
+				give, err := share.Take(ctx, int64(share.Event*len(ev.Payload)))
+				if err == nil {
+					err = share.Step(ctx)
+				}
+				if err == nil {
+					err = sendEvent(s, ev)
+					give()
+				}
 				if err != nil {
 					return err
 				}
-				s.Write(fmt.Sprintf("id: %d\nevent: event\ndata: %s\n\n", ev.Seq, line))
 			}
 			if ev.Kind.Terminal() {
-				doc, err := describeRun(ctx, r.view, run.RunID)
-				if err == nil {
-					s.Send("event: done\n", doc)
-				}
-				return err
+				return d.sendDone(ctx, r, s, run)
 			}
 		case <-beat.C:
 			if err := d.checkAccess(r); err != nil {

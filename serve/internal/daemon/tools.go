@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -84,7 +85,7 @@ type Outcome struct {
 // has given the call up, and the run is cancelled. With a ticket, which is of the
 // caller's making, [Daemon.CancelCall] cancels it too, on any host.
 func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
-	leave, err := d.streams.take(a.ID, d.config.MaxStreams)
+	leave, err := enter(ctx, d.streams, a.Tenant, d.config.MaxStreams)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -98,6 +99,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
+	share.Of(ctx).Keep(int64(3 * len(input))) // the body, its message and the input are kept
 	doc, err := d.outcome(ctx, view, id, d.config.MaxWait)
 	switch {
 	case err != nil:

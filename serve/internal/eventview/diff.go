@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // Relation says how the events of one number in two runs compare.
@@ -36,6 +37,8 @@ type Comparison struct {
 	First                     uint64 // number of the first pair that is no match; zero if there is none
 	Examined                  int
 	Capped                    bool // there are more pairs than were examined
+
+	kept int // bytes of the payloads in Pairs
 }
 
 // DiffOptions says which pairs are wanted. The zero value asks for none, and for the
@@ -60,12 +63,15 @@ func (v View) Compare(ctx context.Context, a, b string, o DiffOptions) (Comparis
 	if o.MaxExamined <= 0 {
 		o.MaxExamined = maxExamined
 	}
+	if err := v.Reserve(ctx, a, b); err != nil {
+		return Comparison{}, err
+	}
 	var c Comparison
 	for pair, err := range v.pairs(ctx, a, b) {
 		if err != nil {
 			return Comparison{}, err
 		}
-		if c.Examined == o.MaxExamined {
+		if c.Examined == o.MaxExamined || c.kept > share.Kept {
 			c.Capped = true
 			break
 		}
@@ -91,6 +97,7 @@ func (c *Comparison) add(pair Pair, o DiffOptions) {
 	}
 	if pair.Seq >= o.From && len(c.Pairs) < o.Limit && !(o.DifferentOnly && pair.Relation == Match) {
 		c.Pairs = append(c.Pairs, pair)
+		c.kept += max(len(pair.A.Payload), len(pair.B.Payload))
 	}
 }
 

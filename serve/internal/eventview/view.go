@@ -33,6 +33,13 @@ type View struct {
 	// empty.
 	Title string
 
+	// Hold takes the memory to read the runs with these whole ids, until the end of the
+	// request, and to keep events of at most share.Kept bytes of each. Nil takes none.
+	Hold func(ctx context.Context, runIDs ...string) error
+
+	// Follow lets a reader follow a run until leave is called. Nil lets all.
+	Follow func(ctx context.Context) (leave func(), err error)
+
 	// Checker validates the run with this whole id. Nil means [eventlog.CheckRun] in
 	// the strict profile, open runs allowed.
 	Checker func(ctx context.Context, runID string) (eventlog.Report, error)
@@ -104,6 +111,21 @@ func (v View) full(id string) (string, error) {
 		return id, nil
 	}
 	return v.Namespace + "/" + id, nil
+}
+
+// Reserve takes the memory to read runs, see [View].Hold.
+func (v View) Reserve(ctx context.Context, ids ...string) error {
+	if v.Hold == nil {
+		return nil
+	}
+	runIDs := make([]string, len(ids))
+	for i, id := range ids {
+		var err error
+		if runIDs[i], err = v.full(id); err != nil {
+			return err
+		}
+	}
+	return v.Hold(ctx, runIDs...)
 }
 
 // findRun is full for a run that exists.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 func TestConfigurationsThatAreRefused(t *testing.T) {
@@ -248,30 +249,22 @@ func TestATitleHidesNothing(t *testing.T) {
 	}
 }
 
-// TestWorkIsBounded holds one replay and asks for another.
-func TestWorkIsBounded(t *testing.T) {
+// TestPagesSayThatTheHostIsBusy: what finds no memory or slot is told to come back.
+func TestPagesSayThatTheHostIsBusy(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "R", `{"city":"Oslo"}`)
 	view := viewOf(log, "")
-	began, finish := make(chan struct{}), make(chan struct{})
-	view.Replayer = func(context.Context, string) (agent.Verdict, error) {
-		close(began)
-		<-finish
-		return agent.Verdict{Events: 5}, nil
+	view.Replayer = func(context.Context, string) (agent.Verdict, error) { return agent.Verdict{}, share.ErrBusy }
+	view.Checker = func(context.Context, string) (eventlog.Report, error) { return eventlog.Report{}, share.ErrBusy }
+	view.Hold = func(context.Context, ...string) error { return share.ErrBusy }
+	b := open(t, inspect.Config{Scope: inspect.Only(view, "")})
+	for _, what := range []string{"replay", "validate"} {
+		if code, _ := b.post("/runs/R/"+what, url.Values{}); code != http.StatusTooManyRequests {
+			t.Errorf("%s: %d", what, code)
+		}
 	}
-	b := open(t, inspect.Config{Scope: inspect.Only(view, ""), Replays: 1})
-	form, first := url.Values{}, make(chan int)
-	go func() {
-		code, _ := b.post("/runs/R/replay", form)
-		first <- code
-	}()
-	<-began
-	if code, _ := b.post("/runs/R/validate", form); code != http.StatusServiceUnavailable {
-		t.Errorf("beside another one: %d", code)
-	}
-	close(finish)
-	if code := <-first; code != http.StatusOK {
-		t.Errorf("the first one: %d", code)
+	if code, _ := b.get("/diff?a=R&b=R"); code != http.StatusTooManyRequests {
+		t.Errorf("diff: %d", code)
 	}
 }
 
@@ -347,34 +340,26 @@ func next(t *testing.T, lines *bufio.Scanner) string {
 	return ""
 }
 
-func TestTailsAreBounded(t *testing.T) {
+// TestFollowingPagesAreBounded: a page follows a run as long as the view lets it.
+func TestFollowingPagesAreBounded(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "R", 3)
-	b := open(t, inspect.Config{Scope: inspect.Only(viewOf(log, ""), ""), Tails: 1})
+	view, places := viewOf(log, ""), make(chan bool, 1)
+	view.Follow = func(context.Context) (func(), error) {
+		select {
+		case places <- true:
+			return func() { <-places }, nil
+		default:
+			return nil, share.ErrBusy
+		}
+	}
+	b := open(t, inspect.Config{Scope: inspect.Only(view, "")})
 	_, stop := b.follow("/runs/R/live", "")
-	defer stop()
-	if code, _ := b.get("/runs/R/live"); code != http.StatusServiceUnavailable {
+	if code, _ := b.get("/runs/R/live"); code != http.StatusTooManyRequests {
 		t.Errorf("a second page follows: %d", code)
 	}
-}
-
-// TestOneTenantLeavesRoomForOthers has one follow as many runs as it can.
-func TestOneTenantLeavesRoomForOthers(t *testing.T) {
-	log := store.Memory()
-	long(t, log, "acme/R", 3)
-	long(t, log, "other/R", 3)
-	b := open(t, inspect.Config{Tails: 8, Scope: func(r *http.Request) (eventview.View, error) {
-		return viewOf(log, r.URL.Query().Get("as")), nil
-	}})
-	for range 2 {
-		_, stop := b.follow("/runs/R/live?as=acme", "")
-		defer stop()
-	}
-	if code, _ := b.get("/runs/R/live?as=acme"); code != http.StatusServiceUnavailable {
-		t.Errorf("more than its part: %d", code)
-	}
-	_, stop := b.follow("/runs/R/live?as=other", "")
 	stop()
+	places <- true // once the first one has left
 }
 
 func TestFailuresAreTold(t *testing.T) {

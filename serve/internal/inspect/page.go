@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 //go:embed templates/*.html
@@ -121,6 +122,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.refuse(w, r, known.code, known.text)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventview.ErrEventNotFound):
 		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
+	case errors.Is(err, share.ErrBusy):
+		w.Header().Set("Retry-After", "2")
+		s.refuse(w, r, http.StatusTooManyRequests, "There are too many requests. Try again in a moment.")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
 		s.refuse(w, r, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
@@ -266,6 +270,3 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
 	s.setSession(w, r, "", -1)
 	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
 }
-
-// errBusy is the answer when as much is being executed as may be.
-var errBusy = &status{http.StatusServiceUnavailable, "Other runs are being looked at. Try again in a moment."}

@@ -41,14 +41,6 @@ type Config struct {
 	// address. Empty accepts every host; then the program around the server checks it.
 	Origins []string
 
-	// Replays is how many validations and replays run at once; one more is told to
-	// come back. A view with a namespace gets at most half of them. Zero is 2.
-	Replays int
-
-	// Tails is how many pages may follow runs at once, those of a view with a
-	// namespace at most a quarter. Zero is 64.
-	Tails int
-
 	// Logger is told about failures. Nil discards.
 	Logger *slog.Logger
 }
@@ -59,8 +51,6 @@ type Server struct {
 	origins []origin
 	handler http.Handler
 	seal    cipher.AEAD // of sessions; its key lives as long as the process
-	work    *slots      // of validations and replays
-	tails   *slots
 }
 
 // origin is a scheme and a host with its port.
@@ -86,16 +76,8 @@ func New(c Config) (*Server, error) {
 		}
 		s.origins = append(s.origins, origin{u.Scheme, u.Host})
 	}
-	s.work, s.tails = newSlots(defaultTo(c.Replays, 2), 2), newSlots(defaultTo(c.Tails, 64), 4)
 	s.handler = s.guard(s.mux())
 	return s, nil
-}
-
-func defaultTo(n, standard int) int {
-	if n <= 0 {
-		return standard
-	}
-	return n
 }
 
 // ServeHTTP implements [http.Handler].
@@ -192,31 +174,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}, l)
-}
-
-// slots bound how much is done at once: in all, and for one namespace, so that one
-// tenant cannot keep the others waiting.
-type slots struct {
-	all, each int
-	used, of  web.Slots
-}
-
-// newSlots returns so many slots. A namespace gets at most the given part of them.
-func newSlots(all, part int) *slots { return &slots{all: all, each: max(1, all/part)} }
-
-// enter takes a slot, to be given back with leave, and reports whether there was one. The
-// view without a namespace is the operator's, and may use all slots.
-func (s *slots) enter(namespace string) (leave func(), ok bool) {
-	own := func() {}
-	if namespace != "" {
-		if own, ok = s.of.Take(namespace, s.each); !ok {
-			return nil, false
-		}
-	}
-	used, ok := s.used.Take("", s.all)
-	if !ok {
-		own()
-		return nil, false
-	}
-	return func() { used(); own() }, true
 }

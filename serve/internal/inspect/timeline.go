@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -91,19 +92,16 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	only := familyOf(r)
 	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
 	at = min(max(at, 1), max(run.LastSeq, 1))
-	after := (at - 1) / eventsPerPage * eventsPerPage // whole pages, but for a family
-	var events []event.Event
-	var next uint64
+	after, from := (at-1)/eventsPerPage*eventsPerPage, at
 	if only == "" {
-		events, err = v.Page(r.Context(), run.RunID, after, eventsPerPage)
-	} else {
-		events, next, err = pick(v, r, run.RunID, only, at)
+		from = after + 1 // whole pages, but for a family
 	}
+	head, began := s.runHead(r, v, run)
+	rows, next, err := s.rows(r, v, run.RunID, began, only, from)
 	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
 		return err
 	}
-	head, began := s.runHead(r, v, run)
-	p := timelinePage{Run: head, Events: s.rows(run.RunID, began, events), Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
+	p := timelinePage{Run: head, Events: rows, Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
 	if err != nil {
 		p.Problem = display.PrintableError(err)
 	}
@@ -176,23 +174,34 @@ func used(run eventlog.RunSummary) (facts []fact) {
 	return facts
 }
 
-// rows describes events, with their payloads as long as those are short.
-func (s *Server) rows(id string, began int64, events []event.Event) []eventRow {
-	rows, room := make([]eventRow, 0, len(events)), maxInlineOfPage
-	for _, ev := range events {
-		row := s.row(id, began, ev)
-		if len(ev.Payload) <= maxInline && len(row.Payload) <= room {
+// rows describes a page of the events with numbers from at on, of one family or of all,
+// with their payloads as long as those are short. It returns the number to go on from, zero
+// at the end of the run. What it keeps of an event is not more than a line says.
+func (s *Server) rows(r *http.Request, v eventview.View, id string, began int64, only string, at uint64) (rows []eventRow, next uint64, err error) {
+	room, skipped := maxInlineOfPage, 0
+	for ev, err := range v.Events(r.Context(), id, at-1) {
+		switch {
+		case err != nil:
+			return rows, 0, err
+		case len(rows) == eventsPerPage, skipped == maxSkipped:
+			return rows, ev.Seq, nil
+		case only != "" && ev.Kind.Family() != only:
+			skipped++
+			continue
+		}
+		row := s.row(id, began, ev, maxInline)
+		if len(row.Payload) <= room {
 			room -= len(row.Payload)
 		} else {
 			row.Payload = ""
 		}
 		rows = append(rows, row)
 	}
-	return rows
+	return rows, 0, nil
 }
 
-// row describes one event.
-func (s *Server) row(id string, began int64, ev event.Event) eventRow {
+// row describes one event, with its payload if that has at most so many bytes as stored.
+func (s *Server) row(id string, began int64, ev event.Event, most int) eventRow {
 	hash := ev.Hash()
 	row := eventRow{
 		Seq: ev.Seq, Kind: ev.Kind.Short(), Group: ev.Kind.Family(), Depth: ev.Kind.Depth(),
@@ -200,7 +209,7 @@ func (s *Server) row(id string, began int64, ev event.Event) eventRow {
 		Line: event.Line(ev, maxLine), Size: display.Size(uint64(len(ev.Payload))), Hash: hash.String(), Previous: hex.EncodeToString(ev.PrevHash),
 		Path: s.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)),
 	}
-	if len(ev.Payload) <= maxShown {
+	if len(ev.Payload) <= most {
 		row.Payload = event.Indented(ev.Payload)
 	}
 	return row
@@ -222,7 +231,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v eventview.View)
 		return err
 	}
 	head, began := s.runHead(r, v, run)
-	p := eventPage{Run: head, Kind: ev.Kind.String(), Event: s.row(run.RunID, began, ev), Previous: ev.Seq - 1}
+	p := eventPage{Run: head, Kind: ev.Kind.String(), Event: s.row(run.RunID, began, ev, maxShown), Previous: ev.Seq - 1}
 	if len(ev.Payload) <= maxShown {
 		p.Texts = event.LongTexts(ev.Payload)
 	}
@@ -303,25 +312,6 @@ func familyOf(r *http.Request) string {
 	return ""
 }
 
-// pick returns a page of the events of a family with numbers from at on, and the
-// number to go on from, zero at the end of the run.
-func pick(v eventview.View, r *http.Request, id, only string, at uint64) (events []event.Event, next uint64, err error) {
-	skipped := 0
-	for ev, err := range v.Events(r.Context(), id, at-1) {
-		switch {
-		case err != nil:
-			return events, 0, err
-		case len(events) == eventsPerPage, skipped == maxSkipped:
-			return events, ev.Seq, nil
-		case ev.Kind.Family() == only:
-			events = append(events, ev)
-		default:
-			skipped++
-		}
-	}
-	return events, 0, nil
-}
-
 // Bounds of a stream to a browser.
 const (
 	heartbeat    = 15 * time.Second // between comments, by which a browser that went away is noticed
@@ -332,14 +322,16 @@ const (
 // the events' numbers, so that a browser that was cut off goes on where it was. The
 // last message is "end".
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	leave, ok := s.tails.enter(v.Namespace)
-	if !ok {
-		return &status{http.StatusServiceUnavailable, "As many runs are followed as may be."}
-	}
-	defer leave()
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
 		return err
+	}
+	if v.Follow != nil {
+		leave, err := v.Follow(r.Context())
+		if err != nil {
+			return err
+		}
+		defer leave()
 	}
 	events, err := v.Stream(r.Context(), run.RunID)
 	if err != nil {
@@ -351,6 +343,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for out.Err == nil {
+		share.Of(r.Context()).Rest()
 		select {
 		case ev, open := <-events:
 			if !open {
@@ -360,10 +353,10 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) 
 			if ev.Seq <= after {
 				continue
 			}
-			row := s.row(run.RunID, run.StartedAt.UnixNano(), ev)
-			if len(ev.Payload) > maxInline {
-				row.Payload = ""
+			if err := share.Step(r.Context()); err != nil {
+				return err
 			}
+			row := s.row(run.RunID, run.StartedAt.UnixNano(), ev, maxInline)
 			out.Send(fmt.Sprintf("id: %d\n", row.Seq), row)
 		case <-beat.C:
 			if _, err := v.Run(r.Context(), run.RunID); errors.Is(err, eventlog.ErrRunNotFound) {

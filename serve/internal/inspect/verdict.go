@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // verdictPage is what came of looking at a run.
@@ -41,8 +43,8 @@ const (
 func (s *Server) validate(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	return s.judge(w, r, v, "Validation", func(id string, p *verdictPage) error {
 		report, err := v.Check(r.Context(), id)
-		if r.Context().Err() != nil {
-			return r.Context().Err()
+		if r.Context().Err() != nil || errors.Is(err, share.ErrBusy) {
+			return cmp.Or(r.Context().Err(), err)
 		}
 		if err != nil && !eventlog.IsVerdict(err) {
 			return err
@@ -58,6 +60,8 @@ func (s *Server) replay(w http.ResponseWriter, r *http.Request, v eventview.View
 		switch {
 		case r.Context().Err() != nil:
 			return r.Context().Err()
+		case errors.Is(err, share.ErrBusy):
+			return err
 		case errors.Is(err, eventview.ErrNoReplay):
 			return &status{http.StatusNotFound, "Runs cannot be replayed here."}
 		case errors.Is(err, eventlog.ErrUnavailable):
@@ -74,12 +78,6 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, v eventview.View,
 	if err != nil {
 		return err
 	}
-	leave, ok := s.work.enter(v.Namespace)
-	if !ok {
-		w.Header().Set("Retry-After", "5")
-		return errBusy
-	}
-	defer leave()
 	head, _ := s.runHead(r, v, run)
 	p := verdictPage{Run: head, What: what}
 	began := time.Now()

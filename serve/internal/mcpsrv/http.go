@@ -16,6 +16,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // ErrUnauthorized is what Scope returns, or wraps, for a request without a
@@ -95,6 +97,10 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, err := h.scope(r)
 	var server *mcp.Server
+	var asked *jsonrpc.Request
+	if err == nil {
+		asked, err = peeked(w, r)
+	}
 	if err == nil {
 		server, _, err = newServer(r.Context(), v, h.options)
 	}
@@ -102,11 +108,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, ErrUnauthorized):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "unauthorized", http.StatusUnauthorized)
+	case r.Context().Err() != nil: // the client has gone
 	case err != nil:
 		h.options.Logger.ErrorContext(r.Context(), "mcpsrv: request failed", "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 	default:
-		asked := peeked(w, r)
 		h.serve(w, r.WithContext(context.WithValue(r.Context(), serverKey{}, server)), v, asked)
 	}
 }
@@ -132,20 +138,24 @@ const (
 var errCancelled = errors.New("mcpsrv: cancelled by the client")
 
 // peeked returns the message that a request has, nil if it has none or several, and
-// leaves the body as it was, with the error at which it ends.
-func peeked(w http.ResponseWriter, r *http.Request) *jsonrpc.Request {
+// leaves the body as it was, with the error at which it ends. It waits until the request
+// may compute, once the body is there; its error is that the client has gone.
+func peeked(w http.ResponseWriter, r *http.Request) (*jsonrpc.Request, error) {
 	if r.Method != http.MethodPost {
-		return nil
+		return nil, nil
 	}
 	rest := http.MaxBytesReader(w, r.Body, maxBody)
 	body, err := io.ReadAll(rest)
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), rest)) // which goes on to fail
 	if err != nil {
-		return nil
+		return nil, nil
+	}
+	if err := share.Step(r.Context()); err != nil {
+		return nil, err
 	}
 	msg, _ := jsonrpc.DecodeMessage(body)
 	asked, _ := msg.(*jsonrpc.Request)
-	return asked
+	return asked, nil
 }
 
 // cancelledID returns the id of the request that a notification cancels.

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // logTools are the tools over a log. What they look at comes with the context, so
@@ -67,6 +68,8 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 		server.AddTool(presented, func(asked context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			ctx, cancel := context.WithTimeout(asked, maxTime)
 			defer cancel()
+			ctx, end := share.Fork(ctx) // a batch has several calls at once
+			defer end()
 			output, err := t.Execute(context.WithValue(ctx, viewKey{}, v), arguments(r))
 			if asked.Err() != nil {
 				return nil, asked.Err() // there is no response
@@ -94,6 +97,8 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 		return "there is no such run"
 	case errors.Is(err, eventview.ErrEventNotFound):
 		return "the run has no event of that number"
+	case errors.Is(err, share.ErrBusy):
+		return "the host is busy with other requests: ask again in a moment"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it takes too long: ask for less"
 	}

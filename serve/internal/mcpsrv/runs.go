@@ -174,19 +174,19 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 		return runWithEvents{}, err
 	}
 	after := max(in.After, in.Offset)
-	events, err := v.Page(ctx, in.RunID, after, in.Limit)
-	if err != nil {
-		return runWithEvents{}, err
-	}
 	out := runWithEvents{Run: describe(ctx, v, run)[0], Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
 	room := maxList
-	for _, ev := range events {
+	for ev, err := range v.Events(ctx, in.RunID, after) {
+		if err != nil {
+			return runWithEvents{}, err
+		}
+		if len(out.Events) == in.Limit {
+			out.Next, out.Truncated = ev.Seq-1, true
+			break
+		}
 		info := newEventInfo(ev, max(1, min(maxPayload, room)))
 		room -= len(info.Payload)
 		out.Events = append(out.Events, info)
-	}
-	if n := len(events); n > 0 && events[n-1].Seq < run.LastSeq {
-		out.Next, out.Truncated = events[n-1].Seq, true
 	}
 	return out, nil
 }
