@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -144,8 +145,8 @@ func (h *Host) open(ctx context.Context) error {
 }
 
 // wrong is an error about what a key of the file says, where it stands there.
-func (h *Host) wrong(err error, hint string, keys ...string) error {
-	if at := h.file.At(keys...); at != nil {
+func (f *File) wrong(err error, hint string, keys ...string) error {
+	if at := f.At(keys...); at != nil {
 		return &SetupError{Err: at.Errorf(hint, "%s", starling.PlainError(err))}
 	}
 	return &SetupError{Err: err, Hint: hint}
@@ -161,7 +162,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 		if _, open := errors.AsType[*keyfile.NotPrivateError](err); open {
 			hint = "make it private, with chmod 600"
 		}
-		return h.wrong(err, hint, "key_file")
+		return h.file.wrong(err, hint, "key_file")
 	}
 	if err := h.openLog(ctx, where); err != nil {
 		return err
@@ -205,7 +206,7 @@ func (h *Host) openLog(ctx context.Context, where string) error {
 		if strings.Contains(where, ":/") {
 			hint = "the address of a server begins with postgres:// or postgresql://"
 		}
-		return h.wrong(fmt.Errorf("%s: there is no folder %s", where, dir), hint, "database")
+		return h.file.wrong(fmt.Errorf("%s: there is no folder %s", where, dir), hint, "database")
 	}
 	if err != nil || h.o.Development || onServer {
 		return err
@@ -244,7 +245,7 @@ func (h *Host) listen() error {
 	at := h.file.Listen
 	listener, err := at.Listen()
 	if err != nil {
-		return h.wrong(err, "name another address to listen at", "listen")
+		return h.file.wrong(err, "name another address to listen at", "listen")
 	}
 	h.onClose(func() { listener.Close() })
 	h.listener, h.Origin = listener, "http://"+listener.Addr().String()
@@ -254,7 +255,7 @@ func (h *Host) listen() error {
 	case h.file.TLS != (FileTLS{}):
 		h.certificate = &Certificate{Files: h.file.TLS}
 		if err := h.certificate.Load(); err != nil {
-			return h.wrong(err, "", "tls")
+			return h.file.wrong(err, "", "tls")
 		}
 		h.warnExpired()
 		h.Origin = "https://" + listener.Addr().String()
@@ -297,10 +298,10 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	if h.sealing != nil {
 		c.Ended = h.sealing.ran
 	}
-	if c.MetricsKey, err = h.keyIn("metrics", string(h.file.Metrics.KeyEnv)); err != nil {
+	if c.MetricsKey, err = h.file.keyIn("metrics", h.file.Metrics.KeyEnv); err != nil {
 		return c, err
 	}
-	if c.OperatorKey, err = h.keyIn("operator", string(h.file.Operator.KeyEnv)); err != nil {
+	if c.OperatorKey, err = h.file.keyIn("operator", h.file.Operator.KeyEnv); err != nil {
 		return c, err
 	}
 	if c.Tracer, err = h.openTraces(ctx); err != nil {
@@ -338,13 +339,66 @@ func settings(f *File) daemon.Config {
 	}
 }
 
+// A key that someone has made up can be guessed by all who reach the host.
+const (
+	shortestKey = 16 // characters
+	fewestInKey = 5  // different ones
+)
+
 // keyIn returns the key in the variable that a part of the file names, if it names one.
-func (h *Host) keyIn(part, variable string) (string, error) {
-	key := os.Getenv(variable)
-	if key == "" && variable != "" {
-		return "", h.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", variable, part), "", part, "key_env")
+func (f *File) keyIn(part string, name variable) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	key := os.Getenv(string(name))
+	hint := "export " + string(name) + "=$(openssl rand -hex 32)"
+	if key == "" {
+		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
+	}
+	different := map[rune]bool{}
+	for _, c := range key {
+		different[c] = true
+	}
+	if len(key) < shortestKey || len(different) < fewestInKey {
+		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
 	}
 	return key, nil
+}
+
+// Resolved is something that a file names and that a host takes from elsewhere: what it is,
+// where it comes from, and why it cannot be had.
+type Resolved struct {
+	What, From string
+	Err        error
+}
+
+// Resolve looks for what a host looks for as it starts, beside the files that [LoadFile] has
+// found: keys in variables, the key that signs, the collector of traces, and the agents with
+// their models. It connects to nothing.
+func (f *File) Resolve(ctx context.Context) (all []Resolved) {
+	for part, name := range map[string]variable{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
+		if name != "" {
+			_, err := f.keyIn(part, name)
+			all = append(all, Resolved{part + " key", "the variable " + string(name), err})
+		}
+	}
+	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
+	if f.Seal.KeyFile != "" {
+		_, err := f.sealKey()
+		all = append(all, Resolved{"seal key", string(f.Seal.KeyFile), err})
+	}
+	if tracesWanted(f.Traces, os.Getenv) {
+		_, err := newOTLPClient(string(f.Traces.Endpoint), os.Getenv)
+		all = append(all, Resolved{"traces", cmp.Or(string(f.Traces.Endpoint), "the variables OTEL_*"), err})
+	}
+	for _, path := range f.Agents {
+		file, err := agentfile.Load(string(path))
+		if err == nil {
+			_, err = file.Provider(ctx, os.Getenv)
+		}
+		all = append(all, Resolved{"agent", string(path), err})
+	}
+	return all
 }
 
 // openQueue opens the queue in the database, which on a server all hosts share.

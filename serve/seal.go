@@ -35,9 +35,9 @@ func (h *Host) openSealing() (*sealing, error) {
 	if f.KeyFile == "" {
 		return nil, nil
 	}
-	key, err := seal.ReadKey(string(f.KeyFile))
+	key, err := h.file.sealKey()
 	if err != nil {
-		return nil, h.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
+		return nil, err
 	}
 	s := &sealing{h: h, sealer: seal.NewSealer(h.log, key), every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
 	if f.Every > 0 {
@@ -47,6 +47,14 @@ func (h *Host) openSealing() (*sealing, error) {
 		s.runs = int64(f.Runs)
 	}
 	return s, nil
+}
+
+// sealKey reads the key that signs.
+func (f *File) sealKey() (key *seal.Key, err error) {
+	if key, err = seal.ReadKey(string(f.Seal.KeyFile)); err != nil {
+		err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
+	}
+	return key, err
 }
 
 // ran counts a run that has ended.

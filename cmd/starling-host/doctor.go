@@ -29,7 +29,8 @@ if it is there. Each line has a check, what was found and, where something is mi
 a command that mends it.
 
 With --config it checks what a host needs that is started with this file: its policy,
-certificate, database, master key and disk. It changes nothing.
+certificate, database, master key, disk, and the keys, agents and variables that the
+file names. It changes nothing.
 
 "ok" needs nothing. "slow" and "limited" work, but not as well as they could. "bad"
 does not work, and the exit code is 1.`
@@ -49,7 +50,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
 				return usagef(pasteable("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
 			case hostFile != "":
-				file, more = checkConfig(hostFile)
+				file, more = checkConfig(cmd.Context(), hostFile)
 			case len(args) > 0:
 				file.Database = config.Word(args[0])
 			case !isNew(defaultDatabase):
@@ -127,7 +128,7 @@ func variablesSet() string {
 }
 
 // checkConfig reads the file of a host, and the files that it names.
-func checkConfig(path string) (*serve.File, []finding) {
+func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
 	bad := func(check string, err error) finding {
 		f := finding{check: check, state: stateBad}
 		if why, ok := errors.AsType[*failure](explainFile(err)); ok {
@@ -161,6 +162,13 @@ func checkConfig(path string) (*serve.File, []finding) {
 		findings = append(findings, bad("key file", err))
 	} else {
 		findings = append(findings, finding{"key file", stateOK, fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), ""})
+	}
+	for _, r := range file.Resolve(ctx) {
+		if r.Err != nil {
+			findings = append(findings, bad(r.What, r.Err))
+		} else {
+			findings = append(findings, finding{r.What, stateOK, r.From, ""})
+		}
 	}
 	return file, findings
 }
