@@ -181,8 +181,12 @@ func Declarations(tools ...Tool) string {
 // SearchName is the name of the tool of [Search].
 const SearchName = "search_tools"
 
-// maxFound is how many tools a search returns.
-const maxFound = 10
+// Bounds of a search: how many tools it returns, and how much the query may have.
+const (
+	maxFound      = 10
+	maxQuery      = 1 << 10 // bytes
+	maxQueryWords = 32      // different ones
+)
 
 // Search returns a tool that finds tools for a model that writes code. Its output is the
 // declarations of those whose names and descriptions have most of the words of the query.
@@ -207,29 +211,51 @@ func (search) Schema() json.RawMessage {
 }
 
 // Execute implements [Tool].
-func (s search) Execute(_ context.Context, input json.RawMessage) (json.RawMessage, error) {
+func (s search) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	var in struct {
 		Query *string `json:"query"`
 	}
 	if err := json.Unmarshal(input, &in); err != nil || in.Query == nil {
 		return nil, ToolDiscard(errors.New(`the input must be {"query": "..."}`))
 	}
-	words := strings.FieldsFunc(strings.ToLower(*in.Query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	score := func(t Tool) (n int) {
-		for _, w := range words {
-			if strings.Contains(strings.ToLower(t.Name()), w) {
-				n += 3
+	if len(*in.Query) > maxQuery {
+		return nil, ToolDiscard(fmt.Errorf("the query has %d bytes, and may have %d", len(*in.Query), maxQuery))
+	}
+	times := map[string]int{}
+	for _, w := range strings.FieldsFunc(strings.ToLower(*in.Query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if times[w]++; len(times) > maxQueryWords {
+			return nil, ToolDiscard(fmt.Errorf("the query has more than %d different words", maxQueryWords))
+		}
+	}
+	type match struct {
+		Tool
+		score int
+	}
+	var matches []match
+	for _, t := range s {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		name, description, score := strings.ToLower(t.Name()), strings.ToLower(t.Description()), 0
+		for w, n := range times {
+			if strings.Contains(name, w) {
+				score += 3 * n
 			}
-			if strings.Contains(strings.ToLower(t.Description()), w) {
-				n++
+			if strings.Contains(description, w) {
+				score += n
 			}
 		}
-		return n
+		if score > 0 {
+			matches = append(matches, match{t, score})
+		}
 	}
-	found := slices.DeleteFunc(slices.Clone(s), func(t Tool) bool { return score(t) == 0 })
-	slices.SortStableFunc(found, func(a, b Tool) int { return cmp.Compare(score(b), score(a)) })
-	if len(found) == 0 {
+	if len(matches) == 0 {
 		return json.Marshal("no tool has these words in its name or description")
 	}
-	return json.Marshal(TypeScript(found[:min(len(found), maxFound)]...))
+	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(b.score, a.score) })
+	var found []Tool
+	for _, m := range matches[:min(len(matches), maxFound)] {
+		found = append(found, m.Tool)
+	}
+	return json.Marshal(TypeScript(found...))
 }

@@ -3,6 +3,7 @@ package tool_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -96,5 +97,28 @@ func TestSearch(t *testing.T) {
 	}
 	if _, err := tool.Search(all...).Execute(t.Context(), json.RawMessage(`{}`)); err == nil {
 		t.Error("an input without a query is accepted")
+	}
+}
+
+// TestSearchToolsIsBounded gives search_tools queries that cost too much, and one whose call was
+// cancelled.
+func TestSearchToolsIsBounded(t *testing.T) {
+	var words []string
+	for i := range 40 {
+		words = append(words, fmt.Sprintf("w%d", i))
+	}
+	search := tool.Search(declared{"tool", "d", `{"type":"object"}`, ""})
+	for why, query := range map[string]string{
+		"the query has 1001000 bytes, and may have 1024": strings.Repeat("d ", 500_500),
+		"the query has more than 32 different words":     strings.Join(words, " "),
+	} {
+		if _, err := search.Execute(t.Context(), json.RawMessage(`{"query":"`+query+`"}`)); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%v, not %q", err, why)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := search.Execute(over, json.RawMessage(`{"query":"d d d"}`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its end: %v", err)
 	}
 }
