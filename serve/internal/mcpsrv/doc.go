@@ -18,8 +18,8 @@
 // the call of a tenant's tool all the same, as long as both are of one session, and its
 // response, with the error that it was cancelled, is for the client to pass over.
 //
-// Over standard input a line that is no message ends the session. A client that closes its
-// end is still answered.
+// Over standard input a line that is no message, or too long, is answered with an error. A
+// client that closes its end is still answered.
 //
 // The clients of one user, over standard input ([ServeStdio]) and over HTTP on this machine
 // ([ServeLocal]), can also be told of the effects of a call while it runs, of what its tool

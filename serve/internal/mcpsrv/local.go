@@ -41,6 +41,7 @@ const (
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 2 * time.Minute
 	sessionTimeout = 24 * time.Hour // without a request of a client, which may have gone without a word
+	maxSessions    = 100            // then the idle one that was used least lately ends
 )
 
 // sessionless is the first version of the protocol without sessions: each request stands
@@ -48,7 +49,8 @@ const (
 const sessionless = "2026-07-28"
 
 // ServeLocal serves one user's clients over streamable HTTP at /mcp, until ctx ends, which
-// cancels the calls in progress. Every program that reaches the listener may call the tools,
+// cancels the calls in progress. At most 100 sessions are open: then the idle one that was used
+// least lately ends for a new one. Every program that reaches the listener may call the tools,
 // so it has to be one of this machine. Requests for hosts that are in none of the origins,
 // and those of pages of other origins, are refused.
 //
@@ -61,7 +63,8 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 	}
 	defer stop()
 	serverOf := func(*http.Request) *mcp.Server { return server }
-	sessions := mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: sessionTimeout})
+	sessions := &sessions{server: server, used: map[string]*use{}}
+	sessions.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: sessionTimeout})
 	single := mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes: maxBody, Stateless: true, PropagateRequestCancellation: true,
 	})
@@ -94,4 +97,85 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 	}
 	s.RegisterOnShutdown(end)
 	return web.Serve(ctx, s, l)
+}
+
+// sessions bounds those of a server.
+type sessions struct {
+	server *mcp.Server
+	inner  http.Handler
+
+	mu   sync.Mutex
+	used map[string]*use // by the id of the session; guarded by mu
+}
+
+type use struct {
+	open int // requests that are being served; a client that listens has one
+	last time.Time
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get(sessionHeader)
+	if id == "" && r.Method == http.MethodPost && !s.room() {
+		http.Error(w, "there are too many sessions, and none is idle", http.StatusServiceUnavailable)
+		return
+	}
+	s.count(id, 1)
+	defer func() {
+		s.count(id, -1)
+		if id == "" {
+			s.count(w.Header().Get(sessionHeader), 0) // the new one
+		}
+	}()
+	s.inner.ServeHTTP(w, r)
+}
+
+func (s *sessions) count(id string, open int) {
+	if id == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.used[id]
+	if u == nil {
+		u = &use{}
+		s.used[id] = u
+	}
+	u.open, u.last = u.open+open, time.Now()
+	if open < 0 && u.open == 0 && s.live()[id] == nil { // a client may name any
+		delete(s.used, id)
+	}
+}
+
+// live returns the sessions by their ids.
+func (s *sessions) live() map[string]*mcp.ServerSession {
+	live := map[string]*mcp.ServerSession{}
+	for session := range s.server.Sessions() {
+		live[session.ID()] = session
+	}
+	return live
+}
+
+// room makes room for one more session, if there is none, and reports whether there is.
+func (s *sessions) room() bool {
+	s.mu.Lock()
+	live, oldest := s.live(), ""
+	for id, u := range s.used {
+		switch {
+		case u.open > 0:
+		case live[id] == nil: // ended by its client or its timeout
+			delete(s.used, id)
+		case oldest == "" || u.last.Before(s.used[oldest].last):
+			oldest = id
+		}
+	}
+	full := len(live) >= maxSessions
+	if full {
+		delete(s.used, oldest)
+	}
+	s.mu.Unlock()
+	if full && oldest != "" {
+		_ = live[oldest].Close()
+	}
+	return !full || oldest != ""
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -183,4 +184,59 @@ func next[T any](t *testing.T, c <-chan T) (v T) {
 		t.Error("nothing has come")
 	}
 	return v
+}
+
+// TestIdleSessionsMakeRoom opens more sessions than there may be: the idle one that was used
+// least lately ends, and a client that listens keeps its session.
+func TestIdleSessionsMakeRoom(t *testing.T) {
+	url, stop := servedLocally(t, local{newWaiting(), make(chan struct{}), make(chan struct{})})
+	defer func() { _ = stop() }()
+	listening, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
+		Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: stateful})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Close()
+	post := func(session, body string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		return response
+	}
+	var ids []string
+	for i := range 150 {
+		r := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+stateful+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+		if r.StatusCode != http.StatusOK {
+			t.Fatalf("session %d: %s", i, r.Status)
+		}
+		ids = append(ids, r.Header.Get("Mcp-Session-Id"))
+		if used := post(ids[0], ping("2")); used.StatusCode != http.StatusOK { // which keeps it
+			t.Fatalf("after %d sessions the one in use has ended: %s", i, used.Status)
+		}
+	}
+	open := 0
+	for _, id := range ids {
+		if post(id, ping("3")).StatusCode == http.StatusOK {
+			open++
+		}
+	}
+	if open != 99 {
+		t.Errorf("%d sessions beside the one that listens are open", open)
+	}
+	if err := listening.Ping(t.Context(), nil); err != nil {
+		t.Errorf("the session that listens: %v", err)
+	}
 }

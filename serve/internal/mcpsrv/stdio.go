@@ -1,6 +1,7 @@
 package mcpsrv
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +12,8 @@ import (
 )
 
 // ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line,
-// until the client closes its end and has been answered, or ctx ends. Of tools that are
+// until the client closes its end and has been answered, or ctx ends. A line that is no message,
+// or has more than 4 MiB, is answered with an error. Of tools that are
 // [Changing] the client is told when they change.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
 	server, stop, err := newLocalServer(ctx, v, o)
@@ -19,17 +21,14 @@ func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Wri
 		return err
 	}
 	defer stop()
-	err = server.Run(ctx, transport{&mcp.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}, MaxLineLength: maxBody}})
+	writer := &lockedWriter{to: out}
+	reader := &lines{in: bufio.NewReader(in), out: writer}
+	err = server.Run(ctx, transport{&mcp.IOTransport{Reader: io.NopCloser(reader), Writer: writer, MaxLineLength: 2 * maxBody}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return ctx.Err()
 	}
 	return err
 }
-
-// unclosed is a writer that its owner closes.
-type unclosed struct{ io.Writer }
-
-func (unclosed) Close() error { return nil }
 
 // transport is that of the SDK, whose connections drop what is in progress at the end of
 // the input, and send responses to calls that the client has cancelled.

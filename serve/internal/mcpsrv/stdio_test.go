@@ -92,15 +92,31 @@ func TestTheLastAnswersOverStdio(t *testing.T) {
 	c.end()
 }
 
-// TestALineThatIsNoMessage ends the session.
+// TestALineThatIsNoMessage is answered with an error, and the session goes on: junk, what is
+// JSON and no message, batches that are none, messages that are too long, and answers to
+// questions that were not put.
 func TestALineThatIsNoMessage(t *testing.T) {
 	c := onLines(t, newWaiting(), stateful)
-	c.say(ping("1"))
-	if got := c.hear(); got != `{"jsonrpc":"2.0","id":1,"result":{}}` {
-		t.Errorf("ping: %s", got)
+	long := strings.Repeat("x", 5<<20)
+	for _, sent := range []struct{ line, answer string }{
+		{ping("1"), `{"jsonrpc":"2.0","id":1,"result":{}}`},
+		{"garbage", `"id":null,"error":{"code":-32700,"message":"the line is not JSON`},
+		{`{"jsonrpc":"2.0","id":2,`, `"id":null,"error":{"code":-32700,`},
+		{"\x00\xff", `"id":null,"error":{"code":-32700,`},
+		{strings.Repeat("[", 20000) + strings.Repeat("]", 20000), `"id":null,"error":{"code":-32700,`},
+		{"5", `"id":null,"error":{"code":-32600,`},
+		{"[]", `"id":null,"error":{"code":-32600,"message":"the batch is empty"}`},
+		{"[" + ping("3") + "," + ping("3") + "]", `"id":null,"error":{"code":-32600,"message":"the batch has an id twice"}`},
+		{`{"jsonrpc":"1.0","id":4,"method":"ping"}`, `"error":{"code":-32600,`},
+		{`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"` + long + `"}}`, `"id":5,"error":{"code":-32600,"message":"the message has 5242939 bytes, and may have 4194304"}`},
+		{`{"method":"ping","params":{"a":"` + long + `","id":6},"jsonrpc":"2.0","id":"six"}`, `"id":"six","error":`},
+		{`{"method":"ping","params":{"a":"` + long + `","id":6}}`, `"id":null,"error":`},
+		{"\n\r\n" + `{"jsonrpc":"2.0","id":99,"result":{}}` + "\r\n" + ping("7"), `{"jsonrpc":"2.0","id":7,"result":{}}`},
+	} {
+		c.say(sent.line)
+		if got := c.hear(); !strings.Contains(got, sent.answer) {
+			t.Errorf("%.60q is answered with %s", sent.line, got)
+		}
 	}
-	c.say("garbage")
-	if err := <-c.served; err == nil {
-		t.Error("the session has ended without an error")
-	}
+	c.end()
 }

@@ -1,0 +1,129 @@
+package mcpsrv
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// lines is the input of a client without what would end its session: lines that are no
+// messages, or too long, are answered with an error instead.
+type lines struct {
+	in   *bufio.Reader
+	out  io.Writer // safe for concurrent use
+	rest []byte    // of the message that is being read
+}
+
+// Read implements [io.Reader].
+func (l *lines) Read(p []byte) (int, error) {
+	for len(l.rest) == 0 {
+		line, size, err := l.line()
+		id, why, code := "null", "", jsonrpc.CodeParseError
+		switch {
+		case size > maxBody:
+			id, why, code = idAtEdge(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
+		case len(bytes.TrimSpace(line)) == 0:
+			if err != nil {
+				return 0, err
+			}
+			continue
+		case !json.Valid(line):
+			why = "the line is not JSON: a message is one line"
+		default:
+			if err := checkMessages(line); err != nil {
+				id, why, code = idAtEdge(line), err.Error(), jsonrpc.CodeInvalidRequest
+			}
+		}
+		if why == "" {
+			l.rest = append(bytes.TrimRight(line, "\r\n"), '\n')
+			break
+		}
+		text, _ := json.Marshal(why) // a string cannot fail
+		if _, err := fmt.Fprintf(l.out, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
+
+// edge is how much is kept of both ends of a line that is too long.
+const edge = 512
+
+// line reads a line. Of one that is too long it returns both ends.
+func (l *lines) line() (line []byte, size int, err error) {
+	for {
+		part, err := l.in.ReadSlice('\n')
+		size += len(part)
+		if line = append(line, part...); size > maxBody && len(line) > 2*edge {
+			line = append(line[:edge:edge], line[len(line)-edge:]...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, size, err
+		}
+	}
+}
+
+// checkMessages says why a JSON document is neither a message nor a batch of them.
+func checkMessages(doc []byte) error {
+	var batch []json.RawMessage
+	if !bytes.HasPrefix(bytes.TrimSpace(doc), []byte("[")) {
+		batch = append(batch, doc)
+	} else if err := json.Unmarshal(doc, &batch); err != nil || len(batch) == 0 {
+		return errors.New("the batch is empty")
+	}
+	ids := map[jsonrpc.ID]bool{}
+	for _, one := range batch {
+		msg, err := jsonrpc.DecodeMessage(one)
+		if err != nil {
+			return err
+		}
+		if asked, ok := msg.(*jsonrpc.Request); ok && asked.IsCall() {
+			if ids[asked.ID] {
+				return errors.New("the batch has an id twice")
+			}
+			ids[asked.ID] = true
+		}
+	}
+	return nil
+}
+
+var (
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
+	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
+)
+
+// idAtEdge returns the id of a message of which only both ends are known, where clients write
+// it, or null.
+func idAtEdge(doc []byte) string {
+	for _, at := range []*regexp.Regexp{idFirst, idLast} {
+		if m := at.FindSubmatch(doc); m != nil && json.Valid(m[1]) {
+			return string(m[1])
+		}
+	}
+	return "null"
+}
+
+// lockedWriter lets one write after the other through. Its owner closes what is below.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer // guarded by mu
+}
+
+// Write implements [io.Writer].
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
+}
+
+// Close implements [io.Closer].
+func (*lockedWriter) Close() error { return nil }
