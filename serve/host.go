@@ -274,6 +274,12 @@ func (h *Host) warnExpired() {
 func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c = settings(h.file)
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
+	if at, ok := h.listener.Addr().(*net.TCPAddr); ok && h.o.Development && at.IP.IsLoopback() {
+		for _, origin := range h.origins() {
+			_, name, _ := strings.Cut(origin, "://")
+			c.Hosts = append(c.Hosts, strings.ToLower(name))
+		}
+	}
 	where := string(h.file.Database)
 	if !store.OnServer(where) {
 		c.Disk = func() (guest.DiskRoom, error) { return DatabaseRoom(h.log, where) }

@@ -253,6 +253,10 @@ type Config struct {
 	// empty key is no key.
 	OperatorKey, MetricsKey string
 
+	// Hosts are the names and ports under which clients reach a host that is for this machine
+	// alone, in lower case. Requests for others are refused on every route. Nil accepts all.
+	Hosts []string
+
 	// OpenMetrics opens /metrics without a key. It is for hosts that only their operator can
 	// reach, also through a proxy.
 	OpenMetrics bool

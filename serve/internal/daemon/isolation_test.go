@@ -219,6 +219,27 @@ func TestMetricsAreNotForTenants(t *testing.T) {
 	}
 }
 
+// TestHostHeaderIsCheckedOnEveryRoute sends requests that name another host, as a page of
+// another site makes a browser send them, to a host for this machine alone.
+func TestHostHeaderIsCheckedOnEveryRoute(t *testing.T) {
+	w := newWorld(t, func(d *daemon.Config, _ *queue.Config) {
+		d.OpenMetrics, d.Hosts = true, []string{"127.0.0.1:8300"}
+		d.Inspector, d.MCP = http.NotFoundHandler(), http.NotFoundHandler()
+	})
+	for _, route := range daemon.Routes() {
+		for host, refused := range map[string]bool{"rebound.example:8300": true, "127.0.0.1:8300": false} {
+			path := strings.NewReplacer("{$}", "", "{id}", "x", "{name}", "x", "{tenant}", "x", "{host}", "x", "{what}", "drain").Replace(route.Path)
+			r := httptest.NewRequestWithContext(t.Context(), orElse(route.Method, http.MethodGet), path, nil)
+			r.Host = host
+			answer := httptest.NewRecorder()
+			w.daemon.ServeHTTP(answer, r)
+			if got := strings.Contains(answer.Body.String(), "does not answer to the name"); got != refused {
+				t.Errorf("%s of %s: %d %.200s", route.Pattern(), host, answer.Code, answer.Body)
+			}
+		}
+	}
+}
+
 // TestWithoutAValidKeyAllIsTheSame: nobody learns from an answer whether a key was
 // ever valid, or whether there is anything where they look.
 func TestWithoutAValidKeyAllIsTheSame(t *testing.T) {

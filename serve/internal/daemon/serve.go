@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -267,6 +268,9 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // the tenant does not ask too often.
 func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	req := &request{Request: r}
+	if hosts := d.config.Hosts; hosts != nil && !slices.Contains(hosts, strings.ToLower(r.Host)) { // a page of another site may have made it
+		return nil, badRequest.because("this host does not answer to the name %q, but to %s", r.Host, strings.Join(hosts, " and "))
+	}
 	switch route.Access {
 	case ForScraper:
 		if d.config.OpenMetrics {
