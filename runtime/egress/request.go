@@ -286,22 +286,14 @@ func (r *Request) oneWay(t target) error {
 	if r.Method != http.MethodPost {
 		return nil
 	}
-	_, fields := cutQuery(t.uri)
-	fields, kind, there := strings.ReplaceAll(fields, ";", "&"), r.bodyKind(), false
+	_, query := cutQuery(t.uri)
+	there := slices.ContainsFunc(r.pairs(strings.ReplaceAll(query, ";", "&")), func(pair [2]string) bool { return methodField.MatchString(pair[0]) })
 	var object map[string]json.RawMessage
-	switch {
-	case kind == formBody:
-		fields += "&" + string(r.Body)
-	case kind == jsonBody && json.Unmarshal(r.Body, &object) == nil:
-		_, there = object["_method"]
-	default:
-		there = methodPart.Match(r.Body)
+	if r.bodyKind() == jsonBody && json.Unmarshal(r.Body, &object) == nil {
+		_, named := object["_method"]
+		there = there || named
 	}
-	for _, pair := range strings.Split(fields, "&") {
-		key, _, _ := strings.Cut(pair, "=")
-		there = there || methodField.MatchString(unescape(key))
-	}
-	if there {
+	if there || methodPart.Match(r.Body) {
 		return Denied("the field _method can ask the server for another method than POST: send the request with that method")
 	}
 	return nil

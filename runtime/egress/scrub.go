@@ -167,20 +167,15 @@ func decoded(value string) (all []string) {
 	for _, r := range readings[1:] {
 		var text []byte
 		for i := 0; i < len(value); {
-			one, n := []byte{value[i]}, 1
-			if value[i] == r.opens {
-				if c, length := r.decode(nil, []byte(value[i:])); length > 0 {
-					one, n = c, length
-				}
-			}
+			one, n := r.next(nil, []byte(value[i:]))
 			text, i = append(text, one...), i+n
 		}
 		all = append(all, string(text))
 	}
 	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
-	if text, err := base64.RawStdEncoding.DecodeString(word); err == nil {
-		_, password, _ := strings.Cut(string(text), ":")
-		all = append(all, string(text), password)
+	if pair, err := base64.RawStdEncoding.DecodeString(word); err == nil {
+		_, password, _ := strings.Cut(string(pair), ":")
+		all = append(all, string(pair), password)
 	}
 	if text, err := hex.DecodeString(value); err == nil {
 		all = append(all, string(text))
@@ -256,12 +251,8 @@ func (s *scrubber) search(b []byte, r reading, found []span) []span {
 		room   [8]byte
 	)
 	for i := 0; i < len(b) && s.work >= 0; {
-		text, next := b[i:i+1], i+1
-		if b[i] == r.opens {
-			if decoded, n := r.decode(room[:0], b[i:]); n > 0 {
-				text, next = decoded, i+n
-			}
-		}
+		text, n := r.next(room[:0], b[i:])
+		next := i + n
 		for _, c := range text {
 			window = window>>8 | uint64(fold[c])<<56
 			from[count%8] = i
@@ -286,12 +277,7 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r reading) span {
 		to, at := from, 0
 	compare:
 		for to < len(b) && at < len(needle.text) {
-			text, n := b[to:to+1], 1
-			if b[to] == r.opens {
-				if decoded, length := r.decode(room[:0], b[to:]); length > 0 {
-					text, n = decoded, length
-				}
-			}
+			text, n := r.next(room[:0], b[to:])
 			for _, c := range text {
 				if at == len(needle.text) || fold[c] != needle.text[at] {
 					break compare
@@ -317,8 +303,18 @@ type reading struct {
 	decode func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
 }
 
+// next returns what b begins with, and how many bytes of b that is.
+func (r reading) next(into, b []byte) (text []byte, n int) {
+	if r.decode != nil && b[0] == r.opens {
+		if text, n := r.decode(into, b); n > 0 {
+			return text, n
+		}
+	}
+	return b[:1], 1
+}
+
 var readings = []reading{
-	{0, func([]byte, []byte) ([]byte, int) { return nil, 0 }},
+	{},
 	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity}, {'=', quotedPrintable},
 }
 

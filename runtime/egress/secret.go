@@ -350,17 +350,11 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	in := func(place string) bool {
 		return slices.ContainsFunc(secrets, func(p Placeholder) bool { return p.Place == place })
 	}
-	kind, body := r.bodyKind(), string(r.Body)
 	if !in(PlaceQuery) && !in(PlaceBody) {
 		return
 	}
-	fields := query
-	if kind == formBody {
-		fields += "&" + body
-	}
-	for _, pair := range strings.Split(fields, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		f.coding(unescape(key) + "=" + unescape(value))
+	for _, pair := range r.pairs(query) {
+		f.coding(pair[0] + "=" + pair[1])
 	}
 	contentType := strings.Join(r.Header["Content-Type"], "\n")
 	f.coding(contentType)
@@ -375,12 +369,24 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 			f.fail("a body with a secret is sent as it is: leave out header %s", name)
 		}
 	}
-	if !isText(body) {
+	if !isText(string(r.Body)) {
 		f.fail("a body with a secret must be UTF-8 without control characters")
 	}
-	if kind == jsonBody && !json.Valid(r.Body) {
+	if r.bodyKind() == jsonBody && !json.Valid(r.Body) {
 		f.fail("a body with a secret is sent as JSON and is none")
 	}
+}
+
+// pairs returns the names and values of a query and, if the body is one, of a form.
+func (r *Request) pairs(query string) (all [][2]string) {
+	if r.bodyKind() == formBody {
+		query += "&" + string(r.Body)
+	}
+	for _, pair := range strings.Split(query, "&") {
+		key, value, _ := strings.Cut(pair, "=")
+		all = append(all, [2]string{unescape(key), unescape(value)})
+	}
+	return all
 }
 
 // headerKey returns the name of a header as servers compare it that make a variable of it,

@@ -481,3 +481,18 @@ func TestAnd(t *testing.T) {
 		t.Error("without an authorizer a request is allowed")
 	}
 }
+
+// A server that is sent something encoded may give back what it decoded.
+func TestScrubbingFindsASecretThatWasDecoded(t *testing.T) {
+	for value, echo := range map[string]string{
+		base64.StdEncoding.EncodeToString([]byte("user:open sesame")): "user=user password=open sesame",
+		"p%41ssword1234":                             "pAssword1234",
+		`p\u0041ssword1234`:                          "pAssword1234",
+		"p&#65;ssword&amp;1234":                      "pAssword&1234",
+		hex.EncodeToString([]byte("hunter2hunter2")): "hunter2hunter2",
+	} {
+		if got := cleaned(t, echo, value); !strings.Contains(got, "{{secret:K0}}") {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+}
