@@ -167,7 +167,10 @@ func decoded(value string) (all []string) {
 	for _, r := range readings[1:] {
 		var text []byte
 		for i := 0; i < len(value); {
-			one, n := r.next(nil, []byte(value[i:]))
+			one, n := []byte{value[i]}, 1
+			if value[i] == r.opens {
+				one, n = r.escape(nil, []byte(value[i:]))
+			}
 			text, i = append(text, one...), i+n
 		}
 		all = append(all, string(text))
@@ -219,8 +222,8 @@ func (s *scrubber) clean(b []byte) ([]byte, error) {
 		return b, nil
 	}
 	var found []span
-	for _, r := range readings {
-		if r.opens == 0 || bytes.IndexByte(b, r.opens) >= 0 {
+	for i := range readings {
+		if r := &readings[i]; r.decode == nil || bytes.IndexByte(b, r.opens) >= 0 {
 			found = s.search(b, r, found)
 		}
 	}
@@ -243,7 +246,7 @@ func (s *scrubber) clean(b []byte) ([]byte, error) {
 }
 
 // search appends the places of secrets in b to found.
-func (s *scrubber) search(b []byte, r reading, found []span) []span {
+func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 	var (
 		window uint64 // the last eight bytes, folded
 		from   [8]int // where each of them begins in b
@@ -251,8 +254,11 @@ func (s *scrubber) search(b []byte, r reading, found []span) []span {
 		room   [8]byte
 	)
 	for i := 0; i < len(b) && s.work >= 0; {
-		text, n := r.next(room[:0], b[i:])
-		next := i + n
+		text, next := b[i:i+1], i+1
+		if b[i] == r.opens { // before a call of escape, because this is for each byte
+			decoded, n := r.escape(room[:0], b[i:])
+			text, next = decoded, i+n
+		}
 		for _, c := range text {
 			window = window>>8 | uint64(fold[c])<<56
 			from[count%8] = i
@@ -271,13 +277,16 @@ func (s *scrubber) search(b []byte, r reading, found []span) []span {
 }
 
 // match returns the first of the needles that stands at a place in b.
-func (s *scrubber) match(b []byte, from int, needles []needle, r reading) span {
+func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span {
 	var room [8]byte
 	for _, needle := range needles {
 		to, at := from, 0
 	compare:
 		for to < len(b) && at < len(needle.text) {
-			text, n := r.next(room[:0], b[to:])
+			text, n := b[to:to+1], 1
+			if b[to] == r.opens {
+				text, n = r.escape(room[:0], b[to:])
+			}
 			for _, c := range text {
 				if at == len(needle.text) || fold[c] != needle.text[at] {
 					break compare
@@ -303,9 +312,9 @@ type reading struct {
 	decode func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
 }
 
-// next returns what b begins with, and how many bytes of b that is.
-func (r reading) next(into, b []byte) (text []byte, n int) {
-	if r.decode != nil && b[0] == r.opens {
+// escape returns what b begins with, and how many bytes of b that is.
+func (r *reading) escape(into, b []byte) (text []byte, n int) {
+	if r.decode != nil {
 		if text, n := r.decode(into, b); n > 0 {
 			return text, n
 		}
