@@ -203,6 +203,7 @@ func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted 
 		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Demoted: demoted,
 		// Two instances: the one that makes the start, and the one that is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
+		CPU:    processorBound(l.Fuel),
 	}
 	e.reapers.Add(1)
 	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)

@@ -48,10 +48,24 @@ func (p *process) within(usual time.Duration) time.Duration {
 	return usual
 }
 
-// spent reports whether the process is of no use for another call: it has ended, or it is
-// demoted and its last call was short.
+// spent reports whether the process is of no use for another call: it has ended, it is
+// demoted and its last call was short, or it has used much of its processor time.
 func (p *process) spent() bool {
-	return !p.alive() || p.demoted.Load() && p.calls > 0 && !p.watch.wasLong()
+	return !p.alive() || p.demoted.Load() && p.calls > 0 && !p.watch.wasLong() || processorTime(p.os.Pid) > lifetime/2
+}
+
+// lifetime is the processor time that a process may use in its life, beside what the fuel of
+// one call can take. The system ends one that uses more: something in it computes
+// outside of any call. An honest process is replaced before that.
+const lifetime = time.Hour
+
+// leastFuel is how much fuel a call burns in a second of a slow processor at the very least.
+const leastFuel = 1e6
+
+// processorBound is the processor time after which the system ends a process whose calls have
+// so much fuel.
+func processorBound(fuel uint64) time.Duration {
+	return lifetime + time.Duration(min(fuel/leastFuel, 1e9))*time.Second
 }
 
 // callSlot is the CPU slot of a call that computes. It is released when the call ends,

@@ -2,7 +2,10 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -146,5 +149,28 @@ func TestCompilersStandBack(t *testing.T) {
 			t.Errorf("in the foreground is %v: priority %d, want %d", foreground, got, want)
 		}
 		p.end()
+	}
+}
+
+// TestProcessorTimeOfAWorkerIsBounded: the system ends a worker that computes without end
+// outside of a call, and a call may take all that its fuel allows.
+func TestProcessorTimeOfAWorkerIsBounded(t *testing.T) {
+	engine := workers(t, Config{})
+	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{Fuel: 20e9}).(*Module)
+	p, err := m.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.giveBack(p)
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.os.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%-26s%d", "Max cpu time", (time.Hour+20_000*time.Second)/time.Second)
+	if !strings.Contains(string(limits), want) {
+		t.Errorf("the limits lack %q:\n%s", want, limits)
+	}
+	if p.spent() {
+		t.Error("a process that has used next to nothing is spent")
 	}
 }

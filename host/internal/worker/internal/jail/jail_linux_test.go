@@ -125,6 +125,45 @@ var lives = map[string]func(pagemap *os.File){
 	"folders":  func(*os.File) { tryFolders() },
 	"memory":   func(*os.File) { hoard() },
 	"cpu":      func(*os.File) { spin() },
+	"inherits": func(*os.File) { readInherited() },
+}
+
+const inheritable = "what the host's own parent left open"
+
+func readInherited() {
+	for fd := 3; fd < 60; fd++ {
+		b := make([]byte, len(inheritable))
+		if n, err := unix.Pread(fd, b, 0); err == nil && string(b[:n]) == inheritable {
+			fmt.Printf("escaped: read descriptor %d\n", fd)
+		}
+	}
+}
+
+// TestNoInheritedDescriptorIsLeft: a file that was open in the host when it was started is
+// none of a worker.
+func TestNoInheritedDescriptorIsLeft(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "left")
+	if err := os.WriteFile(path, []byte(inheritable), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	start, err := configOf("inherits").Environment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), append(start, inmateVariable+"=inherits")...)
+	for range 40 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "end\n") || strings.Contains(string(out), "escaped") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // onThreads calls f on four threads of their own.

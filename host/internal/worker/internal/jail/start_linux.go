@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -45,6 +46,9 @@ func startAgain(text string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
+	if err := closeInherited(); err != nil {
+		return err
+	}
 	if probeLandlock() == nil {
 		if err := pin(); err != nil {
 			return err
@@ -60,6 +64,22 @@ func startAgain(text string) error {
 		}
 	}
 	return syscall.Exec("/proc/self/exe", os.Args, env)
+}
+
+// closeInherited has the system close all descriptors but the standard ones when the program
+// starts again. The process that started the host may have left it a log or a lock, which the
+// host passes on without knowing.
+func closeInherited() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, entry := range open {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // pin opens the files of /proc that the program reads when it starts again, for as long as
