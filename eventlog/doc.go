@@ -11,9 +11,11 @@
 // call that reads the clock a hundred times therefore does not wait for a hundred disk
 // writes.
 //
-// The first write that fails stops a log for good. After a failed sync the state of the
-// disk is unknown, so every waiter and every later call gets [ErrLogStopped]. Opening the
-// log again reads what is really there.
+// The first write that fails stops a log, because the state of the disk is unknown: every
+// waiter gets [ErrLogStopped], and each run that had something queued is lost to its writer.
+// Later calls get the same error until the cause is gone. Then a log in a database starts a
+// new writer, which knows of the runs only what it reads again. After a failed sync it does
+// not ([ErrLogLost]).
 //
 // # Interfaces
 //

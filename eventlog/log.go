@@ -26,10 +26,15 @@ var (
 	ErrSchemaOutdated = errors.New("eventlog: schema outdated; run migrate")
 	// ErrSchemaTooNew means that a newer program wrote the file, or the run.
 	ErrSchemaTooNew = errors.New("eventlog: schema too new for this binary")
-	// ErrLogStopped wraps the failure that stopped the log. What was
-	// acknowledged is durable, what was not may or may not be; opening the log
-	// again shows which.
-	ErrLogStopped = errors.New("eventlog: log has stopped after a failed write; open it again")
+	// ErrLogStopped wraps the failure that stopped the log. What was acknowledged is
+	// durable, what was not may or may not be, and runs that lost events stay failed in this
+	// process. A log in a database starts again by itself, from what the database then
+	// holds, once the cause is gone.
+	ErrLogStopped = errors.New("eventlog: the log has stopped after a failed write")
+	// ErrLogLost is the cause of a log that does not start again in this process: a sync
+	// failed, after which the kernel may report the next one as good although the data is
+	// lost, the file is damaged, or another file is in its place.
+	ErrLogLost = errors.New("eventlog: this process cannot write to the log any more")
 	// ErrUnavailable means that the database cannot be reached for the moment, or has no
 	// time or room. Nothing was done, and the same may succeed later.
 	ErrUnavailable = errors.New("eventlog: the database cannot be reached")

@@ -229,6 +229,9 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 	run, err := t.CallAs(ctx, runID, string(c.Arguments))
 	finish(run != nil)
 	if run == nil {
+		if ctx.Err() == nil { // to the one user of these tools, nothing is a secret of the host
+			err = fmt.Errorf("%w: %s", mcpsrv.ErrHost, starling.PlainError(err))
+		}
 		return mcpsrv.Result{}, err
 	}
 	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID, Log: run.Log}

@@ -23,8 +23,9 @@ func newStore() *store {
 	s := &store{at: make(map[string]Position)}
 	s.runs = New(Backend[int]{
 		Name: "store", Sink: "test",
-		Find:   func(_ context.Context, runID string) (Position, error) { return s.at[runID], nil },
-		Refuse: func() error { return nil },
+		Find:    func(_ context.Context, runID string) (Position, error) { return s.at[runID], nil },
+		Refuse:  func() error { return nil },
+		Restart: func() (func(), error) { return nil, errors.New("the cause is still there") },
 	})
 	return s
 }
@@ -305,6 +306,54 @@ func TestALogThatStopsTellsEverybody(t *testing.T) {
 		}
 		if len(told) != 4 {
 			t.Errorf("told: %v", told)
+		}
+	})
+}
+
+// TestALogThatStoppedStartsAgain has the cause go away. A run that lost an event stays failed,
+// one that had nothing on its way is looked up again, and of a cause that is for good nothing
+// is tried.
+func TestALogThatStoppedStartsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, lost, idle := newStore(), logtest.Chain{RunID: "lost"}, logtest.Chain{RunID: "idle"}
+		tried, started := 0, 0
+		cause := errors.New("the disk is full")
+		s.runs.backend.Restart = func() (func(), error) {
+			tried++
+			time.Sleep(restartEvery)
+			return func() { started++ }, cause
+		}
+		s.append(t, 0, lost.Start("g"), idle.Start("g"))
+		go s.runs.Sync(t.Context(), "idle", 0)
+		s.commit()
+		s.append(t, 0, lost.Effect(1))
+		s.runs.Stop(cause, nil)
+		next := idle.Complete()
+		for range 3 {
+			if err := s.runs.Append(t.Context(), "idle", 0, next); !errors.Is(err, eventlog.ErrLogStopped) || !errors.Is(err, cause) {
+				t.Errorf("as long as the cause is there: %v", err)
+			}
+		}
+		if cause = nil; tried != 1 {
+			t.Errorf("it was tried %d times within a second", tried)
+		}
+		time.Sleep(restartEvery)
+		s.append(t, 0, next)
+		if s.commit(); started != 1 || len(s.runs.AtWork()) != 1 {
+			t.Errorf("started %d times, at work on %q", started, s.runs.AtWork())
+		}
+		for what, err := range map[string]error{
+			"a barrier":      s.runs.Sync(t.Context(), "lost", 0),
+			"the next event": s.runs.Append(t.Context(), "lost", 0, lost.Complete()),
+		} {
+			if !errors.Is(err, eventlog.ErrLogStopped) {
+				t.Errorf("%s of a run that lost an event: %v", what, err)
+			}
+		}
+		s.runs.Stop(eventlog.ErrLogLost, nil)
+		time.Sleep(restartEvery)
+		if err := s.runs.Writable(); !errors.Is(err, eventlog.ErrLogLost) || tried != 2 {
+			t.Errorf("after a failed sync: %v, tried %d times", err, tried)
 		}
 	})
 }

@@ -75,6 +75,7 @@ func (s *Runs[W]) Queued() int { return int(s.queue.length.Load()) }
 
 // Put waits for room and hands the item to the writer.
 func (s *Runs[W]) Put(ctx context.Context, it Item[W]) error {
+	s.revive()
 	for {
 		room, err := s.tryPut(&it)
 		if room == nil {

@@ -42,6 +42,10 @@ type Backend[W any] struct {
 	// Refuse says why the log takes nothing although it is neither closed nor stopped,
 	// if so. It is called with the lock of Runs held.
 	Refuse func() error
+	// Restart makes ready for a new writer after the failure that has stopped the log, and
+	// returns what starts it. An error means that the cause is still there. Nothing else is
+	// begun or closed meanwhile. It returns within seconds.
+	Restart func() (start func(), err error)
 }
 
 // Runs are the runs that a process writes to one log. W is what the backend's writer
@@ -56,6 +60,43 @@ type Runs[W any] struct {
 	queue   queue[W]
 	closing bool
 	failed  error // the failure that stopped the log
+
+	stopped    atomic.Bool // failed is set
+	restarting sync.Mutex  // held while the backend restarts, and while Close begins; before Mutex
+	restart    time.Time   // when it may be tried again; guarded by restarting
+}
+
+// A log that has stopped looks whether its cause is gone when it is asked to write, and not
+// again for restartRest times as long as that took, or restartEvery.
+const (
+	restartRest  = 4
+	restartEvery = time.Second
+)
+
+// revive starts a new writer if the log has stopped and the cause is gone. It is called
+// before something is taken, so a log that is not used is left alone.
+func (s *Runs[W]) revive() {
+	if !s.stopped.Load() {
+		return
+	}
+	s.restarting.Lock()
+	defer s.restarting.Unlock()
+	if errors.Is(s.Failure(), eventlog.ErrLogLost) || s.Closed() || time.Now().Before(s.restart) {
+		return
+	}
+	began := time.Now()
+	start, err := s.backend.Restart()
+	s.restart = time.Now().Add(min(restartRest*time.Since(began), restartEvery))
+	s.Lock()
+	switch {
+	case err == nil:
+		s.failed = nil
+		s.stopped.Store(false)
+		defer start()
+	case errors.Is(err, eventlog.ErrLogLost):
+		s.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, err)
+	}
+	s.Unlock()
 }
 
 // New returns the runs of a log that nothing has been appended to.
@@ -69,6 +110,7 @@ func New[W any](b Backend[W]) *Runs[W] {
 
 // Writable says why the log takes nothing, if so.
 func (s *Runs[W]) Writable() error {
+	s.revive()
 	s.Lock()
 	defer s.Unlock()
 	return s.writable()
@@ -110,6 +152,8 @@ func (s *Runs[W]) AtWork() []string {
 // Close lets nothing more in and wakes the writer, which writes what is queued. It
 // reports false when that was done before.
 func (s *Runs[W]) Close() bool {
+	s.restarting.Lock()
+	defer s.restarting.Unlock()
 	s.Lock()
 	defer s.Unlock()
 	if s.closing {
@@ -120,19 +164,23 @@ func (s *Runs[W]) Close() bool {
 	return true
 }
 
-// Stop ends the log with a failure after which the state of the database is unknown.
-// Nothing is tried again: every barrier and every later call gets [Runs.Failure], which
-// wraps [eventlog.ErrLogStopped] and the cause. So do the tasks in the queue, and in the
-// batch that could not be written.
+// Stop ends the writer with a failure after which the state of the database is unknown.
+// Nothing is tried again: every barrier gets [Runs.Failure], which wraps
+// [eventlog.ErrLogStopped] and the cause. So do the tasks in the queue, and in the batch that
+// could not be written, and every later call until the backend has restarted. A run with
+// events on their way is lost to its writer for good; where the others stand is read again.
 func (s *Runs[W]) Stop(cause error, batch []Item[W]) {
 	s.Lock()
 	defer s.Unlock()
 	if s.failed == nil {
 		s.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause)
 	}
+	s.stopped.Store(true)
 	for _, all := range s.runs {
-		for _, r := range all {
-			r.answer(r.queued, s.failed)
+		for _, r := range slices.Clone(all) {
+			if r.loaded.Store(false); !s.forget(r) && r.queued != r.durable {
+				r.giveUp(s.failed)
+			}
 		}
 	}
 	q := &s.queue
@@ -226,6 +274,7 @@ func (s *Runs[W]) writerOf(runID string, epoch uint64) *Run[W] {
 
 // hold returns the run, which stays until it is released.
 func (s *Runs[W]) hold(runID string, epoch uint64) (*Run[W], error) {
+	s.revive()
 	s.Lock()
 	defer s.Unlock()
 	if err := s.writable(); err != nil {

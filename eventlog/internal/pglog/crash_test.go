@@ -126,7 +126,7 @@ func count(t testing.TB, l *Log) (n int64) {
 	return n
 }
 
-func TestALogWithoutRetriesStops(t *testing.T) {
+func TestALogWithoutRetriesStopsAndStartsAgain(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, "fsync=off")
 	dsn := s.Database(t)
@@ -152,7 +152,16 @@ func TestALogWithoutRetriesStops(t *testing.T) {
 	if got, err := l.Read(t.Context(), "run-1"); err != nil || len(got) != 1 {
 		t.Errorf("reading a log that has stopped: %d events, %v", len(got), err)
 	}
-	if err := l.Close(); !errors.Is(err, eventlog.ErrLogStopped) {
+	if err := l.Append(t.Context(), "run-1", lost); !errors.Is(err, eventlog.ErrLogStopped) {
+		t.Errorf("the run that lost an event goes on: %v", err)
+	}
+	for end := time.Now().Add(time.Minute); l.Transact(t.Context(), func(eventlog.Tx) error { return nil }) != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the log does not start again")
+		}
+	}
+	storeAll(t, l, logtest.Finished("run-3", 3)...)
+	if err := l.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	storeAll(t, openAt(t, dsn, Options{}), lost)

@@ -50,10 +50,10 @@
 // acknowledged (synchronous_standby_names). A transaction of the host leaves a mark in the
 // table commit_mark, which tells whether a COMMIT without an answer was carried out.
 //
-// The log stops for good, with [eventlog.ErrLogStopped], when the outcome cannot be found in
-// time, or when the server refuses a batch for a reason that has nothing to do with one run
-// (a full disk, a missing right, newer tables). Reading goes on. Opening the log again finds
-// everything that was acknowledged.
+// The log stops, with [eventlog.ErrLogStopped], when the outcome cannot be found in time, or
+// when the server refuses a batch for a reason that has nothing to do with one run (a full
+// disk, a missing right, newer tables). Reading goes on. A later call that reaches the server
+// starts a new writer, which finds everything that was acknowledged.
 //
 // A server with fsync or full_page_writes off keeps no such promise.
 package pglog

@@ -44,7 +44,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	l := &Log{pool: pool, opts: o, stopped: make(chan struct{})}
 	l.runs = pending.New(pending.Backend[none]{
 		Name: "pglog", Sink: "server",
-		Find: l.findRun, Refuse: l.refuse,
+		Find: l.findRun, Refuse: l.refuse, Restart: l.restart,
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,

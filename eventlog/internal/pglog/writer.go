@@ -3,6 +3,7 @@ package pglog
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -29,6 +30,23 @@ type writer struct {
 	log     *Log
 	conn    *pgx.Conn // nil while there is no connection
 	planned time.Time // when the plans were made
+}
+
+// restart is [pending.Backend].Restart. What the server may still do of the old writer's
+// last batch does no harm: each statement names where the run has to stand.
+func (l *Log) restart() (start func(), err error) {
+	select {
+	case <-l.stopped:
+	default:
+		return nil, errors.New("pglog: the writer has not ended yet")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := l.examine(ctx); err != nil {
+		return nil, err
+	}
+	l.stopped = make(chan struct{})
+	return func() { go l.write() }, nil
 }
 
 // write is the goroutine. It ends with the log, or with the first batch that cannot be

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -192,6 +193,17 @@ func damages(err error) bool {
 	}
 	code &= 0xff
 	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
+}
+
+// damaged makes an error [eventlog.ErrLogLost] after which not even a new writer knows
+// what is on the disk.
+func damaged(err error) error {
+	switch code := codeOf(err); {
+	case errors.Is(err, errSync), code == sqlite3.SQLITE_IOERR_FSYNC, code == sqlite3.SQLITE_IOERR_DIR_FSYNC,
+		code&0xff == sqlite3.SQLITE_CORRUPT, code == sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", eventlog.ErrLogLost, err)
+	}
+	return err
 }
 
 // advance moves what there is, again as long as the writer was faster, and lets the

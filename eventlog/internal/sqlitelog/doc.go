@@ -60,10 +60,12 @@
 //
 // # Failure
 //
-// The first transaction that fails stops the log for good: every waiter and every later call
-// gets [eventlog.ErrLogStopped]. Reading goes on. Opening the file again finds everything
-// that was acknowledged. A transaction after which the file is no longer at its path has
-// failed, too: it wrote to a file that no later process opens.
+// The first transaction that fails stops the log: every waiter and every later call gets
+// [eventlog.ErrLogStopped]. Reading goes on. A transaction after which the file is no longer
+// at its path has failed, too: it wrote to a file that no later process opens. A later call
+// looks whether the file can be written to again, and then starts a new writer, with a new
+// connection, which finds everything that was acknowledged. After a failed sync, or with
+// another file at the path, only a new process does ([eventlog.ErrLogLost]).
 //
 // # Untrusted files
 //

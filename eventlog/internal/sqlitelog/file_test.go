@@ -2,13 +2,16 @@ package sqlitelog
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
@@ -269,6 +272,56 @@ func TestNothingIsAcknowledgedInAFileThatIsNoLongerThere(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestALogThatStoppedStartsAgainWithItsFile takes the file of a log away and puts it back. The
+// run that lost an event is as it was, and may be continued by another process alone.
+func TestALogThatStoppedStartsAgainWithItsFile(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows lets nobody take a file that is open")
+	}
+	l, c := open(t), logtest.Chain{RunID: "run"}
+	storeAll(t, l, []event.Event{c.Start("g")})
+	for range 2 {
+		if err := os.Rename(l.path, l.path+".aside"); err != nil {
+			t.Fatal(err)
+		}
+		err := l.Transact(t.Context(), func(eventlog.Tx) error { return nil })
+		if !errors.Is(err, eventlog.ErrLogStopped) {
+			t.Fatalf("without the file: %v", err)
+		}
+		if err := os.Rename(l.path+".aside", l.path); err != nil {
+			t.Fatal(err)
+		}
+		untilItGoesOn(t, l)
+		storeAll(t, l, logtest.Finished(event.NewID(), 3))
+	}
+	storeAll(t, l, []event.Event{c.Complete()})
+	runs, err := l.ListRuns(t.Context())
+	if err != nil || len(runs) != 3 {
+		t.Errorf("%d runs, %v", len(runs), err)
+	}
+	for _, r := range runs {
+		if _, err := eventlog.CheckRun(t.Context(), l, r.RunID, eventlog.CheckOptions{Strict: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	l.runs.Stop(damaged(fmt.Errorf("checkpoint: %w: I/O error", errSync)), nil)
+	err = l.Transact(t.Context(), func(eventlog.Tx) error { return nil })
+	if !errors.Is(err, eventlog.ErrLogLost) {
+		t.Errorf("after a failed sync: %v", err)
+	}
+}
+
+// untilItGoesOn waits for a log that looks now and then whether it can be written to.
+func untilItGoesOn(t *testing.T, l *Log) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); l.Transact(t.Context(), func(eventlog.Tx) error { return nil }) != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the log does not start again")
+		}
 	}
 }
 

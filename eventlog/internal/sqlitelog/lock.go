@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // fileLock is the lock between the processes that write to one log file.
@@ -27,7 +28,8 @@ import (
 // time.
 type fileLock struct {
 	turnstile, hold *os.File
-	dead            error // a wait was abandoned: the files' state is unknown
+	dead            error    // a wait was abandoned: the files' state is unknown
+	abandoned       *os.File // which that wait closes
 }
 
 // openLock opens the lock files beside the database, readable by the owner alone. A link in
@@ -58,6 +60,22 @@ func (l *fileLock) Lock(ctx context.Context) error {
 	return unlockFile(l.turnstile)
 }
 
+// lockSoon waits for at most a second, in which it leaves nothing behind that waits.
+func (l *fileLock) lockSoon() error {
+	for range 50 {
+		ok, err := tryLockFile(l.turnstile)
+		if ok {
+			ok, err = tryLockFile(l.hold)
+			err = errors.Join(err, unlockFile(l.turnstile))
+		}
+		if ok || err != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("sqlitelog: another process holds %s", l.hold.Name())
+}
+
 // Unlock releases the lock.
 func (l *fileLock) Unlock() error { return unlockFile(l.hold) }
 
@@ -76,6 +94,7 @@ func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
 	case err := <-got:
 		return err
 	case <-ctx.Done():
+		l.abandoned = f
 		l.dead = fmt.Errorf("sqlitelog: waiting for %s, which another process holds: %w", f.Name(), context.Cause(ctx))
 		go func() {
 			if <-got == nil {
@@ -90,8 +109,11 @@ func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
 // Close gives the files back. The files stay: removing a lock file races with a
 // process that has just opened it.
 func (l *fileLock) Close() error {
-	if l.dead != nil {
-		return nil
+	var errs []error
+	for _, f := range []*os.File{l.turnstile, l.hold} {
+		if f != l.abandoned {
+			errs = append(errs, f.Close())
+		}
 	}
-	return errors.Join(l.turnstile.Close(), l.hold.Close())
+	return errors.Join(errs...)
 }

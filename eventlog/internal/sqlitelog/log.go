@@ -45,7 +45,7 @@ func newLog(path string, o Options) *Log {
 	l := &Log{path: path, opts: o, stopped: make(chan struct{}), poll: poller{version: dataVersion}}
 	l.runs = pending.New(pending.Backend[row]{
 		Name: "sqlitelog", Sink: "disk",
-		Find: l.find, Refuse: l.refuse,
+		Find: l.find, Refuse: l.refuse, Restart: l.restart,
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
@@ -73,7 +73,7 @@ func (l *Log) inPlace() error {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
 	if !os.SameFile(info, l.file) {
-		return fmt.Errorf("sqlitelog: %s: another file is there than the log that is open", l.path)
+		return fmt.Errorf("%w: %s: another file is there than the log that is open", eventlog.ErrLogLost, l.path)
 	}
 	return nil
 }

@@ -65,9 +65,59 @@ func (l *Log) startWriter(ctx context.Context) error {
 	return nil
 }
 
-// write is the writer's goroutine. It ends with the log, or with the first
-// transaction that fails: what the disk holds of that one is unknown, and after a sync
-// that failed the kernel may report the next one as good although the data is lost.
+// restart is [pending.Backend].Restart. A connection whose commit failed and a lock whose wait
+// was given up are of no more use, so all that writes is opened again. Before that nothing
+// may keep the file from being written: it is where it was, its lock is free, and the disk
+// takes a page that changes nothing. If the process dies here, nothing was written.
+func (l *Log) restart() (start func(), err error) {
+	select {
+	case <-l.stopped:
+	default:
+		return nil, errors.New("sqlitelog: the writer has not ended yet")
+	}
+	if err := l.inPlace(); err != nil {
+		return nil, err
+	}
+	next := &Log{path: l.path}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, next.abort())
+		}
+	}()
+	if next.lock, err = openLock(l.path); err != nil {
+		return nil, err
+	}
+	if err := next.lock.lockSoon(); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if next.writer.conn, err = connect(ctx, l.path, "mode=rw"); err != nil {
+		return nil, err
+	}
+	if err := next.writer.checkFile(); err != nil {
+		return nil, err
+	}
+	if err := next.writer.prepare(ctx, l.opts.Synchronous); err != nil {
+		return nil, err
+	}
+	if err := next.writer.conn.exec(ctx, fmt.Sprintf("PRAGMA user_version=%d", layoutVersion)); err != nil {
+		return nil, err
+	}
+	if err := next.lock.Unlock(); err != nil {
+		return nil, err
+	}
+	close(l.checkpointer.wake)
+	<-l.checkpointer.ended
+	_ = errors.Join(l.writer.conn.Close(), l.lock.Close()) // the last error of the old ones is known
+	l.lock, l.writer, l.stopped, l.checkpointer = next.lock, next.writer, make(chan struct{}), newCheckpointer()
+	return func() {
+		go l.checkpoints()
+		go l.write()
+	}, nil
+}
+
+// write is the writer's goroutine. It ends with the log, or with the first transaction that
+// fails: what the disk holds of that one is unknown.
 func (l *Log) write() {
 	defer close(l.stopped)
 	batch := make([]item, 0, pending.MaxBatch)
@@ -78,12 +128,12 @@ func (l *Log) write() {
 		began := time.Now()
 		conflicts, err := l.commit(batch)
 		if err != nil {
-			l.runs.Stop(err, batch)
+			l.runs.Stop(damaged(err), batch)
 			return
 		}
 		l.runs.Acknowledge(batch, conflicts, &l.hub)
 		if err := l.wakeCheckpointer(batch); err != nil {
-			l.runs.Stop(err, nil)
+			l.runs.Stop(damaged(err), nil)
 			return
 		}
 		if len(batch) > 1 {

@@ -36,7 +36,7 @@ type Tools interface {
 
 	// Call makes a recorded run of one call of a tool and waits for its end. That a tool
 	// fails is in the Result. An error means that no run was made, or that its end
-	// cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy], [ErrLost], or one that the
+	// cannot be had: [ErrNoTool], [ErrArguments], [ErrBusy], [ErrLost], [ErrHost], or one that the
 	// client is told nothing of. When ctx ends, the client does not wait any more, and the run is
 	// cancelled.
 	Call(ctx context.Context, c Call) (Result, error)
@@ -75,6 +75,7 @@ var (
 	ErrArguments = errors.New("the arguments do not match the tool's schema")
 	ErrBusy      = errors.New("no further call is taken at the moment")
 	ErrLost      = errors.New("the end of the call cannot be had")
+	ErrHost      = errors.New("the host could not make the call") // with a cause that the client may read
 )
 
 // Tool describes a tool to a client.

@@ -60,13 +60,13 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch {
-		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost):
+		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
 			return failed(err.Error()), nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err() // there is no response
 		case err != nil:
 			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
-			return failed("the host could not make the call"), nil
+			return failed(ErrHost.Error()), nil
 		}
 		return present(result, presented.OutputSchema != nil), nil
 	}

@@ -365,7 +365,7 @@ func (d *dispatcher) trouble(what string, err error) {
 		return
 	}
 	d.q.cfg.Logger.Warn(what, slog.Any("error", err))
-	for _, final := range []error{eventlog.ErrLogStopped, eventlog.ErrLogClosed, eventlog.ErrReadOnly} {
+	for _, final := range []error{eventlog.ErrLogLost, eventlog.ErrLogClosed, eventlog.ErrReadOnly} {
 		if errors.Is(err, final) {
 			d.fail(err)
 		}
