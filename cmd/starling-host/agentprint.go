@@ -126,6 +126,7 @@ type agentDocument struct {
 	Database   string             `json:"database"`
 	Status     string             `json:"status"`
 	FinalText  string             `json:"final_text,omitempty"`
+	StopReason string             `json:"stop_reason,omitempty"` // of the last answer, in the provider's own word
 	Error      *starling.Failure  `json:"error,omitempty"`
 	Meter      agentMeterDocument `json:"meter"`
 	Events     uint64             `json:"events"`
@@ -154,7 +155,7 @@ func (p *agentPrinter) end(r *agent.Result, ended error) error {
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r, ended))
 	}
-	if p.stream || r.TerminalKind != event.KindRunCompleted {
+	if p.stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
 		return nil
 	}
 	_, err := fmt.Fprintln(p.stdout.exact(), r.FinalText)
@@ -172,7 +173,7 @@ func dollars(usd float64) string {
 
 func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
 	doc := agentDocument{
-		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText,
+		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText, StopReason: r.StopReason,
 		Meter: agentMeterDocument{
 			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
 			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
@@ -199,6 +200,10 @@ func agentOutcome(r *agent.Result, err error) error {
 		out.code, out.hint = exitLimit, "raise the budget in the agent's file"
 	case r.ErrorType == event.ErrorMaxTurns:
 		out.code, out.hint = exitLimit, "raise max_turns in the agent's file"
+	case r.ErrorType == event.ErrorCut:
+		out.code, out.hint = exitLimit, "raise max_output_tokens in the agent's file, or ask for less"
+	case r.ErrorType == event.ErrorRefused:
+		out.code = exitRefused
 	}
 	return out
 }

@@ -47,9 +47,11 @@ const exitCodesHelp = `The exit code says how a command ended:
     4    refused: the module was not accepted or does not build; the tool failed
          after the network policy denied its last request, or was not called
          because a policy denied that; a policy does not allow what was asked of
-         it; or a run cannot be replayed because one of its tools is not a module,
-         because it is encrypted, or because the engine's call stack is too small
-    5    the tool hit a limit: fuel, memory, output, effects, or its deadline
+         it; the model of an agent refused to answer; or a run cannot be replayed
+         because one of its tools is not a module, because it is encrypted, or
+         because the engine's call stack is too small
+    5    the tool hit a limit: fuel, memory, output, effects, or its deadline; or
+         an agent its budget, its last turn, or the length of an answer
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once
 

@@ -180,7 +180,8 @@ type UserMessageAppended struct {
 type TurnStarted struct {
 	TurnID      string `cbor:"turn_id"`
 	PromptHash  []byte `cbor:"prompt_hash"`
-	InputTokens int64  `cbor:"input_tokens"` // the estimate made before the call
+	InputTokens int64  `cbor:"input_tokens"`     // the estimate made before the call
+	Images      uint32 `cbor:"images,omitempty"` // of results of tools, which the model gets as such and not in the text
 }
 
 // ReasoningEmitted records one block of the model's reasoning.
@@ -197,7 +198,7 @@ type AssistantMessageCompleted struct {
 	TurnID            string           `cbor:"turn_id"`
 	Text              string           `cbor:"text"`
 	ToolUses          []PlannedToolUse `cbor:"tool_uses,omitempty"`
-	StopReason        string           `cbor:"stop_reason"`
+	StopReason        string           `cbor:"stop_reason"` // in the provider's own word
 	InputTokens       int64            `cbor:"input_tokens"`
 	OutputTokens      int64            `cbor:"output_tokens"`
 	CacheReadTokens   int64            `cbor:"cache_read_tokens,omitempty"`
@@ -205,13 +206,20 @@ type AssistantMessageCompleted struct {
 	CostUSD           float64          `cbor:"cost_usd"`
 	RawResponseHash   []byte           `cbor:"raw_response_hash"`
 	ProviderRequestID string           `cbor:"provider_request_id,omitempty"`
+	Outcome           string           `cbor:"outcome,omitempty"` // AnswerPaused, ErrorCut or ErrorRefused; empty for a whole answer
 }
+
+// AnswerPaused is the outcome of an answer that the model goes on with in the next turn.
+const AnswerPaused = "paused"
 
 // PlannedToolUse is one call that the model asked for.
 type PlannedToolUse struct {
 	CallID   string    `cbor:"call_id"`
 	ToolName string    `cbor:"tool"`
 	Args     canon.Raw `cbor:"args"`
+
+	// Malformed says why the arguments are not an object, as the tool wants them.
+	Malformed string `cbor:"malformed,omitempty"`
 }
 
 // ToolCallScheduled is written before anything of the call runs, and durable
@@ -272,6 +280,8 @@ const (
 	ErrorBudget   = "budget"    // a spending cap was passed
 	ErrorMaxTurns = "max_turns" // the model wanted to go on after its last turn
 	ErrorProvider = "provider"  // the model could not be asked, or broke off
+	ErrorRefused  = "refused"   // the model, or a filter of its provider, refused to answer
+	ErrorCut      = "cut"       // the model's answer was longer than it may be
 	ErrorInternal = "internal"  // the host could not make the run
 )
 

@@ -29,6 +29,10 @@ type conversation struct {
 	answered bool     // nothing was said after it, and it asks for nothing
 	cache    CacheStats
 
+	stopReason string // of the last answer
+	paused     bool   // the model goes on with that answer
+	incomplete *AnswerError
+
 	reasoning []provider.Reasoning // of the answer that is being read from the log
 
 	tracer *observe.Tracer // of a live run; nil in a replay
@@ -52,11 +56,20 @@ func (a *Agent) begin(goal string) *conversation {
 	return &conversation{messages: []provider.Message{{Role: provider.RoleUser, Content: goal}}}
 }
 
-// addAnswer adds an answer.
+// addAnswer adds an answer. One that was cut off or refused asks for nothing: its last use of
+// a tool may be half of one.
 func (t *conversation) addAnswer(r *provider.Response) {
+	final := r.Text
+	if t.paused {
+		final = t.final + final
+	}
+	t.stopReason, t.paused, t.incomplete = r.StopReason, r.Outcome == event.AnswerPaused, nil
+	if r.Outcome == event.ErrorCut || r.Outcome == event.ErrorRefused {
+		t.incomplete, r.ToolUses = &AnswerError{r.Outcome, r.StopReason}, nil
+	}
 	t.messages = append(t.messages, r.Message())
-	t.turnID, t.final, t.uses = r.TurnID, r.Text, nil
-	t.answered = len(r.ToolUses) == 0
+	t.turnID, t.final, t.uses = r.TurnID, final, nil
+	t.answered = len(r.ToolUses) == 0 && !t.paused
 	t.cache.add(r.Usage)
 	for _, u := range r.ToolUses {
 		t.uses = append(t.uses, &use{ToolUse: u})
@@ -107,7 +120,7 @@ func (t *conversation) say(text string) {
 		return
 	}
 	t.messages = append(t.messages, provider.Message{Role: provider.RoleUser, Content: text})
-	t.answered = false
+	t.answered, t.paused, t.incomplete = false, false, nil
 }
 
 // recall rebuilds the conversation of a run from its events.
@@ -153,7 +166,7 @@ func (t *conversation) readAnswer(ev event.Event) error {
 	}
 	uses, err := step.ToolUses(p.ToolUses)
 	t.addAnswer(&provider.Response{
-		TurnID: p.TurnID, Text: p.Text, Reasoning: t.reasoning, ToolUses: uses,
+		TurnID: p.TurnID, Text: p.Text, Reasoning: t.reasoning, ToolUses: uses, StopReason: p.StopReason, Outcome: p.Outcome,
 		Usage: provider.Usage{CacheReadTokens: p.CacheReadTokens, CacheCreateTokens: p.CacheCreateTokens},
 	})
 	t.reasoning = nil

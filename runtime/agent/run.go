@@ -22,7 +22,8 @@ var ErrMaxTurns = errors.New("starling: max turns exceeded")
 // Result is a run that ended, in whatever way. All of it is in the log.
 type Result struct {
 	RunID         string
-	FinalText     string          // the model's answer; empty unless the run completed
+	FinalText     string          // the model's answer; what there is of it, if it was cut off or refused
+	StopReason    string          // of the last answer, in the provider's own word; empty for none
 	Output        json.RawMessage // of a direct run: canonical JSON; nil unless the run completed
 	TurnCount     int
 	ToolCallCount int // without further attempts
@@ -60,8 +61,8 @@ func (a *Agent) Run(ctx context.Context, goal string) (*Result, error) {
 //
 // Whenever a run came to its end the result is not nil and all of its events are
 // durable. The error is nil if the run completed. Otherwise it says why not:
-// [step.ErrBudgetExceeded], [ErrMaxTurns], a [*step.ModelError], or the error of ctx
-// if that ended. That a tool fails ends no run: the model is told. Without a
+// [step.ErrBudgetExceeded], [ErrMaxTurns], a [*step.ModelError], an [*AnswerError], or the
+// error of ctx if that ended. That a tool fails ends no run: the model is told. Without a
 // result the run was not begun, or it stays open because the host could not do
 // its part, and [Agent.Resume] can take it up.
 func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*Result, error) {
@@ -193,6 +194,9 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 			return err
 		}
 	}
+	if talk.incomplete != nil {
+		return talk.incomplete
+	}
 	return nil
 }
 
@@ -258,6 +262,9 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 	}
 	if !a.direct && (len(u.Args) == 0 || u.Args[0] != '{') {
 		call.Refuse = errNoObject
+		if u.Malformed != "" {
+			call.Refuse = fmt.Errorf("%w: %s", errNoObject, u.Malformed)
+		}
 	}
 	return call
 }
@@ -272,6 +279,7 @@ var errNoObject = errors.New("the arguments are not a JSON object")
 // the run does not end: then it stays open.
 func (r *Result) classify(err error, talk *conversation) bool {
 	var failed *step.ModelError
+	var part *AnswerError
 	switch {
 	case talk.direct && err == nil:
 		r.classifyCall(talk.uses[0])
@@ -285,6 +293,8 @@ func (r *Result) classify(err error, talk *conversation) bool {
 		r.Error, r.ErrorType = step.ErrBudgetExceeded.Error(), event.ErrorBudget
 	case errors.Is(err, ErrMaxTurns):
 		r.Error, r.ErrorType = ErrMaxTurns.Error(), event.ErrorMaxTurns
+	case errors.As(err, &part):
+		r.Error, r.ErrorType, r.FinalText = part.Error(), part.Type, talk.final
 	case errors.As(err, &failed):
 		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
 	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
@@ -333,7 +343,7 @@ func (r *Result) complete(c *step.Context, talk *conversation) {
 	r.TotalCostUSD, r.InputTokens, r.OutputTokens = spent.USD, spent.InputTokens, spent.OutputTokens
 	r.MerkleRoot, r.Events, r.Meter = totals.MerkleRoot, totals.Events, totals.Meter
 	r.Effects, r.BytesIn, r.BytesOut = totals.Effects, totals.BytesIn, totals.BytesOut
-	r.CacheStats = talk.cache
+	r.CacheStats, r.StopReason = talk.cache, talk.stopReason
 }
 
 // add counts one answer.

@@ -24,7 +24,7 @@ const (
 
 var errorTypes = []string{
 	event.ErrorTool, event.ErrorPanic, event.ErrorCancelled, event.ErrorTimeout, event.ErrorFuel, event.ErrorLimit, event.ErrorLost,
-	event.ErrorBudget, event.ErrorMaxTurns, event.ErrorProvider, event.ErrorInternal,
+	event.ErrorBudget, event.ErrorMaxTurns, event.ErrorProvider, event.ErrorRefused, event.ErrorCut, event.ErrorInternal,
 	errorRateLimit, errorAuth, errorServer, errorNetwork,
 }
 

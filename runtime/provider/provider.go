@@ -116,6 +116,7 @@ type Response struct {
 	Reasoning       []Reasoning
 	ToolUses        []ToolUse
 	StopReason      string // in the provider's own word
+	Outcome         string // what that means, see event.AssistantMessageCompleted; empty for a whole answer
 	Usage           Usage
 	CostUSD         float64 // zero if the model has no known price
 	RawResponseHash []byte  // see StreamChunk

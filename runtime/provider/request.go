@@ -3,6 +3,9 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
 )
@@ -57,6 +60,8 @@ type ToolUse struct {
 	CallID string
 	Name   string
 	Args   json.RawMessage // canonical JSON; a string if the model wrote none
+
+	Malformed string `cbor:"-"` // why Args are not an object; no part of the request
 }
 
 // Object returns the arguments for a protocol that wants an object: what is none
@@ -76,6 +81,65 @@ type ToolResult struct {
 	CallID  string
 	Content string // JSON, or the text of an error
 	IsError bool
+
+	// Images belong to Content, which names them by their numbers, see [Request.ImagesApart].
+	Images []Image `cbor:"Images,omitempty"`
+}
+
+// Image is a picture for a model that can see.
+type Image struct {
+	Type string // such as "image/png"
+	Data []byte
+}
+
+// ImagesApart returns the request with the images of results of tools apart from their text,
+// and how many there are. It knows results of the form that servers of the Model Context
+// Protocol give theirs.
+func (r *Request) ImagesApart() (*Request, int) {
+	apart, images := *r, 0
+	for i, m := range r.Messages {
+		if m.ToolResult == nil || m.ToolResult.IsError {
+			continue
+		}
+		text, found := partImages(m.ToolResult.Content)
+		if len(found) == 0 {
+			continue
+		}
+		if images == 0 {
+			apart.Messages = slices.Clone(r.Messages)
+		}
+		images += len(found)
+		result := *m.ToolResult
+		result.Content, result.Images = text, found
+		apart.Messages[i].ToolResult = &result
+	}
+	return &apart, images
+}
+
+func partImages(output string) (text string, images []Image) {
+	var result map[string]json.RawMessage
+	var blocks []json.RawMessage
+	if !strings.Contains(output, `"image"`) || json.Unmarshal([]byte(output), &result) != nil || json.Unmarshal(result["content"], &blocks) != nil {
+		return output, nil
+	}
+	for i, block := range blocks {
+		var b struct {
+			Type     string `json:"type"`
+			Data     []byte `json:"data"`
+			MimeType string `json:"mimeType"`
+		}
+		if json.Unmarshal(block, &b) != nil || b.Type != "image" || !strings.HasPrefix(b.MimeType, "image/") || len(b.Data) == 0 {
+			continue
+		}
+		images = append(images, Image{Type: b.MimeType, Data: b.Data})
+		blocks[i] = fmt.Appendf(nil, `{"type":"image","mimeType":%q,"bytes":%d,"number":%d}`, b.MimeType, len(b.Data), len(images))
+	}
+	if images == nil {
+		return output, nil
+	}
+	result["content"], _ = json.Marshal(blocks) // which are JSON, as the result is
+	whole, _ := json.Marshal(result)
+	return string(whole), images
 }
 
 // ToolDefinition describes a tool to a model.

@@ -78,6 +78,15 @@ type turn struct {
 
 // begin checks the budget and records that the model is about to be asked.
 func (t *turn) begin(ctx context.Context) error {
+	apart, images := t.req.ImagesApart()
+	if images > 0 && t.c.replaying() { // older runs have images in the text
+		if ev := t.c.peek(""); ev != nil {
+			if recorded, err := ev.AsTurnStarted(); err == nil && recorded.Images == 0 {
+				apart, images = t.req, 0
+			}
+		}
+	}
+	t.req = apart
 	hash, err := t.req.Hash()
 	if err != nil {
 		return fmt.Errorf("step: the request cannot be hashed: %w", err)
@@ -90,7 +99,7 @@ func (t *turn) begin(ctx context.Context) error {
 	if !chosen {
 		id = event.NewID()
 	}
-	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: t.estimate}
+	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: t.estimate, Images: uint32(images)}
 	started, err = record(ctx, t.scope, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
 		now.TurnID = recorded.TurnID
 		return nil
@@ -169,6 +178,9 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 			if t.c.cfg.RequireRawResponseHash && len(a.end.RawResponseHash) != len(canon.Hash{}) {
 				return a, ErrMissingRawResponseHash
 			}
+			if provider.StopKindOf(a.end.StopReason) == provider.StopBroken {
+				return a, fmt.Errorf("%w: the answer is broken: the provider's reason is %q", provider.ErrServer, recordable(a.end.StopReason))
+			}
 			return a, nil
 		}
 		if err == nil {
@@ -210,8 +222,12 @@ func (t *turn) answered(ctx context.Context, a *answer) (*provider.Response, err
 		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens,
 		CacheReadTokens: a.usage.CacheReadTokens, CacheCreateTokens: a.usage.CacheCreateTokens,
 		CostUSD: t.c.cost(ctx, t.req.Model, a.usage), RawResponseHash: a.end.RawResponseHash,
-		ProviderRequestID: recordable(a.end.RequestID),
+		ProviderRequestID: recordable(a.end.RequestID), Outcome: outcomes[provider.StopKindOf(a.end.StopReason)],
 	})
+}
+
+var outcomes = map[provider.StopKind]string{
+	provider.StopPaused: event.AnswerPaused, provider.StopCut: event.ErrorCut, provider.StopRefused: event.ErrorRefused,
 }
 
 // partial is the text so far.
@@ -245,7 +261,7 @@ func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessag
 		return nil, err
 	}
 	r := &provider.Response{
-		TurnID: completed.TurnID, Text: completed.Text, Reasoning: t.reasoning, StopReason: completed.StopReason,
+		TurnID: completed.TurnID, Text: completed.Text, Reasoning: t.reasoning, StopReason: completed.StopReason, Outcome: completed.Outcome,
 		Usage: usageOf(completed), CostUSD: completed.CostUSD,
 		RawResponseHash: completed.RawResponseHash, RequestID: completed.ProviderRequestID,
 	}
@@ -268,7 +284,7 @@ func ToolUses(planned []event.PlannedToolUse) ([]provider.ToolUse, error) {
 		if err != nil {
 			return nil, fmt.Errorf("step: arguments of the tool use %q: %w", u.CallID, err)
 		}
-		uses = append(uses, provider.ToolUse{CallID: u.CallID, Name: u.ToolName, Args: args})
+		uses = append(uses, provider.ToolUse{CallID: u.CallID, Name: u.ToolName, Args: args, Malformed: u.Malformed})
 	}
 	return uses, nil
 }
@@ -570,7 +586,9 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 		if !plainID(id) || !free(id) {
 			id = NewCallID()
 		}
-		all = append(all, event.PlannedToolUse{CallID: id, ToolName: u.name, Args: argsOf(u.args.String())})
+		planned := event.PlannedToolUse{CallID: id, ToolName: u.name}
+		planned.Args, planned.Malformed = argsOf(u.args.String())
+		all = append(all, planned)
 	}
 	return all
 }
@@ -588,15 +606,24 @@ func plainID(id string) bool {
 	return true
 }
 
-// argsOf returns the arguments that a model wrote, in canonical form. No text
-// stands for none. What is not JSON is recorded as a text: it can be shown to the
-// model again, and no tool takes it for an object.
-func argsOf(text string) canon.Raw {
+// argsOf returns the arguments that a model wrote, in canonical form, and why they are not an
+// object. No text stands for none. What is not JSON is recorded as a text: it can be shown to
+// the model again, and no tool takes it for an object.
+func argsOf(text string) (args canon.Raw, malformed string) {
 	if strings.TrimSpace(text) == "" {
-		return canon.AppendMap(nil, 0)
+		return canon.AppendMap(nil, 0), ""
 	}
-	if raw, _, err := canonical(json.RawMessage(text)); err == nil {
-		return raw
+	raw, clean, err := canonical(json.RawMessage(text))
+	if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
+		malformed = recordable(fmt.Sprintf("line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg))
+	} else if err != nil {
+		malformed = recordable(err.Error())
 	}
-	return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if err != nil {
+		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), malformed
+	}
+	if clean[0] != '{' {
+		malformed = "they are JSON of another type"
+	}
+	return raw, malformed
 }

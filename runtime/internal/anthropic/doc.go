@@ -7,8 +7,9 @@
 // Messages become alternating turns: the results of tools, and what the user says
 // after them, are one turn of the user. What an assistant thought goes back before
 // its text and its tool uses, with the signatures, as the API wants it. A
-// MaxOutputTokens of zero means 4096, and with a budget for thinking that many
-// more, because the API has no default and counts thinking as output.
+// MaxOutputTokens of zero means 32000, or what an older model has at most, or 4096 more
+// than a budget for thinking that is larger: the API has no default, and counts thinking
+// as output.
 //
 // These options are known in Params. The first group is sent as it is, under the
 // same names:

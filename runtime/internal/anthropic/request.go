@@ -3,15 +3,27 @@ package anthropic
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// defaultMaxTokens stands in for a MaxOutputTokens of zero.
-const defaultMaxTokens = 4096
+// mostTokens stands in for a MaxOutputTokens of zero, which the API does not take: what the
+// model can say at most, or less. Thoughts are part of it, and their budget must be smaller.
+func mostTokens(model string, thoughts int64) int64 {
+	most := int64(4096)
+	switch {
+	case strings.Contains(model, "claude-3-5"):
+		most = 8192
+	case strings.Contains(model, "claude-3-7"), strings.Contains(model, "claude-") && !regexp.MustCompile(`claude-([123]\b|instant)`).MatchString(model):
+		most = 32000
+	}
+	return max(most, thoughts+4096)
+}
 
 // object is one of JSON.
 type object = map[string]any
@@ -32,7 +44,7 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	}
 	p.CacheMessages.put(last)
 	body["messages"] = messages
-	body["max_tokens"] = cmp.Or(int64(req.MaxOutputTokens), defaultMaxTokens+p.Thinking.BudgetTokens)
+	body["max_tokens"] = cmp.Or(int64(req.MaxOutputTokens), mostTokens(req.Model, p.Thinking.BudgetTokens))
 	if req.SystemPrompt != "" {
 		system := object{"type": "text", "text": req.SystemPrompt}
 		p.CacheSystem.put(system)

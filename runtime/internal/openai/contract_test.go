@@ -49,14 +49,14 @@ func end(reason, request string) provider.StreamChunk {
 // transcripts are in the forms that the vendors document.
 var transcripts = []providertest.Transcript{
 	{
-		Name: "text", File: "testdata/text.sse", Terminal: "[DONE]", Header: http.Header{"X-Request-Id": {"req_1"}},
+		Name: "text", File: "testdata/text.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"req_1"}},
 		Want: []provider.StreamChunk{
 			text("Grüße"), text(" aus 東京"), text("!"),
 			usage(provider.Usage{InputTokens: 19, OutputTokens: 10, CacheReadTokens: 8}), end("stop", "req_1"),
 		},
 	},
 	{
-		Name: "tools", File: "testdata/tools.sse", Terminal: "[DONE]", Header: http.Header{"X-Request-Id": {"req_2"}},
+		Name: "tools", File: "testdata/tools.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"req_2"}},
 		Want: []provider.StreamChunk{
 			start("call_DdmO9pD3xa9XTPNJ32zg2hcA", "weather"), delta("call_DdmO9pD3xa9XTPNJ32zg2hcA", `{"ci`), delta("call_DdmO9pD3xa9XTPNJ32zg2hcA", `ty":"Köln"}`),
 			start("call_ABCfXWhqUEGVKYDdVdBnzDXh", "ping"), delta("call_ABCfXWhqUEGVKYDdVdBnzDXh", "{}"),
@@ -65,28 +65,28 @@ var transcripts = []providertest.Transcript{
 		},
 	},
 	{
-		Name: "deepseek reasons", File: "testdata/deepseek.sse", Terminal: "[DONE]",
+		Name: "deepseek reasons", File: "testdata/deepseek.sse", Terminal: `"finish_reason":"`,
 		Want: []provider.StreamChunk{
 			reasoning("9.11 or"), reasoning(" 9.8?"), text("9.8."),
 			usage(provider.Usage{InputTokens: 17, OutputTokens: 40, CacheReadTokens: 16}), end("stop", ""),
 		},
 	},
 	{
-		Name: "openrouter reasons", File: "testdata/openrouter.sse", Terminal: "[DONE]", Header: http.Header{"X-Generation-Id": {"gen-1741570283-abc"}},
+		Name: "openrouter reasons", File: "testdata/openrouter.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Generation-Id": {"gen-1741570283-abc"}},
 		Want: []provider.StreamChunk{
 			reasoning("Easy."), text("4"),
 			usage(provider.Usage{InputTokens: 70, OutputTokens: 12, CacheReadTokens: 64, CacheCreateTokens: 6}), end("stop", "gen-1741570283-abc"),
 		},
 	},
 	{
-		Name: "groq sends the counts twice", File: "testdata/groq.sse", Terminal: "[DONE]", Header: http.Header{"X-Request-Id": {"req_01jbd6g2qdfw2adyrt2az8hz4w"}},
+		Name: "groq sends the counts twice", File: "testdata/groq.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"req_01jbd6g2qdfw2adyrt2az8hz4w"}},
 		Want: []provider.StreamChunk{
 			reasoning("Hm."), start("0g8yrj5r6", "ping"), delta("0g8yrj5r6", "{}"), stop("0g8yrj5r6"),
 			usage(provider.Usage{InputTokens: 24, OutputTokens: 32}), end("tool_calls", "req_01jbd6g2qdfw2adyrt2az8hz4w"),
 		},
 	},
 	{
-		Name: "ollama gives all calls the same index", File: "testdata/ollama.sse", Terminal: "[DONE]",
+		Name: "ollama gives all calls the same index", File: "testdata/ollama.sse", Terminal: `"finish_reason":"`,
 		Want: []provider.StreamChunk{
 			start("call_7qfmh1ho", "weather"), delta("call_7qfmh1ho", `{"city":"Köln"}`),
 			start("call_ksqn06rf", "weather"), delta("call_ksqn06rf", `{"city":"東京"}`),
@@ -95,7 +95,7 @@ var transcripts = []providertest.Transcript{
 		},
 	},
 	{
-		Name: "vllm has two calls open and counts all the time", File: "testdata/vllm.sse", Terminal: "[DONE]",
+		Name: "vllm has two calls open and counts all the time", File: "testdata/vllm.sse", Terminal: `"finish_reason":"`,
 		Want: []provider.StreamChunk{
 			usage(provider.Usage{InputTokens: 20}), reasoning("Both."), usage(provider.Usage{InputTokens: 20, OutputTokens: 2}),
 			start("chatcmpl-tool-a", "weather"), start("chatcmpl-tool-b", "weather"), usage(provider.Usage{InputTokens: 20, OutputTokens: 9}),
@@ -106,9 +106,9 @@ var transcripts = []providertest.Transcript{
 		},
 	},
 	{
-		Name: "azure refuses", File: "testdata/azure.sse", Terminal: "[DONE]", Header: http.Header{"X-Request-Id": {"8c7b"}},
+		Name: "azure refuses", File: "testdata/azure.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"8c7b"}},
 		Want: []provider.StreamChunk{
-			text("I'm sorry, "), text("no."), usage(provider.Usage{InputTokens: 11, OutputTokens: 8}), end("stop", "8c7b"),
+			text("I'm sorry, "), text("no."), usage(provider.Usage{InputTokens: 11, OutputTokens: 8}), end("refusal", "8c7b"),
 		},
 	},
 }

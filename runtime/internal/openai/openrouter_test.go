@@ -28,7 +28,7 @@ func TestContractOfOpenRouter(t *testing.T) {
 		},
 		ContentType: "text/event-stream",
 		Transcripts: []providertest.Transcript{{
-			Name: "reasons and calls", File: "testdata/openrouter/tools.sse", Terminal: "[DONE]",
+			Name: "reasons and calls", File: "testdata/openrouter/tools.sse", Terminal: `"native_finish_reason":"STOP","logprobs":null}]}`,
 			Header: http.Header{"X-Generation-Id": {"gen-1"}},
 			Want: []provider.StreamChunk{
 				{Kind: provider.ChunkReasoning, Text: "Two cities."},

@@ -31,21 +31,22 @@ func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.Ev
 
 // reader implements [converse.Reader].
 type reader struct {
-	calls  calls
-	usage  provider.Usage // as it was last sent on
-	finish string
-	done   bool // "[DONE]" has come
+	calls   calls
+	usage   provider.Usage // as it was last sent on
+	finish  string
+	refuses bool // the model says why it does not answer; the finish_reason is "stop" all the same
+	done    bool // "[DONE]" has come
 }
 
 // Complete implements [converse.Reader]. What breaks after "[DONE]" takes nothing
-// away.
-func (s *reader) Complete(bool) bool { return s.done }
+// away. Some servers end with the finish_reason and leave it out.
+func (s *reader) Complete(cleanly bool) bool { return s.done || cleanly && s.finish != "" }
 
 // Event implements [converse.Reader].
 func (s *reader) Event(m *converse.Message, data converse.ServerEvent) error {
 	if string(bytes.TrimSpace(data.Data)) == "[DONE]" {
 		s.done = true
-		if m.StopReason = s.finish; s.finish == "" {
+		if s.finish == "" {
 			return converse.Malformed("it ends without a finish_reason")
 		}
 	}
@@ -103,6 +104,7 @@ func (s *reader) choose(m *converse.Message, c choice) error {
 	say(m, provider.ChunkReasoning, cmp.Or(c.Delta.ReasoningContent, c.Delta.Reasoning))
 	say(m, provider.ChunkText, c.Delta.Content)
 	say(m, provider.ChunkText, c.Delta.Refusal)
+	s.refuses = s.refuses || c.Delta.Refusal != ""
 	for _, d := range c.Delta.ToolCalls {
 		if s.finish != "" {
 			return converse.Malformed("a tool call goes on after the finish_reason")
@@ -113,6 +115,9 @@ func (s *reader) choose(m *converse.Message, c choice) error {
 	}
 	if c.FinishReason != "" && s.finish == "" { // OpenRouter says it again beside the counts
 		s.finish = c.FinishReason
+		if m.StopReason = s.finish; s.refuses && s.finish == "stop" {
+			m.StopReason = "refusal"
+		}
 		return s.calls.close(m)
 	}
 	return nil
