@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -32,6 +33,7 @@ const conflictType = "text/x.tlog.size"
 // ServeWitness answers requests to a witness until ctx ends. It closes the listener.
 func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *slog.Logger) error {
 	mux := http.NewServeMux()
+	refused := refusals{logger: logger}
 	mux.HandleFunc("POST "+addCheckpoint, func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, witnessBytes))
 		if err != nil {
@@ -61,8 +63,9 @@ func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *
 		case errors.Is(err, seal.ErrInconsistent):
 			status = http.StatusUnprocessableEntity
 		}
-		logger.Warn("not cosigned", "status", status, "error", err.Error())
-		http.Error(rw, strings.TrimPrefix(err.Error(), "seal: "), status)
+		why := shortened(err.Error())
+		refused.log(status, why)
+		http.Error(rw, strings.TrimPrefix(why, "seal: "), status)
 	})
 	server := &http.Server{Handler: mux, ReadTimeout: witnessTimeout, WriteTimeout: witnessTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
@@ -76,6 +79,36 @@ func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *
 		return err
 	}
 	return nil
+}
+
+// shortened bounds what a request without a key can have written, by us or to us.
+func shortened(text string) string {
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+// refusals logs one refused request a second, with the number of those before it that it
+// did not log.
+type refusals struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex // guards what follows
+	last    time.Time
+	skipped int
+}
+
+func (r *refusals) log(status int, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.last) >= time.Second {
+		r.logger.Warn("not cosigned", "status", status, "error", why, "skipped", r.skipped)
+		r.last, r.skipped = now, 0
+		return
+	}
+	r.skipped++
 }
 
 // firstLines returns the origin and the number of leaves of the checkpoint in a request.

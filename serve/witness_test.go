@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -129,5 +130,26 @@ func TestCosign(t *testing.T) {
 		if err := sign(back); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("run %s: %v, want %q", c.run, err, c.want)
 		}
+	}
+}
+
+// TestWitnessLogIsBounded asks a witness for nonsense many times: without a key nobody makes
+// it write much, or often.
+func TestWitnessLogIsBounded(t *testing.T) {
+	t.Parallel()
+	var written bytes.Buffer
+	r := refusals{logger: slog.New(slog.NewTextHandler(&written, nil))}
+	for range 1000 {
+		_, err := seal.ParseRequest([]byte("old 0\n" + strings.Repeat("\x00", 120<<10) + "\n\nx"))
+		if err == nil {
+			t.Fatal("accepted")
+		}
+		r.log(400, shortened(err.Error()))
+	}
+	if written.Len() > 2000 {
+		t.Errorf("%d bytes in the log", written.Len())
+	}
+	if long := shortened(strings.Repeat("é", 1000)); len(long) > 210 {
+		t.Errorf("%d bytes", len(long))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/starling-host/starling/internal/keyfile"
@@ -17,15 +16,12 @@ import (
 )
 
 // Witness cosigns checkpoints of logs that it has seen grow consistently. It keeps the
-// newest checkpoint of each log in one file. Its answers are those of
-// c2sp.org/tlog-witness. It is safe for concurrent use; one process has the file.
+// newest checkpoint of each log in one file, which any number of processes may share. Its
+// answers are those of c2sp.org/tlog-witness. It is safe for concurrent use.
 type Witness struct {
 	key  *Key
 	logs *Policy
 	file string
-
-	mu   sync.Mutex // held from the look at the state until the new state is on disk
-	seen map[string]seen
 }
 
 // seen is the newest checkpoint of a log.
@@ -37,19 +33,33 @@ type seen struct {
 // OpenWitness returns the witness with that key, whose state is in the file. It cosigns
 // the logs whose keys the policy names.
 func OpenWitness(key *Key, logs *Policy, file string) (*Witness, error) {
-	w := &Witness{key: key, logs: logs, file: file, seen: map[string]seen{}}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return w, w.save() // so that a folder that does not exist is known at once
+	w := &Witness{key: key, logs: logs, file: file}
+	unlock, err := w.lock() // a folder that does not exist is known at once
+	if err != nil {
+		return nil, err
 	}
+	defer unlock()
+	if _, err = os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		return w, w.save(map[string]seen{})
+	}
+	_, err = w.load()
+	return w, err
+}
+
+// lock keeps other processes from the state, from the look at it until the new one is on
+// disk: with two of them, each could cosign a history of its own.
+func (w *Witness) lock() (unlock func(), err error) { return keyfile.Lock(w.file + ".lock") }
+
+func (w *Witness) load() (all map[string]seen, err error) {
+	text, err := os.ReadFile(w.file)
 	if err == nil {
 		dec := json.NewDecoder(bytes.NewReader(text))
 		dec.DisallowUnknownFields()
-		if err = dec.Decode(&w.seen); err != nil {
-			err = fmt.Errorf("seal: the state of the witness in %s is damaged: %w", file, err)
+		if err = dec.Decode(&all); err != nil || all == nil {
+			err = fmt.Errorf("seal: the state of the witness in %s is damaged: %w", w.file, err)
 		}
 	}
-	return w, err
+	return all, err
 }
 
 // Conflict is the error of a checkpoint that does not begin where the witness stands.
@@ -94,7 +104,7 @@ func ParseRequest(body []byte) (r Request, err error) {
 	for _, line := range lines[1:] {
 		b, err := base64.StdEncoding.DecodeString(line)
 		if err != nil || len(b) != len(Hash{}) {
-			return r, fmt.Errorf("%w: %q is not a hash", ErrMalformed, line)
+			return r, fmt.Errorf("%w: %.80q is not a hash", ErrMalformed, line)
 		}
 		r.Proof = append(r.Proof, Hash(b))
 	}
@@ -124,9 +134,16 @@ func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last, known := w.seen[c.Origin]
+	unlock, err := w.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	all, err := w.load()
+	if err != nil {
+		return nil, err
+	}
+	last, known := all[c.Origin]
 	switch {
 	case r.Old > c.Leaves:
 		return nil, fmt.Errorf("%w: old is %d, the checkpoint has %d leaves", ErrMalformed, r.Old, c.Leaves)
@@ -146,12 +163,8 @@ func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 		}
 	}
 	if last.Leaves != c.Leaves || !known {
-		w.seen[c.Origin] = seen{c.Leaves, c.Root.String()}
-		if err := w.save(); err != nil {
-			w.seen[c.Origin] = last
-			if !known {
-				delete(w.seen, c.Origin)
-			}
+		all[c.Origin] = seen{c.Leaves, c.Root.String()}
+		if err := w.save(all); err != nil {
 			return nil, err
 		}
 	}
@@ -159,8 +172,8 @@ func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 }
 
 // save replaces the file. What was answered before is in it if the process dies here.
-func (w *Witness) save() error {
-	text, err := json.MarshalIndent(w.seen, "", "  ")
+func (w *Witness) save(all map[string]seen) error {
+	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -136,3 +136,43 @@ func TestWitness(t *testing.T) {
 		t.Error("a damaged state was read")
 	}
 }
+
+// TestWitnessesOfOneStateCosignOneHistory has two processes with one state file, which two
+// witnesses stand for, asked for two histories of one log at once.
+func TestWitnessesOfOneStateCosignOneHistory(t *testing.T) {
+	key := fixedKey(t, "example.com/runs", 1)
+	trust, err := seal.Trust(key.VKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "witness.json")
+	h := &history{key: key, origin: key.NewOrigin()}
+	h.grow(t, "a", "b", "c")
+	fork := *h
+	fork.hashes = append(tlogHashes{}, h.hashes...)
+	h.grow(t, "d")
+	fork.grow(t, "x")
+	var witnesses []*seal.Witness
+	for range 2 {
+		w, err := seal.OpenWitness(fixedKey(t, "witness.example", 2), trust, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		witnesses = append(witnesses, w)
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	one, other := h.request(t, 0), fork.request(t, 0)
+	go func() { _, err := witnesses[0].Add(one, time.Now()); first <- err }()
+	go func() { _, err := witnesses[1].Add(other, time.Now()); second <- err }()
+	if a, b := <-first, <-second; (a == nil) == (b == nil) {
+		t.Errorf("two histories: %v, %v; want one of them cosigned", a, b)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range [][]byte{one, other} {
+		if _, err := witnesses[0].Add(body, time.Now()); err == nil {
+			t.Error("a witness without its state cosigned")
+		}
+	}
+}
