@@ -196,6 +196,7 @@ func readmeCommands(text string) []readmeCommand {
 
 var (
 	roots       = regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
+	vkeys       = regexp.MustCompile(`\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}`)
 	identifiers = regexp.MustCompile(`\b([0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}|[0-9T:.-]{10,}Z)\b`)
 	numbers     = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s|GiB|MiB|KiB|B)?|effects?`)
 	spaces      = regexp.MustCompile(` +`)
@@ -203,6 +204,7 @@ var (
 
 // mask replaces what differs from run to run.
 func mask(s string) string {
+	s = vkeys.ReplaceAllString(s, "+KEY")
 	s = roots.ReplaceAllString(s, "ROOT")
 	s = identifiers.ReplaceAllString(s, "ID")
 	s = numbers.ReplaceAllString(s, "N")

@@ -16,12 +16,12 @@ import (
 
 // Seal adds the runs that have ended to the log of runs of the database, and signs a
 // checkpoint of it, see [seal.Seal].
-func (db *DB) Seal(ctx context.Context, key *seal.Key) (seal.Result, error) {
+func (db *DB) Seal(ctx context.Context, key *seal.Key, older ...string) (seal.Result, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
 		return seal.Result{}, err
 	}
-	return seal.Seal(ctx, stored(log), key)
+	return seal.Seal(ctx, stored(log), key, older...)
 }
 
 // Verify checks every sealed run of the database, as it is stored, against the newest
@@ -193,6 +193,8 @@ type BundleDocument struct {
 // SignatureDocument is a signature in documents.
 type SignatureDocument struct {
 	Key     string     `json:"key"`
+	VKey    string     `json:"vkey,omitempty"`    // of the one log
+	AnyLog  bool       `json:"any_log,omitempty"` // the key that was given stands for any log that it signs
 	Witness bool       `json:"witness"`
 	Time    *time.Time `json:"time,omitempty"` // of a witness
 }
@@ -200,7 +202,7 @@ type SignatureDocument struct {
 // Signatures returns signatures for documents.
 func Signatures(all []seal.Signature) (docs []SignatureDocument) {
 	for _, s := range all {
-		d := SignatureDocument{Key: s.Key, Witness: s.Witness}
+		d := SignatureDocument{Key: s.Key, VKey: s.VKey, AnyLog: s.AnyLog, Witness: s.Witness}
 		if s.Witness {
 			d.Time = &s.Time
 		}

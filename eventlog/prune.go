@@ -31,6 +31,8 @@ type PruneOptions struct {
 
 	Limit  int  // at most so many runs, the oldest first; zero or less is no bound
 	DryRun bool // remove nothing
+
+	Why string // the reason, which is recorded and sealed with the removal of a sealed run
 }
 
 // PruneReport is what a pruning removed, or would remove.

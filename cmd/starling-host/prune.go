@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -160,7 +163,7 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	if err := f.named(ctx, log, &o); err != nil {
 		return err
 	}
-	o.DryRun = !f.confirm
+	o.DryRun, o.Why = !f.confirm, f.reason()
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := pruneDocument{Runs: report.Runs, Events: report.Events, DryRun: o.DryRun}
 	if !o.Before.IsZero() {
@@ -172,10 +175,36 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	if err == nil && f.compact {
 		err = compact(ctx, log, &doc)
 	}
+	sealed := false
+	if err == nil && f.confirm && report.Runs > 0 {
+		sealed, err = seal.Kept(ctx, log)
+	}
 	if err == nil {
 		err = log.Close()
 	}
-	return errors.Join(a.printPruned(doc, f.output), err)
+	if err = errors.Join(a.printPruned(doc, f.output), err); err == nil && sealed {
+		a.stderr.printf("until the removal is sealed, verify cannot tell it from a loss\n")
+		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+	}
+	return err
+}
+
+// reason is what is recorded of the removal of runs that were sealed: the flags.
+func (s selection) reason() string {
+	why := "prune"
+	add := func(flag, value string, given bool) {
+		if given {
+			why += " " + flag + " " + value
+		}
+	}
+	add("--older-than", s.olderThan.String(), s.olderThan > 0)
+	add("--before", s.before, s.before != "")
+	add("--status", s.status, s.status != "")
+	add("--namespace", s.namespace, s.namespace != "")
+	add("--run", strings.Join(s.runs, " --run "), len(s.runs) > 0)
+	add("--limit", strconv.Itoa(s.limit), s.limit > 0)
+	add("--include-open", "", s.open)
+	return strings.TrimSpace(why)
 }
 
 // giveUpSpare gives back the room that a host has set aside for a removal, so that a full

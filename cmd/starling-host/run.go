@@ -194,7 +194,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		if failed != nil {
 			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, and not sealed: " + starling.PlainError(failed)}))
 		}
-		a.stderr.printf("sealed: %s, root %s\n", plural(uint64(sealed.Checkpoint.Leaves), "run"), sealed.Checkpoint.Root)
+		a.stderr.printf("sealed: %s, root %s\n", leavesOf(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
 	}
 	return err
 }

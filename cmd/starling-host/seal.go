@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,10 +9,12 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
@@ -22,26 +25,37 @@ the root of the tree is signed: a checkpoint. The tree only grows. If you keep a
 checkpoint (--checkpoint FILE), or trust a witness, you see later whether a run was
 changed or removed.
 
-KEYFILE is made once, with keygen. One key may seal any number of databases. The
-command prints the public key of the log of this database, for standard tools. The
-key that keygen printed verifies all of them.
+KEYFILE is made once, with keygen. One key may seal any number of databases.
+
+The line "log NAME/ORIGIN+HASH+BASE64" that the command prints is the public key of the
+log of this database, and a line for a policy. Give it to verifiers: with it they accept
+this history and no other one. The key that keygen printed is the same key without the
+log's own digits; a verifier who has that one alone accepts any log that you sign.
 
 With --witness, a second party cosigns the checkpoint if it has seen this log grow and
-nothing else. Runs that prune or erase removes stay leaves: it is known that they are
-gone. The formats are those of C2SP (spec/seal.md).
+nothing else. Runs that prune or erase removes stay leaves, and each removal becomes a
+leaf too. The command prints the removals that it seals. Look at them: someone who can
+write to the database can also write that a run was removed. The formats are those of
+C2SP (spec/seal.md).
+
+Nothing is signed unless the newest checkpoint in the database is signed by this key and
+every leaf since then is what the events of its run say. To go on with another key of
+the same name, give the public key that it replaces: --old-key VKEY.
 
 A database that was restored from a backup cannot continue its log if more was sealed
 since: that would be a second history, and witnesses refuse it. Begin another log then,
 with --new-log.`
 
 const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The public
-key goes to standard output. Give it to those who verify.`
+key goes to standard output. It stands for every log that the key signs; "starling-host seal"
+prints the public key of one log, which is what a verifier should have.`
 
 type sealFlags struct {
 	key        string
 	witnesses  []string
 	checkpoint string
 	newLog     bool
+	oldKeys    []string
 	output     string
 }
 
@@ -63,6 +77,7 @@ func (a *app) sealCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
 	cmd.Flags().BoolVar(&f.newLog, "new-log", false, "forget the log of the database and begin another one")
+	cmd.Flags().StringArrayVar(&f.oldKeys, "old-key", nil, "the `VKEY`, or a file with it, that the key takes the place of; may be repeated")
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
@@ -97,6 +112,42 @@ type sealedDocument struct {
 	New        bool                     `json:"new"` // it was signed now
 	VKey       string                   `json:"vkey"`
 	Signed     string                   `json:"signed"` // the checkpoint as a note
+	Removed    int64                    `json:"removed"`
+	Removals   []removalDocument        `json:"removals,omitempty"` // that are sealed now for the first time
+}
+
+// removalDocument is a removal that is sealed.
+type removalDocument struct {
+	RunID string    `json:"run_id"`
+	At    time.Time `json:"at"`
+	By    string    `json:"by"`
+	Why   string    `json:"why"`
+}
+
+func removalDocuments(all []seal.Removal) (docs []removalDocument) {
+	for _, r := range all {
+		docs = append(docs, removalDocument{r.RunID, r.At, r.By, r.Why})
+	}
+	return docs
+}
+
+// printRemovals prints the newest removals.
+func (a *app) printRemovals(all []seal.Removal) {
+	for i, r := range all[max(0, len(all)-mostProblems):] {
+		if i == 0 && len(all) > mostProblems {
+			a.stdout.printf("  removed     %d earlier ones\n", len(all)-mostProblems)
+		}
+		a.stdout.printf("  removed     %s, %s UTC by %s: %s\n", r.RunID, r.At.UTC().Format(time.DateTime), cmp.Or(r.By, "?"), cmp.Or(r.Why, "no reason given"))
+	}
+}
+
+// leavesOf says what the leaves of a log are.
+func leavesOf(c seal.Checkpoint, removed int64) string {
+	what := plural(uint64(c.Leaves-removed), "run")
+	if removed > 0 {
+		what += " and " + plural(uint64(removed), "removal")
+	}
+	return what
 }
 
 func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
@@ -114,8 +165,17 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 			return err
 		}
 	}
-	sealed, err := seal.Seal(ctx, log, key)
+	old, err := vkeysIn("--old-key", f.oldKeys)
 	if err != nil {
+		return err
+	}
+	sealed, err := seal.Seal(ctx, log, key, old...)
+	switch {
+	case errors.Is(err, seal.ErrOtherKey):
+		return usagef("if this key takes its place: --old-key VKEY; if the database is another one's: --new-log", "%s", starling.PlainError(err))
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		return &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: pasteable("starling-host verify", named(where))}
+	case err != nil:
 		return err
 	}
 	for _, url := range f.witnesses {
@@ -130,17 +190,18 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	}
 	c := sealed.Checkpoint
 	if f.output == outputJSON {
-		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed)})
+		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, removalDocuments(sealed.Removals)})
 	}
 	what := "sealed"
 	if !sealed.New {
 		what = "sealed already"
 	}
-	a.stdout.printf("%s: %s, root %s\n", styled{good, what}, plural(uint64(c.Leaves), "run"), c.Root)
+	a.stdout.printf("%s: %s, root %s\n", styled{good, what}, leavesOf(c, sealed.Removed), c.Root)
+	a.printRemovals(sealed.Removals)
 	if n := strings.Count(string(sealed.Signed), "\n— ") - 1; n > 0 {
 		a.stdout.printf("cosigned by %s\n", plural(n, "witness"))
 	}
-	a.stdout.printf("log %s\nkey %s\n", c.Origin, sealed.VKey)
+	a.stdout.printf("log %s\n", sealed.VKey)
 	return nil
 }
 
@@ -236,20 +297,33 @@ func (f *trustFlags) trusted() (*seal.Policy, error) {
 // trustIn returns the policy that wants the signature of one of the public keys that a flag
 // has, or that are in the files that it names.
 func trustIn(flag string, keys []string) (*seal.Policy, error) {
-	const hint = "keygen printed it: NAME+HASH+BASE64"
-	vkeys := make([]string, len(keys))
-	for i, key := range keys {
+	vkeys, err := vkeysIn(flag, keys)
+	if err != nil {
+		return nil, err
+	}
+	return seal.Trust(vkeys...)
+}
+
+// vkeysIn returns the public keys that a flag has, or that are in the files that it names,
+// also as "seal" prints one.
+func vkeysIn(flag string, keys []string) (vkeys []string, err error) {
+	const hint = "seal and keygen print it: NAME+HASH+BASE64"
+	for _, key := range keys {
 		if text, err := os.ReadFile(key); err == nil {
 			key = strings.TrimSpace(string(text))
+			for line := range strings.Lines(key) {
+				if log, ok := strings.CutPrefix(line, "log "); ok {
+					key = strings.TrimSpace(log)
+				}
+			}
 		}
 		if strings.HasPrefix(key, "PRIVATE+KEY+") {
 			return nil, usagef(hint, "%s: this is the private key; a verifier needs the public one", flag)
 		}
-		vkeys[i] = key
+		if _, err := seal.Trust(key); err != nil {
+			return nil, usagef(hint, "%s: %s", flag, starling.PlainError(err))
+		}
+		vkeys = append(vkeys, key)
 	}
-	p, err := seal.Trust(vkeys...)
-	if err != nil {
-		return nil, usagef(hint, "%s: %s", flag, starling.PlainError(err))
-	}
-	return p, nil
+	return vkeys, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +133,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 // sealReport is what "verify DB -o json" prints.
 type sealReport struct {
-	Verdict     string                       `json:"verdict"` // "valid" or "invalid"
+	Verdict     string                       `json:"verdict"` // "valid", "unexplained" or "invalid"
 	Trusted     bool                         `json:"trusted"` // a key that was given has signed the newest checkpoint
 	Checkpoint  *seal.CheckpointDocument     `json:"checkpoint"`
 	Signatures  []starling.SignatureDocument `json:"signatures,omitempty"`
@@ -141,6 +142,8 @@ type sealReport struct {
 	Gone        int64                        `json:"gone"`
 	Unsealed    int64                        `json:"unsealed"`
 	Open        int64                        `json:"open"`
+	Removals    []removalDocument            `json:"removals,omitempty"`
+	Unexplained []problemDocument            `json:"unexplained,omitempty"`
 	Problems    []problemDocument            `json:"problems,omitempty"`
 }
 
@@ -177,52 +180,74 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	if f.output == outputJSON {
 		doc := sealReport{Verdict: "valid", Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
 			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open}
-		for _, p := range r.Problems {
-			d := problemDocument{RunID: p.RunID, Error: p.Text}
-			if p.Leaf >= 0 {
-				d.Leaf = &p.Leaf
-			}
-			doc.Verdict, doc.Problems = "invalid", append(doc.Problems, d)
-		}
+		doc.Verdict, doc.Removals = sealVerdict(r), removalDocuments(r.Removals)
+		doc.Unexplained, doc.Problems = problemDocuments(r.Unexplained), problemDocuments(r.Problems)
 		if err := a.writeValue(doc); err != nil {
 			return err
 		}
 	} else {
 		a.printSealReport(r, where)
 	}
-	if len(r.Problems) > 0 {
+	if sealVerdict(r) != "valid" {
 		return silent(exitInvalid)
 	}
 	return nil
+}
+
+// sealVerdict says what came of the verification of a database.
+func sealVerdict(r seal.Report) string {
+	switch {
+	case len(r.Problems) > 0:
+		return "invalid"
+	case len(r.Unexplained) > 0:
+		return "unexplained"
+	}
+	return "valid"
+}
+
+func problemDocuments(all []seal.Problem) (docs []problemDocument) {
+	for _, p := range all {
+		d := problemDocument{RunID: p.RunID, Error: p.Text}
+		if p.Leaf >= 0 {
+			d.Leaf = &p.Leaf
+		}
+		docs = append(docs, d)
+	}
+	return docs
 }
 
 // mostProblems is how many problems are printed.
 const mostProblems = 20
 
 func (a *app) printSealReport(r seal.Report, where string) {
-	if len(r.Problems) > 0 {
+	runs := r.Newest.Leaves - int64(len(r.Removals))
+	switch sealVerdict(r) {
+	case "invalid":
 		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, plural(len(r.Problems), "problem"))
-		for i, p := range r.Problems {
-			if i == mostProblems {
-				a.stdout.printf("  and %d more\n", len(r.Problems)-i)
-				break
-			}
-			a.stdout.printf("  %s\n", p)
-		}
-	} else {
+	case "unexplained":
+		a.stdout.printf("%s: %s sealed, %d not here: nothing proves why\n", styled{bad, "unexplained"}, plural(uint64(runs), "run"), len(r.Unexplained))
+	default:
 		a.stdout.printf("%s: %s as sealed\n", styled{good, "valid"}, plural(uint64(r.Present), "run"))
+	}
+	for i, p := range append(slices.Clone(r.Problems), r.Unexplained...) {
+		if i == mostProblems {
+			a.stdout.printf("  and %d more\n", len(r.Problems)+len(r.Unexplained)-i)
+			break
+		}
+		a.stdout.printf("  %s\n", p)
 	}
 	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 	a.stdout.printf("  log         %s\n", r.Newest.Origin)
-	a.stdout.printf("  checkpoint  %s, root %s\n", plural(uint64(r.Newest.Leaves), "run"), r.Newest.Root)
+	a.stdout.printf("  checkpoint  %s, root %s\n", leavesOf(r.Newest, int64(len(r.Removals))), r.Newest.Root)
 	if !r.Signed.IsZero() {
 		a.stdout.printf("              %s UTC, says the database; one of %d, each of which begins as the one before\n", r.Signed.UTC().Format(time.DateTime), r.Checkpoints)
 	}
 	a.printSignatures(r.Signatures)
-	a.stdout.printf("  runs        %d as sealed, %d pruned or erased; %d ended later, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
+	a.stdout.printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
+	a.printRemovals(r.Removals)
 	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded, which "+pasteable("starling-host replay --all", named(where))+" shows",
 		"that no run was left out before it was sealed")
-	if r.Unsealed > 0 {
+	if r.Unsealed > 0 || len(r.Unexplained) > 0 {
 		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
 	}
 }
@@ -234,8 +259,11 @@ func (a *app) printSignatures(all []seal.Signature) {
 	for _, s := range all {
 		if s.Witness {
 			a.stdout.printf("  witness     %s, %s UTC\n", s.Key, s.Time.Format(time.DateTime))
-		} else {
-			a.stdout.printf("  signed by   %s\n", styled{good, s.Key})
+			continue
+		}
+		a.stdout.printf("  signed by   %s\n", styled{good, s.VKey})
+		if s.AnyLog {
+			a.stdout.printf("              %s\n", styled{middle, "any log of this key would do: to accept this one alone, give the key above with --key"})
 		}
 	}
 }
@@ -320,7 +348,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 	if v.Sealed {
 		a.stdout.printf("  log         %s\n", v.Checkpoint.Origin)
-		a.stdout.printf("  checkpoint  %s, root %s\n", plural(uint64(v.Checkpoint.Leaves), "run"), v.Checkpoint.Root)
+		a.stdout.printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
 		a.printSignatures(v.Signatures)
 	} else {
 		a.stdout.printf("  %s\n", styled{middle, "no: the person who made the file could have made up its runs"})
@@ -385,7 +413,7 @@ func (a *app) verifyProof(path string, policy *seal.Policy, output string) error
 			}
 		}
 		a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
-		a.stdout.printf("  log         %s\n  checkpoint  %s, root %s\n", c.Origin, plural(uint64(c.Leaves), "run"), c.Root)
+		a.stdout.printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
 		a.printSignatures(signatures)
 		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded: a bundle of the run shows that")
 	}

@@ -17,6 +17,9 @@ import (
 // MaxCheckpointBytes bounds a signed checkpoint.
 const MaxCheckpointBytes = 1 << 16
 
+// maxSignatures bounds the signatures of a checkpoint.
+const maxSignatures = 100
+
 // mostLeaves is one more than a log can have: its hashes are numbered in 63 bits.
 const mostLeaves = 1 << 62
 
@@ -44,6 +47,15 @@ func ParseCheckpoint(signed []byte) (Checkpoint, error) {
 	if !ok || !bytes.HasPrefix(signatures, []byte("— ")) || signatures[len(signatures)-1] != '\n' {
 		return Checkpoint{}, errors.New("seal: this is not a checkpoint: want three lines, an empty one and signatures")
 	}
+	lines := strings.Split(strings.TrimSuffix(string(signatures), "\n"), "\n")
+	if len(lines) > maxSignatures {
+		return Checkpoint{}, fmt.Errorf("seal: a checkpoint of %d signatures; at most %d are read", len(lines), maxSignatures)
+	}
+	for _, line := range lines {
+		if _, _, err := signatureOf(line); err != nil {
+			return Checkpoint{}, err
+		}
+	}
 	c, err := parseText(string(text) + "\n")
 	if err == nil && !bytes.HasPrefix(signatures, []byte("— "+c.Origin+" ")) {
 		err = fmt.Errorf("seal: the first signature is not that of the log %s", c.Origin)
@@ -58,11 +70,11 @@ func parseText(text string) (Checkpoint, error) {
 	}
 	leaves, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || leaves < 0 || leaves >= mostLeaves {
-		return Checkpoint{}, fmt.Errorf("seal: %q is not a number of leaves", lines[1])
+		return Checkpoint{}, fmt.Errorf("seal: %.80q is not a number of leaves", lines[1])
 	}
 	root, err := base64.StdEncoding.DecodeString(lines[2])
 	if err != nil || len(root) != len(Hash{}) {
-		return Checkpoint{}, fmt.Errorf("seal: %q is not a root: want 32 bytes in base64", lines[2])
+		return Checkpoint{}, fmt.Errorf("seal: %.80q is not a root: want 32 bytes in base64", lines[2])
 	}
 	c := Checkpoint{Origin: lines[0], Leaves: leaves, Root: Hash(root)}
 	if c.Leaves == 0 && c.Root != sha256.Sum256(nil) {
@@ -80,6 +92,8 @@ func parseText(text string) (Checkpoint, error) {
 // Signature is one that was checked.
 type Signature struct {
 	Key     string    // its name
+	VKey    string    // of a log: the public key of that one log
+	AnyLog  bool      // the verifier trusts the key for any log that it signs, and not for this one
 	Witness bool      // it is a cosignature
 	Time    time.Time // of a cosignature
 }
@@ -125,11 +139,20 @@ func AddCosignatures(signed, lines []byte) ([]byte, error) {
 
 // signatureKey returns the name and the hash of the key that made a line of signatures.
 func signatureKey(line string) (string, error) {
-	rest, ok := strings.CutPrefix(line, "— ")
-	name, sig, ok2 := strings.Cut(rest, " ")
-	b, err := base64.StdEncoding.DecodeString(sig)
-	if !ok || !ok2 || err != nil || len(b) < 5 || checkName(name) != nil {
-		return "", fmt.Errorf("seal: %q is not a line of signature: want an em dash, a name and base64", line)
+	name, sig, err := signatureOf(line)
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%s+%x", name, b[:4]), nil
+	return fmt.Sprintf("%s+%x", name, sig[:4]), nil
+}
+
+// signatureOf returns the name in a line of signatures, and the key's hash with the signature.
+func signatureOf(line string) (name string, sig []byte, err error) {
+	rest, ok := strings.CutPrefix(line, "— ")
+	name, text, ok2 := strings.Cut(rest, " ")
+	sig, err = base64.StdEncoding.Strict().DecodeString(text)
+	if !ok || !ok2 || err != nil || len(sig) < 5 || strings.ContainsAny(text, "\r\n") || checkName(name) != nil {
+		return "", nil, fmt.Errorf("seal: %.80q is not a line of signature: want an em dash, a name and base64", line)
+	}
+	return name, sig, nil
 }

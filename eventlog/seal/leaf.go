@@ -3,6 +3,7 @@ package seal
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -31,6 +32,26 @@ func (l Leaf) Marshal() []byte {
 	b = canon.AppendText(canon.AppendText(b, "run_id"), l.RunID)
 	b = canon.AppendBytes(canon.AppendText(b, "merkle_root"), l.MerkleRoot[:])
 	return canon.AppendBytes(canon.AppendText(b, "terminal_hash"), l.TerminalHash[:])
+}
+
+// Removal is a leaf that says that a run was removed, which stays a leaf itself
+// (spec/seal.md, section 1).
+type Removal struct {
+	Leaf    int64 // number of the run's leaf, from 0
+	RunID   string
+	At      time.Time
+	By, Why string // as the removal said
+}
+
+// Marshal returns the removal as it is hashed.
+func (r Removal) Marshal() []byte {
+	b := canon.AppendMap(nil, 6)
+	b = canon.AppendUint(canon.AppendText(b, "seal"), leafVersion)
+	b = canon.AppendText(canon.AppendText(b, "run_id"), r.RunID)
+	b = canon.AppendUint(canon.AppendText(b, "removed_at"), uint64(max(r.At.UnixNano(), 0)))
+	b = canon.AppendText(canon.AppendText(b, "removed_by"), r.By)
+	b = canon.AppendText(canon.AppendText(b, "removed_why"), r.Why)
+	return canon.AppendUint(canon.AppendText(b, "removed_leaf"), uint64(max(r.Leaf, 0)))
 }
 
 // Hash returns the hash of the leaf in the tree (RFC 6962, section 2.1).

@@ -1,10 +1,14 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,19 +22,22 @@ import (
 // for the first time.
 //
 //	run_log         its origin
-//	run_leaf        its leaves; gone is when the run was removed, 0 if it was not
+//	run_leaf        the leaves of runs; gone is not used any more
+//	run_removal     removals of runs that are leaves; their own leaf is NULL until they are sealed
 //	run_leaf_hash   the hashes of complete subtrees, in the order of package tlog
 //	run_checkpoint  the checkpoints that were signed
 //
-// Times are in nanoseconds since 1970. What is in these tables is trusted when a
-// checkpoint is signed, and by [Verify] only as far as signatures go.
+// Times are in nanoseconds since 1970. Nothing in these tables is believed: [Seal] signs a
+// leaf that the events of its run say, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
-	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_leaf_hash", "run_checkpoint"}, Steps: []eventlog.TableStep{tables},
-	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT, INSERT, UPDATE", "run_leaf_hash": "SELECT, INSERT"},
+	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_removal", "run_leaf_hash", "run_checkpoint"},
+	Steps: []eventlog.TableStep{step(createTables), step(createRemovals)},
+	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT, INSERT", "run_leaf_hash": "SELECT, INSERT",
+		"run_removal": "SELECT, INSERT, UPDATE"},
 }
 
-var tables = func() eventlog.TableStep {
-	const sql = `CREATE TABLE run_log (
+const (
+	createTables = `CREATE TABLE run_log (
 	one    INTEGER PRIMARY KEY CHECK (one = 1),
 	origin TEXT    NOT NULL
 );
@@ -51,9 +58,22 @@ CREATE TABLE run_checkpoint (
 	signed BLOB    NOT NULL,
 	made   INTEGER NOT NULL
 )`
+	// Until this step a removal was a time in run_leaf.
+	createRemovals = `CREATE TABLE run_removal (
+	run_id        TEXT    PRIMARY KEY NOT NULL,
+	removed       INTEGER NOT NULL,
+	removed_by    TEXT    NOT NULL,
+	why           TEXT    NOT NULL,
+	leaf          INTEGER UNIQUE
+);
+INSERT INTO run_removal (run_id, removed, removed_by, why)
+	SELECT run_id, gone, '', 'removed by a version that did not record why' FROM run_leaf WHERE gone <> 0`
+)
+
+func step(sql string) eventlog.TableStep {
 	return eventlog.TableStep{SQLite: sql, Postgres: strings.NewReplacer(" BLOB ", " BYTEA ", " INTEGER ", " BIGINT ",
 		"run_id        TEXT ", `run_id        TEXT COLLATE "C" `).Replace(sql)}
-}()
+}
 
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")
@@ -81,66 +101,126 @@ func Extend(ctx context.Context, db eventlog.Transactor) error {
 	return extend(ctx, db, math.MinInt64)
 }
 
-// extend adds those that began at a time or later, in nanoseconds since 1970. The oldest
-// are added first, so each step begins where the one before has ended.
+// extend adds those that began at a time or later, in nanoseconds since 1970, and for
+// [math.MinInt64] all of them, by their events alone.
 func extend(ctx context.Context, db eventlog.Transactor, from int64) error {
+	var after any = from
+	if from == math.MinInt64 {
+		after = ""
+	}
 	for {
-		leaves, last, err := ended(ctx, db, from)
-		if err != nil || len(leaves) == 0 {
+		leaves, last, err := ended(ctx, db, after)
+		if err == nil && len(leaves) > 0 {
+			err = db.Transact(ctx, func(tx eventlog.Tx) error { return addLeaves(tx, leaves) })
+		}
+		if err != nil || last == nil {
 			return err
 		}
-		if err := db.Transact(ctx, func(tx eventlog.Tx) error { return addLeaves(tx, leaves) }); err != nil {
-			return err
-		}
-		if len(leaves) < extendStep {
-			return nil
-		}
-		from = last
+		after = last
 	}
 }
 
 // What a pruning adds to its statements where there is a log of runs: a condition on the
-// table run, a statement that returns a row if a run in doomed waits for [Extend], and one
-// that marks the leaves of the runs in doomed.
+// table run, and a statement that returns a row if a run in doomed waits for [Extend].
 const (
-	IsLeaf   = "(terminal = 0 OR EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id))"
-	Waiting  = " SELECT 1 FROM doomed JOIN run USING (run_id) WHERE NOT " + IsLeaf + " LIMIT 1"
-	markGone = "UPDATE run_leaf SET gone = %d WHERE run_id IN (SELECT run_id FROM doomed)"
+	IsLeaf  = "(terminal = 0 OR EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id))"
+	Waiting = " SELECT 1 FROM doomed JOIN run USING (run_id) WHERE NOT " + IsLeaf + " LIMIT 1"
 )
 
-// MarkGone returns the statement that notes of the runs in doomed that they are removed.
-func MarkGone(now time.Time) string { return fmt.Sprintf(markGone, now.UnixNano()) }
-
-// ended returns runs that have ended and are not in the log of runs, and when the last of
-// them began.
-func ended(ctx context.Context, db eventlog.Transactor, from int64) (leaves []Leaf, began int64, err error) {
-	const sql = `SELECT r.started, r.run_id, r.last_seq, r.head, e.kind, e.payload FROM (
-	SELECT started, run_id, last_seq, head FROM run WHERE started >= $2 AND terminal <> 0
-		AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id) ORDER BY started, run_id LIMIT $1
-) AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.last_seq ORDER BY r.started, r.run_id`
-	err = db.View(ctx, func(q eventlog.Querier) error {
-		leaves = nil
-		return q.Query(sql, []any{int64(extendStep), from}, func(r eventlog.Row) error {
-			var last event.Event
-			var head, payload []byte
-			var kind int64
-			if err := r.Scan(&began, &last.RunID, &last.Seq, &head, &kind, &payload); err != nil {
-				return err
-			}
-			last.Kind, last.Payload = event.Kind(kind), payload
-			if len(head) != len(canon.Hash{}) {
-				return fmt.Errorf("seal: run %q: the log keeps a hash of %d bytes", last.RunID, len(head))
-			}
-			l, err := LeafOf(last, canon.Hash(head))
-			leaves = append(leaves, l)
-			return err
-		})
-	})
-	return leaves, began, err
+// MarkRemoved returns the statement that records the removal of the runs in doomed that are
+// leaves, by the user and host of this process. The next checkpoint seals it.
+func MarkRemoved(now time.Time, why string) string {
+	by, _ := os.Hostname()
+	if u, err := user.Current(); err == nil {
+		by = u.Username + "@" + by
+	}
+	literal := func(text string) string {
+		text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+		return "'" + strings.ReplaceAll(text[:len(strings.ToValidUTF8(text[:min(len(text), maxReason)], ""))], "'", "''") + "'"
+	}
+	return fmt.Sprintf("INSERT INTO run_removal (run_id, removed, removed_by, why) SELECT run_id, %d, %s, %s FROM doomed"+
+		" WHERE run_id IN (SELECT run_id FROM run_leaf) ON CONFLICT (run_id) DO NOTHING", now.UnixNano(), literal(by), literal(why))
 }
 
-// addLeaves adds those leaves that are not there, in two statements.
-func addLeaves(tx eventlog.Tx, leaves []Leaf) error {
+// maxReason bounds what a removal says of itself, in bytes.
+const maxReason = 500
+
+// lastEvents are the columns of an event that [lastEvent] reads.
+const lastEvents = "e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload"
+
+func lastEvent(r eventlog.Row, more ...any) (e event.Event, err error) {
+	var kind int64
+	var payload []byte
+	err = r.Scan(append([]any{&e.RunID, &e.Seq, &e.PrevHash, &e.Timestamp, &kind, &payload}, more...)...)
+	e.Kind, e.Payload = event.Kind(kind), payload
+	return e, err
+}
+
+// ended returns runs that have ended and are not in the log of runs, by their last events,
+// and after what the next ones are: nil if there are no more. After a time these are the
+// runs that began then or later and whose rows say that they have ended; after a text, all
+// runs behind it, whatever their rows say.
+func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []leafRow, last any, err error) {
+	const fresh = " AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id) "
+	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started >= $2 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
+	text, all := after.(string)
+	if all {
+		sql = "SELECT 0 AS started, run_id, max(seq) AS seq FROM eventlog_events AS x WHERE run_id > $2" + fresh + "GROUP BY run_id ORDER BY run_id LIMIT $1"
+	}
+	sql = "SELECT " + lastEvents + ", r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
+	err = db.View(ctx, func(q eventlog.Querier) error {
+		leaves, last = nil, nil
+		began, n := int64(0), 0
+		err := q.Query(sql, []any{int64(extendStep), after}, func(r eventlog.Row) error {
+			e, err := lastEvent(r, &began)
+			n, text = n+1, e.RunID
+			if err != nil || !e.Kind.Terminal() {
+				return err
+			}
+			l, err := LeafOf(e, e.Hash())
+			leaves = append(leaves, leafRow{Leaf: l})
+			return err
+		})
+		if n == extendStep {
+			if last = began; all {
+				last = text
+			}
+		}
+		return err
+	})
+	return leaves, last, err
+}
+
+// extendRemovals adds the removals that are recorded and no leaf to the log of runs.
+func extendRemovals(ctx context.Context, db eventlog.Transactor) error {
+	const sql = `SELECT m.run_id, l.leaf, m.removed, m.removed_by, m.why FROM run_removal AS m JOIN run_leaf AS l ON l.run_id = m.run_id
+	WHERE m.leaf IS NULL ORDER BY m.removed, m.run_id LIMIT $1`
+	for {
+		var leaves []leafRow
+		err := db.Transact(ctx, func(tx eventlog.Tx) error {
+			leaves = nil
+			err := tx.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
+				var m Removal
+				err := r.Scan(&m.RunID, &m.Leaf, &m.At, &m.By, &m.Why)
+				leaves = append(leaves, leafRow{removal: &m})
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return addLeaves(tx, leaves)
+		})
+		if err != nil || len(leaves) < extendStep {
+			return err
+		}
+	}
+}
+
+// addLeaves adds those leaves that are not there.
+func addLeaves(tx eventlog.Tx, leaves []leafRow) error {
+	if len(leaves) == 0 {
+		return nil
+	}
 	there := map[string]bool{}
 	marks, args := placeholders(1, len(leaves)), make([]any, len(leaves))
 	for i, l := range leaves {
@@ -161,15 +241,21 @@ func addLeaves(tx eventlog.Tx, leaves []Leaf) error {
 	var rowArgs, hashArgs []any
 	read := reader(tx, fresh)
 	for _, l := range leaves {
-		if there[l.RunID] {
+		if l.removal == nil && there[l.RunID] {
 			continue
 		}
 		added, err := tlog.StoredHashes(n, l.Marshal(), read)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, "("+placeholders(len(rowArgs)+1, 5)+")")
-		rowArgs = append(rowArgs, n, l.RunID, int64(l.Events), l.MerkleRoot[:], l.TerminalHash[:])
+		if l.removal != nil {
+			if _, err := tx.Exec("UPDATE run_removal SET leaf = $1 WHERE run_id = $2", n, l.removal.RunID); err != nil {
+				return err
+			}
+		} else {
+			rows = append(rows, "("+placeholders(len(rowArgs)+1, 5)+")")
+			rowArgs = append(rowArgs, n, l.RunID, int64(l.Events), l.MerkleRoot[:], l.TerminalHash[:])
+		}
 		for i, h := range added {
 			place := tlog.StoredHashIndex(0, n) + int64(i)
 			fresh[place] = h
@@ -178,11 +264,13 @@ func addLeaves(tx eventlog.Tx, leaves []Leaf) error {
 		}
 		n++
 	}
-	if len(rows) == 0 {
-		return nil
+	if len(rows) > 0 {
+		if _, err := tx.Exec("INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES "+strings.Join(rows, ", "), rowArgs...); err != nil {
+			return err
+		}
 	}
-	if _, err := tx.Exec("INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES "+strings.Join(rows, ", "), rowArgs...); err != nil {
-		return err
+	if len(hashes) == 0 {
+		return nil
 	}
 	_, err = tx.Exec("INSERT INTO run_leaf_hash (place, hash) VALUES "+strings.Join(hashes, ", "), hashArgs...)
 	return err
@@ -202,8 +290,10 @@ func placeholders(first, n int) string {
 
 // size returns the number of leaves.
 func size(q eventlog.Querier) (n int64, err error) {
-	err = q.Query("SELECT coalesce(max(leaf) + 1, 0) FROM run_leaf", nil, func(r eventlog.Row) error { return r.Scan(&n) })
-	return n, err
+	const sql = "SELECT (SELECT coalesce(max(leaf) + 1, 0) FROM run_leaf), (SELECT coalesce(max(leaf) + 1, 0) FROM run_removal)"
+	removals := int64(0)
+	err = q.Query(sql, nil, func(r eventlog.Row) error { return r.Scan(&n, &removals) })
+	return max(n, removals), err
 }
 
 // reader reads the hashes of subtrees, of which some may not be in the tables yet.
@@ -297,77 +387,224 @@ func (s *Sealer) Seal(ctx context.Context) (Result, error) {
 // Result is what came of [Seal].
 type Result struct {
 	Checkpoint Checkpoint
-	Signed     []byte // the checkpoint as a note
-	New        bool   // it was signed now; there was one of all these leaves otherwise
-	VKey       string // under which it is signed
+	Signed     []byte    // the checkpoint as a note
+	New        bool      // it was signed now; there was one of all these leaves otherwise
+	VKey       string    // under which it is signed
+	Removed    int64     // leaves that are removals
+	Removals   []Removal // those that this checkpoint is the first to seal
 }
 
-// Seal is [Sealer.Seal], once.
-func Seal(ctx context.Context, db eventlog.Transactor, k *Key) (Result, error) {
-	return sealFrom(ctx, db, k, math.MinInt64)
+// ErrOtherKey: the newest checkpoint is signed by another key than the one that is to sign.
+var ErrOtherKey = errors.New("seal: the newest checkpoint is signed by another key")
+
+// Seal is [Sealer.Seal], once. Older are the public keys that k takes the place of: one of
+// them, or k, must have signed the newest checkpoint.
+func Seal(ctx context.Context, db eventlog.Transactor, k *Key, older ...string) (Result, error) {
+	return sealFrom(ctx, db, k, math.MinInt64, older...)
 }
 
-func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64) (Result, error) {
-	if err := db.CreateTables(ctx, Tables); err != nil {
-		return Result{}, err
+// errMoved: another process has sealed the database meanwhile.
+var errMoved = errors.New("seal: another process seals this database")
+
+func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, older ...string) (s Result, err error) {
+	trusted, err := Trust(append(older, k.VKey())...)
+	if err == nil {
+		err = db.CreateTables(ctx, Tables)
 	}
-	origin, err := begin(ctx, db, k)
+	if err == nil {
+		err = extend(ctx, db, from)
+	}
+	if err == nil {
+		err = extendRemovals(ctx, db)
+	}
+	for range 3 {
+		if err == nil {
+			if s, err = sign(ctx, db, k, trusted); errors.Is(err, errMoved) {
+				err = nil
+				continue
+			}
+		}
+		return s, err
+	}
+	return s, errMoved
+}
+
+// sign signs a checkpoint of all leaves. The tables may say anything, so the newest
+// checkpoint has to be signed by a key that is trusted, its origin is that of the log, its
+// leaves begin the tree, and of each leaf behind them the events say the same.
+func sign(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy) (s Result, err error) {
+	var n int64
+	var last Checkpoint
+	var signed []byte
+	var by []Signature
+	var origin string
+	err = db.View(ctx, func(q eventlog.Querier) error {
+		last, signed, err = newest(q)
+		if err == nil && signed != nil {
+			last, by, err = trusted.Check(signed)
+		}
+		if err == nil {
+			n, err = size(q)
+		}
+		if err == nil {
+			origin, err = originOf(q)
+		}
+		return err
+	})
+	name := last.Origin[:max(0, strings.LastIndexByte(last.Origin, '/'))]
+	switch {
+	case errors.Is(err, ErrUntrusted) && name != "" && name != k.name:
+		return s, fmt.Errorf("seal: the key is called %q, and the log of runs of this database is %s: want a key called %q", k.name, last.Origin, name)
+	case errors.Is(err, ErrUntrusted):
+		return s, fmt.Errorf("%w: its origin is %s", ErrOtherKey, last.Origin)
+	case err != nil:
+		return s, err
+	case signed == nil: // whatever the tables say, this key has signed nothing of this database
+		origin = k.NewOrigin()
+	case origin != last.Origin:
+		return s, fmt.Errorf("%w: the log of runs says that it is %q, and its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, last.Origin)
+	case n < last.Leaves:
+		return s, fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or set back", eventlog.ErrLogCorrupt, n, last.Leaves)
+	}
+	own := slices.ContainsFunc(by, func(b Signature) bool { return b.VKey == k.For(origin).VKey() })
+	s = Result{VKey: k.For(origin).VKey(), Checkpoint: Checkpoint{Origin: origin, Leaves: n}, Signed: signed}
+	fresh, err := s.check(ctx, db, last.Leaves)
 	if err != nil {
-		return Result{}, err
+		return s, err
 	}
-	if err := extend(ctx, db, from); err != nil {
-		return Result{}, err
-	}
-	s := Result{VKey: k.For(origin).VKey()}
 	err = db.Transact(ctx, func(tx eventlog.Tx) error {
-		n, err := size(tx)
+		_, still, err := newest(tx)
+		if err == nil && !bytes.Equal(still, signed) {
+			err = errMoved
+		}
 		if err != nil {
 			return err
 		}
-		read := reader(tx, nil)
-		s.Checkpoint = Checkpoint{Origin: origin, Leaves: n}
-		if s.Checkpoint.Root, err = tlog.TreeHash(n, read); err != nil {
+		if err := tx.Query("SELECT count(*) FROM run_removal WHERE leaf < $1", []any{n}, func(r eventlog.Row) error { return r.Scan(&s.Removed) }); err != nil {
 			return err
 		}
-		last, signed, err := newest(tx)
-		switch {
-		case err != nil:
-			return err
-		case signed != nil && last.Leaves == n && last.Root == s.Checkpoint.Root:
-			s.Signed, s.New = signed, false
-			return nil
-		case signed != nil && last.Leaves >= n:
-			return fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or set back", eventlog.ErrLogCorrupt, n, last.Leaves)
-		case signed != nil && last.Leaves > 0:
+		read := reader(tx, nil)
+		if signed != nil && last.Leaves > 0 {
 			if before, err := tlog.TreeHash(last.Leaves, read); err != nil || before != last.Root {
 				return errors.Join(fmt.Errorf("%w: the log of runs does not begin with the %d leaves of the last checkpoint: it was rewritten", eventlog.ErrLogCorrupt, last.Leaves), err)
 			}
 		}
+		if s.Checkpoint.Root, err = tlog.TreeHash(n, read); err != nil {
+			return err
+		}
+		if sound, err := tlog.TreeHash(n, fresh.over(read)); err != nil || sound != s.Checkpoint.Root {
+			return errors.Join(fmt.Errorf("%w: hashes of the log of runs behind leaf %d are not those of its leaves", eventlog.ErrLogCorrupt, last.Leaves), err)
+		}
+		if signed != nil && last.Leaves == n && own {
+			return nil
+		}
 		if s.Signed, err = s.Checkpoint.Sign(k); err != nil {
 			return err
 		}
+		if signed != nil && last.Leaves == n { // a new key signs what an older one has signed
+			_, others, _ := bytes.Cut(signed, []byte("\n\n"))
+			if s.Signed, err = AddCosignatures(s.Signed, others); err != nil {
+				return err
+			}
+		}
 		s.New = true
-		_, err = tx.Exec("INSERT INTO run_checkpoint (leaves, signed, made) VALUES ($1, $2, $3)", n, s.Signed, time.Now().UnixNano())
+		if _, err := tx.Exec("INSERT INTO run_log (one, origin) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET origin = excluded.origin", origin); err != nil {
+			return err
+		}
+		_, err = tx.Exec("INSERT INTO run_checkpoint (leaves, signed, made) VALUES ($1, $2, $3) ON CONFLICT (leaves) DO UPDATE SET signed = excluded.signed", n, s.Signed, time.Now().UnixNano())
 		return err
 	})
 	return s, err
 }
 
-// begin returns the origin of the log of runs, which the first key draws.
-func begin(ctx context.Context, db eventlog.Transactor, k *Key) (origin string, err error) {
-	err = db.Transact(ctx, func(tx eventlog.Tx) error {
-		if origin, err = originOf(tx); err != nil || origin != "" {
-			return err
+// tail is the hashes of a tree behind a place, which were computed.
+type tail struct {
+	from   int64
+	hashes []Hash
+}
+
+// over reads the hashes before the place from elsewhere.
+func (t *tail) over(stored tlog.HashReader) tlog.HashReader {
+	return tlog.HashReaderFunc(func(places []int64) ([]Hash, error) {
+		hashes := make([]Hash, len(places))
+		for i, p := range places {
+			if p >= t.from && p-t.from < int64(len(t.hashes)) {
+				hashes[i] = t.hashes[p-t.from]
+				continue
+			}
+			h, err := stored.ReadHashes([]int64{p})
+			if err != nil {
+				return nil, err
+			}
+			hashes[i] = h[0]
 		}
-		origin = k.NewOrigin()
-		_, err := tx.Exec("INSERT INTO run_log (one, origin) VALUES (1, $1)", origin)
-		return err
+		return hashes, nil
 	})
-	if err == nil && !isOriginOf(origin, k.name) {
-		name := origin[:max(0, strings.LastIndexByte(origin, '/'))]
-		err = fmt.Errorf("seal: the key is called %q, and the log of runs of this database is %s: want a key called %q", k.name, origin, name)
+}
+
+// check computes the hashes of the leaves from number first on. Each has to be what the
+// events of its run say, or what is recorded of a removal. A run that is not there has to
+// have such a record: the checkpoint then seals both, and [Result].Removals shows it.
+func (s *Result) check(ctx context.Context, db eventlog.Transactor, first int64) (*tail, error) {
+	t := &tail{from: tlog.StoredHashIndex(0, first)}
+	const events = "SELECT " + lastEvents + `, l.leaf FROM run_leaf AS l JOIN eventlog_events AS e ON e.run_id = l.run_id AND e.seq = l.events
+	WHERE l.leaf >= $1 AND l.leaf < $2`
+	const removed = "SELECT l.leaf FROM run_leaf AS l JOIN run_removal AS m ON m.run_id = l.run_id WHERE l.leaf >= $1 AND l.leaf < $2"
+	for n := first; n < s.Checkpoint.Leaves; {
+		page := []any{n, min(n+verifyStep, s.Checkpoint.Leaves)}
+		err := db.View(ctx, func(q eventlog.Querier) error {
+			said := map[int64]Leaf{}
+			err := q.Query(events, page, func(r eventlog.Row) error {
+				number := int64(0)
+				e, err := lastEvent(r, &number)
+				if err == nil {
+					said[number], err = LeafOf(e, e.Hash())
+				}
+				return err
+			})
+			gone := map[int64]bool{}
+			if err == nil {
+				err = q.Query(removed, page, func(r eventlog.Row) error {
+					number := int64(0)
+					err := r.Scan(&number)
+					gone[number] = true
+					return err
+				})
+			}
+			rows, err2 := leafRows(q, true, page)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			read := t.over(reader(q, nil))
+			for _, row := range rows {
+				is, here := said[row.number]
+				switch {
+				case row.number != n:
+					return fmt.Errorf("%w: leaf %d of the log of runs is missing", eventlog.ErrLogCorrupt, n)
+				case row.removal != nil:
+					s.Removals = append(s.Removals, *row.removal)
+				case here && is != row.Leaf:
+					return fmt.Errorf("%w: leaf %d of the log of runs is not what the events of run %q say", eventlog.ErrLogCorrupt, n, row.RunID)
+				case !here && !gone[n]:
+					return fmt.Errorf("%w: leaf %d of the log of runs is of run %q, which is not here and has no recorded removal", eventlog.ErrLogCorrupt, n, row.RunID)
+				}
+				hashes, err := tlog.StoredHashes(n, row.Marshal(), read)
+				if err != nil {
+					return err
+				}
+				t.hashes = append(t.hashes, hashes...)
+				n++
+			}
+			if n != page[1] {
+				return fmt.Errorf("%w: leaf %d of the log of runs is missing", eventlog.ErrLogCorrupt, n)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	return origin, err
+	return t, nil
 }
 
 // Forget removes the log of runs with its checkpoints, so that the next seal begins another
@@ -467,46 +704,66 @@ func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leave
 		}
 		for _, id := range runIDs {
 			number := int64(-1)
-			l := Leaf{}
-			const sql = "SELECT leaf, run_id, events, merkle_root, terminal_hash, gone FROM run_leaf WHERE run_id = $1"
-			err := q.Query(sql, []any{id}, func(r eventlog.Row) (err error) {
-				row := leafRow{}
-				err = row.scan(r)
-				number, l = row.number, row.Leaf
-				return err
-			})
+			err := q.Query("SELECT leaf FROM run_leaf WHERE run_id = $1", []any{id}, func(r eventlog.Row) error { return r.Scan(&number) })
 			switch {
 			case err != nil:
 				return err
 			case number < 0 || number >= c.Leaves:
-				return fmt.Errorf("%w: %q; the newest was signed when %d had ended", ErrNotSealed, id, c.Leaves)
+				return fmt.Errorf("%w: %q; the newest has the tree size %d", ErrNotSealed, id, c.Leaves)
+			}
+			rows, err := leafRows(q, false, []any{number, number + 1})
+			if err != nil {
+				return err
 			}
 			hashes, err := tlog.ProveRecord(c.Leaves, number, reader(q, nil))
 			if err != nil {
 				return err
 			}
-			leaves, proofs = append(leaves, l), append(proofs, Proof{Index: number, Hashes: hashes, Checkpoint: signed})
+			leaves, proofs = append(leaves, rows[0].Leaf), append(proofs, Proof{Index: number, Hashes: hashes, Checkpoint: signed})
 		}
 		return nil
 	})
 	return leaves, proofs, err
 }
 
-// leafRow is a row of run_leaf.
+// leafRow is a leaf with its number: of a run, or of a removal.
 type leafRow struct {
 	Leaf
-	number int64
-	gone   int64
+	number  int64
+	removal *Removal
 }
 
-func (l *leafRow) scan(r eventlog.Row) error {
-	var root, hash []byte
-	if err := r.Scan(&l.number, &l.RunID, &l.Events, &root, &hash, &l.gone); err != nil {
-		return err
+// Marshal returns the leaf as it is hashed.
+func (l leafRow) Marshal() []byte {
+	if l.removal != nil {
+		return l.removal.Marshal()
 	}
-	copy(l.MerkleRoot[:], root)
-	copy(l.TerminalHash[:], hash)
-	return nil
+	return l.Leaf.Marshal()
+}
+
+// leafRows reads leaves in their order, from one number to another. A database that was
+// sealed by an earlier version alone has no removals.
+func leafRows(q eventlog.Querier, removals bool, page []any) (rows []leafRow, err error) {
+	sql := "SELECT leaf, run_id, events, merkle_root, terminal_hash, 0 AS of_leaf, 0 AS removed, '' AS removed_by, '' AS why FROM run_leaf WHERE leaf >= $1 AND leaf < $2"
+	if removals {
+		sql += ` UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce(l.leaf, -1), m.removed, m.removed_by, m.why
+	FROM run_removal AS m LEFT JOIN run_leaf AS l ON l.run_id = m.run_id WHERE m.leaf >= $1 AND m.leaf < $2`
+	}
+	err = q.Query(sql+" ORDER BY 1", page, func(r eventlog.Row) error {
+		var l leafRow
+		var root, hash []byte
+		m := Removal{}
+		if err := r.Scan(&l.number, &l.RunID, &l.Events, &root, &hash, &m.Leaf, &m.At, &m.By, &m.Why); err != nil {
+			return err
+		}
+		if copy(l.MerkleRoot[:], root); root == nil {
+			m.RunID, l.removal = l.RunID, &m
+		}
+		copy(l.TerminalHash[:], hash)
+		rows = append(rows, l)
+		return nil
+	})
+	return rows, err
 }
 
 // ProveEvent proves that an event is part of a run in the newest checkpoint, without its

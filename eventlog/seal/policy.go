@@ -1,10 +1,12 @@
 package seal
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +50,7 @@ func ParsePolicy(text string) (*Policy, error) {
 	ended := false
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
-		fields := strings.Fields(line)
+		fields := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == '\r' })
 		if len(fields) == 0 {
 			continue
 		}
@@ -66,9 +68,15 @@ func ParsePolicy(text string) (*Policy, error) {
 }
 
 func (p *Policy) line(fields []string, ended *bool) error {
-	want := func(n int, form string) error {
-		if len(fields) < n {
-			return fmt.Errorf("want %q", form)
+	// A word too many is a mistake of somebody who trusts less than what is read. Behind a
+	// key there may be a URL.
+	want := func(n, most int, form string) error {
+		words := fields
+		if strings.HasSuffix(form, "VKEY") && len(words) == most+1 && strings.Contains(words[most], "://") {
+			words = words[:most]
+		}
+		if len(words) < n || len(words) > most {
+			return fmt.Errorf("want %q and nothing more", form)
 		}
 		return nil
 	}
@@ -80,14 +88,14 @@ func (p *Policy) line(fields []string, ended *bool) error {
 	}
 	switch fields[0] {
 	case "log":
-		if err := want(2, "log VKEY"); err != nil {
+		if err := want(2, 2, "log VKEY"); err != nil {
 			return err
 		}
 		v, err := parseVKey(fields[1], algLog)
 		p.logs = append(p.logs, v)
 		return err
 	case "witness":
-		if err := want(3, "witness NAME VKEY"); err != nil {
+		if err := want(3, 3, "witness NAME VKEY"); err != nil {
 			return err
 		}
 		v, err := parseVKey(fields[2], algWitness)
@@ -101,7 +109,7 @@ func (p *Policy) line(fields []string, ended *bool) error {
 		p.witnesses = append(p.witnesses, v)
 		return err
 	case "group":
-		if err := want(4, "group NAME any|all|K MEMBER..."); err != nil {
+		if err := want(4, math.MaxInt, "group NAME any|all|K MEMBER..."); err != nil {
 			return err
 		}
 		g := group{witness: -1, members: fields[3:]}
@@ -127,7 +135,7 @@ func (p *Policy) line(fields []string, ended *bool) error {
 		p.groups[fields[1]] = g
 		return err
 	case "quorum":
-		if err := want(2, "quorum NAME"); err != nil {
+		if err := want(2, 2, "quorum NAME"); err != nil {
 			return err
 		}
 		if *ended {
@@ -178,13 +186,19 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 		}
 		return c, nil, fmt.Errorf("seal: the checkpoint of %s: %w", c.Origin, err)
 	}
+	if err := eachSigned(signed, known); err != nil { // a note's reader looks at the first of a key alone
+		return c, nil, err
+	}
 	var all []Signature
 	byLog, by := false, make([]bool, len(p.witnesses))
 	for _, s := range n.Sigs {
 		i := slices.IndexFunc(p.witnesses, func(v verifier) bool { return v.name == s.Name && v.KeyHash() == s.Hash })
 		if i < 0 {
 			byLog = true
-			all = append(all, Signature{Key: s.Name})
+			j := slices.IndexFunc(known, func(v note.Verifier) bool { return v.KeyHash() == s.Hash })
+			own := known[j].(verifier)
+			pinned := slices.ContainsFunc(p.logs, func(v verifier) bool { return v.name == c.Origin && v.public.Equal(own.public) })
+			all = append(all, Signature{Key: s.Name, VKey: vkey(c.Origin, algLog, own.public), AnyLog: !pinned})
 			continue
 		}
 		by[i] = true
@@ -197,6 +211,23 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 		return c, all, fmt.Errorf("%w: %q is not satisfied", ErrQuorum, p.quorum)
 	}
 	return c, all, nil
+}
+
+// eachSigned checks every signature of a known key.
+func eachSigned(signed []byte, known []note.Verifier) error {
+	text, lines, _ := bytes.Cut(signed, []byte("\n\n"))
+	for line := range strings.Lines(string(lines)) {
+		name, sig, err := signatureOf(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return err
+		}
+		for _, v := range known {
+			if v.Name() == name && v.KeyHash() == binary.BigEndian.Uint32(sig) && !v.Verify(append(text, '\n'), sig[4:]) {
+				return fmt.Errorf("seal: a signature of %s on the checkpoint is wrong", name)
+			}
+		}
+	}
+	return nil
 }
 
 // of returns the keys that the policy names for the log of an origin, under its name.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -149,12 +150,17 @@ func ParseStatement(doc []byte) (Statement, error) {
 	if err == nil {
 		dec := json.NewDecoder(bytes.NewReader(once))
 		dec.DisallowUnknownFields()
-		err = dec.Decode(&j)
+		if err = dec.Decode(&j); err == nil {
+			err = j.is(once)
+		}
 	}
 	if err != nil {
 		return Statement{}, fmt.Errorf("seal: this is not a proof: %w", err)
 	}
 	s := Statement{Leaf: Leaf{Events: j.Events, RunID: j.RunID}}
+	if j.Events > math.MaxInt64 {
+		return s, fmt.Errorf("seal: a proof of a run of %d events", j.Events)
+	}
 	isEvent := j.Format == eventProofFormat
 	if !isEvent && j.Format != runProofFormat {
 		return s, fmt.Errorf("seal: %q is not a format of a proof that this program knows", j.Format)
@@ -172,8 +178,23 @@ func ParseStatement(doc []byte) (Statement, error) {
 	return s, err
 }
 
+// is refuses a document that has other members than j, or the same ones in other letters.
+func (j statementJSON) is(document []byte) error {
+	own, err := json.Marshal(j)
+	if err == nil {
+		own, err = canon.JSON(own)
+	}
+	if err == nil && !bytes.Equal(own, document) {
+		err = errors.New("it has members that do not belong there, or that are empty")
+	}
+	return err
+}
+
 func (s *Statement) parseEvent(j statementJSON) error {
 	envelope, err := hex.DecodeString(j.Envelope)
+	if err == nil && strings.ToLower(j.Envelope) != j.Envelope {
+		err = errors.New("hexadecimal in upper case")
+	}
 	if err != nil {
 		return fmt.Errorf("seal: envelope: %w", err)
 	}

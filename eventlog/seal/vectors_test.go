@@ -151,10 +151,28 @@ func (f fixture) statement(t testing.TB, run int, seq uint64) string {
 	return string(doc)
 }
 
+// upper returns the proof of an event with its envelope in upper case.
+func upper(doc string) string {
+	before, rest, _ := strings.Cut(doc, `"envelope": "`)
+	envelope, rest, _ := strings.Cut(rest, `"`)
+	return before + `"envelope": "` + strings.ToUpper(envelope) + `"` + rest
+}
+
+// spoiled returns a line of signature with another last byte.
+func spoiled(line string) string {
+	space := strings.LastIndex(line, " ")
+	b, err := base64.StdEncoding.DecodeString(line[space+1:])
+	if err != nil {
+		panic(err)
+	}
+	b[len(b)-1] ^= 1
+	return line[:space+1] + base64.StdEncoding.EncodeToString(b)
+}
+
 // vector is a line of seal.jsonl, seal-refused.jsonl, bundle.jsonl and bundle-refused.jsonl.
 type vector struct {
 	Name   string `json:"name"`
-	Type   string `json:"type"`             // leaf, checkpoint, proof, policy or bundle
+	Type   string `json:"type"`             // leaf, removal, checkpoint, proof, policy or bundle
 	Leaf   string `json:"leaf,omitempty"`   // hexadecimal
 	Hash   string `json:"hash,omitempty"`   // of the leaf, base64
 	RunID  string `json:"run_id,omitempty"` // in the leaf
@@ -222,8 +240,12 @@ func TestVectors(t *testing.T) {
 	for seq := uint64(1); seq <= 5; seq++ {
 		good = append(good, vector{Name: fmt.Sprintf("event %d of 5", seq), Type: "proof", Text: f.statement(t, 3, seq), Policy: f.cosigned})
 	}
+	removal := seal.Removal{Leaf: 2, RunID: "run-2", At: time.Unix(1_700_000_200, 5), By: "ann@host", Why: "prune --older-than 720h"}
+	hash := tlog.RecordHash(removal.Marshal())
+	good = append(good, vector{Name: "a removal", Type: "removal", Leaf: hex.EncodeToString(removal.Marshal()), Hash: hash.String(), RunID: "run-2"},
+		vector{Name: "a policy with a URL behind each key", Type: "policy", Policy: "log " + f.key.VKey() + " https://log.example\n" + "witness w " + f.witness.WitnessVKey() + "\thttps://witness.example\r\nquorum w\n"})
 	for _, v := range vectortest.Check(t, "seal.jsonl", good) {
-		if v.Type == "leaf" {
+		if v.Type == "leaf" || v.Type == "removal" {
 			continue
 		}
 		if err := v.check(); err != nil {
@@ -288,6 +310,21 @@ func TestVectors(t *testing.T) {
 		bad("a second quorum", "policy", "", f.policy+"quorum none\n"),
 		bad("a name twice", "policy", "", change(f.cosigned, "quorum", "witness w "+f.witness.WitnessVKey()+"\nquorum")),
 	}
+	empty := change(ofEvent, `"events"`, `"run_id": "", "events"`)
+	wrong := strings.TrimSuffix(checkpoint[strings.LastIndex(strings.TrimSuffix(checkpoint, "\n"), "\n")+1:], "\n") // the cosignature
+	refused = append(refused,
+		bad("a member in other letters", "proof", change(proof, `"events"`, `"Events"`), f.policy),
+		bad("a run id that is empty beside an event", "proof", empty, f.policy),
+		bad("a run id that is empty", "proof", change(proof, `"run-3"`, `""`), f.policy),
+		bad("an envelope in upper case", "proof", upper(ofEvent), f.policy),
+		bad("a format in an array", "proof", change(proof, `"starling-run-proof/1"`, `["starling-run-proof/1"]`), f.policy),
+		bad("a second cosignature that is wrong", "checkpoint", checkpoint+spoiled(wrong)+"\n", f.cosigned),
+		bad("a second signature of the log that is wrong", "checkpoint", checkpoint+spoiled(strings.Split(checkpoint, "\n")[4])+"\n", f.policy),
+		bad("a word behind the quorum", "policy", "", change(f.cosigned, "quorum w", "quorum w x")),
+		bad("a word behind a key that is no URL", "policy", "", change(f.policy, "\nquorum", " x\nquorum")),
+		bad("two words behind the key of a witness", "policy", "", change(f.cosigned, "\nquorum", " https://a.example https://b.example\nquorum")),
+		bad("two keys in a line", "policy", "", change(f.policy, "\nquorum", " "+f.key.VKey()+"\nquorum")),
+	)
 	checkRefused(t, "seal-refused.jsonl", refused)
 
 	var bundles []vector

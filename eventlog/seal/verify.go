@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -18,11 +19,13 @@ type Report struct {
 	Checkpoints int         // that the database keeps, all of which are consistent if there is no problem
 
 	Present  int64 // runs of the newest checkpoint that are in the database as they were
-	Gone     int64 // that were pruned or erased, and are known to be gone
-	Unsealed int64 // runs that ended since the newest checkpoint
+	Gone     int64 // that are not there, and of which the checkpoint has the removal
+	Unsealed int64 // runs that ended and are not in the newest checkpoint
 	Open     int64 // runs without an end
 
-	Problems []Problem
+	Removals    []Removal // that the newest checkpoint has
+	Unexplained []Problem // runs of the checkpoint that are not there, and nothing sealed says why
+	Problems    []Problem
 }
 
 // Problem is something that is not as a checkpoint says.
@@ -51,7 +54,7 @@ type RunChecker func(ctx context.Context, runIDs []string, found func(runID stri
 const verifyStep = 1000
 
 // Verify checks a database against its newest checkpoint: that every run is as it was
-// sealed or is known to be gone, that its checkpoints are signed as the policy wants and
+// sealed or that its removal was sealed too, that its checkpoints are signed as the policy wants and
 // are consistent with one another, and with those that are given, signed, from elsewhere.
 // Only the newest and those given need the quorum of the policy.
 //
@@ -64,6 +67,16 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	}
 	if r.Newest, r.Signatures, err = policy.Check(v.newest); err != nil {
 		v.problem(-1, "", "the newest checkpoint: %v", plain(err))
+	}
+	err = db.View(ctx, func(q eventlog.Querier) error {
+		origin, err := originOf(q)
+		if err == nil && origin != r.Newest.Origin {
+			v.problem(-1, "", "the table run_log says that this is the log %s, and the newest checkpoint is of %s", origin, r.Newest.Origin)
+		}
+		return err
+	})
+	if err != nil {
+		return r, err
 	}
 	for i, signed := range given {
 		c, _, err := policy.Check(signed)
@@ -81,14 +94,56 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	if err := v.checkpoints(ctx, db); err != nil {
 		return r, err
 	}
-	if err := v.leaves(ctx, db); err != nil {
+	steps, err := db.TableSteps(ctx, Tables)
+	if err != nil {
 		return r, err
 	}
-	const rest = `SELECT (SELECT count(*) FROM run AS r WHERE r.terminal <> 0 AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = r.run_id AND l.leaf < $1)),
-	(SELECT count(*) FROM run WHERE terminal = 0 AND last_seq > 0)`
+	if err := v.leaves(ctx, db, steps > 1); err != nil {
+		return r, err
+	}
+	waiting := map[string]bool{}
 	err = db.View(ctx, func(q eventlog.Querier) error {
-		return q.Query(rest, []any{r.Newest.Leaves}, func(row eventlog.Row) error { return row.Scan(&r.Unsealed, &r.Open) })
+		r.Unsealed, r.Open = 0, 0
+		if steps > 1 && len(v.missing) > 0 {
+			err := q.Query("SELECT run_id FROM run_removal WHERE leaf IS NULL OR leaf >= $1", []any{r.Newest.Leaves}, func(row eventlog.Row) error {
+				id := ""
+				err := row.Scan(&id)
+				waiting[id] = true
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		// By the events: the table run may lack a run, or say anything of it.
+		const rest = `SELECT e.kind, count(*) FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events AS x
+	WHERE NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id AND l.leaf < $1) GROUP BY run_id) AS r
+	JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq GROUP BY e.kind`
+		return q.Query(rest, []any{r.Newest.Leaves}, func(row eventlog.Row) error {
+			var kind, runs int64
+			err := row.Scan(&kind, &runs)
+			if event.Kind(kind).Terminal() {
+				r.Unsealed += runs
+			} else {
+				r.Open += runs
+			}
+			return err
+		})
 	})
+	removed := map[string]bool{}
+	for _, m := range r.Removals {
+		removed[m.RunID] = true
+	}
+	for _, p := range v.missing {
+		switch {
+		case removed[p.RunID]:
+			r.Gone++
+			continue
+		case waiting[p.RunID]:
+			p.Text = "is not here; the database says that it was removed, and no checkpoint proves that"
+		}
+		r.Unexplained = append(r.Unexplained, p)
+	}
 	return r, err
 }
 
@@ -102,6 +157,7 @@ type verification struct {
 	awaited map[int64][]awaited // by number of leaves
 	hashes  []Hash              // of the tree, in the order of package tlog
 	sound   int64               // leaves of the last checkpoint that fits
+	missing []Problem           // runs that are not there
 }
 
 // awaited is a checkpoint whose number of leaves the tree has not reached.
@@ -153,19 +209,14 @@ func (v *verification) checkpoints(ctx context.Context, db eventlog.Database) er
 }
 
 // leaves reads the leaves, rebuilds the tree, and checks the run of each.
-func (v *verification) leaves(ctx context.Context, db eventlog.Database) error {
+func (v *verification) leaves(ctx context.Context, db eventlog.Database, removals bool) error {
 	v.reached(0)
 	for next := int64(0); next < v.report.Newest.Leaves; {
 		var page []leafRow
 		err := db.View(ctx, func(q eventlog.Querier) error {
-			page = nil
-			const sql = "SELECT leaf, run_id, events, merkle_root, terminal_hash, gone FROM run_leaf WHERE leaf >= $1 AND leaf < $2 ORDER BY leaf"
-			return q.Query(sql, []any{next, min(next+verifyStep, v.report.Newest.Leaves)}, func(r eventlog.Row) error {
-				var l leafRow
-				err := l.scan(r)
-				page = append(page, l)
-				return err
-			})
+			var err error
+			page, err = leafRows(q, removals, []any{next, min(next+verifyStep, v.report.Newest.Leaves)})
+			return err
 		})
 		if err != nil {
 			return err
@@ -208,17 +259,19 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 	if err != nil {
 		return err
 	}
-	ids := make([]string, len(page))
-	changed := make([]bool, len(page))
-	for i, l := range page {
-		ids[i] = l.RunID
+	var ids []string
+	var runs []leafRow // those of ids, in their order
+	for _, l := range page {
 		stored, err := tlog.StoredHashes(l.number, l.Marshal(), v)
 		if err != nil {
 			return err
 		}
 		if h, ok := kept[tlog.StoredHashIndex(0, l.number)]; !ok || h != stored[0] {
-			changed[i] = true
 			v.problem(l.number, l.RunID, "the leaf was changed: its hash is not the one that was sealed")
+		} else if l.removal != nil {
+			v.report.Removals = append(v.report.Removals, *l.removal)
+		} else {
+			ids, runs = append(ids, l.RunID), append(runs, l)
 		}
 		v.hashes = append(v.hashes, stored...)
 		v.reached(l.number + 1)
@@ -226,13 +279,10 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 	i := -1
 	return v.check(ctx, ids, func(id string, r eventlog.Report, err error) error {
 		i++
-		l := page[i]
+		l := runs[i]
 		switch {
-		case changed[i]:
-		case errors.Is(err, eventlog.ErrRunNotFound) && l.gone != 0:
-			v.report.Gone++
 		case errors.Is(err, eventlog.ErrRunNotFound):
-			v.problem(l.number, id, "is missing, and was not pruned or erased by this program")
+			v.missing = append(v.missing, Problem{id, l.number, "is not here, and nothing proves why"})
 		case err != nil:
 			v.problem(l.number, id, "%v", plain(err))
 		case r.Open || r.Events != l.Events:

@@ -408,7 +408,7 @@ func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.Store)
 		return e, err
 	}
 	if pruner != nil {
-		e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true})
+		e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true, Why: "the tenant was erased"})
 		if err != nil {
 			return e, fmt.Errorf("tenant: %q is erased, but its runs are not removed: %w", tenant, err)
 		}

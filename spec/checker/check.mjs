@@ -3,7 +3,7 @@
 // written from event.md, seal.md and bundle.md, and needs Node 20 or later and nothing else.
 // README.md says how to use and how to read it.
 
-import { readFileSync, realpathSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import { quote, Refused, within } from './bytes.mjs'
@@ -15,7 +15,7 @@ const USAGE = `usage: node check.mjs [--key VKEY]... [--policy FILE] FILE...
        node check.mjs --vectors FOLDER
 
 FILE is a bundle (.starling) or the proof of an event or run (JSON).
-  --key VKEY      trust this seal key, or the key of one log
+  --key VKEY      trust the key of this log, or this seal key, or the one in a file
   --policy FILE   trust the logs and witnesses of this policy (seal.md, section 7)
   --vectors DIR   check this program with the vectors of the specification
 Exit codes: 0 nothing is wrong, 1 something was refused, 2 wrong usage.`
@@ -34,11 +34,20 @@ function read(file) {
   }
 }
 
+/** keyText returns a vkey, or the one in a file: alone, or in a line "log VKEY". */
+function keyText(key) {
+  if (!existsSync(key)) return key
+  const text = read(key).toString().trim()
+  return /^log (\S+)/m.exec(text)?.[1] ?? text
+}
+
 /** checkTrust says whether somebody who is trusted has signed a checkpoint. */
 function checkTrust(checkpoint, { keys, policy }, say) {
   const { origin, size } = checkpoint
   if (policy) say(`checkpoint of ${quote(origin)}, ${size} leaves: ${checkPolicy(checkpoint, policy)}`)
   if (keys.length > 0) say(`checkpoint of ${quote(origin)}, ${size} leaves: signed by ${quote(checkSignature(checkpoint, keys))}`)
+  const trusted = [...keys, ...policy?.logs ?? []]
+  if (trusted.length > 0 && checkSignature(checkpoint, trusted) !== origin) say('NOT PROVEN that others are shown the same log: any log of this key would do')
   if (!policy && keys.length === 0) say(`checkpoint of ${quote(origin)}, ${size} leaves: NOT PROVEN that anybody signed it: no --key and no --policy was given`)
   else if (!policy) say('witnesses: NOT PROVEN that any saw the checkpoint: no --policy was given')
 }
@@ -84,7 +93,7 @@ export function main(args, print, warn) {
     if (files.length === 0 && vectors === undefined) throw new Usage('no file was named')
     if (vectors !== undefined) checkVectors(vectors, print)
     const trust = {
-      keys: key.map((vkey) => within('--key', () => readLogKey(vkey))),
+      keys: key.map((vkey) => within('--key', () => readLogKey(keyText(vkey)))),
       policy: policy === undefined ? undefined : within(policy, () => readPolicy(read(policy))),
     }
     let code = 0

@@ -407,6 +407,8 @@ test('the command', () => {
     says(run('--key', OTHER.vkey, sealed), 1, /REFUSED: no key that is trusted/)
     says(run('--key', LOG.vkey, open), 1, /REFUSED: the bundle is not sealed/)
     says(run('--key', LOG.vkey, file('bad', MODULE), sealed), 1, /bad: REFUSED[^]*sealed.starling: good/)
+    says(run('--key', file('seal.vkey', LOG.vkey + '\n'), sealed), 0, /signed by[^]*any log of this key would do/)
+    says(run('--key', file('log.vkey', `sealed: 3 runs\nlog ${signer(ORIGIN, 1, 1).vkey}\n`), sealed), 0, /signed by "example.com\/runs\/[^]*good$/)
     says(run('--key', 'x', sealed), 1, /--key: "x" is no vkey/)
     says(run(join(dir, 'absent')), 2, /ENOENT/)
     says(run(), 2, /usage/)

@@ -24,6 +24,11 @@ export function leafOf({ runID, events, merkleRoot, lastHash }) {
   return encode(new Map([['seal', 1n], ['events', events], ['run_id', runID], ['merkle_root', merkleRoot], ['terminal_hash', lastHash]]))
 }
 
+/** removalOf encodes the leaf of a removal. */
+export function removalOf({ runID, at, by, why, leaf }) {
+  return encode(new Map([['seal', 1n], ['run_id', runID], ['removed_at', at], ['removed_by', by], ['removed_why', why], ['removed_leaf', leaf]]))
+}
+
 export const leafHash = (leaf) => sha256([0], leaf)
 
 /** checkInclusion checks that leaf number i is in the tree of n leaves (RFC 9162, section 2.1.3.2, which is the tree of RFC 6962). */
@@ -114,7 +119,7 @@ export function checkSignature(checkpoint, keys) {
     const hash = speaksFor(name, origin) && keyHash(origin, LOG, key)
     for (const s of signatures.filter((s) => s.name === origin && s.hash === hash)) {
       if (!signedBy(key, body, s.value)) refuse(`the signature of ${quote(origin)} is wrong`)
-      signer ??= name
+      if (signer === undefined || name === origin) signer = name
     }
   }
   return signer ?? refuse(`no key that is trusted has signed for ${quote(origin)}`)
@@ -140,17 +145,20 @@ export function readPolicy(bytes) {
   const known = (name) => name === 'none' || policy.witnesses.has(name) || policy.groups.has(name)
   const define = (name) => known(name) && refuse(`the name ${quote(name)} is taken`)
   text(bytes).split('\n').forEach((line, i) => within(`line ${i + 1}`, () => {
-    const words = line.replace(/#.*/s, '').trim().split(/[ \t\r]+/)
+    const words = line.replace(/#.*/s, '').replace(/^[ \t\r]+|[ \t\r]+$/g, '').split(/[ \t\r]+/)
     const [word, ...rest] = words
+    const url = (word) => word !== undefined && !word.includes('://') && refuse(`${quote(word)} is no URL`)
     const count = (least, most) => (rest.length < least || rest.length > most) && refuse(`${word} has ${rest.length} words after it`)
     switch (word) {
       case '': return
       case 'log':
         count(1, 2)
+        url(rest[1])
         policy.logs.push(readKey(rest[0], LOG))
         return
       case 'witness':
         count(2, 3)
+        url(rest[2])
         define(rest[0])
         policy.witnesses.set(rest[0], readKey(rest[1], WITNESS))
         return
@@ -226,11 +234,11 @@ export function checkProofDocument(bytes) {
   const doc = readJSON(bytes)
   if (!(doc instanceof Map)) refuse('not an object')
   const format = doc.get('format')
-  const members = { 'starling-event-proof/1': EVENT_PROOF, 'starling-run-proof/1': RUN_PROOF }[format] ?? refuse('format is not starling-event-proof/1 or starling-run-proof/1')
+  const members = new Map([['starling-event-proof/1', EVENT_PROOF], ['starling-run-proof/1', RUN_PROOF]]).get(format) ?? refuse('format is not starling-event-proof/1 or starling-run-proof/1')
   for (const name of doc.keys()) if (!members.includes(name)) refuse(`member ${quote(name)} does not belong here`)
   for (const name of members) if (!doc.has(name)) refuse(`member ${name} is missing`)
   const value = (name, read) => within(name, () => read(doc.get(name)))
-  const string = (v) => typeof v === 'string' ? v : refuse('not a string')
+  const string = (v) => typeof v === 'string' && v !== '' ? v : refuse('not a string, or empty')
 
   const run = {
     events: value('events', (v) => typeof v === 'bigint' && v >= 1n && v < 1n << 63n ? v : refuse('not a number from 1')),

@@ -9,7 +9,7 @@ import { base64, hex, refuse, Refused, within } from './bytes.mjs'
 import { decode, encode } from './cbor.mjs'
 import { canonicalJSON, readJSON, renderJSON } from './json.mjs'
 import { checkPath, kindName, merkleRoot, readEvent, RunChecker } from './event.mjs'
-import { checkPolicy, checkProofDocument, leafHash, leafOf, readCheckpoint, readPolicy } from './seal.mjs'
+import { checkPolicy, checkProofDocument, leafHash, leafOf, readCheckpoint, removalOf, readPolicy } from './seal.mjs'
 
 function same(what, got, want) {
   if (Buffer.isBuffer(got)) got = got.toString('hex')
@@ -73,6 +73,14 @@ function oneRun(events) {
   if (run.status === 'open') refuse('the run is open')
 }
 
+/** removal reads the leaf of a removal and makes it again: seal.md, section 1. */
+function removal(line) {
+  const bytes = hex(line.leaf), m = Object.fromEntries(decode(bytes))
+  same('run_id', m.run_id, line.run_id)
+  same('the leaf, written again', removalOf({ runID: m.run_id, at: m.removed_at, by: m.removed_by, why: m.removed_why, leaf: m.removed_leaf }), line.leaf)
+  same('hash', leafHash(bytes).toString('base64'), line.hash)
+}
+
 /** leaf reads a leaf and makes it again: seal.md, section 1. */
 function leaf(line) {
   const bytes = hex(line.leaf), { seal, events, run_id: runID, merkle_root: merkleRoot, terminal_hash: lastHash } = Object.fromEntries(decode(bytes))
@@ -89,6 +97,7 @@ const sealOrBundle = (folder) => (line) => {
   let checkpoint
   switch (line.type) {
     case 'leaf': return leaf(line)
+    case 'removal': return removal(line)
     case 'policy': return undefined
     case 'checkpoint':
       checkpoint = readCheckpoint(text)

@@ -426,6 +426,9 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 	}
 	sealed, err := seal.Kept(ctx, x.Log)
 	if err == nil && sealed {
+		err = x.Log.CreateTables(ctx, seal.Tables) // one that an earlier version sealed records no removals
+	}
+	if err == nil && sealed {
 		err = x.extend(ctx, o)
 	}
 	if err != nil {
@@ -433,7 +436,7 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 	}
 	mark := ""
 	if sealed {
-		mark = seal.MarkGone(time.Now())
+		mark = seal.MarkRemoved(time.Now(), o.Why)
 	}
 	doomed, args := x.doomed(o, sealed)
 	if err := remove(doomed, mark, args, &report); err != nil {

@@ -286,6 +286,9 @@ type Config struct {
 	// Ended, unless it is nil, is called after each run that this daemon has ended.
 	Ended func()
 
+	// Removed, unless it is nil, is called after old runs were removed.
+	Removed func()
+
 	// Held are the modules of the agents and their sizes. They stay in the log while the
 	// daemon serves, and as long as there are runs that may name them.
 	Held map[canon.Hash]int64

@@ -44,8 +44,12 @@ func (d *Daemon) upkeep(ctx context.Context) {
 
 // retain removes old runs.
 func (d *Daemon) retain(ctx context.Context) {
-	report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{Before: time.Now().Add(-d.config.Retention)})
+	report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{
+		Before: time.Now().Add(-d.config.Retention), Why: "retention of " + d.config.Retention.String()})
 	if report.Runs > 0 {
+		if d.config.Removed != nil {
+			d.config.Removed()
+		}
 		d.logger.Info("old runs removed", "runs", report.Runs, "events", report.Events)
 	}
 	switch {

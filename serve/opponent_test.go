@@ -1,0 +1,394 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/eventlog/store"
+)
+
+// sealedDatabase is a database of four runs, of which three are sealed and cosigned, and
+// what its owner, a witness and a verifier keep.
+type sealedDatabase struct {
+	t        *testing.T
+	path     string
+	db       *store.File
+	key      *seal.Key
+	url      string // of the witness
+	kept     []byte // the checkpoint of three runs
+	log      string // the key of the log
+	pinned   *seal.Policy
+	anyLog   *seal.Policy
+	witness  string
+	newPeers func() (*seal.Witness, *seal.Witness) // two processes of the witness
+}
+
+func (s *sealedDatabase) open(path string) *store.File {
+	s.t.Helper()
+	db, err := store.OpenFile(s.t.Context(), path, store.FileOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (s *sealedDatabase) record(db *store.File, ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		for _, e := range logtest.Finished(id, 1) {
+			if err := db.Append(s.t.Context(), id, e); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		if err := db.Sync(s.t.Context(), id); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// copy returns a copy of the database as it is.
+func (s *sealedDatabase) copy() *store.File {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "copy.db")
+	if _, err := store.Backup(s.t.Context(), s.path, path); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.open(path)
+}
+
+func (s *sealedDatabase) write(db *store.File, statements ...string) {
+	s.t.Helper()
+	err := db.Transact(s.t.Context(), func(tx eventlog.Tx) error {
+		for _, sql := range statements {
+			if n, err := tx.Exec(sql); err != nil || n == 0 {
+				return fmt.Errorf("%s: %d rows, %w", sql, n, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// seal returns what the owner's command says.
+func (s *sealedDatabase) seal(db *store.File) (seal.Result, string) {
+	r, err := seal.Seal(s.t.Context(), db, s.key)
+	return r, fmt.Sprint(err)
+}
+
+// verify returns what a verifier is told, as one text.
+func (s *sealedDatabase) verify(db *store.File, policy *seal.Policy, given ...[]byte) (seal.Report, string) {
+	s.t.Helper()
+	r, err := starling.Over(db, starling.Options{}).Verify(s.t.Context(), policy, given...)
+	switch {
+	case err != nil:
+		s.t.Fatal(err)
+	case len(r.Problems) > 0:
+		return r, "invalid: " + fmt.Sprint(r.Problems)
+	case len(r.Unexplained) > 0:
+		return r, "unexplained: " + fmt.Sprint(r.Unexplained)
+	}
+	return r, "valid"
+}
+
+func (s *sealedDatabase) expect(what, got, want string) {
+	s.t.Helper()
+	if !strings.Contains(got, want) {
+		s.t.Errorf("%s: %s; want %q", what, got, want)
+	}
+}
+
+// opponents are the rows of the table in docs/proof.md.
+var opponents = map[string]func(s *sealedDatabase){
+	"changes, exchanges or reorders sealed runs": func(s *sealedDatabase) {
+		s.write(s.db, "UPDATE eventlog_events SET ts = ts + 1 WHERE run_id = 'b' AND seq = 2")
+		_, said := s.verify(s.db, s.pinned)
+		s.expect("verify", said, "invalid: [run b (leaf 1)")
+	},
+	"deletes a sealed run, and writes into the tables that it was removed": func(s *sealedDatabase) {
+		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'", "UPDATE run_leaf SET gone = 1 WHERE run_id = 'b'")
+		_, said := s.verify(s.db, s.pinned, s.kept)
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and nothing proves why]")
+		s.write(s.db, "INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('b', 1, 'root', 'prune')")
+		_, said = s.verify(s.db, s.pinned, s.kept)
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here; the database says that it was removed, and no checkpoint proves that]")
+		s.write(s.db, "UPDATE run_removal SET leaf = 3") // and a leaf that no checkpoint has
+		_, said = s.verify(s.db, s.pinned, s.kept)
+		s.expect("verify", said, "unexplained: [run b")
+	},
+	"does that and waits until you seal": func(s *sealedDatabase) {
+		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'",
+			"INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('b', 1, 'root', 'prune')")
+		r, _ := s.seal(s.db)
+		if len(r.Removals) != 1 || r.Removals[0].RunID != "b" || r.Removals[0].By != "root" {
+			s.t.Errorf("seal shows %+v", r.Removals)
+		}
+		report, said := s.verify(s.db, s.pinned, s.kept)
+		s.expect("verify", said, "valid")
+		if report.Gone != 1 || len(report.Removals) != 1 {
+			s.t.Errorf("%+v", report)
+		}
+	},
+	"deletes the row that sums up a run": func(s *sealedDatabase) {
+		s.write(s.db, "DELETE FROM run WHERE run_id = 'd'")
+		if r, said := s.verify(s.db, s.pinned); r.Unsealed != 1 || said != "valid" {
+			s.t.Errorf("%+v", r)
+		}
+		if r, said := s.seal(s.db); r.Checkpoint.Leaves != 4 {
+			s.t.Errorf("%+v, %s", r, said)
+		}
+	},
+	"adds a leaf of a run that never was": func(s *sealedDatabase) {
+		s.write(s.db, "INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES (3, 'never', 3, zeroblob(32), zeroblob(32))")
+		_, said := s.seal(s.db)
+		s.expect("seal", said, `leaf 3 of the log of runs is of run "never", which is not here and has no recorded removal`)
+	},
+	"changes leaves or hashes that are not signed yet": func(s *sealedDatabase) {
+		// What an interrupted seal, or a pruning, leaves behind.
+		if err := seal.Extend(s.t.Context(), s.db); err != nil {
+			s.t.Fatal(err)
+		}
+		s.write(s.db, "UPDATE run_leaf SET terminal_hash = zeroblob(32) WHERE leaf = 3")
+		_, said := s.seal(s.db)
+		s.expect("seal", said, `leaf 3 of the log of runs is not what the events of run "d" say`)
+		other := s.copy()
+		s.write(other, "DELETE FROM run_leaf WHERE leaf = 3", "DELETE FROM run_leaf_hash WHERE place > 3")
+		if err := seal.Extend(s.t.Context(), other); err != nil {
+			s.t.Fatal(err)
+		}
+		s.write(other, "UPDATE run_leaf_hash SET hash = zeroblob(32) WHERE place = 6")
+		_, said = s.seal(other)
+		s.expect("seal", said, "hashes of the log of runs behind leaf 3 are not those of its leaves")
+	},
+	"writes another database's origin into the tables": func(s *sealedDatabase) {
+		s.write(s.db, "UPDATE run_log SET origin = 'example.com/runs/0000000000000000'")
+		_, said := s.seal(s.db)
+		s.expect("seal", said, "the log of runs says that it is")
+		_, said = s.verify(s.db, s.pinned)
+		s.expect("verify", said, "invalid: [the table run_log says that this is the log example.com/runs/0000000000000000")
+	},
+	"deletes the checkpoints": func(s *sealedDatabase) {
+		s.write(s.db, "DELETE FROM run_checkpoint", "UPDATE run_log SET origin = 'example.com/runs/0000000000000000'")
+		r, said := s.seal(s.db)
+		if strings.HasSuffix(r.Checkpoint.Origin, "/0000000000000000") || r.Checkpoint.Leaves != 4 {
+			s.t.Errorf("%+v, %s", r, said)
+		}
+		_, said = s.verify(s.db, s.pinned)
+		s.expect("verify", said, "no key that you trust has signed")
+	},
+	"signs with another key of the same name": func(s *sealedDatabase) {
+		theirs, err := seal.NewKey("example.com/runs")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if _, err := seal.Seal(s.t.Context(), s.db, theirs, s.key.VKey()); err != nil { // as who changes the key
+			s.t.Fatal(err)
+		}
+		_, said := s.seal(s.db)
+		s.expect("seal", said, seal.ErrOtherKey.Error())
+		_, said = s.verify(s.db, s.pinned)
+		s.expect("verify", said, "no key that you trust has signed")
+	},
+	"puts an older copy in its place": func(s *sealedDatabase) {
+		old := s.copy()
+		later, _ := s.seal(s.db)
+		_, said := s.verify(old, s.pinned, later.Signed)
+		s.expect("verify", said, "the database was set back")
+	},
+	"goes on with an older copy, on a host that has the seal key": func(s *sealedDatabase) {
+		old := s.copy()
+		s.record(old, "aa", "ab")
+		s.seal(s.db)
+		if _, err := Cosign(s.t.Context(), s.db, s.url); err != nil {
+			s.t.Fatal(err)
+		}
+		s.seal(old)
+		_, err := Cosign(s.t.Context(), old, s.url)
+		s.expect("the witness", fmt.Sprint(err), "status 422")
+		_, said := s.verify(old, s.cosigned(s.log))
+		s.expect("verify", said, "witnesses that the policy wants have not signed")
+		_, kept, err := seal.Newest(s.t.Context(), s.db)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, said = s.verify(old, s.pinned, kept)
+		s.expect("verify", said, "has another tree")
+	},
+	"begins another log from a copy, and has it cosigned": func(s *sealedDatabase) {
+		other := s.copy()
+		if _, err := other.PruneRuns(s.t.Context(), eventlog.PruneOptions{RunIDs: []string{"b"}}); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := seal.Forget(s.t.Context(), other); err != nil {
+			s.t.Fatal(err)
+		}
+		s.seal(other)
+		if _, err := Cosign(s.t.Context(), other, s.url); err != nil {
+			s.t.Fatal(err)
+		}
+		_, said := s.verify(other, s.cosigned(s.log))
+		s.expect("verify", said, "no key that you trust has signed")
+		r, said := s.verify(other, s.cosigned(s.key.VKey()))
+		if said != "valid" || !r.Signatures[0].AnyLog {
+			s.t.Errorf("%s, %+v", said, r.Signatures)
+		}
+		if r, _ := s.verify(s.db, s.cosigned(s.log)); r.Signatures[0].AnyLog {
+			s.t.Errorf("%+v", r.Signatures)
+		}
+	},
+	"asks two processes of the witness for two histories": func(s *sealedDatabase) {
+		old := s.copy()
+		s.record(old, "aa")
+		ours, _ := s.seal(s.db)
+		theirs, _ := s.seal(old)
+		a, b := s.newPeers()
+		var errs []error
+		for i, w := range []*seal.Witness{a, b} {
+			r, db := seal.Request{Old: 3, Signed: []seal.Result{ours, theirs}[i].Signed}, []*store.File{s.db, old}[i]
+			var err error
+			if r.Proof, err = seal.Consistency(s.t.Context(), db, []seal.Result{ours, theirs}[i].Checkpoint, 3); err != nil {
+				s.t.Fatal(err)
+			}
+			_, err = w.Add(r.Text(), time.Now())
+			errs = append(errs, err)
+		}
+		if errs[0] != nil || errs[1] == nil {
+			s.t.Errorf("two histories: %v", errs)
+		}
+	},
+	"records a run that no tool made, before it is sealed": func(s *sealedDatabase) {
+		var b seal.Bundle
+		wasm := []byte("\x00asm\x01\x00\x00\x00")
+		digest := canon.Sum(wasm)
+		c := logtest.Chain{RunID: "made-up"}
+		for _, e := range []event.Event{c.Next(event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "t", ToolSchemas: []event.ToolSchemaRef{
+			{Name: "t", SchemaHash: make([]byte, 32), Sandbox: &event.Sandbox{Module: digest[:], ABI: "starling:v1", CostTable: 1}}}}), c.Complete()} {
+			if err := s.db.Append(s.t.Context(), "made-up", e); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		if _, err := s.db.PutModule(s.t.Context(), wasm); err != nil {
+			s.t.Fatal(err)
+		}
+		if r, said := s.seal(s.db); r.Checkpoint.Leaves != 5 {
+			s.t.Fatalf("%+v, %s", r, said)
+		}
+		b, err := starling.Over(s.db, starling.Options{}).Bundle(s.t.Context(), "made-up")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		file, err := b.Bytes()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		v, err := starling.VerifyBundle(s.t.Context(), file, starling.BundleOptions{Policy: s.pinned})
+		if err != nil || !v.Sealed || v.Invalid != nil || v.Identical() {
+			s.t.Errorf("%+v, %v", v, err)
+		}
+	},
+}
+
+// cosigned is the policy that wants a log and the witness.
+func (s *sealedDatabase) cosigned(log string) *seal.Policy {
+	s.t.Helper()
+	p, err := seal.ParsePolicy("log " + log + "\nwitness w " + s.witness + "\nquorum w\n")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// TestOpponentOfASealedDatabase does what the table in docs/proof.md says that an opponent
+// does, each row on a database of its own.
+func TestOpponentOfASealedDatabase(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/proof.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| the opponent |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1)
+	if len(rows) != len(opponents) {
+		t.Errorf("docs/proof.md has %d rows, there are %d opponents", len(rows), len(opponents))
+	}
+	for _, row := range rows {
+		do := opponents[row[1]]
+		if do == nil {
+			t.Errorf("docs/proof.md: nothing does %q", row[1])
+			continue
+		}
+		t.Run(row[1], func(t *testing.T) { do(newSealedDatabase(t)) })
+	}
+}
+
+func newSealedDatabase(t *testing.T) *sealedDatabase {
+	t.Helper()
+	dir := t.TempDir()
+	s := &sealedDatabase{t: t, path: filepath.Join(dir, "a.db")}
+	key, err := seal.NewKey("example.com/runs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := seal.NewKey("witness.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.key, s.witness = key, other.WitnessVKey()
+	if s.anyLog, err = seal.Trust(key.VKey()); err != nil {
+		t.Fatal(err)
+	}
+	witness := func() *seal.Witness {
+		w, err := seal.OpenWitness(other, s.anyLog, filepath.Join(dir, "witness.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	s.newPeers = func() (*seal.Witness, *seal.Witness) { return witness(), witness() }
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + l.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- ServeWitness(ctx, l, witness(), slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	s.db = s.open(s.path)
+	s.record(s.db, "a", "b", "c")
+	first, err := seal.Seal(t.Context(), s.db, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.kept, s.log = first.Signed, first.VKey
+	if s.pinned, err = seal.Trust(first.VKey); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Cosign(t.Context(), s.db, s.url); err != nil {
+		t.Fatal(err)
+	}
+	s.record(s.db, "d")
+	return s
+}
