@@ -47,7 +47,7 @@ type harm struct {
 // processes are there that such calls need.
 func harms(tar, maze *httptest.Server, module []byte) []harm {
 	calling := func(name, tool, input string, bounded bool) harm {
-		call := request{"POST", "/api/v1/tools/" + tool + "/call", "application/json", []byte(input)}
+		call := request{Method: "POST", Path: "/api/v1/tools/" + tool + "/call", Type: "application/json", Body: []byte(input)}
 		return harm{name, []request{call}, []int{0, http.StatusOK, http.StatusTooManyRequests}, bounded, !bounded}
 	}
 	return []harm{
@@ -59,8 +59,8 @@ func harms(tar, maze *httptest.Server, module []byte) []harm {
 		calling("responses that are long to search", "send", fmt.Sprintf(`{"input":{"URL":%q,"Header":[["X",%q]]}}`, maze.URL, placeholders()), true),
 		calling("short calls with long logs", "chatter", `{}`, false),
 		{"compiler", []request{
-			{"DELETE", "/api/v1/modules/rogue", "", nil},
-			{"POST", "/api/v1/modules?name=rogue", "application/wasm", module},
+			{Method: "DELETE", Path: "/api/v1/modules/rogue"},
+			{Method: "POST", Path: "/api/v1/modules?name=rogue", Type: "application/wasm", Body: module},
 		}, []int{0, http.StatusCreated, http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusTooManyRequests}, true, false},
 	}
 }
@@ -120,7 +120,13 @@ func (h harm) measure(t *testing.T, c *crowd) fairtest.Round {
 // times calls the tool of the good tenant and returns how long each call took.
 func (c *crowd) times(t *testing.T) []time.Duration {
 	t.Helper()
-	took := make([]time.Duration, callsInRound())
+	return c.timesOf(t, callsInRound())
+}
+
+// timesOf is times for so many calls.
+func (c *crowd) timesOf(t *testing.T, calls int) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, calls)
 	for i := range took {
 		began := time.Now()
 		if status, text, err := c.call("good", "echo", map[string]int{"x": 1}); err != nil || status != http.StatusOK {

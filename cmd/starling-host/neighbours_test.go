@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ const stamp = "stamp-0000000000"
 type request struct {
 	Method, Path, Type string
 	Body               []byte // every stamp in it becomes another one each time
+	Unread             bool   // the answer stays in the connection, for a while
 }
 
 // crew is what the process of the neighbours is told: to make the requests one
@@ -57,8 +59,10 @@ func (c *crowd) loose(t *testing.T, requests []request) (stop func() map[int]int
 func (c *crowd) let(t *testing.T, all crew) (stop func() map[int]int) {
 	t.Helper()
 	all.URL = c.url
-	for _, who := range crowdOf(neighbours) {
-		all.Keys = append(all.Keys, c.keys[who])
+	if all.Keys == nil {
+		for _, who := range crowdOf(neighbours) {
+			all.Keys = append(all.Keys, c.keys[who])
+		}
 	}
 	told, err := json.Marshal(all)
 	c.must(err)
@@ -143,14 +147,35 @@ func (n crew) ask(ctx context.Context, client *http.Client, key string, q reques
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", q.Type)
+	r.Header.Set("Accept", "application/json, text/event-stream") // as MCP asks for
+	if q.Unread {
+		return leave(ctx, r)
+	}
 	answer, err := client.Do(r)
 	if err != nil {
 		return 0
 	}
 	defer answer.Body.Close()
 	io.Copy(io.Discard, answer.Body)
-	if answer.StatusCode == http.StatusTooManyRequests {
+	if answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable {
 		time.Sleep(refused)
 	}
 	return answer.StatusCode
+}
+
+// leave makes a request, and leaves its answer unread until the host has written what it can.
+func leave(ctx context.Context, r *http.Request) int {
+	conn, err := net.Dial("tcp", r.URL.Host)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	if r.Write(conn) == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Second):
+		}
+	}
+	return 0
 }

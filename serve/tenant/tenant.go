@@ -124,9 +124,10 @@ type Usage struct {
 	Tenant      string     `json:"tenant"`
 	Modules     int64      `json:"modules"` // that are stored now, its own and those that its runs name
 	ModuleBytes int64      `json:"module_bytes"`
-	Recorded    *Recorded  `json:"recorded,omitempty"` // where one tenant is asked about: its events are counted
-	Limits      Limits     `json:"limits"`             // with the defaults; -1 is no bound
-	Days        []DayUsage `json:"days"`               // from the newest on
+	Recorded    *Recorded  `json:"recorded,omitempty"`  // where one tenant is asked about: its events are counted
+	InFlight    *InFlight  `json:"in_flight,omitempty"` // at the host that answers
+	Limits      Limits     `json:"limits"`              // with the defaults; -1 is no bound
+	Days        []DayUsage `json:"days"`                // from the newest on
 }
 
 // Recorded is what the runs of a tenant take that are kept.
@@ -134,6 +135,13 @@ type Recorded struct {
 	Bytes int64 `json:"bytes"`
 	Today int64 `json:"bytes_today"` // since midnight UTC
 	Held  int64 `json:"bytes_held"`  // with what runs were asked for that have not ended
+}
+
+// InFlight is what the requests and runs of a tenant hold at one host now.
+type InFlight struct {
+	Slots   int   `json:"slots"`   // CPU slots, in which they compute
+	Waiting int   `json:"waiting"` // how many wait for one
+	Bytes   int64 `json:"bytes"`   // of memory
 }
 
 // DayUsage is what the runs have used that ended on a day.

@@ -117,7 +117,13 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 
 // Usage returns what tenants use.
 func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
-	return usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+	doc, err := usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+	for i, one := range doc.Items {
+		now := &tenant.InFlight{Bytes: d.host.Memory.Held(one.Tenant)}
+		now.Slots, now.Waiting = d.host.CPU.Use(one.Tenant)
+		doc.Items[i].InFlight = now
+	}
+	return doc, err
 }
 
 // ownUsage shows a tenant what it uses.

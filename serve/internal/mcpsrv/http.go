@@ -231,6 +231,7 @@ func (p *pending) cancel(k pendingKey) (here bool) {
 // serve has a request served, and cancelled if its client says so. A cancelled request
 // gets no response, but the status of a message that has none.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *jsonrpc.Request) {
+	r = r.WithContext(context.WithValue(r.Context(), connectedKey{}, r.Context()))
 	switch {
 	case asked == nil:
 	case asked.Method == methodInitialize:
@@ -304,6 +305,9 @@ func (a *answer) Flush() {
 		_ = http.NewResponseController(a.ResponseWriter).Flush()
 	}
 }
+
+// connectedKey is where the context is that ends when the client of a request has gone.
+type connectedKey struct{}
 
 // cancelKey is where the context is that ends when a request is cancelled. The SDK
 // passes on what a request's context has, and of the older protocol not its end: who

@@ -68,11 +68,14 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 		server.AddTool(presented, func(asked context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			ctx, cancel := context.WithTimeout(asked, maxTime)
 			defer cancel()
+			if connected, ok := asked.Value(connectedKey{}).(context.Context); ok { // a call of a tool goes on without its client; to read for none is of no use
+				defer context.AfterFunc(connected, cancel)()
+			}
 			ctx, end := share.Fork(ctx) // a batch has several calls at once
 			defer end()
 			output, err := t.Execute(context.WithValue(ctx, viewKey{}, v), arguments(r))
-			if asked.Err() != nil {
-				return nil, asked.Err() // there is no response
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, ctx.Err() // there is no response
 			} else if err != nil {
 				return failed(explain(ctx, log, t.Name(), err)), nil
 			}
