@@ -67,7 +67,14 @@ const hintEntry = "write a path, or a map with wasm, builtin or mcp"
 // DecodeYAML implements [config.Decoder].
 func (e *Entry) DecodeYAML(n *config.Node) error {
 	e.at = n
-	if path, ok := n.Text(); ok && path != "" {
+	path, ok := n.Text()
+	if wasm := n.Get("wasm"); wasm != nil {
+		path, _ = wasm.Text()
+	}
+	switch {
+	case path == runJS:
+		return n.Errorf("write beside the tools: code: {language: javascript}", "run_js is not in the list of tools, because it calls them")
+	case ok && path != "":
 		e.Module = &Module{Path: path}
 		return nil
 	}

@@ -41,14 +41,15 @@ const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScr
 
 // sources are files that a tool may be written in, which is not what is executed.
 var sources = map[string]struct{ language, hint string }{
-	".go":  {"Go", "give its folder, which is built"},
-	".js":  {"JavaScript", "call it tool.js and give its folder, which is built"},
-	".ts":  {"TypeScript", "call it tool.ts and give its folder, which is built"},
-	".c":   {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
-	".cpp": {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
-	".rs":  {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},
-	".py":  {"Python", "a tool is WebAssembly; write it in a language that compiles to that"},
-	".wat": {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE"},
+	".go":   {"Go", "give its folder, which is built"},
+	".js":   {"JavaScript", "call it tool.js and give its folder, which is built"},
+	".ts":   {"TypeScript", "call it tool.ts and give its folder, which is built"},
+	".c":    {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
+	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
+	".rs":   {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},
+	".py":   {"Python", "a tool is WebAssembly; write it in a language that compiles to that"},
+	".wat":  {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE"},
+	".yaml": {"YAML", "the file of an agent is run with a goal: starling-host agent run FILE GOAL"},
 }
 
 // Open returns the module that ref names: the path of a .wasm file, or of a
@@ -69,6 +70,9 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	switch {
 	case ref == runjs.Name && errors.Is(err, fs.ErrNotExist):
 		return Module{Wasm: runjs.Module, Name: runjs.Name}, nil
+	case strings.HasPrefix(ref, "http://"), strings.HasPrefix(ref, "https://"):
+		return Module{}, &Error{Ref: ref, Reason: "a tool is a file or a folder, not an address",
+			Hint: "the tools of an MCP server are called through: starling-host mcp --server NAME=" + ref}
 	case ref == "" || errors.Is(err, fs.ErrNotExist):
 		return Module{}, &Error{Ref: ref, Reason: "no such file or folder", Hint: hintReference}
 	case err != nil:
