@@ -111,16 +111,20 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	}
 }
 
-// under returns the tool for one run, which leaves the error of its call in failed, guarded
-// by the rules if there are any.
+// under returns the tool for one run, which leaves the error of its call in failed, unless
+// that is nil, guarded by the rules if there are any.
 func (t *Tool) under(rules *policy.Run, failed *error) tool.Tool {
-	switch {
-	case rules == nil:
-		return keepError(t.Tool, failed)
-	case t.guest == nil:
-		return rules.Guard(keepError(t.Tool, failed))
+	inner := t.Tool
+	if rules != nil && t.guest != nil {
+		inner = t.guest.Under(rules)
 	}
-	return rules.Guard(keepError(t.guest.Under(rules), failed))
+	if failed != nil {
+		inner = keepError(inner, failed)
+	}
+	if rules == nil {
+		return inner
+	}
+	return rules.Guard(inner)
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.

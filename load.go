@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -51,7 +52,7 @@ const RunJS = "run_js"
 // Tool is a tool of a module, or of a server, that is ready to be called. It is safe for
 // concurrent use. [DB.Close] closes it.
 type Tool struct {
-	tool.Tool // without the rules of a policy
+	tool.Tool // without the rules of a policy, see ForRun
 
 	db      *DB
 	guest   *guest.Tool // nil for a tool of a server
@@ -77,6 +78,29 @@ func (t *Tool) Calling(others ...*Tool) *Tool {
 	calling.guest = t.guest.Calling()
 	calling.Tool, calling.others = calling.guest, others
 	return &calling
+}
+
+// ForRun implements [agent.PerRun]: in a run of an [agent.Agent] the tool has the rules of its
+// policy, and the log has its module.
+func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (tool.Tool, error) {
+	if modules, ok := log.(eventlog.ModuleStore); ok && t.module != nil {
+		if _, err := modules.PutModule(ctx, t.module.Source.Wasm); err != nil {
+			return nil, err
+		}
+	}
+	rules := rulesOf(t.policy, t.secrets)
+	if rules == nil {
+		return t.Tool, nil
+	}
+	return t.under(rules, nil), rules.Resume(earlier)
+}
+
+// Execute refuses to leave the policy of the tool out.
+func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	if t.policy != nil {
+		return nil, tool.ToolCancel(fmt.Errorf("the tool %q has a policy, which a tool around it leaves out: give an agent the tool itself", t.Name()))
+	}
+	return t.Tool.Execute(ctx, input)
 }
 
 // Unwrap implements [tool.Wrapper].

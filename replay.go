@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // ReplayOptions say how runs are replayed. The zero value replays each run as it was
@@ -29,6 +31,10 @@ type ReplayOptions struct {
 	AgentFile string
 	// Force replays a run by an agent of another provider or model.
 	Force bool
+
+	// Tools are Go functions of this program, which the record of a run names and does not
+	// have. They replay the runs that used them.
+	Tools []tool.Tool
 
 	// Timeout bounds the replay of each run. Zero means no bound.
 	Timeout time.Duration
@@ -94,25 +100,37 @@ func (v Verdict) Document() agent.ReplayDocument {
 
 // Replay executes a run again with its log in place of the world, and compares every
 // event. It uses no network, no clock and no randomness, and records nothing. The run is
-// named as for [DB.Find].
+// named as for [DB.Find]. A run of an [agent.Agent] with tools that are Go functions needs
+// these: see [ReplayOptions.Tools].
 //
 // What is wrong with the run, or differs, is in the verdict. An error means that there is
-// no verdict.
-func (db *DB) Replay(ctx context.Context, run string) (Verdict, error) {
+// no verdict, since the run cannot be executed for instance.
+func (db *DB) Replay(ctx context.Context, run string, tools ...tool.Tool) (Verdict, error) {
 	id, err := db.Find(ctx, run)
 	if err != nil {
 		return Verdict{}, err
 	}
-	db.replaying.Lock()
-	if db.replays == nil {
-		db.replays, err = db.Replayer(ctx, ReplayOptions{})
+	var r *Replayer
+	if len(tools) > 0 {
+		if r, err = db.Replayer(ctx, ReplayOptions{Tools: tools}); err == nil {
+			defer r.Close()
+		}
+	} else {
+		db.replaying.Lock()
+		if db.replays == nil {
+			db.replays, err = db.Replayer(ctx, ReplayOptions{})
+		}
+		r = db.replays
+		db.replaying.Unlock()
 	}
-	r := db.replays
-	db.replaying.Unlock()
 	if err != nil {
 		return Verdict{}, err
 	}
-	return r.Replay(ctx, id)
+	v, err := r.Replay(ctx, id)
+	if err == nil && v.Refused != nil {
+		err = fmt.Errorf("run %s cannot be replayed: %w", id, v.Refused)
+	}
+	return v, err
 }
 
 // Replayer replays runs of one database. It keeps their modules until it is closed. It is
@@ -266,7 +284,13 @@ func (r *Replayer) inProcess(ctx context.Context, events []event.Event) (agent.V
 	defer lease.Release()
 	o := agent.ReplayOptions{OtherModule: r.other != nil, Force: r.o.Force}
 	if r.agent == nil {
-		return agent.Replay(ctx, events, lease.Resolve, o)
+		return agent.Replay(ctx, events, func(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {
+			native := func(t tool.Tool) bool { return ref.Sandbox == nil && t.Name() == ref.Name }
+			if i := slices.IndexFunc(r.o.Tools, native); i >= 0 {
+				return r.o.Tools[i], nil
+			}
+			return lease.Resolve(ctx, ref)
+		}, o)
 	}
 	now, err := r.agent.replaying(ctx, events, lease.Resolve)
 	if err != nil {

@@ -126,7 +126,7 @@ func (m *RecordedModules) offline(ref event.ToolSchemaRef) (tool.Tool, error) {
 	case err != nil:
 		return nil, &RecordedError{Reason: err.Error()}
 	case !ok:
-		return nil, &RecordedError{Reason: fmt.Sprintf("tool %q is not a module", ref.Name),
+		return nil, &RecordedError{Reason: fmt.Sprintf("tool %q is not a module: if it is a function of a Go program, that program replays it, see ReplayOptions.Tools", ref.Name),
 			Hint: "what ran in the sandbox can be executed again, and what came from an MCP server; check the run with: starling-host validate"}
 	}
 	return found, nil

@@ -181,6 +181,43 @@ func (a *Agent) validateTools() error {
 	return nil
 }
 
+// PerRun is a tool that is made anew for each run: one that brings its module to the log, or
+// is under rules that count what a run has used.
+type PerRun interface {
+	tool.Tool
+
+	// ForRun returns the tool for a run of the log, which has these events so far. The log is
+	// nil for a replay.
+	ForRun(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (tool.Tool, error)
+}
+
+// prepared returns the agent with its tools as they are in one run. A [PerRun] inside of
+// another tool is prepared too, and stays where it is.
+func (a *Agent) prepared(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (*Agent, error) {
+	ready := *a
+	ready.Tools = slices.Clone(a.Tools)
+	for i, t := range a.Tools {
+		for inner := t; inner != nil; {
+			if p, ok := inner.(PerRun); ok {
+				made, err := p.ForRun(ctx, log, earlier)
+				if err != nil {
+					return nil, fmt.Errorf("starling: tool %q: %w", t.Name(), err)
+				}
+				if inner == t {
+					ready.Tools[i] = made
+				}
+				break
+			}
+			wrapper, ok := inner.(tool.Wrapper)
+			if !ok {
+				break
+			}
+			inner = wrapper.Unwrap()
+		}
+	}
+	return &ready, nil
+}
+
 // info identifies the provider, if there is one.
 func (a *Agent) info() provider.Info {
 	if a.Provider == nil {

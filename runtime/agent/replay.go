@@ -55,6 +55,9 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	if a, err = a.as(started, o); err != nil {
 		return nil, err
 	}
+	if a, err = a.prepared(ctx, nil, nil); err != nil {
+		return nil, err
+	}
 	var result *Result
 	err = step.ErrRecordingEnded
 	for _, s := range sessions(recorded) {

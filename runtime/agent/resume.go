@@ -105,6 +105,9 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	if r.earlier, a, err = a.resumable(ctx, runID); err != nil {
 		return nil, err
 	}
+	if a, err = a.prepared(ctx, a.Log, r.earlier); err != nil {
+		return nil, err
+	}
 	cfg := a.live(a.stepConfig(runID), o)
 	cfg.Earlier = r.earlier
 	c, err := step.NewContext(cfg)

@@ -76,6 +76,10 @@ func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, e
 	if err := a.canRun(goal); err != nil {
 		return event.Event{}, err
 	}
+	a, err := a.prepared(ctx, a.Log, nil)
+	if err != nil {
+		return event.Event{}, err
+	}
 	return step.Opening(ctx, runID, a.started(goal), a.clock())
 }
 
@@ -98,6 +102,10 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 		return nil, err
 	}
 	if err := a.preflight(ctx); err != nil {
+		return nil, err
+	}
+	a, err := a.prepared(ctx, a.Log, nil)
+	if err != nil {
 		return nil, err
 	}
 	started := a.started(goal)
