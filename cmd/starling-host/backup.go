@@ -49,6 +49,44 @@ func (a *app) backup(ctx context.Context, src, dst string) error {
 	return nil
 }
 
+const restoreHelp = `Put a backup in the place of a database. FILE is copied, checked and stays. End the
+programs first that have the database open: while one has, nothing is changed.
+
+The database that was there is not lost: it gets the name DB.replaced, together with
+its write-ahead log, DB-wal. To copy a backup over a database by other means leaves
+that log beside a file that it does not belong to; such a pair is refused.
+
+A database that was sealed is set back by this. To go on sealing it, see seal --help.
+
+Restore a PostgreSQL server with its own tools: pg_restore.`
+
+func (a *app) restoreCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "restore FILE DB",
+		Short:   "put a backup in the place of a database",
+		Long:    restoreHelp,
+		Example: "  starling-host restore starling-2026-01-31.db starling.db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src, dst := args[0], args[1]
+			if onServer(dst) {
+				return usagef("use pg_restore", "%s is on a server, not in a file", named(dst))
+			}
+			if err := mustBeFile(src, "pg_restore"); err != nil {
+				return err
+			}
+			report, replaced, err := store.Restore(cmd.Context(), src, dst)
+			if err != nil {
+				return copyFailed(cmd.Context(), dst, err)
+			}
+			a.stdout.printf("restored %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
+			if replaced != "" {
+				a.stderr.printf("what was there is %s\n", replaced)
+			}
+			return nil
+		},
+	}
+}
+
 // mustBeFile refuses a database that cannot be copied as a file.
 func mustBeFile(where, instead string) error {
 	if onServer(where) {

@@ -131,6 +131,8 @@ func unreadable(ctx context.Context, err error) error {
 		f.code = exitInvalid
 	case store.DiskFailed(err):
 		f.code, f.hint = exitFailed, "its disk failed or is full: also to read takes a little room beside the log"
+	case errors.Is(err, store.ErrForeignWAL):
+		f.hint = foreignWALHint
 	case errors.Is(err, store.ErrWALNotReadable):
 		f.code, f.hint = exitFailed, "copy it, and the -wal beside it, to a folder that you can write to"
 	}
@@ -146,6 +148,9 @@ func interrupted(ctx context.Context, err error, what string, done, all int) err
 	return &failure{code: exitFailed, message: fmt.Sprintf("%d of %s %s; then %s", done, plural(all, "run"), what, starling.PlainError(err)),
 		hint: "of the rest nothing is known: run the command again when the database can be read"}
 }
+
+// foreignWALHint is for a backup that was copied over a database.
+const foreignWALHint = "to keep the backup, move the -wal away; the next time: starling-host restore BACKUP DB"
 
 // access is what a command does to a database.
 type access int

@@ -211,6 +211,8 @@ func explainOpen(e *starling.OpenError) *failure {
 		if store.Denied(e.Err) {
 			f.hint = deniedHint
 		}
+	case errors.Is(e.Err, store.ErrForeignWAL):
+		f.hint = foreignWALHint
 	case errors.Is(e.Err, fs.ErrNotExist):
 		f.code, f.message = exitUsage, fmt.Sprintf("%s: there is no folder %s", e.Where, filepath.Dir(e.Where))
 		if strings.Contains(e.Where, ":/") {

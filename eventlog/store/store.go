@@ -68,6 +68,7 @@ var (
 	ErrWALNotReadable = sqlitelog.ErrWALNotReadable
 	ErrNotCompactable = sqlitelog.ErrNotCompactable
 	ErrNotLog         = sqlitelog.ErrNotLog
+	ErrForeignWAL     = sqlitelog.ErrForeignWAL
 )
 
 // DiskFailed reports whether an error says that the disk of a file failed or is full.
@@ -79,6 +80,12 @@ type BackupReport = sqlitelog.BackupReport
 // Backup copies the database in the file src, which may be in use, to the new file dst.
 func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	return sqlitelog.Backup(ctx, src, dst)
+}
+
+// Restore puts a copy of the database in the file src in the place of the file dst, which no
+// other process may have open. What was there is moved to the file replaced.
+func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
+	return sqlitelog.Restore(ctx, src, dst)
 }
 
 // Fork copies the database in the file src to the new file dst, with one run cut before

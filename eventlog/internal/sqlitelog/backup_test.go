@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -254,4 +256,48 @@ func fileSize(t testing.TB, l *Log) int64 {
 		t.Fatal(err)
 	}
 	return info.Size()
+}
+
+// TestABackupBesideAForeignWALIsNotMixedWithIt copies a backup over the file of a log whose
+// process died, so that its WAL stays. Without the check, SQLite takes pages of both.
+func TestABackupBesideAForeignWALIsNotMixedWithIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, backup, died := filepath.Join(dir, "log.db"), filepath.Join(dir, "backup.db"), filepath.Join(dir, "died.db")
+	l := openAt(t, path, Options{})
+	storeAll(t, l, logtest.Finished("before", 100))
+	if _, err := Backup(t.Context(), path, backup); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		storeAll(t, l, logtest.Finished(fmt.Sprintf("run-%d", i), 100))
+	}
+	for from, to := range map[string]string{backup: died, path + "-wal": died + "-wal"} { // as kill -9 and cp leave them
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []Options{{}, {ReadOnly: true}} {
+		if l, err := Open(t.Context(), died, o); !errors.Is(err, ErrForeignWAL) {
+			l.Close()
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, _, err := Restore(t.Context(), backup, path); runtime.GOOS == "linux" && (err == nil || !strings.Contains(err.Error(), "has "+path+" open")) {
+		t.Errorf("over a log that is open: %v", err)
+	}
+	storeAll(t, l, logtest.Finished("after", 1))
+	report, replaced, err := Restore(t.Context(), backup, died)
+	if err != nil || report.Runs != 1 || replaced != died+".replaced" {
+		t.Errorf("%+v, %s, %v", report, replaced, err)
+	}
+	again := openAt(t, died, Options{})
+	storeAll(t, again, logtest.Finished("next", 1))
+	if runs, err := again.ListRuns(t.Context()); err != nil || len(runs) != 2 {
+		t.Errorf("%d runs, %v", len(runs), err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -33,6 +34,58 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 		err = fmt.Errorf("the copy %s: %w", dst, err)
 	}
 	return report, err
+}
+
+// replacedSuffix is what the name of a log ends with that [Restore] has replaced.
+const replacedSuffix = ".replaced"
+
+// Restore puts a checked copy of the log at src, such as a backup, in the place of the log at
+// dst, which no other process may have open. What was there, and its WAL, gets names that end
+// with .replaced, and lacks nothing. If the process dies in between, dst is as it was, or
+// there is none, and the same call goes on.
+func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
+	part, old := dst+".restored", dst+replacedSuffix
+	lock, err := openLock(dst)
+	if err != nil {
+		return report, "", err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks
+	if err := lock.lockSoon(); err != nil {
+		return report, "", err
+	}
+	if f, err := os.Open(dst); err == nil {
+		used, err := inUse(f)
+		if err = errors.Join(err, f.Close()); err != nil || used {
+			return report, "", errors.Join(fmt.Errorf("sqlitelog: another process has %s open: end it first", dst), err)
+		}
+	}
+	var moves []string
+	for _, suffix := range []string{"", "-wal"} {
+		if _, err := os.Lstat(dst + suffix); err != nil {
+			continue
+		}
+		if _, err := os.Lstat(old + suffix); err == nil {
+			return report, "", fmt.Errorf("sqlitelog: %s is there from an earlier restore: move it away first", old+suffix)
+		}
+		moves = append(moves, suffix)
+	}
+	if report, err = Backup(ctx, src, part); err != nil {
+		if !errors.Is(err, fs.ErrExist) {
+			_ = os.Remove(part)
+		}
+		return report, "", err
+	}
+	for _, suffix := range moves {
+		if err := os.Rename(dst+suffix, old+suffix); err != nil {
+			return report, "", errors.Join(err, os.Remove(part))
+		}
+		replaced = old
+	}
+	_ = os.Remove(dst + "-shm") // which the WAL's next reader makes anew
+	if err := os.Rename(part, dst); err != nil {
+		return report, replaced, err
+	}
+	return report, replaced, syncFile(filepath.Dir(dst))
 }
 
 // copyLog makes the copy beside dst, lets change work on it, if there is

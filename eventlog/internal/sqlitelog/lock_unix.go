@@ -27,6 +27,14 @@ func lockFile(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
 func unlockFile(f *os.File) error { return flock(f, unix.LOCK_UN) }
 
+// inUse reports whether another process has the database open. A connection in WAL mode holds
+// a shared lock on these bytes for as long as it is open (SHARED_FIRST in os.h of SQLite).
+func inUse(f *os.File) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: 0x40000002, Len: 510}
+	err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock)
+	return lock.Type != unix.F_UNLCK, err
+}
+
 func flock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how)

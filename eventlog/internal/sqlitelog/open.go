@@ -103,9 +103,16 @@ func vetFile(path string, readOnly bool) error {
 // a log; one with a journal beside it is left to SQLite, which puts it right when its
 // maker died.
 func vetHeader(f *os.File) error {
-	head := make([]byte, len(magic))
+	head := make([]byte, len(magic)+4)
 	_, err := io.ReadFull(f, head)
-	if err == io.EOF || err == nil && string(head) == magic {
+	if err == io.EOF {
+		return nil
+	}
+	if string(head[:len(magic)]) == magic {
+		const rollback = 1 // the file's read version; 2 stands for a write-ahead log
+		if wal, err := os.Stat(f.Name() + "-wal"); err == nil && wal.Size() > 0 && head[len(magic)+3] == rollback {
+			return fmt.Errorf("%w: %s-wal", ErrForeignWAL, f.Name())
+		}
 		return nil
 	}
 	if _, err := os.Stat(f.Name() + "-journal"); err == nil {
@@ -113,6 +120,11 @@ func vetHeader(f *os.File) error {
 	}
 	return fmt.Errorf("%w: not a database, by its first bytes", ErrNotLog)
 }
+
+// ErrForeignWAL means that a WAL lies beside a file that has none, as a backup has none until
+// a log opens it: the file was copied over another one, whose WAL stayed. SQLite would mix the
+// two.
+var ErrForeignWAL = errors.New("sqlitelog: a backup was copied over a database, and the -wal of that one is still beside it")
 
 // ErrNotLog means that another program wrote the file, or that what a log has in any case is
 // not there any more.
