@@ -39,6 +39,10 @@ const (
 // the name is the method, a space and the URL.
 const EffectHeader = "Starling-Effect"
 
+// TimeoutHeader is the header of an HTTP request by which a guest gives the milliseconds
+// that it waits for the response at most. The host does not send it either.
+const TimeoutHeader = "Starling-Timeout"
+
 // Pack joins the address and length of a document in guest memory into the one
 // i64 that starling_describe and starling_execute return.
 func Pack(ptr, length uint32) uint64 { return uint64(ptr)<<32 | uint64(length) }

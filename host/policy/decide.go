@@ -92,13 +92,15 @@ func (s side) verdict(line int, denied string) event.Verdict {
 func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 	var d Decision
 	d.Grant.Private = operator != nil
-	for _, s := range sides(operator, tenant) {
+	all := sides(operator, tenant)
+	for i, s := range all {
 		v, rule, line := s.request(r, used)
 		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, line
 		if v.Denied != "" {
 			return Decision{Verdicts: d.Verdicts, File: d.File, Line: line}
 		}
 		d.Grant.Private = d.Grant.Private && rule.Private
+		d.Grant.Limits = d.Grant.Limits.And(rule.limits(i < len(all)-1))
 		if rule.Ask && d.Ask == "" {
 			d.Ask = s.name
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/runtime/egress"
 	"pgregory.net/rapid"
@@ -398,5 +399,30 @@ secrets:
 	}
 	if d := Decide(full, nil, Request{Access: access(t, "GET", "https://a.test/"), Tool: "t"}, nil); d.Line != 5 {
 		t.Errorf("what is allowed: line %d, want 5", d.Line)
+	}
+}
+
+// TestLimitsOfAnExchange: both sides bound it, and a tenant cannot go beyond the defaults
+// that hold where the operator's rule names no bound.
+func TestLimitsOfAnExchange(t *testing.T) {
+	rule := func(keys string) *Policy {
+		return parse(t, head+"permissions: {network: {allow: [{host: a.b"+keys+"}]}}")
+	}
+	const more, less = ", timeout: 2m, max_request: 2MiB, max_response: 16MiB", ", timeout: 2s, max_request: 1KiB, max_response: 2KiB"
+	q := Request{Access: access(t, "GET", "https://a.b/"), Tool: "t"}
+	large := egress.Limits{Timeout: 2 * time.Minute, Request: 2 << 20, Response: 16 << 20}
+	small := egress.Limits{Timeout: 2 * time.Second, Request: 1 << 10, Response: 2 << 10}
+	standard := egress.Limits{Timeout: egress.DefaultTimeout, Request: egress.DefaultMaxRequestBytes, Response: egress.DefaultMaxResponseBytes}
+	for _, c := range []struct {
+		operator, tenant *Policy
+		want             egress.Limits
+	}{
+		{rule(more), nil, large}, {rule(less), nil, small}, {rule(""), nil, egress.Limits{}},
+		{rule(more), rule(""), large}, {rule(more), rule(less), small}, {rule(less), rule(more), small},
+		{rule(""), rule(more), standard}, {rule(""), rule(less), small},
+	} {
+		if got := Decide(c.operator, c.tenant, q, nil).Grant.Limits; got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
 	}
 }

@@ -148,6 +148,10 @@ var bad = map[string]struct {
 	"no paths":               {rules("{host: a.b, paths: []}"), "there is nothing in this list", false},
 	"a path without a slash": {rules("{host: a.b, paths: [v1]}"), "a path begins with a slash", false},
 	"a path with a query":    {rules("{host: a.b, paths: ['/a?b']}"), "neither a query nor a fragment", false},
+	"a long exchange":        {rules("{host: a.b, timeout: 11m}"), "at most 10m0s", true},
+	"a large request":        {rules("{host: a.b, max_request: 65MiB}"), "at most 64MiB", true},
+	"a large response":       {rules("{host: a.b, max_response: 1GiB}"), "at most 64MiB", true},
+	"a path with parameters": {rules("{host: a.b, paths: ['/a;b']}"), "this could be read as another path", false},
 	"a path with dots":       {rules("{host: a.b, paths: [/a/../b]}"), "this could be read as another path", true},
 	"encoded dots":           {rules("{host: a.b, paths: [/a/%2e%2E/b]}"), "this could be read as another path", true},
 	"an empty segment":       {rules("{host: a.b, paths: [/a//b]}"), "this could be read as another path", false},
@@ -263,7 +267,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			}
 		}
 	}
-	for where, want := range map[string]int{"rule": 10, "predicate": 8, "secret": 5, "limits": 8} {
+	for where, want := range map[string]int{"rule": 13, "predicate": 8, "secret": 5, "limits": 8} {
 		if got := len(s.Defs[where].Properties); got != want {
 			t.Errorf("the schema's %s has %d keys, and the parser's %d", where, got, want)
 		}

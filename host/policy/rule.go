@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
@@ -24,6 +25,11 @@ type Rule struct {
 	Private  bool     `cbor:"private,omitempty"`   // the name may lead to private addresses
 	Ask      bool     `cbor:"ask,omitempty"`       // the user must confirm the first request of a run to each origin, see [Asker]
 
+	// What bounds one exchange; zero is the default of package egress.
+	TimeoutMs   int64 `cbor:"timeout_ms,omitempty"`
+	MaxRequest  int64 `cbor:"max_request,omitempty"`  // bytes of its body
+	MaxResponse int64 `cbor:"max_response,omitempty"` // bytes of its body
+
 	// Line is where the rule begins in its file.
 	Line int `cbor:"-"`
 
@@ -33,6 +39,22 @@ type Rule struct {
 
 // isFor reports whether the rule is for the requests of a tool.
 func (r *Rule) isFor(tool string) bool { return len(r.Tools) == 0 || slices.Contains(r.Tools, tool) }
+
+// The most that a rule may allow an exchange.
+const (
+	longestExchange = 10 * time.Minute
+	largestBody     = 64 << 20
+)
+
+// limits returns the bounds of one exchange. Of a side before another one they are the
+// defaults where its rule names none, so that the other one cannot widen them.
+func (r *Rule) limits(before bool) egress.Limits {
+	l := egress.Limits{Timeout: time.Duration(r.TimeoutMs) * time.Millisecond, Request: r.MaxRequest, Response: r.MaxResponse}
+	if before {
+		l.Timeout, l.Request, l.Response = cmp.Or(l.Timeout, egress.DefaultTimeout), cmp.Or(l.Request, egress.DefaultMaxRequestBytes), cmp.Or(l.Response, egress.DefaultMaxResponseBytes)
+	}
+	return l
+}
 
 // DecodeYAML implements [config.Decoder].
 func (r *Rule) DecodeYAML(n *config.Node) error {
@@ -47,9 +69,21 @@ func (r *Rule) DecodeYAML(n *config.Node) error {
 		MaxBytes config.Size   `yaml:"max_bytes"`
 		Private  bool          `yaml:"private"`
 		Ask      bool          `yaml:"ask"`
+
+		Timeout     config.Period `yaml:"timeout"`
+		MaxRequest  config.Size   `yaml:"max_request"`
+		MaxResponse config.Size   `yaml:"max_response"`
 	}
 	if err := n.Decode(&f); err != nil {
 		return err
+	}
+	switch {
+	case time.Duration(f.Timeout) > longestExchange:
+		return n.Get("timeout").Errorf("", "an exchange takes at most %v", longestExchange)
+	case f.MaxRequest > largestBody:
+		return n.Get("max_request").Errorf("", "a body has at most %dMiB", largestBody>>20)
+	case f.MaxResponse > largestBody:
+		return n.Get("max_response").Errorf("", "a body has at most %dMiB", largestBody>>20)
 	}
 	if err := noEmptyList(n, "schemes", "ports", "methods", "paths", "tools"); err != nil {
 		return err
@@ -64,6 +98,7 @@ func (r *Rule) DecodeYAML(n *config.Node) error {
 		Line: n.Line(), Host: f.Host.String(), host: f.Host.Rule, Schemes: set(f.Schemes), Ports: ports(f.Ports),
 		Methods: set(f.Methods), Tools: set(f.Tools),
 		MaxCalls: uint64(f.MaxCalls), MaxBytes: uint64(f.MaxBytes), Private: f.Private, Ask: f.Ask,
+		TimeoutMs: time.Duration(f.Timeout).Milliseconds(), MaxRequest: int64(f.MaxRequest), MaxResponse: int64(f.MaxResponse),
 	}
 	if r.Schemes == nil {
 		r.Schemes = []string{"https"}

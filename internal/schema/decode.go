@@ -6,20 +6,62 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 )
 
 // Decode reads one JSON object into the struct that in points to. Members that
 // the struct does not have are refused; that required members are there is for
 // whoever checks the schema. Errors speak of JSON, not of Go.
+//
+// An integer may be written as 5.0 or 5e0, which is one for JSON Schema and none for
+// encoding/json.
 func Decode(input []byte, in any) error {
+	err := decode(input, in)
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) && strings.HasPrefix(mismatch.Value, "number ") && strings.ContainsAny(mismatch.Value[7:], ".eE") {
+		err = decode(wholeNumbers(input), in)
+	}
+	return explain(err)
+}
+
+// wholeNumbers returns a document with the integers as encoding/json wants them: those that
+// a float64 has exactly.
+func wholeNumbers(doc []byte) []byte {
+	out := make([]byte, 0, len(doc))
+	for i := 0; i < len(doc); {
+		n := 1
+		switch c := doc[i]; {
+		case c == '"':
+			for i+n < len(doc) && doc[i+n] != '"' {
+				if doc[i+n] == '\\' {
+					n++
+				}
+				n++
+			}
+			n++
+		case c == '-' || '0' <= c && c <= '9':
+			n = len(doc) - i - len(bytes.TrimLeft(doc[i:], "+-.eE0123456789"))
+			if f, err := strconv.ParseFloat(string(doc[i:i+n]), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+				out, i = strconv.AppendInt(out, int64(f), 10), i+n
+				continue
+			}
+		}
+		n = min(n, len(doc)-i)
+		out, i = append(out, doc[i:i+n]...), i+n
+	}
+	return out
+}
+
+func decode(input []byte, in any) error {
 	if !bytes.HasPrefix(bytes.TrimLeft(input, " \t\r\n"), []byte("{")) {
 		return errors.New("want an object")
 	}
 	d := json.NewDecoder(bytes.NewReader(input))
 	d.DisallowUnknownFields()
 	if err := d.Decode(in); err != nil {
-		return explain(err)
+		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("text after the object")
@@ -30,7 +72,10 @@ func Decode(input []byte, in any) error {
 // explain says in terms of JSON what encoding/json says in terms of Go.
 func explain(err error) error {
 	var mismatch *json.UnmarshalTypeError
-	if !errors.As(err, &mismatch) {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &mismatch):
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	want := "a value of type " + mismatch.Type.String()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
@@ -59,6 +60,9 @@ type Grant struct {
 	// bounds of Config. Zero: only those.
 	MaxResponse int64
 
+	// Limits replace the defaults of Config, and lower what Config sets.
+	Limits Limits
+
 	// Secrets are put where their placeholders stand in the request, and taken
 	// out of the response. That a placeholder may stand where it does, the
 	// [Authorizer] has decided; one that is not among them denies the request.
@@ -67,6 +71,25 @@ type Grant struct {
 	// Plain keeps the response in a form that can be searched for secrets: it is
 	// asked for without compression and in one piece.
 	Plain bool
+}
+
+// Limits bound one exchange. What is zero is not bounded by them.
+type Limits struct {
+	Timeout           time.Duration // see Config.Timeout
+	Request, Response int64         // bytes of the bodies
+}
+
+// And returns the smaller of each bound.
+func (l Limits) And(other Limits) Limits {
+	return Limits{least(l.Timeout, other.Timeout), least(l.Request, other.Request), least(l.Response, other.Response)}
+}
+
+// least returns the smaller of two bounds, of which zero is none.
+func least[T int64 | time.Duration](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // Authorizer decides about requests before anything of them leaves the host,
@@ -118,14 +141,10 @@ func (b both) Authorize(ctx context.Context, a Access) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	grant := Grant{
-		Private: first.Private && second.Private, Plain: first.Plain || second.Plain,
-		MaxResponse: max(first.MaxResponse, second.MaxResponse), Secrets: slices.Concat(first.Secrets, second.Secrets),
-	}
-	if first.MaxResponse > 0 && second.MaxResponse > 0 {
-		grant.MaxResponse = min(first.MaxResponse, second.MaxResponse)
-	}
-	return grant, nil
+	return Grant{
+		Private: first.Private && second.Private, Plain: first.Plain || second.Plain, Limits: first.Limits.And(second.Limits),
+		MaxResponse: least(first.MaxResponse, second.MaxResponse), Secrets: slices.Concat(first.Secrets, second.Secrets),
+	}, nil
 }
 
 // Denied returns the error of an [Authorizer] that refuses a request. The text is

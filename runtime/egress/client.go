@@ -80,6 +80,23 @@ func orDefault[T int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
+// within returns the client under the limits of a grant.
+func (c *Client) within(l Limits) *Client {
+	it := *c
+	it.config.Timeout = granted(c.config.Timeout, DefaultTimeout, l.Timeout)
+	it.config.MaxRequestBytes = granted(c.config.MaxRequestBytes, DefaultMaxRequestBytes, l.Request)
+	it.config.MaxResponseBytes = granted(c.config.MaxResponseBytes, DefaultMaxResponseBytes, l.Response)
+	return &it
+}
+
+// granted returns the bound that a grant makes of a default, or of what was configured.
+func granted[T int64 | time.Duration](configured, otherwise, grant T) T {
+	if configured == otherwise && grant != 0 {
+		return grant
+	}
+	return least(configured, grant)
+}
+
 // And returns the client with a further authorizer, for an exchange or a run. If the
 // client has one already, both must allow a request.
 func (c *Client) And(a Authorizer) *Client {
@@ -98,9 +115,20 @@ func (c *Client) And(a Authorizer) *Client {
 // The error is an [*Error] for everything that the guest can handle. When ctx
 // has ended it is ctx.Err() instead, and whether the server acted is unknown.
 func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, c.config.Timeout)
-	defer cancel()
-	response, err := c.do(limited, r, idempotencyKey)
+	if r.Safe() {
+		idempotencyKey = "" // repeating it does no harm
+	}
+	t, grant, err := c.decide(ctx, r, idempotencyKey)
+	var response []byte
+	limited := ctx
+	if err == nil {
+		var cancel context.CancelFunc
+		c = c.within(grant.Limits)
+		c.config.Timeout = least(c.config.Timeout, r.Timeout)
+		limited, cancel = context.WithTimeout(ctx, c.config.Timeout)
+		defer cancel()
+		response, err = c.do(limited, r, t, idempotencyKey, grant)
+	}
 	switch {
 	case err == nil:
 		return response, nil
@@ -121,25 +149,27 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-func (c *Client) do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
+// decide checks the request and asks the authorizer.
+func (c *Client) decide(ctx context.Context, r *Request, idempotencyKey string) (target, Grant, error) {
 	t, err := r.check()
 	if err != nil {
-		return nil, err
+		return t, Grant{}, err
 	}
 	if idempotencyKey != "" && !abi.IsFieldValue(idempotencyKey) {
-		return nil, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
+		return t, Grant{}, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
 	}
 	access, err := r.access(t)
 	if err != nil {
-		return nil, err
+		return t, Grant{}, err
 	}
 	if err := r.oneWay(t); err != nil {
-		return nil, err
+		return t, Grant{}, err
 	}
 	grant, err := c.authorize(ctx, access)
-	if err != nil {
-		return nil, err
-	}
+	return t, grant, err
+}
+
+func (c *Client) do(ctx context.Context, r *Request, t target, idempotencyKey string, grant Grant) ([]byte, error) {
 	message, err := c.message(r, t, idempotencyKey, grant)
 	if err != nil {
 		return nil, err

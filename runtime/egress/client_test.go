@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -190,7 +191,7 @@ func TestARequestFilledInByHandIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := c.Do(context.Background(), get("http://h/"), "a\r\nb")
+	_, err := c.Do(context.Background(), &Request{Method: "POST", URL: "http://h/"}, "a\r\nb")
 	wantFailure(t, err, abi.StatusMalformed, "idempotency key")
 }
 
@@ -298,5 +299,73 @@ func TestErrorsAreTheirOwnType(t *testing.T) {
 	var failure *Error
 	if !errors.As(err, &failure) || failure.Error() != "egress: denied: http://example.com is not an allowed destination" {
 		t.Errorf("%v", err)
+	}
+}
+
+// limiting allows everything within limits.
+type limiting Limits
+
+func (l limiting) Authorize(context.Context, Access) (Grant, error) {
+	return Grant{Private: true, Limits: Limits(l)}, nil
+}
+
+func TestLimitsOfAGrant(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Write(make([]byte, 9<<20))
+	}))
+	defer server.Close()
+	large := server.Listener.Addr().String()
+	ask := func(c Config, l Limits, body int) error {
+		c.Authorize = limiting(l)
+		_, err := New(c).Do(t.Context(), &Request{Method: "POST", URL: "http://" + large, Body: make([]byte, body)}, "")
+		return err
+	}
+	wantFailure(t, ask(Config{}, Limits{}, 0), abi.StatusTooLarge, "more than 8388608 bytes")
+	if err := ask(Config{}, Limits{Request: 2 << 20, Response: 10 << 20}, 2<<20); err != nil {
+		t.Error(err)
+	}
+	wantFailure(t, ask(Config{}, Limits{Response: 10 << 20}, 2<<20), abi.StatusTooLarge, "request's body has more than 1048576 bytes")
+	wantFailure(t, ask(Config{}, Limits{Response: 1000}, 0), abi.StatusTooLarge, "more than 1000 bytes")
+	wantFailure(t, ask(Config{MaxResponseBytes: 1 << 20}, Limits{Response: 10 << 20}, 0), abi.StatusTooLarge, "more than 1048576 bytes")
+
+	silent := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	_, err := New(Config{Authorize: limiting{Timeout: 20 * time.Millisecond}}).Do(t.Context(), get("http://"+silent), "")
+	wantFailure(t, err, abi.StatusTimeout, "within 20ms")
+}
+
+// A tool that waits less long than the host says so, and the server does not see it.
+func TestTheTimeoutOfATool(t *testing.T) {
+	host, received := capture(t)
+	parse := func(host, value string) (*Request, error) {
+		return ParseRequest([]byte("GET http://" + host + "/ HTTP/1.1\r\nStarling-Timeout: " + value + "\r\n\r\n"))
+	}
+	r, err := parse(host, "60000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loopback(t, host).Do(t.Context(), r, ""); err != nil || strings.Contains(received(), "Starling") {
+		t.Errorf("it was sent, or %v", err)
+	}
+	silent := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	if r, err = parse(silent, "30"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = loopback(t, silent).Do(t.Context(), r, "")
+	wantFailure(t, err, abi.StatusTimeout, "within 30ms")
+	for _, bad := range []string{"", "0", "-1", "1.5", "2s", "007", "+1", "4294967296"} {
+		_, err := parse("h", bad)
+		wantFailure(t, err, abi.StatusMalformed, "Starling-Timeout is")
+	}
+}
+
+// Repeating a request that is safe does no harm, so it needs no key.
+func TestOnlyUnsafeRequestsHaveAnIdempotencyKey(t *testing.T) {
+	for method, want := range map[string]bool{"GET": false, "HEAD": false, "OPTIONS": false, "POST": true, "PUT": true, "PATCH": true, "DELETE": true} {
+		host, received := capture(t)
+		loopback(t, host).Do(t.Context(), &Request{Method: method, URL: "http://" + host + "/"}, "key")
+		if got := received(); strings.Contains(got, "Idempotency-Key: key") != want {
+			t.Errorf("%q", got)
+		}
 	}
 }

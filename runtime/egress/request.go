@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
@@ -34,11 +35,14 @@ type Request struct {
 	// URL is absolute: http or https, a host, and optionally path and query.
 	URL string
 	// Header holds the headers to send under their canonical names. Host,
-	// Content-Length, Starling-Effect and what manages a connection have no place
+	// Content-Length, Starling-Effect, Starling-Timeout and what manages a connection have no place
 	// here and are refused.
 	Header http.Header
 	// Body is sent with its length. Nil and empty mean no body.
 	Body []byte
+	// Timeout is how long the guest waits for the response at most: the Starling-Timeout
+	// header. Zero: as long as the host does.
+	Timeout time.Duration
 	// Effect names the exchange in the log: the Starling-Effect header, or the
 	// method, a space and the URL, cut at 256 bytes.
 	Effect string
@@ -69,6 +73,9 @@ func ParseRequest(raw []byte) (*Request, error) {
 		return nil, err
 	}
 	if err := r.takeEffect(); err != nil {
+		return nil, err
+	}
+	if err := r.takeTimeout(); err != nil {
 		return nil, err
 	}
 	if err := r.takeHost(); err != nil {
@@ -130,7 +137,7 @@ func parseFields(fields string) (http.Header, error) {
 // them counts.
 var singular = []string{
 	"Authorization", "Connection", "Content-Length", "Content-Type", "Host",
-	abi.EffectHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent",
+	abi.EffectHeader, abi.TimeoutHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent",
 }
 
 // takeBody checks the body against the headers that frame it, and removes them.
@@ -196,6 +203,20 @@ func (r *Request) takeEffect() error {
 	return nil
 }
 
+func (r *Request) takeTimeout() error {
+	if len(r.Header[abi.TimeoutHeader]) == 0 {
+		return nil
+	}
+	text := r.Header.Get(abi.TimeoutHeader)
+	ms, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || ms == 0 || strconv.FormatUint(ms, 10) != text {
+		return malformed("%s is %s: write the milliseconds that the tool waits, from 1", abi.TimeoutHeader, quote(text))
+	}
+	delete(r.Header, abi.TimeoutHeader)
+	r.Timeout = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
 // takeHost removes Host after comparing it with the target, which it may spell
 // with or without the scheme's own port.
 func (r *Request) takeHost() error {
@@ -242,7 +263,7 @@ func checkField(name string, values []string) error {
 	if !abi.IsToken(name) || name != textproto.CanonicalMIMEHeaderKey(name) {
 		return malformed("%s is not the canonical name of a header", quote(name))
 	}
-	if name == "Host" || name == abi.EffectHeader || connectionHeader(name) {
+	if name == "Host" || name == abi.EffectHeader || name == abi.TimeoutHeader || connectionHeader(name) {
 		return malformed("header %s belongs to the host: leave it out", name)
 	}
 	for _, v := range values {

@@ -18,7 +18,8 @@
 //
 // An exchange is a single step. The request body is read to its end before, the
 // response is in memory afterwards, and nothing of the tool runs in between. A
-// context that ends meanwhile is noticed after the exchange. Time in a module
+// context that is cancelled meanwhile is noticed after the exchange. A deadline goes with
+// the request, in a header that the host does not send: the host ends the exchange then. Time in a module
 // is virtual and stands still during an exchange. Where the context has a
 // deadline, as that of a client with a Timeout has, [Transport] asks the host
 // before and after what time it is, which is two effects more in the record, and
@@ -27,8 +28,11 @@
 //
 // What the host refuses or cannot do is a *[starling.HTTPError] inside the
 // *url.Error that http.Client returns, so errors.Is finds [starling.ErrDenied]
-// and its siblings, and the error is a net.Error. Responses are not
-// decompressed: a client that asks for gzip gets it.
+// and its siblings, and the error is a net.Error.
+//
+// [Transport] does not ask for compression. If a server compresses the response all the same,
+// it undoes gzip and deflate, as http.Transport does. A request with a header Accept-Encoding
+// gets the response as it was sent. Letters of other scripts in a query are percent-encoded.
 //
 // net/http makes a module 10 MB large. Tools that only exchange messages use
 // [starling.Do].

@@ -3,15 +3,21 @@ package starlinghttp
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/abi"
 	starling "github.com/starling-host/starling/guest-sdk/go"
 )
 
@@ -44,7 +50,38 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &starling.HTTPError{Reason: starling.ErrNetwork, Text: err.Error()}
 	}
+	if len(req.Header["Accept-Encoding"]) == 0 {
+		unpack(resp)
+	}
 	return resp, nil
+}
+
+// unpack undoes the coding of a response to a request that did not ask for one: some servers
+// compress whatever they are asked.
+func unpack(resp *http.Response) {
+	packed := bufio.NewReader(resp.Body)
+	resp.Body = io.NopCloser(packed) // which is in memory
+	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
+	head, err := packed.Peek(2)
+	if err != nil {
+		return
+	}
+	magic := uint16(head[0])<<8 | uint16(head[1])
+	var body io.ReadCloser
+	switch {
+	case (coding == "gzip" || coding == "x-gzip") && magic == 0x1f8b:
+		body, err = gzip.NewReader(packed)
+	case coding == "deflate" && head[0]&0x0f == 8 && magic%31 == 0: // of zlib, as RFC 9110 has it
+		body, err = zlib.NewReader(packed)
+	case coding == "deflate":
+		body = flate.NewReader(packed)
+	}
+	if body == nil || err != nil {
+		return
+	}
+	resp.Body, resp.ContentLength, resp.Uncompressed = body, -1, true
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
 }
 
 // exchange makes the exchange. The module's clock stands still meanwhile, so if
@@ -95,11 +132,29 @@ func message(req *http.Request) ([]byte, error) {
 	}
 	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
 	out.Header.Del("Expect")
+	out.URL.RawQuery = escapeLetters(out.URL.RawQuery)
+	if deadline, timed := req.Context().Deadline(); timed {
+		out.Header.Set(abi.TimeoutHeader, strconv.FormatInt(min(max(1, time.Until(deadline).Milliseconds()), math.MaxUint32), 10))
+	}
 	var message bytes.Buffer
 	if err := out.WriteProxy(&message); err != nil {
 		return nil, fmt.Errorf("starlinghttp: %w", err)
 	}
 	return message.Bytes(), nil
+}
+
+// escapeLetters percent-encodes what a query on the wire cannot have. net/url leaves a query as
+// it was written.
+func escapeLetters(query string) string {
+	var b strings.Builder
+	for _, c := range []byte(query) {
+		if c <= ' ' || c >= 0x7f || c == '\\' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // checkHeader refuses what WriteProxy would drop or change without a word, as

@@ -2,11 +2,15 @@ package starlinghttp_test
 
 import (
 	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -221,3 +225,80 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// A server that compresses whatever it is asked is read as http.Transport reads one.
+func TestCompressedResponsesAreUnpacked(t *testing.T) {
+	pack := func(open func(io.Writer) io.WriteCloser) []byte {
+		var b bytes.Buffer
+		w := open(&b)
+		io.WriteString(w, "the page")
+		w.Close()
+		return b.Bytes()
+	}
+	zipped := pack(func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
+	bare := pack(func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z })
+	for _, c := range []struct {
+		coding, accepts string
+		body            []byte
+		want            string
+	}{
+		{"gzip", "", zipped, "the page"},
+		{"X-GZIP", "", zipped, "the page"},
+		{"deflate", "", pack(func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }), "the page"},
+		{"deflate", "", bare, "the page"},
+		{"gzip", "gzip", zipped, string(zipped)},
+		{"gzip", "", []byte("not packed"), "not packed"},
+		{"br", "", []byte("other"), "other"},
+		{"gzip", "", nil, ""},
+	} {
+		inCall(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", c.coding)
+			w.Write(c.body)
+		}, func() {
+			req, _ := http.NewRequest("GET", "http://example.com/", nil)
+			if c.accepts != "" {
+				req.Header.Set("Accept-Encoding", c.accepts)
+			}
+			resp, err := starlinghttp.Client().Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got, err := io.ReadAll(resp.Body)
+			if err != nil || string(got) != c.want || resp.Uncompressed != (resp.Header.Get("Content-Encoding") == "") {
+				t.Errorf("%s: %q, %v", c.coding, got, err)
+			}
+		})
+	}
+}
+
+func TestLettersInAQueryAreEscaped(t *testing.T) {
+	got := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() { get(t, "http://example.com/ä?q=Zürich 中%20+&r=1") })
+	if want := "http://example.com/%C3%A4?q=Z%C3%BCrich%20%E4%B8%AD%20+&r=1"; len(got) != 1 || got[0].URL != want {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
+// The host ends an exchange when the tool does not wait any longer.
+func TestADeadlineGoesWithTheRequest(t *testing.T) {
+	var message []byte
+	inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
+		client := starlinghttp.Client()
+		client.Timeout = 2 * time.Second
+		req, _ := http.NewRequest("GET", "http://example.com/", nil)
+		client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			message = starlinghttp.Message(r)
+			return starlinghttp.Transport{}.RoundTrip(r)
+		})
+		if _, err := client.Do(req); err != nil {
+			t.Error(err)
+		}
+	})
+	if !regexp.MustCompile("\r\nStarling-Timeout: (1[0-9]{3}|2000)\r\n").Match(message) {
+		t.Errorf("%q", message)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -68,6 +68,7 @@ func (w *world) exchange(req []byte) (answer []byte, failed abi.Status) {
 	}
 	effect := r.Header.Get(abi.EffectHeader)
 	r.Header.Del(abi.EffectHeader)
+	r.Header.Del(abi.TimeoutHeader)
 	if effect == "" {
 		effect = r.Method + " " + r.URL.String()
 	}

@@ -34,9 +34,7 @@
 // described as what they are; a slice of bytes is a base64 string, a time.Time an RFC
 // 3339 string, a type with UnmarshalText a string, and a json.RawMessage any value.
 //
-// An integer that is written as 1.0 is one for JSON Schema, and encoding/json does not
-// decode it into one: such a call fails, with the place and what is wanted there. Take
-// a float64 to accept it.
+// An integer that is written as 1.0 or 1e0 is one for JSON Schema, and decodes into one.
 //
 // What a model cannot be told, or what encoding/json would decode in a way that
 // surprises, is refused when the module is loaded: [Tool] panics for an input

@@ -273,7 +273,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		{"a number for a string", `{"home":{"street":5}}`, "input: home.street: want a string, got a number at byte 19"},
 		{"a string for an object", `{"home":"x"}`, "input: home: want an object, got a string at byte 11"},
 		{"a number that is too large", `{"n":300}`, "input: n: want an integer, got a number 300 at byte 8"},
-		{"an integer as a fraction", `{"n":1.0}`, "input: n: want an integer, got a number 1.0 at byte 8"},
+		{"an integer that is too large as a fraction", `{"n":300.0}`, "input: n: want an integer, got a number 300 at byte 8"},
 		{"a fraction for an integer", `{"n":1.5}`, "input: n: want an integer, got a number 1.5 at byte 8"},
 		{"null", `null`, "input: want an object"},
 		{"an array", `[]`, "input: want an object"},
@@ -288,6 +288,21 @@ func TestDecodeIsStrict(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+// An integer of JSON Schema may have a fraction of zero.
+func TestDecodeTakesIntegersThatAreWrittenAsFractions(t *testing.T) {
+	type in struct {
+		N    int64   `json:"n"`
+		List []uint8 `json:"list"`
+		F    float64 `json:"f"`
+		S    string  `json:"s"`
+	}
+	tool := typed.Tool("t", "d", func(_ *starling.Call, in in) (in2 any, err error) { return in, nil })
+	out, err := tool.Execute(&starling.Call{}, []byte(`{"n":5.0,"list":[1e0,2.00,-0.0,255],"f":2.50,"s":"\"7.0\\"}`))
+	if want := `{"n":5,"list":"AQIA/w==","f":2.5,"s":"\"7.0\\"}`; err != nil || string(out) != want {
+		t.Errorf("%s, %v, want %s", out, err, want)
 	}
 }
 
