@@ -124,10 +124,10 @@ var opponents = map[string]func(s *sealedDatabase){
 	"deletes a sealed run, and writes into the tables that it was removed": func(s *sealedDatabase) {
 		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'", "UPDATE run_leaf SET gone = 1 WHERE run_id = 'b'")
 		_, said := s.verify(s.db, s.pinned, s.kept)
-		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and nothing proves why]")
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and no sealed removal says why]")
 		s.write(s.db, "INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('b', 1, 'root', 'prune')")
 		_, said = s.verify(s.db, s.pinned, s.kept)
-		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here; the database says that it was removed, and no checkpoint proves that]")
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and no sealed removal says why]")
 		s.write(s.db, "UPDATE run_removal SET leaf = 3") // and a leaf that no checkpoint has
 		_, said = s.verify(s.db, s.pinned, s.kept)
 		s.expect("verify", said, "unexplained: [run b")
@@ -154,27 +154,24 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("%+v, %s", r, said)
 		}
 	},
-	"adds a leaf of a run that never was": func(s *sealedDatabase) {
-		s.write(s.db, "INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES (3, 'never', 3, zeroblob(32), zeroblob(32))")
-		_, said := s.seal(s.db)
-		s.expect("seal", said, `leaf 3 of the log of runs is of run "never", which is not here and has no recorded removal`)
+	"adds a leaf of a run that never was, or changes one that no checkpoint has": func(s *sealedDatabase) {
+		s.write(s.db, "INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES (3, 'never', 3, zeroblob(32), zeroblob(32)), (4, 'd', 3, zeroblob(32), zeroblob(32))",
+			"INSERT INTO run_leaf_hash (place, hash) VALUES (4, zeroblob(32)), (5, zeroblob(32)), (6, zeroblob(32))",
+			"INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('never', 1, 'root', 'prune')")
+		r, said := s.seal(s.db)
+		if r.Checkpoint.Leaves != 4 || len(r.Removals) > 0 {
+			s.t.Errorf("%+v, %s", r, said)
+		}
+		if r, said := s.verify(s.db, s.pinned, s.kept); r.Present != 4 || said != "valid" {
+			s.t.Errorf("%+v, %s", r, said)
+		}
 	},
-	"changes leaves or hashes that are not signed yet": func(s *sealedDatabase) {
-		// What an interrupted seal, or a pruning, leaves behind.
-		if err := seal.Extend(s.t.Context(), s.db); err != nil {
-			s.t.Fatal(err)
-		}
-		s.write(s.db, "UPDATE run_leaf SET terminal_hash = zeroblob(32) WHERE leaf = 3")
-		_, said := s.seal(s.db)
-		s.expect("seal", said, `leaf 3 of the log of runs is not what the events of run "d" say`)
-		other := s.copy()
-		s.write(other, "DELETE FROM run_leaf WHERE leaf = 3", "DELETE FROM run_leaf_hash WHERE place > 3")
-		if err := seal.Extend(s.t.Context(), other); err != nil {
-			s.t.Fatal(err)
-		}
-		s.write(other, "UPDATE run_leaf_hash SET hash = zeroblob(32) WHERE place = 6")
-		_, said = s.seal(other)
-		s.expect("seal", said, "hashes of the log of runs behind leaf 3 are not those of its leaves")
+	"changes leaves that a checkpoint has": func(s *sealedDatabase) {
+		s.write(s.db, "UPDATE run_leaf SET terminal_hash = zeroblob(32) WHERE leaf = 2", "UPDATE run_leaf_hash SET hash = zeroblob(32) WHERE place = 3")
+		_, said := s.verify(s.db, s.pinned)
+		s.expect("verify", said, "invalid: [run c (leaf 2)")
+		_, said = s.seal(s.db)
+		s.expect("seal", said, "the log of runs does not begin with the 3 leaves of the last checkpoint")
 	},
 	"writes another database's origin into the tables": func(s *sealedDatabase) {
 		s.write(s.db, "UPDATE run_log SET origin = 'example.com/runs/0000000000000000'")

@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
@@ -125,7 +124,13 @@ func (a *app) pruneCommand() *cobra.Command {
 		Example: pruneExample,
 		Args:    namedToChange(func() bool { return f.confirm }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.prune(cmd.Context(), args[0], f)
+			why := "prune"
+			cmd.Flags().Visit(func(flag *pflag.Flag) {
+				if name := flag.Name; name != "confirm" && name != "compact" && name != "output" {
+					why += " --" + name + " " + flag.Value.String()
+				}
+			})
+			return a.prune(cmd.Context(), args[0], why, f)
 		},
 	}
 	f.addTo(cmd)
@@ -135,7 +140,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
+func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error {
 	o, err := f.options(time.Now())
 	if err != nil {
 		return err
@@ -163,7 +168,7 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 	if err := f.named(ctx, log, &o); err != nil {
 		return err
 	}
-	o.DryRun, o.Why = !f.confirm, f.reason()
+	o.DryRun, o.Why = !f.confirm, why
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := pruneDocument{Runs: report.Runs, Events: report.Events, DryRun: o.DryRun}
 	if !o.Before.IsZero() {
@@ -187,24 +192,6 @@ func (a *app) prune(ctx context.Context, where string, f pruneFlags) error {
 		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
 	}
 	return err
-}
-
-// reason is what is recorded of the removal of runs that were sealed: the flags.
-func (s selection) reason() string {
-	why := "prune"
-	add := func(flag, value string, given bool) {
-		if given {
-			why += " " + flag + " " + value
-		}
-	}
-	add("--older-than", s.olderThan.String(), s.olderThan > 0)
-	add("--before", s.before, s.before != "")
-	add("--status", s.status, s.status != "")
-	add("--namespace", s.namespace, s.namespace != "")
-	add("--run", strings.Join(s.runs, " --run "), len(s.runs) > 0)
-	add("--limit", strconv.Itoa(s.limit), s.limit > 0)
-	add("--include-open", "", s.open)
-	return strings.TrimSpace(why)
 }
 
 // giveUpSpare gives back the room that a host has set aside for a removal, so that a full

@@ -113,30 +113,16 @@ type sealedDocument struct {
 	VKey       string                   `json:"vkey"`
 	Signed     string                   `json:"signed"` // the checkpoint as a note
 	Removed    int64                    `json:"removed"`
-	Removals   []removalDocument        `json:"removals,omitempty"` // that are sealed now for the first time
-}
-
-// removalDocument is a removal that is sealed.
-type removalDocument struct {
-	RunID string    `json:"run_id"`
-	At    time.Time `json:"at"`
-	By    string    `json:"by"`
-	Why   string    `json:"why"`
-}
-
-func removalDocuments(all []seal.Removal) (docs []removalDocument) {
-	for _, r := range all {
-		docs = append(docs, removalDocument{r.RunID, r.At, r.By, r.Why})
-	}
-	return docs
+	Removals   []seal.Removal           `json:"removals,omitempty"` // that are sealed now for the first time
 }
 
 // printRemovals prints the newest removals.
 func (a *app) printRemovals(all []seal.Removal) {
-	for i, r := range all[max(0, len(all)-mostProblems):] {
-		if i == 0 && len(all) > mostProblems {
-			a.stdout.printf("  removed     %d earlier ones\n", len(all)-mostProblems)
-		}
+	if earlier := len(all) - mostProblems; earlier > 0 {
+		a.stdout.printf("  removed     %d earlier ones\n", earlier)
+		all = all[earlier:]
+	}
+	for _, r := range all {
 		a.stdout.printf("  removed     %s, %s UTC by %s: %s\n", r.RunID, r.At.UTC().Format(time.DateTime), cmp.Or(r.By, "?"), cmp.Or(r.Why, "no reason given"))
 	}
 }
@@ -190,7 +176,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	}
 	c := sealed.Checkpoint
 	if f.output == outputJSON {
-		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, removalDocuments(sealed.Removals)})
+		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals})
 	}
 	what := "sealed"
 	if !sealed.New {

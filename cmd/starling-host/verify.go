@@ -142,7 +142,7 @@ type sealReport struct {
 	Gone        int64                        `json:"gone"`
 	Unsealed    int64                        `json:"unsealed"`
 	Open        int64                        `json:"open"`
-	Removals    []removalDocument            `json:"removals,omitempty"`
+	Removals    []seal.Removal               `json:"removals,omitempty"`
 	Unexplained []problemDocument            `json:"unexplained,omitempty"`
 	Problems    []problemDocument            `json:"problems,omitempty"`
 }
@@ -180,7 +180,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	if f.output == outputJSON {
 		doc := sealReport{Verdict: "valid", Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
 			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open}
-		doc.Verdict, doc.Removals = sealVerdict(r), removalDocuments(r.Removals)
+		doc.Verdict, doc.Removals = sealVerdict(r), r.Removals
 		doc.Unexplained, doc.Problems = problemDocuments(r.Unexplained), problemDocuments(r.Problems)
 		if err := a.writeValue(doc); err != nil {
 			return err

@@ -37,10 +37,11 @@ func (l Leaf) Marshal() []byte {
 // Removal is a leaf that says that a run was removed, which stays a leaf itself
 // (spec/seal.md, section 1).
 type Removal struct {
-	Leaf    int64 // number of the run's leaf, from 0
-	RunID   string
-	At      time.Time
-	By, Why string // as the removal said
+	Leaf  int64     `json:"leaf"` // number of the run's leaf, from 0
+	RunID string    `json:"run_id"`
+	At    time.Time `json:"at"`
+	By    string    `json:"by"` // as the removal said, and so is Why
+	Why   string    `json:"why"`
 }
 
 // Marshal returns the removal as it is hashed.

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,13 +28,12 @@ import (
 //	run_leaf_hash   the hashes of complete subtrees, in the order of package tlog
 //	run_checkpoint  the checkpoints that were signed
 //
-// Times are in nanoseconds since 1970. Nothing in these tables is believed: [Seal] signs a
-// leaf that the events of its run say, and [Verify] goes by signatures.
+// Times are in nanoseconds since 1970. Nothing in these tables is believed: [Seal] makes the
+// leaves that no checkpoint has again from events, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
 	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_removal", "run_leaf_hash", "run_checkpoint"},
-	Steps: []eventlog.TableStep{step(createTables), step(createRemovals)},
-	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT, INSERT", "run_leaf_hash": "SELECT, INSERT",
-		"run_removal": "SELECT, INSERT, UPDATE"},
+	Steps:     []eventlog.TableStep{step(createTables), step(createRemovals)},
+	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
 
 const (
@@ -93,39 +93,6 @@ func Kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
 
 // extendStep is how many leaves one transaction adds at most.
 const extendStep = 500
-
-// Extend adds the runs that have ended to the log of runs that the database keeps. Runs are
-// added when a checkpoint is signed and before runs are removed: a log removes no run that
-// has ended and is not a leaf.
-func Extend(ctx context.Context, db eventlog.Transactor) error {
-	return extend(ctx, db, math.MinInt64)
-}
-
-// extend adds those that began at a time or later, in nanoseconds since 1970, and for
-// [math.MinInt64] all of them, by their events alone.
-func extend(ctx context.Context, db eventlog.Transactor, from int64) error {
-	var after any = from
-	if from == math.MinInt64 {
-		after = ""
-	}
-	for {
-		leaves, last, err := ended(ctx, db, after)
-		if err == nil && len(leaves) > 0 {
-			err = db.Transact(ctx, func(tx eventlog.Tx) error { return addLeaves(tx, leaves) })
-		}
-		if err != nil || last == nil {
-			return err
-		}
-		after = last
-	}
-}
-
-// What a pruning adds to its statements where there is a log of runs: a condition on the
-// table run, and a statement that returns a row if a run in doomed waits for [Extend].
-const (
-	IsLeaf  = "(terminal = 0 OR EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = run.run_id))"
-	Waiting = " SELECT 1 FROM doomed JOIN run USING (run_id) WHERE NOT " + IsLeaf + " LIMIT 1"
-)
 
 // MarkRemoved returns the statement that records the removal of the runs in doomed that are
 // leaves, by the user and host of this process. The next checkpoint seals it.
@@ -191,89 +158,57 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []lea
 	return leaves, last, err
 }
 
-// extendRemovals adds the removals that are recorded and no leaf to the log of runs.
-func extendRemovals(ctx context.Context, db eventlog.Transactor) error {
+// removals returns removals that are recorded, and that are no leaf yet.
+func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, err error) {
 	const sql = `SELECT m.run_id, l.leaf, m.removed, m.removed_by, m.why FROM run_removal AS m JOIN run_leaf AS l ON l.run_id = m.run_id
 	WHERE m.leaf IS NULL ORDER BY m.removed, m.run_id LIMIT $1`
-	for {
-		var leaves []leafRow
-		err := db.Transact(ctx, func(tx eventlog.Tx) error {
-			leaves = nil
-			err := tx.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
-				var m Removal
-				err := r.Scan(&m.RunID, &m.Leaf, &m.At, &m.By, &m.Why)
-				leaves = append(leaves, leafRow{removal: &m})
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return addLeaves(tx, leaves)
-		})
-		if err != nil || len(leaves) < extendStep {
+	err = db.View(ctx, func(q eventlog.Querier) error {
+		leaves = nil
+		return q.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
+			var m Removal
+			err := r.Scan(&m.RunID, &m.Leaf, &m.At, &m.By, &m.Why)
+			leaves = append(leaves, leafRow{removal: &m})
 			return err
-		}
-	}
+		})
+	})
+	return leaves, err
 }
 
-// addLeaves adds those leaves that are not there.
-func addLeaves(tx eventlog.Tx, leaves []leafRow) error {
-	if len(leaves) == 0 {
-		return nil
-	}
-	there := map[string]bool{}
-	marks, args := placeholders(1, len(leaves)), make([]any, len(leaves))
-	for i, l := range leaves {
-		args[i] = l.RunID
-	}
-	err := tx.Query("SELECT run_id FROM run_leaf WHERE run_id IN ("+marks+")", args, func(r eventlog.Row) error {
-		var id string
-		err := r.Scan(&id)
-		there[id] = true
-		return err
-	})
-	n, err2 := size(tx)
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
+// addLeaves adds leaves behind the n that there are.
+func addLeaves(tx eventlog.Tx, n int64, leaves []leafRow) (added []Hash, err error) {
 	fresh := map[int64]Hash{}
 	var rows, hashes []string
 	var rowArgs, hashArgs []any
 	read := reader(tx, fresh)
 	for _, l := range leaves {
-		if l.removal == nil && there[l.RunID] {
-			continue
-		}
-		added, err := tlog.StoredHashes(n, l.Marshal(), read)
+		own, err := tlog.StoredHashes(n, l.Marshal(), read)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if l.removal != nil {
 			if _, err := tx.Exec("UPDATE run_removal SET leaf = $1 WHERE run_id = $2", n, l.removal.RunID); err != nil {
-				return err
+				return nil, err
 			}
 		} else {
 			rows = append(rows, "("+placeholders(len(rowArgs)+1, 5)+")")
 			rowArgs = append(rowArgs, n, l.RunID, int64(l.Events), l.MerkleRoot[:], l.TerminalHash[:])
 		}
-		for i, h := range added {
+		for i, h := range own {
 			place := tlog.StoredHashIndex(0, n) + int64(i)
 			fresh[place] = h
 			hashes = append(hashes, "("+placeholders(len(hashArgs)+1, 2)+")")
 			hashArgs = append(hashArgs, place, h[:])
 		}
+		added = append(added, own...)
 		n++
 	}
 	if len(rows) > 0 {
 		if _, err := tx.Exec("INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES "+strings.Join(rows, ", "), rowArgs...); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if len(hashes) == 0 {
-		return nil
-	}
 	_, err = tx.Exec("INSERT INTO run_leaf_hash (place, hash) VALUES "+strings.Join(hashes, ", "), hashArgs...)
-	return err
+	return added, err
 }
 
 // placeholders returns n of them, from $first on.
@@ -391,7 +326,7 @@ type Result struct {
 	New        bool      // it was signed now; there was one of all these leaves otherwise
 	VKey       string    // under which it is signed
 	Removed    int64     // leaves that are removals
-	Removals   []Removal // those that this checkpoint is the first to seal
+	Removals   []Removal // those that no earlier checkpoint has
 }
 
 // ErrOtherKey: the newest checkpoint is signed by another key than the one that is to sign.
@@ -403,7 +338,7 @@ func Seal(ctx context.Context, db eventlog.Transactor, k *Key, older ...string) 
 	return sealFrom(ctx, db, k, math.MinInt64, older...)
 }
 
-// errMoved: another process has sealed the database meanwhile.
+// errMoved: another process seals the database at the same time.
 var errMoved = errors.New("seal: another process seals this database")
 
 func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, older ...string) (s Result, err error) {
@@ -411,200 +346,160 @@ func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, o
 	if err == nil {
 		err = db.CreateTables(ctx, Tables)
 	}
-	if err == nil {
-		err = extend(ctx, db, from)
-	}
-	if err == nil {
-		err = extendRemovals(ctx, db)
-	}
-	for range 3 {
-		if err == nil {
-			if s, err = sign(ctx, db, k, trusted); errors.Is(err, errMoved) {
-				err = nil
-				continue
-			}
+	for attempt := 0; err == nil && attempt < 3; attempt++ {
+		var e *extension
+		if e, err = begin(ctx, db, k, trusted); err == nil {
+			err = e.extend(ctx, db, from)
 		}
-		return s, err
+		if err == nil {
+			s, err = e.sign(ctx, db, k)
+		}
+		if !errors.Is(err, errMoved) && !errors.Is(err, eventlog.ErrConflict) {
+			return s, err
+		}
+		err = nil
 	}
-	return s, errMoved
+	return s, cmp.Or(err, errMoved)
 }
 
-// sign signs a checkpoint of all leaves. The tables may say anything, so the newest
-// checkpoint has to be signed by a key that is trusted, its origin is that of the log, its
-// leaves begin the tree, and of each leaf behind them the events say the same.
-func sign(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy) (s Result, err error) {
-	var n int64
-	var last Checkpoint
-	var signed []byte
+// extension is what is added behind the newest checkpoint.
+type extension struct {
+	last   Checkpoint
+	signed []byte // nil if there is none
+	own    bool   // the key that is to sign has signed it
+
+	leaves   int64
+	fresh    map[int64]Hash // hashes behind the checkpoint, as they were computed
+	removals []Removal
+}
+
+// begin checks who has signed the newest checkpoint, and removes the leaves that it does not
+// have: those of a seal that was interrupted, or that somebody has put there.
+func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy) (*extension, error) {
+	e := &extension{fresh: map[int64]Hash{}}
 	var by []Signature
-	var origin string
-	err = db.View(ctx, func(q eventlog.Querier) error {
-		last, signed, err = newest(q)
-		if err == nil && signed != nil {
-			last, by, err = trusted.Check(signed)
+	err := db.Transact(ctx, func(tx eventlog.Tx) (err error) {
+		e.last, e.signed, err = newest(tx)
+		if err == nil && e.signed != nil {
+			e.last, by, err = trusted.Check(e.signed)
 		}
-		if err == nil {
-			n, err = size(q)
+		origin, err2 := originOf(tx)
+		n, err3 := size(tx)
+		name := e.last.Origin[:max(0, strings.LastIndexByte(e.last.Origin, '/'))]
+		switch {
+		case errors.Is(err, ErrUntrusted) && name != k.name:
+			return fmt.Errorf("seal: the key is called %q, and the log of runs of this database is %s: want a key called %q", k.name, e.last.Origin, name)
+		case errors.Is(err, ErrUntrusted):
+			return fmt.Errorf("%w: its origin is %s", ErrOtherKey, e.last.Origin)
+		case err != nil || err2 != nil || err3 != nil:
+			return errors.Join(err, err2, err3)
+		case e.signed == nil: // whatever the tables say, no key has signed anything of this database
+			e.last.Origin = k.NewOrigin()
+		case origin != e.last.Origin:
+			return fmt.Errorf("%w: the log of runs says that it is %q, and its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, e.last.Origin)
+		case n < e.last.Leaves:
+			return fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or set back", eventlog.ErrLogCorrupt, n, e.last.Leaves)
 		}
-		if err == nil {
-			origin, err = originOf(q)
+		e.leaves = e.last.Leaves
+		place := int64(0)
+		if e.leaves > 0 {
+			place = tlog.StoredHashIndex(0, e.leaves)
+			if before, err := tlog.TreeHash(e.leaves, reader(tx, nil)); err != nil || before != e.last.Root {
+				return errors.Join(fmt.Errorf("%w: the log of runs does not begin with the %d leaves of the last checkpoint: it was rewritten", eventlog.ErrLogCorrupt, e.leaves), err)
+			}
 		}
-		return err
+		_, err = tx.Exec("DELETE FROM run_leaf WHERE leaf >= $1", e.leaves)
+		_, err2 = tx.Exec("DELETE FROM run_leaf_hash WHERE place >= $1", place)
+		_, err3 = tx.Exec("UPDATE run_removal SET leaf = NULL WHERE leaf >= $1", e.leaves)
+		return errors.Join(err, err2, err3)
 	})
-	name := last.Origin[:max(0, strings.LastIndexByte(last.Origin, '/'))]
-	switch {
-	case errors.Is(err, ErrUntrusted) && name != "" && name != k.name:
-		return s, fmt.Errorf("seal: the key is called %q, and the log of runs of this database is %s: want a key called %q", k.name, last.Origin, name)
-	case errors.Is(err, ErrUntrusted):
-		return s, fmt.Errorf("%w: its origin is %s", ErrOtherKey, last.Origin)
-	case err != nil:
-		return s, err
-	case signed == nil: // whatever the tables say, this key has signed nothing of this database
-		origin = k.NewOrigin()
-	case origin != last.Origin:
-		return s, fmt.Errorf("%w: the log of runs says that it is %q, and its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, last.Origin)
-	case n < last.Leaves:
-		return s, fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or set back", eventlog.ErrLogCorrupt, n, last.Leaves)
+	e.own = slices.ContainsFunc(by, func(b Signature) bool { return b.VKey == k.For(e.last.Origin).VKey() })
+	return e, err
+}
+
+// extend adds the runs that have ended, by their events, and the removals that are recorded.
+// Of the runs it adds those that began at a time or later, in nanoseconds since 1970, and
+// for [math.MinInt64] all.
+func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int64) error {
+	add := func(leaves []leafRow) error {
+		var added []Hash
+		err := db.Transact(ctx, func(tx eventlog.Tx) (err error) {
+			added, err = addLeaves(tx, e.leaves, leaves)
+			return err
+		})
+		for i, h := range added {
+			e.fresh[tlog.StoredHashIndex(0, e.leaves)+int64(i)] = h
+		}
+		e.leaves += int64(len(leaves))
+		return err
 	}
-	own := slices.ContainsFunc(by, func(b Signature) bool { return b.VKey == k.For(origin).VKey() })
-	s = Result{VKey: k.For(origin).VKey(), Checkpoint: Checkpoint{Origin: origin, Leaves: n}, Signed: signed}
-	fresh, err := s.check(ctx, db, last.Leaves)
-	if err != nil {
-		return s, err
+	var next any = from
+	if from == math.MinInt64 {
+		next = ""
 	}
-	err = db.Transact(ctx, func(tx eventlog.Tx) error {
-		_, still, err := newest(tx)
-		if err == nil && !bytes.Equal(still, signed) {
-			err = errMoved
+	for next != nil {
+		leaves, after, err := ended(ctx, db, next)
+		if err == nil && len(leaves) > 0 {
+			err = add(leaves)
 		}
 		if err != nil {
 			return err
 		}
-		if err := tx.Query("SELECT count(*) FROM run_removal WHERE leaf < $1", []any{n}, func(r eventlog.Row) error { return r.Scan(&s.Removed) }); err != nil {
+		next = after
+	}
+	for {
+		leaves, err := removals(ctx, db)
+		if err == nil && len(leaves) > 0 {
+			err = add(leaves)
+		}
+		for _, l := range leaves {
+			e.removals = append(e.removals, *l.removal)
+		}
+		if err != nil || len(leaves) < extendStep {
 			return err
 		}
-		read := reader(tx, nil)
-		if signed != nil && last.Leaves > 0 {
-			if before, err := tlog.TreeHash(last.Leaves, read); err != nil || before != last.Root {
-				return errors.Join(fmt.Errorf("%w: the log of runs does not begin with the %d leaves of the last checkpoint: it was rewritten", eventlog.ErrLogCorrupt, last.Leaves), err)
-			}
-		}
-		if s.Checkpoint.Root, err = tlog.TreeHash(n, read); err != nil {
+	}
+}
+
+// sign signs a checkpoint of the leaves, by the hashes that were computed of what is new.
+func (e *extension) sign(ctx context.Context, db eventlog.Transactor, k *Key) (Result, error) {
+	s := Result{VKey: k.For(e.last.Origin).VKey(), Checkpoint: Checkpoint{Origin: e.last.Origin, Leaves: e.leaves}, Removals: e.removals}
+	err := db.Transact(ctx, func(tx eventlog.Tx) error {
+		_, still, err := newest(tx)
+		if err != nil {
 			return err
 		}
-		if sound, err := tlog.TreeHash(n, fresh.over(read)); err != nil || sound != s.Checkpoint.Root {
-			return errors.Join(fmt.Errorf("%w: hashes of the log of runs behind leaf %d are not those of its leaves", eventlog.ErrLogCorrupt, last.Leaves), err)
+		stored, err := tlog.TreeHash(e.leaves, reader(tx, nil))
+		if err == nil {
+			s.Checkpoint.Root, err = tlog.TreeHash(e.leaves, reader(tx, e.fresh))
 		}
-		if signed != nil && last.Leaves == n && own {
-			return nil
+		if !bytes.Equal(still, e.signed) || err == nil && stored != s.Checkpoint.Root || errors.Is(err, eventlog.ErrLogCorrupt) {
+			return errMoved
+		}
+		if err == nil {
+			err = tx.Query("SELECT count(*) FROM run_removal WHERE leaf < $1", []any{e.leaves}, func(r eventlog.Row) error { return r.Scan(&s.Removed) })
+		}
+		s.Signed, s.New = e.signed, e.signed == nil || !e.own || e.leaves > e.last.Leaves
+		if err != nil || !s.New {
+			return err
 		}
 		if s.Signed, err = s.Checkpoint.Sign(k); err != nil {
 			return err
 		}
-		if signed != nil && last.Leaves == n { // a new key signs what an older one has signed
-			_, others, _ := bytes.Cut(signed, []byte("\n\n"))
+		if e.signed != nil && e.leaves == e.last.Leaves { // a new key signs what an older one has signed
+			_, others, _ := bytes.Cut(e.signed, []byte("\n\n"))
 			if s.Signed, err = AddCosignatures(s.Signed, others); err != nil {
 				return err
 			}
 		}
-		s.New = true
-		if _, err := tx.Exec("INSERT INTO run_log (one, origin) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET origin = excluded.origin", origin); err != nil {
-			return err
+		_, err = tx.Exec("INSERT INTO run_log (one, origin) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET origin = excluded.origin", s.Checkpoint.Origin)
+		if err == nil {
+			_, err = tx.Exec("INSERT INTO run_checkpoint (leaves, signed, made) VALUES ($1, $2, $3) ON CONFLICT (leaves) DO UPDATE SET signed = excluded.signed",
+				e.leaves, s.Signed, time.Now().UnixNano())
 		}
-		_, err = tx.Exec("INSERT INTO run_checkpoint (leaves, signed, made) VALUES ($1, $2, $3) ON CONFLICT (leaves) DO UPDATE SET signed = excluded.signed", n, s.Signed, time.Now().UnixNano())
 		return err
 	})
 	return s, err
-}
-
-// tail is the hashes of a tree behind a place, which were computed.
-type tail struct {
-	from   int64
-	hashes []Hash
-}
-
-// over reads the hashes before the place from elsewhere.
-func (t *tail) over(stored tlog.HashReader) tlog.HashReader {
-	return tlog.HashReaderFunc(func(places []int64) ([]Hash, error) {
-		hashes := make([]Hash, len(places))
-		for i, p := range places {
-			if p >= t.from && p-t.from < int64(len(t.hashes)) {
-				hashes[i] = t.hashes[p-t.from]
-				continue
-			}
-			h, err := stored.ReadHashes([]int64{p})
-			if err != nil {
-				return nil, err
-			}
-			hashes[i] = h[0]
-		}
-		return hashes, nil
-	})
-}
-
-// check computes the hashes of the leaves from number first on. Each has to be what the
-// events of its run say, or what is recorded of a removal. A run that is not there has to
-// have such a record: the checkpoint then seals both, and [Result].Removals shows it.
-func (s *Result) check(ctx context.Context, db eventlog.Transactor, first int64) (*tail, error) {
-	t := &tail{from: tlog.StoredHashIndex(0, first)}
-	const events = "SELECT " + lastEvents + `, l.leaf FROM run_leaf AS l JOIN eventlog_events AS e ON e.run_id = l.run_id AND e.seq = l.events
-	WHERE l.leaf >= $1 AND l.leaf < $2`
-	const removed = "SELECT l.leaf FROM run_leaf AS l JOIN run_removal AS m ON m.run_id = l.run_id WHERE l.leaf >= $1 AND l.leaf < $2"
-	for n := first; n < s.Checkpoint.Leaves; {
-		page := []any{n, min(n+verifyStep, s.Checkpoint.Leaves)}
-		err := db.View(ctx, func(q eventlog.Querier) error {
-			said := map[int64]Leaf{}
-			err := q.Query(events, page, func(r eventlog.Row) error {
-				number := int64(0)
-				e, err := lastEvent(r, &number)
-				if err == nil {
-					said[number], err = LeafOf(e, e.Hash())
-				}
-				return err
-			})
-			gone := map[int64]bool{}
-			if err == nil {
-				err = q.Query(removed, page, func(r eventlog.Row) error {
-					number := int64(0)
-					err := r.Scan(&number)
-					gone[number] = true
-					return err
-				})
-			}
-			rows, err2 := leafRows(q, true, page)
-			if err := errors.Join(err, err2); err != nil {
-				return err
-			}
-			read := t.over(reader(q, nil))
-			for _, row := range rows {
-				is, here := said[row.number]
-				switch {
-				case row.number != n:
-					return fmt.Errorf("%w: leaf %d of the log of runs is missing", eventlog.ErrLogCorrupt, n)
-				case row.removal != nil:
-					s.Removals = append(s.Removals, *row.removal)
-				case here && is != row.Leaf:
-					return fmt.Errorf("%w: leaf %d of the log of runs is not what the events of run %q say", eventlog.ErrLogCorrupt, n, row.RunID)
-				case !here && !gone[n]:
-					return fmt.Errorf("%w: leaf %d of the log of runs is of run %q, which is not here and has no recorded removal", eventlog.ErrLogCorrupt, n, row.RunID)
-				}
-				hashes, err := tlog.StoredHashes(n, row.Marshal(), read)
-				if err != nil {
-					return err
-				}
-				t.hashes = append(t.hashes, hashes...)
-				n++
-			}
-			if n != page[1] {
-				return fmt.Errorf("%w: leaf %d of the log of runs is missing", eventlog.ErrLogCorrupt, n)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
 }
 
 // Forget removes the log of runs with its checkpoints, so that the next seal begins another

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -176,33 +175,29 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 	if len(known) == 0 {
 		return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
 	}
-	for _, v := range p.witnesses {
-		known = append(known, v)
-	}
-	n, err := note.Open(signed, note.VerifierList(known...))
-	if err != nil {
-		if _, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
-			return c, nil, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
-		}
-		return c, nil, fmt.Errorf("seal: the checkpoint of %s: %w", c.Origin, err)
-	}
-	if err := eachSigned(signed, known); err != nil { // a note's reader looks at the first of a key alone
-		return c, nil, err
-	}
+	known = append(known, p.witnesses...)
 	var all []Signature
 	byLog, by := false, make([]bool, len(p.witnesses))
-	for _, s := range n.Sigs {
-		i := slices.IndexFunc(p.witnesses, func(v verifier) bool { return v.name == s.Name && v.KeyHash() == s.Hash })
-		if i < 0 {
-			byLog = true
-			j := slices.IndexFunc(known, func(v note.Verifier) bool { return v.KeyHash() == s.Hash })
-			own := known[j].(verifier)
-			pinned := slices.ContainsFunc(p.logs, func(v verifier) bool { return v.name == c.Origin && v.public.Equal(own.public) })
-			all = append(all, Signature{Key: s.Name, VKey: vkey(c.Origin, algLog, own.public), AnyLog: !pinned})
-			continue
+	text, lines, _ := bytes.Cut(signed, []byte("\n\n"))
+	for line := range strings.Lines(string(lines)) {
+		name, sig, err := signatureOf(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return c, nil, err
 		}
-		by[i] = true
-		all = append(all, Signature{Key: s.Name, Witness: true, Time: cosignedAt(s)})
+		hash := binary.BigEndian.Uint32(sig)
+		i := slices.IndexFunc(known, func(v verifier) bool { return v.name == name && v.KeyHash() == hash })
+		switch {
+		case i < 0:
+		case !known[i].Verify(append(text, '\n'), sig[4:]): // also the second one of a key
+			return c, nil, fmt.Errorf("seal: the checkpoint of %s: %w", c.Origin, &note.InvalidSignatureError{Name: name, Hash: hash})
+		case known[i].alg == algLog:
+			byLog = true
+			pinned := slices.ContainsFunc(p.logs, func(v verifier) bool { return v.name == c.Origin && v.public.Equal(known[i].public) })
+			all = append(all, Signature{Key: name, VKey: vkey(c.Origin, algLog, known[i].public), AnyLog: !pinned})
+		case !by[i-len(known)+len(by)]:
+			by[i-len(known)+len(by)] = true
+			all = append(all, Signature{Key: name, Witness: true, Time: time.Unix(int64(binary.BigEndian.Uint64(sig[4:])), 0).UTC()})
+		}
 	}
 	switch {
 	case !byLog:
@@ -213,25 +208,8 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 	return c, all, nil
 }
 
-// eachSigned checks every signature of a known key.
-func eachSigned(signed []byte, known []note.Verifier) error {
-	text, lines, _ := bytes.Cut(signed, []byte("\n\n"))
-	for line := range strings.Lines(string(lines)) {
-		name, sig, err := signatureOf(strings.TrimSuffix(line, "\n"))
-		if err != nil {
-			return err
-		}
-		for _, v := range known {
-			if v.Name() == name && v.KeyHash() == binary.BigEndian.Uint32(sig) && !v.Verify(append(text, '\n'), sig[4:]) {
-				return fmt.Errorf("seal: a signature of %s on the checkpoint is wrong", name)
-			}
-		}
-	}
-	return nil
-}
-
 // of returns the keys that the policy names for the log of an origin, under its name.
-func (p *Policy) of(origin string) (known []note.Verifier) {
+func (p *Policy) of(origin string) (known []verifier) {
 	for i, v := range p.logs {
 		names := func(v verifier) bool { return origin == v.name || isOriginOf(origin, v.name) }
 		if names(v) && !slices.ContainsFunc(p.logs[:i], func(w verifier) bool { return names(w) && w.public.Equal(v.public) }) {
@@ -253,13 +231,4 @@ func (p *Policy) satisfied(name string, by []bool) bool {
 		}
 	}
 	return signed >= g.need
-}
-
-// cosignedAt returns the time in a cosignature that was checked.
-func cosignedAt(s note.Signature) time.Time {
-	b, err := base64.StdEncoding.DecodeString(s.Base64)
-	if err != nil || len(b) < 12 {
-		return time.Time{}
-	}
-	return time.Unix(int64(binary.BigEndian.Uint64(b[4:])), 0).UTC()
 }

@@ -101,20 +101,8 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	if err := v.leaves(ctx, db, steps > 1); err != nil {
 		return r, err
 	}
-	waiting := map[string]bool{}
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		r.Unsealed, r.Open = 0, 0
-		if steps > 1 && len(v.missing) > 0 {
-			err := q.Query("SELECT run_id FROM run_removal WHERE leaf IS NULL OR leaf >= $1", []any{r.Newest.Leaves}, func(row eventlog.Row) error {
-				id := ""
-				err := row.Scan(&id)
-				waiting[id] = true
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		}
 		// By the events: the table run may lack a run, or say anything of it.
 		const rest = `SELECT e.kind, count(*) FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events AS x
 	WHERE NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id AND l.leaf < $1) GROUP BY run_id) AS r
@@ -135,14 +123,11 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 		removed[m.RunID] = true
 	}
 	for _, p := range v.missing {
-		switch {
-		case removed[p.RunID]:
+		if removed[p.RunID] {
 			r.Gone++
-			continue
-		case waiting[p.RunID]:
-			p.Text = "is not here; the database says that it was removed, and no checkpoint proves that"
+		} else {
+			r.Unexplained = append(r.Unexplained, p)
 		}
-		r.Unexplained = append(r.Unexplained, p)
 	}
 	return r, err
 }
@@ -282,7 +267,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 		l := runs[i]
 		switch {
 		case errors.Is(err, eventlog.ErrRunNotFound):
-			v.missing = append(v.missing, Problem{id, l.number, "is not here, and nothing proves why"})
+			v.missing = append(v.missing, Problem{id, l.number, "is not here, and no sealed removal says why"})
 		case err != nil:
 			v.problem(l.number, id, "%v", plain(err))
 		case r.Open || r.Events != l.Events:

@@ -421,15 +421,12 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		return report, err
 	}
 	if o.DryRun {
-		doomed, args := x.doomed(o, false)
+		doomed, args := x.doomed(o)
 		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
 	}
 	sealed, err := seal.Kept(ctx, x.Log)
 	if err == nil && sealed {
 		err = x.Log.CreateTables(ctx, seal.Tables) // one that an earlier version sealed records no removals
-	}
-	if err == nil && sealed {
-		err = x.extend(ctx, o)
 	}
 	if err != nil {
 		return report, x.failed("prune", err)
@@ -438,26 +435,11 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 	if sealed {
 		mark = seal.MarkRemoved(time.Now(), o.Why)
 	}
-	doomed, args := x.doomed(o, sealed)
+	doomed, args := x.doomed(o)
 	if err := remove(doomed, mark, args, &report); err != nil {
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil
-}
-
-// extend adds what has ended to the log of runs, if runs that are to be removed are not in
-// it. It looks at all runs for that, which a pruning in many small steps does once.
-func (x *Backend) extend(ctx context.Context, o eventlog.PruneOptions) error {
-	waiting := false
-	doomed, args := x.doomed(o, false)
-	err := x.Read(ctx, func(q eventlog.Querier) error {
-		waiting = false
-		return q.Query(doomed+seal.Waiting, args, func(eventlog.Row) error { waiting = true; return nil })
-	})
-	if err != nil || !waiting {
-		return err
-	}
-	return seal.Extend(ctx, x.Log)
 }
 
 // ScanReport reads what [CountDoomed] returns.
@@ -470,11 +452,8 @@ func ScanReport(report *eventlog.PruneReport) func(eventlog.Row) error {
 	}
 }
 
-func (x *Backend) doomed(o eventlog.PruneOptions, sealed bool) (with string, args []any) {
+func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	c := x.Select(x.HasEvents).Namespace(o.Namespace)
-	if sealed {
-		c.add(seal.IsLeaf)
-	}
 	if !o.Before.IsZero() {
 		c.add("started < " + c.arg(eventlog.Nanos(o.Before)))
 	}
