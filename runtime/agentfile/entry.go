@@ -4,6 +4,7 @@ package agentfile
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,11 +56,12 @@ type MCP struct {
 	Timeout          time.Duration // of one call; zero leaves it to the run
 	TextOnly         bool
 
-	// Accept decides about each tool, and Refused is told of those that are left out and why.
-	// Without Accept all are taken, and one that cannot be presented is an error. A file has
-	// neither.
-	Accept  func(Definition) error
-	Refused func(tool string, why error)
+	// Headers are sent to a URL, with variables as in Env. Rename has other names for tools, by
+	// the server's.
+	Headers, Rename map[string]string
+
+	// Changed is called when the tools may have changed. A file has none.
+	Changed func()
 }
 
 const hintEntry = "write a path, or a map with wasm, builtin or mcp"
@@ -174,14 +176,16 @@ type server MCP
 // DecodeYAML implements [config.Decoder].
 func (s *server) DecodeYAML(n *config.Node) error {
 	var m struct {
-		Command  []string          `yaml:"command"`
-		Env      map[string]string `yaml:"env"`
-		URL      address           `yaml:"url"`
-		Prefix   toolName          `yaml:"prefix"`
-		Include  []string          `yaml:"include"`
-		Exclude  []string          `yaml:"exclude"`
-		Timeout  period            `yaml:"timeout"`
-		TextOnly bool              `yaml:"text_only"`
+		Command  []string            `yaml:"command"`
+		Env      map[string]string   `yaml:"env"`
+		URL      address             `yaml:"url"`
+		Headers  map[string]string   `yaml:"headers"`
+		Prefix   toolName            `yaml:"prefix"`
+		Include  []string            `yaml:"include"`
+		Exclude  []string            `yaml:"exclude"`
+		Rename   map[string]toolName `yaml:"rename"`
+		Timeout  period              `yaml:"timeout"`
+		TextOnly bool                `yaml:"text_only"`
 	}
 	if err := n.Decode(&m); err != nil {
 		return err
@@ -194,18 +198,33 @@ func (s *server) DecodeYAML(n *config.Node) error {
 		return n.Get("command").Errorf("write the program and its arguments, as in: command: [mcp-server-time, --utc]", "this must be a program")
 	case hasURL && m.Env != nil:
 		return n.Get("env").Hidden().Errorf("", `"env" is for servers with a command`)
+	case hasCommand && m.Headers != nil:
+		return n.Get("headers").Hidden().Errorf("", `"headers" is for servers with a URL`)
 	}
-	for name, value := range m.Env {
-		if looksLikeKey(value) {
-			return n.Get("env").Get(name).Hidden().Errorf("take it from an environment variable, as in: "+name+": $"+name, "env.%s looks like a key: a file holds no secrets", name)
+	for key, values := range map[string]map[string]string{"env": m.Env, "headers": m.Headers} {
+		for name, value := range values {
+			if slices.ContainsFunc(strings.Fields(value), looksLikeKey) {
+				return n.Get(key).Get(name).Hidden().Errorf("take it from an environment variable, as in: "+name+": $"+upperName(name), "%s.%s looks like a key: a file holds no secrets", key, name)
+			}
 		}
+	}
+	var rename map[string]string
+	for name, other := range m.Rename {
+		if rename == nil {
+			rename = map[string]string{}
+		}
+		rename[name] = string(other)
 	}
 	*s = server{
 		Command: m.Command, Env: m.Env, URL: string(m.URL), Prefix: string(m.Prefix),
 		Include: m.Include, Exclude: m.Exclude, Timeout: time.Duration(m.Timeout), TextOnly: m.TextOnly,
+		Headers: m.Headers, Rename: rename,
 	}
 	return nil
 }
+
+// upperName returns the name of a header as that of a variable.
+func upperName(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
 // toolName is a name that every provider takes.
 type toolName string

@@ -24,7 +24,7 @@ func Offline(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error) {
 		return nil, false, nil
 	}
 	tools, err := mcptool.Offline([]mcptool.Definition{{Name: remote, Description: ref.Description, Schema: json.RawMessage(ref.Schema)}},
-		mcptool.Options{Prefix: strings.TrimSuffix(ref.Name, remote)})
+		mcptool.Options{Rename: map[string]string{remote: ref.Name}})
 	if err != nil {
 		return nil, true, err
 	}

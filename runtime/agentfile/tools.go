@@ -3,13 +3,16 @@
 package agentfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -63,7 +66,7 @@ func (b *Toolbox) Misses(ref event.ToolSchemaRef) (retry *tool.RetryConfig, ok b
 	}
 	for _, e := range b.absent {
 		included := e.MCP.Include == nil || slices.Contains(e.MCP.Include, remote)
-		if ref.Name == e.MCP.Prefix+remote && included && !slices.Contains(e.MCP.Exclude, remote) {
+		if ref.Name == cmp.Or(e.MCP.Rename[remote], e.MCP.Prefix+remote) && included && !slices.Contains(e.MCP.Exclude, remote) {
 			return e.Retry, true
 		}
 	}
@@ -255,7 +258,13 @@ var inherited = []string{
 type (
 	Server     = mcptool.Client
 	Definition = mcptool.Definition
+	Refusal    = mcptool.Refusal // a tool that is not presented, and why
+	Assistant  = mcptool.Assistant
 )
+
+// ForAssistant returns a context for calls of servers' tools on behalf of an assistant, which
+// hears what a server says beside its result.
+func ForAssistant(ctx context.Context, a *Assistant) context.Context { return mcptool.For(ctx, a) }
 
 // openServer connects to a server of the Model Context Protocol.
 func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func(string) string) ([]tool.Tool, error) {
@@ -276,20 +285,89 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if m.URL != "" {
-		return mcptool.NewHTTP(ctx, m.URL, m.options())
-	}
-	env, err := m.environment(getenv)
+	env, err := expanded("env", m.Env, getenv)
 	if err != nil {
 		return nil, err
 	}
+	headers, err := expanded("headers", m.Headers, getenv)
+	if err != nil {
+		return nil, err
+	}
+	o := mcptool.Options{
+		Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Rename: m.Rename, Timeout: m.Timeout, TextOnly: m.TextOnly,
+		Headers: headers, Secrets: m.Secrets(), Changed: m.Changed,
+	}
+	for _, values := range []map[string]string{env, headers} {
+		for name, value := range values {
+			if fromVariable := value != m.Env[name] && value != m.Headers[name]; fromVariable || secretName.MatchString(name) || looksLikeKey(value) {
+				o.Secrets = append(append(o.Secrets, value), strings.Fields(value)...)
+			}
+		}
+	}
+	if m.URL != "" {
+		return mcptool.NewHTTP(ctx, m.URL, o)
+	}
 	cmd := exec.Command(m.Command[0], m.Command[1:]...)
-	cmd.Env, cmd.Dir = env, dir
-	return mcptool.NewCommand(ctx, cmd, m.options())
+	cmd.Dir = dir
+	for _, name := range inherited {
+		if value := getenv(name); value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		cmd.Env = append(cmd.Env, name+"="+env[name])
+	}
+	return mcptool.NewCommand(ctx, cmd, o)
 }
 
-func (m *MCP) options() mcptool.Options {
-	return mcptool.Options{Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Timeout: m.Timeout, TextOnly: m.TextOnly, Accept: m.Accept, Refused: m.Refused}
+var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|pwd|auth|credential|cookie|signature|^sig$`)
+
+// Secrets returns what in the command and in the URL is a secret, or looks like one: passwords
+// and parameters of URLs, values of flags, assignments and headers with such a name, and keys.
+func (m *MCP) Secrets() (all []string) {
+	flag := ""
+	for _, word := range append([]string{m.URL}, m.Command...) {
+		name, value, _ := strings.Cut(word, "=")
+		if header, text, ok := strings.Cut(word, ": "); ok && !strings.Contains(header, " ") {
+			name, value = header, text
+		}
+		switch {
+		case looksLikeKey(word), secretName.MatchString(flag) && !strings.HasPrefix(word, "-"):
+			all = append(all, word)
+		case secretName.MatchString(name) && !strings.Contains(name, "/") && value != "":
+			fields := strings.Fields(value)
+			all = append(append(all, value), fields[len(fields)-1])
+		}
+		if flag = ""; strings.HasPrefix(word, "-") && value == "" {
+			flag = word
+		}
+		_, rest, ok := strings.Cut(word, "://")
+		if !ok {
+			continue
+		}
+		if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
+			if _, password, ok := strings.Cut(user, ":"); ok {
+				all = append(all, password)
+			} else if looksLikeKey(user) {
+				all = append(all, user)
+			}
+		}
+		if u, err := url.Parse(word); err == nil {
+			for name, values := range u.Query() {
+				for _, value := range values {
+					if secretName.MatchString(name) || looksLikeKey(value) {
+						all = append(all, value)
+					}
+				}
+			}
+			for segment := range strings.SplitSeq(u.Path, "/") {
+				if looksLikeKey(segment) {
+					all = append(all, segment)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(secret string) bool { return secret == "" })
 }
 
 // missingVariable says that an environment variable is not set.
@@ -297,20 +375,15 @@ type missingVariable struct{ name, of string }
 
 // Error names both.
 func (e *missingVariable) Error() string {
-	return fmt.Sprintf("the environment variable %s, which env.%s is made of, is not set", e.name, e.of)
+	return fmt.Sprintf("the environment variable %s, which %s is made of, is not set", e.name, e.of)
 }
 
-// environment returns what a server gets: some variables of this process, and those of Env.
-func (m *MCP) environment(getenv func(string) string) ([]string, error) {
-	var env []string
-	for _, name := range inherited {
-		if value := getenv(name); value != "" {
-			env = append(env, name+"="+value)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Env)) {
+// expanded returns values with those of the variables that they name.
+func expanded(of string, values map[string]string, getenv func(string) string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		missing := ""
-		value := os.Expand(m.Env[name], func(from string) string {
+		all[name] = os.Expand(values[name], func(from string) string {
 			value := getenv(from)
 			switch {
 			case from == "$": // written as $$
@@ -321,11 +394,10 @@ func (m *MCP) environment(getenv func(string) string) ([]string, error) {
 			return value
 		})
 		if missing != "" {
-			return nil, &missingVariable{missing, name}
+			return nil, &missingVariable{missing, of + "." + name}
 		}
-		env = append(env, name+"="+value)
 	}
-	return env, nil
+	return all, nil
 }
 
 // Fetch returns the built-in tool "fetch", which gets a public URL.

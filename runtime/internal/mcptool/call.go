@@ -9,50 +9,84 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"strings"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// call asks the server. Its errors name the tool, for they reach the log as text.
+// defaultMaxOutputBytes is what a zero of Options.MaxOutputBytes means. An event has at most
+// twice as much.
+const defaultMaxOutputBytes = 8 << 20
+
+// call asks the server. The input is checked here, and not only where a model has chosen it:
+// a program may have.
 func (t *remoteTool) call(ctx context.Context, arguments json.RawMessage) (answer, error) {
-	result, err := t.client.call(ctx, t.remote, arguments)
-	var got answer
-	if err == nil {
-		got, err = t.client.options.answer(result)
+	if err := t.CheckInput(arguments); err != nil {
+		return answer{}, err
 	}
+	through, _ := ctx.Value(assistantKey{}).(*Assistant)
+	got, err := t.client.call(ctx, t, arguments, through)
 	if err != nil {
-		return answer{}, fmt.Errorf("mcptool: tool %q: %w", t.name, err)
+		return answer{}, t.client.options.clean(err)
+	}
+	if most := cmp.Or(t.client.options.MaxOutputBytes, defaultMaxOutputBytes); len(got.Result)+len(got.Refused) > most {
+		return answer{}, fmt.Errorf("%w: the result has %d bytes, at most %d are allowed", tool.ErrLimit, len(got.Result)+len(got.Refused), most)
+	}
+	if through != nil && through.Answered != nil {
+		through.Answered(json.RawMessage(got.Result), json.RawMessage(got.Refused))
 	}
 	return got, nil
 }
 
 // call makes one request to the server.
-func (c *Client) call(ctx context.Context, name string, arguments json.RawMessage) (*mcp.CallToolResult, error) {
+func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMessage, through *Assistant) (answer, error) {
 	ctx, release := c.within(ctx)
 	defer release()
 	conn, err := c.connected(ctx)
-	if err == nil && conn.changed[name] {
-		err = errors.New("the server was started again and describes the tool differently now")
+	if err == nil && c.changed(t) {
+		err = errors.New("the server describes the tool differently now than when it was listed")
 	}
-	var result *mcp.CallToolResult
+	var result, refused json.RawMessage
 	if err == nil {
-		params := &mcp.CallToolParams{Name: name, Arguments: arguments}
-		result, err = await(ctx, func() (*mcp.CallToolResult, error) { return conn.session.CallTool(ctx, params) })
-		conn.lost.CompareAndSwap(false, isLost(err))
+		params := &mcp.CallToolParams{Name: t.remote, Arguments: arguments}
+		leave := conn.calls.enter(ctx, params, through)
+		result, refused, err = conn.wire.exact(ctx, func(ctx context.Context) error {
+			_, err := conn.session.CallTool(ctx, params)
+			return err
+		})
+		leave()
+		if isLost(err) {
+			conn.lost.Store(true)
+			err = fmt.Errorf("the server went away: %w", err)
+			if said := c.LastWords(); said != "" && c.closing.Err() == nil {
+				err = fmt.Errorf("%w; the server wrote:\n%s", err, said)
+			}
+		}
 	}
 	switch {
+	case refused != nil && err != nil && ctx.Err() == nil:
+		return answer{Refused: strings.ToValidUTF8(string(refused), "\uFFFD")}, nil
 	case err == nil:
-		return result, nil
+		if result == nil {
+			result = json.RawMessage("{}")
+		}
+		return answer{Result: strings.ToValidUTF8(string(result), "\uFFFD")}, nil // other bytes are no JSON
 	case c.closing.Err() != nil:
-		return nil, errClosed
+		return answer{}, errClosed
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return answer{}, context.Cause(ctx)
 	}
-	return nil, err
+	return answer{}, err
+}
+
+// changed reports whether the server describes a tool differently now.
+func (c *Client) changed(t *remoteTool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now[t.remote] != t.hash
 }
 
 // isLost reports whether a call failed since its session has ended.
@@ -60,73 +94,134 @@ func isLost(err error) bool {
 	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF)
 }
 
-// answer turns a result into what is recorded, or refuses it.
-func (o *Options) answer(result *mcp.CallToolResult) (answer, error) {
-	if result.NeedsInput() {
-		return answer{}, errors.New("the server asks for input, which this client does not give")
-	}
-	output, err := o.output(result)
-	if err != nil {
-		return answer{}, err
-	}
-	if most := cmp.Or(o.MaxOutputBytes, defaultMaxOutputBytes); len(output) > most {
-		return answer{}, fmt.Errorf("%w: the result has %d bytes, at most %d are allowed", tool.ErrLimit, len(output), most)
-	}
-	raw, err := canon.FromJSON(output)
-	if err != nil {
-		return answer{}, fmt.Errorf("the result cannot be recorded: %w", err)
-	}
-	return answer{Output: raw, IsError: result.IsError}, nil
+// Assistant is the client on whose behalf a tool is called, and to which the server has more
+// to say than the result. Any function may be nil. They are called one after the other.
+type Assistant struct {
+	Progress func(progress, total float64, message string)
+	Log      func(level, logger string, data any)
+
+	// Elicit asks the user, with the parameters and the result of the protocol.
+	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
+
+	// Answered gets the result as the server wrote it, or the error in its place.
+	Answered func(result, refused json.RawMessage)
 }
 
-// output chooses the shape of a result.
-func (o *Options) output(result *mcp.CallToolResult) (json.RawMessage, error) {
-	if result.Content == nil {
-		result.Content = []mcp.Content{} // and not null
+type assistantKey struct{}
+
+// For returns a context for calls on behalf of an assistant.
+func For(ctx context.Context, a *Assistant) context.Context {
+	return context.WithValue(ctx, assistantKey{}, a)
+}
+
+// inFlight are the calls of a session with an assistant, the last one last. A server does not
+// say which call a request or a log message belongs to: the last one is taken.
+type inFlight struct {
+	mu    sync.Mutex
+	next  int
+	calls []*assisted // guarded by mu
+}
+
+// assisted is a call of an assistant.
+type assisted struct {
+	*Assistant
+	ctx   context.Context
+	token string
+	heard chan func() // what the server has said; it is lossy: a server may say more than an assistant reads
+}
+
+// enter adds a call. Leave is called when it has been answered, and returns when the assistant
+// has heard what the server said before.
+func (f *inFlight) enter(ctx context.Context, params *mcp.CallToolParams, a *Assistant) (leave func()) {
+	if a == nil {
+		return func() {}
 	}
-	blocks, err := json.Marshal(map[string]any{"content": result.Content})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next++
+	c := &assisted{a, ctx, fmt.Sprint("call-", f.next), make(chan func(), 64)}
+	if a.Progress != nil {
+		params.SetProgressToken(c.token)
+	}
+	f.calls = append(f.calls, c)
+	var hearing sync.WaitGroup
+	hearing.Go(func() {
+		for say := range c.heard {
+			say()
+		}
+	})
+	return func() {
+		f.mu.Lock()
+		for i := range f.calls {
+			if f.calls[i] == c {
+				f.calls = append(f.calls[:i:i], f.calls[i+1:]...)
+				break
+			}
+		}
+		close(c.heard)
+		f.mu.Unlock()
+		hearing.Wait()
+	}
+}
+
+// tell has a call's assistant hear something: that of the token, or of the last call for "".
+func (f *inFlight) tell(token string, say func(*assisted) func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.calls) - 1; i >= 0; i-- {
+		if c := f.calls[i]; token == "" || c.token == token {
+			if heard := say(c); heard != nil {
+				select {
+				case c.heard <- heard:
+				default:
+				}
+			}
+			return
+		}
+	}
+}
+
+func (f *inFlight) progress(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+	token, _ := r.Params.ProgressToken.(string)
+	if token == "" {
+		return
+	}
+	f.tell(token, func(c *assisted) func() {
+		if c.Progress == nil {
+			return nil
+		}
+		return func() { c.Progress(r.Params.Progress, r.Params.Total, r.Params.Message) }
+	})
+}
+
+//lint:ignore SA1019 servers of the versions before still write logs
+func (f *inFlight) log(_ context.Context, r *mcp.LoggingMessageRequest) {
+	f.tell("", func(c *assisted) func() {
+		if c.Log == nil {
+			return nil
+		}
+		return func() { c.Log(string(r.Params.Level), r.Params.Logger, r.Params.Data) }
+	})
+}
+
+// elicit passes a question of the server on to the assistant.
+func (f *inFlight) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	var asks *assisted
+	f.tell("", func(c *assisted) func() { asks = c; return nil })
+	if asks == nil || asks.Elicit == nil {
+		return nil, errors.New("there is nobody to ask: no assistant that takes questions waits for a call")
+	}
+	params, err := json.Marshal(r.Params)
 	if err != nil {
 		return nil, err
 	}
-	var read content
-	if err := json.Unmarshal(blocks, &read); err != nil {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(asks.ctx, func() { cancel(context.Cause(asks.ctx)) })()
+	answer, err := asks.Elicit(ctx, params)
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case result.IsError:
-		return blocks, nil
-	case o.TextOnly:
-		return onlyText(read, result.StructuredContent != nil)
-	case result.StructuredContent != nil:
-		return structured(result.StructuredContent, read)
-	}
-	return blocks, nil
-}
-
-// onlyText refuses what would be lost.
-func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
-	for _, block := range read.Content {
-		if block.Type != "text" {
-			return nil, fmt.Errorf("the result has content of type %q, and only text is wanted", block.Type)
-		}
-	}
-	if alsoStructured && len(read.Content) == 0 {
-		return nil, errors.New("the result has structured content and no text, and only text is wanted")
-	}
-	return json.Marshal(read.text())
-}
-
-// structured returns the structured content, in the words of a text that is the
-// same document if there is one, see the comment of the package.
-func structured(value any, read content) (json.RawMessage, error) {
-	for _, block := range read.Content {
-		var same any
-		if json.Unmarshal([]byte(block.Text), &same) != nil || !reflect.DeepEqual(same, value) {
-			continue
-		}
-		if exact, err := canon.JSON([]byte(block.Text)); err == nil {
-			return exact, nil
-		}
-	}
-	return json.Marshal(value)
+	result := &mcp.ElicitResult{}
+	return result, json.Unmarshal(answer, result)
 }

@@ -7,27 +7,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Client presents the tools of one server. It is safe for concurrent use, and so
 // are its tools.
 type Client struct {
-	options     Options
-	dial        func() mcp.Transport // nil for a transport that can be used once
-	tools       []tool.Tool          // as they were listed
-	definitions []Definition         // of the tools, in their order
+	presented
+	dial func(*wire) mcp.Transport // nil for a transport that can be used once
+	told *tail                     // the last words of the server, on standard error and between its messages
 
 	// closing ends every call in flight when the client is closed.
 	closing context.Context
@@ -40,10 +37,12 @@ type Client struct {
 // connection is one session with the server.
 type connection struct {
 	line    *line
+	wire    *wire
 	session *mcp.ClientSession
-	gone    chan struct{}   // closed when the session has ended
-	lost    atomic.Bool     // a call has found that it has ended
-	changed map[string]bool // tools that are not what they were in the first session, by their name at the server
+	gone    chan struct{} // closed when the session has ended
+	lost    atomic.Bool   // a call has found that it has ended
+	stale   chan struct{} // capacity 1: the server has said that its list has changed
+	calls   inFlight
 }
 
 // New connects to a server over a transport, which must not be used for anything
@@ -51,84 +50,122 @@ type connection struct {
 // life of the connection.
 //
 // It is an error if the server cannot be reached or does not speak the protocol. So it is if
-// the server lists a name twice, does not list a name of Include, lists more than 1000 tools
-// or 4 MiB of them, or presents a tool without a name or without a JSON Schema of type
-// "object". A tool that Exclude leaves out may have any schema.
+// the server does not list a name of Include, or lists more than 1000 tools or 4 MiB of them.
+// A tool without a name, with the name of another one, or without a JSON Schema of type
+// "object" is left out: see [Client.Refused].
 func New(ctx context.Context, transport mcp.Transport, o Options) (*Client, error) {
-	return open(ctx, transport, nil, o)
+	return open(ctx, func(w *wire) mcp.Transport { return wired{transport, w} }, false, o)
 }
 
-// open opens a client. Dial makes the transport of a later session, if there can be one.
-func open(ctx context.Context, first mcp.Transport, dial func() mcp.Transport, o Options) (*Client, error) {
+// open opens a client. Dial makes the transport of a session, and again if there can be
+// another one.
+func open(ctx context.Context, dial func(*wire) mcp.Transport, again bool, o Options) (*Client, error) {
 	c := newClient(o)
-	c.dial = dial
-	definitions, err := c.connect(ctx, first)
-	if err == nil {
-		err = c.present(definitions)
-	}
+	err := c.connect(ctx, dial)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	if again {
+		c.dial = dial
 	}
 	return c, nil
 }
 
 // NewCommand starts a program and connects to it over its standard input and
-// output. The command must not have been started, and its Stdin and Stdout must
-// be nil. [Client.Close] ends the program. A program that has ended is started again when
-// one of its tools is called.
+// output. The command must not have been started, and its Stdin, Stdout and Stderr must
+// be nil. [Client.Close] ends the program, with the processes that it has started. A program
+// that has ended is started again when one of its tools is called.
 func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) {
-	dial := func() mcp.Transport {
-		again := &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Stderr: cmd.Stderr, Err: cmd.Err}
-		return &mcp.CommandTransport{Command: again}
-	}
-	return open(ctx, &mcp.CommandTransport{Command: cmd}, dial, o)
+	return open(ctx, func(w *wire) mcp.Transport {
+		return program{&exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Err: cmd.Err}, w}
+	}, true, o)
 }
 
-// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint,
-// so the connection does not go through package egress. A session that the server has ended
-// is followed by another one when a tool is called.
+// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint, so the connection does not go through package egress. A
+// session that the server has ended is followed by another one when a tool is called.
 func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("mcptool: %q is no http or https URL", endpoint)
+		return nil, fmt.Errorf("mcptool: %q is no http or https URL", o.hide(endpoint))
 	}
-	dial := func() mcp.Transport {
-		return &mcp.StreamableClientTransport{
-			Endpoint: endpoint, HTTPClient: &http.Client{Transport: boundedTransport{http.DefaultTransport}},
-			DisableStandaloneSSE: true, // what the server might say on its own account is of no use here
-		}
-	}
-	return open(ctx, dial(), dial, o)
+	return open(ctx, func(w *wire) mcp.Transport {
+		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: &http.Client{Transport: wiredHTTP{w, o.Headers}}}
+	}, true, o)
 }
 
 func newClient(o Options) *Client {
-	c := &Client{options: o, using: make(chan struct{}, 1)}
+	c := &Client{presented: presented{options: o}, told: &tail{}, using: make(chan struct{}, 1)}
 	c.closing, c.close = context.WithCancel(context.Background())
 	return c
 }
 
-// connect opens a session and lists its tools. It offers the server nothing to call. The
-// caller uses the connection alone. If it fails, Close closes what was opened.
-func (c *Client) connect(ctx context.Context, transport mcp.Transport) ([]Definition, error) {
-	c.conn = &connection{line: &line{Transport: transport}, gone: make(chan struct{}), changed: map[string]bool{}}
+// connect opens a session and lists its tools. The caller uses the connection alone. If it
+// fails, Close closes what was opened.
+func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) error {
+	w := newWire(c.told)
+	conn := &connection{line: &line{Transport: dial(w)}, wire: w, gone: make(chan struct{}), stale: make(chan struct{}, 1)}
+	c.conn = conn
 	client := mcp.NewClient(&mcp.Implementation{Name: "starling", Version: "1"}, &mcp.ClientOptions{
-		Capabilities:   &mcp.ClientCapabilities{},
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		Capabilities:                &mcp.ClientCapabilities{},
+		ElicitationHandler:          conn.calls.elicit,
+		ProgressNotificationHandler: conn.calls.progress,
+		LoggingMessageHandler:       conn.calls.log,
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+			select {
+			case conn.stale <- struct{}{}:
+			default:
+			}
+		},
 	})
-	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, c.conn.line, nil) })
+	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, nil) })
 	if err != nil {
-		close(c.conn.gone)
-		return nil, fmt.Errorf("mcptool: connect: %w", err)
+		close(conn.gone)
+		return c.explain("connect", err)
 	}
-	c.conn.session = session
-	go func(gone chan struct{}) { // ends with the session, which Close ends
-		defer close(gone)
+	conn.session = session
+	go func() { // ends with the session, which Close ends
+		defer close(conn.gone)
 		_ = session.Wait()
-	}(c.conn.gone)
-	definitions, err := list(ctx, session)
-	if err != nil {
-		return nil, fmt.Errorf("mcptool: list tools: %w", err)
+	}()
+	if err := c.list(ctx, conn); err != nil {
+		return c.explain("list tools", err)
 	}
-	return definitions, nil
+	go c.follow(conn)
+	return nil
+}
+
+// end ends the session. The SDK waits for calls, which end with the line, and cancels streams
+// that would stay open.
+func (c *connection) end() error {
+	if c.session != nil {
+		go func() { _ = c.session.Close() }()
+	}
+	return c.line.cut()
+}
+
+// explain says why there is no session, with the last words of the server, which are often
+// the reason.
+func (c *Client) explain(doing string, err error) error {
+	if said := c.LastWords(); said != "" {
+		return fmt.Errorf("mcptool: %s: %w; the server wrote:\n%s", doing, c.options.clean(err), said)
+	}
+	return fmt.Errorf("mcptool: %s: %w", doing, c.options.clean(err))
+}
+
+// follow lists the tools again when the server says that they have changed, until the
+// session ends.
+func (c *Client) follow(conn *connection) {
+	for {
+		select {
+		case <-conn.gone:
+			return
+		case <-conn.stale:
+		}
+		ctx, cancel := context.WithTimeout(c.closing, listTime)
+		if err := c.list(ctx, conn); err == nil && c.options.Changed != nil {
+			c.options.Changed()
+		}
+		cancel()
+	}
 }
 
 // connected returns the connection, or a new one if the server has gone and can be reached
@@ -151,27 +188,30 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	if !c.conn.lost.Load() || c.dial == nil || c.closing.Err() != nil {
 		return c.conn, nil // whose calls say why they fail
 	}
-	_ = c.conn.line.cut() // its server is gone
-	definitions, err := c.connect(ctx, c.dial())
-	if err != nil {
-		return nil, errors.Join(err, c.conn.line.cut())
+	_ = c.conn.end() // its server is gone
+	if err := c.connect(ctx, c.dial); err != nil {
+		c.conn.lost.Store(true)
+		return nil, errors.Join(err, c.conn.end())
 	}
-	now := make(map[string]canon.Hash, len(definitions))
-	for _, d := range definitions {
-		now[d.Name] = d.Hash()
-	}
-	for _, d := range c.definitions {
-		c.conn.changed[d.Name] = now[d.Name] != d.Hash()
+	if c.options.Changed != nil {
+		go c.options.Changed()
 	}
 	return c.conn, nil
 }
 
-// Tools returns the tools that were listed when the client connected, in the order of their
-// names.
-func (c *Client) Tools() []tool.Tool { return c.tools }
+// LastWords returns the end of what the server has written that is no message, on standard
+// error or between its messages.
+func (c *Client) LastWords() string { return c.options.hide(c.told.String()) }
 
-// Definitions returns what the server said of the tools, in their order.
-func (c *Client) Definitions() []Definition { return c.definitions }
+// Instructions returns what the server says of the use of its tools.
+func (c *Client) Instructions() string {
+	c.using <- struct{}{}
+	defer func() { <-c.using }()
+	if c.conn == nil || c.conn.session == nil {
+		return ""
+	}
+	return c.conn.session.InitializeResult().Instructions
+}
 
 // Close ends the calls in flight and the connection. A program gets five seconds
 // to end after its standard input was closed, and five more after SIGTERM, before
@@ -184,7 +224,7 @@ func (c *Client) Close() error {
 	if c.conn == nil {
 		return nil
 	}
-	if err := c.conn.line.cut(); err != nil {
+	if err := c.conn.end(); err != nil {
 		return fmt.Errorf("mcptool: close: %w", err)
 	}
 	return nil
@@ -267,89 +307,81 @@ func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	}
 }
 
-// maxBodyBytes bounds the body of an HTTP response that is no stream of events.
-// It is what the SDK allows a line and an event to have.
-const maxBodyBytes = mcp.DefaultMaxLineLength
-
-type boundedTransport struct{ inner http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.inner.RoundTrip(req)
-	if err == nil && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		resp.Body = &boundedBody{resp.Body, maxBodyBytes}
-	}
-	return resp, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-// Read implements [io.Reader].
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("the body of the response has more than %d bytes", maxBodyBytes)
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
-}
-
-// defaultMaxOutputBytes is what a zero of Options.MaxOutputBytes means.
-const defaultMaxOutputBytes = 1 << 20
-
 // What a list may have. A server has tens of tools, and a model can read no more.
 const (
 	maxPages     = 100
 	maxTools     = 1000
 	maxListBytes = 4 << 20
+	listTime     = 30 * time.Second
 )
 
-// list asks the server for all pages of its list.
-func list(ctx context.Context, session *mcp.ClientSession) ([]Definition, error) {
+// list asks the server for all pages of its list, and presents them.
+func (c *Client) list(ctx context.Context, conn *connection) error {
 	var all []Definition
-	params := &mcp.ListToolsParams{}
+	var size int
+	cursor := ""
 	for range maxPages {
-		page, err := await(ctx, func() (*mcp.ListToolsResult, error) { return session.ListTools(ctx, params) })
+		raw, _, err := conn.wire.exact(ctx, func(ctx context.Context) error {
+			_, err := conn.session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
+			return err
+		})
+		var page struct {
+			Tools      []json.RawMessage `json:"tools"`
+			NextCursor string            `json:"nextCursor"`
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &page)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if all, err = appendPage(all, page.Tools); err != nil {
-			return nil, err
+		for _, one := range page.Tools {
+			all = append(all, definition(one))
+			size += len(one)
 		}
-		if page.NextCursor == "" {
-			return all, nil
+		switch {
+		case len(all) > maxTools || size > maxListBytes:
+			return fmt.Errorf("the server has more than %d tools or %d bytes of them", maxTools, maxListBytes)
+		case page.NextCursor == "":
+			return c.present(c, all)
+		case page.NextCursor == cursor:
+			return errors.New("the server says that the next page is the one that it has just sent")
 		}
-		if page.NextCursor == params.Cursor {
-			return nil, errors.New("the server says that the next page is the one that it has just sent")
-		}
-		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+		cursor = page.NextCursor
 	}
-	return nil, fmt.Errorf("the server has more than %d pages of them", maxPages)
+	return fmt.Errorf("the server has more than %d pages of them", maxPages)
 }
 
-func appendPage(all []Definition, page []*mcp.Tool) ([]Definition, error) {
-	for _, t := range page {
-		d := Definition{Name: t.Name, Title: t.Title, Description: t.Description}
-		for part, value := range map[*json.RawMessage]any{&d.Schema: t.InputSchema, &d.Output: t.OutputSchema, &d.Hints: t.Annotations} {
-			doc, err := json.Marshal(value)
-			if err != nil {
-				return nil, fmt.Errorf("tool %q: %w", t.Name, err)
-			}
-			if *part = doc; string(doc) == "null" && part != &d.Schema {
-				*part = nil
-			}
+// definition reads what a server says of a tool, member by member: one that is not as the
+// protocol has it is left out, and not the tool.
+func definition(raw json.RawMessage) (d Definition) {
+	var said map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &said) // a tool without a name is refused
+	for name, to := range map[string]any{"name": &d.Name, "title": &d.Title, "description": &d.Description} {
+		_ = json.Unmarshal(said[name], to)
+	}
+	d.Schema, d.Output, d.Meta, d.Icons = remade(said["inputSchema"]), remade(said["outputSchema"]), said["_meta"], said["icons"]
+	if d.Schema == nil {
+		d.Schema = json.RawMessage("null")
+	}
+	var told map[string]json.RawMessage
+	if json.Unmarshal(said["annotations"], &told); told != nil {
+		hints := &mcp.ToolAnnotations{}
+		for name, value := range told {
+			_ = json.Unmarshal(fmt.Appendf(nil, "{%q:%s}", name, value), hints)
 		}
-		all = append(all, d)
+		d.Hints, _ = json.Marshal(hints) // texts and truth values cannot fail
 	}
-	size := 0
-	for _, d := range all {
-		size += len(d.Name) + len(d.Title) + len(d.Description) + len(d.Schema) + len(d.Output) + len(d.Hints)
+	return d
+}
+
+// remade returns a schema as the SDK would have it, nil for none: so it is pinned, and so the
+// log has it.
+func remade(schema json.RawMessage) json.RawMessage {
+	var value any
+	if json.Unmarshal(schema, &value) != nil || value == nil {
+		return nil
 	}
-	if len(all) > maxTools || size > maxListBytes {
-		return nil, fmt.Errorf("the server has more than %d tools or %d bytes of them", maxTools, maxListBytes)
-	}
-	return all, nil
+	schema, _ = json.Marshal(value) // it was read as JSON
+	return schema
 }

@@ -3,18 +3,12 @@ package mcptool
 import (
 	"context"
 	"encoding/json"
-
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Client presents the tools of a server that does not exist: on js runs are replayed.
-type Client struct {
-	options     Options
-	tools       []tool.Tool
-	definitions []Definition
-}
+type Client struct{ presented }
 
-func newClient(o Options) *Client { return &Client{options: o} }
+func newClient(o Options) *Client { return &Client{presented{options: o}} }
 
 func (*remoteTool) call(context.Context, json.RawMessage) (answer, error) {
 	return answer{}, errOffline

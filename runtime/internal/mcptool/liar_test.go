@@ -33,12 +33,6 @@ func TestListsThatAreRefused(t *testing.T) {
 		return `{"tools":[` + strings.Join(all, ",") + `]}`
 	}
 	for _, c := range []struct{ name, list, want string }{
-		{"the same name twice", `{"tools":[{"name":"t","inputSchema":{"type":"object"}},{"name":"t","inputSchema":{"type":"object"}}]}`, `the server lists the tool "t" twice`},
-		{"no name", `{"tools":[{"name":"","inputSchema":{"type":"object"}}]}`, `the server's tool "": its name is empty`},
-		{"a long name", `{"tools":[{"name":"` + strings.Repeat("n", 1025) + `","inputSchema":{"type":"object"}}]}`, "its name is not UTF-8 of at most 1024 bytes"},
-		{"no schema", `{"tools":[{"name":"t"}]}`, `the server's tool "t": its schema is not one of type "object": null`},
-		{"a schema of another type", `{"tools":[{"name":"t","inputSchema":{"type":"string"}}]}`, `its schema is not one of type "object": {"type":"string"}`},
-		{"a schema that is a list", `{"tools":[{"name":"t","inputSchema":[1]}]}`, `its schema is not one of type "object": [1]`},
 		{"a list that is a text", `{"tools":"many"}`, `list tools: calling "tools/list"`},
 		{"too many tools", many(1001, 0), "the server has more than 1000 tools"},
 		{"too much text", many(5, 1<<20), "or 4194304 bytes of them"},
@@ -48,6 +42,37 @@ func TestListsThatAreRefused(t *testing.T) {
 			_, err := mcptool.New(t.Context(), listing(c.list, "").transport(t), mcptool.Options{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// A tool that cannot be presented does not take the others with it, and a member that is not
+// as the protocol has it does not take the tool.
+func TestAnOddToolIsLeftOutAlone(t *testing.T) {
+	for _, c := range []struct{ name, tool, want string }{
+		{"the same name twice", `{"name":"t","description":"second","inputSchema":{"type":"object"}}`, "the server lists it twice, and the first one is taken"},
+		{"no name", `{"name":"","inputSchema":{"type":"object"}}`, "its name is empty"},
+		{"a long name", `{"name":"` + strings.Repeat("n", 1025) + `","inputSchema":{"type":"object"}}`, "its name is not UTF-8 of at most 1024 bytes"},
+		{"a name that is a number", `{"name":7,"inputSchema":{"type":"object"}}`, "its name is empty"},
+		{"no object", `[1]`, "its name is empty"},
+		{"no schema", `{"name":"u"}`, `its schema is not one of type "object": null`},
+		{"a schema of another type", `{"name":"u","inputSchema":{"type":"string"}}`, `its schema is not one of type "object": {"type":"string"}`},
+		{"a schema that is a list", `{"name":"u","inputSchema":[1]}`, `its schema is not one of type "object": [1]`},
+		{"a hint that is a text", `{"name":"u","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"yes","idempotentHint":true}}`, ""},
+		{"a title that is a number", `{"name":"u","title":7,"inputSchema":{"type":"object"},"annotations":{"title":7}}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			list := `{"tools":[{"name":"t","inputSchema":{"type":"object"}},` + c.tool + `]}`
+			client := open(t)(mcptool.New(t.Context(), listing(list, "").transport(t), mcptool.Options{}))
+			want, refused := "t", client.Refused()
+			if c.want == "" {
+				want = "t u"
+			} else if len(refused) != 1 || refused[0].Why.Error() != c.want {
+				t.Errorf("refused are %v", refused)
+			}
+			if got := names(client.Tools()); got != want {
+				t.Errorf("presented are %s", got)
 			}
 		})
 	}
@@ -93,18 +118,19 @@ func TestResults(t *testing.T) {
 		{"null", `null`, `{"content":[]}`, ""},
 		{"a text that is JSON", `{"content":[{"type":"text","text":"[1]"}]}`, `{"content":[{"text":"[1]","type":"text"}]}`, ""},
 		{"a link", `{"content":[{"type":"resource_link","uri":"file:///a","name":"a"}]}`, `{"content":[{"name":"a","type":"resource_link","uri":"file:///a"}]}`, ""},
-		{"structured", `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":7}}`, `{"n":7}`, ""},
-		{"structured, and no object", `{"content":[],"structuredContent":[1,"a"]}`, `[1,"a"]`, ""},
-		{"exact numbers", `{"content":[{"type":"text","text":"{\"n\":9007199254740993}"}],"structuredContent":{"n":9007199254740993}}`, `{"n":9007199254740993}`, ""},
-		{"another document as text", `{"content":[{"type":"text","text":"{\"n\":2}"}],"structuredContent":{"n":1}}`, `{"n":1}`, ""},
-		{"a text that is no document of ours", `{"content":[{"type":"text","text":"{\"n\":0,\"n\":1}"}],"structuredContent":{"n":1}}`, `{"n":1}`, ""},
-		{"a failure that is structured too", `{"isError":true,"content":[{"type":"text","text":"no"}],"structuredContent":{"n":1}}`, "", `mcptool: tool "t" failed: no`},
-		{"a result that is a text", `"done"`, "", `mcptool: tool "t": calling "tools/call"`},
-		{"a block of an unknown type", `{"content":[{"type":"smell"}]}`, "", `unrecognized content type "smell"`},
-		{"a block that is null", `{"content":[null]}`, "", "nil content"},
-		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "the server asks for input, which this client does not give"},
+		{"structured", `{"content":[{"type":"text","text":"seven"}],"structuredContent":{"n":7}}`, `{"content":[{"text":"seven","type":"text"}],"structuredContent":{"n":7}}`, ""},
+		{"structured, and no object", `{"content":[],"structuredContent":[1,"a"]}`, `{"content":[],"structuredContent":[1,"a"]}`, ""},
+		{"exact numbers", `{"structuredContent":{"n":9007199254740993}}`, `{"content":[],"structuredContent":{"n":9007199254740993}}`, ""},
+		{"a member of a block that is unknown", `{"content":[{"type":"text","text":"a","annotations":{"priority":0.9},"x":1}]}`, `{"content":[{"annotations":{"priority":0.9},"text":"a","type":"text","x":1}]}`, ""},
+		{"what is for the client", `{"content":[],"_meta":{"cost":3},"resultType":"complete"}`, `{"content":[]}`, ""},
+		{"a failure that is structured too", `{"isError":true,"content":[{"type":"text","text":"no"}],"structuredContent":{"n":1}}`, "", `no`},
+		{"a number beyond all floats", `{"structuredContent":1e400}`, `{"content":[{"text":"{\"structuredContent\":1e400}","type":"text"}]}`, ""},
+		{"a result that is a text", `"done"`, "", `calling "tools/call"`},
+		{"a block of an unknown type", `{"content":[{"type":"smell"}]}`, `{"content":[{"type":"smell"}]}`, ""},
+		{"a block that is null", `{"content":[null]}`, `{"content":[null]}`, ""},
+		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "multi-round-trip: exceeded maximum load-shedding retries"},
 		{"more than is allowed", `{"content":[{"type":"text","text":"` + strings.Repeat("x", 200) + `"}]}`, "", `tool: limit reached: the result has 239 bytes, at most 200 are allowed`},
-		{"half of a surrogate pair", `{"structuredContent":{"a":"\ud800"}}`, `{"a":"` + "\uFFFD" + `"}`, ""},
+		{"half of a surrogate pair", `{"structuredContent":{"a":"\ud800"}}`, `{"content":[{"text":"{\"structuredContent\":{\"a\":\"\\ud800\"}}","type":"text"}]}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := open(t)(mcptool.New(t.Context(), listing(oneTool, c.result).transport(t), mcptool.Options{MaxOutputBytes: 200}))
@@ -122,7 +148,7 @@ func TestStructuredContentIsNoText(t *testing.T) {
 	result := `{"content":[],"structuredContent":{"n":1}}`
 	client := open(t)(mcptool.New(t.Context(), listing(oneTool, result).transport(t), mcptool.Options{TextOnly: true}))
 	r := record(t.Context(), t, find(t, client, "t"), `{}`)
-	if want := `mcptool: tool "t": the result has structured content and no text, and only text is wanted`; r.result.Error != want {
+	if want := `the result has structured content and no text, and only text is wanted`; r.result.Error != want {
 		t.Errorf("got %q", r.result.Error)
 	}
 }
@@ -177,7 +203,7 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 	t.Run("the time for a call", func(t *testing.T) {
 		one := find(t, inMemory(t, mute(make(chan struct{})), mcptool.Options{Timeout: time.Millisecond}), "t")
 		r := record(t.Context(), t, one, `{}`)
-		if want := `mcptool: tool "t": no answer within 1ms: context deadline exceeded`; r.result.Error != want || r.result.ErrorType != event.ErrorTool {
+		if want := `no answer within 1ms: context deadline exceeded`; r.result.Error != want || r.result.ErrorType != event.ErrorTool {
 			t.Errorf("got %q of type %s", r.result.Error, r.result.ErrorType)
 		}
 		r.replays(t, one)
@@ -199,7 +225,7 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 		one := find(t, client, "t")
 		go func() { <-called; client.Close() }()
 		r := record(t.Context(), t, one, `{}`)
-		if want := `mcptool: tool "t": the client is closed`; r.result.Error != want {
+		if want := `the client is closed`; r.result.Error != want {
 			t.Errorf("got %q", r.result.Error)
 		}
 		if again := record(t.Context(), t, one, `{}`); again.result.Error != r.result.Error {
@@ -272,7 +298,8 @@ func TestAServerIsStartedAgain(t *testing.T) {
 	cmd := server("fickle")
 	cmd.Env = append(cmd.Env, onceVariable+"="+filepath.Join(t.TempDir(), "once"))
 	client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
-	if r := record(t.Context(), t, find(t, client, "roll"), `{}`); r.err != nil {
+	roll := find(t, client, "roll")
+	if r := record(t.Context(), t, roll, `{}`); r.err != nil {
 		t.Fatal(r.err)
 	}
 	diesWith(t, find(t, client, "die"))
@@ -281,11 +308,11 @@ func TestAServerIsStartedAgain(t *testing.T) {
 		t.Errorf("after the server has ended: %v", r.err)
 	}
 	r.replays(t, find(t, client, "say"))
-	r = record(t.Context(), t, find(t, client, "roll"), `{}`)
+	r = record(t.Context(), t, roll, `{}`)
 	if r.err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
 		t.Errorf("a tool with another description: %v", r.err)
 	}
-	r.replays(t, find(t, client, "roll"))
+	r.replays(t, roll)
 }
 
 // A server over HTTP that was started again knows no session. The call that finds out fails,
@@ -298,7 +325,7 @@ func TestASessionThatIsGone(t *testing.T) {
 	}
 	start()
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }))
-	defer at.Close()
+	t.Cleanup(at.Close)
 	client := open(t)(mcptool.NewHTTP(t.Context(), at.URL, mcptool.Options{}))
 	start()
 	diesWith(t, find(t, client, "say"))
@@ -312,7 +339,7 @@ func diesWith(t *testing.T, one tool.Tool) {
 	t.Helper()
 	r := record(t.Context(), t, one, `{"city":"Oslo"}`)
 	var failed *step.EffectError
-	if !errors.As(r.err, &failed) || !strings.HasPrefix(r.result.Error, `mcptool: tool "`+one.Name()+`": `) {
+	if !errors.As(r.err, &failed) || strings.HasPrefix(r.result.Error, "mcptool: tool") {
 		t.Errorf("got %v", r.err)
 	}
 	r.replays(t, one)
@@ -332,7 +359,11 @@ func TestServersThatCannotBeConnectedTo(t *testing.T) {
 	defer page.Close()
 	ctx := t.Context()
 	command := func(kind string) func() (*mcptool.Client, error) {
-		return func() (*mcptool.Client, error) { return mcptool.NewCommand(ctx, server(kind), mcptool.Options{}) }
+		return func() (*mcptool.Client, error) {
+			ctx, cancel := context.WithTimeout(ctx, time.Second) // a line without an end is waited for
+			defer cancel()
+			return mcptool.NewCommand(ctx, server(kind), mcptool.Options{})
+		}
 	}
 	at := func(url string) func() (*mcptool.Client, error) {
 		return func() (*mcptool.Client, error) { return mcptool.NewHTTP(ctx, url, mcptool.Options{}) }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -25,11 +28,16 @@ type Definition struct {
 	Schema      json.RawMessage `json:"schema"`                  // JSON Schema of the input
 	Output      json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of structured content; nil if the server has none
 	Hints       json.RawMessage `json:"annotations,omitempty"`   // the annotations, as the protocol writes them; nil for none
+
+	// For the client, and not for the model. Nil for none.
+	Meta  json.RawMessage `json:"_meta,omitempty"`
+	Icons json.RawMessage `json:"icons,omitempty"`
 }
 
-// Canonical returns all that the server says of the tool as canonical JSON. It is an error if
-// there is none, for a schema that is nested too deep.
+// Canonical returns all that the server says of the tool to a model as canonical JSON. It is
+// an error if there is none, for a schema that is nested too deep.
 func (d Definition) Canonical() ([]byte, error) {
+	d.Meta, d.Icons = nil, nil
 	doc, err := json.Marshal(d)
 	if err != nil {
 		return nil, err
@@ -61,16 +69,82 @@ type Options struct {
 	// with anything other than text in it is an error.
 	TextOnly bool
 
-	// MaxOutputBytes bounds the result of a call, encoded as JSON. What is larger is an
-	// error and never shortened. Zero means 1 MiB.
+	// MaxOutputBytes bounds the result of a call, as the server wrote it. What is larger is an
+	// error and never shortened. Zero means 8 MiB.
 	MaxOutputBytes int
 
-	// Accept decides about each tool that Include and Exclude leave. A tool for which it
-	// returns an error is left out, and so is one that cannot be presented: then Accept is
-	// not asked, and Refused is told in both cases. With Accept nil all are accepted, and one
-	// that cannot be presented is an error.
-	Accept  func(Definition) error
-	Refused func(tool string, why error)
+	// Rename has other names for tools, by the server's. They get no prefix.
+	Rename map[string]string
+
+	// Headers are sent in each request over HTTP.
+	Headers map[string]string
+
+	// Secrets are texts that no error and no last words of the server contain.
+	Secrets []string
+
+	// Changed is called when the tools may have changed, since the server said so or was
+	// started again. Nil is not called.
+	Changed func()
+}
+
+// hide returns a text without the secrets.
+func (o *Options) hide(text string) string {
+	for _, secret := range o.Secrets {
+		if len(secret) > 3 {
+			text = strings.NewReplacer(secret, "[hidden]", url.QueryEscape(secret), "[hidden]", url.PathEscape(secret), "[hidden]").Replace(text)
+		}
+	}
+	return text
+}
+
+// clean returns an error whose text has no secrets. It stays what it is.
+func (o *Options) clean(err error) error {
+	if text := err.Error(); o.hide(text) != text {
+		return &cleaned{o.hide(text), err}
+	}
+	return err
+}
+
+type cleaned struct {
+	text string
+	err  error
+}
+
+// Error returns the text without the secrets.
+func (c *cleaned) Error() string { return c.text }
+
+// Unwrap implements the interface that [errors.Is] uses.
+func (c *cleaned) Unwrap() error { return c.err }
+
+// Refusal is why a tool of a server is not presented.
+type Refusal struct {
+	Tool string // the server's name of it
+	Why  error
+}
+
+// presented are the tools of a server as an agent has them.
+type presented struct {
+	options Options
+
+	mu          sync.Mutex
+	tools       []tool.Tool  // replaced as a whole; guarded by mu, and so are the next ones
+	definitions []Definition // of the tools, in their order
+	refused     []Refusal
+	now         map[string]canon.Hash // of all that the server lists, by its name
+}
+
+// Tools returns the tools as they were listed last, in the order of their names.
+func (p *presented) Tools() []tool.Tool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tools
+}
+
+// Refused returns the tools that cannot be presented.
+func (p *presented) Refused() []Refusal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused
 }
 
 // Offline presents tools that were listed before, with the same options, where
@@ -78,47 +152,53 @@ type Options struct {
 // run, each of them fails. It is an error if the definitions cannot be presented.
 func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
 	c := newClient(o)
-	err := c.present(definitions)
+	err := c.present(c, definitions)
+	for _, r := range c.refused {
+		err = errors.Join(err, fmt.Errorf("mcptool: the server's tool %q: %w", r.Tool, r.Why))
+	}
 	return c.tools, err
 }
 
-// present makes tools of definitions.
-func (c *Client) present(definitions []Definition) error {
-	seen := make(map[string]bool, len(definitions))
-	c.tools, c.definitions = []tool.Tool{}, nil
-	definitions = slices.SortedFunc(slices.Values(definitions), func(a, b Definition) int { return cmp.Compare(a.Name, b.Name) })
-	for _, d := range definitions {
-		if seen[d.Name] {
-			return fmt.Errorf("mcptool: the server lists the tool %q twice", d.Name)
-		}
-		seen[d.Name] = true
-		if o := c.options; o.Include != nil && !slices.Contains(o.Include, d.Name) || slices.Contains(o.Exclude, d.Name) {
+// present makes tools of definitions, and leaves out those that cannot be tools.
+func (p *presented) present(c *Client, all []Definition) error {
+	tools, now := []tool.Tool{}, make(map[string]canon.Hash, len(all))
+	var refused []Refusal
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b Definition) int { return cmp.Compare(a.Name, b.Name) })
+	for _, d := range all {
+		_, twice := now[d.Name]
+		if o := p.options; !twice && (o.Include != nil && !slices.Contains(o.Include, d.Name) || slices.Contains(o.Exclude, d.Name)) {
+			now[d.Name] = canon.Hash{}
 			continue
 		}
-		t, err := c.newTool(d)
-		if err == nil && c.options.Accept != nil {
-			err = c.options.Accept(d)
+		t, err := p.newTool(c, d)
+		if twice {
+			err = errors.New("the server lists it twice, and the first one is taken")
+		} else {
+			now[d.Name] = d.Hash()
 		}
 		switch {
-		case err != nil && c.options.Accept == nil:
-			return fmt.Errorf("mcptool: the server's tool %q: %w", d.Name, err)
-		case err != nil:
-			c.options.Refused(d.Name, err)
-			continue
-		}
-		c.tools, c.definitions = append(c.tools, t), append(c.definitions, d)
-	}
-	for _, name := range c.options.Include {
-		if !seen[name] {
-			return fmt.Errorf("mcptool: the server has no tool %q, which was to be included", name)
+		case err == nil:
+			tools = append(tools, t)
+		case slices.Contains(p.options.Include, d.Name) && !twice:
+			return fmt.Errorf("the server's tool %q, which was to be included: %w", d.Name, err)
+		default:
+			refused = append(refused, Refusal{d.Name, err})
 		}
 	}
+	for _, name := range p.options.Include {
+		if _, ok := now[name]; !ok {
+			return fmt.Errorf("the server has no tool %q, which was to be included", name)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tools, p.refused, p.now = tools, refused, now
 	return nil
 }
 
 // newTool checks a definition. The schema becomes canonical, so that its hash in
 // the log does not depend on how a server orders its members today.
-func (c *Client) newTool(d Definition) (*remoteTool, error) {
+func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 	switch {
 	case d.Name == "":
 		return nil, errors.New("its name is empty")
@@ -133,7 +213,13 @@ func (c *Client) newTool(d Definition) (*remoteTool, error) {
 	if err := json.Unmarshal(schema, &object); err != nil || object.Type != "object" {
 		return nil, fmt.Errorf(`its schema is not one of type "object": %.100s`, schema)
 	}
-	return &remoteTool{
-		client: c, remote: d.Name, name: c.options.Prefix + d.Name, description: d.Description, schema: schema, output: d.Output,
-	}, nil
+	t := &remoteTool{client: c, remote: d.Name, name: p.options.Prefix + d.Name, description: d.Description, schema: schema, said: d, hash: d.Hash()}
+	if other, ok := p.options.Rename[d.Name]; ok {
+		t.name = other
+	}
+	t.input = sync.OnceValue(func() *tool.Schema { // which can take long
+		input, _ := tool.CompileSchema(schema) // nil for one that is not understood: the server checks its input itself
+		return input
+	})
+	return t, nil
 }

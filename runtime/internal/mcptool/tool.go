@@ -1,6 +1,7 @@
 package mcptool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // effectPrefix begins the names of this package's effects in the log.
@@ -23,7 +25,9 @@ type remoteTool struct {
 	name        string
 	description string
 	schema      json.RawMessage
-	output      json.RawMessage // of structured content; nil if the server has no such schema
+	said        Definition
+	hash        canon.Hash          // of the definition
+	input       func() *tool.Schema // compiled; nil if it is not understood
 }
 
 // Name implements [tool.Tool].
@@ -35,19 +39,39 @@ func (t *remoteTool) Description() string { return t.description }
 // Schema implements [tool.Tool].
 func (t *remoteTool) Schema() json.RawMessage { return t.schema }
 
-// blocks is the schema of an output that is no structured content.
-const blocks = `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object","properties":` +
-	`{"type":{"type":"string"},"text":{"type":"string"}},"required":["type"]}}},"required":["content"]}`
-
-// OutputSchema returns the JSON Schema of the output, as far as the server says it.
+// OutputSchema returns the JSON Schema of the output: the result of the protocol, with the
+// server's schema of its structured content. References in that one begin at its own root,
+// so the definitions stay there.
 func (t *remoteTool) OutputSchema() json.RawMessage {
-	switch {
-	case t.client.options.TextOnly:
+	if t.client.options.TextOnly {
 		return json.RawMessage(`{"type":"string"}`)
-	case t.output != nil:
-		return t.output
 	}
-	return json.RawMessage(blocks)
+	const blocks = `{"type":"array","items":{"type":"object","properties":{"type":{"type":"string"},"text":{"type":"string"}},"required":["type"]}}`
+	structured, required := t.said.Output, `"content","structuredContent"`
+	if structured == nil {
+		structured, required = json.RawMessage("{}"), `"content"`
+	}
+	var within map[string]json.RawMessage
+	_ = json.Unmarshal(structured, &within) // a schema may be true
+	definitions := ""
+	for _, name := range []string{"$defs", "definitions"} {
+		if within[name] != nil {
+			definitions += fmt.Sprintf(`,%q:%s`, name, within[name])
+		}
+	}
+	return fmt.Appendf(nil, `{"type":"object","properties":{"content":%s,"structuredContent":%s},"required":[%s]%s}`, blocks, structured, required, definitions)
+}
+
+// Definition returns what the server says of the tool.
+func (t *remoteTool) Definition() Definition { return t.said }
+
+// CheckInput returns a [*tool.SchemaError] if an input, in canonical JSON, does not match the
+// schema of the tool.
+func (t *remoteTool) CheckInput(input json.RawMessage) error {
+	if schema := t.input(); schema != nil {
+		return schema.Check(input)
+	}
+	return nil
 }
 
 // SourcePrefix begins the recorded source of the tools of this package, see
@@ -59,6 +83,13 @@ func (t *remoteTool) Source() string { return SourcePrefix + t.remote }
 
 // answer is what the log keeps of a call that the server answered.
 type answer struct {
+	// Result is the result of the protocol as the server wrote it, every byte of its JSON.
+	Result string `cbor:"result,omitempty"`
+
+	// Refused is the error of the protocol in its place, as JSON.
+	Refused string `cbor:"refused,omitempty"`
+
+	// What runs of before have in the place of both: the output that was chosen.
 	Output  canon.Raw `cbor:"output"`
 	IsError bool      `cbor:"is_error,omitempty"`
 }
@@ -72,12 +103,17 @@ func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.R
 		return nil, fmt.Errorf("mcptool: tool %q: the arguments are not a JSON object", t.name)
 	}
 	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, input) })
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case got.Refused != "":
+		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused)}
+	case got.Result != "":
+		return t.read([]byte(got.Result))
 	}
 	output, err := canon.ToJSON(got.Output)
 	if err == nil && got.IsError {
-		err = &ToolError{Tool: t.name, Result: output}
+		err = &ToolError{Tool: t.name, Result: output, before: true}
 	}
 	if err != nil {
 		return nil, err
@@ -85,24 +121,83 @@ func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.R
 	return output, nil
 }
 
-// ToolError is the failure of a tool that ran: the server answered and said that
-// it is an error.
+// read returns the output of a result: all of it but for what is for the program that calls,
+// and not for a model.
+func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(result, &members)
+	if members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	if members["content"] == nil {
+		members["content"] = json.RawMessage("[]")
+	}
+	delete(members, "_meta")
+	delete(members, "resultType")
+	var output json.RawMessage
+	if err == nil {
+		output, err = json.Marshal(members)
+	}
+	if err == nil {
+		output, err = canon.JSON(output)
+	}
+	if err != nil { // such as a number beyond all floats: then the JSON itself is the text
+		text, _ := json.Marshal(string(result)) // a string cannot fail
+		output, err = canon.JSON(fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, text))
+	}
+	var said struct {
+		content
+		StructuredContent json.RawMessage `json:"structuredContent"`
+		IsError           bool            `json:"isError"`
+	}
+	if err == nil {
+		_ = json.Unmarshal(output, &said) // what is odd is passed on
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case said.IsError:
+		return nil, &ToolError{Tool: t.name, Result: output}
+	case t.client.options.TextOnly:
+		return onlyText(said.content, said.StructuredContent != nil)
+	}
+	return output, nil
+}
+
+// onlyText refuses what would be lost.
+func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
+	for _, block := range read.Content {
+		if block.Type != "text" {
+			return nil, fmt.Errorf("the result has content of type %q, and only text is wanted", block.Type)
+		}
+	}
+	if alsoStructured && len(read.Content) == 0 {
+		return nil, errors.New("the result has structured content and no text, and only text is wanted")
+	}
+	return json.Marshal(read.text())
+}
+
+// ToolError is the failure of a tool that the server answered with: a result that says that
+// it is an error, or an error of the protocol.
 type ToolError struct {
 	Tool   string          // the agent's name of it
-	Result json.RawMessage // {"content":[...]}, as the server sent it, in canonical JSON
+	Result json.RawMessage // {"content":[...],"isError":true} in canonical JSON, or {"code":...,"message":...}
+
+	before bool // it was recorded when the text began with the name
 }
 
 // Error returns the texts of the result, or the result if it has none.
 func (e *ToolError) Error() string {
-	var result content
-	said := ""
-	if err := json.Unmarshal(e.Result, &result); err == nil {
-		said = result.text()
+	var result struct {
+		content
+		Message string `json:"message"`
 	}
-	if said == "" {
-		said = string(e.Result)
+	_ = json.Unmarshal(e.Result, &result)
+	said := cmp.Or(result.text(), result.Message, string(e.Result))
+	if e.before {
+		return fmt.Sprintf("mcptool: tool %q failed: %s", e.Tool, said)
 	}
-	return fmt.Sprintf("mcptool: tool %q failed: %s", e.Tool, said)
+	return said
 }
 
 // content is what this package reads of the blocks of a result.

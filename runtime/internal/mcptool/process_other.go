@@ -1,0 +1,21 @@
+//go:build !unix && !js
+
+package mcptool
+
+import (
+	"os"
+	"os/exec"
+)
+
+func leads(*exec.Cmd) {}
+
+// signalGroup ends a process at the second call: there is no signal before.
+func signalGroup(leader *os.Process, kill bool) {
+	if kill {
+		_ = leader.Kill()
+	}
+}
+
+func endGroup(*os.Process) {}
+
+func guard(int) (release func()) { return func() {} }

@@ -1,0 +1,336 @@
+//go:build !js
+
+package mcptool
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// maxMessageBytes bounds one message of a server.
+const maxMessageBytes = mcp.DefaultMaxLineLength
+
+// maxAsked bounds the requests of a server that are not answered yet. The server is not read
+// from while there are as many, so one that asks and does not read the answers stops itself.
+const maxAsked = 64
+
+// wire stands between a server and the SDK. The SDK decodes an answer into its own types,
+// which drop what they do not know and round large integers. So the wire takes each answer
+// that a call waits for off its message, as the server wrote it, and leaves the SDK an
+// empty one.
+type wire struct {
+	mu      sync.Mutex
+	waiting map[string]*exchange // by the id of the request, as JSON; guarded by mu
+	asked   chan struct{}        // capacity maxAsked: requests of the server
+	cut     chan struct{}        // closed with the connection
+	cutOnce sync.Once
+	told    *tail // keeps what the server wrote that is no message
+}
+
+// exchange is a request whose answer is wanted as it was.
+type exchange struct {
+	id      string
+	result  json.RawMessage // nil if there is none
+	refused json.RawMessage // the error that the server answered with
+}
+
+type exchangeKey struct{}
+
+func newWire(told *tail) *wire {
+	return &wire{waiting: map[string]*exchange{}, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}), told: told}
+}
+
+// exact makes a request with fn and returns the result or the error as the server wrote it.
+func (w *wire) exact(ctx context.Context, fn func(context.Context) error) (result, refused json.RawMessage, err error) {
+	x := &exchange{}
+	_, err = await(ctx, func() (struct{}, error) { return struct{}{}, fn(context.WithValue(ctx, exchangeKey{}, x)) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiting, x.id)
+	return x.result, x.refused, err
+}
+
+// outgoing looks at a message before it is sent.
+func (w *wire) outgoing(ctx context.Context, data []byte) {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	if json.Unmarshal(data, &m) != nil || m.ID == nil {
+		return
+	}
+	if m.Method == "" { // the answer to a request of the server
+		select {
+		case <-w.asked:
+		default:
+		}
+		return
+	}
+	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		w.mu.Lock()
+		delete(w.waiting, x.id) // of the request before, which asked for input
+		x.id = string(m.ID)
+		w.waiting[x.id] = x
+		w.mu.Unlock()
+	}
+}
+
+// emptyResult is one of every method that is called.
+const emptyResult = `"content":[],"contents":[],"messages":[],"resources":[],"resourceTemplates":[],"prompts":[]`
+
+// incoming returns the message that the SDK gets in place of one of the server. It waits
+// while too many requests of the server are not answered.
+func (w *wire) incoming(data []byte) []byte {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(data, &m) != nil || m.ID == nil {
+		return data
+	}
+	if m.Method != nil {
+		select {
+		case w.asked <- struct{}{}:
+		case <-w.cut:
+		}
+		return data
+	}
+	var result struct {
+		ResultType string            `json:"resultType"`
+		Tools      []json.RawMessage `json:"tools"`
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.waiting[string(m.ID)]
+	if x != nil && m.Error != nil {
+		x.refused = bytes.Clone(m.Error)
+		return data
+	}
+	if x == nil || json.Unmarshal(m.Result, &result) != nil || result.ResultType == "input_required" {
+		return data
+	}
+	x.result = bytes.Clone(m.Result)
+	understood := []json.RawMessage{} // the SDK makes headers of what a schema says
+	for _, t := range result.Tools {
+		if json.Unmarshal(t, new(mcp.Tool)) == nil {
+			understood = append(understood, t)
+		}
+	}
+	tools, err := json.Marshal(understood)
+	if err != nil {
+		return data
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{%s,"tools":%s}}`, m.ID, emptyResult, tools)
+}
+
+// An id stands before or behind the result.
+var (
+	idFirst = regexp.MustCompile(`^\s*\{[^{\[]{0,100}?"id"\s*:\s*([0-9]+)`)
+	idLast  = regexp.MustCompile(`"id"\s*:\s*([0-9]+)\s*\}\s*$`)
+)
+
+// unreadable returns the message that the SDK gets in place of one that cannot be read, of
+// which the first and the last bytes are known: an error for the call that it seems to
+// answer, and nil for text that is no message.
+func (w *wire) unreadable(first, last []byte, why string) []byte {
+	m := idFirst.FindSubmatch(first)
+	if m == nil && bytes.HasPrefix(bytes.TrimSpace(first), []byte("{")) {
+		m = idLast.FindSubmatch(last)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m == nil || w.waiting[string(m[1])] == nil {
+		w.told.note(first)
+		return nil
+	}
+	text, _ := json.Marshal("the answer of the server cannot be read: " + why) // a string cannot fail
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, m[1], jsonrpc.CodeParseError, text)
+}
+
+// readLine reads one line of at most maxMessageBytes, without its end. Of a longer one it
+// returns the first and the last bytes, and how long it is.
+func readLine(r *bufio.Reader) (first, last []byte, size int, err error) {
+	const kept = 4 << 10
+	for {
+		piece, err := r.ReadSlice('\n')
+		size += len(piece)
+		if size <= maxMessageBytes {
+			first = append(first, piece...)
+		} else if first = first[:min(len(first), kept)]; true {
+			last = append(last, piece...)
+			last = last[max(0, len(last)-kept):]
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return first, last, size, err
+		}
+	}
+}
+
+// close ends what waits for the server.
+func (w *wire) close() { w.cutOnce.Do(func() { close(w.cut) }) }
+
+// wired is a transport in this process with a wire.
+type wired struct {
+	mcp.Transport
+	*wire
+}
+
+// Connect implements [mcp.Transport].
+func (t wired) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wiredConn{conn, t.wire}, nil
+}
+
+type wiredConn struct {
+	mcp.Connection
+	*wire
+}
+
+// Read implements [mcp.Connection].
+func (c wiredConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return nil, err
+	}
+	return jsonrpc.DecodeMessage(c.incoming(data))
+}
+
+// Write implements [mcp.Connection].
+func (c wiredConn) Write(ctx context.Context, m jsonrpc.Message) error {
+	data, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return err
+	}
+	c.outgoing(ctx, data)
+	return c.Connection.Write(ctx, m)
+}
+
+// Close implements [mcp.Connection].
+func (c wiredConn) Close() error {
+	c.wire.close()
+	return c.Connection.Close()
+}
+
+// wiredHTTP is a wire within HTTP, below the SDK's transport, whose connections cannot be
+// wrapped. It follows no redirection, which would send arguments and keys to an address that
+// the user did not name.
+type wiredHTTP struct {
+	*wire
+	headers map[string]string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	for name, value := range t.headers {
+		req.Header.Set(name, value)
+	}
+	var sent []byte
+	if req.Body != nil {
+		var err error
+		if sent, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		req.Body.Close()
+		req.Body = io.NopCloser(bytes.NewReader(sent))
+		t.outgoing(req.Context(), sent)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
+		resp.Body.Close()
+		to.User, to.RawQuery = nil, ""
+		return nil, fmt.Errorf("the server redirects to %s, and redirections are not followed: name that address if it is the server's", to)
+	}
+	switch kind := resp.Header.Get("Content-Type"); {
+	case strings.HasPrefix(kind, "text/event-stream"):
+		resp.Body = &eventStream{Closer: resp.Body, wire: t.wire, in: bufio.NewReader(resp.Body)}
+	case strings.HasPrefix(kind, "application/json") && resp.StatusCode == http.StatusOK:
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessageBytes+1))
+		resp.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		switch answer := t.incoming(data); {
+		case len(data) > maxMessageBytes:
+			data = t.unreadable(sent, sent, tooLong)
+		case json.Valid(data):
+			data = answer
+		default:
+			data = t.unreadable(sent, sent, "it is no JSON")
+		}
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	default:
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxMessageBytes), resp.Body}
+	}
+	return resp, nil
+}
+
+var tooLong = fmt.Sprintf("it has more than %d bytes", maxMessageBytes)
+
+// eventStream is a stream of events whose messages the wire has seen.
+type eventStream struct {
+	io.Closer
+	*wire
+	in   *bufio.Reader
+	data []byte // of the event that is being read
+	out  []byte
+	err  error
+}
+
+// Read implements [io.Reader].
+func (s *eventStream) Read(p []byte) (int, error) {
+	for len(s.out) == 0 && s.err == nil {
+		first, last, size, err := readLine(s.in)
+		s.err = err
+		text := bytes.TrimRight(first, "\r\n")
+		data, isData := bytes.CutPrefix(text, []byte("data:"))
+		switch {
+		case size > maxMessageBytes || len(s.data)+len(data) > maxMessageBytes:
+			s.data = s.unreadable(data, bytes.TrimRight(last, "\r\n"), tooLong)
+		case isData && len(data) > 0:
+			s.data = append(append(s.data, data...), '\n')
+		case len(text) == 0 && len(s.data) > 0:
+			var one bytes.Buffer // a message may have several lines
+			if json.Compact(&one, s.incoming(s.data)) == nil {
+				s.out = fmt.Appendf(s.out, "data: %s\n", one.Bytes())
+			}
+			s.data = nil
+			s.out = append(s.out, '\n')
+		default:
+			s.out = append(append(s.out, text...), '\n')
+		}
+	}
+	if len(s.out) == 0 {
+		return 0, s.err
+	}
+	n := copy(p, s.out)
+	s.out = s.out[n:]
+	return n, nil
+}
