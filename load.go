@@ -58,7 +58,6 @@ type Tool struct {
 	guest   *guest.Tool // nil for a tool of a server
 	module  *Module     // nil likewise
 	said    *agentfile.Definition
-	input   *tool.Schema // of a tool of a server; nil if its schema is not understood
 	policy  *policy.Policy
 	secrets policy.Secrets
 	others  []*Tool
@@ -317,8 +316,8 @@ func (t *Tool) CheckInput(input []byte) error {
 		return CheckInput(t.guest, input)
 	}
 	clean, err := canon.JSON(input)
-	if err == nil && t.input != nil {
-		err = t.input.CheckNew(clean)
+	if checks, ok := t.Tool.(interface{ CheckInput(json.RawMessage) error }); err == nil && ok {
+		err = checks.CheckInput(clean)
 	}
 	if err != nil {
 		return err

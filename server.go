@@ -6,7 +6,6 @@ import (
 
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agentfile"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // ServerOptions say which server of the Model Context Protocol is meant, and under which
@@ -26,8 +25,9 @@ type ServerOptions struct {
 // those of modules are, and each call is a recorded run. A replay takes the answers from the
 // log and needs no server. [DB.Close] closes it.
 type Server struct {
-	db    *DB
-	tools []*Tool
+	db     *DB
+	client *agentfile.Server
+	policy *policy.Policy
 }
 
 // Connect starts a server, or connects to it, and lists its tools, within 30 seconds. A
@@ -37,21 +37,29 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{db: db}
-	said := client.Definitions()
-	for i, t := range client.Tools() {
-		schema, err := tool.CompileSchema(t.Schema())
-		if err != nil {
-			schema = nil // the server checks its input itself
-		}
-		s.tools = append(s.tools, &Tool{Tool: t, db: db, said: &said[i], input: schema, policy: o.Policy})
-	}
+	s := &Server{db: db, client: client, policy: o.Policy}
 	db.opened(s, func() { client.Close() })
 	return s, nil
 }
 
-// Tools returns the tools of the server in the order of their names.
-func (s *Server) Tools() []*Tool { return s.tools }
+// Tools returns the tools of the server, as it listed them last, in the order of their names.
+func (s *Server) Tools() (all []*Tool) {
+	for _, t := range s.client.Tools() {
+		said := t.(interface{ Definition() agentfile.Definition }).Definition()
+		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy})
+	}
+	return all
+}
+
+// Refused returns the tools that the server lists and that cannot be called, and why.
+func (s *Server) Refused() []agentfile.Refusal { return s.client.Refused() }
+
+// Instructions returns what the server says of the use of its tools.
+func (s *Server) Instructions() string { return s.client.Instructions() }
+
+// LastWords returns the end of what the server has written beside its messages, such as on
+// standard error, without secrets.
+func (s *Server) LastWords() string { return s.client.LastWords() }
 
 // Close ends the connection, and a server that was started. Calls of its tools end.
 func (s *Server) Close() { s.db.closeOne(s) }

@@ -3,7 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"io/fs"
@@ -15,8 +15,6 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -30,9 +28,16 @@ type LocalTools struct {
 	options starling.ToolOptions
 	warn    func(text string)
 
+	life    context.Context // of the connecting to servers; Close ends it
+	end     context.CancelFunc
+	work    sync.WaitGroup
+	changed chan struct{} // capacity 1: the tools have changed
+	notices chan string   // for the user of the client
+
 	mu      sync.RWMutex
 	modules []*localModule // guarded by mu
-	code    *starling.Tool // nil without AddCode; set before the tools are served
+	servers []*localServer // set before the tools are served
+	code    *starling.Tool // nil without AddCode; likewise
 }
 
 // localModule is a module as it was when it was loaded, or a server. It does not change.
@@ -47,7 +52,15 @@ type localModule struct {
 // NewLocalTools returns an empty set of tools, which run under these conditions. warn is
 // told of a module that cannot be loaded again; then the tools stay as they were.
 func NewLocalTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *LocalTools {
-	return &LocalTools{db: db, options: o, warn: warn}
+	l := &LocalTools{db: db, options: o, warn: warn, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+	l.life, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// Close ends what connects to servers. It comes before the end of the database.
+func (l *LocalTools) Close() {
+	l.end()
+	l.work.Wait()
 }
 
 // Add loads the module of a reference, see [starling.DB.Load], and adds its tools. The error
@@ -101,47 +114,10 @@ func (l *LocalTools) place(added, old *localModule) error {
 		l.modules = append(l.modules, added)
 		return nil
 	}
-	l.modules[slices.Index(l.modules, old)] = added
+	if i := slices.Index(l.modules, old); i >= 0 {
+		l.modules[i] = added
+	}
 	return nil
-}
-
-// AddServer connects to a server and adds its tools, but for those that refused is told of:
-// they cannot be presented, or are not as they were when the user accepted the server, which is
-// [ErrNotAccepted]. A server that was never seen is accepted. If there is an error, nothing is
-// added.
-func (l *LocalTools) AddServer(ctx context.Context, s Server, pins Pins, refused func(tool string, why error)) error {
-	known, err := pins.pinnedTools(s)
-	if err != nil {
-		return err
-	}
-	o := starling.ServerOptions{MCP: s.config(), Policy: l.options.Policy}
-	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
-	var said []agentfile.Definition
-	o.Refused, o.Accept = refused, func(d agentfile.Definition) error {
-		said = append(said, d)
-		return known.check(d)
-	}
-	connected, err := l.db.Connect(ctx, o)
-	if err != nil {
-		return err
-	}
-	added := &localModule{ref: "the server " + s.Name, tools: connected.Tools()}
-	switch {
-	case known != nil: // without a note the user can still accept by the command
-		_ = pins.note(s.Name, s.identity(), pinsOf(said), false)
-	case len(added.tools) > 0:
-		err = pins.note(s.Name, s.identity(), pinsOf(said), false)
-	}
-	if len(added.tools) == 0 {
-		err = errors.New("it has no tool that can be called")
-	}
-	if err == nil {
-		err = l.place(added, nil)
-	}
-	if err != nil {
-		connected.Close()
-	}
-	return err
 }
 
 func (m *localModule) tool(name string) *starling.Tool {
@@ -151,8 +127,8 @@ func (m *localModule) tool(name string) *starling.Tool {
 	return nil
 }
 
-// Len returns the number of modules.
-func (l *LocalTools) Len() int { return len(l.current()) }
+// Len returns the number of modules and servers.
+func (l *LocalTools) Len() int { return len(l.current()) + len(l.servers) }
 
 func (l *LocalTools) current() []*localModule {
 	l.mu.RLock()
@@ -163,6 +139,9 @@ func (l *LocalTools) current() []*localModule {
 // List implements [mcpsrv.Tools].
 func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
+	if len(l.servers) > 0 {
+		list = append(list, mcpsrv.Tool{Name: listServers, Description: l.aboutServers(), InputSchema: []byte(`{"type":"object"}`), Idempotent: true, Closed: true})
+	}
 	if l.code != nil {
 		others := l.callable()
 		told := mcpTool(l.code.Describe(), l.closed())
@@ -181,7 +160,7 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 			told := mcpTool(t.Describe(), m.closed)
 			told.Idempotent = told.Idempotent || m.closed
 			if said, ok := t.Definition(); ok {
-				told.Title, told.Hints = said.Title, said.Hints
+				told.Title, told.Hints, told.Meta, told.Icons, told.Remote = said.Title, said.Hints, said.Meta, said.Icons, true
 			}
 			list = append(list, told)
 		}
@@ -216,6 +195,10 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		}
 		return mcpsrv.Result{Output: output}, err
 	}
+	if len(l.servers) > 0 && c.Name == listServers {
+		output, err := json.Marshal(l.states())
+		return mcpsrv.Result{Output: output}, err
+	}
 	t, leave := l.enter(c.Name)
 	if t == nil {
 		return mcpsrv.Result{}, mcpsrv.ErrNoTool
@@ -225,6 +208,10 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
 	}
 	runID := starling.NewRunID()
+	_, remote := t.Definition()
+	if remote { // the server sends its own
+		c.Progress = nil
+	}
 	finish := l.reportProgress(ctx, runID, c.Progress)
 	run, err := t.CallAs(ctx, runID, string(c.Arguments))
 	finish(run != nil)
@@ -235,9 +222,7 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		return mcpsrv.Result{}, err
 	}
 	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID, Log: run.Log}
-	if said, ok := t.Definition(); ok && said.Output == nil {
-		result.Blocks = true
-	}
+	result.Remote = remote
 	if err != nil {
 		result.Error = err.Error()
 	}
@@ -311,7 +296,7 @@ func (l *LocalTools) Cancel(context.Context, string) error { return nil }
 const watchTime = time.Second
 
 // Watch implements [mcpsrv.Changing].
-func (l *LocalTools) Watch(ctx context.Context, changed func()) {
+func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text string)) {
 	refused := map[string]uint64{} // stamps of files that cannot be loaded, which were told of
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
@@ -319,6 +304,12 @@ func (l *LocalTools) Watch(ctx context.Context, changed func()) {
 		select {
 		case <-ctx.Done():
 			return
+		case text := <-l.notices:
+			notice(text)
+			continue
+		case <-l.changed:
+			changed()
+			continue
 		case <-ticker.C:
 		}
 		for _, m := range l.current() {

@@ -217,16 +217,11 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 	}
 	db := starling.Over(nil, starling.Options{})
 	defer db.Close()
-	var said []agentfile.Definition
-	o := starling.ServerOptions{MCP: s.config()}
-	o.Refused, o.Accept = func(string, error) {}, func(d agentfile.Definition) error {
-		said = append(said, d)
-		return nil
-	}
-	if _, err = db.Connect(ctx, o); err != nil {
+	connected, err := db.Connect(ctx, starling.ServerOptions{MCP: s.config()})
+	if err != nil {
 		return s.Name, nil, nil, err
 	}
-	now := pinsOf(said)
+	now := pinsOf(saidBy(connected))
 	return s.Name, changesOf(all.accepted(s.identity()), now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
 }
 

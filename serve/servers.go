@@ -24,8 +24,14 @@ type Server struct {
 	Command []string
 	URL     string
 
-	// Env are variables for the command, with $NAME for those of this process.
-	Env map[string]string
+	// Env are variables for the command, and Headers are sent to the address, with $NAME for
+	// variables of this process.
+	Env, Headers map[string]string
+
+	// Only are the tools that are served, by the server's names, or all for nil; Without are
+	// left out, and Rename has other names for tools, behind the name of the server.
+	Only, Without []string
+	Rename        map[string]string
 }
 
 var (
@@ -49,7 +55,7 @@ func ParseServer(text string) (Server, error) {
 	if strings.HasPrefix(rest, "http://") || strings.HasPrefix(rest, "https://") {
 		u, err := url.Parse(rest)
 		if err != nil || u.Host == "" {
-			return s, fmt.Errorf("%q is no URL", rest)
+			return s, errors.New("this is no URL")
 		}
 		if s.URL = rest; s.Name == "" {
 			s.Name = nameOf(strings.Split(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(u.Hostname(), "www."), "api."), "mcp."), ".")[0])
@@ -161,7 +167,8 @@ func (s Server) Absolute() (Server, error) {
 	if err != nil {
 		return s, err
 	}
-	full := Server{Name: s.Name, Command: []string{program}, Env: map[string]string{}}
+	full := s
+	full.Command, full.Env = []string{program}, map[string]string{}
 	for _, word := range s.Command[1:] {
 		full.Command = append(full.Command, absoluteWord(word))
 	}
@@ -193,5 +200,73 @@ func absoluteWord(word string) string {
 
 // config is how to connect to the server.
 func (s Server) config() agentfile.MCP {
-	return agentfile.MCP{Command: s.Command, URL: s.URL, Env: s.Env, Prefix: s.Name + "_"}
+	m := agentfile.MCP{
+		Command: s.Command, URL: s.URL, Env: s.Env, Headers: s.Headers, Prefix: s.Name + "_",
+		Include: s.Only, Exclude: s.Without, Rename: map[string]string{},
+	}
+	for tool, name := range s.Rename {
+		m.Rename[tool] = m.Prefix + name
+	}
+	return m
+}
+
+// AddHeader reads "NAME: HEADER: VALUE" and adds the header to the server of that name.
+func AddHeader(servers []Server, text string) error {
+	name, rest, _ := strings.Cut(text, ":")
+	header, value, ok := strings.Cut(rest, ":")
+	if !ok {
+		return errors.New("write it as in: NAME: Authorization: Bearer $TOKEN")
+	}
+	s, err := named(servers, name)
+	if err != nil {
+		return err
+	}
+	if s.URL == "" {
+		return fmt.Errorf("%s is a command, which has no headers: set a variable before it", s.Name)
+	}
+	if s.Headers == nil {
+		s.Headers = map[string]string{}
+	}
+	s.Headers[strings.TrimSpace(header)] = strings.TrimSpace(value)
+	return nil
+}
+
+// ChooseTools reads "NAME: TOOL, !TOOL, TOOL=OTHER" for the server of that name: the tools that
+// are served, those that are not, and other names.
+func ChooseTools(servers []Server, text string) error {
+	name, rest, _ := strings.Cut(text, ":")
+	s, err := named(servers, name)
+	if err != nil {
+		return err
+	}
+	for word := range strings.SplitSeq(rest, ",") {
+		word = strings.TrimSpace(word)
+		tool, other, renamed := strings.Cut(word, "=")
+		without, not := strings.CutPrefix(word, "!")
+		switch {
+		case tool == "" || not && without == "" || renamed && other == "":
+			return errors.New("write it as in: NAME: search, !delete, list_files=ls")
+		case not:
+			s.Without = append(s.Without, without)
+			continue
+		case renamed:
+			if s.Rename == nil {
+				s.Rename = map[string]string{}
+			}
+			s.Rename[tool] = other
+		}
+		s.Only = append(s.Only, tool)
+	}
+	return nil
+}
+
+// named returns the server of a name.
+func named(servers []Server, name string) (*Server, error) {
+	name = strings.TrimSpace(name)
+	for i := range servers {
+		if servers[i].Name == name {
+			return &servers[i], nil
+		}
+	}
+	return nil, fmt.Errorf("there is no server %q", name)
 }

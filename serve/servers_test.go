@@ -81,15 +81,22 @@ func TestDescriptionsArePinned(t *testing.T) {
 	// served returns the names of the tools, and of those that are refused.
 	served := func() (tools *LocalTools, names string) {
 		t.Helper()
-		tools = NewLocalTools(db, starling.ToolOptions{}, func(text string) { t.Error(text) })
-		if err := tools.AddServer(ctx, server, pins, func(name string, why error) { names += "no " + name + ": " + why.Error() + " " }); err != nil {
+		tools = NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+		t.Cleanup(tools.Close)
+		if err := tools.AddServer(server, pins); err != nil {
 			t.Fatal(err)
+		}
+		if err := tools.Settle(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		for name, why := range tools.states()[0].LeftOut {
+			names += "no " + name + ": " + why + " "
 		}
 		list, err := tools.List(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, t := range list {
+		for _, t := range list[1:] { // behind list_servers
 			names += t.Name + " "
 		}
 		return tools, names
@@ -99,7 +106,7 @@ func TestDescriptionsArePinned(t *testing.T) {
 		t.Fatalf("at first there is %q", names)
 	}
 	result, err := tools.Call(ctx, mcpsrv.Call{Name: "sums_add", Arguments: []byte(`{}`)})
-	if err != nil || !result.Blocks || !strings.Contains(string(result.Output), `"type":"image"`) {
+	if err != nil || !result.Remote || !strings.Contains(string(result.Output), `"type":"image"`) {
 		t.Errorf("a call returns %+v, %v", result, err)
 	}
 	if v, err := db.Replay(ctx, result.RunID); err != nil || !v.Identical() {

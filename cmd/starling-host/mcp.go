@@ -62,6 +62,8 @@ type mcpFlags struct {
 	tools   []string
 	folders []string
 	servers []string
+	headers []string
+	choices []string
 	log     bool
 	code    bool
 	listen  string
@@ -72,6 +74,8 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
+	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
+	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
 	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
 	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
@@ -124,6 +128,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		if err != nil {
 			return err
 		}
+		defer tools.Close()
 		if _, err := db.Log(ctx); err != nil { // which makes it
 			return err
 		}
@@ -205,8 +210,31 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 // calls reports whether there are tools to call.
 func (f *mcpFlags) calls(refs []string) bool { return len(refs)+len(f.servers) > 0 || f.code }
 
-// localTools loads modules and connects to servers. It warns of those for which that does
-// not work, and fails if it is all of them.
+// parsedServers returns the servers that the flags name.
+func (f *mcpFlags) parsedServers() ([]serve.Server, error) {
+	var servers []serve.Server
+	for _, text := range f.servers {
+		server, err := serve.ParseServer(text)
+		if err != nil {
+			return nil, usagef("", "--server: %v", err)
+		}
+		servers = append(servers, server)
+	}
+	for _, text := range f.headers {
+		if err := serve.AddHeader(servers, text); err != nil {
+			return nil, usagef("", "--server-header: %v", err)
+		}
+	}
+	for _, text := range f.choices {
+		if err := serve.ChooseTools(servers, text); err != nil {
+			return nil, usagef("", "--server-tools: %v", err)
+		}
+	}
+	return servers, nil
+}
+
+// localTools loads modules, and adds servers, which connect in the background. It warns of
+// modules that cannot be loaded, and fails if there is nothing else.
 func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*serve.LocalTools, error) {
 	options, err := f.options()
 	if err != nil {
@@ -225,31 +253,17 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 	for _, ref := range refs {
 		add(ref, tools.Add(ctx, ref))
 	}
-	for _, text := range f.servers {
-		server, err := serve.ParseServer(text)
+	servers, err := f.parsedServers()
+	if err != nil {
+		return nil, err
+	}
+	for _, server := range servers {
+		pins, err := serve.DefaultPins()
+		if err == nil {
+			err = tools.AddServer(server, pins)
+		}
 		if err != nil {
 			return nil, usagef("", "--server: %v", err)
-		}
-		pins, err := serve.DefaultPins()
-		if err != nil {
-			return nil, err
-		}
-		var notAccepted []string
-		name := "the server " + server.Name
-		err = tools.AddServer(ctx, server, pins, func(tool string, why error) {
-			if errors.Is(why, serve.ErrNotAccepted) {
-				notAccepted = append(notAccepted, tool)
-				return
-			}
-			a.warn(fmt.Sprintf("the tool %s of %s is left out: %s", tool, name, starling.PlainError(why)))
-		})
-		if err != nil {
-			err = fmt.Errorf("%s: %s", name, starling.PlainError(err))
-		}
-		add(name, err)
-		if len(notAccepted) > 0 {
-			a.warn(fmt.Sprintf("tools of %s are left out, which are not as they were when it was accepted: %s", name, strings.Join(notAccepted, ", ")))
-			a.stderr.printf("hint: see what it says now, and accept it, with: %s\n", pasteable("starling-host mcp trust", server.Name))
 		}
 	}
 	switch {

@@ -228,7 +228,7 @@ func (e *Entry) source() string {
 	case e.Builtin != nil:
 		return "the built-in " + e.Builtin.Name
 	case e.MCP.URL != "":
-		return "the server " + e.MCP.URL
+		return "the server " + e.MCP.Host()
 	}
 	return "the server " + e.MCP.Command[0]
 }
@@ -368,6 +368,15 @@ func (m *MCP) Secrets() (all []string) {
 		}
 	}
 	return slices.DeleteFunc(all, func(secret string) bool { return secret == "" })
+}
+
+// Host returns the host of the URL, which alone has no secrets.
+func (m *MCP) Host() string {
+	u, err := url.Parse(m.URL)
+	if err != nil {
+		return "with a URL"
+	}
+	return u.Host
 }
 
 // missingVariable says that an environment variable is not set.

@@ -44,6 +44,6 @@ func Example() {
 	}
 	fmt.Printf("replay  %s\n", again.Output)
 	// Output:
-	// live    {"content":[{"text":"{\"degrees\":4}","type":"text"}],"structuredContent":{"degrees":4}}
-	// replay  {"content":[{"text":"{\"degrees\":4}","type":"text"}],"structuredContent":{"degrees":4}}
+	// live    {"content":[],"structuredContent":{"degrees":4}}
+	// replay  {"content":[],"structuredContent":{"degrees":4}}
 }

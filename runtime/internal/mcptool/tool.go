@@ -1,11 +1,13 @@
 package mcptool
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -69,7 +71,7 @@ func (t *remoteTool) Definition() Definition { return t.said }
 // schema of the tool.
 func (t *remoteTool) CheckInput(input json.RawMessage) error {
 	if schema := t.input(); schema != nil {
-		return schema.Check(input)
+		return schema.CheckNew(input)
 	}
 	return nil
 }
@@ -132,6 +134,7 @@ func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
 	if members["content"] == nil {
 		members["content"] = json.RawMessage("[]")
 	}
+	members["content"] = withoutCopies(members["content"], members["structuredContent"])
 	delete(members, "_meta")
 	delete(members, "resultType")
 	var output json.RawMessage
@@ -159,9 +162,30 @@ func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
 	case said.IsError:
 		return nil, &ToolError{Tool: t.name, Result: output}
 	case t.client.options.TextOnly:
+		_ = json.Unmarshal(result, &said.content)
 		return onlyText(said.content, said.StructuredContent != nil)
 	}
 	return output, nil
+}
+
+// withoutCopies returns blocks without a text that is the structured content once more, which
+// the protocol asks servers for: a model would read it twice.
+func withoutCopies(content, structured json.RawMessage) json.RawMessage {
+	same, err := canon.JSON(structured)
+	var blocks []json.RawMessage
+	if err != nil || json.Unmarshal(content, &blocks) != nil {
+		return content
+	}
+	kept := slices.DeleteFunc(blocks, func(block json.RawMessage) bool {
+		var said map[string]string // a block with more than texts is more than a copy
+		if json.Unmarshal(block, &said) != nil || len(said) != 2 || said["type"] != "text" {
+			return false
+		}
+		text, err := canon.JSON([]byte(said["text"]))
+		return err == nil && bytes.Equal(text, same)
+	})
+	content, _ = json.Marshal(kept) // they were read as JSON
+	return content
 }
 
 // onlyText refuses what would be lost.

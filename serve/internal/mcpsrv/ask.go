@@ -31,13 +31,7 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 			return call(ctx, r)
 		}
 		if client.ProtocolVersion < sessionless {
-			return call(policy.WithAsker(ctx, func(ctx context.Context, question policy.Question) (string, error) {
-				answer, err := r.Session.Elicit(ctx, confirmation(question))
-				if err != nil {
-					return "", err
-				}
-				return answerOf(question, answer), nil
-			}), r)
+			return call(withElicitor(ctx, r.Session.Elicit), r)
 		}
 		c, err := q.enter(ctx, r, call)
 		if err != nil {
@@ -53,9 +47,25 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 			q.mu.Lock()
 			q.waiting[state] = waitingCall{c, asked}
 			q.mu.Unlock()
-			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: confirmation(asked.Question)}, RequestState: state}, nil
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: asked.params}, RequestState: state}, nil
 		}
 	}
+}
+
+// elicitor asks the user of a client.
+type elicitor func(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
+
+type elicitorKey struct{}
+
+// withElicitor returns a context in which the policy and other servers can ask the user.
+func withElicitor(ctx context.Context, elicit elicitor) context.Context {
+	return policy.WithAsker(context.WithValue(ctx, elicitorKey{}, elicit), func(ctx context.Context, q policy.Question) (string, error) {
+		answer, err := elicit(ctx, confirmation(q))
+		if err != nil {
+			return "", err
+		}
+		return answerOf(q, answer), nil
+	})
 }
 
 var errNoElicitation = errors.New("this client does not support elicitation")
@@ -86,8 +96,8 @@ type askedCall struct {
 
 // question is one with the place of its answer, of capacity one.
 type question struct {
-	policy.Question
-	answer chan string
+	params *mcp.ElicitParams
+	answer chan *mcp.ElicitResult
 }
 
 // enter begins a call, or takes the one that waits for the answer of a request.
@@ -100,17 +110,17 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 		if !ok {
 			return nil, errors.New("no call waits for this answer")
 		}
-		answer := policy.Cancel
-		if given, ok := r.Params.InputResponses[confirm].(*mcp.ElicitResult); ok {
-			answer = answerOf(c.Question, given)
+		given, ok := r.Params.InputResponses[confirm].(*mcp.ElicitResult)
+		if !ok {
+			given = &mcp.ElicitResult{Action: policy.Cancel}
 		}
-		c.answer <- answer // the only one
+		c.answer <- given // the only one
 		return c.askedCall, nil
 	}
 	c := &askedCall{asked: make(chan question), done: make(chan struct{})}
 	// The request may end with a question, and the call goes on.
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	ctx = policy.WithAsker(ctx, c.ask)
+	ctx = withElicitor(ctx, c.ask)
 	go func() {
 		defer close(c.done)
 		defer c.cancel(nil)
@@ -119,13 +129,13 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 	return c, nil
 }
 
-// ask implements [policy.Asker].
-func (c *askedCall) ask(ctx context.Context, about policy.Question) (string, error) {
-	answer := make(chan string, 1)
+// ask asks with the result of the request that the client waits for.
+func (c *askedCall) ask(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	answer := make(chan *mcp.ElicitResult, 1)
 	select {
-	case c.asked <- question{about, answer}:
+	case c.asked <- question{params, answer}:
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	late := time.NewTimer(answerTime)
 	defer late.Stop()
@@ -133,9 +143,9 @@ func (c *askedCall) ask(ctx context.Context, about policy.Question) (string, err
 	case given := <-answer:
 		return given, nil
 	case <-late.C:
-		return policy.Cancel, nil
+		return &mcp.ElicitResult{Action: policy.Cancel}, nil
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 

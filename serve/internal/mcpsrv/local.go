@@ -4,7 +4,9 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -24,16 +26,76 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 	watching, cancel := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	if changing, ok := v.Tools.(Changing); ok {
+		var mu sync.Mutex // guards presented
+		refresh := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			var err error
+			if presented, err = addTools(watching, server, v.Tools, presented, o.Logger); err != nil {
+				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
+			}
+		}
+		server.AddReceivingMiddleware(whole, settling(changing, refresh))
 		watcher.Go(func() {
-			changing.Watch(watching, func() {
-				var err error
-				if presented, err = addTools(watching, server, v.Tools, presented, o.Logger); err != nil {
-					o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
+			changing.Watch(watching, refresh, func(text string) {
+				for session := range server.Sessions() {
+					//lint:ignore SA1019 clients of the versions before still ask for logs
+					_ = session.Log(watching, &mcp.LoggingMessageParams{Level: "warning", Logger: "starling-host", Data: oneLine(text)})
 				}
 			})
 		})
 	}
 	return server, func() { cancel(); watcher.Wait() }, nil
+}
+
+// How long a client waits for servers that are connecting: when it greets, which it does with
+// little patience, when it asks for the tools, and when it calls one. It is told of tools that
+// come later.
+const (
+	greetTime = 2 * time.Second
+	listTime  = 5 * time.Second
+	callTime  = 30 * time.Second
+)
+
+// settling waits for servers that are connecting where their answer counts.
+func settling(tools Changing, refresh func()) mcp.Middleware {
+	var done atomic.Bool
+	settle := func(ctx context.Context, most time.Duration, tool string) error {
+		if done.Load() && tool == "" {
+			return nil
+		}
+		settled, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		err := tools.Settle(settled, tool)
+		if !done.Load() {
+			refresh()
+			done.Store(tool == "" && settled.Err() == nil)
+		}
+		return err
+	}
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			switch asked := r.GetParams().(type) {
+			case *mcp.InitializeParams, *mcp.DiscoverParams:
+				_ = settle(ctx, greetTime, "")
+			case *mcp.ListToolsParams:
+				_ = settle(ctx, listTime, "")
+			case *mcp.CallToolParamsRaw:
+				if err := settle(ctx, callTime, asked.Name); err != nil && ctx.Err() == nil {
+					return failed(err.Error()), nil
+				}
+			}
+			result, err := next(ctx, method, r)
+			instructions := " " + plain(tools.Instructions())
+			switch greeting := result.(type) {
+			case *mcp.InitializeResult:
+				greeting.Instructions = strings.TrimSpace(greeting.Instructions + instructions)
+			case *mcp.DiscoverResult:
+				greeting.Instructions = strings.TrimSpace(greeting.Instructions + instructions)
+			}
+			return result, err
+		}
+	}
 }
 
 // Bounds of connections and sessions of [ServeLocal].

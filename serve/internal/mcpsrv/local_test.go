@@ -38,7 +38,7 @@ func (l local) List(context.Context) ([]mcpsrv.Tool, error) {
 	return list, nil
 }
 
-func (l local) Watch(ctx context.Context, changed func()) {
+func (l local) Watch(ctx context.Context, changed func(), _ func(string)) {
 	select {
 	case <-l.change:
 		close(l.more)
@@ -46,6 +46,10 @@ func (l local) Watch(ctx context.Context, changed func()) {
 	case <-ctx.Done():
 	}
 }
+
+func (l local) Settle(context.Context, string) error { return nil }
+
+func (l local) Instructions() string { return "" }
 
 func (l local) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if c.Name == "wait" {

@@ -49,8 +49,17 @@ type Tools interface {
 // Changing is what [Tools] implement that one user has on this machine: their list changes
 // while they are served, and their results have a log.
 type Changing interface {
-	// Watch calls changed after each change of the list, until ctx ends.
-	Watch(ctx context.Context, changed func())
+	// Watch calls changed after each change of the list, and notice with what the user of the
+	// client ought to know, until ctx ends.
+	Watch(ctx context.Context, changed func(), notice func(text string))
+
+	// Settle waits until it is known which tools other servers have, or that they cannot be
+	// connected, or until ctx ends. For the name of a tool it is about the server that has it,
+	// and the error says why it cannot be called.
+	Settle(ctx context.Context, tool string) error
+
+	// Instructions are those of other servers.
+	Instructions() string
 }
 
 // Call is one of a tool.
@@ -89,6 +98,10 @@ type Tool struct {
 	OutputSchema json.RawMessage // nil if it is not known
 	Idempotent   bool            // a call may be repeated
 	Closed       bool            // it cannot reach the network
+
+	// What another server says of its tool, as the protocol writes it. Nil for none.
+	Meta, Icons json.RawMessage
+	Remote      bool // it is a tool of another server
 }
 
 // Result is the end of a run of one call.
@@ -99,8 +112,8 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // what the tool wrote to its standard error
 
-	// Blocks says that Output is an object with blocks of content, as the protocol writes them.
-	Blocks bool
+	// Remote says that another server has answered, whose answer is passed on as it is.
+	Remote bool
 }
 
 // Options are what a server has beside its view. The zero value is ready.

@@ -13,9 +13,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -36,13 +38,18 @@ const (
 )
 
 // addTool presents a tool of a tenant. The error says why it cannot be.
-func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
+func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err error) {
+	defer tool.Recover(&err) // the SDK panics at schemas that it does not take
 	if err := checkTool(t); err != nil {
 		return err
 	}
 	open := !t.Closed
+	most := maxDescription
+	if t.Remote {
+		most = maxSchema // what is cut off may be a rule
+	}
 	presented := &mcp.Tool{
-		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
+		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), most) + plain(t.Declarations), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
 	}
 	if t.Hints != nil {
@@ -55,8 +62,12 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
 	}
+	_ = json.Unmarshal(t.Meta, &presented.Meta) // of what is odd there is none
+	_ = json.Unmarshal(t.Icons, &presented.Icons)
 	call := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
+		var answer, refused json.RawMessage
+		ctx = agentfile.ForAssistant(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
 		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch {
@@ -68,13 +79,114 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) error {
 			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
 			return failed(ErrHost.Error()), nil
 		}
-		return present(result, presented.OutputSchema != nil), nil
+		presented := present(result, presented.OutputSchema != nil)
+		switch failure := (&jsonrpc.Error{}); {
+		case !result.Remote:
+		case len(refused) > 0 && json.Unmarshal(refused, failure) == nil:
+			return nil, failure
+		case len(answer) > 0:
+			presented.Meta[exactKey] = answer
+		}
+		return presented, nil
 	}
 	if _, local := tools.(Changing); local {
 		call = asking(call)
 	}
 	server.AddTool(presented, call)
 	return nil
+}
+
+// assistantOf returns how another server reaches the client of a call. Answered gets its answer.
+func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *agentfile.Assistant {
+	a := &agentfile.Assistant{Answered: answered, Log: func(level, logger string, data any) {
+		//lint:ignore SA1019 clients of the versions before still ask for logs
+		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: mcp.LoggingLevel(level), Logger: t.Name + ": " + logger, Data: data})
+	}}
+	if token := r.Params.GetProgressToken(); token != nil && t.Remote {
+		a.Progress = func(progress, total float64, message string) {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: progress, Total: total, Message: oneLine(message)})
+		}
+	}
+	if elicit, ok := ctx.Value(elicitorKey{}).(elicitor); ok {
+		a.Elicit = func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
+			var asks mcp.ElicitParams
+			if err := json.Unmarshal(params, &asks); err != nil {
+				return nil, err
+			}
+			asks.Message = fmt.Sprintf("The server of the tool %s asks: %s", t.Name, plain(asks.Message))
+			answer, err := elicit(ctx, &asks)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(answer)
+		}
+	}
+	return a
+}
+
+// exactKey is where in its _meta a result has the answer of another server, until it is sent.
+const exactKey = "starling/exact"
+
+// whole sends the answer of another server as it was, with what this one adds in its _meta. The
+// SDK's own type would lose what it does not know.
+func whole(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, r)
+		if ours, ok := result.(*mcp.CallToolResult); ok && ours != nil {
+			if answer, ok := ours.Meta[exactKey].(json.RawMessage); ok {
+				delete(ours.Meta, exactKey)
+				return wholeResult{ours, answer}, err
+			}
+		}
+		return result, err
+	}
+}
+
+type wholeResult struct {
+	*mcp.CallToolResult
+	answer json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (w wholeResult) MarshalJSON() ([]byte, error) {
+	var members, ours, meta map[string]json.RawMessage
+	doc, err := json.Marshal(w.CallToolResult)
+	if err == nil {
+		err = errors.Join(json.Unmarshal(doc, &ours), json.Unmarshal(w.answer, &members))
+	}
+	if err != nil {
+		return nil, err
+	}
+	delete(members, "resultType") // of another session, which may be of another version
+	if ours["resultType"] != nil {
+		members["resultType"] = ours["resultType"]
+	}
+	if members["content"] == nil {
+		members["content"] = json.RawMessage("[]")
+	}
+	_ = json.Unmarshal(members["_meta"], &meta) // what is odd gives way
+	all := map[string]any{}
+	for name, value := range w.Meta {
+		all[name] = value
+	}
+	for name, value := range meta {
+		if name != runIDKey && name != replayKey {
+			all[name] = value
+		}
+	}
+	if members["_meta"], err = exactJSON(all); err != nil {
+		return nil, err
+	}
+	return exactJSON(members)
+}
+
+// exactJSON encodes a value without escapes that its documents do not have.
+func exactJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(v)
+	return bytes.TrimSpace(out.Bytes()), err
 }
 
 // Of a run with many effects the client is told of the first ones, and then now and then.
@@ -151,13 +263,8 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 	switch {
 	case result.Error != "":
 		out = failed(result.Error)
-	case len(result.Output) > maxResult:
+	case !result.Remote && len(result.Output) > maxResult:
 		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
-	case result.Blocks:
-		out = &mcp.CallToolResult{}
-		if err := json.Unmarshal(result.Output, out); err != nil {
-			out = failed("the content of the result is not one of the protocol: " + err.Error())
-		}
 	default:
 		output := json.RawMessage(display.PrintableJSON(result.Output))
 		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}

@@ -1,0 +1,291 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
+)
+
+// listServers is the tool that says how the servers are.
+const listServers = "list_servers"
+
+// saidInstructions is the name by which the instructions of a server are pinned. No tool has it.
+const saidInstructions = "(instructions)"
+
+// How long the time is between two attempts to connect to a server.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// localServer is a server of LocalTools. It is connected in the background: one that is slow or
+// does not work holds up no other, nor the client.
+type localServer struct {
+	Server
+	pins  Pins
+	first chan struct{} // closed when the first attempt has ended
+
+	// What follows is guarded by the mu of the LocalTools.
+	connected    *starling.Server // nil if it is not
+	module       *localModule
+	why          string            // there is no connection
+	leftOut      map[string]string // tools, by name, and why
+	instructions string            // those that were accepted
+}
+
+// ServerState is how a server of [LocalTools] is.
+type ServerState struct {
+	Name         string            `json:"name"`
+	State        string            `json:"state"` // "connecting", "ready" or "down"
+	Why          string            `json:"why,omitempty"`
+	Tools        []string          `json:"tools"`
+	LeftOut      map[string]string `json:"left_out,omitempty"` // tools, and why
+	Instructions string            `json:"instructions,omitempty"`
+	LastWords    string            `json:"last_words,omitempty"` // what it wrote on standard error
+}
+
+// AddServer adds a server, which is connected in the background, again and again with growing
+// pauses if it cannot be. Its tools are served from then on, but for those that are not as they
+// were when the user accepted the server. A server that was never seen is accepted. AddServer is
+// called before the tools are served.
+func (l *LocalTools) AddServer(s Server, pins Pins) error {
+	if slices.ContainsFunc(l.servers, func(other *localServer) bool { return other.Name == s.Name }) {
+		return fmt.Errorf("there are two servers %q: give one of them another name, as in %s-2=COMMAND", s.Name, s.Name)
+	}
+	if _, err := pins.read(); err != nil {
+		return err
+	}
+	server := &localServer{Server: s, pins: pins, first: make(chan struct{})}
+	l.servers = append(l.servers, server)
+	l.work.Go(func() {
+		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+			why := l.connect(server)
+			if l.life.Err() != nil {
+				return
+			}
+			l.mu.Lock()
+			again := server.why != why
+			server.why = why
+			l.mu.Unlock()
+			if why != "" && again {
+				l.tell("the server " + s.Name + " is down: " + why)
+			}
+			if pause == firstRetry {
+				close(server.first)
+			}
+			if why == "" {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-l.life.Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// connect connects to a server and presents its tools, or returns why it cannot.
+func (l *LocalTools) connect(s *localServer) string {
+	o := starling.ServerOptions{MCP: s.config(), Policy: l.options.Policy}
+	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
+	o.Changed = func() { _ = l.listed(s) } // what it says stays as it was if it cannot be pinned
+	ctx := l.life
+	if l.options.Limits.TimeoutMs > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+	}
+	connected, err := l.db.Connect(ctx, o)
+	if err != nil {
+		return starling.PlainError(err)
+	}
+	l.mu.Lock()
+	s.connected = connected
+	l.mu.Unlock()
+	if err := l.listed(s); err != nil {
+		l.mu.Lock()
+		s.connected = nil
+		l.mu.Unlock()
+		connected.Close()
+		return starling.PlainError(err)
+	}
+	return ""
+}
+
+// listed presents the tools of a server as it lists them now.
+func (l *LocalTools) listed(s *localServer) error {
+	l.mu.RLock()
+	connected, old := s.connected, s.module
+	l.mu.RUnlock()
+	if connected == nil {
+		return nil
+	}
+	known, err := s.pins.pinnedTools(s.Server)
+	if err != nil {
+		return err
+	}
+	added, leftOut := &localModule{ref: "the server " + s.Name}, map[string]string{}
+	for _, r := range connected.Refused() {
+		leftOut[r.Tool] = starling.PlainError(r.Why)
+	}
+	said := saidBy(connected)
+	instructions := connected.Instructions()
+	var changed []string
+	accepts := func(d agentfile.Definition) bool {
+		err := known.check(d)
+		if err != nil {
+			leftOut[d.Name] = err.Error()
+		}
+		if errors.Is(err, ErrNotAccepted) {
+			changed = append(changed, d.Name)
+		}
+		return err == nil
+	}
+	for _, t := range connected.Tools() {
+		if d, _ := t.Definition(); accepts(d) {
+			added.tools = append(added.tools, t)
+		}
+	}
+	if instructions != "" && !accepts(instructionsOf(instructions)) {
+		instructions = ""
+	}
+	if err := s.pins.note(s.Name, s.identity(), pinsOf(said), false); err != nil && known == nil {
+		return err // without a note of a change the user can still accept by the command
+	}
+	if err := l.place(added, old); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	s.module, s.instructions = added, instructions
+	s.leftOut, leftOut = leftOut, s.leftOut
+	now := s.leftOut
+	l.mu.Unlock()
+	if len(changed) > 0 && slices.ContainsFunc(changed, func(name string) bool { return leftOut[name] != now[name] }) {
+		l.tell(fmt.Sprintf("tools of the server %s are left out, which are not as they were when it was accepted: %s; see what it says now, and accept it, with: starling-host mcp trust %s",
+			s.Name, strings.Join(changed, ", "), s.Name))
+	}
+	for name, why := range now {
+		if !slices.Contains(changed, name) && leftOut[name] != why {
+			l.tell(fmt.Sprintf("the tool %s of the server %s is left out: %s", name, s.Name, why))
+		}
+	}
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// saidBy returns what a server says of its tools, and of their use.
+func saidBy(s *starling.Server) (all []agentfile.Definition) {
+	for _, t := range s.Tools() {
+		d, _ := t.Definition()
+		all = append(all, d)
+	}
+	if text := s.Instructions(); text != "" {
+		all = append(all, instructionsOf(text))
+	}
+	return all
+}
+
+// instructionsOf returns instructions in the form in which they are pinned: to a model they are
+// as a description is.
+func instructionsOf(text string) agentfile.Definition {
+	return agentfile.Definition{Name: saidInstructions, Description: text, Schema: []byte("null")}
+}
+
+// tell warns on standard error, and tells the user of the client.
+func (l *LocalTools) tell(text string) {
+	l.warn(text)
+	select {
+	case l.notices <- text:
+	default:
+	}
+}
+
+// states returns how the servers are.
+func (l *LocalTools) states() []ServerState {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	all := []ServerState{}
+	for _, s := range l.servers {
+		state := ServerState{Name: s.Name, State: "connecting", Why: s.why, Tools: []string{}, LeftOut: s.leftOut, Instructions: s.instructions}
+		if s.connected != nil {
+			state.State, state.LastWords = "ready", s.connected.LastWords()
+		} else if s.why != "" {
+			state.State = "down"
+		}
+		if s.module != nil {
+			for _, t := range s.module.tools {
+				state.Tools = append(state.Tools, t.Name())
+			}
+		}
+		all = append(all, state)
+	}
+	return all
+}
+
+// aboutServers describes [listServers], with what the servers say of the use of their tools: the
+// instructions of one that came late reach the model in no other way.
+func (l *LocalTools) aboutServers() string {
+	about := "How the MCP servers behind this one are: which are connected, why one is not, and which of their tools are left out."
+	for _, s := range l.states() {
+		if s.State == "down" {
+			about += " The server " + s.Name + " is down."
+		}
+	}
+	return about + " " + l.Instructions()
+}
+
+// Instructions implements [mcpsrv.Changing].
+func (l *LocalTools) Instructions() string {
+	var all []string
+	for _, s := range l.states() {
+		if s.Instructions != "" {
+			all = append(all, fmt.Sprintf("The server %s, whose tools begin with %s_, says: %s", s.Name, s.Name, s.Instructions))
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// Settle implements [mcpsrv.Changing].
+func (l *LocalTools) Settle(ctx context.Context, tool string) error {
+	for _, s := range l.servers {
+		if tool != "" && (!strings.HasPrefix(tool, s.Name+"_") || l.has(tool)) {
+			continue
+		}
+		select {
+		case <-s.first:
+		case <-ctx.Done():
+		}
+	}
+	if tool == "" || l.has(tool) {
+		return nil
+	}
+	for _, s := range l.states() {
+		remote, ok := strings.CutPrefix(tool, s.Name+"_")
+		switch {
+		case !ok:
+		case s.State != "ready":
+			return fmt.Errorf("the server %s is %s: %s", s.Name, s.State, cmp.Or(s.Why, "it has not answered yet"))
+		case s.LeftOut[remote] != "":
+			return fmt.Errorf("the tool %s of the server %s is left out: %s", remote, s.Name, s.LeftOut[remote])
+		}
+	}
+	return nil
+}
+
+// has reports whether a tool of that name is served.
+func (l *LocalTools) has(name string) bool {
+	return l.code != nil || slices.ContainsFunc(l.current(), func(m *localModule) bool { return m.tool(name) != nil })
+}
