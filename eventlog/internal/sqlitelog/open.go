@@ -104,11 +104,11 @@ func vetFile(path string, readOnly bool) error {
 // maker died.
 func vetHeader(f *os.File) error {
 	head := make([]byte, len(magic)+4)
-	_, err := io.ReadFull(f, head)
+	n, err := io.ReadFull(f, head)
 	if err == io.EOF {
 		return nil
 	}
-	if string(head[:len(magic)]) == magic {
+	if n >= len(magic) && string(head[:len(magic)]) == magic {
 		const rollback = 1 // the file's read version; 2 stands for a write-ahead log
 		if wal, err := os.Stat(f.Name() + "-wal"); err == nil && wal.Size() > 0 && head[len(magic)+3] == rollback {
 			return fmt.Errorf("%w: %s-wal", ErrForeignWAL, f.Name())
