@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -144,6 +146,11 @@ func (p *rawPrinter) Write(text []byte) (int, error) {
 	}
 	return n, err
 }
+
+// outliveReaders has a closed pipe at standard output or error fail the write, and not end the
+// process: a command that records goes on, also in "agent run ... 2>&1 | head". A signal that is
+// ignored would be ignored by MCP servers too; one that is caught has its usual effect there.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // writeDocument prints a JSON document and a line break.
 func (a *app) writeDocument(doc []byte) error {

@@ -221,6 +221,7 @@ func loadAll(ctx context.Context, db *starling.DB, refs []string, o starling.Too
 
 // open opens a database to record runs in.
 func (a *app) open(ctx context.Context, where, isolation string) (*starling.DB, error) {
+	outliveReaders()
 	return starling.Open(ctx, where, starling.Options{
 		AppVersion: programVersion(),
 		Engine:     starling.EngineOptions{Processes: isolation == isolationProcess, Warn: a.warn},

@@ -61,6 +61,7 @@ func (a *app) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			outliveReaders()
 			return a.serve(cmd.Context(), file, f.dev)
 		},
 	}

@@ -154,3 +154,29 @@ func TestImagesReachTheModelApart(t *testing.T) {
 	}
 	mustReplay(t, a, r, eventsOf(t, a, r.RunID, false))
 }
+
+// TestToolNamesThatVendorsRefuse: the model is shown another name, and the log has the tool's.
+func TestToolNamesThatVendorsRefuse(t *testing.T) {
+	dotted := raw("a.b/c", func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`1`), nil })
+	plain, _ := (&provider.Request{Tools: []provider.ToolDefinition{{Name: dotted.Name()}}}).PlainNames()
+	turns := []agenttest.Turn{agenttest.Call("c1", plain.Tools[0].Name, `{}`), agenttest.Say("done")}
+	for i := range turns {
+		turns[i].Expects = func(r *provider.Request) error {
+			if strings.ContainsAny(r.Tools[0].Name, "./") || i == 1 && strings.ContainsAny(r.Messages[1].ToolUses[0].Name, "./") {
+				return errors.New("a name that is refused")
+			}
+			return nil
+		}
+	}
+	a := newAgent(turns, dotted)
+	r, err := a.Run(t.Context(), "go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := eventsOf(t, a, r.RunID, false)
+	call, err := events[3].AsToolCallScheduled()
+	if err != nil || call.ToolName != "a.b/c" {
+		t.Errorf("%+v, %v", call, err)
+	}
+	mustReplay(t, a, r, events)
+}

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,7 +165,9 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 	a = &answer{}
 	defer tool.Recover(&err)
-	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), t.req)
+	plain, own := t.req.PlainNames() // which the log does not have
+	a.own = own
+	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), plain)
 	if err != nil {
 		return a, err
 	}
@@ -453,6 +456,7 @@ type answer struct {
 	reasoning []event.ReasoningEmitted
 	open      bool // the last block of reasoning goes on
 	uses      []*use
+	own       map[string]string // names of tools, by those in the request
 	bytes     int
 	usage     provider.Usage
 	end       *provider.StreamChunk // nil before the end
@@ -541,7 +545,7 @@ func (a *answer) begin(piece *provider.ToolUseChunk) error {
 	case len(piece.Name) > maxToolName:
 		return fmt.Errorf("%w: a tool's name of %d bytes", errAnswerTooLarge, len(piece.Name))
 	}
-	u := &use{id: piece.CallID, name: strings.ToValidUTF8(piece.Name, string(utf8.RuneError))}
+	u := &use{id: piece.CallID, name: strings.ToValidUTF8(cmp.Or(a.own[piece.Name], piece.Name), string(utf8.RuneError))}
 	u.args.WriteString(piece.ArgsDelta)
 	a.uses = append(a.uses, u)
 	return a.grow(len(piece.CallID) + len(piece.Name) + len(piece.ArgsDelta))

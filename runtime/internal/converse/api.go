@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/starling-host/starling/runtime/provider"
@@ -291,24 +292,55 @@ func Client(c *http.Client) *http.Client {
 
 type marking struct{ inner http.RoundTripper }
 
+// mostSilence is how long a server may send nothing at all, before its response or in it: a
+// model that thinks is silent, and a connection that is gone is too.
+const mostSilence = 5 * time.Minute
+
+var errSilent = fmt.Errorf("%w: the server has sent nothing for %v", provider.ErrNetwork, mostSilence)
+
 // RoundTrip implements [http.RoundTripper].
 func (m marking) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := m.inner.RoundTrip(req)
-	if err == nil {
-		resp.Body = markingBody{resp.Body}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	watch := time.AfterFunc(mostSilence, func() { cancel(errSilent) })
+	resp, err := m.inner.RoundTrip(req.WithContext(ctx))
+	watch.Stop()
+	if err != nil {
+		defer cancel(nil)
+		if context.Cause(ctx) == errSilent {
+			err = errSilent
+		}
+		return nil, err
 	}
-	return resp, err
+	resp.Body = markingBody{resp.Body, ctx, cancel, watch}
+	return resp, nil
 }
 
-type markingBody struct{ io.ReadCloser }
+type markingBody struct {
+	io.ReadCloser
+	ctx    context.Context // ends when the server was silent for too long
+	cancel context.CancelCauseFunc
+	watch  *time.Timer
+}
 
 // Read implements [io.Reader].
 func (b markingBody) Read(p []byte) (int, error) {
+	b.watch.Reset(mostSilence)
 	n, err := b.ReadCloser.Read(p)
+	b.watch.Stop()
 	if err != nil && err != io.EOF {
+		if context.Cause(b.ctx) == errSilent {
+			return n, errSilent
+		}
 		err = fmt.Errorf("%w: %w", provider.ErrNetwork, err)
 	}
 	return n, err
+}
+
+// Close implements [io.Closer].
+func (b markingBody) Close() error {
+	b.watch.Stop()
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // Malformed is an error of the vendor's protocol. It has no class: the same request

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -186,5 +188,50 @@ func TestClient(t *testing.T) {
 	got, err := io.ReadAll(resp.Body)
 	if string(got) != "abc" || !errors.Is(err, provider.ErrNetwork) || !errors.Is(err, lost) || sum.Sum() == nil {
 		t.Errorf("got %q, %v, hash %x", got, err, sum.Sum())
+	}
+}
+
+// TestSilentServersAreLeft has servers that send nothing: no response, or no more of one. One
+// that sends a byte now and then is waited for.
+func TestSilentServersAreLeft(t *testing.T) {
+	for name, begins := range map[string]bool{"before the response": false, "in the response": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := converse.Client(&http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+					if !begins {
+						<-req.Context().Done()
+						return nil, req.Context().Err()
+					}
+					r, w := io.Pipe()
+					go func() {
+						for range 10 {
+							time.Sleep(4 * time.Minute)
+							_, _ = w.Write([]byte("."))
+						}
+						<-req.Context().Done()
+						w.CloseWithError(req.Context().Err())
+					}()
+					return &http.Response{StatusCode: 200, Body: r, Request: req}, nil
+				})})
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://provider.invalid", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client.Do(req)
+				if begins {
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					var got []byte
+					if got, err = io.ReadAll(resp.Body); len(got) != 10 {
+						t.Errorf("read %q", got)
+					}
+				}
+				if !provider.Transient(err) || !strings.Contains(err.Error(), "nothing for 5m0s") {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
 	}
 }
