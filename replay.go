@@ -275,6 +275,12 @@ func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.V
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	if err == nil && v.Divergence != nil { // a field of a newer version is not made again
+		r, invalid := eventlog.Check(events, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+		if invalid == nil && r.Unknown != "" {
+			v, err = agent.Verdict{}, &agent.UnsupportedError{RunID: events[0].RunID, Seq: 1, Reason: "it has fields that are not known here: " + r.Unknown}
+		}
+	}
 	return v, err
 }
 

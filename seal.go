@@ -104,7 +104,8 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 type BundleOptions struct {
 	Policy        *seal.Policy  // whose signatures count; nil for nobody's
 	WithoutReplay bool          // check, and execute nothing
-	Timeout       time.Duration // of each run; 0 for none
+	Timeout       time.Duration // of all executions; 0 for none
+	Executed      func(Verdict) // called after each execution, unless it is nil
 	Engine        EngineOptions
 	Execute       Executor // see [ReplayOptions]
 }
@@ -150,7 +151,15 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	if o.WithoutReplay {
 		return v, nil
 	}
-	r := &Replayer{o: ReplayOptions{Timeout: o.Timeout, Execute: o.Execute}, store: b, engine: lazyEngine{o: o.Engine}}
+	// A bundle comes from somebody else, and can have work for years in it. What is not
+	// executed in time is not replayed, and the verdict names it.
+	within := ctx
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeoutCause(ctx, o.Timeout, &replayTimeout{o.Timeout})
+		defer cancel()
+	}
+	r := &Replayer{o: ReplayOptions{Execute: o.Execute}, store: b, engine: lazyEngine{o: o.Engine}}
 	if o.Execute == nil {
 		started, err := r.engine.start(ctx)
 		if err != nil {
@@ -165,7 +174,7 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 		byID[ids[i]] = events
 	}
 	replay := func(ctx context.Context, id string) (Verdict, error) {
-		verdict, err := r.execute(ctx, byID[id])
+		verdict, err := r.execute(within, byID[id])
 		if ctx.Err() != nil {
 			return Verdict{}, ctx.Err()
 		}
@@ -173,6 +182,9 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	}
 	err = inOrder(ctx, ids, replay, func(run Verdict) error {
 		v.Runs = append(v.Runs, run)
+		if o.Executed != nil {
+			o.Executed(run)
+		}
 		return nil
 	})
 	return v, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -31,6 +32,7 @@ type Report struct {
 	Head      canon.Hash // of the last event
 	Root      canon.Hash // Merkle root over the hashes of all events but the terminal one
 	HeadKept  bool       // the last event was held against a head that the log keeps apart
+	Unknown   string     // fields that this program does not know and ignores; of a newer one
 }
 
 // Validate checks the eight invariants of a finished run. Its error is a
@@ -61,8 +63,8 @@ func Validate(events []event.Event) error {
 // Strict asks in addition:
 //
 //	S1  every kind is one of the closed set
-//	S2  every payload is canonical, and exactly what its kind's struct encodes:
-//	    no unknown field, no missing one
+//	S2  every payload is canonical, and what its kind's struct encodes, with no field
+//	    missing; further fields are ignored, see [Report].Unknown (spec/event.md, section 12)
 //	S3  there is one RunStarted
 //	S4  the attempts of a call count up from 1, none begins while another is
 //	    open, and none is used twice
@@ -129,6 +131,7 @@ type Checker struct {
 	before    event.Kind
 	pairs     pairs
 	encrypted uint64 // events so far that are
+	unknown   string
 	hidden    hiddenPairs
 	scratch   []byte
 }
@@ -200,7 +203,7 @@ func (c *Checker) meaning(e event.Event) error {
 		}
 	}
 	if c.opts.Strict {
-		if err := strictEvent(e, first); err != nil {
+		if err := c.strictEvent(e, first); err != nil {
 			return err
 		}
 	}
@@ -341,7 +344,7 @@ func (c *Checker) Finish() (Report, error) {
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}
 	return Report{Events: at.LastSeq, Encrypted: c.encrypted, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
-		Head: at.Head, Root: c.tree.Root(), HeadKept: c.kept != nil}, nil
+		Head: at.Head, Root: c.tree.Root(), HeadKept: c.kept != nil, Unknown: c.unknown}, nil
 }
 
 // corruptLast reports the last event that was added.
@@ -585,14 +588,14 @@ func (p *hiddenPairs) end(e event.Event) error {
 }
 
 // strictEvent checks the rules of strict mode that concern one event alone.
-func strictEvent(e event.Event, first bool) error {
+func (c *Checker) strictEvent(e event.Event, first bool) error {
 	if err := strictEnvelope(e, first); err != nil {
 		return err
 	}
 	if err := canon.Valid(e.Payload); err != nil {
 		return corrupt(e, "S2", "the payload is not canonical: %v", err)
 	}
-	return exactShape(e)
+	return c.exactShape(e)
 }
 
 // strictEnvelope checks the rules that do not look into the payload.
@@ -612,12 +615,21 @@ func strictEnvelope(e event.Event, first bool) error {
 
 // exactShape decodes a payload into its struct and encodes it again. Whatever
 // the struct does not know, or the payload lacks, makes a difference of bytes.
-func exactShape(e event.Event) error {
+func (c *Checker) exactShape(e event.Event) error {
 	want, err := shapes[e.Kind](e)
 	if err != nil {
 		return corrupt(e, "S2", "the payload does not decode: %v", err)
 	}
 	if bytes.Equal(want, e.Payload) {
+		return nil
+	}
+	if keys, ok := canon.Further(want, e.Payload); ok {
+		const most = 200 // bytes
+		for _, key := range keys {
+			if name := e.Kind.String() + "." + key; len(c.unknown) < most && !strings.Contains(c.unknown, name) {
+				c.unknown = strings.TrimPrefix(c.unknown+", "+name, ", ")
+			}
+		}
 		return nil
 	}
 	field, w, h, _ := event.Diff(want, e.Payload)

@@ -134,7 +134,8 @@ func TestRules(t *testing.T) {
 		{"no root", runOf(started(), event.RunFailed{}), "D8", "", 2},
 
 		{"an unknown kind", runOf(started(), payload{200, canon.Raw{0xa0}}, completed()), "", "S1", 2},
-		{"an unknown field", runOf(started(), payload{event.KindUserMessageAppended, canon.Raw("\xa2\x61x\x01\x67content\x60")}, completed()), "", "S2", 2},
+		{"an unknown field, which is ignored", runOf(started(), payload{event.KindUserMessageAppended, canon.Raw("\xa2\x61x\x01\x67content\x60")}, completed()), "", "", 0},
+		{"an unknown field beside one of the wrong type", runOf(started(), payload{event.KindUserMessageAppended, canon.Raw("\xa2\x61x\x01\x67content\x01")}, completed()), "", "S2", 2},
 		{"a missing field", runOf(started(), payload{event.KindUserMessageAppended, canon.Raw("\xa0")}, completed()), "", "S2", 2},
 		{"a second start", runOf(started(), started(), completed()), "", "S3", 2},
 		{"a finished attempt that is used again", runOf(started(), call("a", 1), done("a", 1), call("a", 1), done("a", 1), completed()), "", "S4", 4},

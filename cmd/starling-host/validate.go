@@ -129,6 +129,9 @@ func (c checked) eventCount() string {
 	if c.Opened {
 		text += " and opened"
 	}
+	if c.Report.Unknown != "" {
+		text += ", unknown fields ignored: " + printable(c.Report.Unknown)
+	}
 	return text
 }
 
@@ -140,6 +143,7 @@ type checkedDocument struct {
 	Events     uint64 `json:"events,omitempty"`
 	Encrypted  uint64 `json:"sealed,omitempty"`
 	Opened     bool   `json:"opened,omitempty"`
+	Unknown    string `json:"unknown_fields,omitempty"`
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 	Seq        uint64 `json:"seq,omitempty"`
@@ -153,7 +157,7 @@ func (c checked) document() checkedDocument {
 	if c.Err == nil {
 		doc.Status = terminalStatus(c.Report.Terminal)
 		doc.Events, doc.Encrypted, doc.Head = c.Report.Events, c.Report.Encrypted, c.Report.Head.String()
-		doc.Opened = c.Opened
+		doc.Opened, doc.Unknown = c.Opened, c.Report.Unknown
 		if !c.Report.Open {
 			doc.MerkleRoot = c.Report.Root.String()
 		}

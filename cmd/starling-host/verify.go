@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
@@ -68,7 +69,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
 	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle, and execute nothing")
 	engineFlag(cmd, &f.engine)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up a replay that takes longer than `DURATION`; 0 for none")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "of a bundle, execute for at most `DURATION`; 0 for no bound")
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -296,6 +297,11 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 		}
 		defer node.Close()
 		options.Execute = node.Replay
+	}
+	if !f.noReplay {
+		bar := a.progressBar(-1, progressbar.OptionShowCount())
+		defer bar.Exit()
+		options.Executed = func(starling.Verdict) { _ = bar.Add(1) }
 	}
 	v, err := starling.VerifyBundle(ctx, file, options)
 	if err != nil {

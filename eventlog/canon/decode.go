@@ -272,13 +272,24 @@ func Difference(a, b Raw) (path string, inA, inB Raw) {
 	if Valid(a) != nil || Valid(b) != nil {
 		return "", a, b
 	}
-	path, inA, inB = difference(&reader{data: a}, &reader{data: b})
+	path, inA, inB = difference(&reader{data: a}, &reader{data: b}, nil)
 	return strings.TrimPrefix(path, "."), inA, inB
 }
 
+// Further returns the keys that maps of b have and those of a lack, and whether that is all
+// in which the two items differ.
+func Further(a, b Raw) (keys []string, ok bool) {
+	if Valid(a) != nil || Valid(b) != nil {
+		return nil, false
+	}
+	_, inA, inB := difference(&reader{data: a}, &reader{data: b}, &keys)
+	return keys, inA == nil && inB == nil
+}
+
 // difference reads one item of a and one of b, side by side, and stops at the first
-// place at which they differ. If they are equal, it returns nothing.
-func difference(a, b *reader) (path string, inA, inB Raw) {
+// place at which they differ. If they are equal, it returns nothing. Keys that only b has
+// go to further and are no difference, unless that is nil.
+func difference(a, b *reader, further *[]string) (path string, inA, inB Raw) {
 	fromA, fromB := *a, *b
 	ha, _ := a.head()
 	hb, _ := b.head()
@@ -291,7 +302,7 @@ func difference(a, b *reader) (path string, inA, inB Raw) {
 			case i >= hb.arg:
 				inA = a.next()
 			default:
-				path, inA, inB = difference(a, b)
+				path, inA, inB = difference(a, b, further)
 			}
 			if inA != nil || inB != nil {
 				return "[" + strconv.FormatUint(i, 10) + "]" + path, inA, inB
@@ -300,21 +311,28 @@ func difference(a, b *reader) (path string, inA, inB Raw) {
 	case ha.major == hb.major && ha.major == majorMap:
 		// Keys ascend in both, so the smaller of two that differ is missing from the
 		// other map.
-		for i := range max(ha.arg, hb.arg) {
+		for i, j := uint64(0), uint64(0); i < ha.arg || j < hb.arg; i, j = i+1, j+1 {
 			var ka, kb Raw
+			before := *a
 			if i < ha.arg {
 				ka = a.next()
 			}
-			if i < hb.arg {
+			if j < hb.arg {
 				kb = b.next()
 			}
 			switch {
+			case further != nil && kb != nil && (ka == nil || bytes.Compare(ka, kb) > 0):
+				*further = append(*further, strings.TrimPrefix(memberStep(kb), "."))
+				b.next()
+				*a = before
+				i--
+				continue
 			case kb == nil, ka != nil && bytes.Compare(ka, kb) < 0:
 				return memberStep(ka), a.next(), nil
 			case ka == nil, bytes.Compare(ka, kb) > 0:
 				return memberStep(kb), nil, b.next()
 			}
-			if path, inA, inB = difference(a, b); inA != nil || inB != nil {
+			if path, inA, inB = difference(a, b, further); inA != nil || inB != nil {
 				return memberStep(ka) + path, inA, inB
 			}
 		}

@@ -7,7 +7,6 @@
 // every run that was changed, removed or moved since.
 //
 //	Seal      adds the runs that have ended, and signs a checkpoint
-//	Extend    only adds them, which has to happen before runs are removed
 //	Verify    checks the runs of a database against its checkpoints
 //	Prove     proves that a run is in a checkpoint; ProveEvent, an event
 //	Witness   cosigns checkpoints of logs that it has seen grow

@@ -70,6 +70,8 @@ function checkFields(map, fields) {
       continue
     }
     if (optional && isZero(value)) refuse(`${name} has its zero value and must be absent`)
+    // The Starling runtime wrote null where there are no tools.
+    if (name === 'tool_schemas' && value === null) continue
     within(name, () => checkType(value, type))
   }
 }
@@ -265,7 +267,7 @@ export class RunChecker {
 
 /** modulesOf returns the digests of the modules that a RunStarted names, ascending. */
 function modulesOf(payload) {
-  const digests = payload.get('tool_schemas').map((tool) => tool.get('sandbox')?.get('module').toString('hex'))
+  const digests = (payload.get('tool_schemas') ?? []).map((tool) => tool.get('sandbox')?.get('module').toString('hex'))
   return [...new Set(digests.filter((d) => d !== undefined))].sort()
 }
 
