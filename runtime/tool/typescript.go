@@ -57,7 +57,15 @@ type typeSchema struct {
 // maxTypeDepth bounds types in types; what is deeper is unknown.
 const maxTypeDepth = 8
 
-func typeOf(schema json.RawMessage) string { return typeAt(schema, maxTypeDepth) }
+// maxTypeSchema bounds a schema that becomes a type, in bytes: a model has to read the type.
+const maxTypeSchema = 256 << 10
+
+func typeOf(schema json.RawMessage) string {
+	if len(schema) > maxTypeSchema {
+		return "unknown"
+	}
+	return typeAt(schema, maxTypeDepth)
+}
 
 func typeAt(schema json.RawMessage, depth int) string {
 	var s typeSchema
@@ -102,6 +110,10 @@ func (s *typeSchema) object(depth int) string {
 		}
 		return "Record<string, " + typeAt(s.Additional, depth-1) + ">"
 	}
+	required := map[string]bool{}
+	for _, name := range s.Required {
+		required[name] = true
+	}
 	var b strings.Builder
 	b.WriteString("{\n")
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -110,7 +122,7 @@ func (s *typeSchema) object(depth int) string {
 		}
 		_ = json.Unmarshal(s.Properties[name], &about) // true and false have none
 		optional := "?"
-		if slices.Contains(s.Required, name) {
+		if required[name] {
 			optional = ""
 		}
 		b.WriteString(indent(comment(about.Description)+propertyName(name)+optional+": "+typeAt(s.Properties[name], depth-1)+";", "  ") + "\n")
@@ -121,12 +133,13 @@ func (s *typeSchema) object(depth int) string {
 // union returns the types of all, each once; without any it is unknown.
 func union[T any](all []T, one func(T) string) string {
 	var types []string
+	seen := map[string]bool{}
 	for _, t := range all {
-		if name := one(t); !slices.Contains(types, name) {
-			types = append(types, name)
+		if name := one(t); !seen[name] {
+			seen[name], types = true, append(types, name)
 		}
 	}
-	if len(types) == 0 || slices.Contains(types, "unknown") {
+	if len(types) == 0 || seen["unknown"] {
 		return "unknown"
 	}
 	return strings.Join(types, " | ")
