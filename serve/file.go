@@ -32,7 +32,7 @@ import (
 //	agents: [agents/support.yaml]
 //	policy: operator.yaml
 //	limits: {running: 8, waiting: 500}
-//	retention: {older_than: 720h}
+//	retention: {older_than: 30d}
 //
 // spec/host.schema.json describes all keys. The parser is strict: an unknown key is an
 // error, with the line, a caret and a hint ([*config.Error]). Relative paths begin at the
@@ -51,6 +51,7 @@ type File struct {
 	Policy         config.Word   `yaml:"policy"` // of the operator; empty for none
 
 	Limits    fileLimits    `yaml:"limits"`    // of tenants that have no others
+	Calls     fileCalls     `yaml:"calls"`     // limits of each call of a tool, which policies lower
 	Workers   config.Count  `yaml:"workers"`   // runs at a time
 	Isolation isolation     `yaml:"isolation"` // where modules run: process, the default, or inline
 	Drain     config.Period `yaml:"drain"`     // see daemon.Config, as for what follows
@@ -136,6 +137,43 @@ func (l fileLimits) tenant() tenant.Limits {
 		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
 		Modules: int64(l.Modules), UploadsPerHour: int(l.UploadsPerHour),
 	}
+}
+
+type fileCalls struct {
+	Fuel        config.Count  `yaml:"fuel"`
+	Memory      config.Size   `yaml:"memory"`
+	Timeout     config.Period `yaml:"timeout"`
+	Output      config.Size   `yaml:"output"`
+	Effects     config.Count  `yaml:"effects"`
+	EffectBytes config.Size   `yaml:"effect_bytes"`
+}
+
+// mostOfCall is the largest that each of the limits of a call may be: what an event and a
+// module hold, and beyond which a call keeps a host from ending.
+var mostOfCall = map[string]uint64{
+	"fuel": 100e12, "memory": sandbox.MaxPages * sandbox.PageSize, "timeout": uint64(24 * time.Hour), "output": 8 << 20, "effects": 1e6, "effect_bytes": 1 << 30,
+}
+
+// limits returns the limits of calls, with the defaults.
+func (c fileCalls) limits() sandbox.Limits {
+	l := sandbox.DefaultLimits()
+	l.Fuel, l.Effects = cmp.Or(uint64(c.Fuel), l.Fuel), cmp.Or(uint64(c.Effects), l.Effects)
+	l.MemoryPages = cmp.Or(uint32(sandbox.Pages(uint64(c.Memory))), l.MemoryPages)
+	l.TimeoutMs = cmp.Or(time.Duration(c.Timeout).Milliseconds(), l.TimeoutMs)
+	l.OutputBytes, l.EffectBytes = cmp.Or(uint64(c.Output), l.OutputBytes), cmp.Or(uint64(c.EffectBytes), l.EffectBytes)
+	return l
+}
+
+// CheckYAML implements [config.Checker].
+func (c fileCalls) CheckYAML(n *config.Node) error {
+	for key, value := range map[string]uint64{
+		"fuel": uint64(c.Fuel), "memory": uint64(c.Memory), "timeout": uint64(c.Timeout), "output": uint64(c.Output), "effects": uint64(c.Effects), "effect_bytes": uint64(c.EffectBytes),
+	} {
+		if value > mostOfCall[key] {
+			return n.Get(key).Errorf("docs/defaults.md has the largest values", "calls.%s is larger than a host allows", key)
+		}
+	}
+	return nil
 }
 
 // LoadFile reads a host.yaml. What is wrong with its content is a [*config.Error], and so
@@ -279,7 +317,7 @@ func (f *File) CheckYAML(n *config.Node) error {
 	case f.Listen.Network != "unix" && f.ListenMode != 0:
 		return at("listen_mode").Errorf("leave it out: everybody on this machine can connect to "+f.Listen.String(), "only a Unix socket has a mode")
 	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
-		return at("retention").Errorf("add older_than: 720h, for instance", "without older_than nothing is removed")
+		return at("retention").Errorf("add older_than: 30d, for instance", "without older_than nothing is removed")
 	case f.Seal.KeyFile == "" && (f.Seal.Every != 0 || f.Seal.Runs != 0 || len(f.Seal.Witnesses) > 0):
 		return at("seal").Errorf("add key_file: seal.key, made with: starling-host seal keygen seal.key", "without key_file nothing is signed")
 	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):

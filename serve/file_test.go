@@ -29,13 +29,14 @@ key_file: starling.key
 agents: [agents/a.yaml, /b.yaml]
 policy: operator.yaml
 limits: {running: 8, waiting: 500, compiling: 2, connections: 4, requests_per_second: 10, recorded_per_day: 1GiB, recorded: 10GiB, module_bytes: 1GiB, uploads_per_hour: 30}
+calls: {fuel: 50G, memory: 512MiB, timeout: 30m, output: 4MiB, effects: 5k, effect_bytes: 64MiB}
 workers: 16
 isolation: inline
 queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
 drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 connections: {max: 1k, request: 5m, idle: 620s}
-retention: {older_than: 720h, every: 10m}
+retention: {older_than: 30d, every: 10m}
 seal: {key_file: /srv/starling/seal.key, every: 1m, runs: 500, witnesses: ["https://witness.example"]}
 space: {keep_free: 1GiB, modules: 100GiB}
 inspector: {off: true}
@@ -54,6 +55,7 @@ func TestEverything(t *testing.T) {
 		Origins: []origin{"https://starling.example"}, Database: "postgres://host@db/starling", KeyFile: config.Word(filepath.Join("etc", "starling.key")),
 		Agents: []config.Word{config.Word(filepath.Join("etc", "agents", "a.yaml")), "/b.yaml"}, Policy: config.Word(filepath.Join("etc", "operator.yaml")),
 		Limits:  fileLimits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30},
+		Calls:   fileCalls{Fuel: 50e9, Memory: 512 << 20, Timeout: config.Period(30 * time.Minute), Output: 4 << 20, Effects: 5000, EffectBytes: 64 << 20},
 		Workers: 16, Isolation: "inline", Drain: config.Period(15 * time.Second),
 		Traces: FileTraces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
@@ -69,10 +71,13 @@ func TestEverything(t *testing.T) {
 	if limits := (tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30}); got.Limits.tenant() != limits {
 		t.Errorf("tenants have the limits %+v", got.Limits.tenant())
 	}
+	if l := got.Calls.limits(); l.Fuel != 50e9 || l.MemoryPages != 512*16 || l.TimeoutMs != 30*60*1000 || l.OutputBytes != 4<<20 || l.Effects != 5000 || l.EffectBytes != 64<<20 || l.InputBytes != 1<<20 {
+		t.Errorf("calls have the limits %+v", l)
+	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 19 {
+	if at := got.At("metrics", "key_env"); at == nil || at.Line() != 20 {
 		t.Error("the file does not know where metrics.key_env is")
 	}
 	if got.At("metrics", "off") != nil || new(File).At("metrics") != nil {
@@ -103,43 +108,45 @@ var bad = map[string]struct {
 	text, want string
 	unseen     bool
 }{
-	"no database":       {"listen: 127.0.0.1:1\nkey_file: k\n", "there is no key \"database\"", false},
-	"a typing mistake":  {minimal + "polciy: p.yaml\n", "did you mean \"policy\"?", false},
-	"public":            {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1), "host.yaml:1:9: 0.0.0.0:8300 can be reached from elsewhere", true},
-	"public metrics":    {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\n", "its metrics are neither off nor asked for with a key", true},
-	"open to the world": {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\nmetrics: {open: true}\n", "can be reached from elsewhere", true},
-	"open with a key":   {minimal + "metrics: {open: true, key_env: K}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
-	"open and off":      {minimal + "metrics: {open: true, off: true}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
-	"a name to listen":  {strings.Replace(minimal, "127.0.0.1", "example.com", 1), "is no address such as", false},
-	"half of tls":       {minimal + "tls: {cert: a}\n", "there is no key \"key\"", false},
-	"an origin's path":  {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
-	"an origin's query": {minimal + "origins: [\"https://a.example?b\"]\n", "this must be an origin", false},
-	"a loud origin":     {minimal + "origins: [HTTPS://a.example]\n", "in lower case", false},
-	"only a port":       {minimal + "origins: [\"http://:80\"]\n", "this must be an origin", false},
-	"tls on a socket":   {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "tls: {cert: a, key: b}\n", "host.yaml:4:6: a Unix socket is not encrypted", false},
-	"a mode of TCP":     {minimal + "listen_mode: \"0660\"\n", "host.yaml:4:14: only a Unix socket has a mode", false},
-	"a number of mode":  {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: 432\n", "host.yaml:4:14: this must be \"0600\", \"0660\"", false},
-	"a decimal mode":    {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"432\"\n", "in quotes", false},
-	"a deaf mode":       {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0640\"\n", "in quotes", false},
-	"a mode for all":    {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0o666\"\n", "in quotes", false},
-	"nothing removed":   {minimal + "retention: {every: 1h}\n", "host.yaml:4:12: without older_than nothing is removed", false},
-	"a word to listen":  {strings.Replace(minimal, "127.0.0.1:8300", "here", 1), "is no address such as", false},
-	"no time":           {minimal + "queue: {lease: 0s}\n", "this must be 1ms or more", false},
-	"hardly a lease":    {minimal + "queue: {lease: 999ms}\n", "host.yaml:4:16: this must be 1s or more", true},
-	"no isolation":      {minimal + "isolation: none\n", "this must be process or inline", false},
-	"a key in the file": {minimal + "metrics: {key_env: 0f3c-secret}\n", "must be the name of an environment variable", false},
-	"no collector":      {minimal + "traces: {endpoint: \"otel.example:4318\"}\n", "this must be the address of a collector", false},
-	"a query":           {minimal + "traces: {endpoint: \"http://otel.example/?x=1\"}\n", "this must be the address of a collector", false},
-	"a credential":      {minimal + "traces: {endpoint: \"http://me:0f3c-secret@otel.example\"}\n", "a credential does not belong into this file", false},
-	"another server":    {strings.Replace(minimal, "starling.db", "mysql://me:0f3c-secret@db/a", 1), "begins with postgres://", true},
-	"no traces":         {minimal + "traces: {sample: 0}\n", "this must be more than 0", false},
-	"too many traces":   {minimal + "traces: {sample: 10}\n", "this must be more than 0 and at most 1", false},
-	"nothing allowed":   {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
-	"a typing error":    {minimal + "workers: 10001\n", "host.yaml:4:10: this must be at most 10000", false},
-	"large uploads":     {minimal + "requests: {module: 33MiB}\n", "host.yaml:4:20: this must be at most 32MiB", true},
-	"uploads in bytes":  {minimal + "requests: {module: 33554433}\n", "this must be at most 32MiB", false},
-	"workers in units":  {minimal + "workers: 999T\n", "this must be at most 10000", true},
-	"a number of time":  {minimal + "retention: {older_than: 30}\n", "this must be a duration", false},
+	"no database":                   {"listen: 127.0.0.1:1\nkey_file: k\n", "there is no key \"database\"", false},
+	"a typing mistake":              {minimal + "polciy: p.yaml\n", "did you mean \"policy\"?", false},
+	"public":                        {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1), "host.yaml:1:9: 0.0.0.0:8300 can be reached from elsewhere", true},
+	"public metrics":                {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\n", "its metrics are neither off nor asked for with a key", true},
+	"open to the world":             {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\nmetrics: {open: true}\n", "can be reached from elsewhere", true},
+	"open with a key":               {minimal + "metrics: {open: true, key_env: K}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
+	"open and off":                  {minimal + "metrics: {open: true, off: true}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
+	"a name to listen":              {strings.Replace(minimal, "127.0.0.1", "example.com", 1), "is no address such as", false},
+	"half of tls":                   {minimal + "tls: {cert: a}\n", "there is no key \"key\"", false},
+	"an origin's path":              {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
+	"an origin's query":             {minimal + "origins: [\"https://a.example?b\"]\n", "this must be an origin", false},
+	"a loud origin":                 {minimal + "origins: [HTTPS://a.example]\n", "in lower case", false},
+	"only a port":                   {minimal + "origins: [\"http://:80\"]\n", "this must be an origin", false},
+	"tls on a socket":               {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "tls: {cert: a, key: b}\n", "host.yaml:4:6: a Unix socket is not encrypted", false},
+	"a mode of TCP":                 {minimal + "listen_mode: \"0660\"\n", "host.yaml:4:14: only a Unix socket has a mode", false},
+	"a number of mode":              {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: 432\n", "host.yaml:4:14: this must be \"0600\", \"0660\"", false},
+	"a decimal mode":                {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"432\"\n", "in quotes", false},
+	"a deaf mode":                   {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0640\"\n", "in quotes", false},
+	"a mode for all":                {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0o666\"\n", "in quotes", false},
+	"nothing removed":               {minimal + "retention: {every: 1h}\n", "host.yaml:4:12: without older_than nothing is removed", false},
+	"a word to listen":              {strings.Replace(minimal, "127.0.0.1:8300", "here", 1), "is no address such as", false},
+	"no time":                       {minimal + "queue: {lease: 0s}\n", "this must be 1ms or more", false},
+	"hardly a lease":                {minimal + "queue: {lease: 999ms}\n", "host.yaml:4:16: this must be 1s or more", true},
+	"no isolation":                  {minimal + "isolation: none\n", "this must be process or inline", false},
+	"a key in the file":             {minimal + "metrics: {key_env: 0f3c-secret}\n", "must be the name of an environment variable", false},
+	"no collector":                  {minimal + "traces: {endpoint: \"otel.example:4318\"}\n", "this must be the address of a collector", false},
+	"a query":                       {minimal + "traces: {endpoint: \"http://otel.example/?x=1\"}\n", "this must be the address of a collector", false},
+	"a credential":                  {minimal + "traces: {endpoint: \"http://me:0f3c-secret@otel.example\"}\n", "a credential does not belong into this file", false},
+	"another server":                {strings.Replace(minimal, "starling.db", "mysql://me:0f3c-secret@db/a", 1), "begins with postgres://", true},
+	"no traces":                     {minimal + "traces: {sample: 0}\n", "this must be more than 0", false},
+	"too many traces":               {minimal + "traces: {sample: 10}\n", "this must be more than 0 and at most 1", false},
+	"nothing allowed":               {minimal + "limits: {running: 0}\n", "this must be 1 or more", false},
+	"a typing error":                {minimal + "workers: 10001\n", "host.yaml:4:10: this must be at most 10000", false},
+	"large uploads":                 {minimal + "requests: {module: 33MiB}\n", "host.yaml:4:20: this must be at most 32MiB", true},
+	"uploads in bytes":              {minimal + "requests: {module: 33554433}\n", "this must be at most 32MiB", false},
+	"workers in units":              {minimal + "workers: 999T\n", "this must be at most 10000", true},
+	"an output that no event holds": {minimal + "calls: {output: 1GiB}\n", "host.yaml:4:17: calls.output is larger than a host allows", true},
+	"a call of a week":              {minimal + "calls: {timeout: 7d}\n", "calls.timeout is larger than a host allows", true},
+	"a number of time":              {minimal + "retention: {older_than: 30}\n", "this must be a duration", false},
 }
 
 func TestBad(t *testing.T) {

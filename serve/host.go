@@ -336,7 +336,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 func settings(f *File) daemon.Config {
 	r := f.Requests
 	return daemon.Config{
-		Defaults: f.Limits.tenant(), Retention: time.Duration(f.Retention.OlderThan), RetentionEvery: time.Duration(f.Retention.Every),
+		Defaults: f.Limits.tenant(), Calls: f.Calls.limits(), Retention: time.Duration(f.Retention.OlderThan), RetentionEvery: time.Duration(f.Retention.Every),
 		KeepFree: int64(f.Space.KeepFree), MaxModuleBytes: int64(f.Space.Modules), OpenMetrics: f.Metrics.Open,
 		MaxModule: int64(r.Module), MaxModules: int(r.Modules), MaxWait: time.Duration(r.Wait),
 		MaxStreams: int(r.Streams), MaxReplays: int(r.Replays), MaxIdleModules: int(r.Loaded),

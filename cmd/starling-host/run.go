@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 )
 
 const runHelp = `Run one tool and record the run.
@@ -63,6 +64,7 @@ type callFlags struct {
 	fuel         uint64
 	memory       uint64
 	effects      uint64
+	outputLimit  uint64
 	timeout      time.Duration
 	isolation    string
 }
@@ -107,6 +109,8 @@ func (f *callFlags) add(cmd *cobra.Command) {
 	memoryFlag(cmd, &f.memory)
 	flags.Var(counted(&f.effects, fuelUnits, "N", 0), "effects",
 		"readings of the clock, random numbers and requests that the call may have, such as 10k (default "+grouped(limits.Effects)+")")
+	flags.Var(counted(&f.outputLimit, sizeUnits, "SIZE", agentfile.MaxOutput), "output-limit",
+		"the largest output of a call, up to "+formatSize(agentfile.MaxOutput)+" (default "+formatSize(limits.OutputBytes)+")")
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
 	isolationFlag(cmd, &f.isolation)
 }
@@ -128,6 +132,7 @@ func (f *callFlags) limits() (sandbox.Limits, error) {
 		MemoryPages: uint32(sandbox.Pages(f.memory)),
 		TimeoutMs:   f.timeout.Milliseconds(),
 		Effects:     f.effects,
+		OutputBytes: f.outputLimit,
 	}, nil
 }
 

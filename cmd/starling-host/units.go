@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/starling-host/starling/runtime/config"
 	"math"
 	"math/bits"
 	"slices"
@@ -112,13 +113,7 @@ func choiceFlag(cmd *cobra.Command, name, short, usage string, v *flagValue) {
 // aged is a positive duration, also in days.
 func aged(value *time.Duration) *flagValue {
 	return &flagValue{kind: "AGE", set: func(s string) error {
-		const day = 24 * time.Hour
-		d, err := time.ParseDuration(s)
-		if digits, ok := strings.CutSuffix(s, "d"); ok {
-			var days uint64
-			days, err = strconv.ParseUint(digits, 10, 16) // which fits into a duration
-			d = time.Duration(days) * day
-		}
+		d, err := config.ParseDuration(s)
 		if err != nil || d <= 0 {
 			return errors.New("must be a positive duration, such as 90m, 36h or 30d")
 		}

@@ -64,6 +64,10 @@ type MCP struct {
 	Changed func()
 }
 
+// MaxOutput is the largest that the output of a call may be made, in bytes: an event holds it,
+// and what stands around it.
+const MaxOutput = 8 << 20
+
 const hintEntry = "write a path, or a map with wasm, builtin or mcp"
 
 // DecodeYAML implements [config.Decoder].
@@ -110,6 +114,7 @@ func (e *Entry) module(n *config.Node) error {
 		AllowPrivate bool     `yaml:"allow_private"`
 		Fuel         count    `yaml:"fuel"`
 		Memory       size     `yaml:"memory"`
+		Output       size     `yaml:"output"`
 		Timeout      period   `yaml:"timeout"`
 		Retry        *retry   `yaml:"retry"`
 	}
@@ -120,13 +125,16 @@ func (e *Entry) module(n *config.Node) error {
 	if pages > maxPages {
 		return n.Get("memory").Errorf("", "a module has at most 4GiB")
 	}
+	if m.Output > MaxOutput {
+		return n.Get("output").Errorf("", "an output has at most 8MiB")
+	}
 	if n.Get("allow_private") != nil && len(m.AllowHosts) == 0 {
 		return n.Get("allow_private").Errorf("name the hosts, as in: allow_hosts: [localhost:8080]", `"allow_private" is about "allow_hosts", of which there are none`)
 	}
 	e.Retry = m.Retry.config()
 	e.Module = &Module{
 		Path: string(m.Wasm), Tool: string(m.Name), Rename: string(m.Rename), AllowPrivate: m.AllowPrivate,
-		Limits: event.SandboxLimits{Fuel: uint64(m.Fuel), MemoryPages: uint32(pages), TimeoutMs: time.Duration(m.Timeout).Milliseconds()},
+		Limits: event.SandboxLimits{Fuel: uint64(m.Fuel), MemoryPages: uint32(pages), TimeoutMs: time.Duration(m.Timeout).Milliseconds(), OutputBytes: uint64(m.Output)},
 	}
 	for _, h := range m.AllowHosts {
 		e.Module.AllowHosts = append(e.Module.AllowHosts, string(h))

@@ -236,7 +236,7 @@ hint: leave the key out for no bound`, false},
 	"a budget in seconds": {minimal + "budget: {wall_clock: 90}", `agent.yaml:3:22: this must be a duration
   3 | budget: {wall_clock: 90}
     |                      ^
-hint: write a number and a unit, such as 90s, 1m30s or 250ms`, false},
+hint: write a number and a unit, such as 90s, 1m30s or 30d`, false},
 	"a budget of no time": {minimal + "budget: {wall_clock: 0s}", `agent.yaml:3:22: this must be 1ms or more
   3 | budget: {wall_clock: 0s}
     |                      ^

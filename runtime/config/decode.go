@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -222,14 +223,26 @@ func (n *Node) intoFloat(v reflect.Value) error {
 }
 
 // likeDuration is what time.ParseDuration takes, but for signs, bare zeros and
-// points without a digit on either side.
-var likeDuration = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`)
+// points without a digit on either side; and whole days, of 24 hours.
+var likeDuration = regexp.MustCompile(`^(([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+|[0-9]{1,5}d)$`)
+
+// ParseDuration reads a duration such as 90s, 1m30s or 30d, as all files and flags have it.
+func ParseDuration(text string) (time.Duration, error) {
+	if !likeDuration.MatchString(text) {
+		return 0, fmt.Errorf("%q is not a duration such as 90s, 1m30s or 30d", text)
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
 
 func (n *Node) intoDuration(v reflect.Value) error {
 	text, _ := n.Text()
-	d, err := time.ParseDuration(text)
-	if err != nil || !likeDuration.MatchString(text) {
-		return n.Errorf("write a number and a unit, such as 90s, 1m30s or 250ms", "this must be a duration")
+	d, err := ParseDuration(text)
+	if err != nil {
+		return n.Errorf("write a number and a unit, such as 90s, 1m30s or 30d", "this must be a duration")
 	}
 	v.SetInt(int64(d))
 	return nil

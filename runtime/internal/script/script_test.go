@@ -252,7 +252,7 @@ hint: for arguments that are none, write them as text under "raw"`},
 		"a delay without a unit": {"- delay: 3", `s.yaml:1:10: this must be a duration
   1 | - delay: 3
     |          ^
-hint: write a number and a unit, such as 90s, 1m30s or 250ms`},
+hint: write a number and a unit, such as 90s, 1m30s or 30d`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := script.Parse("s.yaml", []byte(c.text))

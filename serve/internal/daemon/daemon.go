@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
@@ -277,6 +278,10 @@ type Config struct {
 	// tenant.DefaultLimits those that are zero here.
 	Defaults tenant.Limits
 
+	// Calls are the limits of each call of a tenant's tool, which policies lower. The zero
+	// value stands for sandbox.DefaultLimits.
+	Calls sandbox.Limits
+
 	// Retention removes runs that have ended and began longer ago. Zero keeps all.
 	// RetentionEvery is how often that is looked at; zero means an hour. Retained
 	// measures it; nil measures nothing.
@@ -380,6 +385,9 @@ func (c Config) complete() Config {
 	c.Drain = cmp.Or(c.Drain, 5*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 4096)
 	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
+	if c.Calls == (sandbox.Limits{}) {
+		c.Calls = sandbox.DefaultLimits()
+	}
 	if c.CPU == nil {
 		c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
 	}

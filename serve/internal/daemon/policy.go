@@ -209,7 +209,7 @@ func (d *Daemon) Reaches(a Account, tool string) bool {
 // limits returns the bounds of each call of the tenant's tools.
 func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 	operator, own, err := d.policies(a)
-	return sandbox.Limits(policy.Narrow(event.SandboxLimits(sandbox.DefaultLimits()), operator, own)), err
+	return sandbox.Limits(policy.Narrow(event.SandboxLimits(d.config.Calls), operator, own)), err
 }
 
 // connectionLimits bound how many connections a tenant's tools have at once. What they may
