@@ -112,7 +112,7 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 	}
 	var run func() error
 	release := func() {}
-	taken, err := d.host.Memory.Take(ctx, a.ID, int64(share.Call*len(l.Payload)))
+	taken, err := d.host.Memory.Take(ctx, a.ID, int64(share.Document*len(l.Payload)))
 	if err == nil {
 		defer d.host.Memory.Give(a.ID, taken)
 		run, release, err = d.prepared(ctx, log, a, l)
