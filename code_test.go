@@ -140,7 +140,7 @@ func TestRunJSForms(t *testing.T) {
 		{"no program", "let a: number = ;", "SyntaxError"},
 	} {
 		t.Run(p.name, func(t *testing.T) {
-			input, err := json.Marshal(map[string]any{"code": p.code, "input": map[string]any{"n": 9007199254740993}})
+			input, err := json.Marshal(map[string]any{"code": p.code, "input": map[string]any{"n": int64(9007199254740993)}})
 			if err != nil {
 				t.Fatal(err)
 			}
