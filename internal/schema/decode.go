@@ -28,28 +28,21 @@ func Decode(input []byte, in any) error {
 
 // wholeNumbers returns a document with the integers as encoding/json wants them: those that
 // a float64 has exactly.
-func wholeNumbers(doc []byte) []byte {
-	out := make([]byte, 0, len(doc))
-	for i := 0; i < len(doc); {
-		n := 1
-		switch c := doc[i]; {
-		case c == '"':
-			for i+n < len(doc) && doc[i+n] != '"' {
-				if doc[i+n] == '\\' {
-					n++
-				}
-				n++
-			}
-			n++
-		case c == '-' || '0' <= c && c <= '9':
-			n = len(doc) - i - len(bytes.TrimLeft(doc[i:], "+-.eE0123456789"))
-			if f, err := strconv.ParseFloat(string(doc[i:i+n]), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-				out, i = strconv.AppendInt(out, int64(f), 10), i+n
-				continue
-			}
+func wholeNumbers(doc []byte) (out []byte) {
+	for inString := false; len(doc) > 0; {
+		n := len(doc) - len(bytes.TrimLeft(doc, "+-.eE0123456789"))
+		f, err := strconv.ParseFloat(string(doc[:n]), 64)
+		switch {
+		case !inString && err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53:
+			out, doc = strconv.AppendInt(out, int64(f), 10), doc[n:]
+			continue
+		case inString && doc[0] == '\\':
+			n = 2
+		case doc[0] == '"':
+			inString = !inString
 		}
-		n = min(n, len(doc)-i)
-		out, i = append(out, doc[i:i+n]...), i+n
+		n = min(max(n, 1), len(doc))
+		out, doc = append(out, doc[:n]...), doc[n:]
 	}
 	return out
 }

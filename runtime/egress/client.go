@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"net"
@@ -60,41 +61,26 @@ type Client struct {
 // dialFunc opens the connection for which the dialer was set up.
 type dialFunc func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
 
-// New returns a client with the defaults filled in for what config leaves at
-// zero or below.
+// New returns a client. What config leaves at zero or below has its default, or what a
+// grant has in its place.
 func New(config Config) *Client {
-	config.Timeout = orDefault(config.Timeout, DefaultTimeout)
-	config.MaxRequestBytes = orDefault(config.MaxRequestBytes, DefaultMaxRequestBytes)
-	config.MaxResponseBytes = orDefault(config.MaxResponseBytes, DefaultMaxResponseBytes)
-	config.MaxHeaderBytes = orDefault(config.MaxHeaderBytes, DefaultMaxHeaderBytes)
+	config.Timeout, config.MaxRequestBytes, config.MaxResponseBytes = max(config.Timeout, 0), max(config.MaxRequestBytes, 0), max(config.MaxResponseBytes, 0)
+	if config.MaxHeaderBytes <= 0 {
+		config.MaxHeaderBytes = DefaultMaxHeaderBytes
+	}
 	if config.Resolve == nil {
 		config.Resolve = lookup
 	}
 	return &Client{config: config, dial: dialTCP}
 }
 
-func orDefault[T int64 | time.Duration](v, otherwise T) T {
-	if v <= 0 {
-		return otherwise
-	}
-	return v
-}
-
-// within returns the client under the limits of a grant.
-func (c *Client) within(l Limits) *Client {
+// within returns the client under the limits of a grant, and of the guest.
+func (c *Client) within(l Limits, timeout time.Duration) *Client {
 	it := *c
-	it.config.Timeout = granted(c.config.Timeout, DefaultTimeout, l.Timeout)
-	it.config.MaxRequestBytes = granted(c.config.MaxRequestBytes, DefaultMaxRequestBytes, l.Request)
-	it.config.MaxResponseBytes = granted(c.config.MaxResponseBytes, DefaultMaxResponseBytes, l.Response)
+	it.config.Timeout = least(cmp.Or(least(c.config.Timeout, l.Timeout), DefaultTimeout), timeout)
+	it.config.MaxRequestBytes = cmp.Or(least(c.config.MaxRequestBytes, l.Request), DefaultMaxRequestBytes)
+	it.config.MaxResponseBytes = cmp.Or(least(c.config.MaxResponseBytes, l.Response), DefaultMaxResponseBytes)
 	return &it
-}
-
-// granted returns the bound that a grant makes of a default, or of what was configured.
-func granted[T int64 | time.Duration](configured, otherwise, grant T) T {
-	if configured == otherwise && grant != 0 {
-		return grant
-	}
-	return least(configured, grant)
 }
 
 // And returns the client with a further authorizer, for an exchange or a run. If the
@@ -123,8 +109,7 @@ func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]b
 	limited := ctx
 	if err == nil {
 		var cancel context.CancelFunc
-		c = c.within(grant.Limits)
-		c.config.Timeout = least(c.config.Timeout, r.Timeout)
+		c = c.within(grant.Limits, r.Timeout)
 		limited, cancel = context.WithTimeout(ctx, c.config.Timeout)
 		defer cancel()
 		response, err = c.do(limited, r, t, idempotencyKey, grant)

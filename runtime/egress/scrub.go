@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -164,17 +165,8 @@ func escapes(value string) []string {
 // decoded returns what a server makes of a value that it takes for one of these encodings:
 // of the base64 of a user and a password, as HTTP has it, also the password alone.
 func decoded(value string) (all []string) {
-	for _, r := range readings[1:] {
-		var text []byte
-		for i := 0; i < len(value); {
-			one, n := []byte{value[i]}, 1
-			if value[i] == r.opens {
-				one, n = r.escape(nil, []byte(value[i:]))
-			}
-			text, i = append(text, one...), i+n
-		}
-		all = append(all, string(text))
-	}
+	unquoted, _ := strconv.Unquote(`"` + value + `"`)
+	all = append(all, unquoted, unescape(value), html.UnescapeString(value))
 	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
 	if pair, err := base64.RawStdEncoding.DecodeString(word); err == nil {
 		_, password, _ := strings.Cut(string(pair), ":")

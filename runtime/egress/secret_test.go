@@ -105,7 +105,7 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"of a value with a line end, in a header", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}\r\n\r\n", "hunter2\r\nX-B: 1", "cannot be sent in a header"},
 		{"of a value that is no text, in JSON", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n\"{{secret:K}}\"", "hunter2\xff\xff", "not ASCII"},
 		{"of a value that is not ASCII", "GET http://h/?a={{secret:K}} HTTP/1.1\r\n\r\n", "hünter2hunter2", "not ASCII"},
-		{"beside what is not ASCII, in a header", "GET http://h/ HTTP/1.1\r\nX-A: ü, {{secret:K}}\r\n\r\n", "hunter2hunter2", "not ASCII"},
+		{"beside what is not ASCII, in a header", "GET http://h/ HTTP/1.1\r\nX-A: ü{{secret:K}}\r\n\r\n", "hunter2hunter2", "not ASCII"},
 		{"in an encoded word of a header", "GET http://h/ HTTP/1.1\r\nX-A: =?utf-16?Q?{{secret:K}}?=\r\n\r\n", "hunter2hunter2", "not in"},
 		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},

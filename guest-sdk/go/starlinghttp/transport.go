@@ -59,29 +59,26 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // unpack undoes the coding of a response to a request that did not ask for one: some servers
 // compress whatever they are asked.
 func unpack(resp *http.Response) {
-	packed := bufio.NewReader(resp.Body)
-	resp.Body = io.NopCloser(packed) // which is in memory
-	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
-	head, err := packed.Peek(2)
-	if err != nil {
-		return
-	}
-	magic := uint16(head[0])<<8 | uint16(head[1])
+	raw, err := io.ReadAll(resp.Body) // which is in memory
+	resp.Body = io.NopCloser(bytes.NewReader(raw))
 	var body io.ReadCloser
-	switch {
-	case (coding == "gzip" || coding == "x-gzip") && magic == 0x1f8b:
-		body, err = gzip.NewReader(packed)
-	case coding == "deflate" && head[0]&0x0f == 8 && magic%31 == 0: // of zlib, as RFC 9110 has it
-		body, err = zlib.NewReader(packed)
+	switch coding := strings.ToLower(resp.Header.Get("Content-Encoding")); {
+	case err != nil || len(raw) == 0:
+		return
+	case coding == "gzip" || coding == "x-gzip":
+		body, err = gzip.NewReader(bytes.NewReader(raw))
 	case coding == "deflate":
-		body = flate.NewReader(packed)
-	}
-	if body == nil || err != nil {
+		if body, err = zlib.NewReader(bytes.NewReader(raw)); err != nil { // some servers leave out what zlib puts around
+			body, err = flate.NewReader(bytes.NewReader(raw)), nil
+		}
+	default:
 		return
 	}
-	resp.Body, resp.ContentLength, resp.Uncompressed = body, -1, true
-	resp.Header.Del("Content-Encoding")
-	resp.Header.Del("Content-Length")
+	if err == nil {
+		resp.Body, resp.ContentLength, resp.Uncompressed = body, -1, true
+		resp.Header.Del("Content-Encoding")
+		resp.Header.Del("Content-Length")
+	}
 }
 
 // exchange makes the exchange. The module's clock stands still meanwhile, so if
