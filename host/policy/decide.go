@@ -132,6 +132,9 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 			v.Rule = uint32(i + 1)
 			return v, rule, rule.Line
 		}
+		if m.rank == missesPath && !readable {
+			m.why = "does not allow a path that servers could read in two ways"
+		}
 		if m.rank > best.rank {
 			best, bestLine = miss{m.rank, fmt.Sprintf("rule %d %s", i+1, m.why)}, rule.Line
 		}
@@ -149,6 +152,9 @@ type miss struct {
 	why  string
 }
 
+// missesPath is the rank of a rule of which only the path disagrees, or amounts.
+const missesPath = 5
+
 // misses returns the first thing in which the request is not what the rule allows.
 // Whether the path of the request is of a pattern, path says.
 func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
@@ -164,7 +170,7 @@ func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
 	case len(r.Methods) > 0 && !slices.Contains(r.Methods, q.Method):
 		return miss{4, fmt.Sprintf("allows %s, not %s", strings.Join(r.Methods, ", "), q.Method)}
 	case len(r.patterns) > 0 && !slices.ContainsFunc(r.patterns, path):
-		return miss{5, "does not allow this path"}
+		return miss{missesPath, "does not allow this path"}
 	case r.MaxCalls > 0 && used.Calls >= r.MaxCalls:
 		return miss{6, fmt.Sprintf("allows %d requests in a run, and they have been made", r.MaxCalls)}
 	case r.MaxBytes > 0 && (used.Bytes >= r.MaxBytes || q.Bytes >= r.MaxBytes-used.Bytes):

@@ -159,7 +159,7 @@ permissions:
 		{"the tenant allows more", operator, tenant, "lookup", "GET", "https://other.test/", 1, "the operator's policy does not allow it: no rule names other.test"},
 		{"another method", operator, tenant, "lookup", "DELETE", "https://api.example.com/v1/users/7", 1, "the operator's policy does not allow it: rule 1 allows GET, POST, not DELETE"},
 		{"another path", operator, nil, "lookup", "GET", "https://api.example.com/v2/", 1, "the operator's policy does not allow it: rule 1 does not allow this path"},
-		{"dots in the path", operator, nil, "lookup", "GET", "https://api.example.com/v1/../admin", 1, "the operator's policy does not allow it: rule 1 does not allow this path"},
+		{"dots in the path", operator, nil, "lookup", "GET", "https://api.example.com/v1/../admin", 1, "the operator's policy does not allow it: rule 1 does not allow a path that servers could read in two ways"},
 		{"another scheme", operator, nil, "lookup", "GET", "http://api.example.com/v1/", 1, "the operator's policy does not allow it: rule 1 allows https, not http"},
 		{"another port", operator, nil, "lookup", "GET", "https://api.example.com:8443/v1/", 1, "the operator's policy does not allow it: rule 1 does not allow port 8443"},
 		{"the rule of another tool", operator, nil, "lookup", "GET", "https://www.example.com/", 1, "the operator's policy does not allow it: rule 2 is for crawl, not for lookup"},
