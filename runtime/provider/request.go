@@ -116,6 +116,9 @@ func (r *Request) ImagesApart() (*Request, int) {
 	return &apart, images
 }
 
+// imageTypes are those that vendors take. What a replay builds again depends on them.
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
 func partImages(output string) (text string, images []Image) {
 	var result map[string]json.RawMessage
 	var blocks []json.RawMessage
@@ -128,7 +131,7 @@ func partImages(output string) (text string, images []Image) {
 			Data     []byte `json:"data"`
 			MimeType string `json:"mimeType"`
 		}
-		if json.Unmarshal(block, &b) != nil || b.Type != "image" || !strings.HasPrefix(b.MimeType, "image/") || len(b.Data) == 0 {
+		if json.Unmarshal(block, &b) != nil || b.Type != "image" || !slices.Contains(imageTypes, b.MimeType) || len(b.Data) == 0 {
 			continue
 		}
 		images = append(images, Image{Type: b.MimeType, Data: b.Data})

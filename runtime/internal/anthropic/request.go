@@ -138,8 +138,16 @@ func blocks(m provider.Message) []object {
 	}
 	if r := m.ToolResult; r != nil {
 		result := object{"type": "tool_result", "tool_use_id": r.CallID}
+		content := []object{}
 		if r.Content != "" {
-			result["content"] = []object{{"type": "text", "text": r.Content}}
+			content = append(content, object{"type": "text", "text": r.Content})
+		}
+		for _, image := range r.Images {
+			source := object{"type": "base64", "media_type": image.Type, "data": image.Data}
+			content = append(content, object{"type": "image", "source": source})
+		}
+		if len(content) > 0 {
+			result["content"] = content
 		}
 		if r.IsError {
 			result["is_error"] = true

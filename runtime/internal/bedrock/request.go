@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
@@ -95,7 +97,7 @@ func translate(req *provider.Request) ([]byte, error) {
 		in.System = []object{{"text": req.SystemPrompt}}
 	}
 	var err error
-	if in.Messages, err = conversation(req.Messages); err != nil {
+	if in.Messages, err = conversation(req.Messages, seeing.MatchString(req.Model)); err != nil {
 		return nil, err
 	}
 	if in.ToolConfig, err = tools(req); err != nil {
@@ -184,7 +186,10 @@ func checkJSON(text json.RawMessage) error {
 	return nil
 }
 
-func conversation(messages []provider.Message) ([]object, error) {
+// seeing are models that take images: the others refuse a request that has one.
+var seeing = regexp.MustCompile(`claude|nova-(lite|pro|premier)|llama4|llama3-2-(11|90)b|pixtral`)
+
+func conversation(messages []provider.Message, sees bool) ([]object, error) {
 	turns, err := converse.Turns(messages)
 	if err != nil {
 		return nil, err
@@ -196,7 +201,7 @@ func conversation(messages []provider.Message) ([]object, error) {
 			role = provider.RoleAssistant
 		}
 		for _, m := range turn.Messages {
-			more, err := blocks(m)
+			more, err := blocks(m, sees)
 			if err != nil {
 				return nil, err
 			}
@@ -208,7 +213,7 @@ func conversation(messages []provider.Message) ([]object, error) {
 }
 
 // blocks returns the blocks of one message, in the order that models want.
-func blocks(m provider.Message) ([]object, error) {
+func blocks(m provider.Message, sees bool) ([]object, error) {
 	var list []object
 	for _, r := range m.Reasoning {
 		text := object{"text": r.Content}
@@ -239,6 +244,13 @@ func blocks(m provider.Message) ([]object, error) {
 		content := []object{}
 		if r.Content != "" {
 			content = append(content, object{"text": r.Content})
+		}
+		for _, image := range r.Images {
+			if !sees {
+				break
+			}
+			format := strings.TrimPrefix(image.Type, "image/") // of those that there are: gif, jpeg, png, webp
+			content = append(content, object{"image": object{"format": format, "source": object{"bytes": image.Data}}})
 		}
 		result := object{"toolUseId": r.CallID, "content": content}
 		if r.IsError { // not every model knows the status "success"

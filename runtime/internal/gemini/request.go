@@ -140,7 +140,13 @@ type part struct {
 	Thought          bool              `json:"thought,omitempty"`
 	FunctionCall     *functionCall     `json:"functionCall,omitempty"`
 	FunctionResponse *functionResponse `json:"functionResponse,omitempty"`
+	InlineData       *inlineData       `json:"inlineData,omitempty"`
 	ThoughtSignature []byte            `json:"thoughtSignature,omitempty"`
+}
+
+type inlineData struct {
+	MimeType string `json:"mimeType"`
+	Data     []byte `json:"data"`
 }
 
 type functionCall struct {
@@ -194,7 +200,14 @@ func translateMessage(m provider.Message, names map[string]string) ([]part, erro
 		return nil, fmt.Errorf("the result of %q has no tool use before it", m.ToolResult.CallID)
 	}
 	response := &functionResponse{ID: m.ToolResult.CallID, Name: name, Response: outcome(m.ToolResult)}
-	return []part{{FunctionResponse: response}}, nil
+	parts := []part{{FunctionResponse: response}}
+	for _, image := range m.ToolResult.Images {
+		if image.Type == "image/gif" { // which the API has not
+			continue
+		}
+		parts = append(parts, part{InlineData: &inlineData{image.Type, image.Data}})
+	}
+	return parts, nil
 }
 
 func outcome(r *provider.ToolResult) object {

@@ -118,14 +118,15 @@ type dialect struct {
 	reasoning string // the field of a message that takes earlier reasoning, or ""
 	azure     bool   // deployments, versions that are dates, the header api-key
 	uncounted bool   // refuses to be asked for the counts of tokens
+	images    bool   // its models can see; one that cannot would refuse the request
 }
 
 var (
-	openAI     = dialect{maxTokens: "max_completion_tokens"}
-	azureCloud = dialect{maxTokens: "max_completion_tokens", azure: true}
+	openAI     = dialect{maxTokens: "max_completion_tokens", images: true}
+	azureCloud = dialect{maxTokens: "max_completion_tokens", azure: true, images: true}
 	groqCloud  = dialect{maxTokens: "max_completion_tokens", extras: true}
 	deepSeek   = dialect{maxTokens: "max_tokens", extras: true, reasoning: "reasoning_content"}
-	router     = dialect{maxTokens: "max_tokens", topK: true, extras: true, reasoning: "reasoning"}
+	router     = dialect{maxTokens: "max_tokens", topK: true, extras: true, reasoning: "reasoning", images: true}
 	vLLM       = dialect{maxTokens: "max_tokens", topK: true, extras: true, reasoning: "reasoning"}
 	ollama     = dialect{maxTokens: "max_tokens", extras: true}
 	compatible = dialect{maxTokens: "max_tokens", topK: true, extras: true}
@@ -144,7 +145,9 @@ func dialectOf(host string) dialect {
 	case host == "openrouter.ai":
 		return router
 	}
-	return compatible
+	unknown := compatible
+	unknown.images = true
+	return unknown
 }
 
 // locate returns where requests go. For deployments of Azure the path lacks the

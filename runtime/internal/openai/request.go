@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,12 +17,22 @@ import (
 type object = map[string]any
 
 type chatMessage struct {
+	Parts            []object   `json:"-"` // in place of Content, if there are any
 	Role             string     `json:"role"`
 	Content          *string    `json:"content"` // null beside tool calls
 	Reasoning        *string    `json:"reasoning,omitempty"`
 	ReasoningContent *string    `json:"reasoning_content,omitempty"`
 	ToolCalls        []chatCall `json:"tool_calls,omitempty"`
 	ToolCallID       string     `json:"tool_call_id,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (m chatMessage) MarshalJSON() ([]byte, error) {
+	if len(m.Parts) > 0 {
+		return converse.Encode(object{"role": m.Role, "content": m.Parts})
+	}
+	type plain chatMessage
+	return converse.Encode(plain(m))
 }
 
 type chatCall struct {
@@ -70,7 +81,7 @@ func (c *client) encode(req *provider.Request) ([]byte, error) {
 }
 
 func (c *client) messages(req *provider.Request) ([]chatMessage, error) {
-	list := []chatMessage{}
+	list, pictures := []chatMessage{}, []object(nil)
 	if req.SystemPrompt != "" {
 		list = append(list, chatMessage{Role: "system", Content: &req.SystemPrompt})
 	}
@@ -80,6 +91,17 @@ func (c *client) messages(req *provider.Request) ([]chatMessage, error) {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
 		list = append(list, m)
+		// A result of a tool is a text here, so images come from the user, after all results.
+		if result := req.Messages[i].ToolResult; result != nil && c.dialect.images {
+			for n, image := range result.Images {
+				url := "data:" + image.Type + ";base64," + base64.StdEncoding.EncodeToString(image.Data)
+				pictures = append(pictures, object{"type": "text", "text": fmt.Sprintf("Image %d of the result of the call %s:", n+1, result.CallID)},
+					object{"type": "image_url", "image_url": object{"url": url}})
+			}
+		}
+		if last := i == len(req.Messages)-1 || req.Messages[i+1].Role != provider.RoleTool; last && len(pictures) > 0 {
+			list, pictures = append(list, chatMessage{Role: provider.RoleUser, Parts: pictures}), nil
+		}
 	}
 	return list, nil
 }
