@@ -3,6 +3,7 @@ package starling
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -104,6 +105,9 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	if result.TerminalKind == event.KindRunCompleted {
 		return run, nil
 	}
+	if ctx.Err() != nil && errors.Is(failed, tool.ErrCancelled) { // by a deadline, or by a caller who gave a cause
+		failed = errors.Join(failed, ctx.Err(), context.Cause(ctx))
+	}
 	// The run is over, also for a context that was cancelled to end it.
 	return run, &CallError{
 		Run: run, Denied: lastDenied(context.WithoutCancel(ctx), log, runID),
@@ -197,10 +201,12 @@ type CallError struct {
 	err error
 }
 
-// Error returns the recorded reason.
+// Error returns the first line of the recorded reason. Behind it, in Run.Failure, may be what
+// the tool wrote before it ended, such as the stacks of its language.
 func (e *CallError) Error() string {
 	if f := e.Run.Failure; f != nil && f.Message != "" {
-		return e.Run.Tool + ": " + f.Message
+		reason, _, _ := strings.Cut(f.Message, "\n")
+		return e.Run.Tool + ": " + reason
 	}
 	return e.Run.Tool + ": the call was " + e.Run.Status
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -18,7 +19,8 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 )
 
-// LastRun names the newest run wherever the id of a run is expected.
+// LastRun names the newest run wherever the id of a run is expected: in a file the one that
+// was begun last, whatever the clocks said, and on a server the one that began latest.
 const LastRun = "@last"
 
 // Options say how a database is opened and what executes its tools. The zero value opens a
@@ -48,9 +50,10 @@ type DB struct {
 	o      Options
 	engine lazyEngine
 
-	mu      sync.Mutex     // guards the next two
+	mu      sync.Mutex     // guards the next three
 	log     store.Database // nil until a file that does not exist is needed
 	closers map[any]func() // of loaded modules and opened agents
+	closed  bool
 
 	replaying sync.Mutex // guards replays
 	replays   *Replayer  // of [DB.Replay]; nil until the first
@@ -66,6 +69,9 @@ func Open(ctx context.Context, where string, o Options) (*DB, error) {
 	if !store.OnServer(where) {
 		switch err := CheckFile(where); {
 		case errors.Is(err, fs.ErrNotExist) && !o.ReadOnly:
+			if _, err := os.Stat(filepath.Dir(where)); err != nil {
+				return nil, &OpenError{Where: where, Err: err}
+			}
 			return db, nil
 		case err != nil:
 			return nil, err
@@ -126,6 +132,9 @@ func (db *DB) Log(ctx context.Context) (store.Database, error) {
 	if db.log != nil {
 		return db.log, nil
 	}
+	if db.closed {
+		return nil, eventlog.ErrLogClosed
+	}
 	if db.where == "" {
 		return nil, &NotFoundError{What: "database", Reason: "there is no database"}
 	}
@@ -153,7 +162,7 @@ func (db *DB) Close() error {
 	for _, release := range db.closers {
 		release()
 	}
-	db.closers = nil
+	db.closers, db.closed = nil, true
 	db.engine.close()
 	if db.log == nil {
 		return nil
@@ -231,7 +240,7 @@ func (db *DB) find(ctx context.Context, name string) (store.Database, string, er
 // FindRun is [DB.Find] in a log.
 func FindRun(ctx context.Context, log store.Database, name string) (string, error) {
 	if name == LastRun {
-		page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1})
+		page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 1, Begun: true})
 		if err == nil && len(page.Runs) == 0 {
 			err = &NotFoundError{What: "run", Name: name, Reason: "the database holds no runs"}
 		}

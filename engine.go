@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -140,13 +141,17 @@ func (o EngineOptions) compile(ctx context.Context, rewritten []byte, dir string
 type lazyEngine struct {
 	o EngineOptions
 
-	mu      sync.Mutex // guards started
+	mu      sync.Mutex // guards what follows
 	started *Engine
+	closed  bool
 }
 
 func (e *lazyEngine) start(ctx context.Context) (guest.Engine, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return nil, eventlog.ErrLogClosed
+	}
 	if e.started == nil {
 		started, err := NewEngine(ctx, e.o)
 		if err != nil {
@@ -163,5 +168,5 @@ func (e *lazyEngine) close() {
 	if e.started != nil {
 		e.started.Close()
 	}
-	e.started = nil
+	e.started, e.closed = nil, true
 }

@@ -94,6 +94,11 @@ type RunPageOptions struct {
 	// So a place in a listing stays where it is when runs begin, end or are removed.
 	// Zero is the newest run.
 	From time.Time
+
+	// Begun orders runs as the database began them and not by the time of their clocks,
+	// which may step back. It needs From to be zero. A server does not know that order, since
+	// several hosts write to it, and a log in memory does not keep it: there it changes nothing.
+	Begun bool
 }
 
 // Bounds of [RunPageOptions].Limit.

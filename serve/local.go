@@ -225,6 +225,9 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 	result.Remote = remote
 	if err != nil {
 		result.Error = err.Error()
+		if run.Failure != nil && run.Failure.Message != "" {
+			result.Error = run.Tool + ": " + run.Failure.Message
+		}
 	}
 	return result, nil
 }

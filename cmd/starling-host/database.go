@@ -227,7 +227,7 @@ func runWords(ctx context.Context, where string) []string {
 		return nil
 	}
 	defer log.Close()
-	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 50})
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 50, Begun: true})
 	if err != nil {
 		return nil
 	}

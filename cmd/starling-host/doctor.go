@@ -285,6 +285,10 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 			mode.state, mode.found, mode.fix = stateBad, mode.found+": others can read what the tools saw", pasteable("chmod 600", path)
 		}
 		findings = append(findings, mode)
+		if kind := store.Network(path); kind != "" {
+			found := "the database is on a " + kind + " file system: two machines, or containers without shared memory, that have it open at once damage it"
+			findings = append(findings, finding{"file system", stateLimited, found, "starling-host serve --db postgres://HOST/DATABASE"})
+		}
 	}
 	log, err := openDatabase(ctx, path)
 	if err != nil {

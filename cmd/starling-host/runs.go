@@ -53,7 +53,7 @@ func (a *app) runsCommand() *cobra.Command {
 }
 
 func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
-	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: f.status})
+	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: f.status, Begun: true})
 	if err != nil {
 		return err
 	}

@@ -143,16 +143,19 @@ func Decode[T Payload](e Event) (T, error) {
 }
 
 // NewID returns a new ULID: 26 characters that sort by the millisecond of
-// their making and end in 80 bits from crypto/rand.
-func NewID() string {
-	return ulid.MustNew(ulid.Now(), rand.Reader).String()
+// their making and end in 80 bits from crypto/rand. A clock before 1970 or after 10889 gives
+// the first or the last of these times.
+func NewID() string { return ulid.MustNew(millisecond(time.Now()), rand.Reader).String() }
+
+func millisecond(at time.Time) uint64 {
+	return min(uint64(max(at.UnixMilli(), 0)), ulid.MaxTime())
 }
 
 // FirstID returns what sorts before every id that [NewID] returns from that millisecond on,
 // and behind all that it has returned before.
 func FirstID(at time.Time) string {
 	var id ulid.ULID
-	_ = id.SetTime(uint64(max(at.UnixMilli(), 0))) // an error beyond the year 10889
+	_ = id.SetTime(millisecond(at)) // which is in its bounds
 	return id.String()
 }
 

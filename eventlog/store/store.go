@@ -71,6 +71,10 @@ var (
 	ErrForeignWAL     = sqlitelog.ErrForeignWAL
 )
 
+// Network returns the kind of file system that a file is on if other machines may have the
+// file open too, such as NFS, and nothing for a local one. A database belongs on a local one.
+func Network(path string) string { return sqlitelog.Network(path) }
+
 // DiskFailed reports whether an error says that the disk of a file failed or is full.
 func DiskFailed(err error) bool { return sqlitelog.DiskFailed(err) }
 

@@ -32,6 +32,7 @@ type Dialect struct {
 
 	Key       string // columns of the table run: number of the row, or 0; epoch, or 0; run id, or NULL
 	Order     string // column that orders runs which began at the same time
+	Begun     string // column that orders runs as they were begun; empty if there is none
 	HasEvents string // condition: the run has events; empty if there are no other rows
 	LastSeq   string // the greatest number of the events that are selected
 	NewKey    string // columns of a new row that has no writer, before [Columns]
@@ -255,7 +256,7 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
 	if x.Indexed() {
 		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
-			runs, err = summaries(q, Statement{SQL: x.list + x.Select(x.HasEvents).Where() + x.newestFirst()})
+			runs, err = summaries(q, Statement{SQL: x.list + x.Select(x.HasEvents).Where() + x.newestFirst(false)})
 			return err
 		})
 	}
@@ -271,7 +272,12 @@ func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.Run
 	})
 }
 
-func (x *SQL) newestFirst() string { return " ORDER BY started DESC, " + x.Order + " DESC" }
+func (x *SQL) newestFirst(begun bool) string {
+	if begun && x.Begun != "" {
+		return " ORDER BY " + x.Begun + " DESC"
+	}
+	return " ORDER BY started DESC, " + x.Order + " DESC"
+}
 
 // summaries returns the rows that a statement yields.
 func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, err error) {
@@ -382,7 +388,7 @@ func (x *SQL) PageOf(o eventlog.RunPageOptions) (count, list Statement) {
 	if !o.From.IsZero() {
 		c.add("started <= " + c.arg(eventlog.Nanos(o.From)))
 	}
-	list.SQL = x.list + c.Where() + x.newestFirst() + " LIMIT " + c.arg(int64(o.Limit)) + " OFFSET " + c.arg(int64(o.Offset))
+	list.SQL = x.list + c.Where() + x.newestFirst(o.Begun && o.From.IsZero()) + " LIMIT " + c.arg(int64(o.Limit)) + " OFFSET " + c.arg(int64(o.Offset))
 	list.Args = c.Args
 	return count, list
 }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"modernc.org/sqlite"
 )
 
 // TestBackupOfALogThatIsWritten copies while eight runs at once are written. What
@@ -287,8 +287,10 @@ func TestABackupBesideAForeignWALIsNotMixedWithIt(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, _, err := Restore(t.Context(), backup, path); runtime.GOOS == "linux" && (err == nil || !strings.Contains(err.Error(), "has "+path+" open")) {
-		t.Errorf("over a log that is open: %v", err)
+	if sqlite.OFDLockingEnabled() { // without, a process does not see its own locks
+		if _, _, err := Restore(t.Context(), backup, path); err == nil || !strings.Contains(err.Error(), "has "+path+" open") {
+			t.Errorf("over a log that is open: %v", err)
+		}
 	}
 	storeAll(t, l, logtest.Finished("after", 1))
 	report, replaced, err := Restore(t.Context(), backup, died)

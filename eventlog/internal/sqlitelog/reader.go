@@ -196,7 +196,7 @@ const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
 // dialect is what SQLite and this layout say in their own words. A number in the wrong
 // type is taken for a great one, so that the events are read, which reports what is wrong.
 var dialect = dblog.Compile(dblog.Dialect{
-	Name: "sqlitelog", Key: "run_no, 0, " + boundedID, Order: "run_no", NewKey: "run_id", NewValue: "$1",
+	Name: "sqlitelog", Key: "run_no, 0, " + boundedID, Order: "run_no", Begun: "run_no", NewKey: "run_id", NewValue: "$1",
 	LastSeq: "CASE typeof(max(seq)) WHEN 'integer' THEN max(seq) WHEN 'null' THEN 0 ELSE 9223372036854775807 END",
 	Segment: firstSegment, SegmentEnd: "/", Position: "instr",
 	Elements: "SELECT value FROM json_each(%s)", List: jsonList, Pieces: true,

@@ -33,9 +33,11 @@ type Error struct {
 	Output string // what the toolchain said, or empty: the tool was found but does not build
 }
 
-// Error returns the reason and the reference. It leaves out the hint and the
-// output, which have lines of their own.
-func (e *Error) Error() string { return fmt.Sprintf("registry: %s: %s", e.Ref, e.Reason) }
+// Error returns the reference and the reason, and on lines of its own what the toolchain said.
+// It leaves out the hint.
+func (e *Error) Error() string {
+	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
+}
 
 const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript; to see a tool at work: starling-host demo"
 

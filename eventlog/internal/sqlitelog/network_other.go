@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sqlitelog
+
+// Network finds out nothing here.
+func Network(string) string { return "" }
