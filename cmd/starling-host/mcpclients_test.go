@@ -45,28 +45,57 @@ func TestMCPClients(t *testing.T) {
 		}
 	}
 
-	// The server scenarios of the protocol's own suite. Those that fail are the ones in
-	// expected-failures.yaml.
-	t.Run("conformance", func(t *testing.T) {
-		dir, args := command(t)
-		expected, err := os.ReadFile(mcpClients + "/expected-failures.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		url, stop := mcpListening(t, args)
-		out, err := node(t, "node_modules/@modelcontextprotocol/conformance/dist/index.js", "server", "--url", url, "--suite", "all",
-			"--expected-failures", "expected-failures.yaml", "--output-dir", filepath.Join(dir, "results"))
-		stop()
-		_, summary, found := strings.Cut(string(out), "=== SUMMARY ===")
-		if err != nil || !found {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		for line := range strings.Lines(string(expected)) {
-			if name, ok := strings.CutPrefix(line, "  - "); ok && !strings.Contains(summary, "  ~ "+name) {
-				t.Errorf("expected-failures.yaml: %s has not failed\n%s", strings.TrimSpace(name), summary)
+	// The scenarios of the protocol's own suite, for the program as a server, and as the client of
+	// servers behind it. Those that fail are the ones in the files of expected failures, of which
+	// the suite itself refuses those that pass.
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		conformance := func(t *testing.T, dir, side string, more ...string) {
+			file := "expected-failures-" + version + ".yaml"
+			expected, err := os.ReadFile(filepath.Join(mcpClients, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := node(t, append([]string{
+				"--import", "./globsync.mjs", "node_modules/@modelcontextprotocol/conformance/dist/index.js", side,
+				"--requirements", version, "--expected-failures", file, "--output-dir", filepath.Join(dir, "results"),
+			}, more...)...)
+			_, summary, found := strings.Cut(string(out), "SUMMARY ===")
+			if err != nil || !found {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			// What the suite does not score, such as extensions, is in the file as well.
+			_, list, _ := strings.Cut(string(expected), side+":\n")
+			list, _, _ = strings.Cut(list, "client:\n")
+			for line := range strings.Lines(list) {
+				name, ok := strings.CutPrefix(strings.TrimSpace(line), "- ")
+				if ok && !strings.Contains(summary, "✗ "+name+":") && !strings.Contains(summary, "~ "+name+"\n") {
+					t.Errorf("%s: %s has not failed", file, name)
+				}
+			}
+			for line := range strings.Lines(summary) {
+				name, failed := strings.CutPrefix(strings.TrimSpace(line), "✗ ")
+				if name, _, ok := strings.Cut(name, ":"); failed && ok && !strings.Contains(list, "- "+name+"\n") {
+					t.Errorf("%s: %s has failed", file, name)
+				}
+			}
+			if t.Failed() {
+				t.Log(summary)
 			}
 		}
-	})
+		t.Run("conformance/server/"+version, func(t *testing.T) {
+			dir, args := command(t)
+			url, stop := mcpListening(t, args)
+			defer stop()
+			conformance(t, dir, "server", "--url", url)
+		})
+		t.Run("conformance/client/"+version, func(t *testing.T) {
+			driver, err := filepath.Abs(mcpClients + "/gateway.mjs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			conformance(t, t.TempDir(), "client", "--command", "node "+driver, "--timeout", "240000") // forty at a time
+		})
+	}
 
 	for _, transport := range []string{"stdio", "http"} {
 		// served returns what a client is told of the server, and stop.
@@ -107,7 +136,7 @@ func TestMCPClients(t *testing.T) {
 				}
 			}
 			var list struct{ Tools []struct{ Name string } }
-			if ask(&list, "--method", "tools/list"); len(list.Tools) != 8 {
+			if ask(&list, "--method", "tools/list"); len(list.Tools) != 10 {
 				t.Errorf("tools %v", list.Tools)
 			}
 			var result struct{ StructuredContent struct{ Sum float64 } }
@@ -131,7 +160,7 @@ func mcpModules(t *testing.T) (dir string) {
 			t.Skipf("SKIPPED: needs npm ci in %s: %v", folder, err)
 		}
 	}
-	for _, name := range []string{"client.mjs", "package-lock.json"} { // so that go test knows of them
+	for _, name := range []string{"client.mjs", "gateway.mjs", "globsync.mjs", "package-lock.json"} { // so that go test knows of them
 		_, _ = os.Stat(filepath.Join(mcpClients, name))
 	}
 	programInPath(t)
@@ -184,7 +213,7 @@ func mcpListening(t *testing.T, args []string) (url string, stop func()) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	late := time.AfterFunc(2*awaitTime, func() { _ = server.Process.Kill() })
+	late := time.AfterFunc(6*awaitTime, func() { _ = server.Process.Kill() })
 	lines, said := bufio.NewScanner(stderr), ""
 	for url == "" && lines.Scan() {
 		said += lines.Text() + "\n"
@@ -213,7 +242,7 @@ func mcpListening(t *testing.T, args []string) (url string, stop func()) {
 // node runs a program of the folder of clients.
 func node(t *testing.T, args ...string) (out []byte, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), awaitTime)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*awaitTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", args...)
 	cmd.Dir = mcpClients

@@ -15,6 +15,13 @@ export default [
     console.log("Tool execution completed");
     return "logged";
   }),
+  tool("test_logging_tool", () => {
+    console.log("logged");
+    return "logged";
+  }),
+  tool("test_header", ({ region }) => region, {
+    inputSchema: object({ region: { type: "string", "x-mcp-header": "Region" } }, { required: ["region"] }),
+  }),
   tool("test_tool_with_progress", () => {
     for (let i = 0; i < 3; i++) now();
     return "done";
@@ -24,7 +31,9 @@ export default [
       { name: { type: "string" }, address: { $ref: "#/$defs/address" } },
       {
         $schema: "https://json-schema.org/draft/2020-12/schema",
-        $defs: { address: { type: "object", properties: { street: { type: "string" }, city: { type: "string" } } } },
+        $defs: { address: { $anchor: "addressDef", type: "object", properties: { street: { type: "string" }, city: { type: "string" } } } },
+        allOf: [{ anyOf: [{ required: ["name"] }, { required: ["address"] }, { maxProperties: 0 }] }],
+        if: { properties: { name: { const: "x" } }, required: ["name"] }, then: { maxProperties: 2 }, else: { maxProperties: 3 },
       },
     ),
   }),
