@@ -1,14 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/serve"
@@ -276,156 +271,4 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		return tools, tools.AddCode(ctx)
 	}
 	return tools, nil
-}
-
-// assistant is one whose configuration "mcp config" writes.
-type assistant struct {
-	where  string // what to do with what is printed
-	format func(command string, args []string) string
-	remote func(url string) string // for a server that listens; nil if there is no such configuration
-}
-
-// assistants are those that are known, by the name that "mcp config" takes.
-var assistants = map[string]assistant{
-	"claude-code": {"run this in a terminal", func(command string, args []string) string {
-		line := "claude mcp add " + serverName + " --"
-		for _, word := range append([]string{command}, args...) {
-			line += " " + shellWord(word)
-		}
-		return line
-	}, func(url string) string { return "claude mcp add --transport http " + serverName + " " + url }},
-	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", started("mcpServers"), nil},
-	"cursor": {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", started("mcpServers"), func(url string) string {
-		return inServers("mcpServers", map[string]string{"url": url})
-	}},
-	"gemini": {"put this into ~/.gemini/settings.json", started("mcpServers"), func(url string) string {
-		return inServers("mcpServers", map[string]string{"httpUrl": url})
-	}},
-	"vscode": {"put this into .vscode/mcp.json of a project", started("servers"), func(url string) string {
-		return inServers("servers", map[string]string{"type": "http", "url": url})
-	}},
-	"codex": {"add this to ~/.codex/config.toml", func(command string, args []string) string {
-		// A JSON string is a basic string of TOML.
-		return "[mcp_servers." + serverName + "]\ncommand = " + quoted(command) + "\nargs = " + quoted(args)
-	}, func(url string) string { return "[mcp_servers." + serverName + "]\nurl = " + quoted(url) }},
-}
-
-// serverName is what assistants call the server.
-const serverName = "starling"
-
-func quoted(v any) string {
-	text, _ := json.Marshal(v) // strings cannot fail
-	return string(text)
-}
-
-// inServers formats a JSON document that has servers by name in a member.
-func inServers(member string, server any) string {
-	text, _ := json.MarshalIndent(map[string]any{member: map[string]any{serverName: server}}, "", "  ")
-	return string(text)
-}
-
-// started formats such a document for a server that the assistant starts.
-func started(member string) func(command string, args []string) string {
-	return func(command string, args []string) string {
-		return inServers(member, struct {
-			Command string   `json:"command"`
-			Args    []string `json:"args"`
-		}{command, args})
-	}
-}
-
-const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts
-"starling-host mcp" with the same arguments. Paths become absolute. With --listen the
-assistant connects to a server that you start; its command is printed on standard error.
-
-ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
-
-func (a *app) mcpConfigCommand() *cobra.Command {
-	var f mcpFlags
-	cmd := &cobra.Command{
-		Use:     "config ASSISTANT [DB]",
-		Short:   "print what to paste into an assistant's configuration",
-		Long:    mcpConfigHelp,
-		Example: "  starling-host mcp config claude-code --tool dice.wasm",
-	}
-	f.add(cmd)
-	cmd.ValidArgs = slices.Sorted(maps.Keys(assistants))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		to, known := assistants[args[0]]
-		if !known {
-			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
-		}
-		_, dbs, err := f.refs(args[1:])
-		if err != nil {
-			return err
-		}
-		if f.listen != "" {
-			at, err := f.address()
-			switch {
-			case err != nil:
-				return err
-			case to.remote == nil:
-				return usagef("leave --listen out", "%s has no configuration for servers that listen: it starts them itself", args[0])
-			case strings.HasSuffix(at.Address, ":0"):
-				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration has to name the port, and %s takes any", f.listen)
-			}
-		}
-		program, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		line := []string{"mcp"}
-		if len(dbs) == 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
-			line = append(line, "--db", absolute(f.database))
-		}
-		var wrong error
-		cmd.Flags().Visit(func(flag *pflag.Flag) {
-			values := []string{flag.Value.String()}
-			if list, ok := flag.Value.(pflag.SliceValue); ok {
-				values = list.GetSlice()
-			}
-			for _, v := range values {
-				switch flag.Name {
-				case "tool", "tools", "db", "policy", "key-file":
-					v = absolute(v)
-				case "server":
-					v, err = absoluteServer(v)
-					wrong = cmp.Or(wrong, err)
-				}
-				switch flag.NoOptDefVal {
-				case "":
-					line = append(line, "--"+flag.Name, v)
-				case v: // true; these flags are false without
-					line = append(line, "--"+flag.Name)
-				}
-			}
-		})
-		if wrong != nil {
-			return wrong
-		}
-		for _, db := range dbs {
-			line = append(line, absolute(db))
-		}
-		if f.listen != "" {
-			a.stderr.printf("start the server: starling-host")
-			for _, word := range line {
-				a.stderr.printf(" %s", shellWord(word))
-			}
-			a.stderr.printf("\n%s:\n", to.where)
-			_, err = fmt.Fprintln(a.stdout.lines(), to.remote("http://"+f.listen+"/mcp"))
-			return err
-		}
-		a.stderr.printf("%s:\n", to.where)
-		_, err = fmt.Fprintln(a.stdout.lines(), to.format(program, line))
-		return err
-	}
-	return cmd
-}
-
-// absolute returns a path as it is from every folder; one of a database on a server stays.
-func absolute(path string) string {
-	if full, err := filepath.Abs(path); err == nil && !onServer(path) {
-		return full
-	}
-	return path
 }

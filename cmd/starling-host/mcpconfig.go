@@ -1,0 +1,288 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/serve"
+)
+
+// started is a server that an assistant starts.
+type started struct {
+	name    string // what assistants call it
+	command string
+	args    []string
+	needs   []string // names of the variables that it takes from its environment
+}
+
+// assistant is one whose configuration "mcp config" writes.
+type assistant struct {
+	where  string // what to do with what is printed
+	format func(started) string
+	remote func(name, url string) string // for a server that listens; nil if there is no such configuration
+}
+
+// assistants are those that are known, by the name that "mcp config" takes.
+var assistants = map[string]assistant{
+	"claude-code": {"run this in a terminal", func(s started) string { // it passes its variables on
+		line := pasteable("claude mcp add", s.name) + " --"
+		for _, word := range append([]string{s.command}, s.args...) {
+			line += " " + shellWord(word)
+		}
+		return line
+	}, func(name, url string) string { return pasteable("claude mcp add --transport http", name, url) }},
+	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("mcpServers", "the value of %s"), nil},
+	"cursor": {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("mcpServers", "${env:%s}"), func(name, url string) string {
+		return document("mcpServers", name, map[string]string{"url": url})
+	}},
+	"gemini": {"put this into ~/.gemini/settings.json", inServers("mcpServers", "$%s"), func(name, url string) string {
+		return document("mcpServers", name, map[string]string{"httpUrl": url})
+	}},
+	"vscode": {"run this in a terminal", func(s started) string {
+		server := s.entry("${env:%s}")
+		server["name"] = s.name
+		return pasteable("code --add-mcp", quoted(server))
+	}, func(name, url string) string {
+		return pasteable("code --add-mcp", quoted(map[string]string{"name": name, "type": "http", "url": url}))
+	}},
+	"codex": {"add this to ~/.codex/config.toml", func(s started) string {
+		// A JSON string is a basic string of TOML.
+		table := "[mcp_servers." + s.name + "]\ncommand = " + quoted(s.command) + "\nargs = " + quoted(s.args)
+		if len(s.needs) > 0 { // it clears the others
+			table += "\nenv_vars = " + quoted(s.needs)
+		}
+		return table
+	}, func(name, url string) string { return "[mcp_servers." + name + "]\nurl = " + quoted(url) }},
+}
+
+func quoted(v any) string {
+	text, _ := json.Marshal(v) // strings cannot fail
+	return string(text)
+}
+
+// document formats a JSON document that has servers by name in a member.
+func document(member, name string, server any) string {
+	text, _ := json.MarshalIndent(map[string]any{member: map[string]any{name: server}}, "", "  ")
+	return string(text)
+}
+
+// entry is the server in the configuration of an assistant that writes a variable in that form.
+func (s started) entry(variable string) map[string]any {
+	server := map[string]any{"command": s.command, "args": s.args}
+	if len(s.needs) > 0 {
+		env := map[string]string{}
+		for _, name := range s.needs {
+			env[name] = fmt.Sprintf(variable, name)
+		}
+		server["env"] = env
+	}
+	return server
+}
+
+// inServers formats a document for a server that the assistant starts.
+func inServers(member, variable string) func(started) string {
+	return func(s started) string { return document(member, s.name, s.entry(variable)) }
+}
+
+const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts
+"starling-host mcp" with the same arguments. Each module, server, policy and database is
+loaded first, so that what is printed works. Paths become absolute, and a folder with a tool
+becomes the module that is built from it. With --listen the assistant connects to a server that
+you start; its command is printed on standard error.
+
+ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
+
+func (a *app) mcpConfigCommand() *cobra.Command {
+	var f mcpFlags
+	var name string
+	cmd := &cobra.Command{
+		Use:     "config ASSISTANT [DB]",
+		Short:   "print what to paste into an assistant's configuration",
+		Long:    mcpConfigHelp,
+		Example: "  starling-host mcp config claude-code --tool dice.wasm",
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&name, "name", "starling", "`NAME` of the server in the assistant")
+	cmd.ValidArgs = slices.Sorted(maps.Keys(assistants))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		to, known := assistants[args[0]]
+		if !known {
+			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
+		}
+		if !serverName.MatchString(name) {
+			return usagef("", "--name: %q is not 1 to 32 letters, digits, _ and -", name)
+		}
+		refs, dbs, err := f.refs(args[1:])
+		if err != nil {
+			return err
+		}
+		if f.listen != "" {
+			at, err := f.address()
+			switch {
+			case err != nil:
+				return err
+			case to.remote == nil:
+				return usagef("leave --listen out", "%s has no configuration for servers that listen: it starts them itself", args[0])
+			case strings.HasSuffix(at.Address, ":0"):
+				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration has to name the port, and %s takes any", f.listen)
+			}
+		}
+		built, needs, err := a.loadable(cmd.Context(), f, refs, dbs)
+		if err != nil {
+			return err
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		line := []string{"mcp"}
+		if len(dbs) == 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
+			line = append(line, "--db", absolute(f.database))
+		}
+		var wrong error
+		cmd.Flags().Visit(func(flag *pflag.Flag) {
+			values := []string{flag.Value.String()}
+			if list, ok := flag.Value.(pflag.SliceValue); ok {
+				values = list.GetSlice()
+			}
+			for _, v := range values {
+				switch flag.Name {
+				case "name":
+					continue
+				case "tools":
+					if in := func(ref string) bool { return filepath.Dir(ref) == filepath.Clean(v) && built[ref] != "" }; slices.ContainsFunc(refs, in) {
+						for _, ref := range refs {
+							if filepath.Dir(ref) == filepath.Clean(v) {
+								line = append(line, "--tool", cmp.Or(built[ref], absolute(ref)))
+							}
+						}
+						continue
+					}
+					v = absolute(v)
+				case "tool":
+					v = cmp.Or(built[v], absolute(v))
+				case "db", "policy", "key-file":
+					v = absolute(v)
+				case "server":
+					v, err = absoluteServer(v)
+					wrong = cmp.Or(wrong, err)
+				}
+				switch flag.NoOptDefVal {
+				case "":
+					line = append(line, "--"+flag.Name, v)
+				case v: // true; these flags are false without
+					line = append(line, "--"+flag.Name)
+				}
+			}
+		})
+		if wrong != nil {
+			return wrong
+		}
+		for _, db := range dbs {
+			line = append(line, absolute(db))
+		}
+		if f.listen != "" {
+			a.stderr.printf("start the server: starling-host")
+			for _, word := range line {
+				a.stderr.printf(" %s", shellWord(word))
+			}
+			a.stderr.printf("\n%s:\n", to.where)
+			_, err = fmt.Fprintln(a.stdout.lines(), to.remote(name, "http://"+f.listen+"/mcp"))
+			return err
+		}
+		a.stderr.printf("%s:\n", to.where)
+		_, err = fmt.Fprintln(a.stdout.lines(), to.format(started{name, program, line, needs}))
+		return err
+	}
+	return cmd
+}
+
+var (
+	serverName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+	variable   = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+)
+
+// loadable loads what the assistant is to start. It returns where the modules of folders are,
+// which are built here because the assistant may not have what builds them, and the variables
+// that servers and secrets are taken from.
+func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (built map[string]string, needs []string, err error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, where := range dbs {
+		log, err := f.read.open(ctx, where)
+		if err != nil {
+			return nil, nil, err
+		}
+		_ = log.Close()
+	}
+	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Kind: starling.Interpreter}})
+	defer db.Close()
+	built = map[string]string{}
+	for _, ref := range refs {
+		m, err := db.LoadModule(ctx, ref, options)
+		if err != nil {
+			return nil, nil, err
+		}
+		if info, err := os.Stat(ref); err != nil || !info.IsDir() {
+			continue
+		}
+		base, err := os.UserConfigDir()
+		if err != nil {
+			return nil, nil, err
+		}
+		file := filepath.Join(base, "starling-host", "tools", fmt.Sprintf("%.16s", m.Digest()), m.Source.Name+".wasm")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			return nil, nil, err
+		}
+		if err := keyfile.Replace(file, m.Source.Wasm); err != nil {
+			return nil, nil, err
+		}
+		a.stderr.printf("%s is built as it is now: run this again when it has changed\n", ref)
+		built[ref] = file
+	}
+	need := func(name string) string {
+		if variable.MatchString(name) && !slices.Contains(needs, name) {
+			needs = append(needs, name)
+		}
+		return ""
+	}
+	for _, text := range f.servers {
+		os.Expand(text, need)
+		pins, err := serve.DefaultPins()
+		if err != nil {
+			return nil, nil, err
+		}
+		if name, _, _, err := pins.Changes(ctx, text); err != nil {
+			return nil, nil, fmt.Errorf("the server %s: %s", name, starling.PlainError(err))
+		}
+	}
+	if options.Policy != nil {
+		for _, s := range options.Policy.Secrets {
+			need("STARLING_SECRET_" + s.Name)
+		}
+	}
+	return built, needs, nil
+}
+
+// absolute returns a path as it is from every folder; one of a database on a server stays.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil && !onServer(path) {
+		return full
+	}
+	return path
+}
