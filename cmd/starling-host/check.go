@@ -95,6 +95,8 @@ type startDocument struct {
 	Pages  uint32 `json:"pages,omitempty"`
 	Fuel   uint64 `json:"fuel"`
 	Error  string `json:"error,omitempty"` // with which every call fails
+
+	Uncalled bool `json:"start_export_uncalled,omitempty"` // it exports _start, as only a command should
 }
 
 type memoryDocument struct {
@@ -141,6 +143,8 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 	} else {
 		start = startDocument{Digest: begun.Digest.String(), Pages: begun.Pages, Fuel: begun.Fuel}
 	}
+	_, command := result.Info.Export(abi.ExportStart)
+	start.Uncalled = command && module.ABI() == abi.Version
 	return certificate{
 		Digest: module.Digest().String(), Size: len(wasm), ABI: module.ABI(), Tools: tools,
 		Imports: module.Imports(), Features: result.Info.Features, CostTable: result.CostTable,
@@ -199,6 +203,9 @@ func (c certificate) print(w *printer) {
 	} else {
 		line("start", "%s", c.Start.Digest)
 		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*sandbox.PageSize), formatFuel(c.Start.Fuel))
+	}
+	if c.Start.Uncalled {
+		line("", "_start is never called, since there are exports starling_*: put what it does into _initialize, as a reactor has it")
 	}
 	for i, h := range c.Limits {
 		name := ""

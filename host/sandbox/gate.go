@@ -18,6 +18,9 @@ type (
 	Refusal    = rewrite.Refusal
 )
 
+// Strip is what to do about a module that is too large.
+const Strip = rewrite.Strip
+
 // DefaultGateLimits returns the bounds of the gate.
 func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
 

@@ -177,6 +177,14 @@ var handmadeModules = map[string]func() []byte{
 		}
 		return m.Bytes()
 	},
+	"command-and-tool": func() []byte {
+		const said = `{"tools":[{"name":"both","description":"It has a _start as well.","input_schema":{"type":"object"}}]}`
+		m := guestModule(1)
+		m.Data = []wasmtest.Data{{Offset: 1024, Bytes: said}}
+		m.Funcs[1].Code = new(wasmtest.Asm).I64(1024<<32 | int64(len(said)))
+		m.Funcs = append(m.Funcs, wasmtest.Func{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)})
+		return m.Bytes()
+	},
 	"four-gib": func() []byte { return guestModule(65536).Bytes() },
 	"trapping-start": func() []byte {
 		m := guestModule(1)

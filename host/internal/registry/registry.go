@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/runjs"
+
+	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
 // MaxModuleBytes is the size of the largest module that is read or kept: 64
@@ -152,5 +154,5 @@ func checkFile(ref string, info fs.FileInfo) error {
 
 func tooLarge(ref string, size int64) error {
 	return &Error{Ref: ref, Reason: fmt.Sprintf("the module has %d bytes or more, the limit is %d", size, MaxModuleBytes),
-		Hint: "strip its debug information and name section"}
+		Hint: rewrite.Strip}
 }

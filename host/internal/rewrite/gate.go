@@ -34,10 +34,13 @@ type gate struct {
 	scan bodyScan
 }
 
+// Strip is what to do about a module that is too large.
+const Strip = "most of it may be debug information: wasm-strip FILE, or build without, by cargo build --release with strip = true, go build -ldflags='-s -w', clang -s"
+
 // pass runs all checks. allowed decides about imports.
 func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
 	if err := atMost("bytes of the module", -1, uint64(len(b)), uint64(max(l.ModuleBytes, 0))); err != nil {
-		return nil, err
+		return nil, hinted(err, Strip)
 	}
 	frame, err := wasm.Split(b)
 	if err != nil {

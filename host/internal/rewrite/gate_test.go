@@ -254,6 +254,33 @@ func TestAssemblyScriptIsToldHowToBuild(t *testing.T) {
 	}
 }
 
+// TestHintsForOtherTargets: a module that was built for something else is told how to build.
+func TestHintsForOtherTargets(t *testing.T) {
+	for _, c := range []struct{ module, name, want string }{
+		{"wbg", "__wbindgen_throw", "wasm-bindgen"},
+		{"__wbindgen_placeholder__", "__wbindgen_describe", "wasm-bindgen"},
+		{"gojs", "runtime.ticks", "GOOS=wasip1"},
+		{"go", "runtime.wasmExit", "GOOS=wasip1"},
+		{"wasi_unstable", "fd_write", "newer SDK"},
+		{"wasi:cli/environment@0.2.0", "get-environment", "not wasip2"},
+		{"env", "emscripten_memcpy_js", "STANDALONE_WASM"},
+		{"env", "invoke_vii", "STANDALONE_WASM"},
+		{"env", "something", mayImport},
+	} {
+		m := wasmtest.Module{Imports: []wasmtest.Import{{Module: c.module, Name: c.name, Type: wasmtest.Type("iiii:")}}}
+		_, err := Check(m.Bytes(), DefaultLimits())
+		if r, ok := errors.AsType[*Refusal](err); !ok || !strings.Contains(r.Hint, c.want) {
+			t.Errorf("%s %s: %v, %+v", c.module, c.name, err, r)
+		}
+	}
+	limits := DefaultLimits()
+	limits.ModuleBytes = 10
+	_, err := Check(make([]byte, 11), limits)
+	if r, ok := errors.AsType[*Refusal](err); !ok || !strings.Contains(r.Hint, "wasm-strip") {
+		t.Errorf("a module that is too large: %v, %+v", err, r)
+	}
+}
+
 // TestWASIImports compares the table with the definition that wazero has.
 func TestWASIImports(t *testing.T) {
 	ctx := context.Background()

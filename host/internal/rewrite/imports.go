@@ -126,6 +126,18 @@ const mayImport = "a tool may import " + abi.Version + " (now, random, http) and
 // for Math.random, and the arguments of its compiler with which they do not.
 var assemblyScript = map[string]string{"abort": "--use abort=", "seed": "--use seed=FILE/FUNCTION"}
 
+// cures are for modules of another target, by how what they import begins: module and name.
+var cures = []struct {
+	prefixes []string
+	cure     string
+}{
+	{[]string{"wbg ", "__wbindgen"}, "it was built for a page by wasm-bindgen: build for --target wasm32-wasip1 without wasm-bindgen; crates such as getrandom need no feature js there"},
+	{[]string{"gojs ", "go runtime."}, "it was built with GOOS=js: build with GOOS=wasip1 GOARCH=wasm"},
+	{[]string{"wasi_unstable "}, "it was built for WASI of 2019: build with a newer SDK, for wasm32-wasip1"},
+	{[]string{"wasi:"}, "it was built for WASI 0.2: build for wasm32-wasip1, not wasip2"},
+	{[]string{"env emscripten_", "env _emscripten", "env __syscall", "env __cxa_", "env invoke_"}, "it was built by Emscripten for a page: build with emcc -sSTANDALONE_WASM, or with the WASI SDK"},
+}
+
 // maxListed bounds the text of a refusal, whose names are the module's.
 const maxListed = 32
 
@@ -134,7 +146,7 @@ const maxListed = 32
 func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	var foreign []string
 	var uses []string
-	at, more := -1, 0
+	at, more, cure := -1, 0, ""
 	for i := range m.Imports {
 		im := &m.Imports[i]
 		if err := atMost("bytes of an import name", im.Offset, uint64(max(len(im.Module), len(im.Name))), uint64(l.NameBytes)); err != nil {
@@ -152,6 +164,12 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 		if at < 0 {
 			at = im.Offset
 		}
+		for _, c := range cures {
+			begins := func(prefix string) bool { return strings.HasPrefix(im.Module+" "+im.Name, prefix) }
+			if cure == "" && slices.ContainsFunc(c.prefixes, begins) {
+				cure = c.cure
+			}
+		}
 		if use := assemblyScript[im.Name]; im.Module == "env" && use != "" && !slices.Contains(uses, use) {
 			uses = append(uses, use)
 		}
@@ -163,7 +181,10 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 		return nil
 	}
 	hint := mayImport
-	if len(uses) > 0 {
+	switch {
+	case cure != "":
+		hint = cure
+	case len(uses) > 0:
 		hint += "; build AssemblyScript with " + strings.Join(uses, " ")
 	}
 	return refuse(at, hint, "it asks for what this host does not have: %s", strings.Join(foreign, ", "))
