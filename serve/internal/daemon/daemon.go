@@ -65,7 +65,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
 		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
 		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
-		host:     share.Host{CPU: c.CPU, Memory: guest.NewPool(share.Memory)},
+		host:     share.Host{CPU: c.CPU, Memory: guest.NewPool(share.Memory), Log: c.Log},
 		streams:  guest.NewScheduler(math.MaxInt),
 		compiles: guest.NewScheduler(runtime.GOMAXPROCS(0)/4, 1),
 		replays:  guest.NewScheduler(c.MaxReplays),

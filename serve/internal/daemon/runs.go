@@ -494,7 +494,7 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	if err := d.takesWork(); err != nil {
 		return agent.Verdict{}, err
 	}
-	if err := d.readable().Hold(ctx, true, runID); err != nil { // before the slot, which is short of supply
+	if err := share.Reserve(ctx, true, runID); err != nil { // before the slot, which is short of supply
 		return agent.Verdict{}, err
 	}
 	patient, cancel := context.WithTimeoutCause(ctx, slotWait, busy.because("no slot to replay the run was free within %s", slotWait).retry(2*time.Second))

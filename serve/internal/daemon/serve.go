@@ -67,7 +67,7 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// And a host that is about to end sends its clients to another one.
 		h.Set("Connection", "close")
 	}
-	out := &answer{ResponseWriter: w, conn: connOf(r.Context()), openTime: d.config.HeaderTime}
+	out := &answer{ResponseWriter: w, conn: connOf(r.Context()), share: share.Of(r.Context()), openTime: d.config.HeaderTime}
 	out.conn.begin()
 	out.extend()
 	bodyWithin(w, r, d.config.HeaderTime)

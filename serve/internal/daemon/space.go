@@ -21,13 +21,12 @@ func fullID(tenantID, id string) string { return tenantID + "/" + id }
 
 // View returns the log as a tenant sees it, for whatever shows it.
 func (d *Daemon) View(a Account) (eventview.View, error) {
-	log, err := a.open(d.readable())
+	log, err := a.open(share.Log{Database: d.config.Log})
 	return eventview.View{
 		Log: log, Namespace: a.ID, Title: a.ID,
 		Follow: func(ctx context.Context) (func(), error) {
 			return enter(ctx, d.streams, a.Tenant, d.config.MaxStreams)
 		},
-		Hold: func(ctx context.Context, runIDs ...string) error { return d.readable().Hold(ctx, false, runIDs...) },
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID)
 		},
@@ -40,9 +39,6 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 		},
 	}, err
 }
-
-// readable is the host's log, for requests of tenants.
-func (d *Daemon) readable() share.Log { return share.Log{Database: d.config.Log} }
 
 // jobStates returns the states of a tenant's runs by their ids, as far as they are in the
 // queue. On which host, and what a last error says, is the operator's to know.

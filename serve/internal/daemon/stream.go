@@ -76,14 +76,16 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSummary, after uint64) error {
 	ctx, stop := d.whileServing(r.Context())
 	defer stop()
+	if err := r.view.Reserve(ctx, run.RunID); err != nil {
+		return err
+	}
+	events, err := r.view.Stream(ctx, run.RunID)
+	if err != nil {
+		return err
+	}
 	s := web.NewStream(w, writeTimeout)
 	s.Write("") // the client learns that it is connected
-	var err error
-	if run.TerminalKind != 0 {
-		err = d.sendEnded(ctx, r, s, run, after)
-	} else {
-		err = d.sendAll(ctx, r, s, run, after)
-	}
+	err = d.sendAll(ctx, r, s, run, events, after)
 	if s.Err != nil || r.Context().Err() != nil {
 		return nil // the client has gone
 	}
@@ -96,42 +98,9 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 	return err
 }
 
-// sendEnded sends the events of a run that has ended.
-func (d *Daemon) sendEnded(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, after uint64) error {
-	for ev, err := range r.view.Events(ctx, run.RunID, after) {
-		if err == nil {
-			err = sendEvent(s, ev)
-		}
-		if err != nil || s.Err != nil {
-			return err
-		}
-	}
-	return d.sendDone(ctx, r, s, run)
-}
-
-func sendEvent(s *web.Stream, ev event.Event) error {
-	line, err := event.ToJSON(ev)
-	if err == nil {
-		s.Write(fmt.Sprintf("id: %d\nevent: event\ndata: %s\n\n", ev.Seq, line))
-	}
-	return err
-}
-
-func (d *Daemon) sendDone(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary) error {
-	doc, err := describeRun(ctx, r.view, run.RunID)
-	if err == nil {
-		s.Send("event: done\n", doc)
-	}
-	return err
-}
-
 // sendAll sends the events with numbers above after, and what is beside them. An error
 // is why it ends before the run.
-func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, after uint64) error {
-	events, err := r.view.Stream(ctx, run.RunID)
-	if err != nil {
-		return err
-	}
+func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
 	status := d.runStatus(ctx, r, run)
 	if status.Waiting || status.Job != nil && status.Job.State == queue.Sleeping {
 		s.Send("event: status\n", status)
@@ -149,21 +118,8 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 				status.Waiting, status.Position, status.Job = false, 0, nil
 				s.Send("event: status\n", status)
 			}
-			if ev.Seq > after {
-				give, err := share.Take(ctx, int64(share.Event*len(ev.Payload)))
-				if err == nil {
-					err = share.Step(ctx)
-				}
-				if err == nil {
-					err = sendEvent(s, ev)
-					give()
-				}
-				if err != nil {
-					return err
-				}
-			}
-			if ev.Kind.Terminal() {
-				return d.sendDone(ctx, r, s, run)
+			if err := d.send(ctx, r, s, run, ev, after); err != nil || ev.Kind.Terminal() {
+				return err
 			}
 		case <-beat.C:
 			if err := d.checkAccess(r); err != nil {
@@ -173,6 +129,36 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 		}
 	}
 	return nil
+}
+
+// send sends an event, and the run behind its last one. What came since the request began
+// takes memory of its own.
+func (d *Daemon) send(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, ev event.Event, after uint64) error {
+	if ev.Seq > run.LastSeq {
+		give, err := share.Take(ctx, int64(share.Event*len(ev.Payload)))
+		if err != nil {
+			return err
+		}
+		defer give()
+	}
+	if err := share.Step(ctx); err != nil {
+		return err
+	}
+	if ev.Seq > after {
+		line, err := event.ToJSON(ev)
+		if err != nil {
+			return err
+		}
+		s.Write(fmt.Sprintf("id: %d\nevent: event\ndata: %s\n\n", ev.Seq, line))
+	}
+	if !ev.Kind.Terminal() {
+		return nil
+	}
+	doc, err := describeRun(ctx, r.view, run.RunID)
+	if err == nil {
+		s.Send("event: done\n", doc)
+	}
+	return err
 }
 
 // statusDocument is the status of a run that waits, or that has begun.

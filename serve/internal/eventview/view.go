@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -32,10 +33,6 @@ type View struct {
 	// Title names the view to its reader, such as a file or a tenant. It may be
 	// empty.
 	Title string
-
-	// Hold takes the memory to read the runs with these whole ids, until the end of the
-	// request, and to keep events of at most share.Kept bytes of each. Nil takes none.
-	Hold func(ctx context.Context, runIDs ...string) error
 
 	// Follow lets a reader follow a run until leave is called. Nil lets all.
 	Follow func(ctx context.Context) (leave func(), err error)
@@ -113,19 +110,12 @@ func (v View) full(id string) (string, error) {
 	return v.Namespace + "/" + id, nil
 }
 
-// Reserve takes the memory to read runs, see [View].Hold.
+// Reserve takes the memory to read runs until the end of the request, see [share.Reserve].
 func (v View) Reserve(ctx context.Context, ids ...string) error {
-	if v.Hold == nil {
-		return nil
-	}
-	runIDs := make([]string, len(ids))
 	for i, id := range ids {
-		var err error
-		if runIDs[i], err = v.full(id); err != nil {
-			return err
-		}
+		ids[i] = v.Namespace + "/" + id // of runs that are not there nothing is read
 	}
-	return v.Hold(ctx, runIDs...)
+	return share.Reserve(ctx, false, ids...)
 }
 
 // findRun is full for a run that exists.

@@ -256,15 +256,11 @@ func TestPagesSayThatTheHostIsBusy(t *testing.T) {
 	view := viewOf(log, "")
 	view.Replayer = func(context.Context, string) (agent.Verdict, error) { return agent.Verdict{}, share.ErrBusy }
 	view.Checker = func(context.Context, string) (eventlog.Report, error) { return eventlog.Report{}, share.ErrBusy }
-	view.Hold = func(context.Context, ...string) error { return share.ErrBusy }
 	b := open(t, inspect.Config{Scope: inspect.Only(view, "")})
 	for _, what := range []string{"replay", "validate"} {
 		if code, _ := b.post("/runs/R/"+what, url.Values{}); code != http.StatusTooManyRequests {
 			t.Errorf("%s: %d", what, code)
 		}
-	}
-	if code, _ := b.get("/diff?a=R&b=R"); code != http.StatusTooManyRequests {
-		t.Errorf("diff: %d", code)
 	}
 }
 

@@ -26,10 +26,11 @@ import (
 	"github.com/starling-host/starling/host/guest"
 )
 
-// Host is what a host divides between its tenants.
+// Host is what a host divides between its tenants, and what their requests read.
 type Host struct {
 	CPU    *guest.Scheduler
 	Memory *guest.Pool
+	Log    eventlog.Database
 }
 
 const (
@@ -61,7 +62,8 @@ var ErrBusy = errors.New("share: other requests of the tenant or of the host hol
 // four readers of a database in a file.
 func most() int { return max(1, min(2, runtime.GOMAXPROCS(0)/2)) }
 
-// Share is what a request holds. It is safe for concurrent use.
+// Share is what a request holds. It is safe for concurrent use. The zero value is that of a
+// program with one user.
 type Share struct {
 	host *Host
 
@@ -76,10 +78,12 @@ type Share struct {
 
 type key struct{}
 
-// Of returns the share of a request, or nil.
+// Of returns the share of a request.
 func Of(ctx context.Context) *Share {
-	s, _ := ctx.Value(key{}).(*Share)
-	return s
+	if s, ok := ctx.Value(key{}).(*Share); ok {
+		return s
+	}
+	return &Share{}
 }
 
 // Begin returns a context with a share of a tenant, which has to end.
@@ -90,25 +94,16 @@ func (h *Host) Begin(ctx context.Context, c guest.Claim) (context.Context, *Shar
 }
 
 // Fork returns a context with another share of the same tenant, for one of several things
-// that a request asks for.
+// that a request asks for at once.
 func Fork(ctx context.Context) (_ context.Context, end func()) {
 	s := Of(ctx)
-	if s == nil {
-		return ctx, func() {}
-	}
 	s.Rest() // or both would wait for the one slot that the tenant may have
-	s.mu.Lock()
-	claim := s.claim
-	s.mu.Unlock()
-	ctx, s = s.host.Begin(ctx, claim)
+	ctx, s = s.host.Begin(ctx, s.who())
 	return ctx, s.End
 }
 
 // Claim notes whose share it is, before the request holds anything.
 func (s *Share) Claim(c guest.Claim) {
-	if s == nil {
-		return
-	}
 	s.Rest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,16 +111,19 @@ func (s *Share) Claim(c guest.Claim) {
 	s.claim = c
 }
 
+func (s *Share) who() guest.Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claim
+}
+
 // End gives everything back.
 func (s *Share) End() {
-	if s == nil {
-		return
-	}
-	s.Rest()
-	s.Keep(0)
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
+	s.Rest()
+	s.Keep(0)
 }
 
 // Step waits until the request may compute. It is called between two pieces of work as well,
@@ -133,44 +131,34 @@ func (s *Share) End() {
 // that of ctx: nothing goes on whose client has gone.
 func Step(ctx context.Context) error {
 	s := Of(ctx)
-	if s == nil || ctx.Err() != nil {
+	s.mu.Lock()
+	going := s.host == nil || s.slot != nil && time.Since(s.since) < stretch
+	s.mu.Unlock()
+	if going || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s.mu.Lock()
-	claim := s.claim
-	if s.slot != nil && time.Since(s.since) < stretch {
-		s.mu.Unlock()
-		return nil
-	}
-	s.mu.Unlock()
 	s.Rest()
-	slot, err := s.host.CPU.Acquire(guest.WithClaim(ctx, claim))
+	slot, err := s.host.CPU.Acquire(guest.WithClaim(ctx, s.who()))
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	if s.slot == nil && !s.ended {
-		s.slot, slot = slot, nil
-		s.since = time.Now()
-	}
-	s.mu.Unlock()
-	if slot != nil { // another goroutine of the request has one
+	defer s.mu.Unlock()
+	if s.slot != nil || s.ended { // another goroutine of the request was first
 		slot.Release()
+		return nil
 	}
+	s.slot, s.since = slot, time.Now()
 	return nil
 }
 
 // Rest gives the slot back, before the request waits.
 func (s *Share) Rest() {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
-	slot := s.slot
-	s.slot = nil
-	s.mu.Unlock()
-	if slot != nil {
-		slot.Release()
+	defer s.mu.Unlock()
+	if s.slot != nil {
+		s.slot.Release()
+		s.slot = nil
 	}
 }
 
@@ -178,103 +166,66 @@ func (s *Share) Rest() {
 // patient, without a slot, and returns [ErrBusy] then.
 func Take(ctx context.Context, bytes int64) (give func(), err error) {
 	s := Of(ctx)
-	if s == nil {
+	if s.host == nil {
 		return func() {}, ctx.Err()
 	}
 	if bytes > guest.SmallBytes {
 		s.Rest()
 	}
-	s.mu.Lock()
-	id := s.claim.Tenant
-	s.mu.Unlock()
+	id := s.who().Tenant
 	patient, cancel := context.WithTimeoutCause(ctx, patience, ErrBusy)
 	defer cancel()
 	taken, err := s.host.Memory.Take(patient, id, bytes)
-	if err != nil {
-		return nil, err
-	}
-	return sync.OnceFunc(func() { s.host.Memory.Give(id, taken) }), nil
+	return func() { s.host.Memory.Give(id, taken) }, err
 }
 
 // Hold takes bytes until the end of the request, or until it keeps less.
 func Hold(ctx context.Context, bytes int64) error {
 	s := Of(ctx)
-	if s == nil {
-		return nil
-	}
-	if _, err := Take(ctx, bytes); err != nil {
+	give, err := Take(ctx, bytes)
+	if err != nil || s.host == nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended { // of a call that goes on without its client
+		give()
+		return nil
+	}
 	s.bytes += min(bytes, s.host.Memory.Share())
 	return nil
 }
 
 // Keep gives back all that the request holds but so many bytes, before it waits.
 func (s *Share) Keep(bytes int64) {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
-	back, id := max(s.bytes-bytes, 0), s.claim.Tenant
-	s.bytes -= back
-	s.mu.Unlock()
-	s.host.Memory.Give(id, back)
+	defer s.mu.Unlock()
+	if back := s.bytes - bytes; back > 0 {
+		s.bytes = bytes
+		s.host.Memory.Give(s.claim.Tenant, back)
+	}
 }
 
-// Log is a log whose reads are charged to the share of the request.
-type Log struct{ eventlog.Database }
-
-// sizeQuery adds up the next events of a run. A database finds the length of a payload
-// without reading it.
-const sizeQuery = `SELECT coalesce(sum(n), 0), coalesce(max(n), 0)
-	FROM (SELECT length(payload) AS n FROM eventlog_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS next`
-
-const (
-	// measured is for how many events an iteration takes memory at a time.
-	measured = 1024
-	// pageBytes is what a page of events has, but for its last one.
-	pageBytes = 1 << 20
-	// Kept bounds the payloads of a run that are kept while others of it are read.
-	Kept = 8 << 20
-)
-
-// size returns what the payloads of the next events of a run have, and the largest.
-func (l Log) size(ctx context.Context, runID string, after uint64, events int64) (sum, largest int64, err error) {
-	if err := Step(ctx); err != nil {
-		return 0, 0, err
-	}
-	err = l.View(ctx, func(q eventlog.Querier) error {
-		args := []any{runID, int64(min(after, math.MaxInt64)), events}
-		return q.Query(sizeQuery, args, func(r eventlog.Row) error { return r.Scan(&sum, &largest) })
-	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("share: measure a run: %w", err)
-	}
-	return sum, largest, nil
-}
-
-// reading is what it takes to read events one after the other.
-func reading(sum, largest int64) int64 { return 2*min(sum, pageBytes+largest) + Event*largest }
-
-// Hold takes what it costs to read runs and to keep some of their events, or all of them,
-// until the end of the request. The readers take nothing more, so that no request waits for others while it
-// holds what they wait for.
-func (l Log) Hold(ctx context.Context, whole bool, runIDs ...string) error {
+// Reserve takes what it costs to read runs and to keep some of their events, or all of them,
+// until the end of the request. The readers take nothing more, so that no request waits for
+// others while it holds what they wait for.
+func Reserve(ctx context.Context, whole bool, runIDs ...string) error {
 	s := Of(ctx)
-	if s == nil {
+	if s.host == nil {
 		return nil
 	}
 	var all int64
 	for _, id := range runIDs {
-		sum, largest, err := l.size(ctx, id, 0, math.MaxInt64)
-		if err != nil {
-			return err
+		if s.paid(id) {
+			continue
 		}
-		if whole {
+		sum, largest, err := s.host.size(ctx, id, 0, math.MaxInt64)
+		switch {
+		case err != nil:
+			return err
+		case whole:
 			all += Run*sum + Event*largest
-		} else {
+		default:
 			all += reading(sum, largest) + min(sum, Kept)
 		}
 	}
@@ -287,52 +238,89 @@ func (l Log) Hold(ctx context.Context, whole bool, runIDs ...string) error {
 	return Step(ctx)
 }
 
+// paid reports whether the memory for the events of a run was taken for the whole request.
+func (s *Share) paid(runID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.runs, runID)
+}
+
+// sizeQuery adds up the next events of a run. A database finds the length of a payload
+// without reading it.
+const sizeQuery = `SELECT coalesce(sum(n), 0), coalesce(max(n), 0)
+	FROM (SELECT length(payload) AS n FROM eventlog_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS next`
+
+const (
+	// measured is for how many events an iteration takes memory before it begins.
+	measured = 1024
+	// pageBytes is what a page of events has, but for its last one.
+	pageBytes = 1 << 20
+	// Kept bounds the payloads of a run that are kept while others of it are read.
+	Kept = 8 << 20
+)
+
+// reading is what it takes to read events one after the other.
+func reading(sum, largest int64) int64 { return 2*min(sum, pageBytes+largest) + Event*largest }
+
+// size returns what the payloads of the next events of a run have, and the largest.
+func (h *Host) size(ctx context.Context, runID string, after uint64, events int64) (sum, largest int64, err error) {
+	if err := Step(ctx); err != nil {
+		return 0, 0, err
+	}
+	err = h.Log.View(ctx, func(q eventlog.Querier) error {
+		args := []any{runID, int64(min(after, math.MaxInt64)), events}
+		return q.Query(sizeQuery, args, func(r eventlog.Row) error { return r.Scan(&sum, &largest) })
+	})
+	if err != nil {
+		err = fmt.Errorf("share: measure a run: %w", err)
+	}
+	return sum, largest, err
+}
+
+// Log is a log whose reads are charged to the share of the request.
+type Log struct{ eventlog.Database }
+
 // Events implements [eventlog.EventLog].
 func (l Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
 	s := Of(ctx)
-	if s == nil {
+	if s.host == nil {
 		return l.Database.Events(ctx, runID, after)
 	}
 	return func(yield func(event.Event, error) bool) {
+		paid := s.paid(runID)
 		give := func() {}
 		defer func() { give() }()
-		s.mu.Lock()
-		paid := slices.Contains(s.runs, runID)
-		s.mu.Unlock()
-		pay := func(after uint64) error {
-			sum, largest, err := l.size(ctx, runID, after, measured)
-			if err != nil {
-				return err
-			}
+		pay := func(sum, largest int64) error {
 			give()
+			var err error
 			if give, err = Take(ctx, reading(sum, largest)); err != nil {
-				give = func() {}
 				return err
 			}
 			return Step(ctx)
 		}
-		var err error
-		if !paid {
-			err = pay(after)
+		var sum, largest int64
+		err := Step(ctx)
+		if err == nil && !paid {
+			if sum, largest, err = s.host.size(ctx, runID, after, measured); err == nil {
+				err = pay(sum, largest)
+			}
 		}
 		if err != nil {
 			yield(event.Event{}, err)
 			return
 		}
-		n := 0
-		for ev, err := range l.Database.Events(ctx, runID, after) {
+		for ev, failed := range l.Database.Events(ctx, runID, after) {
+			if err == nil && !paid && int64(len(ev.Payload)) > largest { // behind those that were measured
+				largest = int64(len(ev.Payload))
+				err = pay(pageBytes, largest)
+			}
+			if err == nil {
+				err = failed
+			}
 			if !yield(ev, err) || err != nil {
 				return
 			}
-			if n++; n%measured == 0 && !paid {
-				err = pay(ev.Seq)
-			} else {
-				err = Step(ctx)
-			}
-			if err != nil {
-				yield(event.Event{}, err)
-				return
-			}
+			err = Step(ctx)
 		}
 	}
 }

@@ -121,11 +121,12 @@ func TestEventsAreChargedBeforeTheyAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHost(2, 64<<20)
+	h.Log = log
 	l := share.Log{Database: log}
 	ctx, s := h.Begin(t.Context(), guest.Claim{Tenant: "a"})
 	held := func(hold bool) (most int64) {
 		if hold {
-			if err := l.Hold(ctx, false, "a/R"); err != nil {
+			if err := share.Reserve(ctx, false, "a/R"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,6 +151,7 @@ func TestEventsAreChargedBeforeTheyAreRead(t *testing.T) {
 	}
 	s.End()
 	small := newHost(2, 1<<20)
+	small.Log = log
 	for _, other := range []string{"b", "c", "d", "e"} {
 		if _, err := small.Memory.Take(t.Context(), other, 1<<20); err != nil {
 			t.Fatal(err)

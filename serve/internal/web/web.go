@@ -1,5 +1,5 @@
 // Package web has what servers share: keys of requests, streams of server-sent events,
-// bounds on how much is done at once, and serving until a context ends.
+// and serving until a context ends.
 package web
 
 import (
@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -78,31 +77,4 @@ func (s *Stream) Send(lines string, doc any) {
 		return
 	}
 	s.Write(fmt.Sprintf("%sdata: %s\n\n", lines, data))
-}
-
-// Slots bound how much is done at once for each name. The zero value has none taken.
-type Slots struct {
-	mu    sync.Mutex
-	taken map[string]int // guarded by mu
-}
-
-// Take takes one of most slots of a name, which release gives back, and reports whether there
-// was one. Less than zero is no bound.
-func (s *Slots) Take(name string, most int) (release func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken[name] >= most && most >= 0 {
-		return nil, false
-	}
-	if s.taken == nil {
-		s.taken = map[string]int{}
-	}
-	s.taken[name]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.taken[name]--; s.taken[name] == 0 {
-			delete(s.taken, name)
-		}
-	}, true
 }
