@@ -43,7 +43,7 @@ func (r *Rule) isFor(tool string) bool { return len(r.Tools) == 0 || slices.Cont
 // The most that a rule may allow an exchange.
 const (
 	longestExchange = 10 * time.Minute
-	largestBody     = 64 << 20
+	largestBody     = 16 << 20
 )
 
 // limits returns the bounds of one exchange. Of a side before another one they are the

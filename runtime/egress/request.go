@@ -308,7 +308,10 @@ func (r *Request) oneWay(t target) error {
 		return nil
 	}
 	_, query := cutQuery(t.uri)
-	there := slices.ContainsFunc(r.pairs(strings.ReplaceAll(query, ";", "&")), func(pair [2]string) bool { return methodField.MatchString(pair[0]) })
+	there := false
+	for key := range r.pairs(strings.ReplaceAll(query, ";", "&")) {
+		there = there || len(key) > len("method") && methodField.MatchString(key)
+	}
 	var object map[string]json.RawMessage
 	if r.bodyKind() == jsonBody && json.Unmarshal(r.Body, &object) == nil {
 		_, named := object["_method"]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -313,14 +314,24 @@ var (
 	asItIs = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 )
 
+// maxPlaceholders bounds the work on one text.
+const maxPlaceholders = 1000
+
 // exact refuses a text with placeholders that a server could read in another way.
 func (f *filler) exact(text, where string) {
 	f.coding(text)
-	switch {
-	case !isText(text):
+	if !isText(text) {
 		f.fail("%s with a secret must be UTF-8 without control characters", where)
-	case besideSecret.MatchString(references.Replace(text)):
-		f.fail("the placeholder of a secret may not stand beside a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
+	}
+	found := placeholder.FindAllStringIndex(text, -1)
+	if len(found) > maxPlaceholders {
+		f.fail("%s has more than %d placeholders of secrets", where, maxPlaceholders)
+	}
+	for _, at := range found[:min(len(found), maxPlaceholders)] {
+		beside := text[max(0, at[0]-64):min(len(text), at[1]+64)] // no server takes a longer escape
+		if f.err == nil && besideSecret.MatchString(references.Replace(beside)) {
+			f.fail("the placeholder of a secret may not stand beside a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
+		}
 	}
 }
 
@@ -334,6 +345,9 @@ func isText(text string) bool {
 
 // coding refuses a text that names another coding than UTF-8.
 func (f *filler) coding(text string) {
+	if lower := strings.ToLower(text); !strings.Contains(text, "=?") && !strings.Contains(text, "*") && !strings.Contains(lower, "charset") && !strings.Contains(lower, "encoding") {
+		return // sooner than the expression finds out
+	}
 	for _, m := range coding.FindAllStringSubmatch(text, -1) {
 		if name := m[1] + m[2]; !asItIs.MatchString(name) {
 			f.fail("a request with a secret is sent as it is in UTF-8, not in %s", quote(cmp.Or(name, m[0])))
@@ -350,8 +364,8 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	if !in(PlaceQuery) && !in(PlaceBody) {
 		return
 	}
-	for _, pair := range r.pairs(query) {
-		f.coding(pair[0] + "=" + pair[1])
+	for key, value := range r.pairs(query) {
+		f.coding(key + "=" + value)
 	}
 	f.coding(strings.Join(r.Header["Content-Type"], "\n"))
 	if !in(PlaceBody) {
@@ -362,6 +376,9 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 			f.fail("a body with a secret is sent as it is: leave out header %s", name)
 		}
 	}
+	if len(r.Body) > DefaultMaxRequestBytes {
+		f.fail("a body with a secret has at most %d bytes", DefaultMaxRequestBytes)
+	}
 	if !isText(string(r.Body)) {
 		f.fail("a body with a secret must be UTF-8 without control characters")
 	}
@@ -371,15 +388,17 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 }
 
 // pairs returns the names and values of a query and, if the body is one, of a form.
-func (r *Request) pairs(query string) (all [][2]string) {
+func (r *Request) pairs(query string) iter.Seq2[string, string] {
 	if r.bodyKind() == formBody {
 		query += "&" + string(r.Body)
 	}
-	for _, pair := range strings.Split(query, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		all = append(all, [2]string{unescape(key), unescape(value)})
+	return func(yield func(key, value string) bool) {
+		for pair := range strings.SplitSeq(query, "&") {
+			if key, value, _ := strings.Cut(pair, "="); !yield(unescape(key), unescape(value)) {
+				return
+			}
+		}
 	}
-	return all
 }
 
 // headerKey returns the name of a header as servers compare it that make a variable of it,

@@ -109,6 +109,7 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"in an encoded word of a header", "GET http://h/ HTTP/1.1\r\nX-A: =?utf-16?Q?{{secret:K}}?=\r\n\r\n", "hunter2hunter2", "not in"},
 		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
+		{"too often", "GET http://h/ HTTP/1.1\r\nX-A: " + strings.Repeat("{{secret:K}}", 1001) + "\r\n\r\n", "hunter2hunter2", "more than 1000 placeholders"},
 		{"behind a byte of a query", "GET http://h/?a=%81{{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "must be UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -147,6 +148,12 @@ func TestABodyWithASecretIsSentAsItIs(t *testing.T) {
 	if _, err := client.Do(context.Background(), r, ""); err != nil || !strings.Contains(received(), "hunter2") {
 		t.Errorf("a packed body beside a secret in a header: %v", err)
 	}
+}
+
+func TestABodyWithASecretIsNotLarge(t *testing.T) {
+	r := &Request{Method: "POST", URL: "http://h/", Body: []byte("{{secret:K}}" + strings.Repeat(" ", 1<<20))}
+	_, err := New(Config{Authorize: granting{value: "hunter2hunter2"}, MaxRequestBytes: 2 << 20}).Do(t.Context(), r, "")
+	wantFailure(t, err, abi.StatusDenied, "a body with a secret has at most 1048576 bytes")
 }
 
 func TestIsSecretName(t *testing.T) {
