@@ -290,9 +290,28 @@ func isAway(err error) bool {
 	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// refusedError is that a server let no connection be made. Its own words are the last of what
+// the driver tells, behind each attempt with and without TLS.
+type refusedError struct {
+	said *pgconn.PgError
+	err  error
+}
+
+// Error returns what the server says.
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("pglog: the server refuses the connection: %s: %s (SQLSTATE %s)", e.said.Severity, e.said.Message, e.said.Code)
+}
+
+// Unwrap returns the error of the driver.
+func (e *refusedError) Unwrap() error { return e.err }
+
 // orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
 // once, and that of a page which is not as the server wrote it [eventlog.ErrLogCorrupt].
 func orUnavailable(err error) error {
+	said, fromServer := errors.AsType[*pgconn.PgError](err)
+	if _, connecting := errors.AsType[*pgconn.ConnectError](err); fromServer && connecting && !errors.As(err, new(*refusedError)) {
+		err = &refusedError{said, err}
+	}
 	if c := code(err); c == dataCorrupted || c == indexCorrupted {
 		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
 	}
