@@ -3,6 +3,7 @@
 
 import { AbortSignal } from "./events.js";
 import { guard, http } from "./host.js";
+import { codings } from "./inflate.js";
 import { read } from "./json.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
@@ -166,5 +167,16 @@ function parse(buffer, url) {
     const colon = field.indexOf(":");
     return [field.slice(0, colon), field.slice(colon + 1)];
   });
-  return new Response(bytes.subarray(end + 1), { status: Number(status), statusText: reason.join(" "), headers, url });
+  const all = new Headers(headers);
+  const body = decoded(bytes.subarray(end + 1), all.get("content-encoding") ?? "");
+  return new Response(body, { status: Number(status), statusText: reason.join(" "), headers: all, url });
+}
+
+// decoded undoes the content codings of a body, the last one first.
+function decoded(body, names) {
+  if (body.length === 0) return body;
+  return names.toLowerCase().split(",").map((name) => name.trim()).filter(Boolean).reduceRight((bytes, name) => {
+    if (!Object.hasOwn(codings, name)) throw new TypeError(`the response has the content coding ${name}, which a tool cannot undo: ask for gzip with the header Accept-Encoding`);
+    return codings[name](bytes);
+  }, body);
 }

@@ -62,6 +62,7 @@ const cases = {
   },
   post: async () => (await fetch("http://h", { method: "post", body: JSON.stringify({ a: "ä" }) })).json(),
   form: async () => (await fetch("http://h/", { method: "PUT", body: new URLSearchParams({ a: "1 2", b: "&" }) })).status,
+  "text of it": async () => { const r = await fetch("http://h/"), text = await r.text(); return [r.headers.get("content-encoding"), text.length, text.slice(0, 12)]; },
   large: async () => (await (await fetch("http://h/")).bytes()).length,
   caught: () => fetch("http://h/").catch((error) => [error.name, error.reason, error.message]),
   uncaught: () => fetch("http://h/"),
