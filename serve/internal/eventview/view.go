@@ -171,36 +171,22 @@ func (v View) Events(ctx context.Context, id string, after uint64) iter.Seq2[eve
 	return v.Log.Events(ctx, runID, after)
 }
 
-// Page returns at most n events of a run with numbers above after. There may be
-// none if the run has no more. With an error come the events before the one that
-// cannot be read.
-func (v View) Page(ctx context.Context, id string, after uint64, n int) ([]event.Event, error) {
-	var page []event.Event
-	for ev, err := range v.Events(ctx, id, after) {
-		if err != nil {
-			return page, err
-		}
-		if page = append(page, ev); len(page) >= n {
-			break
-		}
-	}
-	return page, nil
-}
-
 // ErrEventNotFound means that a run has no event of that number.
 var ErrEventNotFound = errors.New("eventview: event not found")
 
 // Event returns one event of a run, [eventlog.ErrRunNotFound] or
 // [ErrEventNotFound].
 func (v View) Event(ctx context.Context, id string, seq uint64) (event.Event, error) {
-	page, err := v.Page(ctx, id, max(seq, 1)-1, 1)
-	if err != nil {
-		return event.Event{}, err
+	for ev, err := range v.Events(ctx, id, max(seq, 1)-1) {
+		if err != nil {
+			return event.Event{}, err
+		}
+		if ev.Seq == seq {
+			return ev, nil
+		}
+		break
 	}
-	if len(page) == 0 || page[0].Seq != seq {
-		return event.Event{}, fmt.Errorf("%w: event %d of run %q", ErrEventNotFound, seq, id)
-	}
-	return page[0], nil
+	return event.Event{}, fmt.Errorf("%w: event %d of run %q", ErrEventNotFound, seq, id)
 }
 
 // Started returns what the first event of a run says of it.

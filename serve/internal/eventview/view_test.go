@@ -62,7 +62,6 @@ func everyQuestion(t *testing.T, v eventview.View) map[string]func(id string) er
 	ctx := t.Context()
 	return map[string]func(id string) error{
 		"Run":    func(id string) error { _, err := v.Run(ctx, id); return err },
-		"Page":   func(id string) error { _, err := v.Page(ctx, id, 0, 10); return err },
 		"Event":  func(id string) error { _, err := v.Event(ctx, id, 1); return err },
 		"Check":  func(id string) error { _, err := v.Check(ctx, id); return err },
 		"Replay": func(id string) error { _, err := v.Replay(ctx, id); return err },

@@ -88,7 +88,6 @@ func Of(ctx context.Context) *Share {
 
 // Begin returns a context with a share of a tenant, which has to end.
 func (h *Host) Begin(ctx context.Context, c guest.Claim) (context.Context, *Share) {
-	c.Most = most()
 	s := &Share{host: h, claim: c}
 	return context.WithValue(ctx, key{}, s), s
 }
@@ -107,7 +106,6 @@ func (s *Share) Claim(c guest.Claim) {
 	s.Rest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.Most = most()
 	s.claim = c
 }
 
@@ -138,7 +136,9 @@ func Step(ctx context.Context) error {
 		return ctx.Err()
 	}
 	s.Rest()
-	slot, err := s.host.CPU.Acquire(guest.WithClaim(ctx, s.who()))
+	claim := s.who()
+	claim.Most = most()
+	slot, err := s.host.CPU.Acquire(guest.WithClaim(ctx, claim))
 	if err != nil {
 		return err
 	}
