@@ -52,40 +52,119 @@ type typeSchema struct {
 	Items      json.RawMessage            `json:"items"`
 	AnyOf      []json.RawMessage          `json:"anyOf"`
 	OneOf      []json.RawMessage          `json:"oneOf"`
+	AllOf      []json.RawMessage          `json:"allOf"`
+	Ref        string                     `json:"$ref"`
 }
 
 // maxTypeDepth bounds types in types; what is deeper is unknown.
 const maxTypeDepth = 8
 
-// maxTypeSchema bounds a schema that becomes a type, in bytes: a model has to read the type.
+// maxTypeSchema bounds a schema that becomes a type, in bytes: a model has to read the type. It
+// also bounds the names, descriptions and values in the type, where what is referred to counts
+// each time; the rest is unknown.
 const maxTypeSchema = 256 << 10
 
 func typeOf(schema json.RawMessage) string {
 	if len(schema) > maxTypeSchema {
 		return "unknown"
 	}
-	return typeAt(schema, maxTypeDepth)
+	t := &typer{root: schema, left: maxTypeSchema, members: map[string]map[string]json.RawMessage{}, open: map[string]bool{}}
+	return t.typeAt(schema, maxTypeDepth)
 }
 
-func typeAt(schema json.RawMessage, depth int) string {
+// typer makes the type of one schema.
+type typer struct {
+	root    json.RawMessage
+	left    int                                   // of maxTypeSchema
+	members map[string]map[string]json.RawMessage // of the objects in the schema that references pass, by pointer
+	open    map[string]bool                       // references that are being followed
+}
+
+// typeAt returns the type of a schema. It is the intersection of what the schema says itself
+// with what its references, allOf, anyOf and oneOf say, as long as that is known.
+func (t *typer) typeAt(schema json.RawMessage, depth int) string {
 	var s typeSchema
-	if depth == 0 || len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
+	if t.left -= 8; depth == 0 || t.left < 0 || len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
 		return "unknown"
+	}
+	var parts []string
+	add := func(part string) {
+		if part != "unknown" && !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	below := func(one json.RawMessage) string { return t.typeAt(one, depth-1) }
+	add(t.own(&s, depth))
+	if s.Ref != "" && !t.open[s.Ref] {
+		t.open[s.Ref] = true
+		add(below(t.at(s.Ref)))
+		delete(t.open, s.Ref)
+	}
+	for _, one := range s.AllOf {
+		add(below(one))
+	}
+	add(union(s.AnyOf, below))
+	add(union(s.OneOf, below))
+	switch len(parts) {
+	case 0:
+		return "unknown"
+	case 1:
+		return parts[0]
+	}
+	for i, part := range parts {
+		if strings.Contains(part, " | ") {
+			parts[i] = "(" + part + ")"
+		}
+	}
+	return strings.Join(parts, " & ")
+}
+
+// at returns the schema that a reference within the document names, nil for none.
+func (t *typer) at(ref string) json.RawMessage {
+	switch pointer, within := strings.CutPrefix(ref, "#"); {
+	case !within:
+		return nil
+	case pointer == "":
+		return t.root
+	default:
+		slash := strings.LastIndexByte(ref, '/')
+		if slash < 0 {
+			return nil // an anchor
+		}
+		of := ref[:slash]
+		if _, known := t.members[of]; !known {
+			var members map[string]json.RawMessage
+			_ = json.Unmarshal(t.at(of), &members) // nil for what has none
+			t.members[of] = members
+		}
+		return t.members[of][strings.ReplaceAll(strings.ReplaceAll(ref[slash+1:], "~1", "/"), "~0", "~")]
+	}
+}
+
+// own returns the type of what a schema says without others. One with properties and no type
+// is that of an object.
+func (t *typer) own(s *typeSchema, depth int) string {
+	scalar := func(value json.RawMessage) string {
+		if t.left -= len(value); t.left < 0 {
+			return "unknown"
+		}
+		return literal(value)
 	}
 	switch {
 	case len(s.Const) > 0:
-		return union([]json.RawMessage{s.Const}, literal)
+		return scalar(s.Const)
 	case len(s.Enum) > 0:
-		return union(s.Enum, literal)
-	case len(s.AnyOf) > 0:
-		return union(s.AnyOf, func(one json.RawMessage) string { return typeAt(one, depth-1) })
-	case len(s.OneOf) > 0:
-		return union(s.OneOf, func(one json.RawMessage) string { return typeAt(one, depth-1) })
+		return union(s.Enum, scalar)
 	}
 	names := []string{""}
 	if json.Unmarshal(s.Type, &names[0]) != nil {
 		names = nil
 		_ = json.Unmarshal(s.Type, &names) // neither: unknown
+	}
+	if len(s.Type) == 0 && len(s.Properties) > 0 {
+		names = []string{"object"}
+	} else if len(s.Type) == 0 && len(s.Items) > 0 {
+		names = []string{"array"}
 	}
 	return union(names, func(name string) string {
 		switch name {
@@ -94,21 +173,21 @@ func typeAt(schema json.RawMessage, depth int) string {
 		case "integer":
 			return "number"
 		case "array":
-			return "Array<" + typeAt(s.Items, depth-1) + ">"
+			return "Array<" + t.typeAt(s.Items, depth-1) + ">"
 		case "object":
-			return s.object(depth)
+			return t.object(s, depth)
 		}
 		return "unknown"
 	})
 }
 
 // object returns the type of an object: of its members, or of a map.
-func (s *typeSchema) object(depth int) string {
+func (t *typer) object(s *typeSchema, depth int) string {
 	if len(s.Properties) == 0 {
 		if string(s.Additional) == "false" {
 			return "{}"
 		}
-		return "Record<string, " + typeAt(s.Additional, depth-1) + ">"
+		return "Record<string, " + t.typeAt(s.Additional, depth-1) + ">"
 	}
 	required := map[string]bool{}
 	for _, name := range s.Required {
@@ -121,11 +200,14 @@ func (s *typeSchema) object(depth int) string {
 			Description string `json:"description"`
 		}
 		_ = json.Unmarshal(s.Properties[name], &about) // true and false have none
+		if t.left -= len(name) + len(about.Description); t.left < 0 {
+			return "unknown"
+		}
 		optional := "?"
 		if required[name] {
 			optional = ""
 		}
-		b.WriteString(indent(comment(about.Description)+propertyName(name)+optional+": "+typeAt(s.Properties[name], depth-1)+";", "  ") + "\n")
+		b.WriteString(indent(comment(about.Description)+propertyName(name)+optional+": "+t.typeAt(s.Properties[name], depth-1)+";", "  ") + "\n")
 	}
 	return b.String() + "}"
 }

@@ -57,6 +57,41 @@ func TestTypeScript(t *testing.T) {
 	}
 }
 
+// TestTypeScriptOfComposedSchemas declares references, compositions and objects without a type,
+// as generators of schemas write them.
+func TestTypeScriptOfComposedSchemas(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{"properties":{"a":{"type":"string"}},"required":["a"]}`:                                                                                                                "{ a: string; }",
+		`{"type":"object","properties":{"a":{"type":"string"},"b":{}},"anyOf":[{"required":["a"]},{"required":["b"]}]}`:                                                          "{ a?: string; b?: unknown; }",
+		`{"$ref":"#/$defs/x~1y","$defs":{"x/y":{"type":"object","properties":{"n":{"$ref":"#/definitions/n"}}}},"definitions":{"n":{"type":"integer"}}}`:                         "{ n?: number; }",
+		`{"allOf":[{"$ref":"#/$defs/a"},{"properties":{"b":{"type":"number"}}},{"description":"no type"}],"$defs":{"a":{"type":"object","properties":{"a":{"type":"string"}}}}}`: "{ a?: string; } & { b?: number; }",
+		`{"type":"object","properties":{"k":{"const":1}},"oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"null"}}}]}`:                "{ k?: 1; } & ({ a: string; } | { b?: null; })",
+		`{"type":"object","properties":{"next":{"$ref":"#"},"v":{"type":"string"}}}`:                                                                                             "{ next?: { next?: unknown; v?: string; }; v?: string; }",
+		`{"$ref":"#anchor"}`:                       "unknown",
+		`{"$ref":"#/no/where"}`:                    "unknown",
+		`{"$ref":"https://x.example/schema"}`:      "unknown",
+		`{"items":{"type":"string"}}`:              "Array<string>",
+		`{"anyOf":[{"type":"string"},{"not":{}}]}`: "unknown",
+	} {
+		got := tool.TypeScript(declared{"t", "", `{"type":"object","additionalProperties":false}`, schema})
+		_, got, _ = strings.Cut(got, "Promise<")
+		got = strings.Join(strings.Fields(got[:strings.LastIndex(got, ">")]), " ")
+		if got != want {
+			t.Errorf("%s\n is %s\n not %s", schema, got, want)
+		}
+	}
+
+	// References that multiply end, as does the type.
+	var defs []string
+	for i := range 9 {
+		defs = append(defs, fmt.Sprintf(`"d%d":{"properties":{%s}}`, i, fmt.Sprintf(`"a":{"$ref":"#/$defs/d%[1]d"},"b":{"$ref":"#/$defs/d%[1]d"},"c":{"$ref":"#/$defs/d%[1]d"},"d":{"$ref":"#/$defs/d%[1]d"},"e":{"$ref":"#/$defs/d%[1]d"},"f":{"$ref":"#/$defs/d%[1]d"}`, i+1)))
+	}
+	many := `{"$ref":"#/$defs/d0","$defs":{` + strings.Join(defs, ",") + `}}`
+	if got := tool.TypeScript(declared{"t", "", many, ""}); len(got) > 2<<20 || !strings.Contains(got, "unknown") {
+		t.Errorf("the type has %d bytes", len(got))
+	}
+}
+
 func TestSearch(t *testing.T) {
 	var all []tool.Tool
 	for i := range 30 {
