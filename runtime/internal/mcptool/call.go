@@ -209,7 +209,7 @@ func (f *inFlight) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.Elici
 	var asks *assisted
 	f.tell("", func(c *assisted) func() { asks = c; return nil })
 	if asks == nil || asks.Elicit == nil {
-		return nil, errors.New("there is nobody to ask: no assistant that takes questions waits for a call")
+		return nil, errors.New("there is no assistant to ask that takes questions")
 	}
 	params, err := json.Marshal(r.Params)
 	if err != nil {

@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 	case "flood":
 		go flood(os.Stdout)
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "rough":
+		rough(os.Stdin, os.Stdout)
+	case "host":
+		hosting(os.Args[1:])
 	case "garbage":
 		fmt.Println("Welcome to the weather server! Listening on stdin.")
 	}
@@ -287,6 +291,16 @@ func (r run) replays(t *testing.T, one tool.Tool) {
 	if diff := cmp.Diff(fmt.Sprintf("%T %v", r.err, r.err), fmt.Sprintf("%T %v", kept.err, kept.err)); diff != "" {
 		t.Errorf("the replay failed differently (-live +replay):\n%s", diff)
 	}
+}
+
+// replayed replays a run with another tool, and returns how it ends.
+func replayed(t *testing.T, r run, one tool.Tool) (string, error) {
+	t.Helper()
+	result, err := agent.Direct{Tool: &keeping{Tool: one}}.Replay(t.Context(), r.events, agent.ReplayOptions{})
+	if err != nil {
+		return "", err
+	}
+	return result.Error + string(result.Output), nil
 }
 
 // effects are the names of the recorded effects.

@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -68,17 +70,38 @@ func (p program) Connect(context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout, err := p.StdoutPipe()
+	stdout, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	p.Cmd.Stderr, p.WaitDelay = p.told, time.Second
+	p.Cmd.Stdout, p.Cmd.Stderr, p.WaitDelay = theirs, p.told, time.Second
 	leads(p.Cmd)
-	if err := p.Start(); err != nil {
+	err = p.Start()
+	theirs.Close()
+	if err != nil {
+		stdout.Close()
 		return nil, err
 	}
-	c := &processConn{program: p, stdin: stdin, messages: make(chan jsonrpc.Message), ended: make(chan struct{}), release: guard(p.Process.Pid)}
-	go c.read(stdout)
+	c := &processConn{program: p, stdin: stdin, messages: make(chan jsonrpc.Message), ended: make(chan struct{})}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		c.read(stdout)
+		c.end() // without a reader the server cannot go on
+	}()
+	go func() {
+		release := guard(p.Process.Pid)
+		if c.err = c.Wait(); errors.Is(c.err, exec.ErrWaitDelay) { // standard error is open in the group
+			c.err = nil
+		}
+		endGroup(p.Process) // a launcher may leave the server behind that it started
+		release()
+		late := time.AfterFunc(time.Second, func() { stdout.Close() }) // of a process that has left the group
+		<-read
+		late.Stop()
+		stdout.Close()
+		close(c.ended)
+	}()
 	return c, nil
 }
 
@@ -89,12 +112,10 @@ type processConn struct {
 	messages chan jsonrpc.Message
 	ended    chan struct{} // closed when the process has ended
 	err      error         // how it has; set before ended is closed
-	release  func()        // ends what ends the group with this process
 	closing  sync.Once
 }
 
-// read reads messages until the output of the server ends, and waits for the process, whose
-// group it ends: a launcher may leave the server that it started behind.
+// read reads messages until the output of the server ends.
 func (c *processConn) read(stdout io.Reader) {
 	in := bufio.NewReaderSize(stdout, 64<<10)
 	for {
@@ -109,16 +130,24 @@ func (c *processConn) read(stdout io.Reader) {
 			break
 		}
 	}
-	// The server has closed its output. Without a reader it cannot go on.
-	c.stdin.Close()
-	late := time.AfterFunc(endTime, func() { signalGroup(c.Process, false) })
-	later := time.AfterFunc(2*endTime, func() { signalGroup(c.Process, true) })
-	c.err = c.Wait()
-	late.Stop()
-	later.Stop()
-	endGroup(c.Process)
-	c.release()
-	close(c.ended)
+}
+
+// end ends the process: by the end of its input, then by SIGTERM, then by SIGKILL.
+func (c *processConn) end() {
+	c.closing.Do(func() {
+		c.wire.close()
+		c.stdin.Close()
+		go func() {
+			for _, kill := range []bool{false, true} {
+				select {
+				case <-c.ended:
+					return
+				case <-time.After(endTime):
+					signalGroup(c.Process, kill)
+				}
+			}
+		}()
+	})
 }
 
 // decode returns the messages of a line.
@@ -160,10 +189,13 @@ func (c *processConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	select {
 	case m := <-c.messages:
 		return m, nil
-	case <-c.ended:
 	case <-c.cut:
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	select { // for its last words
+	case <-c.ended:
+	case <-time.After(time.Second / 4):
 	}
 	return nil, io.EOF
 }
@@ -174,7 +206,7 @@ func (c *processConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	c.outgoing(ctx, data)
+	defer c.outgoing(ctx, data)()
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_, err = c.stdin.Write(append(data, '\n'))
@@ -184,18 +216,9 @@ func (c *processConn) Write(ctx context.Context, m jsonrpc.Message) error {
 // SessionID implements [mcp.Connection].
 func (c *processConn) SessionID() string { return "" }
 
-// Close implements [mcp.Connection]. It ends the process: by the end of its input, then by
-// SIGTERM, then by SIGKILL.
+// Close implements [mcp.Connection].
 func (c *processConn) Close() error {
-	c.closing.Do(func() {
-		c.wire.close()
-		c.stdin.Close()
-		late := time.AfterFunc(endTime, func() { signalGroup(c.Process, false) })
-		later := time.AfterFunc(2*endTime, func() { signalGroup(c.Process, true) })
-		defer late.Stop()
-		defer later.Stop()
-		<-c.ended
-	})
+	c.end()
 	<-c.ended
 	return c.err
 }

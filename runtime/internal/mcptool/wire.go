@@ -62,21 +62,22 @@ func (w *wire) exact(ctx context.Context, fn func(context.Context) error) (resul
 	return x.result, x.refused, err
 }
 
-// outgoing looks at a message before it is sent.
-func (w *wire) outgoing(ctx context.Context, data []byte) {
+// outgoing looks at a message before it is sent. Sent is called when it has been.
+func (w *wire) outgoing(ctx context.Context, data []byte) (sent func()) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
 		Method string          `json:"method"`
 	}
 	if json.Unmarshal(data, &m) != nil || m.ID == nil {
-		return
+		return func() {}
 	}
 	if m.Method == "" { // the answer to a request of the server
-		select {
-		case <-w.asked:
-		default:
+		return func() {
+			select {
+			case <-w.asked:
+			default:
+			}
 		}
-		return
 	}
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		w.mu.Lock()
@@ -85,6 +86,7 @@ func (w *wire) outgoing(ctx context.Context, data []byte) {
 		w.waiting[x.id] = x
 		w.mu.Unlock()
 	}
+	return func() {}
 }
 
 // emptyResult is one of every method that is called.
@@ -222,7 +224,7 @@ func (c wiredConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	c.outgoing(ctx, data)
+	defer c.outgoing(ctx, data)()
 	return c.Connection.Write(ctx, m)
 }
 
@@ -254,7 +256,7 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req.Body.Close()
 		req.Body = io.NopCloser(bytes.NewReader(sent))
-		t.outgoing(req.Context(), sent)
+		defer t.outgoing(req.Context(), sent)()
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
