@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling"
@@ -32,6 +33,8 @@ type localServer struct {
 	Server
 	pins  Pins
 	first chan struct{} // closed when the first attempt has ended
+
+	listing sync.Mutex // one list is presented after the other; taken before the mu of the LocalTools
 
 	// What follows is guarded by the mu of the LocalTools.
 	connected    *starling.Server // nil if it is not
@@ -124,6 +127,8 @@ func (l *LocalTools) connect(s *localServer) string {
 
 // listed presents the tools of a server as it lists them now.
 func (l *LocalTools) listed(s *localServer) error {
+	s.listing.Lock()
+	defer s.listing.Unlock()
 	l.mu.RLock()
 	connected, old := s.connected, s.module
 	l.mu.RUnlock()

@@ -147,23 +147,29 @@ func TestMCPClients(t *testing.T) {
 	}
 }
 
+// TestMCPServersAnswerTheSame calls the tools of servers that others have written, directly and
+// through mcp --server: each answer is the same JSON, but for what the gateway adds in _meta.
+func TestMCPServersAnswerTheSame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes ten seconds")
+	}
+	needsMCPClients(t)
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // where servers are pinned
+	out, err := node(t, "servers.mjs", t.TempDir(), "filesystem=filesystem", "memory=memory", "thinking=sequential-thinking", "everything=everything")
+	if err != nil || !strings.Contains(string(out), " tools are compared") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // mcpModules builds the modules for the clients into a new folder. It skips the test where
 // Node, or what npm installs, is missing.
 func mcpModules(t *testing.T) (dir string) {
 	t.Helper()
 	const sdk = "../../guest-sdk/js"
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
+	if _, err := os.Stat(filepath.Join(sdk, "node_modules")); err != nil {
+		t.Skipf("SKIPPED: needs npm ci in %s: %v", sdk, err)
 	}
-	for _, folder := range []string{sdk, mcpClients} {
-		if _, err := os.Stat(filepath.Join(folder, "node_modules")); err != nil {
-			t.Skipf("SKIPPED: needs npm ci in %s: %v", folder, err)
-		}
-	}
-	for _, name := range []string{"client.mjs", "gateway.mjs", "globsync.mjs", "package-lock.json"} { // so that go test knows of them
-		_, _ = os.Stat(filepath.Join(mcpClients, name))
-	}
-	programInPath(t)
+	needsMCPClients(t)
 	dir = t.TempDir()
 	for target, source := range map[string]string{
 		"tools.wasm": mcpClients + "/tools.js", "changing.wasm": sdk + "/examples/greet.js", "changed.wasm": sdk + "/examples/customer.ts",
@@ -173,6 +179,21 @@ func mcpModules(t *testing.T) (dir string) {
 		}
 	}
 	return dir
+}
+
+// needsMCPClients skips the test where Node, or what npm installs, is missing.
+func needsMCPClients(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(mcpClients, "node_modules")); err != nil {
+		t.Skipf("SKIPPED: needs npm ci in %s: %v", mcpClients, err)
+	}
+	for _, name := range []string{"client.mjs", "gateway.mjs", "globsync.mjs", "servers.mjs", "package-lock.json"} { // so that go test knows of them
+		_, _ = os.Stat(filepath.Join(mcpClients, name))
+	}
+	programInPath(t)
 }
 
 // newMCPWorld is the world of client.mjs, which says what it has to answer.
