@@ -2,9 +2,11 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
 // TestLocalToolsFollowTheirFiles changes a module while a client is served: it is told, and
@@ -125,5 +128,49 @@ func TestLocalToolsFollowTheirFiles(t *testing.T) {
 	page, err := db.Runs(ctx, eventlog.RunPageOptions{})
 	if err != nil || page.TotalMatching != 2 {
 		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// TestAnAssistantReadsWhyTheLogStoppedAndGoesOnWithIt takes the file of the database away from
+// a server of tools, and gives it back: a call then says what is wrong, and a later one of the
+// same process is made.
+func TestAnAssistantReadsWhyTheLogStoppedAndGoesOnWithIt(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: Windows lets nobody take a file that is open")
+	}
+	path := filepath.Join(t.TempDir(), "starling.db")
+	db := starling.Must(starling.Open(t.Context(), path, starling.Options{}))
+	defer db.Close()
+	tools := NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+	if err := tools.Add(t.Context(), "../tools-wasm/dice"); err != nil {
+		t.Fatal(err)
+	}
+	call := func() error {
+		_, err := tools.Call(t.Context(), mcpsrv.Call{Name: "dice", Arguments: []byte("{}")})
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := call(); !errors.Is(err, mcpsrv.ErrHost) || !strings.Contains(err.Error(), path) {
+			t.Errorf("without the file: %v", err)
+		}
+	}
+	if err := os.Rename(path+".aside", path); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); call() != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the file is back: %v", call())
+		}
+	}
+	runs := starling.Must(db.RunIDs(t.Context()))
+	err := db.ValidateAll(t.Context(), runs, func(v starling.Validation) error { return v.Err })
+	if err != nil || len(runs) < 2 {
+		t.Errorf("%d runs, %v", len(runs), err)
 	}
 }
