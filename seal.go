@@ -114,6 +114,7 @@ type BundleOptions struct {
 type BundleVerdict struct {
 	Invalid error // why the bundle is not valid; then the rest says how far it was read
 
+	Bundle      seal.Bundle // what was read
 	Certificate seal.Certificate
 	Sealed      bool
 	Checkpoint  seal.Checkpoint  // if Sealed
@@ -137,7 +138,7 @@ func (v BundleVerdict) Identical() bool {
 // the verdict. An error means that there is none.
 func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVerdict, err error) {
 	b, certificate, err := seal.OpenBundle(file)
-	if v.Certificate, v.Invalid = certificate, err; err != nil {
+	if v.Bundle, v.Certificate, v.Invalid = b, certificate, err; err != nil {
 		return v, nil
 	}
 	if v.Sealed = len(b.Proofs) > 0; v.Sealed {

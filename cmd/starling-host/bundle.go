@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/keyfile"
 )
@@ -27,7 +29,11 @@ again on the browser's own engine. It loads nothing and sends nothing. The bundl
 it and can be saved from it.
 
 Runs of tenants are written as they are stored, encrypted: the file proves that they
-are in the log, and they cannot be executed from it.`
+are in the log, and they cannot be executed from it. With the master key, show, export
+and replay read them in the database: what was sealed is the encrypted run.
+
+Commands that read a database, such as runs, show, replay and inspect, take a bundle or
+a page in its place.`
 
 const bundleExample = `  starling-host seal --key seal.key
   starling-host bundle @last -o dice.starling
@@ -87,6 +93,13 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 		return notOver(out, err)
 	}
 	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
+	if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {
+		_, encrypted := event.AsEncrypted(events[0].Payload)
+		return encrypted
+	}) {
+		a.warn("a run of a tenant is encrypted: the file proves that it was sealed, and shows and executes nothing of it")
+		a.hint("with the master key the database does: " + pasteable("starling-host replay", named(where), runs[0]) + " --key-file FILE")
+	}
 	if len(b.Proofs) == 0 {
 		const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
 		if last := b.Runs[0][len(b.Runs[0])-1]; !last.Kind.Terminal() {

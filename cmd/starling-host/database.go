@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 )
 
@@ -53,24 +58,87 @@ func withDatabase(names, args []string) (all []string, left bool) {
 	return slices.Insert(slices.Clone(args), place, defaultDatabase), true
 }
 
-// isDatabase reports whether an argument can only be a database: the address of a server, or
-// the path of a file of SQLite.
+// isDatabase reports whether an argument can only be a database, or a bundle that is read
+// like one: the address of a server, or the path of a file that begins as one of them.
 func isDatabase(arg string) bool {
-	if onServer(arg) {
-		return true
-	}
-	if info, err := os.Stat(arg); err != nil || !info.Mode().IsRegular() {
+	const magic = "SQLite format 3\x00"
+	return onServer(arg) || beginsAs(arg, magic) || isBundle(arg)
+}
+
+// isBundle reports whether a path is that of a bundle or of the page of one.
+func isBundle(path string) bool {
+	return !onServer(path) && (beginsAs(path, "PK\x03\x04") || beginsAs(path, "<!doctype html>\n<html"))
+}
+
+func beginsAs(path, magic string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	f, err := os.Open(arg)
+	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	const magic = "SQLite format 3\x00"
 	head := make([]byte, len(magic))
 	_, err = io.ReadFull(f, head)
 	return err == nil && string(head) == magic
+}
+
+// readBundle reads a bundle, or the one in a page.
+func readBundle(path string) ([]byte, error) {
+	file, err := readBounded(path, 2*seal.MaxBundleBytes)
+	if err == nil && bytes.HasPrefix(file, []byte("<")) {
+		if file, err = verifier.Bundle(file); err != nil {
+			err = &failure{code: exitInvalid, message: path + ": " + err.Error()}
+		}
+	}
+	return file, err
+}
+
+// unpacked is a bundle as a database, for commands that read one.
+type unpacked struct {
+	database
+	folder string
+}
+
+func (u unpacked) Close() error { return errors.Join(u.database.Close(), os.RemoveAll(u.folder)) }
+
+// unpack puts the runs and modules of a bundle into a database that ends with the command.
+func unpack(ctx context.Context, path string) (db database, err error) {
+	file, err := readBundle(path)
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := seal.OpenBundle(file)
+	if err != nil {
+		return nil, &failure{code: exitInvalid, message: path + ": " + starling.PlainError(err)}
+	}
+	folder, err := os.MkdirTemp("", "starling-host-bundle")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+	}()
+	log, err := store.Open(ctx, filepath.Join(folder, "bundle.db"), store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	db = unpacked{log, folder}
+	for _, events := range b.Runs {
+		for _, e := range events {
+			err = cmp.Or(err, log.Append(ctx, e.RunID, e))
+		}
+		err = cmp.Or(err, log.Sync(ctx, events[0].RunID))
+	}
+	for _, wasm := range b.Modules {
+		if err == nil {
+			_, err = log.PutModule(ctx, wasm)
+		}
+	}
+	return whole(db, err)
 }
 
 // namedToChange refuses to change or to empty a database that was not named: the one in this
@@ -84,10 +152,14 @@ func namedToChange(changes func() bool) cobra.PositionalArgs {
 	}
 }
 
-// openDatabase opens a database that must be there, for reading only.
+// openDatabase opens a database that must be there, or a bundle in place of one, for reading
+// only.
 func openDatabase(ctx context.Context, where string) (database, error) {
 	if err := mustBeThere(where); err != nil {
 		return nil, err
+	}
+	if isBundle(where) {
+		return unpack(ctx, where)
 	}
 	log, err := store.Open(ctx, where, store.Options{ReadOnly: true})
 	switch {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ with one another. A run that is not there any more has to be one that prune or e
 removed. With --checkpoint, a checkpoint that you kept or were given has to be part of
 the same history: this shows a database that was set back to an older copy.
 
-A bundle: its bytes, the runs and modules in it, the proofs and the signature are
+A bundle, or the page of one: its bytes, the runs and modules in it, the proofs and the signature are
 checked. Then every run is executed again, and every event compared. It needs no
 network and no database.
 
@@ -112,7 +113,7 @@ func kindOf(path string) (string, error) {
 	switch head = head[:n]; {
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
 		return "", err
-	case bytes.HasPrefix(head, []byte("PK")):
+	case bytes.HasPrefix(head, []byte("PK")), isBundle(path):
 		return "bundle", nil
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
 		return "proof", nil
@@ -282,7 +283,7 @@ func (a *app) printNotProven(trusted bool, more ...string) {
 
 func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy, f verifyFlags) error {
 	started := time.Now()
-	file, err := readBounded(path, seal.MaxBundleBytes)
+	file, err := readBundle(path)
 	if err != nil {
 		return err
 	}
@@ -350,6 +351,18 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 			rest = ":" + rest
 		}
 		a.stdout.printf("  %s  %s, %s%s\n", run.RunID, run.Status, styled{statusStyle(word), word}, rest)
+		asked, answered := "", ""
+		for _, e := range v.Bundle.Runs[i] {
+			switch line := event.Line(e, 100); e.Kind {
+			case event.KindUserMessageAppended, event.KindToolCallScheduled:
+				asked = cmp.Or(asked, line)
+			case event.KindAssistantMessageCompleted, event.KindToolCallCompleted, event.KindToolCallFailed:
+				answered = line
+			}
+		}
+		if !run.Encrypted && asked != "" {
+			a.stdout.printf("    asked     %s\n    answered  %s\n", asked, cmp.Or(answered, "nothing"))
+		}
 	}
 	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 	if v.Sealed {

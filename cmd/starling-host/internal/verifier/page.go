@@ -7,9 +7,13 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"html"
 	"io"
 	"strings"
+
+	"github.com/starling-host/starling/eventlog/seal"
 )
 
 var (
@@ -55,6 +59,24 @@ func Page(bundle []byte, version string) ([]byte, error) {
 		"{{PROGRAM}}", base64.StdEncoding.EncodeToString(program), "{{BUNDLE}}", base64.StdEncoding.EncodeToString(packed.Bytes()),
 	).Replace(pageHTML)
 	return []byte(page), nil
+}
+
+// Bundle returns the bundle in a page that [Page] has made.
+func Bundle(page []byte) ([]byte, error) {
+	_, rest, found := bytes.Cut(page, []byte(`id="bundle">`))
+	text, _, ended := bytes.Cut(rest, []byte("</script>"))
+	if !found || !ended {
+		return nil, errors.New("this page has no bundle in it")
+	}
+	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
+	if err != nil {
+		return nil, fmt.Errorf("the bundle in this page cannot be unpacked: %w", err)
+	}
+	file, err := io.ReadAll(io.LimitReader(r, seal.MaxBundleBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("the bundle in this page cannot be unpacked: %w", err)
+	}
+	return file, nil
 }
 
 // plainCharacter drops what a version has no need of, and a script could end with.

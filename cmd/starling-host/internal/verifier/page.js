@@ -110,7 +110,9 @@ function verdict() {
 	if (has("invalid") || has("diverged")) return say("bad", "Not what was recorded", `${plural(has("invalid") + has("diverged"), "run")} of ${verdicts.length} did not come out as recorded. Where is marked below.`);
 	if (has("not_decided")) return say("mid", "Not decided here", `The stack of this browser is too small for ${plural(has("not_decided"), "run")} of ${verdicts.length}. Everything else is as recorded. A starling-host decides it: save the bundle.`);
 	if (has("not_replayed")) return say("mid", "Valid, not all executed", `All hashes are right. ${plural(has("not_replayed"), "run")} of ${verdicts.length} could not be executed; below is why.`);
-	say("good", "Identical", `The engine of your browser executed ${plural(verdicts.length, "run")} again, with ${plural(certificate.modules.length, "module")} that this page rewrote, in ${took} s. Every event, effect, output and unit of fuel is as recorded. This rests on your browser and on the program in this page, and on no server.`);
+	// Green is for a recording whose owner is known too.
+	const unknown = proofs.signed ? "" : proofs.checkpoint ? "Who recorded it is not checked: give the public key of the log below. " : "Who recorded it cannot be checked: the runs are not sealed. ";
+	say(proofs.signed ? "good" : "mid", "Identical", `${unknown}The engine of your browser executed ${plural(verdicts.length, "run")} again, with ${plural(certificate.modules.length, "module")} that this page rewrote, in ${took} s. Every event, effect, output and unit of fuel is as recorded. This rests on your browser and on the program in this page, and on no server.`);
 }
 
 function who() {
@@ -121,7 +123,7 @@ function who() {
 		return;
 	}
 	at("trust").hidden = false;
-	make(div, "p", `The runs are in the log ${c.origin}, in a checkpoint of ${plural(c.leaves, "run")} with the root ${c.root}.`);
+	make(div, "p", `The runs are in the log ${c.origin}, in a checkpoint of tree size ${c.leaves} with the root ${c.root}.`);
 	if (proofs.error) make(div, "p", proofs.error, "bad");
 	else if (proofs.signed) make(div, "p", `✓ Signed by ${proofs.signed.join(", ")}.`, "good");
 	else make(div, "p", "The signature is not checked: no key was given.", "mid");
@@ -167,7 +169,7 @@ async function main() {
 	worker.postMessage({ program, bundle });
 	at("trust").addEventListener("submit", (e) => {
 		e.preventDefault();
-		const key = at("key").value.trim();
+		const key = at("key").value.trim().replace(/^log (\S+)$/, "$1"); // as seal prints it
 		worker.postMessage({ policy: key.includes("\n") || key.includes(" ") ? key + "\n" : `log ${key}\nquorum none\n` });
 	});
 	at("save").addEventListener("click", () => {

@@ -269,6 +269,9 @@ func TestPageChecksTheSignature(t *testing.T) {
 		t.Errorf("%s\n%s", title, text)
 	}
 	title, text := b.verdict(t, bundle)
+	if style := b.value(`document.getElementById("verdict").className`); style != "mid" {
+		t.Errorf("before a signature is checked the verdict is %q", style)
+	}
 	if title != "Identical" || !strings.Contains(text, "not checked: no key was given") {
 		t.Errorf("%s\n%s", title, text)
 	}

@@ -156,6 +156,9 @@ func proofsOf(b seal.Bundle, c seal.Certificate, text string) *proofs {
 		p.Error = err.Error()
 	}
 	for _, s := range signatures {
+		if s.AnyLog {
+			s.Key += " (any log of this key would do)"
+		}
 		p.Signed = append(p.Signed, s.Key)
 	}
 	return p
