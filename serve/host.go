@@ -302,6 +302,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 		return c, err
 	}
 	if h.sealing != nil {
+		h.sealing.metrics = observe.NewSeal(registry)
 		c.Ended, c.Removed = h.sealing.ran, h.sealing.soon
 	}
 	if c.MetricsKey, err = h.file.keyIn("metrics", h.file.Metrics.KeyEnv); err != nil {

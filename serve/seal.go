@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/runtime/observe"
 )
 
 // How often a host seals its database, unless its file says otherwise.
@@ -22,6 +23,8 @@ type sealing struct {
 	sealer *seal.Sealer
 	every  time.Duration
 	runs   int64
+
+	metrics *observe.Seal // nil measures nothing
 
 	mu sync.Mutex // held while sealer works
 
@@ -104,8 +107,10 @@ func (s *sealing) sign(ctx context.Context) {
 		s.h.logger.Error("runs not sealed", "error", err.Error())
 		return
 	case !sealed.New:
+		s.metrics.Sealed(0)
 		return
 	}
+	s.metrics.Sealed(uint64(sealed.Checkpoint.Leaves))
 	s.h.logger.Info("runs sealed", "log", sealed.Checkpoint.Origin, "runs", sealed.Checkpoint.Leaves, "root", sealed.Checkpoint.Root.String())
 	for _, witness := range s.h.file.Seal.Witnesses {
 		if _, err := Cosign(ctx, s.h.log, string(witness)); err != nil && ctx.Err() == nil {

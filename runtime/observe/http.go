@@ -138,6 +138,31 @@ func RegisterCertificate(r prometheus.Registerer, expires func() time.Time) {
 	}, func() float64 { return float64(expires().Unix()) }))
 }
 
+// Seal measures that ended runs are signed. A nil *Seal measures nothing. It is safe for
+// concurrent use.
+type Seal struct{ last, runs prometheus.Gauge }
+
+// NewSeal registers the metrics with r: when all ended runs were in a checkpoint last, as
+// seconds since 1970, and how many runs the newest checkpoint has. Both are 0 until then.
+func NewSeal(r prometheus.Registerer) *Seal {
+	return &Seal{
+		last: gauge(r, "starling_seal_last_success_timestamp_seconds", "When all ended runs were in a signed checkpoint last, in seconds since 1970; 0 for never."),
+		runs: gauge(r, "starling_sealed_runs", "Runs in the newest checkpoint; 0 until the host has signed one."),
+	}
+}
+
+// Sealed notes that all ended runs are in a checkpoint of so many, and that there was no new
+// one if runs is 0.
+func (s *Seal) Sealed(runs uint64) {
+	if s == nil {
+		return
+	}
+	s.last.SetToCurrentTime()
+	if runs > 0 {
+		s.runs.Set(float64(runs))
+	}
+}
+
 // Retention measures that old runs are removed. A nil *Retention measures nothing. It is
 // safe for concurrent use.
 type Retention struct{ last prometheus.Gauge }

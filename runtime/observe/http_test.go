@@ -47,6 +47,8 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 	observe.RegisterBuild(d, "v1")
 	observe.RegisterCertificate(d, nil)
 	observe.NewRetention(d)
+	observe.NewSeal(d)
+	observe.RegisterSpace(d, nil)
 	known := map[string]bool{"process_resident_memory_bytes": true, "process_open_fds": true, "go_goroutines": true}
 	for _, m := range fqName.FindAllStringSubmatch(d.text.String(), -1) {
 		known[m[1]] = true
@@ -127,6 +129,13 @@ func TestWhatThereIsToKnowOfAHost(t *testing.T) {
 	expires = expires.AddDate(0, 0, 90) // it was renewed
 	lines("starling_certificate_expiry_timestamp_seconds 1.007776e+09")
 	retention.Succeeded()
+	var off *observe.Seal
+	off.Sealed(1) // measures nothing
+	sealed := observe.NewSeal(registry)
+	lines("starling_seal_last_success_timestamp_seconds 0", "starling_sealed_runs 0")
+	sealed.Sealed(7)
+	sealed.Sealed(0)
+	lines("starling_sealed_runs 7")
 	if text := strings.Join(scrapeLines(registry), "\n"); strings.Contains(text, "last_success_timestamp_seconds 0\n") {
 		t.Error("what has succeeded was not measured")
 	}
