@@ -106,22 +106,7 @@ var seeing = raw("see", func(context.Context, json.RawMessage) (json.RawMessage,
 // reasons, said less of broken arguments, and had images in the text. It replays as it was,
 // and goes on as it is now.
 func TestOlderRunsWithStopReasonsReplay(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "whole-answers.events"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var events []event.Event
-	for line := range strings.Lines(string(text)) {
-		envelope, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ev, err := event.Unmarshal(envelope)
-		if err != nil {
-			t.Fatal(err)
-		}
-		events = append(events, ev)
-	}
+	events := recordedEarlier(t, "whole-answers.events")
 	a := newAgent([]agenttest.Turn{agenttest.Say("never"), agenttest.Say("never"), agenttest.Say("whole")}, seeing)
 	r, err := a.Replay(t.Context(), events, agent.ReplayOptions{})
 	if err != nil || r.TerminalKind != event.KindRunCompleted || r.FinalText != "half" {
@@ -133,6 +118,40 @@ func TestOlderRunsWithStopReasonsReplay(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	mustReplay(t, a, r, eventsOf(t, a, r.RunID, false))
+}
+
+// recordedEarlier reads a run that an earlier version has recorded.
+func recordedEarlier(t *testing.T, name string) (events []event.Event) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		envelope, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ev, err := event.Unmarshal(envelope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, ev)
+	}
+	return events
+}
+
+// TestOlderRunsWithImagesBeyondTheirBudgetReplay: the budget had counted the images as text.
+func TestOlderRunsWithImagesBeyondTheirBudgetReplay(t *testing.T) {
+	large := raw("see", func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return json.RawMessage(`{"content":[{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("aGkh", 1000) + `"}]}`), nil
+	})
+	a := newAgent(nil, large)
+	a.Budget.MaxInputTokens = 600
+	r, err := a.Replay(t.Context(), recordedEarlier(t, "images-beyond-budget.events"), agent.ReplayOptions{})
+	if err != nil || r.ErrorType != event.ErrorBudget {
+		t.Fatalf("%+v, %v", r, err)
+	}
 }
 
 // TestImagesReachTheModelApart has a tool return an image: the model gets it as one, and a

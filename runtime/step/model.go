@@ -81,10 +81,8 @@ type turn struct {
 func (t *turn) begin(ctx context.Context) error {
 	apart, images := t.req.ImagesApart()
 	if images > 0 && t.c.replaying() { // older runs have images in the text
-		if ev := t.c.peek(""); ev != nil {
-			if recorded, err := ev.AsTurnStarted(); err == nil && recorded.Images == 0 {
-				apart, images = t.req, 0
-			}
+		if ev := t.c.peek(""); ev != nil && t.hasImagesInText(*ev) {
+			apart, images = t.req, 0
 		}
 	}
 	t.req = apart
@@ -107,6 +105,20 @@ func (t *turn) begin(ctx context.Context) error {
 	})
 	t.id = started.TurnID
 	return err
+}
+
+// hasImagesInText reports whether the recorded turn, or the budget that it was too much for,
+// counts images as text.
+func (t *turn) hasImagesInText(ev event.Event) bool {
+	if ev.Kind == event.KindTurnStarted {
+		recorded, err := ev.AsTurnStarted()
+		return err == nil && recorded.Images == 0
+	}
+	recorded, err := ev.AsBudgetExceeded()
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	exceeded, ok := errors.AsType[*budget.Exceeded](t.c.meter.BeforeCall(budget.EstimateInput(t.req)))
+	return err == nil && ok && exceeded.Event().Actual == recorded.Actual
 }
 
 // afford ends the run if the request takes it past its cap on input tokens.
