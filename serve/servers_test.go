@@ -179,6 +179,50 @@ func TestDescriptionsArePinned(t *testing.T) {
 	}
 }
 
+// TestServersConnectInTheBackground has a server that hangs and one that does not start beside
+// one that works, which is served at once. The state of each is known.
+func TestServersConnectInTheBackground(t *testing.T) {
+	ctx := t.Context()
+	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		server := mcp.NewServer(&mcp.Implementation{Name: "sums"}, &mcp.ServerOptions{Instructions: "Add twice."})
+		server.AddTool(&mcp.Tool{Name: "add", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "3"}}, StructuredContent: map[string]int{"sum": 3}}, nil
+		})
+		return server
+	}, nil))
+	t.Cleanup(at.Close)
+	db := starling.Must(starling.Open(ctx, filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
+	t.Cleanup(func() { db.Close() })
+	tools := NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+	t.Cleanup(tools.Close)
+	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
+	for _, text := range []string{"hangs=sh -c 'sleep 100'", "fails=sh -c 'echo API_KEY is not set >&2; exit 1'", "sums=" + at.URL} {
+		s, err := ParseServer(text)
+		if err == nil {
+			err = tools.AddServer(s, pins)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := ParseServer("sums=" + at.URL); err != nil || tools.AddServer(s, pins) == nil {
+		t.Errorf("two servers have one name, %v", err)
+	}
+	for _, name := range []string{"sums_add", "fails_x"} {
+		if err := tools.Settle(ctx, name); (err == nil) != (name == "sums_add") || err != nil && !strings.Contains(err.Error(), "API_KEY is not set") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	states := tools.states()
+	if states[0].State != "connecting" || states[1].State != "down" || states[2].State != "ready" || !strings.Contains(tools.Instructions(), "Add twice.") {
+		t.Errorf("the servers are %+v", states)
+	}
+	result, err := tools.Call(ctx, mcpsrv.Call{Name: "sums_add", Arguments: []byte(`{}`)})
+	if err != nil || !result.Remote || !strings.Contains(string(result.Output), `"structuredContent":{"sum":3}`) {
+		t.Errorf("a call returns %+v, %v", result, err)
+	}
+}
+
 // TestPinsAreSharedByProcesses pins many servers at once, as several assistants do that start
 // together: no pin is lost. A server is the same from each folder and by the path of its
 // launcher, its arguments are not in the file, and one that was pinned by an earlier version is known.

@@ -31,7 +31,9 @@ module or folder that changes is loaded again, and the assistant is told.
 --server names an MCP server that exists: a command that starts it, or a URL. Its tools are
 served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME is that of
 its package, program or host; NAME=COMMAND chooses another one. Assignments before a
-command set variables for it, as in --server 'TOKEN=$TOKEN npx -y some-server'. What a server
+command set variables for it, as in --server 'TOKEN=$TOKEN npx -y some-server'. A URL gets
+headers with --server-header. Servers connect in the background, and list_servers says how
+they are. --server-tools chooses and renames tools. What a server
 says of its tools is pinned when it is first seen. A tool that it describes differently later
 is left out until "starling-host mcp trust" accepts it. A server is not in the sandbox.
 

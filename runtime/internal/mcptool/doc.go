@@ -14,9 +14,10 @@
 //
 // One execution of a tool is one side effect, named "mcp/" and the server's own
 // name of the tool, through package step. Like every such tool it can only be
-// executed within a run. What the effect records is the result as the agent
-// gets it, or the text of the failure. A replay takes that from the log and
-// never contacts the server.
+// executed within a run. The effect records the result, or the error of the protocol, as the
+// server wrote it: every byte of its JSON. (Bytes that are not UTF-8 are no JSON, and become
+// U+FFFD.) If there is none, it records the text of the failure. A replay takes that from
+// the log and never contacts the server. Runs that recorded the output alone replay, too.
 //
 // A replay needs the tools all the same, because their names, descriptions and
 // schemas are part of the run, which records them. [Offline] makes the same tools of these
@@ -24,30 +25,27 @@
 //
 // # Results
 //
-// The result of a call is the server's structured content if there is any.
-// Otherwise it is an object that holds the blocks as the protocol writes them:
+// The output of a call is the result in canonical JSON, without _meta and resultType, which
+// are for the client and not for a model, and without a text that is the structured content
+// once more:
 //
-//	{"content":[{"type":"text","text":"21 degrees"}]}
+//	{"content":[{"type":"text","text":"21 degrees"}],"structuredContent":{"degrees":21}}
 //
-// So the shape does not depend on what a text looks like. With Options.TextOnly the
-// result is one JSON string, the texts joined by newlines.
-//
-// The SDK reads the numbers of structured content as 64-bit floats. If one of
-// the texts is the same document, which the protocol asks servers for, it is
-// taken in its place, so that large integers keep all their digits.
+// Of a result that canonical JSON cannot have, such as one with the number 1e400, the JSON
+// itself is the one text. With Options.TextOnly the output is one JSON string, the texts joined
+// by newlines. An [Assistant] in the context gets the answer as it was, and what the server
+// says meanwhile: progress, log messages, and questions to the user.
 //
 // # Failures
 //
-// The protocol knows two. If the tool ran and says that it failed, the error is a
-// [*ToolError] with what the server said; a replay gets the same one. If
-// the call could not be made or the server answered with a protocol error, it is
-// a [*step.EffectError] whose text names the tool.
+// If the server answered, with a result that says it is an error or with an error of the
+// protocol, the failure is a [*ToolError] with what it said. If there is no answer, it is
+// a [*step.EffectError].
 //
-// The server is not trusted to behave. One that lists a name twice, a schema that
-// is none or tools without end is refused with an error that says so. A message
-// of more than 16 MiB ends the connection, a result beyond Options.MaxOutputBytes
-// fails its call with [tool.ErrLimit], and a call that is never answered ends
-// with its context or with Options.Timeout, even if the server does not read
-// what it is sent. The client offers the server nothing: no roots, no sampling,
-// no elicitation. Resources and prompts are not adapted.
+// The server is not trusted to behave. A tool that cannot be presented is left out alone. Lines
+// on its standard output that are no messages are skipped. A message of more than 16 MiB, or
+// that is not JSON, fails its call. A result beyond Options.MaxOutputBytes fails with
+// [tool.ErrLimit], and a call that is never answered ends with its context or with
+// Options.Timeout, even if the server does not read what it is sent. Redirections are not
+// followed. The client offers no roots and no sampling. Resources and prompts are not adapted.
 package mcptool
