@@ -392,7 +392,7 @@ func killed(t *testing.T, m *matrix, kind string, id string) {
 	log := starling.Must(db.Log(t.Context()))
 	one := starling.Must(db.Load(t.Context(), m.module, starling.ToolOptions{}))
 	a := &agent.Agent{
-		Provider: agenttest.ScriptedProvider{Turns: []agenttest.Turn{agenttest.Say("done")}}, Log: log,
+		Provider: agenttest.ScriptedProvider{Turns: []agenttest.Turn{agenttest.Call("1", "probe", `{"amount":1}`), agenttest.Say("done")}}, Log: log,
 		Tools: []tool.Tool{one}, Config: agent.Config{Model: "m"},
 	}
 	_, err := a.Resume(t.Context(), id, "")
@@ -416,7 +416,15 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: makes some hundred runs")
 	}
-	m := &matrix{folder: outside(t)}
+	served := mcp.NewServer(&mcp.Implementation{Name: "probe"}, nil)
+	mcp.AddTool(served, &mcp.Tool{Name: "probe", Description: "Does what it is asked to."},
+		func(ctx context.Context, _ *mcp.CallToolRequest, a asked) (*mcp.CallToolResult, any, error) {
+			return nil, map[string]int{"amount": a.Amount}, work(ctx, a)
+		})
+	address := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return served }, nil))
+	defer address.Close()
+
+	m := &matrix{folder: outside(t), server: address.URL}
 	if err := os.WriteFile(filepath.Join(m.folder, "main.go"), []byte(probe), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -427,14 +435,6 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 	if err := os.WriteFile(m.module, built.Source.Wasm, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	served := mcp.NewServer(&mcp.Implementation{Name: "probe"}, nil)
-	mcp.AddTool(served, &mcp.Tool{Name: "probe", Description: "Does what it is asked to."},
-		func(ctx context.Context, _ *mcp.CallToolRequest, a asked) (*mcp.CallToolResult, any, error) {
-			return nil, map[string]int{"amount": a.Amount}, work(ctx, a)
-		})
-	address := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return served }, nil))
-	defer address.Close()
-	m.server = address.URL
 
 	names := slices.Sorted(func(yield func(string) bool) {
 		for name := range kinds {
