@@ -59,7 +59,7 @@ var importers = map[string][]string{
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace": {"serve"},
 	"go.opentelemetry.io/proto/otlp":                    {"serve"},
 	"google.golang.org/protobuf":                        {"serve"},
-	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/internal/mcptool"},
+	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
@@ -190,7 +190,7 @@ func TestThirdPartyImporters(t *testing.T) {
 // configuration that no tool and no model can change.
 var operators = []string{
 	"runtime/provider", "runtime/internal/converse", "runtime/internal/anthropic", "runtime/internal/bedrock",
-	"runtime/internal/gemini", "runtime/internal/openai", "runtime/internal/mcptool",
+	"runtime/internal/gemini", "runtime/internal/openai", "runtime/mcptool",
 }
 
 // servers are the packages that answer over HTTP. What they ask, they ask of addresses in

@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/internal/builtin"
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

@@ -3,6 +3,7 @@
 package mcptool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,7 +89,7 @@ func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 		return nil, fmt.Errorf("mcptool: %q is no http or https URL", o.hide(endpoint))
 	}
 	return open(ctx, func(w *wire) mcp.Transport {
-		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: &http.Client{Transport: wiredHTTP{w, o.Headers}}}
+		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: &http.Client{Transport: wiredHTTP{w, o}}}
 	}, true, o)
 }
 
@@ -104,7 +105,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	w := newWire(c.told)
 	conn := &connection{line: &line{Transport: dial(w)}, wire: w, gone: make(chan struct{}), stale: make(chan struct{}, 1)}
 	c.conn = conn
-	client := mcp.NewClient(&mcp.Implementation{Name: "starling", Version: "1"}, &mcp.ClientOptions{
+	client := mcp.NewClient(&mcp.Implementation{Name: cmp.Or(c.options.ClientName, "starling"), Version: cmp.Or(c.options.ClientVersion, "1")}, &mcp.ClientOptions{
 		Capabilities:                &mcp.ClientCapabilities{},
 		ElicitationHandler:          conn.calls.elicit,
 		ProgressNotificationHandler: conn.calls.progress,

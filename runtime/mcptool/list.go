@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,6 +76,17 @@ type Options struct {
 
 	// Rename has other names for tools, by the server's. They get no prefix.
 	Rename map[string]string
+
+	// ClientName and ClientVersion are what the server learns of the client. Empty means
+	// "starling" and "1".
+	ClientName, ClientVersion string
+
+	// HTTP is the transport of requests over HTTP. Nil means [http.DefaultTransport].
+	HTTP http.RoundTripper
+
+	// Transient reports whether a call that the server has not answered may succeed when it
+	// is made again. Its failure wraps tool.ErrTransient then. Nil says so of none.
+	Transient func(error) bool
 
 	// Headers are sent in each request over HTTP.
 	Headers map[string]string

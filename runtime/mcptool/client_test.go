@@ -3,12 +3,14 @@ package mcptool_test
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -168,12 +170,41 @@ func TestTextOnly(t *testing.T) {
 }
 
 func TestClientInfo(t *testing.T) {
-	var got string
-	var l liar = func(string, json.RawMessage) (string, error) { return oneTool, nil }
-	open(t)(mcptool.New(t.Context(), spying{l.transport(t), &got}, mcptool.Options{}))
-	if want := "starling 1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	for want, o := range map[string]mcptool.Options{"starling 1": {}, "mine 2": {ClientName: "mine", ClientVersion: "2"}} {
+		var got string
+		var l liar = func(string, json.RawMessage) (string, error) { return oneTool, nil }
+		open(t)(mcptool.New(t.Context(), spying{l.transport(t), &got}, o))
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestTransientFailuresAreClassified(t *testing.T) {
+	var gone atomic.Bool
+	lost := errors.New("the network is gone")
+	client := overHTTP(t, nil, mcptool.Options{
+		HTTP: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if gone.Load() {
+				return nil, lost
+			}
+			return http.DefaultTransport.RoundTrip(r)
+		}),
+		Transient: func(err error) bool { return strings.Contains(err.Error(), lost.Error()) },
+	})
+	if r := record(t.Context(), t, find(t, client, "refuse"), `{"city":"Oslo"}`); errors.Is(r.err, tool.ErrTransient) {
+		t.Error("what a server answers does not pass")
+	}
+	gone.Store(true)
+	r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`)
+	if !errors.Is(r.err, tool.ErrTransient) {
+		t.Errorf("got %v", r.err)
+	}
+	r.replays(t, find(t, client, "say"))
 }
 
 func TestOfflineToolsOnlyReplay(t *testing.T) {

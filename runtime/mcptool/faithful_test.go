@@ -25,7 +25,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )

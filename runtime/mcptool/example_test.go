@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 )
 
 // A run is recorded with a server, and replayed where there is none.

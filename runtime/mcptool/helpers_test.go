@@ -20,7 +20,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/internal/mcptool"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )

@@ -30,6 +30,9 @@ func (t *remoteTool) call(ctx context.Context, arguments json.RawMessage) (answe
 	through, _ := ctx.Value(assistantKey{}).(*Assistant)
 	got, err := t.client.call(ctx, t, arguments, through)
 	if err != nil {
+		if may := t.client.options.Transient; may != nil && ctx.Err() == nil && may(err) {
+			err = fmt.Errorf("%w: %w", tool.ErrTransient, err)
+		}
 		return answer{}, t.client.options.clean(err)
 	}
 	if most := cmp.Or(t.client.options.MaxOutputBytes, defaultMaxOutputBytes); len(got.Result)+len(got.Refused) > most {

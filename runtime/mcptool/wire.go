@@ -239,13 +239,13 @@ func (c wiredConn) Close() error {
 // the user did not name.
 type wiredHTTP struct {
 	*wire
-	headers map[string]string
+	options Options
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
-	for name, value := range t.headers {
+	for name, value := range t.options.Headers {
 		req.Header.Set(name, value)
 	}
 	var sent []byte
@@ -258,7 +258,11 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = io.NopCloser(bytes.NewReader(sent))
 		defer t.outgoing(req.Context(), sent)()
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	next := t.options.HTTP
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	resp, err := next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
