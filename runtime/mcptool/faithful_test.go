@@ -11,12 +11,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -295,55 +292,6 @@ func TestSecretsAndRedirections(t *testing.T) {
 	if key != "Bearer s3same" || reached.Load() {
 		t.Errorf("the header is %q, the other server is reached: %t", key, reached.Load())
 	}
-}
-
-// A launcher's child ends with the client, and when the process of the client is killed.
-func TestAServerEndsWithItsProcessGroup(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("there are no process groups")
-	}
-	launcher := func(file string) *exec.Cmd {
-		cmd := exec.Command("sh", "-c", `(trap "" TERM; while :; do sleep 1; done) & echo $! > "$0.new"; mv "$0.new" "$0"; exec "$1"`, file, os.Args[0])
-		cmd.Env = append(os.Environ(), serverVariable+"=good")
-		return cmd
-	}
-	ends := func(file string) {
-		t.Helper()
-		var pid int
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if doc, err := os.ReadFile(file); err == nil && pid == 0 {
-				pid, _ = strconv.Atoi(strings.TrimSpace(string(doc)))
-			}
-			if pid != 0 && syscall.Kill(pid, 0) != nil {
-				return
-			}
-		}
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		t.Errorf("process %d goes on", pid)
-	}
-	closed := filepath.Join(t.TempDir(), "pid")
-	client := open(t)(mcptool.NewCommand(t.Context(), launcher(closed), mcptool.Options{}))
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
-	ends(closed)
-
-	killed := filepath.Join(t.TempDir(), "pid")
-	host := server("host")
-	host.Args = append(host.Args, launcher(killed).Args...)
-	out, err := host.StdoutPipe()
-	if err == nil {
-		err = host.Start()
-	}
-	if err == nil {
-		_, err = bufio.NewReader(out).ReadString('\n') // it is connected
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = host.Process.Kill()
-	_ = host.Wait()
-	ends(killed)
 }
 
 // hosting connects to the server of a command and waits to be killed.
