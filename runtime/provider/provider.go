@@ -2,6 +2,9 @@ package provider
 
 import (
 	"context"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Provider is a model behind an API. Implementations must be safe for concurrent
@@ -121,6 +124,40 @@ type Response struct {
 	CostUSD         float64 // zero if the model has no known price
 	RawResponseHash []byte  // see StreamChunk
 	RequestID       string
+}
+
+// AnswerBroken is the outcome of an answer that the provider could not finish, or could not
+// read. No log has such an answer.
+const AnswerBroken = "broken"
+
+// outcomes are those of the stop reasons of Anthropic, Bedrock, Gemini and servers with
+// OpenAI's protocol that do not mean a complete answer.
+var outcomes = map[string]string{
+	"pause_turn": event.AnswerPaused,
+
+	"max_tokens": event.ErrorCut, "model_context_window_exceeded": event.ErrorCut, "length": event.ErrorCut,
+	"model_length": event.ErrorCut, "MAX_TOKENS": event.ErrorCut,
+
+	"refusal": event.ErrorRefused, "content_filter": event.ErrorRefused, "content_filtered": event.ErrorRefused,
+	"guardrail_intervened": event.ErrorRefused,
+
+	"error": AnswerBroken, "abort": AnswerBroken, "insufficient_system_resource": AnswerBroken,
+	"malformed_model_output": AnswerBroken, "malformed_tool_use": AnswerBroken,
+	"MALFORMED_FUNCTION_CALL": AnswerBroken, "MALFORMED_RESPONSE": AnswerBroken, "UNEXPECTED_TOOL_CALL": AnswerBroken,
+	"TOO_MANY_TOOL_CALLS": AnswerBroken, "MISSING_THOUGHT_SIGNATURE": AnswerBroken, "OTHER": AnswerBroken,
+
+	"STOP": "", "COMPLETE": "",
+}
+
+// OutcomeOf returns the outcome of an answer with a [StreamChunk.StopReason], empty for a whole
+// one. A reason that is not known is that of a whole one, but in capitals it is one of Gemini,
+// whose list grows by reasons to keep an answer back.
+func OutcomeOf(reason string) string {
+	outcome, known := outcomes[reason]
+	if !known && strings.ContainsAny(reason, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ToUpper(reason) == reason {
+		return event.ErrorRefused
+	}
+	return outcome
 }
 
 // Message returns the response as the next entry of the conversation.

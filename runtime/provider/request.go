@@ -2,8 +2,10 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -170,4 +172,54 @@ func (r *Request) Hash() (canon.Hash, error) {
 		return canon.Hash{}, err
 	}
 	return canon.Sum(b), nil
+}
+
+// plainName is a name of a tool that every vendor takes.
+var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`)
+
+// notPlain is what a plain name does not have.
+var notPlain = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+
+// PlainNames returns the request with names of tools that every vendor takes, and for each
+// name that is not the tool's own the one that is. The new name is a function of the old one,
+// unless another tool of the request has it, and ends with a part of its hash.
+func (r *Request) PlainNames() (plain *Request, own map[string]string) {
+	own = map[string]string{}
+	given, taken := map[string]string{}, map[string]bool{}
+	for _, t := range r.Tools {
+		taken[t.Name] = true
+	}
+	rename := func(name string) string {
+		if plainName.MatchString(name) {
+			return name
+		}
+		if _, ok := given[name]; !ok {
+			hash := canon.Sum([]byte(name))
+			begin := "_" + notPlain.ReplaceAllString(name, "_")
+			if plainName.MatchString(begin[1:min(len(begin), 2)]) {
+				begin = begin[1:]
+			}
+			begin = begin[:min(len(begin), 55)] + "_"
+			for taken[begin+hash.String()[:8]] {
+				hash = canon.Sum(hash[:])
+			}
+			made := begin + hash.String()[:8]
+			given[name], own[made], taken[made] = made, name, true
+		}
+		return given[name]
+	}
+	renamed := *r
+	renamed.Tools, renamed.Messages = slices.Clone(r.Tools), slices.Clone(r.Messages)
+	for i := range renamed.Tools {
+		renamed.Tools[i].Name = rename(renamed.Tools[i].Name)
+	}
+	renamed.ToolChoice = cmp.Or(given[r.ToolChoice], r.ToolChoice)
+	for i := range renamed.Messages {
+		uses := slices.Clone(renamed.Messages[i].ToolUses)
+		for j := range uses {
+			uses[j].Name = rename(uses[j].Name)
+		}
+		renamed.Messages[i].ToolUses = uses
+	}
+	return &renamed, own
 }

@@ -175,10 +175,9 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 // stream makes one attempt. What has come of the answer is returned with an error
 // too.
 func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
-	a = &answer{}
-	defer tool.Recover(&err)
 	plain, own := t.req.PlainNames() // which the log does not have
-	a.own = own
+	a = &answer{own: own}
+	defer tool.Recover(&err)
 	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), plain)
 	if err != nil {
 		return a, err
@@ -193,7 +192,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 			if t.c.cfg.RequireRawResponseHash && len(a.end.RawResponseHash) != len(canon.Hash{}) {
 				return a, ErrMissingRawResponseHash
 			}
-			if provider.StopKindOf(a.end.StopReason) == provider.StopBroken {
+			if provider.OutcomeOf(a.end.StopReason) == provider.AnswerBroken {
 				return a, fmt.Errorf("%w: the answer is broken: the provider's reason is %q", provider.ErrServer, recordable(a.end.StopReason))
 			}
 			return a, nil
@@ -237,12 +236,8 @@ func (t *turn) answered(ctx context.Context, a *answer) (*provider.Response, err
 		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens,
 		CacheReadTokens: a.usage.CacheReadTokens, CacheCreateTokens: a.usage.CacheCreateTokens,
 		CostUSD: t.c.cost(ctx, t.req.Model, a.usage), RawResponseHash: a.end.RawResponseHash,
-		ProviderRequestID: recordable(a.end.RequestID), Outcome: outcomes[provider.StopKindOf(a.end.StopReason)],
+		ProviderRequestID: recordable(a.end.RequestID), Outcome: provider.OutcomeOf(a.end.StopReason),
 	})
-}
-
-var outcomes = map[provider.StopKind]string{
-	provider.StopPaused: event.AnswerPaused, provider.StopCut: event.ErrorCut, provider.StopRefused: event.ErrorRefused,
 }
 
 // partial is the text so far.
