@@ -204,7 +204,7 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 		name := t.Name()
 		if other := b.owners[name]; other != nil {
 			return e.at.Errorf("give one of them another name with rename, or prefix for a server",
-				"%s has a tool %q, and so has %s", e.source(), name, other.what())
+				"%s has a tool %q, and so has %s (%s)", e.source(), name, other.source(), other.at.Place())
 		}
 		b.owners[name] = e
 		if e.Retry != nil {
@@ -213,11 +213,6 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 	}
 	b.Tools = append(b.Tools, tools...)
 	return nil
-}
-
-// what names the entry, and says where it stands.
-func (e *Entry) what() string {
-	return e.source() + " (" + e.at.Place() + ")"
 }
 
 // source is where the tools of the entry come from.
@@ -325,6 +320,11 @@ var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|pwd|auth|credent
 // Secrets returns what in the command and in the URL is a secret, or looks like one: passwords
 // and parameters of URLs, values of flags, assignments and headers with such a name, and keys.
 func (m *MCP) Secrets() (all []string) {
+	take := func(name, value string) {
+		if value != "" && (secretName.MatchString(name) || looksLikeKey(value)) {
+			all = append(all, value)
+		}
+	}
 	flag := ""
 	for _, word := range append([]string{m.URL}, m.Command...) {
 		name, value, _ := strings.Cut(word, "=")
@@ -347,23 +347,19 @@ func (m *MCP) Secrets() (all []string) {
 		}
 		if user, _, ok := strings.Cut(rest, "@"); ok && !strings.Contains(user, "/") {
 			if _, password, ok := strings.Cut(user, ":"); ok {
-				all = append(all, password)
-			} else if looksLikeKey(user) {
-				all = append(all, user)
+				take("password", password)
+			} else {
+				take("", user)
 			}
 		}
 		if u, err := url.Parse(word); err == nil {
 			for name, values := range u.Query() {
 				for _, value := range values {
-					if secretName.MatchString(name) || looksLikeKey(value) {
-						all = append(all, value)
-					}
+					take(name, value)
 				}
 			}
 			for segment := range strings.SplitSeq(u.Path, "/") {
-				if looksLikeKey(segment) {
-					all = append(all, segment)
-				}
+				take("", segment)
 			}
 		}
 	}

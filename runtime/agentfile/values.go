@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -108,10 +109,8 @@ var keyPrefixes = []string{"sk-", "sk_", "gsk_", "AIza", "AKIA", "ASIA", "ABSK",
 // vendor, or are many letters and digits. Names of variables are words between
 // underscores, in upper case or in lower.
 func looksLikeKey(s string) bool {
-	for _, prefix := range keyPrefixes {
-		if strings.HasPrefix(s, prefix) {
-			return true
-		}
+	if slices.ContainsFunc(keyPrefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) }) {
+		return true
 	}
 	words := strings.Contains(s, "_") && (strings.ToUpper(s) == s || strings.ToLower(s) == s)
 	return len(s) >= 24 && !words && strings.ContainsAny(s, "0123456789") && alphanumeric.MatchString(s)

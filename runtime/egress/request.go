@@ -69,17 +69,10 @@ func ParseRequest(raw []byte) (*Request, error) {
 	if r.Body, err = takeBody(r.Header, body); err != nil {
 		return nil, err
 	}
-	if err := r.dropConnection(); err != nil {
-		return nil, err
-	}
-	if err := r.takeEffect(); err != nil {
-		return nil, err
-	}
-	if err := r.takeTimeout(); err != nil {
-		return nil, err
-	}
-	if err := r.takeHost(); err != nil {
-		return nil, err
+	for _, take := range []func() error{r.dropConnection, r.takeEffect, r.takeTimeout, r.takeHost} {
+		if err := take(); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := r.check(); err != nil {
 		return nil, err

@@ -144,11 +144,12 @@ func (t *typer) at(ref string) json.RawMessage {
 // own returns the type of what a schema says without others. One with properties and no type
 // is that of an object.
 func (t *typer) own(s *typeSchema, depth int) string {
-	scalar := func(value json.RawMessage) string {
-		if t.left -= len(value); t.left < 0 {
-			return "unknown"
+	scalar := func(value json.RawMessage) string { // as a type of its own
+		t.left -= len(value)
+		if text := strings.TrimSpace(string(value)); t.left >= 0 && text != "" && text[0] != '{' && text[0] != '[' {
+			return text
 		}
-		return literal(value)
+		return "unknown"
 	}
 	switch {
 	case len(s.Const) > 0:
@@ -225,14 +226,6 @@ func union[T any](all []T, one func(T) string) string {
 		return "unknown"
 	}
 	return strings.Join(types, " | ")
-}
-
-// literal returns a value as a type of its own; one that is no scalar is unknown.
-func literal(value json.RawMessage) string {
-	if text := strings.TrimSpace(string(value)); text != "" && text[0] != '{' && text[0] != '[' {
-		return text
-	}
-	return "unknown"
 }
 
 var identifier = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`)

@@ -58,12 +58,12 @@ type queue struct {
 	waiting    []*waiter // the first is next
 }
 
-// callers returns how many hold a slot or wait for one.
-func (t *tenant) callers() (n int) {
+// callers returns how many hold a slot, and how many wait for one.
+func (t *tenant) callers() (held, waiting int) {
 	for i := range t.queues {
-		n += t.queues[i].held + len(t.queues[i].waiting)
+		held, waiting = held+t.queues[i].held, waiting+len(t.queues[i].waiting)
 	}
-	return n
+	return held, waiting
 }
 
 // waiter is a caller that waits.
@@ -126,7 +126,7 @@ func (s *Scheduler) join(c Claim) *waiter {
 	if t.weight = c.Weight; t.weight <= 0 {
 		t.weight = 1
 	}
-	if c.Crowd > 0 && t.callers() >= c.Crowd {
+	if held, waiting := t.callers(); c.Crowd > 0 && held+waiting >= c.Crowd {
 		return nil
 	}
 	if !s.waiting[t] {
@@ -162,8 +162,8 @@ func (s *Scheduler) leave(w *waiter) {
 // holds mu.
 func (s *Scheduler) remove(slot *Slot, i int) {
 	slot.queue.waiting = slices.Delete(slot.queue.waiting, i, i+1)
-	if t := slot.tenant; len(t.queues[0].waiting)+len(t.queues[1].waiting) == 0 {
-		delete(s.waiting, t)
+	if _, waiting := slot.tenant.callers(); waiting == 0 {
+		delete(s.waiting, slot.tenant)
 	}
 }
 
@@ -229,9 +229,7 @@ func (s *Scheduler) Use(id string) (held, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[id]; t != nil {
-		for i := range t.queues {
-			held, waiting = held+t.queues[i].held, waiting+len(t.queues[i].waiting)
-		}
+		return t.callers()
 	}
-	return held, waiting
+	return 0, 0
 }

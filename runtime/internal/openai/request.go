@@ -17,22 +17,12 @@ import (
 type object = map[string]any
 
 type chatMessage struct {
-	Parts            []object   `json:"-"` // in place of Content, if there are any
 	Role             string     `json:"role"`
 	Content          *string    `json:"content"` // null beside tool calls
 	Reasoning        *string    `json:"reasoning,omitempty"`
 	ReasoningContent *string    `json:"reasoning_content,omitempty"`
 	ToolCalls        []chatCall `json:"tool_calls,omitempty"`
 	ToolCallID       string     `json:"tool_call_id,omitempty"`
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (m chatMessage) MarshalJSON() ([]byte, error) {
-	if len(m.Parts) > 0 {
-		return converse.Encode(object{"role": m.Role, "content": m.Parts})
-	}
-	type plain chatMessage
-	return converse.Encode(plain(m))
 }
 
 type chatCall struct {
@@ -80,8 +70,8 @@ func (c *client) encode(req *provider.Request) ([]byte, error) {
 	return converse.Encode(body)
 }
 
-func (c *client) messages(req *provider.Request) ([]chatMessage, error) {
-	list, pictures := []chatMessage{}, []object(nil)
+func (c *client) messages(req *provider.Request) ([]any, error) {
+	list, pictures := []any{}, []object(nil)
 	if req.SystemPrompt != "" {
 		list = append(list, chatMessage{Role: "system", Content: &req.SystemPrompt})
 	}
@@ -100,7 +90,7 @@ func (c *client) messages(req *provider.Request) ([]chatMessage, error) {
 			}
 		}
 		if last := i == len(req.Messages)-1 || req.Messages[i+1].Role != provider.RoleTool; last && len(pictures) > 0 {
-			list, pictures = append(list, chatMessage{Role: provider.RoleUser, Parts: pictures}), nil
+			list, pictures = append(list, object{"role": provider.RoleUser, "content": pictures}), nil
 		}
 	}
 	return list, nil
