@@ -65,7 +65,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		Use:     "restore FILE DB",
 		Short:   "put a backup in the place of a database",
 		Long:    restoreHelp,
-		Example: "  starling-host restore starling-2026-01-31.db starling.db",
+		Example: "  starling-host restore starling-$(date +%F).db starling.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, dst := args[0], args[1]
 			if onServer(dst) {

@@ -124,6 +124,16 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 		return err
 	}
 	defer stop()
+	// A client may ask again, over a connection that is still open, when its stream ends with
+	// the server. The new stream would stay.
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if calls, ok := ctx.Value(cancelKey{}).(context.Context); ok && calls.Err() != nil {
+				return nil, context.Cause(calls)
+			}
+			return next(ctx, method, r)
+		}
+	})
 	serverOf := func(*http.Request) *mcp.Server { return server }
 	sessions := &sessions{server: server, used: map[string]*use{}}
 	sessions.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: sessionTimeout})
