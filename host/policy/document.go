@@ -6,6 +6,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 // document is what stands in a file.
@@ -79,22 +80,14 @@ func Narrow(l event.SandboxLimits, policies ...*Policy) event.SandboxLimits {
 		if p == nil {
 			continue
 		}
-		l.Fuel = lower(l.Fuel, p.Limits.Fuel)
-		l.MemoryPages = lower(l.MemoryPages, p.Limits.MemoryPages)
-		l.TimeoutMs = lower(l.TimeoutMs, p.Limits.TimeoutMs)
-		l.InputBytes = lower(l.InputBytes, p.Limits.InputBytes)
-		l.OutputBytes = lower(l.OutputBytes, p.Limits.OutputBytes)
-		l.LogBytes = lower(l.LogBytes, p.Limits.LogBytes)
-		l.Effects = lower(l.Effects, p.Limits.Effects)
-		l.EffectBytes = lower(l.EffectBytes, p.Limits.EffectBytes)
+		l.Fuel = egress.Least(l.Fuel, p.Limits.Fuel)
+		l.MemoryPages = egress.Least(l.MemoryPages, p.Limits.MemoryPages)
+		l.TimeoutMs = egress.Least(l.TimeoutMs, p.Limits.TimeoutMs)
+		l.InputBytes = egress.Least(l.InputBytes, p.Limits.InputBytes)
+		l.OutputBytes = egress.Least(l.OutputBytes, p.Limits.OutputBytes)
+		l.LogBytes = egress.Least(l.LogBytes, p.Limits.LogBytes)
+		l.Effects = egress.Least(l.Effects, p.Limits.Effects)
+		l.EffectBytes = egress.Least(l.EffectBytes, p.Limits.EffectBytes)
 	}
 	return l
-}
-
-// lower returns the smaller of two bounds, of which zero is none.
-func lower[N uint64 | uint32 | int64](a, b N) N {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }

@@ -197,22 +197,16 @@ func (a *Agent) prepared(ctx context.Context, log eventlog.EventLog, earlier []e
 	ready := *a
 	ready.Tools = slices.Clone(a.Tools)
 	for i, t := range a.Tools {
-		for inner := t; inner != nil; {
-			if p, ok := inner.(PerRun); ok {
-				made, err := p.ForRun(ctx, log, earlier)
-				if err != nil {
-					return nil, fmt.Errorf("starling: tool %q: %w", t.Name(), err)
-				}
-				if inner == t {
-					ready.Tools[i] = made
-				}
-				break
-			}
-			wrapper, ok := inner.(tool.Wrapper)
-			if !ok {
-				break
-			}
-			inner = wrapper.Unwrap()
+		p, ok := tool.Inside[PerRun](t)
+		if !ok {
+			continue
+		}
+		made, err := p.ForRun(ctx, log, earlier)
+		if err != nil {
+			return nil, fmt.Errorf("starling: tool %q: %w", t.Name(), err)
+		}
+		if _, itself := t.(PerRun); itself {
+			ready.Tools[i] = made
 		}
 	}
 	return &ready, nil

@@ -42,7 +42,7 @@ func (r *Request) Access() (Access, error) {
 }
 
 func (r *Request) access(t target) (Access, error) {
-	path, _ := cutQuery(t.uri)
+	path, _, _ := strings.Cut(t.uri, "?")
 	a := Access{Method: r.Method, Scheme: t.scheme, Host: t.host, Port: t.port, Path: path}
 	var err error
 	a.Secrets, err = r.placeholders(t)
@@ -81,11 +81,11 @@ type Limits struct {
 
 // And returns the smaller of each bound.
 func (l Limits) And(other Limits) Limits {
-	return Limits{least(l.Timeout, other.Timeout), least(l.Request, other.Request), least(l.Response, other.Response)}
+	return Limits{Least(l.Timeout, other.Timeout), Least(l.Request, other.Request), Least(l.Response, other.Response)}
 }
 
-// least returns the smaller of two bounds, of which zero is none.
-func least[T int64 | time.Duration](a, b T) T {
+// Least returns the smaller of two bounds, where zero is no bound.
+func Least[T int64 | uint64 | uint32 | time.Duration](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}
@@ -143,7 +143,7 @@ func (b both) Authorize(ctx context.Context, a Access) (Grant, error) {
 	}
 	return Grant{
 		Private: first.Private && second.Private, Plain: first.Plain || second.Plain, Limits: first.Limits.And(second.Limits),
-		MaxResponse: least(first.MaxResponse, second.MaxResponse), Secrets: slices.Concat(first.Secrets, second.Secrets),
+		MaxResponse: Least(first.MaxResponse, second.MaxResponse), Secrets: slices.Concat(first.Secrets, second.Secrets),
 	}, nil
 }
 

@@ -77,9 +77,9 @@ func New(config Config) *Client {
 // within returns the client under the limits of a grant, and of the guest.
 func (c *Client) within(l Limits, timeout time.Duration) *Client {
 	it := *c
-	it.config.Timeout = least(cmp.Or(least(c.config.Timeout, l.Timeout), DefaultTimeout), timeout)
-	it.config.MaxRequestBytes = cmp.Or(least(c.config.MaxRequestBytes, l.Request), DefaultMaxRequestBytes)
-	it.config.MaxResponseBytes = cmp.Or(least(c.config.MaxResponseBytes, l.Response), DefaultMaxResponseBytes)
+	it.config.Timeout = Least(cmp.Or(Least(c.config.Timeout, l.Timeout), DefaultTimeout), timeout)
+	it.config.MaxRequestBytes = cmp.Or(Least(c.config.MaxRequestBytes, l.Request), DefaultMaxRequestBytes)
+	it.config.MaxResponseBytes = cmp.Or(Least(c.config.MaxResponseBytes, l.Response), DefaultMaxResponseBytes)
 	return &it
 }
 

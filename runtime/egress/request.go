@@ -300,7 +300,7 @@ func (r *Request) oneWay(t target) error {
 	if r.Method != http.MethodPost {
 		return nil
 	}
-	_, query := cutQuery(t.uri)
+	_, query, _ := strings.Cut(t.uri, "?")
 	there := false
 	for key := range r.pairs(strings.ReplaceAll(query, ";", "&")) {
 		there = there || len(key) > len("method") && methodField.MatchString(key)

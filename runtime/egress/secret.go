@@ -117,7 +117,7 @@ func unescape(s string) string {
 // headers and text.
 func (r *Request) placeholders(t target) ([]Placeholder, error) {
 	f := finder{known: map[Placeholder]bool{}}
-	path, query := cutQuery(t.uri)
+	path, query, _ := strings.Cut(t.uri, "?")
 	if decoded, err := url.PathUnescape(path); err == nil {
 		path = decoded
 	}
@@ -135,12 +135,6 @@ func (r *Request) placeholders(t target) ([]Placeholder, error) {
 		f.look(string(r.Body), PlaceBody, "")
 	}
 	return f.found, f.err
-}
-
-// cutQuery splits an origin-form.
-func cutQuery(uri string) (path, query string) {
-	path, query, _ = strings.Cut(uri, "?")
-	return path, query
 }
 
 // What a secret has to be encoded as in a body.
@@ -243,7 +237,7 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	if err != nil {
 		return nil, t, err
 	}
-	path, query := cutQuery(t.uri)
+	path, query, _ := strings.Cut(t.uri, "?")
 	f.message(r, query, placeholders)
 	for _, s := range secrets {
 		f.secrets[s.Name] = s.Value

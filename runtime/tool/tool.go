@@ -51,14 +51,14 @@ type Wrapper interface {
 // SandboxOf returns the sandbox of t, or of the tool that t wraps, or nil when
 // there is none.
 func SandboxOf(t Tool) *event.Sandbox {
-	if s, ok := inside[Sandboxed](t); ok {
+	if s, ok := Inside[Sandboxed](t); ok {
 		return s.Sandbox()
 	}
 	return nil
 }
 
-// inside returns t, or the outermost of the tools that it wraps, that is a T.
-func inside[T Tool](t Tool) (found T, ok bool) {
+// Inside returns t, or the outermost of the tools that it wraps, that is a T.
+func Inside[T Tool](t Tool) (found T, ok bool) {
 	for t != nil {
 		if found, ok = t.(T); ok {
 			return found, true
@@ -113,7 +113,7 @@ type Sourced interface {
 
 // SourceOf returns the source of t, or of the tool that t wraps, or "".
 func SourceOf(t Tool) string {
-	if s, ok := inside[Sourced](t); ok {
+	if s, ok := Inside[Sourced](t); ok {
 		return s.Source()
 	}
 	return ""

@@ -35,7 +35,7 @@ func outputOf(t Tool) json.RawMessage {
 		Tool
 		OutputSchema() json.RawMessage
 	}
-	if d, ok := inside[described](t); ok {
+	if d, ok := Inside[described](t); ok {
 		return d.OutputSchema()
 	}
 	return nil

@@ -130,6 +130,7 @@ var (
 	vLLM       = dialect{maxTokens: "max_tokens", topK: true, extras: true, reasoning: "reasoning"}
 	ollama     = dialect{maxTokens: "max_tokens", extras: true}
 	compatible = dialect{maxTokens: "max_tokens", topK: true, extras: true}
+	unknown    = dialect{maxTokens: "max_tokens", topK: true, extras: true, images: true}
 )
 
 func dialectOf(host string) dialect {
@@ -145,8 +146,6 @@ func dialectOf(host string) dialect {
 	case host == "openrouter.ai":
 		return router
 	}
-	unknown := compatible
-	unknown.images = true
 	return unknown
 }
 

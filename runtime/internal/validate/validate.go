@@ -126,32 +126,23 @@ func (noLoader) Load(url string) (any, error) {
 // doc is canonical JSON: its numbers are of bounded size, where 1e999999999 would keep
 // exact arithmetic busy for ever. Of a document that is large for its schema it is only
 // said that something is wrong; one that would take long to look at is wrong as well.
-func (s *Schema) Check(doc []byte) error {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
-	if err != nil {
-		return err
-	}
-	return s.checkValue(value)
-}
+func (s *Schema) Check(doc []byte) error { return s.check(doc, false) }
 
 // CheckNew is [Schema.Check] of a document that no recording has. One that would take
 // more than about two seconds matches [ErrCost], and nothing is held against the schema.
-func (s *Schema) CheckNew(doc []byte) error {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
-	if err != nil {
-		return err
-	}
-	if !s.within(anew, value) {
-		return ErrCost
-	}
-	return s.checkValue(value)
-}
+func (s *Schema) CheckNew(doc []byte) error { return s.check(doc, true) }
 
-func (s *Schema) checkValue(value any) error {
-	if !s.within(listed, value) {
+func (s *Schema) check(doc []byte, isNew bool) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	switch {
+	case err != nil:
+		return err
+	case isNew && !s.within(anew, value):
+		return ErrCost
+	case !s.within(listed, value):
 		return s.checkLarge(value)
 	}
-	err := s.compiled.Validate(value)
+	err = s.compiled.Validate(value)
 	var invalid *jsonschema.ValidationError
 	if !errors.As(err, &invalid) {
 		return err
