@@ -213,14 +213,11 @@ func addLeaves(tx eventlog.Tx, n int64, leaves []leafRow) (added []Hash, err err
 
 // placeholders returns n of them, from $first on.
 func placeholders(first, n int) string {
-	var b strings.Builder
-	for i := range n {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "$%d", first+i)
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("$%d", first+i)
 	}
-	return b.String()
+	return strings.Join(all, ", ")
 }
 
 // size returns the number of leaves.
@@ -570,14 +567,13 @@ func Consistency(ctx context.Context, db eventlog.Transactor, c Checkpoint, leav
 func KeepCosignatures(ctx context.Context, db eventlog.Transactor, c Checkpoint, lines []byte) (signed []byte, err error) {
 	err = db.Transact(ctx, func(tx eventlog.Tx) error {
 		signed = nil
-		if err := tx.Query("SELECT signed FROM run_checkpoint WHERE leaves = $1", []any{c.Leaves}, func(r eventlog.Row) error { return r.Scan(&signed) }); err != nil {
-			return err
+		err := tx.Query("SELECT signed FROM run_checkpoint WHERE leaves = $1", []any{c.Leaves}, func(r eventlog.Row) error { return r.Scan(&signed) })
+		if err == nil {
+			signed, err = AddCosignatures(signed, lines)
 		}
-		var err error
-		if signed, err = AddCosignatures(signed, lines); err != nil {
-			return err
+		if err == nil {
+			_, err = tx.Exec("UPDATE run_checkpoint SET signed = $1 WHERE leaves = $2", signed, c.Leaves)
 		}
-		_, err = tx.Exec("UPDATE run_checkpoint SET signed = $1 WHERE leaves = $2", signed, c.Leaves)
 		return err
 	})
 	return signed, err

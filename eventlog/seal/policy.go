@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,18 +65,23 @@ func ParsePolicy(text string) (*Policy, error) {
 	return p, nil
 }
 
+// lineForms are the lines of a policy, by their keyword. Behind a key there may be a URL.
+var lineForms = map[string]string{
+	"log": "log VKEY", "witness": "witness NAME VKEY", "group": "group NAME any|all|K MEMBER...", "quorum": "quorum NAME",
+}
+
 func (p *Policy) line(fields []string, ended *bool) error {
-	// A word too many is a mistake of somebody who trusts less than what is read. Behind a
-	// key there may be a URL.
-	want := func(n, most int, form string) error {
-		words := fields
-		if strings.HasSuffix(form, "VKEY") && len(words) == most+1 && strings.Contains(words[most], "://") {
-			words = words[:most]
-		}
-		if len(words) < n || len(words) > most {
-			return fmt.Errorf("want %q and nothing more", form)
-		}
-		return nil
+	form, known := lineForms[fields[0]]
+	if !known {
+		return fmt.Errorf("%q is not a keyword: want log, witness, group or quorum", fields[0])
+	}
+	words, n := fields, len(strings.Fields(form))
+	if strings.HasSuffix(form, "VKEY") && len(words) == n+1 && strings.Contains(words[n], "://") {
+		words = words[:n]
+	}
+	// A word too many is a mistake of somebody who trusts less than what is read.
+	if len(words) < n || len(words) > n && !strings.HasSuffix(form, "...") {
+		return fmt.Errorf("want %q and nothing more", form)
 	}
 	fresh := func(name string) error {
 		if _, taken := p.groups[name]; taken || name == "none" {
@@ -87,16 +91,10 @@ func (p *Policy) line(fields []string, ended *bool) error {
 	}
 	switch fields[0] {
 	case "log":
-		if err := want(2, 2, "log VKEY"); err != nil {
-			return err
-		}
 		v, err := parseVKey(fields[1], algLog)
 		p.logs = append(p.logs, v)
 		return err
 	case "witness":
-		if err := want(3, 3, "witness NAME VKEY"); err != nil {
-			return err
-		}
 		v, err := parseVKey(fields[2], algWitness)
 		if err == nil {
 			err = fresh(fields[1])
@@ -108,9 +106,6 @@ func (p *Policy) line(fields []string, ended *bool) error {
 		p.witnesses = append(p.witnesses, v)
 		return err
 	case "group":
-		if err := want(4, math.MaxInt, "group NAME any|all|K MEMBER..."); err != nil {
-			return err
-		}
 		g := group{witness: -1, members: fields[3:]}
 		for i, m := range g.members {
 			if _, ok := p.groups[m]; !ok {
@@ -134,9 +129,6 @@ func (p *Policy) line(fields []string, ended *bool) error {
 		p.groups[fields[1]] = g
 		return err
 	case "quorum":
-		if err := want(2, 2, "quorum NAME"); err != nil {
-			return err
-		}
 		if *ended {
 			return errors.New("a second quorum")
 		}
@@ -148,9 +140,8 @@ func (p *Policy) line(fields []string, ended *bool) error {
 			return fmt.Errorf("the quorum %q is not defined above", fields[1])
 		}
 		p.quorum = fields[1]
-		return nil
 	}
-	return fmt.Errorf("%q is not a keyword: want log, witness, group or quorum", fields[0])
+	return nil
 }
 
 // TrustsNobody reports whether the policy checks no signature.

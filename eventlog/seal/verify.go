@@ -198,8 +198,7 @@ func (v *verification) leaves(ctx context.Context, db eventlog.Database, removal
 	v.reached(0)
 	for next := int64(0); next < v.report.Newest.Leaves; {
 		var page []leafRow
-		err := db.View(ctx, func(q eventlog.Querier) error {
-			var err error
+		err := db.View(ctx, func(q eventlog.Querier) (err error) {
 			page, err = leafRows(q, removals, []any{next, min(next+verifyStep, v.report.Newest.Leaves)})
 			return err
 		})
