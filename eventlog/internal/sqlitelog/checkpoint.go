@@ -187,12 +187,8 @@ func (l *Log) checkpoints() {
 var errSync = errors.New("sync of the database")
 
 func damages(err error) bool {
-	code := codeOf(err)
-	if code < 0 {
-		return errors.Is(err, errSync)
-	}
-	code &= 0xff
-	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
+	code := codeOf(err) & 0xff
+	return errors.Is(err, errSync) || code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
 }
 
 // damaged makes an error [eventlog.ErrLogLost] after which not even a new writer knows

@@ -253,12 +253,8 @@ func classified(err error) error {
 // says nothing about the log.
 func DiskFailed(err error) bool {
 	code := codeOf(err)
-	switch code {
-	case sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS: // a file that was cut off
-		return false
-	}
-	code &= 0xff
-	return code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_FULL
+	cutOff := code == sqlite3.SQLITE_IOERR_SHORT_READ || code == sqlite3.SQLITE_IOERR_CORRUPTFS // the file
+	return !cutOff && (code&0xff == sqlite3.SQLITE_IOERR || code&0xff == sqlite3.SQLITE_FULL)
 }
 
 // checkVersion refuses a SQLite that is known to lose data.

@@ -36,15 +36,12 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	return report, err
 }
 
-// replacedSuffix is what the name of a log ends with that [Restore] has replaced.
-const replacedSuffix = ".replaced"
-
 // Restore puts a checked copy of the log at src, such as a backup, in the place of the log at
 // dst, which no other process may have open. What was there, and its WAL, gets names that end
 // with .replaced, and lacks nothing. If the process dies in between, dst is as it was, or
 // there is none, and the same call goes on.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
-	part, old := dst+".restored", dst+replacedSuffix
+	part, old := dst+".restored", dst+".replaced"
 	lock, err := openLock(dst)
 	if err != nil {
 		return report, "", err

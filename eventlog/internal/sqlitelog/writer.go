@@ -58,11 +58,16 @@ func (l *Log) startWriter(ctx context.Context) error {
 	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {
 		return err
 	}
-	l.checkpointer = newCheckpointer()
 	l.running.Store(true)
+	l.begin()
+	return nil
+}
+
+// begin starts the goroutines that write.
+func (l *Log) begin() {
+	l.checkpointer = newCheckpointer()
 	go l.checkpoints()
 	go l.write()
-	return nil
 }
 
 // restart is [pending.Backend].Restart. A connection whose commit failed and a lock whose wait
@@ -109,11 +114,8 @@ func (l *Log) restart() (start func(), err error) {
 	close(l.checkpointer.wake)
 	<-l.checkpointer.ended
 	_ = errors.Join(l.writer.conn.Close(), l.lock.Close()) // the last error of the old ones is known
-	l.lock, l.writer, l.stopped, l.checkpointer = next.lock, next.writer, make(chan struct{}), newCheckpointer()
-	return func() {
-		go l.checkpoints()
-		go l.write()
-	}, nil
+	l.lock, l.writer, l.stopped = next.lock, next.writer, make(chan struct{})
+	return l.begin, nil
 }
 
 // write is the writer's goroutine. It ends with the log, or with the first transaction that
