@@ -202,11 +202,11 @@ func unreadable(ctx context.Context, err error) error {
 	case eventlog.IsVerdict(err), errors.Is(err, store.ErrNotLog):
 		f.code = exitInvalid
 	case store.DiskFailed(err):
-		f.code, f.hint = exitFailed, "its disk failed or is full: also to read takes a little room beside the log"
+		f.hint = "its disk failed or is full: also to read takes a little room beside the log"
 	case errors.Is(err, store.ErrForeignWAL):
 		f.hint = foreignWALHint
 	case errors.Is(err, store.ErrWALNotReadable):
-		f.code, f.hint = exitFailed, "copy it, and the -wal beside it, to a folder that you can write to"
+		f.hint = "copy it, and the -wal beside it, to a folder that you can write to"
 	}
 	return f
 }

@@ -129,7 +129,10 @@ func variablesSet() string {
 
 // checkConfig reads the file of a host, and the files that it names.
 func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
-	bad := func(check string, err error) finding {
+	result := func(check, found string, err error) finding {
+		if err == nil {
+			return finding{check, stateOK, found, ""}
+		}
 		f := finding{check: check, state: stateBad}
 		if why, ok := errors.AsType[*failure](explainFile(err)); ok {
 			f.found, f.fix = why.message, why.hint
@@ -138,37 +141,27 @@ func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
 	}
 	file, err := serve.LoadFile(path)
 	if err != nil {
-		return &serve.File{}, []finding{bad("config", err)}
+		return &serve.File{}, []finding{result("config", "", err)}
 	}
 	findings := []finding{{"config", stateOK, fmt.Sprintf("%s, for a host at %s", path, file.Listen), ""}}
 	if file.Policy != "" {
-		if _, err := policy.Load(string(file.Policy)); err != nil {
-			findings = append(findings, bad("policy", err))
-		} else {
-			findings = append(findings, finding{"policy", stateOK, string(file.Policy), ""})
-		}
+		_, err := policy.Load(string(file.Policy))
+		findings = append(findings, result("policy", string(file.Policy), err))
 	}
 	if file.TLS != (serve.FileTLS{}) {
 		certificate := &serve.Certificate{Files: file.TLS}
 		if err := certificate.Load(); err != nil {
-			findings = append(findings, bad("certificate", err))
+			findings = append(findings, result("certificate", "", err))
 		} else if end := certificate.Expires(); time.Now().After(end) {
 			findings = append(findings, finding{"certificate", stateBad, "expired on " + end.Format(time.DateOnly), ""})
 		} else {
 			findings = append(findings, finding{"certificate", stateOK, "valid until " + end.Format(time.DateOnly), ""})
 		}
 	}
-	if keys, err := tenant.ReadMasterKeys(string(file.KeyFile)); err != nil {
-		findings = append(findings, bad("key file", err))
-	} else {
-		findings = append(findings, finding{"key file", stateOK, fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), ""})
-	}
+	keys, err := tenant.ReadMasterKeys(string(file.KeyFile))
+	findings = append(findings, result("key file", fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), err))
 	for _, r := range file.Resolve(ctx) {
-		if r.Err != nil {
-			findings = append(findings, bad(r.What, r.Err))
-		} else {
-			findings = append(findings, finding{r.What, stateOK, r.From, ""})
-		}
+		findings = append(findings, result(r.What, r.From, r.Err))
 	}
 	return file, findings
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/starling-host/starling/runtime/config"
 	"math"
 	"math/bits"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // Fuel is counted, so its suffixes are powers of ten; memory comes in powers of

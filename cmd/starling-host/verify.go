@@ -170,21 +170,21 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	}
 	defer log.Close()
 	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given...)
-	if errors.Is(err, seal.ErrNoLog) {
+	switch unread := (*starling.UnreadError)(nil); {
+	case errors.Is(err, seal.ErrNoLog):
 		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
-	}
-	if unread := (*starling.UnreadError)(nil); errors.As(err, &unread) {
+	case errors.As(err, &unread):
 		return interrupted(ctx, err, "compared", int(r.Present+r.Gone), int(r.Newest.Leaves))
-	}
-	if err != nil {
+	case err != nil:
 		return unreadable(ctx, err)
 	}
 	if f.output == outputJSON {
-		doc := sealReport{Verdict: "valid", Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
-			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open}
-		doc.Verdict, doc.Removals = sealVerdict(r), r.Removals
-		doc.Unexplained, doc.Problems = problemDocuments(r.Unexplained), problemDocuments(r.Problems)
-		if err := a.writeValue(doc); err != nil {
+		err := a.writeValue(sealReport{
+			Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
+			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open,
+			Removals: r.Removals, Unexplained: problemDocuments(r.Unexplained), Problems: problemDocuments(r.Problems),
+		})
+		if err != nil {
 			return err
 		}
 	} else {

@@ -68,11 +68,11 @@ func Bundle(page []byte) ([]byte, error) {
 	if !found || !ended {
 		return nil, errors.New("this page has no bundle in it")
 	}
+	var file []byte
 	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
-	if err != nil {
-		return nil, fmt.Errorf("the bundle in this page cannot be unpacked: %w", err)
+	if err == nil {
+		file, err = io.ReadAll(io.LimitReader(r, seal.MaxBundleBytes+1))
 	}
-	file, err := io.ReadAll(io.LimitReader(r, seal.MaxBundleBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("the bundle in this page cannot be unpacked: %w", err)
 	}
