@@ -112,17 +112,6 @@ func MarkRemoved(now time.Time, why string) string {
 // maxReason bounds what a removal says of itself, in bytes.
 const maxReason = 500
 
-// lastEvents are the columns of an event that [lastEvent] reads.
-const lastEvents = "e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload"
-
-func lastEvent(r eventlog.Row, more ...any) (e event.Event, err error) {
-	var kind int64
-	var payload []byte
-	err = r.Scan(append([]any{&e.RunID, &e.Seq, &e.PrevHash, &e.Timestamp, &kind, &payload}, more...)...)
-	e.Kind, e.Payload = event.Kind(kind), payload
-	return e, err
-}
-
 // ended returns runs that have ended and are not in the log of runs, by their last events,
 // and after what the next ones are: nil if there are no more. After a time these are the
 // runs that began then or later and whose rows say that they have ended; after a text, all
@@ -134,12 +123,16 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []lea
 	if all {
 		sql = "SELECT 0 AS started, run_id, max(seq) AS seq FROM eventlog_events AS x WHERE run_id > $2" + fresh + "GROUP BY run_id ORDER BY run_id LIMIT $1"
 	}
-	sql = "SELECT " + lastEvents + ", r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
+	sql = "SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload, r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		leaves, last = nil, nil
 		began, n := int64(0), 0
 		err := q.Query(sql, []any{int64(extendStep), after}, func(r eventlog.Row) error {
-			e, err := lastEvent(r, &began)
+			var e event.Event
+			var kind int64
+			var payload []byte
+			err := r.Scan(&e.RunID, &e.Seq, &e.PrevHash, &e.Timestamp, &kind, &payload, &began)
+			e.Kind, e.Payload = event.Kind(kind), payload
 			n, text = n+1, e.RunID
 			if err != nil || !e.Kind.Terminal() {
 				return err
@@ -241,18 +234,7 @@ func reader(q eventlog.Querier, fresh map[int64]Hash) tlog.HashReader {
 			}
 		}
 		if len(args) > 0 {
-			err := q.Query("SELECT place, hash FROM run_leaf_hash WHERE place IN ("+placeholders(1, len(args))+")", args, func(r eventlog.Row) error {
-				var place int64
-				var hash []byte
-				if err := r.Scan(&place, &hash); err != nil {
-					return err
-				}
-				if len(hash) == len(Hash{}) {
-					found[place] = Hash(hash)
-				}
-				return nil
-			})
-			if err != nil {
+			if err := q.Query("SELECT place, hash FROM run_leaf_hash WHERE place IN ("+placeholders(1, len(args))+")", args, hashInto(found)); err != nil {
 				return nil, err
 			}
 		}
@@ -266,6 +248,19 @@ func reader(q eventlog.Querier, fresh map[int64]Hash) tlog.HashReader {
 		}
 		return hashes, nil
 	})
+}
+
+// hashInto reads a row of run_leaf_hash. What is no hash is left out.
+func hashInto(found map[int64]Hash) func(eventlog.Row) error {
+	return func(r eventlog.Row) error {
+		var place int64
+		var hash []byte
+		err := r.Scan(&place, &hash)
+		if err == nil && len(hash) == len(Hash{}) {
+			found[place] = Hash(hash)
+		}
+		return err
+	}
 }
 
 // Sealer seals one database again and again. It is not safe for concurrent use.

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -60,11 +59,11 @@ func ParseProof(text []byte) (Proof, error) {
 		if len(line) == 0 {
 			break
 		}
-		b, err := base64.StdEncoding.DecodeString(string(line))
-		if err != nil || len(b) != len(Hash{}) {
+		h, err := tlog.ParseHash(string(line))
+		if err != nil {
 			return Proof{}, fmt.Errorf("seal: line %d of the proof is not a hash", 3+len(p.Hashes))
 		}
-		p.Hashes = append(p.Hashes, Hash(b))
+		p.Hashes = append(p.Hashes, h)
 	}
 	if p.Checkpoint = rest; !bytes.Equal(p.Text(), text) {
 		return Proof{}, errors.New("seal: the proof is not written in its one form")

@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,15 +231,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 	err := db.View(ctx, func(q eventlog.Querier) error {
 		const sql = "SELECT place, hash FROM run_leaf_hash WHERE place >= $1 AND place <= $2"
 		bounds := []any{tlog.StoredHashIndex(0, page[0].number), tlog.StoredHashIndex(0, page[len(page)-1].number)}
-		return q.Query(sql, bounds, func(r eventlog.Row) error {
-			var place int64
-			var hash []byte
-			err := r.Scan(&place, &hash)
-			if err == nil && len(hash) == len(Hash{}) {
-				kept[place] = Hash(hash)
-			}
-			return err
-		})
+		return q.Query(sql, bounds, hashInto(kept))
 	})
 	if err != nil {
 		return err
@@ -283,10 +276,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 // reached compares the checkpoints of that many leaves with the tree.
 func (v *verification) reached(n int64) {
 	for _, c := range v.awaited[n] {
-		name := c.name
-		if name == "" {
-			name = "the checkpoint"
-		}
+		name := cmp.Or(c.name, "the checkpoint")
 		root, err := tlog.TreeHash(n, v)
 		switch {
 		case err != nil:
