@@ -261,12 +261,8 @@ var ErrReplayTimeout = errors.New("given up after the timeout")
 
 // execute executes a run again, for no longer than it may take.
 func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.Verdict, err error) {
-	if r.o.Timeout > 0 {
-		var cancel context.CancelFunc
-		gaveUp := &replayTimeout{r.o.Timeout}
-		ctx, cancel = context.WithTimeoutCause(ctx, r.o.Timeout, gaveUp)
-		defer cancel()
-	}
+	ctx, cancel := within(ctx, r.o.Timeout)
+	defer cancel()
 	if r.o.Execute != nil {
 		v, err = r.o.Execute(ctx, events, r.store)
 	} else {
@@ -303,6 +299,14 @@ func (r *Replayer) inProcess(ctx context.Context, events []event.Event) (agent.V
 		return agent.Verdict{}, err
 	}
 	return agent.ReplayAs(ctx, events, now, o)
+}
+
+// within bounds the time of replays; 0 is no bound.
+func within(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	if after <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, after, &replayTimeout{after})
 }
 
 type replayTimeout struct{ after time.Duration }

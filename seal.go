@@ -154,12 +154,8 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	}
 	// A bundle comes from somebody else, and can have work for years in it. What is not
 	// executed in time is not replayed, and the verdict names it.
-	within := ctx
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeoutCause(ctx, o.Timeout, &replayTimeout{o.Timeout})
-		defer cancel()
-	}
+	bounded, cancel := within(ctx, o.Timeout)
+	defer cancel()
 	r := &Replayer{o: ReplayOptions{Execute: o.Execute}, store: b, engine: lazyEngine{o: o.Engine}}
 	if o.Execute == nil {
 		started, err := r.engine.start(ctx)
@@ -175,7 +171,7 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 		byID[ids[i]] = events
 	}
 	replay := func(ctx context.Context, id string) (Verdict, error) {
-		verdict, err := r.execute(within, byID[id])
+		verdict, err := r.execute(bounded, byID[id])
 		if ctx.Err() != nil {
 			return Verdict{}, ctx.Err()
 		}
