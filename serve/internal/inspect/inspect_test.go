@@ -428,3 +428,14 @@ func TestOneFamilyOfEvents(t *testing.T) {
 		t.Error("a short run can be narrowed")
 	}
 }
+
+// TestErrorsKeepTheNavigationOfAnOperator has an operator who follows a dead link find the way
+// back to the queue.
+func TestErrorsKeepTheNavigationOfAnOperator(t *testing.T) {
+	v := viewOf(store.Memory(), "")
+	v.Operator = &eventview.Operator{}
+	b := openView(t, v)
+	if code, body := b.get("/runs/none"); code != http.StatusNotFound || !strings.Contains(body, `href="/queue"`) {
+		t.Errorf("%d without the queue: %s", code, body)
+	}
+}

@@ -95,7 +95,7 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 		}
 		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) && r.URL.Path != s.path("usage") { // an operator's
 			if r.URL.Path != s.path() {
-				s.notFound(w, r)
+				s.fail(w, r, v, eventlog.ErrRunNotFound)
 				return
 			}
 			http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
@@ -105,46 +105,49 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 			err = p(w, r, v)
 		}
 		if err != nil {
-			s.fail(w, r, err)
+			s.fail(w, r, v, err)
 		}
 	}
 }
 
 // fail answers a request that went wrong. What is absent and what belongs to others
 // get the same answer, which does not repeat what was asked for.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, err error) {
 	var known *status
 	unreadable := eventview.Unreadable(err)
 	switch {
 	case unreadable != "":
-		s.refuse(w, r, http.StatusConflict, "This run cannot be read here: "+unreadable+".")
+		s.refuse(w, r, v, http.StatusConflict, "This run cannot be read here: "+unreadable+".")
 	case errors.As(err, &known):
-		s.refuse(w, r, known.code, known.text)
+		s.refuse(w, r, v, known.code, known.text)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventview.ErrEventNotFound):
-		s.refuse(w, r, http.StatusNotFound, "There is nothing here by that name.")
+		if v.Operator == nil {
+			v = eventview.View{} // a path that is no route gets the same answer
+		}
+		s.refuse(w, r, v, http.StatusNotFound, "There is nothing here by that name.")
 	case errors.Is(err, share.ErrBusy):
 		w.Header().Set("Retry-After", "2")
-		s.refuse(w, r, http.StatusTooManyRequests, "There are too many requests. Try again in a moment.")
+		s.refuse(w, r, v, http.StatusTooManyRequests, "There are too many requests. Try again in a moment.")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
-		s.refuse(w, r, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
+		s.refuse(w, r, v, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
 	case errors.Is(err, context.Canceled):
 	case errors.Is(err, eventlog.ErrLogCorrupt):
-		s.refuse(w, r, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")
+		s.refuse(w, r, v, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")
 	default:
 		s.config.Logger.ErrorContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
-		s.refuse(w, r, http.StatusInternalServerError, "Something went wrong. The log of the server says what.")
+		s.refuse(w, r, v, http.StatusInternalServerError, "Something went wrong. The log of the server says what.")
 	}
 }
 
 // notFound answers requests for unknown paths.
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.fail(w, r, eventlog.ErrRunNotFound)
+	s.fail(w, r, eventview.View{}, eventlog.ErrRunNotFound)
 }
 
-// refuse answers with a page of one sentence.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
-	s.render(w, r, code, "message", http.StatusText(code), eventview.View{}, text)
+// refuse answers with a page of one sentence, which has the navigation of the view.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v eventview.View, code int, text string) {
+	s.render(w, r, code, "message", http.StatusText(code), v, text)
 }
 
 // frame is what every page has around it.
@@ -250,7 +253,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	case token == "" || errors.Is(err, ErrSignIn):
 		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{s.path("sign-in"), to, true})
 	case err != nil:
-		s.fail(w, r, err)
+		s.fail(w, r, eventview.View{}, err)
 	default:
 		s.setSession(w, r, s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
 		http.Redirect(w, r, to, http.StatusSeeOther)
