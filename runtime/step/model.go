@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -594,7 +595,7 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 	var all []event.PlannedToolUse
 	for _, u := range a.uses {
 		id := u.id
-		if !plainID(id) || !free(id) {
+		if !plainID.MatchString(id) || !free(id) {
 			id = NewCallID()
 		}
 		planned := event.PlannedToolUse{CallID: id, ToolName: u.name}
@@ -604,18 +605,8 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 	return all
 }
 
-// plainID reports whether every provider takes an id back.
-func plainID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return true
-}
+// plainID is an id that every provider takes back.
+var plainID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // argsOf returns the arguments that a model wrote, in canonical form, and why they are not an
 // object. No text stands for none. What is not JSON is recorded as a text: it can be shown to
@@ -625,13 +616,12 @@ func argsOf(text string) (args canon.Raw, malformed string) {
 		return canon.AppendMap(nil, 0), ""
 	}
 	raw, clean, err := canonical(json.RawMessage(text))
-	if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
-		malformed = recordable(fmt.Sprintf("line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg))
-	} else if err != nil {
-		malformed = recordable(err.Error())
-	}
 	if err != nil {
-		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), malformed
+		malformed = err.Error()
+		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
+			malformed = fmt.Sprintf("line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
+		}
+		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), recordable(malformed)
 	}
 	if clean[0] != '{' {
 		malformed = "they are JSON of another type"

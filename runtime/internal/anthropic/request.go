@@ -38,7 +38,11 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	messages, last, err := conversation(req.Messages)
+	messages, last := []object{}, object(nil)
+	err = converse.EachTurn(req.Messages, blocks, func(role string, content []object) {
+		messages = append(messages, object{"role": role, "content": content})
+		last = content[len(content)-1] // no message of a turn is silent
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,31 +102,9 @@ func choose(name string, sequential *bool) object {
 	return choice
 }
 
-// conversation returns the turns, and the last block of the last one.
-func conversation(messages []provider.Message) (list []object, last object, err error) {
-	turns, err := converse.Turns(messages)
-	if err != nil {
-		return nil, nil, err
-	}
-	list = []object{}
-	for _, turn := range turns {
-		role, content := provider.RoleUser, []object{}
-		if turn.Assistant {
-			role = provider.RoleAssistant
-		}
-		for _, m := range turn.Messages {
-			content = append(content, blocks(m)...)
-		}
-		last = content[len(content)-1] // no message of a turn is silent
-		list = append(list, object{"role": role, "content": content})
-	}
-	return list, last, nil
-}
-
 // blocks returns the blocks of one message, in the order that the API wants. It omits
 // what is not there: the API refuses empty text.
-func blocks(m provider.Message) []object {
-	var list []object
+func blocks(m provider.Message) (list []object, err error) {
 	for _, r := range m.Reasoning {
 		if r.Redacted {
 			list = append(list, object{"type": "redacted_thinking", "data": r.Content})
@@ -154,7 +136,7 @@ func blocks(m provider.Message) []object {
 		}
 		list = append(list, result)
 	}
-	return list
+	return list, nil
 }
 
 // passed are the options that are fields of the API's body.

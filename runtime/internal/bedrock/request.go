@@ -96,8 +96,12 @@ func translate(req *provider.Request) ([]byte, error) {
 	if req.SystemPrompt != "" {
 		in.System = []object{{"text": req.SystemPrompt}}
 	}
-	var err error
-	if in.Messages, err = conversation(req.Messages, seeing.MatchString(req.Model)); err != nil {
+	in.Messages = []object{}
+	sees := seeing.MatchString(req.Model)
+	err := converse.EachTurn(req.Messages, func(m provider.Message) ([]object, error) { return blocks(m, sees) }, func(role string, content []object) {
+		in.Messages = append(in.Messages, object{"role": role, "content": content})
+	})
+	if err != nil {
 		return nil, err
 	}
 	if in.ToolConfig, err = tools(req); err != nil {
@@ -188,29 +192,6 @@ func checkJSON(text json.RawMessage) error {
 
 // seeing are models that take images: the others refuse a request that has one.
 var seeing = regexp.MustCompile(`claude|nova-(lite|pro|premier)|llama4|llama3-2-(11|90)b|pixtral`)
-
-func conversation(messages []provider.Message, sees bool) ([]object, error) {
-	turns, err := converse.Turns(messages)
-	if err != nil {
-		return nil, err
-	}
-	list := []object{}
-	for _, turn := range turns {
-		role, content := provider.RoleUser, []object{}
-		if turn.Assistant {
-			role = provider.RoleAssistant
-		}
-		for _, m := range turn.Messages {
-			more, err := blocks(m, sees)
-			if err != nil {
-				return nil, err
-			}
-			content = append(content, more...)
-		}
-		list = append(list, object{"role": role, "content": content})
-	}
-	return list, nil
-}
 
 // blocks returns the blocks of one message, in the order that models want.
 func blocks(m provider.Message, sees bool) ([]object, error) {

@@ -114,6 +114,31 @@ func Turns(messages []provider.Message) ([]Turn, error) {
 	return turns, nil
 }
 
+// EachTurn calls add with the role and the content of each turn. Blocks makes the content
+// from one message after the other.
+func EachTurn[B any](messages []provider.Message, blocks func(provider.Message) ([]B, error), add func(role string, content []B)) error {
+	turns, err := Turns(messages)
+	if err != nil {
+		return err
+	}
+	for _, turn := range turns {
+		var content []B
+		for _, m := range turn.Messages {
+			more, err := blocks(m)
+			if err != nil {
+				return err
+			}
+			content = append(content, more...)
+		}
+		role := provider.RoleUser
+		if turn.Assistant {
+			role = provider.RoleAssistant
+		}
+		add(role, content)
+	}
+	return nil
+}
+
 func silent(m provider.Message) bool {
 	return m.Content == "" && len(m.ToolUses) == 0 && len(m.Reasoning) == 0 && m.ToolResult == nil
 }

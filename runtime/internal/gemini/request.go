@@ -73,7 +73,7 @@ func translate(req *provider.Request) ([]byte, error) {
 		config["maxOutputTokens"] = req.MaxOutputTokens
 	}
 	if req.SystemPrompt != "" {
-		body["systemInstruction"] = content{Role: roleUser, Parts: []part{{Text: &req.SystemPrompt}}}
+		body["systemInstruction"] = content{Role: provider.RoleUser, Parts: []part{{Text: &req.SystemPrompt}}}
 	}
 	if len(req.Tools) > 0 {
 		declarations, err := converse.Declare(req.Tools, "parametersJsonSchema")
@@ -122,12 +122,6 @@ func choose(choice string) object {
 	return object{"mode": "ANY", "allowedFunctionNames": []string{choice}}
 }
 
-// The roles of the API.
-const (
-	roleUser  = "user"
-	roleModel = "model"
-)
-
 // content is a turn.
 type content struct {
 	Role  string `json:"role"`
@@ -162,27 +156,16 @@ type functionResponse struct {
 }
 
 func translateMessages(messages []provider.Message) ([]content, error) {
-	turns, err := converse.Turns(messages)
-	if err != nil {
-		return nil, err
-	}
 	contents := []content{}
 	names := map[string]string{} // of tools, by call id
-	for _, turn := range turns {
-		c := content{Role: roleUser}
-		if turn.Assistant {
-			c.Role = roleModel
+	blocks := func(m provider.Message) ([]part, error) { return translateMessage(m, names) }
+	err := converse.EachTurn(messages, blocks, func(role string, parts []part) {
+		if role == provider.RoleAssistant {
+			role = "model"
 		}
-		for _, m := range turn.Messages {
-			parts, err := translateMessage(m, names)
-			if err != nil {
-				return nil, err
-			}
-			c.Parts = append(c.Parts, parts...)
-		}
-		contents = append(contents, c)
-	}
-	return contents, nil
+		contents = append(contents, content{role, parts})
+	})
+	return contents, err
 }
 
 func translateMessage(m provider.Message, names map[string]string) ([]part, error) {
@@ -202,10 +185,9 @@ func translateMessage(m provider.Message, names map[string]string) ([]part, erro
 	response := &functionResponse{ID: m.ToolResult.CallID, Name: name, Response: outcome(m.ToolResult)}
 	parts := []part{{FunctionResponse: response}}
 	for _, image := range m.ToolResult.Images {
-		if image.Type == "image/gif" { // which the API has not
-			continue
+		if image.Type != "image/gif" { // which the API has not
+			parts = append(parts, part{InlineData: &inlineData{image.Type, image.Data}})
 		}
-		parts = append(parts, part{InlineData: &inlineData{image.Type, image.Data}})
 	}
 	return parts, nil
 }
