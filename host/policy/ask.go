@@ -68,22 +68,21 @@ type detail struct{ name, value string }
 func callQuestion(tool string, input json.RawMessage) Question {
 	var details []detail
 	members := json.NewDecoder(bytes.NewReader(input))
-	if first, err := members.Token(); err != nil || first != json.Delim('{') {
-		return newQuestion(tool, "to be called with this input?", []detail{{"", string(input)}})
-	}
-	for members.More() && len(details) < maxQuestion {
+	first, err := members.Token()
+	object := err == nil && first == json.Delim('{')
+	for object && err == nil && members.More() && len(details) < maxQuestion {
+		var name json.Token
 		var value json.RawMessage
-		name, err := members.Token()
-		if err == nil {
+		if name, err = members.Token(); err == nil {
 			err = members.Decode(&value)
-		}
-		if err != nil { // the tool would get it as it is
-			return newQuestion(tool, "to be called with this input?", []detail{{"", string(input)}})
 		}
 		quoted, _ := json.Marshal(name) // a string cannot fail
 		details = append(details, detail{string(quoted) + ": ", string(value)})
 	}
-	if len(details) == 0 {
+	switch {
+	case !object || err != nil: // the tool would get it as it is
+		return newQuestion(tool, "to be called with this input?", []detail{{"", string(input)}})
+	case len(details) == 0:
 		return newQuestion(tool, "to be called without arguments?", nil)
 	}
 	return newQuestion(tool, "to be called with these arguments?", details)
@@ -123,6 +122,13 @@ func (d Decision) confirm(ctx context.Context, q Question) func(Decision) Decisi
 			}
 		}
 	}
+	switch answer {
+	case "", Accept:
+	case Decline:
+		why = "the user was asked and declined"
+	default:
+		answer, why = Cancel, "the user was asked and did not answer"
+	}
 	return func(d Decision) Decision {
 		if !d.Allowed() || d.Ask == "" {
 			return d
@@ -133,16 +139,8 @@ func (d Decision) confirm(ctx context.Context, q Question) func(Decision) Decisi
 			if v.Side != d.Ask {
 				continue
 			}
-			v.Answer = answer
-			switch answer {
-			case Accept:
+			if v.Answer = answer; answer == Accept {
 				return d
-			case "":
-			case Decline:
-				why = "the user was asked and declined"
-			default:
-				answer, why = Cancel, "the user was asked and did not answer"
-				v.Answer = Cancel
 			}
 			v.Denied, v.Rule, d.Verdicts = why, 0, d.Verdicts[:i+1]
 			break
