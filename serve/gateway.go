@@ -151,7 +151,7 @@ func (l *LocalTools) listed(s *localServer) error {
 		if err != nil {
 			leftOut[d.Name] = err.Error()
 		}
-		if errors.Is(err, ErrNotAccepted) {
+		if _, ok := errors.AsType[notAccepted](err); ok {
 			changed = append(changed, d.Name)
 		}
 		return err == nil

@@ -84,7 +84,7 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 	if err != nil {
 		return err
 	}
-	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || l.offline()
+	added.closed = !slices.Contains(m.Imports(), abi.Version+"."+abi.ImportHTTP) || len(l.options.AllowHosts) == 0 && l.options.Policy == nil
 	added.tools = m.All(l.options)
 	if err := l.place(added, old); err != nil {
 		m.Close()
@@ -167,9 +167,6 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	}
 	return list, nil
 }
-
-// offline reports whether no module can reach the network.
-func (l *LocalTools) offline() bool { return len(l.options.AllowHosts) == 0 && l.options.Policy == nil }
 
 // closed reports whether no tool can reach the network.
 func (l *LocalTools) closed() bool {

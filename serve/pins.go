@@ -38,9 +38,8 @@ func DefaultPins() (Pins, error) {
 type pinned map[string]pin
 
 type pin struct {
-	Hash        string          `json:"hash"`                  // see agentfile.Definition.Hash
-	Definition  json.RawMessage `json:"definition,omitempty"`  // an agentfile.Definition
-	Description string          `json:"description,omitempty"` // of a pin that was made before there were definitions
+	Hash       string          `json:"hash"`                 // see agentfile.Definition.Hash
+	Definition json.RawMessage `json:"definition,omitempty"` // an agentfile.Definition
 }
 
 // pinsFile is the document in the file.
@@ -58,16 +57,9 @@ type seen struct {
 // identity is by what a server is known again: the hash of its command or address, which may
 // have keys in them. It is the same for a launcher that is named by its path, and from another
 // folder.
-type identity struct {
-	hash   string
-	before string // what an earlier version of the file has in its place
-}
-
-func (s Server) identity() identity {
-	words, before := []string{s.URL}, s.URL
+func (s Server) identity() string {
+	words := []string{s.URL}
 	if s.URL == "" {
-		doc, _ := json.Marshal(s.Command) // strings cannot fail
-		before = string(doc)
 		full, err := s.Absolute()
 		if err != nil {
 			full = s
@@ -77,21 +69,14 @@ func (s Server) identity() identity {
 			words[0] = base
 		}
 	}
-	doc, _ := json.Marshal(words)
-	return identity{canon.Sum(doc).String(), before}
+	doc, _ := json.Marshal(words) // strings cannot fail
+	return canon.Sum(doc).String()
 }
 
 // pinnedTools returns the accepted tools of a server, nil if it was never seen.
 func (p Pins) pinnedTools(s Server) (pinned, error) {
 	all, err := p.read()
-	return all.accepted(s.identity()), err
-}
-
-func (f *pinsFile) accepted(id identity) pinned {
-	if tools, ok := f.Servers[id.hash]; ok {
-		return tools
-	}
-	return f.Servers[id.before]
+	return all.Servers[s.identity()], err
 }
 
 func (p Pins) read() (pinsFile, error) {
@@ -109,7 +94,7 @@ func (p Pins) read() (pinsFile, error) {
 // note keeps what a server says now. It is pinned if the server was never seen, or if accept is
 // set; otherwise it is what the user may accept by the server's name. A lock keeps other
 // processes from writing between reading and writing.
-func (p Pins) note(name string, id identity, now pinned, accept bool) error {
+func (p Pins) note(name, id string, now pinned, accept bool) error {
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return err
 	}
@@ -122,14 +107,13 @@ func (p Pins) note(name string, id identity, now pinned, accept bool) error {
 	if err != nil {
 		return err
 	}
-	was := all.accepted(id)
+	was := all.Servers[id]
 	if was == nil || accept {
 		was = now
 	}
-	delete(all.Servers, id.before)
-	all.Servers[id.hash], all.Seen[name] = was, seen{id.hash, now}
+	all.Servers[id], all.Seen[name] = was, seen{id, now}
 	if maps.EqualFunc(was, now, func(a, b pin) bool { return a.Hash == b.Hash }) {
-		all.Seen[name] = seen{Identity: id.hash}
+		all.Seen[name] = seen{Identity: id}
 	}
 	doc, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -152,18 +136,12 @@ func pinsOf(said []agentfile.Definition) pinned {
 	return now
 }
 
-// ErrNotAccepted is why a tool of a server is refused that is not as it was when the user
+// notAccepted is why a tool of a server is refused that is not as it was when the user
 // accepted the server.
-var ErrNotAccepted = errors.New("the tool was not accepted")
-
-// notAccepted is an ErrNotAccepted that says what is different.
 type notAccepted string
 
 // Error says what is different.
 func (e notAccepted) Error() string { return string(e) }
-
-// Is implements the interface that [errors.Is] uses.
-func (e notAccepted) Is(target error) bool { return target == ErrNotAccepted }
 
 // check says why a tool is not as it was accepted, or cannot be pinned.
 func (p pinned) check(d agentfile.Definition) error {
@@ -209,7 +187,7 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 		if now == nil {
 			now = before
 		}
-		return text, changesOf(before, now), func() error { return p.note(text, identity{hash: last.Identity}, now, true) }, nil
+		return text, changesOf(before, now), func() error { return p.note(text, last.Identity, now, true) }, nil
 	}
 	s, err := ParseServer(text)
 	if err != nil {
@@ -222,17 +200,12 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 		return s.Name, nil, nil, err
 	}
 	now := pinsOf(saidBy(connected))
-	return s.Name, changesOf(all.accepted(s.identity()), now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
+	return s.Name, changesOf(all.Servers[s.identity()], now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
 }
 
 // changesOf returns the tools that differ, by name.
 func changesOf(before, now pinned) (changes []Change) {
-	names := maps.Clone(before)
-	if names == nil {
-		names = pinned{}
-	}
-	maps.Copy(names, now)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range namesOf(before, now) {
 		was, had := before[name]
 		is, has := now[name]
 		change := Change{Tool: name, What: "is described differently"}
@@ -244,12 +217,8 @@ func changesOf(before, now pinned) (changes []Change) {
 		case !had:
 			change.What = "is new"
 		}
-		old, new := map[string]string{}, map[string]string{}
-		was.values(old)
-		is.values(new)
-		pointers := maps.Clone(old)
-		maps.Copy(pointers, new)
-		for _, pointer := range slices.Sorted(maps.Keys(pointers)) {
+		old, new := was.values(), is.values()
+		for _, pointer := range namesOf(old, new) {
 			if has && old[pointer] != new[pointer] {
 				change.Parts = append(change.Parts, Part{pointer, old[pointer], new[pointer]})
 			}
@@ -259,13 +228,16 @@ func changesOf(before, now pinned) (changes []Change) {
 	return changes
 }
 
-// values puts each value of a definition that has no members into a map, by its pointer.
-func (p pin) values(into map[string]string) {
-	if p.Definition == nil && p.Description != "" {
-		doc, _ := json.Marshal(p.Description) // a string cannot fail
-		into["/description"] = string(doc)
-		return
-	}
+// namesOf returns the names in either of two maps, in order.
+func namesOf[V any](a, b map[string]V) []string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// values returns each value of a definition that has no members, by its pointer.
+func (p pin) values() map[string]string {
+	into := map[string]string{}
 	var add func(pointer string, doc json.RawMessage)
 	add = func(pointer string, doc json.RawMessage) {
 		var members map[string]json.RawMessage
@@ -283,4 +255,5 @@ func (p pin) values(into map[string]string) {
 		}
 	}
 	add("", p.Definition)
+	return into
 }

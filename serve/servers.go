@@ -263,10 +263,9 @@ func ChooseTools(servers []Server, text string) error {
 // named returns the server of a name.
 func named(servers []Server, name string) (*Server, error) {
 	name = strings.TrimSpace(name)
-	for i := range servers {
-		if servers[i].Name == name {
-			return &servers[i], nil
-		}
+	i := slices.IndexFunc(servers, func(s Server) bool { return s.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no server %q", name)
 	}
-	return nil, fmt.Errorf("there is no server %q", name)
+	return &servers[i], nil
 }
