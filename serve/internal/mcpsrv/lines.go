@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -25,20 +24,20 @@ type lines struct {
 func (l *lines) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
 		line, size, err := l.line()
-		id, why, code := "null", "", jsonrpc.CodeParseError
+		why, code := "", jsonrpc.CodeInvalidRequest
 		switch {
 		case size > maxBody:
-			id, why, code = idAtEdge(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
+			why = fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody)
 		case len(bytes.TrimSpace(line)) == 0:
 			if err != nil {
 				return 0, err
 			}
 			continue
 		case !json.Valid(line):
-			why = "the line is not JSON: a message is one line"
+			why, code = "the line is not JSON: a message is one line", jsonrpc.CodeParseError
 		default:
 			if err := checkMessages(line); err != nil {
-				id, why, code = idAtEdge(line), err.Error(), jsonrpc.CodeInvalidRequest
+				why = err.Error()
 			}
 		}
 		if why == "" {
@@ -46,7 +45,7 @@ func (l *lines) Read(p []byte) (int, error) {
 			break
 		}
 		text, _ := json.Marshal(why) // a string cannot fail
-		if _, err := fmt.Fprintf(l.out, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text); err != nil {
+		if _, err := fmt.Fprintf(l.out, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%s}}`+"\n", code, text); err != nil {
 			return 0, err
 		}
 	}
@@ -55,16 +54,12 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// edge is how much is kept of both ends of a line that is too long.
-const edge = 512
-
-// line reads a line. Of one that is too long it returns both ends.
+// line reads a line, and returns the beginning of one that is too long.
 func (l *lines) line() (line []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
-		size += len(part)
-		if line = append(line, part...); size > maxBody && len(line) > 2*edge {
-			line = append(line[:edge:edge], line[len(line)-edge:]...)
+		if size += len(part); size <= maxBody {
+			line = append(line, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, size, err
@@ -94,22 +89,6 @@ func checkMessages(doc []byte) error {
 		}
 	}
 	return nil
-}
-
-var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
-	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
-)
-
-// idAtEdge returns the id of a message of which only both ends are known, where clients write
-// it, or null.
-func idAtEdge(doc []byte) string {
-	for _, at := range []*regexp.Regexp{idFirst, idLast} {
-		if m := at.FindSubmatch(doc); m != nil && json.Valid(m[1]) {
-			return string(m[1])
-		}
-	}
-	return "null"
 }
 
 // lockedWriter lets one write after the other through. Its owner closes what is below.
