@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -165,10 +166,7 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 		members["content"] = json.RawMessage("[]")
 	}
 	_ = json.Unmarshal(members["_meta"], &meta) // what is odd gives way
-	all := map[string]any{}
-	for name, value := range w.Meta {
-		all[name] = value
-	}
+	all := maps.Clone(w.Meta)
 	for name, value := range meta {
 		if name != runIDKey && name != replayKey {
 			all[name] = value
