@@ -196,11 +196,10 @@ func (h *Host) openLog(ctx context.Context, where string) error {
 	onServer := store.OnServer(where)
 	_, err := os.Stat(where)
 	made := errors.Is(err, fs.ErrNotExist) && !onServer
-	if h.db, err = starling.Open(ctx, where, starling.Options{}); err != nil {
-		return err
+	if h.db, err = starling.Open(ctx, where, starling.Options{}); err == nil {
+		h.onClose(func() { h.db.Close() })
+		h.log, err = h.db.Log(ctx)
 	}
-	h.onClose(func() { h.db.Close() })
-	h.log, err = h.db.Log(ctx)
 	if dir := filepath.Dir(where); errors.Is(err, fs.ErrNotExist) && !onServer {
 		hint := ""
 		if strings.Contains(where, ":/") {
