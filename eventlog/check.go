@@ -189,13 +189,13 @@ func (c *Checker) missing(e event.Event) error {
 // and the rules of strict mode.
 func (c *Checker) meaning(e event.Event) error {
 	s, encrypted := event.AsEncrypted(e.Payload)
-	if first := c.at.run.LastSeq == 0; !first && encrypted != (c.encrypted > 0) {
+	first := c.at.run.LastSeq == 0
+	if !first && encrypted != (c.encrypted > 0) {
 		return c.mixed(e, encrypted)
 	}
 	if encrypted {
 		return c.encryptedMeaning(e, s)
 	}
-	first := c.at.run.LastSeq == 0
 	var start error
 	if first {
 		if start = checkStart(e); errors.Is(start, ErrSchemaTooNew) { // which may have other payloads

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,11 +101,11 @@ func ParseRequest(body []byte) (r Request, err error) {
 		return r, fmt.Errorf("%w: want \"old N\", the hashes of a proof, an empty line and a checkpoint", ErrMalformed)
 	}
 	for _, line := range lines[1:] {
-		b, err := base64.StdEncoding.DecodeString(line)
-		if err != nil || len(b) != len(Hash{}) {
+		h, err := tlog.ParseHash(line)
+		if err != nil {
 			return r, fmt.Errorf("%w: %.80q is not a hash", ErrMalformed, line)
 		}
-		r.Proof = append(r.Proof, Hash(b))
+		r.Proof = append(r.Proof, h)
 	}
 	r.Signed = signed
 	return r, nil
