@@ -162,7 +162,7 @@ func (a *app) announce(h *serve.Host, file *serve.File) {
 	a.stdout.printf("MCP        %s/mcp\n", h.Origin)
 	if h.Key != "" {
 		if strings.HasPrefix(h.Origin, "http") {
-			a.stdout.printf("Claude     claude mcp add --transport http %s %s/mcp --header %s\n", serverName, h.Origin, shellWord("Authorization: Bearer "+h.Key))
+			a.stdout.printf("Claude     claude mcp add --transport http starling %s/mcp --header %s\n", h.Origin, shellWord("Authorization: Bearer "+h.Key))
 		}
 		a.stdout.printf("key        %s\n", h.Key)
 	}
