@@ -347,12 +347,8 @@ func (a *Agent) request(messages []provider.Message) *provider.Request {
 
 // stepConfig has the settings that live runs and replays share.
 func (a *Agent) stepConfig(runID string) step.Config {
-	attempts := a.Config.ModelAttempts
-	if attempts == 0 {
-		attempts = defaultModelAttempts
-	}
 	return step.Config{
-		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: attempts,
+		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: cmp.Or(a.Config.ModelAttempts, defaultModelAttempts),
 		RequireRawResponseHash: a.Config.RequireRawResponseHash, Budget: a.Budget, Prices: a.Config.Prices,
 		MaxParallelTools: a.Config.MaxParallelTools, ToolTimeout: a.Config.ToolTimeout, Logger: a.Config.Logger,
 	}

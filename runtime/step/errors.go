@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -110,7 +111,9 @@ func (e *EffectError) FailureKind() (abi.ErrorKind, time.Duration) {
 
 // Is reports whether target is the sentinel of e's class; for a timeout and a
 // cancellation the error of package context is one too.
-func (e *EffectError) Is(target error) bool { return isClass(e.Type, target) }
+func (e *EffectError) Is(target error) bool {
+	return slices.Contains(recordedClasses, class{e.Type, target})
+}
 
 // CallError is a failed call of a tool, as it is in the log. It unwraps to the
 // error of the tool.
@@ -127,26 +130,27 @@ func (e *CallError) Error() string { return e.Failed.Error }
 func (e *CallError) Unwrap() error { return e.Err }
 
 // Is reports whether target is the sentinel of the failure's class.
-func (e *CallError) Is(target error) bool { return isClass(e.Failed.ErrorType, target) }
-
-// isClass reports whether target is a sentinel of the class that the log calls
-// errorType.
-func isClass(errorType string, target error) bool {
-	switch errorType {
-	case event.ErrorPanic:
-		return target == tool.ErrPanicked
-	case event.ErrorCancelled:
-		return target == tool.ErrCancelled || target == context.Canceled
-	case event.ErrorTimeout:
-		return target == tool.ErrTimeout || target == context.DeadlineExceeded
-	case event.ErrorFuel:
-		return target == tool.ErrFuel
-	case event.ErrorLimit:
-		return target == tool.ErrLimit
-	case event.ErrorLost:
-		return target == tool.ErrLost
-	case EffectTransient:
-		return target == tool.ErrTransient
-	}
-	return false
+func (e *CallError) Is(target error) bool {
+	return slices.Contains(recordedClasses, class{e.Failed.ErrorType, target})
 }
+
+// class is a class of failure: its name in the log, and a sentinel.
+type class struct {
+	name     string
+	sentinel error
+}
+
+// callClasses are the classes of failed attempts. The first whose sentinel an error wraps
+// is recorded.
+var callClasses = []class{
+	{event.ErrorPanic, tool.ErrPanicked},
+	{event.ErrorTimeout, tool.ErrTimeout},
+	{event.ErrorCancelled, tool.ErrCancelled},
+	{event.ErrorFuel, tool.ErrFuel},
+	{event.ErrorLimit, tool.ErrLimit},
+	{event.ErrorLost, tool.ErrLost},
+}
+
+// recordedClasses are the classes in which the sentinels of a recorded failure are found.
+var recordedClasses = append(slices.Clone(callClasses),
+	class{event.ErrorCancelled, context.Canceled}, class{event.ErrorTimeout, context.DeadlineExceeded}, class{EffectTransient, tool.ErrTransient})

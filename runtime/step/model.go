@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -411,19 +412,11 @@ func (e *ModelError) Unwrap() error { return e.Err }
 
 // Is reports whether target is the sentinel of the failure's class.
 func (e *ModelError) Is(target error) bool {
-	for _, c := range modelClasses {
-		if c.name == e.Failure.Class && c.sentinel == target {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(modelClasses, class{e.Failure.Class, target})
 }
 
 // modelClasses are the classes of failure as they are recorded.
-var modelClasses = []struct {
-	name     string
-	sentinel error
-}{
+var modelClasses = []class{
 	{"rate_limit", provider.ErrRateLimit},
 	{"auth", provider.ErrAuth},
 	{"server", provider.ErrServer},

@@ -183,20 +183,12 @@ func ErrorType(ctx context.Context, err error) string {
 	if never, ok := err.(notStartedError); ok {
 		return interruptionType(never.cause) // in a replay ctx may go on
 	}
-	switch {
-	case errors.Is(err, tool.ErrPanicked):
-		return event.ErrorPanic
-	case errors.Is(err, tool.ErrTimeout):
-		return event.ErrorTimeout
-	case errors.Is(err, tool.ErrCancelled):
-		return event.ErrorCancelled
-	case errors.Is(err, tool.ErrFuel):
-		return event.ErrorFuel
-	case errors.Is(err, tool.ErrLimit):
-		return event.ErrorLimit
-	case errors.Is(err, tool.ErrLost):
-		return event.ErrorLost
-	case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))):
+	for _, c := range callClasses {
+		if errors.Is(err, c.sentinel) {
+			return c.name
+		}
+	}
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return interruptionType(ctx.Err())
 	}
 	return event.ErrorTool

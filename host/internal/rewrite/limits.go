@@ -1,5 +1,7 @@
 package rewrite
 
+import "cmp"
+
 // Limits are what [Check] accepts at most. They bound what an engine spends on
 // a module before the first instruction runs: none of it can be cancelled, and
 // parts of it grow with the square of the input. A field that is zero accepts
@@ -92,11 +94,6 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	if o.MemoryPages == 0 {
-		o.MemoryPages = DefaultMemoryPages
-	}
-	if o.Depth == 0 {
-		o.Depth = DefaultDepth
-	}
+	o.MemoryPages, o.Depth = cmp.Or(o.MemoryPages, DefaultMemoryPages), cmp.Or(o.Depth, DefaultDepth)
 	return o
 }

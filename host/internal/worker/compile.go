@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +44,7 @@ const (
 // a process that could not be started an [ErrNoProcess] besides. It is made to be the
 // Compile of a sandbox.Config.
 func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
-	if c.CPU == 0 {
-		c.CPU = defaultCompileCPU
-	}
-	if c.Memory == 0 {
-		c.Memory = defaultCompileMemory
-	}
+	c.CPU, c.Memory = cmp.Or(c.CPU, defaultCompileCPU), cmp.Or(c.Memory, defaultCompileMemory)
 	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
 	p, err := start(ctx, s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if ctx.Err() != nil && err != nil {

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -77,12 +78,7 @@ func (c *calls) take(m *converse.Message, d callDelta) error {
 	if d.Function.Name != "" && current.name != "" && d.Function.Name != current.name {
 		return fmt.Errorf("the tool call %q changes its name from %q to %q", current.id, current.name, d.Function.Name)
 	}
-	if current.name == "" {
-		current.name = d.Function.Name
-	}
-	if current.id == "" {
-		current.id = d.ID
-	}
+	current.name, current.id = cmp.Or(current.name, d.Function.Name), cmp.Or(current.id, d.ID)
 	current.args = append(current.args, d.Function.Arguments...)
 	if current.id != "" && current.name != "" {
 		c.send(m, current)
