@@ -77,10 +77,7 @@ func networkReason(err error) string {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the server closed the connection before the response was complete"
 	}
-	if reason := tlsReason(err); reason != "" {
-		return reason
-	}
-	return "the connection failed"
+	return tlsReason(err)
 }
 
 func tlsReason(err error) string {
@@ -106,5 +103,5 @@ func tlsReason(err error) string {
 	case errors.As(err, &alert) && alert.Op == "remote error":
 		return "the server refused the TLS handshake"
 	}
-	return ""
+	return "the connection failed"
 }

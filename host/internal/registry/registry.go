@@ -11,9 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/starling-host/starling/host/internal/runjs"
-
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/runjs"
 )
 
 // MaxModuleBytes is the size of the largest module that is read or kept: 64

@@ -57,15 +57,13 @@ func (p *Pool) Take(ctx context.Context, tenant string, bytes int64) (int64, err
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	i := slices.Index(p.waiting, w)
-	if i >= 0 {
-		p.waiting = slices.Delete(p.waiting, i, i+1)
-		p.grant()
-	}
-	p.mu.Unlock()
 	if i < 0 { // it was granted at this moment
 		return bytes, nil
 	}
+	p.waiting = slices.Delete(p.waiting, i, i+1)
+	p.grant()
 	return 0, context.Cause(ctx)
 }
 
