@@ -69,6 +69,9 @@ func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMess
 			}
 		}
 	}
+	if len(result) > 0 && result[0] != '{' && string(result) != "null" { // which counts as an empty one
+		err = fmt.Errorf("the server answered with %.200q, which is not a result: it must be an object", result)
+	}
 	switch {
 	case refused != nil && err != nil && ctx.Err() == nil:
 		return answer{Refused: strings.ToValidUTF8(string(refused), "\uFFFD")}, nil

@@ -33,7 +33,7 @@ func TestListsThatAreRefused(t *testing.T) {
 		return `{"tools":[` + strings.Join(all, ",") + `]}`
 	}
 	for _, c := range []struct{ name, list, want string }{
-		{"a list that is a text", `{"tools":"many"}`, `list tools: calling "tools/list"`},
+		{"a list that is a text", `{"tools":"many"}`, `list tools: `},
 		{"too many tools", many(1001, 0), "the server has more than 1000 tools"},
 		{"too much text", many(5, 1<<20), "or 4194304 bytes of them"},
 		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "the next page is the one that it has just sent"},
@@ -125,7 +125,8 @@ func TestResults(t *testing.T) {
 		{"what is for the client", `{"content":[],"_meta":{"cost":3},"resultType":"complete"}`, `{"content":[]}`, ""},
 		{"a failure that is structured too", `{"isError":true,"content":[{"type":"text","text":"no"}],"structuredContent":{"n":1}}`, "", `no`},
 		{"a number beyond all floats", `{"structuredContent":1e400}`, `{"content":[{"text":"{\"structuredContent\":1e400}","type":"text"}]}`, ""},
-		{"a result that is a text", `"done"`, "", `calling "tools/call"`},
+		{"a result that is a text", `"done"`, "", `which is not a result: it must be an object`},
+		{"members that mean something elsewhere", `{"content":[],"tools":"x","resultType":5}`, `{"content":[],"tools":"x"}`, ""},
 		{"a block of an unknown type", `{"content":[{"type":"smell"}]}`, `{"content":[{"type":"smell"}]}`, ""},
 		{"a block that is null", `{"content":[null]}`, `{"content":[null]}`, ""},
 		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "multi-round-trip: exceeded maximum load-shedding retries"},

@@ -111,10 +111,6 @@ func (w *wire) incoming(data []byte) []byte {
 		}
 		return data
 	}
-	var result struct {
-		ResultType string            `json:"resultType"`
-		Tools      []json.RawMessage `json:"tools"`
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.waiting[string(m.ID)]
@@ -122,12 +118,18 @@ func (w *wire) incoming(data []byte) []byte {
 		x.refused = bytes.Clone(m.Error)
 		return data
 	}
-	if x == nil || json.Unmarshal(m.Result, &result) != nil || result.ResultType == "input_required" {
+	var members map[string]json.RawMessage
+	var listed []json.RawMessage
+	notObject := json.Unmarshal(m.Result, &members) != nil
+	if x == nil || string(members["resultType"]) == `"input_required"` {
 		return data
 	}
-	x.result = bytes.Clone(m.Result)
-	understood := []json.RawMessage{} // the SDK makes headers of what a schema says
-	for _, t := range result.Tools {
+	if x.result = bytes.Clone(m.Result); notObject {
+		return data
+	}
+	_ = json.Unmarshal(members["tools"], &listed) // an answer of a tool may have anything there
+	understood := []json.RawMessage{}             // the SDK makes headers of what a schema says
+	for _, t := range listed {
 		if json.Unmarshal(t, new(mcp.Tool)) == nil {
 			understood = append(understood, t)
 		}

@@ -158,6 +158,9 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if members == nil { // the server answered with null
+		members = map[string]json.RawMessage{}
+	}
 	delete(members, "resultType") // of another session, which may be of another version
 	if ours["resultType"] != nil {
 		members["resultType"] = ours["resultType"]
