@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -158,12 +159,7 @@ func (f *inFlight) enter(ctx context.Context, params *mcp.CallToolParams, a *Ass
 	})
 	return func() {
 		f.mu.Lock()
-		for i := range f.calls {
-			if f.calls[i] == c {
-				f.calls = append(f.calls[:i:i], f.calls[i+1:]...)
-				break
-			}
-		}
+		f.calls = slices.DeleteFunc(f.calls, func(other *assisted) bool { return other == c })
 		close(c.heard)
 		f.mu.Unlock()
 		hearing.Wait()

@@ -167,19 +167,13 @@ func (c *processConn) decode(first, last []byte, size int) (all []jsonrpc.Messag
 		}
 	}
 	for _, data := range batch {
-		if data == nil {
-			continue
-		}
 		m, err := jsonrpc.DecodeMessage(data)
-		if err != nil {
-			if data = c.unreadable(data, data, err.Error()); data == nil {
-				continue
-			}
-			if m, err = jsonrpc.DecodeMessage(data); err != nil {
-				continue
-			}
+		if err != nil && data != nil {
+			m, err = jsonrpc.DecodeMessage(c.unreadable(data, data, err.Error()))
 		}
-		all = append(all, m)
+		if err == nil {
+			all = append(all, m)
+		}
 	}
 	return all
 }

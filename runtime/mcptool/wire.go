@@ -5,6 +5,7 @@ package mcptool
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -260,11 +261,7 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = io.NopCloser(bytes.NewReader(sent))
 		defer t.outgoing(req.Context(), sent)()
 	}
-	next := t.options.HTTP
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	resp, err := next.RoundTrip(req)
+	resp, err := cmp.Or(t.options.HTTP, http.DefaultTransport).RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
