@@ -48,11 +48,8 @@ type callRequest struct {
 const mostPriority = 100
 
 func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
-	if err := d.takesRun(r); err != nil {
-		return err
-	}
 	var body runRequest
-	raw, err := d.readJSON(w, r.Request, &body)
+	raw, err := d.readRun(w, r, &body)
 	if err != nil {
 		return err
 	}
@@ -60,11 +57,8 @@ func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
 }
 
 func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
-	if err := d.takesRun(r); err != nil {
-		return err
-	}
 	var body callRequest
-	raw, err := d.readJSON(w, r.Request, &body)
+	raw, err := d.readRun(w, r, &body)
 	if err != nil {
 		return err
 	}
@@ -75,13 +69,16 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 	return d.submit(w, r, run, raw)
 }
 
-// takesRun refuses a request whose body need not be read to know that no run will begin.
-// One with an idempotency key may have been carried out before, and then has its answer.
-func (d *Daemon) takesRun(r *request) error {
-	if r.Header.Get("Idempotency-Key") != "" {
-		return nil
+// readRun reads the body of a request for a run, see readJSON, unless it is known without the
+// body that no run will begin. A request with an idempotency key may have been carried out
+// before, and then has its answer.
+func (d *Daemon) readRun(w http.ResponseWriter, r *request, body any) (raw []byte, err error) {
+	if r.Header.Get("Idempotency-Key") == "" {
+		if err := d.admits(r.Context(), r.tenant); err != nil {
+			return nil, err
+		}
 	}
-	return d.admits(r.Context(), r.tenant)
+	return d.readJSON(w, r.Request, body)
 }
 
 // admits refuses a run that the host or the tenant has no room for.
