@@ -44,13 +44,9 @@ var assistants = map[string]assistant{
 		}
 		return line
 	}, func(name, url string) string { return pasteable("claude mcp add --transport http", name, url) }},
-	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("mcpServers", "the value of %s"), nil},
-	"cursor": {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("mcpServers", "${env:%s}"), func(name, url string) string {
-		return document("mcpServers", name, map[string]string{"url": url})
-	}},
-	"gemini": {"put this into ~/.gemini/settings.json", inServers("mcpServers", "$%s"), func(name, url string) string {
-		return document("mcpServers", name, map[string]string{"httpUrl": url})
-	}},
+	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("the value of %s"), nil},
+	"cursor":         {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("${env:%s}"), remoteInServers("url")},
+	"gemini":         {"put this into ~/.gemini/settings.json", inServers("$%s"), remoteInServers("httpUrl")},
 	"vscode": {"run this in a terminal", func(s started) string {
 		server := s.entry("${env:%s}")
 		server["name"] = s.name
@@ -73,9 +69,9 @@ func quoted(v any) string {
 	return string(text)
 }
 
-// document formats a JSON document that has servers by name in a member.
-func document(member, name string, server any) string {
-	text, _ := json.MarshalIndent(map[string]any{member: map[string]any{name: server}}, "", "  ")
+// document formats a JSON document that has servers by name.
+func document(name string, server any) string {
+	text, _ := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{name: server}}, "", "  ")
 	return string(text)
 }
 
@@ -93,8 +89,13 @@ func (s started) entry(variable string) map[string]any {
 }
 
 // inServers formats a document for a server that the assistant starts.
-func inServers(member, variable string) func(started) string {
-	return func(s started) string { return document(member, s.name, s.entry(variable)) }
+func inServers(variable string) func(started) string {
+	return func(s started) string { return document(s.name, s.entry(variable)) }
+}
+
+// remoteInServers formats a document for a server that listens.
+func remoteInServers(member string) func(name, url string) string {
+	return func(name, url string) string { return document(name, map[string]string{member: url}) }
 }
 
 const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts

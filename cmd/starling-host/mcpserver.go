@@ -88,7 +88,7 @@ func (a *app) said(sign, doc string) {
 // absoluteServer returns what names a server as it works from every folder.
 func absoluteServer(text string) (string, error) {
 	s, err := serve.ParseServer(text)
-	if err == nil && s.URL == "" {
+	if err == nil {
 		s, err = s.Absolute()
 	}
 	if err != nil {
