@@ -138,11 +138,10 @@ type Refusal struct {
 type presented struct {
 	options Options
 
-	mu          sync.Mutex
-	tools       []tool.Tool  // replaced as a whole; guarded by mu, and so are the next ones
-	definitions []Definition // of the tools, in their order
-	refused     []Refusal
-	now         map[string]canon.Hash // of all that the server lists, by its name
+	mu      sync.Mutex
+	tools   []tool.Tool // replaced as a whole; guarded by mu, and so are the next ones
+	refused []Refusal
+	now     map[string]canon.Hash // of all that the server lists, by its name
 }
 
 // Tools returns the tools as they were listed last, in the order of their names.
@@ -225,7 +224,7 @@ func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 	if err := json.Unmarshal(schema, &object); err != nil || object.Type != "object" {
 		return nil, fmt.Errorf(`its schema is not one of type "object": %.100s`, schema)
 	}
-	t := &remoteTool{client: c, remote: d.Name, name: p.options.Prefix + d.Name, description: d.Description, schema: schema, said: d, hash: d.Hash()}
+	t := &remoteTool{client: c, remote: d.Name, name: p.options.Prefix + d.Name, schema: schema, said: d, hash: d.Hash()}
 	if other, ok := p.options.Rename[d.Name]; ok {
 		t.name = other
 	}

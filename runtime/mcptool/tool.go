@@ -22,21 +22,20 @@ var errOffline = errors.New("there is no server: the client is for replaying run
 
 // remoteTool is one tool of a server.
 type remoteTool struct {
-	client      *Client
-	remote      string // its name at the server
-	name        string
-	description string
-	schema      json.RawMessage
-	said        Definition
-	hash        canon.Hash          // of the definition
-	input       func() *tool.Schema // compiled; nil if it is not understood
+	client *Client
+	remote string // its name at the server
+	name   string
+	schema json.RawMessage
+	said   Definition
+	hash   canon.Hash          // of the definition
+	input  func() *tool.Schema // compiled; nil if it is not understood
 }
 
 // Name implements [tool.Tool].
 func (t *remoteTool) Name() string { return t.name }
 
 // Description implements [tool.Tool].
-func (t *remoteTool) Description() string { return t.description }
+func (t *remoteTool) Description() string { return t.said.Description }
 
 // Schema implements [tool.Tool].
 func (t *remoteTool) Schema() json.RawMessage { return t.schema }
