@@ -27,7 +27,9 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		client := r.Session.InitializeParams()
 		if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
-			ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) { return "", errNoElicitation })
+			ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) {
+				return "", errors.New("this client does not support elicitation")
+			})
 			return call(ctx, r)
 		}
 		if client.ProtocolVersion < sessionless {
@@ -37,8 +39,7 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 		if err != nil {
 			return failed(err.Error()), nil
 		}
-		over := context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
-		defer over()
+		defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
 		select {
 		case <-c.done:
 			return c.result, c.err
@@ -67,8 +68,6 @@ func withElicitor(ctx context.Context, elicit elicitor) context.Context {
 		return answerOf(q, answer), nil
 	})
 }
-
-var errNoElicitation = errors.New("this client does not support elicitation")
 
 // confirm is the id of a question.
 const confirm = "confirm"
