@@ -297,7 +297,7 @@ secrets:
 	requests := []string{
 		"GET " + server.URL + "/ HTTP/1.1\r\nX-Key: {{secret:K}}\r\n\r\n",
 		"GET " + server.URL + "/?key={{secret:K}} HTTP/1.1\r\n\r\n",
-		"POST " + server.URL + "/ HTTP/1.1\r\nContent-Length: 12\r\n\r\n{{secret:K}}",
+		"POST " + server.URL + "/ HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\n{{secret:K}}",
 		"GET " + server.URL + "/again HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n",
 		"GET " + server.URL + "/?other={{secret:K}} HTTP/1.1\r\n\r\n",
 		"POST " + server.URL + "/ HTTP/1.1\r\nContent-Length: 15\r\n\r\n{{secret:NONE}}",

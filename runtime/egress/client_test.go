@@ -116,7 +116,7 @@ func capture(t *testing.T) (host string, received func() string) {
 		}
 		defer conn.Close()
 		var b bytes.Buffer
-		for part := make([]byte, 4096); !strings.HasSuffix(b.String(), "\r\n\r\n") && !strings.HasSuffix(strings.TrimSuffix(b.String(), `"}`), "END"); {
+		for part := make([]byte, 4096); !strings.HasSuffix(b.String(), "\r\n\r\n") && !strings.HasSuffix(strings.TrimRight(b.String(), `"}-`), "END"); {
 			n, err := conn.Read(part)
 			if err != nil {
 				break

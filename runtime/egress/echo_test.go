@@ -91,7 +91,7 @@ func leaksNothing(t *testing.T, server string, charsets []string) {
 			}
 		}
 	}
-	around := []string{"", "x", "\x81", "\x88", "\xa4", "\xc3", "\x8f\xa1", "\x81\x30", "\xe4\xb8", "ü", "中", "~{", "\x1b$B", "\x0e", "+", "\ufeff", "\xfe\xff", "\x00", "%81", "%u00", `\u00`, `\u0081`, `\x8`, "&#x", "&#129;", "&", "=", "=8", "=?gbk?B?", "=?utf-16?Q?"}
+	around := []string{"", "x", "\x81", "\x88", "\xa4", "\xc3", "\x8f\xa1", "\x81\x30", "\xe4\xb8", "ü", "中", "~{", "\x1b$B", "\x0e", "+", "\ufeff", "\xfe\xff", "\x00", "%81", "%u00", `\u00`, `\u0081`, `\x8`, `\U0001f6`, `\U0000`, `\x{`, "20:", "&#x", "&#129;", "&", "=", "=8", "=?gbk?B?", "=?utf-16?Q?"}
 	for _, charset := range append(charsets, "") {
 		kind := func(base string) string {
 			if charset == "" {
@@ -108,6 +108,7 @@ func leaksNothing(t *testing.T, server string, charsets []string) {
 			try("", a+p, "Content-Type", kind("text/plain"))
 			try("", p+a, "Content-Type", kind("text/plain"))
 			try("", "a="+escaped+p, "Content-Type", kind(form))
+			try("", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n"+a+p+a+"\r\n--B--", "Content-Type", part)
 			try("", `{"a":"`+a+p+a+`"}`, "Content-Type", kind("application/json"))
 			try("?a="+escaped+p+escaped, "", "Content-Type", kind("text/plain"))
 			if charset == "" {
@@ -121,6 +122,10 @@ func leaksNothing(t *testing.T, server string, charsets []string) {
 		try("?_charset_="+charset+"&a="+p, "")
 		try("", "_charset_="+charset+"&a="+p, "Content-Type", form)
 		try("", "x", "X-A", "=?"+charset+"?Q?"+p+"?=")
+		try("", "x", "X-A", "=?"+charset+" ?Q?"+p+"?=")
+		try("", p, "Content-Type", "text/plain; charset(a)="+charset)
+		try("", p, "Content-Type", "text/plain; charset (a) = "+charset)
+		try("", "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"=?"+charset+"\r\n ?q?"+p+"?=\"\r\n\r\nx\r\n--B--", "Content-Type", part)
 		try("", "x", "Content-Disposition", "form-data; name*="+charset+"''"+p)
 		try("", "<?xml version='1.0' encoding='"+charset+"'?><a>"+p+"</a>", "Content-Type", "text/xml")
 		try("", `<meta charset="`+charset+`">`+p, "Content-Type", "text/html")

@@ -16,7 +16,7 @@ import (
 func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 	const form, multipart = "application/x-www-form-urlencoded", "multipart/form-data; boundary=B"
 	for _, c := range []struct{ name, contentType, body, want string }{
-		{"behind %", "", "a=%{{secret:K}}", "could make an escape"},
+		{"behind %", "text/plain", "a=%{{secret:K}}", "could make an escape"},
 		{"behind % and a digit", "text/plain", "a=%f{{secret:K}}", "could make an escape"},
 		{"behind a % that is encoded", "text/plain", "a=%2525{{secret:K}}", "could make an escape"},
 		{"behind an encoded % of a form", form, "a=%25{{secret:K}}", "could make an escape"},
@@ -24,7 +24,7 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 		{"behind \\", "application/json", `{"a":"\{{secret:K}}"}`, "as JSON and is none"},
 		{"behind \\u00", "application/json", `{"a":"\u00{{secret:K}}"}`, "as JSON and is none"},
 		{"behind \\u00 in JSON in JSON", "application/json", `{"a":"{\"b\":\"\\u00{{secret:K}}\"}"}`, "could make an escape"},
-		{"behind \\x", "", `"\x{{secret:K}}"`, "could make an escape"},
+		{"behind \\x", "text/plain", `"\x{{secret:K}}"`, "could make an escape"},
 		{"behind &#x", "text/xml", "<a>&#x{{secret:K}};</a>", "could make an escape"},
 		{"behind a byte that is not ASCII", "text/plain", "ü{{secret:K}}", "not ASCII"},
 		{"before a byte that is not ASCII", "text/plain", "{{secret:K}}ü", "not ASCII"},
@@ -45,17 +45,57 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 		{"in two charsets", "text/plain; charset=utf-8; CHARSET*0=gb", "{{secret:K}}", "not in \"gb\""},
 		{"in a charset behind a space that is not ASCII", "text/plain; charset\xa0=gbk", "{{secret:K}}", "not in \"gbk\""},
 		{"in a form that names its charset", form, "%5Fcharset_=gbk&a={{secret:K}}", "not in \"_charset\""},
-		{"in a part that names the form's charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"_charset_\"\r\n\r\ngbk\r\n--B\r\n\r\n{{secret:K}}\r\n--B--", "not in \"_charset\""},
+		{"in a part that names the form's charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"_charset_\"\r\n\r\ngbk\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B--", "not in \"_charset\""},
 		{"in a page in another charset", "text/html", `<meta charset="gbk"><p>{{secret:K}}`, "not in \"gbk\""},
-		{"in a part that is packed", multipart, "--B\r\nContent-Encoding: deflate\r\n\r\n{{secret:K}}\r\n--B--", "not in \"deflate\""},
-		{"in a parameter in another charset", multipart, "--B\r\nContent-Disposition: form-data; filename*=utf-16''{{secret:K}}\r\n\r\n\r\n--B--", "not in \"utf-16\""},
-		{"in an encoded word", multipart, "--B\r\nSubject: =?utf-8?B?{{secret:K}}?=\r\n\r\n\r\n--B--", "not in \"=?utf-8?B?\""},
+		{"in a part that is packed", multipart, "--B\r\nContent-Encoding: deflate\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a parameter in another charset", multipart, "--B\r\nContent-Disposition: form-data; filename*=utf-16''{{secret:K}}\r\n\r\n\r\n--B--", "has only parts with the lines"},
+		{"in an encoded word", multipart, "--B\r\nSubject: =?utf-8?B?{{secret:K}}?=\r\n\r\n\r\n--B--", "has only parts with the lines"},
 		{"outside of a string of JSON", "application/json", `{"a":{{secret:K}}}`, "as JSON and is none"},
 		{"in another charset", "text/plain; charset=UTF-16LE", "{{secret:K}}", "not in \"UTF-16LE\""},
 		{"in a charset in quotes", `text/plain;charset = "ibm037"`, "{{secret:K}}", "not in \"ibm037\""},
-		{"in a part in another charset", multipart, "--B\r\nContent-Type: text/plain; charset=utf-7\r\n\r\n{{secret:K}}\r\n--B--", "not in \"utf-7\""},
+		{"in a part in another charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: text/plain; charset=utf-7\r\n\r\n{{secret:K}}\r\n--B--", "not in \"utf-7\""},
 		{"in XML in another charset", "text/xml", "<?xml version='1.0' encoding='cp500'?><a>{{secret:K}}</a>", "not in \"cp500\""},
-		{"in a part that is quoted-printable", multipart, "--B\r\nContent-Transfer-Encoding:\r\n Quoted-Printable\r\n\r\n={{secret:K}}\r\n--B--", "not in \"Quoted-Printable\""},
+		{"in a part that is quoted-printable", multipart, "--B\r\nContent-Transfer-Encoding:\r\n Quoted-Printable\r\n\r\n={{secret:K}}\r\n--B--", "has only parts with the lines"},
+		// A Content-Type is written in the one way that all servers read alike.
+		{"in a charset behind a comment", "text/plain; charset(a)=utf-16", "{{secret:K}}", "without comments"},
+		{"in a charset behind a comment and spaces", "text/plain; charset (a) = utf-16", "{{secret:K}}", "without comments"},
+		{"in a charset behind a comment that is =", "text/plain; charset(=)=utf-16", "{{secret:K}}", "without comments"},
+		{"in an extended charset behind a comment", "text/plain; charset(a)*=utf-16", "{{secret:K}}", "without comments"},
+		{"in a charset whose name is escaped", `text/plain; charset="utf\-16"`, "{{secret:K}}", "not in"},
+		{"in a type behind a comment", "(a)text/plain", "{{secret:K}}", "without comments"},
+		{"in a form whose type has an unfinished parameter", form + "; x", "a={{secret:K}}", "without comments"},
+		{"in a form with two types", form + ", text/plain", "a={{secret:K}}", "without comments"},
+		// A body has a type whose text is the whole value.
+		{"without a type", "", "a={{secret:K}}", "needs the Content-Type of a text"},
+		{"in protobuf", "application/x-protobuf", "\nAAAAAAAAAA{{secret:K}}", "needs the Content-Type of a text"},
+		{"in bencode", "application/x-bittorrent", "20:{{secret:K}}", "needs the Content-Type of a text"},
+		{"in a netstring as text", "text/plain", "d3:key20:{{secret:K}}e", "could be its length"},
+		{"in PHP's serialization as text", "text/plain", `s:20:"{{secret:K}}";`, "could be its length"},
+		{"in a mail", "message/rfc822", "Subject: {{secret:K}}", "needs the Content-Type of a text"},
+		{"in a multipart body of another kind", "multipart/mixed; boundary=B", "--B\r\n\r\n{{secret:K}}\r\n--B--", "needs the Content-Type of a text"},
+		// So have the parts of one.
+		{"in a part with a comment in its charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: text/plain; charset(a)=utf-16\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a part with a folded line", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: text/plain;\r\n charset=utf-8\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a part's file name, in a folded encoded word", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"=?utf-16\r\n ?q?{{secret:K}}?=\"\r\n\r\nx\r\n--B--", "on one line and without escapes"},
+		{"in a part's field, in a folded encoded word", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nSubject: =?utf\r\n -16?q?{{secret:K}}?=\r\n\r\nx\r\n--B--", "has only parts with the lines"},
+		{"in a part's name", multipart, "--B\r\nContent-Disposition: form-data; name=\"{{secret:K}}\"\r\n\r\nx\r\n--B--", "has only parts with the lines"},
+		{"behind a boundary on a line that ends with LF", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\n--B\nSubject: =?a?q?\n\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"among two boundaries", multipart + "; boundary=C", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a part of a part", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=C\r\n\r\n--C\r\n\r\n{{secret:K}}\r\n--C--\r\n--B--", "has only parts with the lines"},
+		{"in an encoded word of a folded charset", "text/plain", "=?gb=\r\n k?q?=41{{secret:K}}?=", "not in"},
+		{"in an encoded word of a charset with spaces", "text/plain", "=?utf-16 ?q?{{secret:K}}?=", "not in"},
+		// A backslash makes endless escapes.
+		{"behind \\U0001f6", "text/plain", `\U0001f6{{secret:K}}`, "could make an escape"},
+		{"behind \\U0000", "text/plain", `\U0000{{secret:K}}`, "could make an escape"},
+		{"behind \\x{00", "text/plain", `\x{00{{secret:K}}`, "could make an escape"},
+		{"behind \\c", "text/plain", `\c{{secret:K}}`, "could make an escape"},
+		{"behind \\N{", "text/plain", `\N{{{secret:K}}`, "could make an escape"},
+		{"behind \\n outside of JSON", "text/plain", `\n{{secret:K}}`, "could make an escape"},
+		{"behind an escape of CSS", "text/css", `\00004{{secret:K}}`, "could make an escape"},
+		{"before \\U00000301", "text/plain", `{{secret:K}}\U00000301`, "could make an escape"},
+		{"before \\N{COMBINING ACUTE ACCENT}", "text/plain", `{{secret:K}}\N{COMBINING ACUTE ACCENT}`, "could make an escape"},
+		{"behind \\U0001f6 in JSON", "application/json", `{"a":"\\U0001f6{{secret:K}}"}`, "could make an escape"},
+		{"behind \\c in JSON", "application/json", `{"a":"\\c{{secret:K}}"}`, "could make an escape"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{}, Body: []byte(c.body)}
@@ -78,13 +118,19 @@ func TestWhatMayStandAroundASecret(t *testing.T) {
 	for _, c := range []struct{ contentType, body, want string }{
 		{"application/json; charset=UTF-8", `{"a":"line\n{{secret:K}}\n","b":"\u00e4 ü {{secret:K}}"`, `{"a":"line\nhunter2hunter2\n","b":"\u00e4 ü hunter2hunter2"`},
 		{"application/x-www-form-urlencoded; charset=utf-8", "coding=base64&a=%C3%A4+{{secret:K}}%20&b=", "coding=base64&a=%C3%A4%20hunter2hunter2%20&b="},
-		{"multipart/form-data; boundary=B", "--B\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{{secret:K}}", "--B\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\nhunter2hunter2"},
+		{"application/json", `{"a":"{\"b\":\"{{secret:K}}\"}"`, `{"a":"{\"b\":\"hunter2hunter2\"}"`},
+		{"application/graphql; charset=utf-8", `query { a(b: "{{secret:K}}") }`, `query { a(b: "hunter2hunter2") }`},
+		{"multipart/form-data; boundary=\"a =END\"", "--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{{secret:K}}\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--",
+			"--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nhunter2hunter2\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--"},
 		{"text/plain", "a%20{{secret:K}} &gt;{{secret:K}}&lt;", "a%20hunter2hunter2 &gt;hunter2hunter2&lt;"},
 	} {
 		host, received := capture(t)
 		end := "END"
-		if strings.HasPrefix(c.body, "{") {
+		switch {
+		case strings.HasPrefix(c.body, "{"):
 			end = `,"c":"END"}`
+		case strings.HasPrefix(c.body, "--"):
+			end = ""
 		}
 		r := &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Type": {c.contentType}}, Body: []byte(c.body + end)}
 		if _, err := New(Config{Authorize: granting{value: "hunter2hunter2"}}).Do(context.Background(), r, ""); err != nil {
@@ -96,16 +142,23 @@ func TestWhatMayStandAroundASecret(t *testing.T) {
 	}
 }
 
-// Servers do not read the parameters of a content type as strictly as a parser of ours.
-func TestAFormWhoseTypeIsUntidyIsAForm(t *testing.T) {
-	for _, contentType := range []string{"application/x-www-form-urlencoded; x", "Application/X-WWW-form-urlencoded, text/plain", "application/x-www-form-urlencoded ;;"} {
-		host, received := capture(t)
-		r := &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Type": {contentType}}, Body: []byte("a={{secret:K}}&b=END")}
-		if _, err := New(Config{Authorize: granting{value: "a+b&c=d%41"}}).Do(context.Background(), r, ""); err != nil {
-			t.Fatal(err)
-		}
-		if got := received(); !strings.HasSuffix(got, "\r\n\r\na=a%2Bb%26c%3Dd%2541&b=END") {
-			t.Errorf("%s: sent %q", contentType, got)
+// A server may put what it was sent in any place of its response. The reason why the
+// response is not handed on has none of it.
+func TestErrorTextsQuoteNoResponseThatMayHaveASecret(t *testing.T) {
+	const value = "7fsk_live_hunter2"
+	client := New(Config{Authorize: granting{value: value, plain: true}})
+	for _, response := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Encoding: SECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip, SECRET\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=SECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset*=SECRET''x\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: SECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: SECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nSECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nSECRET : 1\r\n\r\n", "HTTP/1.1 200 OK\r\nX: SECRET\x01\r\n\r\n",
+		"HTTP/1.1 SECRET OK\r\n\r\n", "SECRET 200 OK\r\n\r\n", "HTTP/SECRET 200 OK\r\n\r\n", "HTTP/1.1 101 SECRET\r\nUpgrade: SECRET\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: SECRET\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: SECRET\r\n\r\n0\r\nSECRET\r\n\r\n",
+	} {
+		host := answer(t, strings.ReplaceAll(response, "SECRET", value))
+		_, err := client.Do(context.Background(), get("http://"+host), "")
+		if err == nil || strings.Contains(err.Error(), value[:6]) {
+			t.Errorf("%q: %v", response, err)
 		}
 	}
 }
@@ -134,7 +187,7 @@ func TestManyPlaceholders(t *testing.T) {
 	for i := range many {
 		fmt.Fprintf(&body, "{{secret:A%X}}{{secret:A%X}}", i, i)
 	}
-	r := &Request{Method: "POST", URL: "http://h/", Body: []byte(body.String())}
+	r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(body.String())}
 	began := time.Now()
 	access, err := r.Access()
 	if err != nil || len(access.Secrets) != many || access.Secrets[many-1].Name != fmt.Sprintf("A%X", many-1) {
@@ -163,6 +216,7 @@ func TestNoSecondWayToSayMethodPathOrHost(t *testing.T) {
 		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Method", "Http-Method-Override", "X_http_method_override",
 		"X-Original-Url", "X-Original-Uri", "X-Original-Path", "X-Rewrite-Url", "X-Middleware-Rewrite", "X-Forwarded-Path", "X-Forwarded-Uri", "X-Forwarded-Prefix", "X-Envoy-Original-Path", "X-Script-Name", "Script-Name", "Path-Info", "X-Url", "X-Request-Uri",
 		"X-Forwarded-Host", "X-Forwarded-Server", "X-Original-Host", "X-Host", "X-Real-Host", "X-Http-Host-Override", "X_forwarded_host", "Forwarded",
+		"X-Tunneled-Method", "X-Ms-Method", "Destination", "X-Accel-Redirect",
 	} {
 		wantFailure(t, try(&Request{Method: "GET", URL: "http://h/", Header: http.Header{name: {"DELETE"}}}), abi.StatusDenied, "header "+name+" can ask")
 	}
@@ -180,6 +234,21 @@ func TestNoSecondWayToSayMethodPathOrHost(t *testing.T) {
 		{"POST", "", form, ".method=DELETE", true},
 		{"POST", "", "application/json", `{"\u005fmethod":"DELETE"}`, true},
 		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name=_method\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", form, "+_method=DELETE", true},
+		{"POST", "", form, "x=1;_method=DELETE", true},
+		{"POST", "", "", "_method=DELETE", true},
+		{"POST", "?X-HTTP-Method-Override=DELETE", "", "", true},
+		{"POST", "?_HttpMethod=DELETE", "", "", true},
+		{"POST", "?a%5B_method%5D=DELETE", "", "", true},
+		{"POST", "", "application/json", `{"X-Http-Method-Override":"DELETE"}`, true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name*=utf-8''_method\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name=\"_met\\hod\"\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name*0=\"_met\";name*1=\"hod\"\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data;\r\n name(a)=_method\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name='_method'\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name=\"=?utf-8?q?=5Fmethod?=\"\r\n\r\nPUT\r\n--B--", true},
+		{"POST", "", multipart, "--B\r\nContent-Disposition: form-data; name=\"payment_method\"; filename*=utf-8''my%20name\r\n\r\n; name = x\r\n--B--", false},
+		{"POST", "", form, "a[0][method]=x&http_method=GET", false},
 		{"POST", "?payment_method=card", form, "pay_method=_method&method=x", false},
 		{"POST", "", "application/json", `{"a":{"_method":"DELETE"}}`, false},
 		{"PUT", "?_method=DELETE", "", "", false},

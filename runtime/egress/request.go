@@ -3,6 +3,7 @@ package egress
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"regexp"
@@ -280,13 +281,19 @@ func connectionHeader(name string) bool {
 }
 
 // Servers, frameworks and proxies take method, path and host also from these headers, and the
-// method of a POST from a field of this name, in which PHP reads a dot as an underscore.
+// method of a POST from a field of such a name. They trim names, put _ for other characters, and
+// look into brackets.
 var (
-	secondWay = regexp.MustCompile(`^(?:forwarded|path-info|script-name|request-ur[il]|x-(?:middleware-)?rewrite(?:-.*)?|` +
-		`(?:x-)?(?:http-)?(?:method|host|path|ur[il])-override|x-(?:http-)?(?:method|host|path|ur[il]|script-name|scriptname)|` +
+	secondWay = regexp.MustCompile(`^(?:forwarded|destination|path-info|script-name|request-ur[il]|x-accel-.*|x-(?:middleware-)?rewrite(?:-.*)?|` +
+		`(?:x-)?(?:http-)?(?:method|host|path|ur[il])-override|x-(?:(?:http|ms|tunnell?ed|tunnel)-)?(?:method|host|path|ur[il]|script-name|scriptname)|` +
 		`x-(?:(?:original|forwarded|override|real|replaced|request|proxy|backend|envoy)-)+(?:method|host|server|path|path-info|ur[il]|prefix|script-name))$`)
-	methodField = regexp.MustCompile(`(?i)^[._\[ ]method\b`)
-	methodPart  = regexp.MustCompile(`(?i)\bname\*?=["']?[._\[ ]method\b`)
+	methodField = regexp.MustCompile(`(?i)(?:^[^a-z0-9]+|[^a-z0-9][_. ]+|(?:^|[^a-z0-9])x[^a-z0-9]*http[^a-z0-9]*)(?:http[^a-z0-9]*)?method(?:[^a-z0-9]|$)|method[^a-z0-9]*override`)
+
+	// disposition finds the field of a part that has its name, partName that name however it is
+	// written, and plainName the ways that all servers read alike.
+	disposition = regexp.MustCompile(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
+	partName    = regexp.MustCompile(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
+	plainName   = regexp.MustCompile(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))`)
 )
 
 // oneWay refuses a request that asks a server for another method, path or host than its
@@ -301,17 +308,25 @@ func (r *Request) oneWay(t target) error {
 		return nil
 	}
 	_, query, _ := strings.Cut(t.uri, "?")
-	there := false
-	for key := range r.pairs(strings.ReplaceAll(query, ";", "&")) {
-		there = there || len(key) > len("method") && methodField.MatchString(key)
+	var names []string
+	for key := range r.pairs(query) {
+		names = append(names, key)
 	}
 	var object map[string]json.RawMessage
 	if r.bodyKind() == jsonBody && json.Unmarshal(r.Body, &object) == nil {
-		_, named := object["_method"]
-		there = there || named
+		names = slices.AppendSeq(names, maps.Keys(object))
 	}
-	if there || methodPart.Match(r.Body) {
-		return Denied("the field _method can ask the server for another method than POST: send the request with that method")
+	for _, field := range disposition.FindAllString(string(r.Body), -1) {
+		plain := plainName.FindAllStringSubmatch(field, -1)
+		if len(plain) != len(partName.FindAllString(field, -1)) || strings.Contains(field, "=?") {
+			return Denied(`the name of a part of a multipart body could be read as _method: write name="NAME", on one line and without escapes`)
+		}
+		for _, m := range plain {
+			names = append(names, unescape(m[1]+m[2]))
+		}
+	}
+	if i := slices.IndexFunc(names, methodField.MatchString); i >= 0 {
+		return Denied("the field %s can ask the server for another method than POST: send the request with that method", quote(names[i]))
 	}
 	return nil
 }

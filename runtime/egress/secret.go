@@ -286,26 +286,48 @@ func (r *Request) plainly() error {
 
 // escapeBefore is the beginning of an escape, or an escape of what is not ASCII. Of "\u00"
 // and a secret, a server that reads JSON makes one character, and of "%81" and a secret, one
-// that reads GBK.
+// that reads GBK. What may follow a backslash is endless, as \U0001f6, \x{41, \c, or \000041
+// in CSS, so it is anything.
 const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
-	`\\(?:x[0-9a-f]{0,2}|u[0-9a-f]{0,4}|u\{[0-9a-f]*\}?|[0-7]{0,3})|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
+	`\\[a-z0-9]{0,8}\{?[a-z0-9]{0,8}\}?|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
 
 var (
 	// besideSecret finds directly before or behind a placeholder what could swallow or change
 	// a character of the secret, and opensEscape a secret that could do so with what follows.
 	besideSecret = regexp.MustCompile(`(?i)(?:[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
-		`(?:[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+[ux0-7]|&(?:#|[a-z][a-z0-9]*;))`)
+		`(?:[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
 	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
 
 	// references are those to characters that stand in any escaped document.
 	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
 
+	// simpleEscapes are those of a string of JSON that every reader of JSON undoes.
+	simpleEscapes = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\/`, "/", `\b`, " ", `\f`, " ", `\n`, "\n", `\r`, "\r", `\t`, "\t")
+
 	// coding finds what a content type, a part of a body, a document, a field of a form, an
 	// encoded word (RFC 2047) or a parameter (RFC 8187) says of how its text is encoded.
 	// asItIs are the codings that change nothing in ASCII.
 	coding = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|` +
-		`[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'|[@_]charset|=\?[!-~]+\?[bq]\?`)
+		`[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
 	asItIs = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
+
+	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
+	// write it: a server would read a part of the secret, which is not found.
+	lengthBefore = regexp.MustCompile(`[0-9]:["']?\{\{secret:`)
+)
+
+// The one way to write a content type and the head of a part beside a secret. Comments, escapes,
+// folded lines and extended parameters are left out, because servers differ in reading them.
+const (
+	plainParams = `((?:[ \t]*;[ \t]*[\w-]+=(?:[\w.+'-]+|"[ !#-\[\]-~]*"))*)`
+	textType    = `(?:text/[\w.+-]+|application/(?:json|xml|(?:x-)?yaml|graphql|x-www-form-urlencoded)|[\w.-]+/[\w.-]+\+(?:json|xml))`
+)
+
+var (
+	plainType  = regexp.MustCompile(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
+	textBody   = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
+	boundaries = regexp.MustCompile(`(?i)boundary=(?:"([^"]*)"|([^ \t;]*))`)
+	partHead   = regexp.MustCompile(`(?i)^\r\nContent-Disposition: form-data(?:; (?:file)?name="[ !#-\[\]-~]*")+(?:\r\nContent-Type: ` + textType + plainParams + `)?$`)
 )
 
 // maxPlaceholders bounds the work on one text.
@@ -316,6 +338,9 @@ func (f *filler) exact(text, where string) {
 	f.coding(text)
 	if !isText(text) {
 		f.fail("%s with a secret must be UTF-8 without control characters", where)
+	}
+	if where == "JSON" {
+		text = simpleEscapes.Replace(text)
 	}
 	found := placeholder.FindAllStringIndex(text, -1)
 	if len(found) > maxPlaceholders {
@@ -361,7 +386,10 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	for key, value := range r.pairs(query) {
 		f.coding(key + "=" + value)
 	}
-	f.coding(strings.Join(r.Header["Content-Type"], "\n"))
+	kind := strings.Join(r.Header["Content-Type"], "\n")
+	if f.coding(kind); kind != "" && !plainType.MatchString(kind) {
+		f.fail("the Content-Type of a request with a secret is TYPE/SUBTYPE; NAME=VALUE, without comments, escapes and *")
+	}
 	if !in(PlaceBody) {
 		return
 	}
@@ -369,6 +397,9 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 		if plain := headerKey(name); strings.HasSuffix(plain, "encoding") && plain != "accept-encoding" {
 			f.fail("a body with a secret is sent as it is: leave out header %s", name)
 		}
+	}
+	if !textBody.MatchString(kind) {
+		f.fail("a body with a secret needs the Content-Type of a text, such as application/json, multipart/form-data or text/plain: in any other, send the secret in a header")
 	}
 	if len(r.Body) > DefaultMaxRequestBytes {
 		f.fail("a body with a secret has at most %d bytes", DefaultMaxRequestBytes)
@@ -379,15 +410,40 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	if r.bodyKind() == jsonBody && !json.Valid(r.Body) {
 		f.fail("a body with a secret is sent as JSON and is none")
 	}
+	if r.bodyKind() == rawBody && lengthBefore.Match(r.Body) {
+		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length")
+	}
+	if strings.HasPrefix(strings.ToLower(kind), "multipart/") && f.err == nil {
+		f.parts(string(r.Body), kind)
+	}
+}
+
+// parts refuses a multipart body that servers could split or read in different ways.
+func (f *filler) parts(body, kind string) {
+	named := boundaries.FindAllStringSubmatch(kind, -1)
+	exact := len(named) == 1 && named[0][1]+named[0][2] != ""
+	if exact {
+		delimiter := "--" + named[0][1] + named[0][2]
+		pieces := strings.Split(crlf+body, crlf+delimiter)
+		last := len(pieces) - 1
+		exact = last > 0 && pieces[0] == "" && strings.TrimSuffix(pieces[last], crlf) == "--" && strings.Count(body, delimiter) == last
+		for i := 1; exact && i < last; i++ {
+			head, _, whole := strings.Cut(pieces[i], crlf+crlf)
+			exact = whole && partHead.MatchString(head) && !likePlaceholder.MatchString(head)
+		}
+	}
+	if !exact {
+		f.fail(`a multipart body with a secret has only parts with the lines Content-Disposition: form-data; name="NAME" and a plain Content-Type of a text, and one boundary`)
+	}
 }
 
 // pairs returns the names and values of a query and, if the body is one, of a form.
 func (r *Request) pairs(query string) iter.Seq2[string, string] {
-	if r.bodyKind() == formBody {
+	if r.bodyKind() == formBody || r.Header.Get("Content-Type") == "" { // Rack takes what has no type for a form
 		query += "&" + string(r.Body)
 	}
 	return func(yield func(key, value string) bool) {
-		for pair := range strings.SplitSeq(query, "&") {
+		for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "&"), "&") { // some servers split at both
 			if key, value, _ := strings.Cut(pair, "="); !yield(unescape(key), unescape(value)) {
 				return
 			}
@@ -407,18 +463,19 @@ var (
 )
 
 // checkPlain refuses a response in which secrets could not be found: one that is
-// compressed all the same, or in other characters.
+// compressed all the same, or in other characters. The reason quotes nothing of a response
+// that was not searched: a server may have put a secret there.
 func checkPlain(header http.Header) error {
 	for _, list := range header["Content-Encoding"] {
 		for _, coding := range splitList(list) {
 			if !strings.EqualFold(coding, "identity") {
-				return Denied("the response is encoded as %s, and could not be searched for secrets", quote(coding))
+				return Denied("the response has a Content-Encoding, and could not be searched for secrets")
 			}
 		}
 	}
 	for _, m := range charset.FindAllStringSubmatch(strings.Join(header["Content-Type"], "\n"), -1) {
 		if !likeASCII.MatchString(m[1]) {
-			return Denied("the response is in %s, and could not be searched for secrets", quote(m[1]))
+			return Denied("the response is in a character set that is not like ASCII, and could not be searched for secrets")
 		}
 	}
 	return nil

@@ -53,8 +53,8 @@ func TestSecretsOnTheWire(t *testing.T) {
 		},
 		{
 			"in a body, whose length changes", "hunter2hunter2",
-			"POST http://HOST/ HTTP/1.1\r\nContent-Length: 19\r\n\r\na={{secret:K}}, END",
-			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 21\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\na=hunter2hunter2, END",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n\r\na={{secret:K}}, END",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 21\r\nContent-Type: text/plain\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\na=hunter2hunter2, END",
 		},
 		{
 			"in a JSON body", "quo\"te\\back",
@@ -108,6 +108,7 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"beside what is not ASCII, in a header", "GET http://h/ HTTP/1.1\r\nX-A: ü{{secret:K}}\r\n\r\n", "hunter2hunter2", "not ASCII"},
 		{"in an encoded word of a header", "GET http://h/ HTTP/1.1\r\nX-A: =?utf-16?Q?{{secret:K}}?=\r\n\r\n", "hunter2hunter2", "not in"},
 		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
+		{"in a query of a request whose charset stands behind a comment", "GET http://h/?a={{secret:K}} HTTP/1.1\r\nContent-Type: text/plain; charset(a)=utf-16\r\n\r\n", "hunter2hunter2", "without comments"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
 		{"too often", "GET http://h/ HTTP/1.1\r\nX-A: " + strings.Repeat("{{secret:K}}", 1001) + "\r\n\r\n", "hunter2hunter2", "more than 1000 placeholders"},
 		{"behind a byte of a query", "GET http://h/?a=%81{{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "must be UTF-8"},
@@ -151,7 +152,7 @@ func TestABodyWithASecretIsSentAsItIs(t *testing.T) {
 }
 
 func TestABodyWithASecretIsNotLarge(t *testing.T) {
-	r := &Request{Method: "POST", URL: "http://h/", Body: []byte("{{secret:K}}" + strings.Repeat(" ", 1<<20))}
+	r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("{{secret:K}}" + strings.Repeat(" ", 1<<20))}
 	_, err := New(Config{Authorize: granting{value: "hunter2hunter2"}, MaxRequestBytes: 2 << 20}).Do(t.Context(), r, "")
 	wantFailure(t, err, abi.StatusDenied, "a body with a secret has at most 1048576 bytes")
 }
@@ -397,8 +398,8 @@ func TestPlainResponses(t *testing.T) {
 
 func TestTheLengthOfASecretCannotBeFoundOut(t *testing.T) {
 	host := answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-	client := New(Config{Authorize: granting{value: strings.Repeat("x", 1000)}, MaxRequestBytes: 12, MaxHeaderBytes: 140})
-	r := &Request{Method: "POST", URL: "http://" + host, Body: []byte("{{secret:K}}"), Header: http.Header{"X": {"{{secret:K}}"}}}
+	client := New(Config{Authorize: granting{value: strings.Repeat("x", 1000)}, MaxRequestBytes: 12, MaxHeaderBytes: 170})
+	r := &Request{Method: "POST", URL: "http://" + host, Body: []byte("{{secret:K}}"), Header: http.Header{"X": {"{{secret:K}}"}, "Content-Type": {"text/plain"}}}
 	if _, err := client.Do(context.Background(), r, ""); err != nil {
 		t.Error(err)
 	}
