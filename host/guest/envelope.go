@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -86,7 +86,7 @@ func reported(doc []byte) error {
 	if err := json.Unmarshal(doc, &e); err != nil {
 		return fmt.Errorf("guest: the tool returned an error that cannot be read: %w", err)
 	}
-	failure := &Error{Kind: abi.ErrorTool, Message: clip(e.Message)}
+	failure := &Error{Kind: abi.ErrorTool, Message: display.Clip(e.Message, maxMessageBytes)}
 	switch e.Kind {
 	case abi.ErrorTransient, abi.ErrorCancel, abi.ErrorDiscard:
 		failure.Kind = e.Kind
@@ -98,11 +98,4 @@ func reported(doc []byte) error {
 		failure.Message = "the tool failed and gave no reason"
 	}
 	return failure
-}
-
-func clip(s string) string {
-	if len(s) <= maxMessageBytes {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxMessageBytes], "") + "..."
 }

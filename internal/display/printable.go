@@ -22,6 +22,14 @@ func Visible(r rune) bool {
 	return strconv.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
+// Clip shortens a text of more than most bytes, between characters.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}
+
 // PrintableText keeps the lines of s and makes each printable. Tabs become spaces, because
 // programs and the messages of compilers are indented with them.
 func PrintableText(s string) string {

@@ -16,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // What a file may be. The parser recurses, and takes time that grows with the
@@ -240,13 +242,7 @@ func (n *Node) refuse(from ast.Node) error {
 }
 
 // clip shortens text from the file for a message.
-func clip(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "..."
-}
+func clip(s string) string { return display.Clip(s, 80) }
 
 // ReadFile returns the content of a file for [Parse], or of one that such a file
 // names. It opens nothing but a regular file of at most [MaxBytes]: to open a pipe or

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -369,11 +370,7 @@ func (e *Error) Error() string {
 		}
 		return r
 	}, strings.ToValidUTF8(e.Text, ""))
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxErrorText {
-		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
-	}
-	return text
+	return display.Clip(strings.Join(strings.Fields(text), " "), maxErrorText)
 }
 
 // Unwrap returns the error that the text tells.
