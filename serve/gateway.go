@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
 // listServers is the tool that says how the servers are.
@@ -157,7 +158,10 @@ func (l *LocalTools) listed(s *localServer) error {
 		return err == nil
 	}
 	for _, t := range connected.Tools() {
-		if d, _ := t.Definition(); accepts(d) {
+		d, _ := t.Definition()
+		if err := mcpsrv.CheckName(t.Name()); err != nil {
+			leftOut[d.Name] = err.Error()
+		} else if accepts(d) {
 			added.tools = append(added.tools, t)
 		}
 	}

@@ -171,6 +171,8 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	defer log.Close()
 	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given...)
 	switch unread := (*starling.UnreadError)(nil); {
+	case errors.Is(err, seal.ErrNoLog) && len(given) > 0:
+		return &failure{code: exitInvalid, message: named(where) + " has no checkpoint, and you hold one: its seals were removed, or it is another database"}
 	case errors.Is(err, seal.ErrNoLog):
 		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
 	case errors.As(err, &unread):

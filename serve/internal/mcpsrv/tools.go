@@ -232,15 +232,25 @@ func sendLog(ctx context.Context, session *mcp.ServerSession, name, log string) 
 }
 
 func checkTool(t Tool) error {
+	if err := CheckName(t.Name); err != nil {
+		return err
+	}
 	switch {
-	case t.Name == "" || len(t.Name) > maxToolName || strings.ContainsFunc(t.Name, func(r rune) bool { return !inName(r) }):
-		return fmt.Errorf("its name is not one of at most %d letters, digits, '_', '-' and '.'", maxToolName)
-	case slices.Contains(reserved(), t.Name):
-		return errors.New("its name is that of a tool over the log")
 	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
 		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
 	case !tool.IsObjectSchema(t.InputSchema):
 		return errors.New(`its schema is not one of type "object"`)
+	}
+	return nil
+}
+
+// CheckName returns why a tool cannot have a name, or nil.
+func CheckName(name string) error {
+	switch {
+	case name == "" || len(name) > maxToolName || strings.ContainsFunc(name, func(r rune) bool { return !inName(r) }):
+		return fmt.Errorf("its name is not one of at most %d letters, digits, '_', '-' and '.'", maxToolName)
+	case slices.Contains(reserved(), name):
+		return errors.New("its name is that of a tool over the log")
 	}
 	return nil
 }
