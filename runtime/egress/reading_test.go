@@ -90,6 +90,8 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 		{"behind \\x{00", "text/plain", `\x{00{{secret:K}}`, "could make an escape"},
 		{"behind \\c", "text/plain", `\c{{secret:K}}`, "could make an escape"},
 		{"behind \\N{", "text/plain", `\N{{{secret:K}}`, "could make an escape"},
+		{"behind \\N{U+", "text/plain", `\N{U+{{secret:K}}}`, "could make an escape"},
+		{"behind \\' of RTF", "text/rtf", `\'{{secret:K}}`, "could make an escape"},
 		{"behind \\n outside of JSON", "text/plain", `\n{{secret:K}}`, "could make an escape"},
 		{"behind an escape of CSS", "text/css", `\00004{{secret:K}}`, "could make an escape"},
 		{"before \\U00000301", "text/plain", `{{secret:K}}\U00000301`, "could make an escape"},

@@ -286,10 +286,10 @@ func (r *Request) plainly() error {
 
 // escapeBefore is the beginning of an escape, or an escape of what is not ASCII. Of "\u00"
 // and a secret, a server that reads JSON makes one character, and of "%81" and a secret, one
-// that reads GBK. What may follow a backslash is endless, as \U0001f6, \x{41, \c, or \000041
-// in CSS, so it is anything.
+// that reads GBK. What may follow a backslash is endless, as \U0001f6, \N{U+41, \c, or \000041
+// in CSS, so it is anything up to a space or the end of a string.
 const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
-	`\\[a-z0-9]{0,8}\{?[a-z0-9]{0,8}\}?|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
+	`\\[^\s"]{0,16}|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
 
 var (
 	// besideSecret finds directly before or behind a placeholder what could swallow or change
