@@ -314,6 +314,11 @@ var (
 	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
 	// write it: a server would read a part of the secret, which is not found.
 	lengthBefore = regexp.MustCompile(`[0-9]:["']?\{\{secret:`)
+
+	// basic finds the scheme of credentials that a server decodes as base64: from another place
+	// in them a secret is other bytes. basicAlone is one placeholder in it.
+	basic      = regexp.MustCompile(`(?i)\bbasic\b`)
+	basicAlone = regexp.MustCompile(`(?i)^basic +\{\{secret:[a-z0-9_]*\}\}$`)
 )
 
 // The one way to write a content type and the head of a part beside a secret. Comments, escapes,
@@ -339,8 +344,11 @@ func (f *filler) exact(text, where string) {
 	if !isText(text) {
 		f.fail("%s with a secret must be UTF-8 without control characters", where)
 	}
-	if where == "JSON" {
+	switch {
+	case where == "JSON":
 		text = simpleEscapes.Replace(text)
+	case where == "a header" && basic.MatchString(text) && !basicAlone.MatchString(text):
+		f.fail("the placeholder of a secret stands alone behind Basic, because what is beside it in base64 would change how it is decoded")
 	}
 	found := placeholder.FindAllStringIndex(text, -1)
 	if len(found) > maxPlaceholders {

@@ -38,8 +38,8 @@ func TestSecretsOnTheWire(t *testing.T) {
 	for _, c := range []struct{ name, value, raw, want string }{
 		{
 			"in a header", "hunter2hunter2",
-			"GET http://HOST/ HTTP/1.1\r\nAuthorization: Bearer {{secret:K}}\r\nX-Two: {{secret:K}}-{{secret:K}}\r\n\r\n",
-			"GET / HTTP/1.1\r\nAuthorization: Bearer hunter2hunter2\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\nX-Two: hunter2hunter2-hunter2hunter2\r\n\r\n",
+			"GET http://HOST/ HTTP/1.1\r\nAuthorization: Basic {{secret:K}}\r\nX-Two: {{secret:K}}-{{secret:K}}\r\n\r\n",
+			"GET / HTTP/1.1\r\nAuthorization: Basic hunter2hunter2\r\nConnection: close\r\nHost: HOST\r\nUser-Agent: starling-host\r\nX-Two: hunter2hunter2-hunter2hunter2\r\n\r\n",
 		},
 		{
 			"in a query, where the rest stays as it was written", "a&b=c d/%+~",
@@ -107,6 +107,9 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"of a value that is not ASCII", "GET http://h/?a={{secret:K}} HTTP/1.1\r\n\r\n", "hünter2hunter2", "not ASCII"},
 		{"beside what is not ASCII, in a header", "GET http://h/ HTTP/1.1\r\nX-A: ü{{secret:K}}\r\n\r\n", "hunter2hunter2", "not ASCII"},
 		{"in an encoded word of a header", "GET http://h/ HTTP/1.1\r\nX-A: =?utf-16?Q?{{secret:K}}?=\r\n\r\n", "hunter2hunter2", "not in"},
+		{"behind other base64 of the scheme Basic", "GET http://h/ HTTP/1.1\r\nAuthorization: Basic QQ{{secret:K}}\r\n\r\n", "hunter2hunter2", "alone behind Basic"},
+		{"behind what a reader of base64 passes over", "GET http://h/ HTTP/1.1\r\nAuthorization: Basic {QQ{{secret:K}}\r\n\r\n", "hunter2hunter2", "alone behind Basic"},
+		{"before other base64 of the scheme Basic", "GET http://h/ HTTP/1.1\r\nAuthorization: bAsIc  {{secret:K}}QQ\r\n\r\n", "hunter2hunter2", "alone behind Basic"},
 		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
 		{"in a query of a request whose charset stands behind a comment", "GET http://h/?a={{secret:K}} HTTP/1.1\r\nContent-Type: text/plain; charset(a)=utf-16\r\n\r\n", "hunter2hunter2", "without comments"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
