@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -24,20 +25,20 @@ type lines struct {
 func (l *lines) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
 		line, size, err := l.line()
-		why, code := "", jsonrpc.CodeInvalidRequest
+		id, why, code := "null", "", jsonrpc.CodeParseError
 		switch {
 		case size > maxBody:
-			why = fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody)
+			id, why, code = idAtEdge(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
 		case len(bytes.TrimSpace(line)) == 0:
 			if err != nil {
 				return 0, err
 			}
 			continue
 		case !json.Valid(line):
-			why, code = "the line is not JSON: a message is one line", jsonrpc.CodeParseError
+			why = "the line is not JSON: a message is one line"
 		default:
 			if err := checkMessages(line); err != nil {
-				why = err.Error()
+				id, why, code = idAtEdge(line), err.Error(), jsonrpc.CodeInvalidRequest
 			}
 		}
 		if why == "" {
@@ -45,7 +46,7 @@ func (l *lines) Read(p []byte) (int, error) {
 			break
 		}
 		text, _ := json.Marshal(why) // a string cannot fail
-		if _, err := fmt.Fprintf(l.out, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%s}}`+"\n", code, text); err != nil {
+		if _, err := fmt.Fprintf(l.out, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text); err != nil {
 			return 0, err
 		}
 	}
@@ -54,12 +55,16 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// line reads a line, and returns the beginning of one that is too long.
+// edge is how much is kept of both ends of a line that is too long.
+const edge = 512
+
+// line reads a line. Of one that is too long it returns both ends.
 func (l *lines) line() (line []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
-		if size += len(part); size <= maxBody {
-			line = append(line, part...)
+		size += len(part)
+		if line = append(line, part...); size > maxBody && len(line) > 2*edge {
+			line = append(line[:edge:edge], line[len(line)-edge:]...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, size, err
@@ -89,6 +94,22 @@ func checkMessages(doc []byte) error {
 		}
 	}
 	return nil
+}
+
+var (
+	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
+	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
+)
+
+// idAtEdge returns the id of a message of which only both ends are known, where clients write
+// it, or null.
+func idAtEdge(doc []byte) string {
+	for _, at := range []*regexp.Regexp{idFirst, idLast} {
+		if m := at.FindSubmatch(doc); m != nil && json.Valid(m[1]) {
+			return string(m[1])
+		}
+	}
+	return "null"
 }
 
 // lockedWriter lets one write after the other through. Its owner closes what is below.

@@ -108,7 +108,8 @@ func TestALineThatIsNoMessage(t *testing.T) {
 		{"[]", `"id":null,"error":{"code":-32600,"message":"the batch is empty"}`},
 		{"[" + ping("3") + "," + ping("3") + "]", `"id":null,"error":{"code":-32600,"message":"the batch has an id twice"}`},
 		{`{"jsonrpc":"1.0","id":4,"method":"ping"}`, `"error":{"code":-32600,`},
-		{`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"` + long + `"}}`, `"id":null,"error":{"code":-32600,"message":"the message has 5242939 bytes, and may have 4194304"}`},
+		{`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"` + long + `"}}`, `"id":5,"error":{"code":-32600,"message":"the message has 5242939 bytes, and may have 4194304"}`},
+		{`{"method":"ping","params":{"a":"` + long + `","id":6},"jsonrpc":"2.0","id":"six"}`, `"id":"six","error":`},
 		{`{"method":"ping","params":{"a":"` + long + `","id":6}}`, `"id":null,"error":`},
 		{"\n\r\n" + `{"jsonrpc":"2.0","id":99,"result":{}}` + "\r\n" + ping("7"), `{"jsonrpc":"2.0","id":7,"result":{}}`},
 	} {
