@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,20 +22,24 @@ func (a *app) asking(ctx context.Context) context.Context {
 		one.Lock()
 		defer one.Unlock()
 		_, _ = io.WriteString(a.stderr.lines(), q.Text+"\n")
-		return a.confirm(ctx, "Do you allow it?"), nil
+		if q.Partial {
+			a.stderr.printf("Not all of it is shown above.\n")
+			return a.confirm(ctx, "Do you allow it all the same?", "allow"), nil
+		}
+		return a.confirm(ctx, "Do you allow it?", "y", "yes"), nil
 	})
 }
 
-// confirm puts a question and returns the answer: policy.Accept for a line with y or yes,
-// policy.Cancel if there is no line, since the input or the context has ended, and otherwise
+// confirm puts a question and returns the answer: policy.Accept for a line with one of the
+// words, policy.Cancel if there is no line, since the input or the context has ended, and otherwise
 // policy.Decline.
-func (a *app) confirm(ctx context.Context, question string) string {
-	a.stderr.printf("%s [y/N] ", question)
+func (a *app) confirm(ctx context.Context, question string, words ...string) string {
+	a.stderr.printf("%s [%s/N] ", question, words[0])
 	answered := make(chan string, 1)
 	go func() { // a read that nothing ends; the program does
 		line, err := bufio.NewReader(a.stdin).ReadString('\n')
 		switch word := strings.ToLower(strings.TrimSpace(line)); {
-		case word == "y" || word == "yes":
+		case slices.Contains(words, word):
 			answered <- policy.Accept
 		case err != nil && word == "":
 			answered <- policy.Cancel

@@ -60,7 +60,7 @@ func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
 			a.said("+", p.Now)
 		}
 	}
-	if !yes && a.confirm(ctx, "Accept this?") != policy.Accept {
+	if !yes && a.confirm(ctx, "Accept this?", "y", "yes") != policy.Accept {
 		return &failure{code: exitRefused, message: "nothing was accepted"}
 	}
 	if err := accept(); err != nil {

@@ -53,7 +53,7 @@ func rough(in io.Reader, out io.Writer) {
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`+"\n", m.ID)
 			continue
 		}
-		fmt.Fprintf(out, "[db] query took 3ms\n"+`{"result":%s,"jsonrpc":"2.0","id":%s}`+"\n", result, m.ID)
+		fmt.Fprintf(out, "[db] query took 3ms\n\ufeff"+`{"result":%s,"jsonrpc":"2.0","id":%s}`+"\n", result, m.ID)
 	}
 }
 

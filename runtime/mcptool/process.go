@@ -4,6 +4,7 @@ package mcptool
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,6 +153,7 @@ func (c *processConn) end() {
 
 // decode returns the messages of a line.
 func (c *processConn) decode(first, last []byte, size int) (all []jsonrpc.Message) {
+	first = bytes.TrimPrefix(first, []byte("\ufeff")) // some runtimes begin their output with it
 	if len(strings.TrimSpace(string(first))) == 0 {
 		return nil
 	}

@@ -86,6 +86,9 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 				}
 			}
 			result, err := next(ctx, method, r)
+			if err != nil {
+				return nil, err // the result may be a nil pointer
+			}
 			instructions := " " + plain(tools.Instructions())
 			switch greeting := result.(type) {
 			case *mcp.InitializeResult:
@@ -93,7 +96,7 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			case *mcp.DiscoverResult:
 				greeting.Instructions = strings.TrimSpace(greeting.Instructions + instructions)
 			}
-			return result, err
+			return result, nil
 		}
 	}
 }

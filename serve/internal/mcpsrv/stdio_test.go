@@ -19,7 +19,7 @@ type client struct {
 }
 
 // onLines returns a client that has begun its session.
-func onLines(t *testing.T, w waiting, version string) *client {
+func onLines(t *testing.T, w mcpsrv.Tools, version string) *client {
 	t.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
@@ -117,6 +117,20 @@ func TestALineThatIsNoMessage(t *testing.T) {
 		if got := c.hear(); !strings.Contains(got, sent.answer) {
 			t.Errorf("%.60q is answered with %s", sent.line, got)
 		}
+	}
+	c.end()
+}
+
+// TestASecondInitializeIsAnError has a client greet a server whose tools change twice.
+func TestASecondInitializeIsAnError(t *testing.T) {
+	c := onLines(t, local{newWaiting(), make(chan struct{}), make(chan struct{})}, stateful)
+	c.say(`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
+	if got := c.hear(); !strings.Contains(got, `"id":8,"error":`) {
+		t.Errorf("it is answered with %s", got)
+	}
+	c.say(ping("9"))
+	if got := c.hear(); !strings.Contains(got, `"id":9,"result":{}`) {
+		t.Errorf("then a ping is answered with %s", got)
 	}
 	c.end()
 }
