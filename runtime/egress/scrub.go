@@ -317,6 +317,23 @@ func (r *reading) escape(into, b []byte) (text []byte, n int) {
 var readings = []reading{
 	{},
 	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity}, {'=', quotedPrintable},
+	{'%', doubled(percentEscape)}, {'\\', doubled(jsonEscape)}, {'&', doubled(entity)},
+}
+
+// doubled undoes an escape whose first character is escaped by itself, as %2541 and &amp;quot;.
+func doubled(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]byte, int) {
+	return func(into, b []byte) ([]byte, int) {
+		text, n := decode(into, b)
+		if n == 0 || len(text) != 1 || text[0] != b[0] {
+			return text, n
+		}
+		var room [48]byte
+		inner := append(append(room[:0], b[0]), b[n:min(len(b), n+len(room)-1)]...)
+		if again, m := decode(into, inner); m > 0 {
+			return again, n + m - 1
+		}
+		return text, n
+	}
 }
 
 func percentEscape(into, b []byte) ([]byte, int) {
@@ -402,6 +419,9 @@ func entity(into, b []byte) ([]byte, int) {
 func quotedPrintable(into, b []byte) ([]byte, int) {
 	if c := number(b[1:], 2, 16); c >= 0 {
 		return append(into, byte(c)), 3
+	}
+	if bytes.HasPrefix(b, []byte("=\n")) {
+		return into, 2
 	}
 	if bytes.HasPrefix(b, []byte("=\r\n")) {
 		return into, 3

@@ -493,6 +493,20 @@ func TestAnd(t *testing.T) {
 	}
 }
 
+// Two steps may be the same, of any of the characters, and mail has lines of its own.
+func TestScrubbingFindsASecretThatIsEscapedTwice(t *testing.T) {
+	const value = `sk-"Live'_4eC3`
+	for _, echo := range []string{
+		strings.ReplaceAll(everyByte(value, "%%%02x"), "%", "%25"), strings.ReplaceAll(everyByte(value, `\u%04x`), `\`, `\\`),
+		strings.ReplaceAll(everyByte(value, "&#%d;"), "&", "&amp;"), strings.ReplaceAll(everyByte(value, "&#x%x;"), "&", "&#38;"),
+		"sk-&amp;quot;Live&amp;#x27;_4eC3", "sk-=22Li=\nve'=\r\n_4eC3",
+	} {
+		if got := cleaned(t, "<"+echo+">", value); got != "<{{secret:K0}}>" {
+			t.Errorf("%q: %q", echo, got)
+		}
+	}
+}
+
 // A server that is sent something encoded may give back what it decoded.
 func TestScrubbingFindsASecretThatWasDecoded(t *testing.T) {
 	for value, echo := range map[string]string{
