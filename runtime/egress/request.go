@@ -293,7 +293,7 @@ var (
 	// written, and plainName the ways that all servers read alike.
 	disposition = regexp.MustCompile(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
 	partName    = regexp.MustCompile(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
-	plainName   = regexp.MustCompile(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))`)
+	plainName   = regexp.MustCompile(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))[ \t]*(?:[;\r\n]|$)`)
 )
 
 // oneWay refuses a request that asks a server for another method, path or host than its
