@@ -2,6 +2,7 @@ package starling
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 
 	"github.com/starling-host/starling/host/policy"
@@ -49,6 +50,21 @@ func (s *Server) Tools() (all []*Tool) {
 		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy})
 	}
 	return all
+}
+
+// Offers reports whether the server has "resources" or "prompts".
+func (s *Server) Offers(what string) bool { return s.client.Offers(what) }
+
+// List returns what the server lists by a method, "resources/list", "resources/templates/list"
+// or "prompts/list", each item as the server wrote it.
+func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, error) {
+	return s.client.List(ctx, method)
+}
+
+// Method returns the tool whose call is a request of a method, "resources/read" or "prompts/get",
+// with the parameters as input. It is not one of Tools.
+func (s *Server) Method(method string) *Tool {
+	return &Tool{Tool: s.client.Method(method), db: s.db, said: &agentfile.Definition{Name: method}, policy: s.policy}
 }
 
 // Refused returns the tools that the server lists and that cannot be called, and why.

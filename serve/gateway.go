@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,9 +41,11 @@ type localServer struct {
 	// What follows is guarded by the mu of the LocalTools.
 	connected    *starling.Server // nil if it is not
 	module       *localModule
-	why          string            // there is no connection
-	leftOut      map[string]string // tools, by name, and why
-	instructions string            // those that were accepted
+	why          string                       // there is no connection
+	leftOut      map[string]string            // tools, by name, and why
+	instructions string                       // those that were accepted
+	offers       map[string]bool              // "resources" and "prompts"
+	lists        map[string][]json.RawMessage // of resources and templates, by method, as they were last asked for
 }
 
 // ServerState is how a server of [LocalTools] is.
@@ -174,8 +177,10 @@ func (l *LocalTools) listed(s *localServer) error {
 	if err := l.place(added, old); err != nil {
 		return err
 	}
+	offers := map[string]bool{"resources": connected.Offers("resources"), "prompts": connected.Offers("prompts")}
 	l.mu.Lock()
 	s.module, s.instructions = added, instructions
+	s.offers, s.lists = offers, map[string][]json.RawMessage{}
 	s.leftOut, leftOut = leftOut, s.leftOut
 	now := s.leftOut
 	l.mu.Unlock()

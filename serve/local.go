@@ -196,11 +196,19 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 		output, err := json.Marshal(l.states())
 		return mcpsrv.Result{Output: output}, err
 	}
+	if c.Method != "" {
+		return l.request(ctx, c)
+	}
 	t, leave := l.enter(c.Name)
 	if t == nil {
 		return mcpsrv.Result{}, mcpsrv.ErrNoTool
 	}
 	defer leave()
+	return l.run(ctx, t, c)
+}
+
+// run makes a recorded run of a call.
+func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if err := t.CheckInput(c.Arguments); err != nil {
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
 	}

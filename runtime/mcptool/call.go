@@ -50,17 +50,19 @@ func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMess
 	ctx, release := c.within(ctx)
 	defer release()
 	conn, err := c.connected(ctx)
-	if err == nil && c.changed(t) {
+	if err == nil && t.method == "" && c.changed(t) {
 		err = errors.New("the server describes the tool differently now than when it was listed")
+	}
+	params := map[string]mcp.RequestParams{
+		"": &mcp.CallToolParams{Name: t.remote, Arguments: arguments}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
+	}[t.method]
+	if err == nil && t.method != "" {
+		err = json.Unmarshal(arguments, params)
 	}
 	var result, refused json.RawMessage
 	if err == nil {
-		params := &mcp.CallToolParams{Name: t.remote, Arguments: arguments}
 		leave := conn.calls.enter(ctx, params, through)
-		result, refused, err = conn.wire.exact(ctx, func(ctx context.Context) error {
-			_, err := conn.session.CallTool(ctx, params)
-			return err
-		})
+		result, refused, err = conn.exact(ctx, params)
 		leave()
 		if isLost(err) {
 			conn.lost.Store(true)
@@ -87,6 +89,41 @@ func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMess
 		return answer{}, context.Cause(ctx)
 	}
 	return answer{}, err
+}
+
+// exact makes a request and returns the result or the error as the server wrote it.
+func (c *connection) exact(ctx context.Context, params mcp.Params) (result, refused json.RawMessage, err error) {
+	return c.wire.exact(ctx, func(ctx context.Context) (err error) {
+		switch p := params.(type) {
+		case *mcp.CallToolParams:
+			_, err = c.session.CallTool(ctx, p)
+		case *mcp.ReadResourceParams:
+			_, err = c.session.ReadResource(ctx, p)
+		case *mcp.GetPromptParams:
+			_, err = c.session.GetPrompt(ctx, p)
+		case *mcp.ListToolsParams:
+			_, err = c.session.ListTools(ctx, p)
+		case *mcp.ListResourcesParams:
+			_, err = c.session.ListResources(ctx, p)
+		case *mcp.ListResourceTemplatesParams:
+			_, err = c.session.ListResourceTemplates(ctx, p)
+		case *mcp.ListPromptsParams:
+			_, err = c.session.ListPrompts(ctx, p)
+		}
+		return err
+	})
+}
+
+// Method returns the tool that makes requests of a method, "resources/read" or "prompts/get". It
+// is not one of Tools. Its input is the parameters, and its name is that of the method behind
+// the prefix, with an underscore for the slash.
+func (c *Client) Method(method string) tool.Tool {
+	t, err := c.newTool(c, Definition{Name: method, Schema: methods[method]})
+	if err != nil {
+		panic("mcptool: there is no tool for the method " + method)
+	}
+	t.method, t.name = method, c.options.Prefix+strings.ReplaceAll(method, "/", "_")
+	return t
 }
 
 // changed reports whether the server describes a tool differently now.
@@ -139,7 +176,7 @@ type assisted struct {
 
 // enter adds a call. Leave is called when it has been answered, and returns when the assistant
 // has heard what the server said before.
-func (f *inFlight) enter(ctx context.Context, params *mcp.CallToolParams, a *Assistant) (leave func()) {
+func (f *inFlight) enter(ctx context.Context, params mcp.RequestParams, a *Assistant) (leave func()) {
 	if a == nil {
 		return func() {}
 	}

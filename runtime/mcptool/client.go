@@ -11,10 +11,13 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/runtime/tool"
@@ -42,7 +45,7 @@ type connection struct {
 	session *mcp.ClientSession
 	gone    chan struct{} // closed when the session has ended
 	lost    atomic.Bool   // a call has found that it has ended
-	stale   chan struct{} // capacity 1: the server has said that its list has changed
+	stale   chan struct{} // capacity 1: the server has said that a list of it has changed
 	calls   inFlight
 }
 
@@ -105,17 +108,20 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	w := newWire(c.told)
 	conn := &connection{line: &line{Transport: dial(w)}, wire: w, gone: make(chan struct{}), stale: make(chan struct{}, 1)}
 	c.conn = conn
+	changed := func() {
+		select {
+		case conn.stale <- struct{}{}:
+		default:
+		}
+	}
 	client := mcp.NewClient(&mcp.Implementation{Name: cmp.Or(c.options.ClientName, "starling"), Version: cmp.Or(c.options.ClientVersion, "1")}, &mcp.ClientOptions{
 		Capabilities:                &mcp.ClientCapabilities{},
 		ElicitationHandler:          conn.calls.elicit,
 		ProgressNotificationHandler: conn.calls.progress,
 		LoggingMessageHandler:       conn.calls.log,
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			select {
-			case conn.stale <- struct{}{}:
-			default:
-			}
-		},
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { changed() },
+		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { changed() },
+		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
 	})
 	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, nil) })
 	if err != nil {
@@ -205,13 +211,22 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 func (c *Client) LastWords() string { return c.options.hide(c.told.String()) }
 
 // Instructions returns what the server says of the use of its tools.
-func (c *Client) Instructions() string {
+func (c *Client) Instructions() string { return c.greeting().Instructions }
+
+// Offers reports whether the server has "resources" or "prompts".
+func (c *Client) Offers(what string) bool {
+	has := c.greeting().Capabilities
+	return has != nil && (what == "resources" && has.Resources != nil || what == "prompts" && has.Prompts != nil)
+}
+
+// greeting returns how the server presents itself.
+func (c *Client) greeting() *mcp.InitializeResult {
 	c.using <- struct{}{}
 	defer func() { <-c.using }()
 	if c.conn == nil || c.conn.session == nil {
-		return ""
+		return &mcp.InitializeResult{}
 	}
-	return c.conn.session.InitializeResult().Instructions
+	return c.conn.session.InitializeResult()
 }
 
 // Close ends the calls in flight and the connection. A program gets five seconds
@@ -311,46 +326,75 @@ func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 // What a list may have. A server has tens of tools, and a model can read no more.
 const (
 	maxPages     = 100
-	maxTools     = 1000
+	maxItems     = 1000
 	maxListBytes = 4 << 20
 	listTime     = 30 * time.Second
 )
 
-// list asks the server for all pages of its list, and presents them.
+// list asks the server for its tools, and presents them.
 func (c *Client) list(ctx context.Context, conn *connection) error {
+	said, err := conn.pages(ctx, "tools/list")
+	if err != nil {
+		return err
+	}
 	var all []Definition
-	var size int
-	cursor := ""
+	for _, one := range said {
+		all = append(all, definition(one))
+	}
+	return c.present(c, all)
+}
+
+// List returns what the server lists by a method, "resources/list", "resources/templates/list"
+// or "prompts/list", each item as the server wrote it. Without the method there is nothing.
+func (c *Client) List(ctx context.Context, method string) ([]json.RawMessage, error) {
+	ctx, release := c.within(ctx)
+	defer release()
+	var all []json.RawMessage
+	conn, err := c.connected(ctx)
+	if err == nil {
+		all, err = conn.pages(ctx, method)
+	}
+	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && refused.Code == jsonrpc.CodeMethodNotFound {
+		return []json.RawMessage{}, nil
+	}
+	if err != nil {
+		return nil, c.options.clean(err)
+	}
+	return all, nil
+}
+
+// pages asks for all pages of a list.
+func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessage, error) {
+	all, size, cursor := []json.RawMessage{}, 0, ""
 	for range maxPages {
-		raw, _, err := conn.wire.exact(ctx, func(ctx context.Context) error {
-			_, err := conn.session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
-			return err
-		})
+		params := map[string]mcp.Params{
+			"tools/list": &mcp.ListToolsParams{Cursor: cursor}, "prompts/list": &mcp.ListPromptsParams{Cursor: cursor},
+			"resources/list": &mcp.ListResourcesParams{Cursor: cursor}, "resources/templates/list": &mcp.ListResourceTemplatesParams{Cursor: cursor},
+		}[method]
+		raw, _, err := c.exact(ctx, params)
 		var page struct {
-			Tools      []json.RawMessage `json:"tools"`
-			NextCursor string            `json:"nextCursor"`
+			Tools, Prompts, Resources, ResourceTemplates []json.RawMessage
+			NextCursor                                   string
 		}
 		if err == nil {
 			err = json.Unmarshal(raw, &page)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, one := range page.Tools {
-			all = append(all, definition(one))
-			size += len(one)
-		}
+		size += len(raw)
+		all = slices.Concat(all, page.Tools, page.Prompts, page.Resources, page.ResourceTemplates)
 		switch {
-		case len(all) > maxTools || size > maxListBytes:
-			return fmt.Errorf("the server has more than %d tools or %d bytes of them", maxTools, maxListBytes)
+		case len(all) > maxItems || size > maxListBytes:
+			return nil, fmt.Errorf("the server has more than %d %s or %d bytes of them", maxItems, strings.TrimSuffix(method, "/list"), maxListBytes)
 		case page.NextCursor == "":
-			return c.present(c, all)
+			return all, nil
 		case page.NextCursor == cursor:
-			return errors.New("the server says that the next page is the one that it has just sent")
+			return nil, errors.New("the server says that the next page is the one that it has just sent")
 		}
 		cursor = page.NextCursor
 	}
-	return fmt.Errorf("the server has more than %d pages of them", maxPages)
+	return nil, fmt.Errorf("the server has more than %d pages of them", maxPages)
 }
 
 // definition reads what a server says of a tool, member by member: one that is not as the

@@ -47,5 +47,10 @@
 // that is not JSON, fails its call. A result beyond Options.MaxOutputBytes fails with
 // [tool.ErrLimit], and a call that is never answered ends with its context or with
 // Options.Timeout, even if the server does not read what it is sent. Redirections are not
-// followed. The client offers no roots and no sampling. Resources and prompts are not adapted.
+// followed. The client offers no roots and no sampling.
+//
+// # Resources and prompts
+//
+// They are not for a model, and so none of Tools. [Client.List] lists them, and a tool of
+// [Client.Method] reads one: a call is recorded and replayed as that of any other tool.
 package mcptool

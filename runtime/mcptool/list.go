@@ -94,7 +94,7 @@ type Options struct {
 	// Secrets are texts that no error and no last words of the server contain.
 	Secrets []string
 
-	// Changed is called when the tools may have changed, since the server said so or was
+	// Changed is called when the tools, resources or prompts may have changed, since the server said so or was
 	// started again. Nil is not called.
 	Changed func()
 }

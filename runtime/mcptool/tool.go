@@ -18,6 +18,13 @@ import (
 // effectPrefix begins the names of this package's effects in the log.
 const effectPrefix = "mcp/"
 
+// methods are those whose requests are recorded as calls of a tool, and the schemas of its input.
+var methods = map[string]json.RawMessage{
+	"resources/read": json.RawMessage(`{"type":"object","properties":{"uri":{"type":"string"}},"required":["uri"]}`),
+	"prompts/get": json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"},` +
+		`"arguments":{"type":"object","additionalProperties":{"type":"string"}}},"required":["name"]}`),
+}
+
 var errOffline = errors.New("there is no server: the client is for replaying runs")
 
 // remoteTool is one tool of a server.
@@ -25,6 +32,7 @@ type remoteTool struct {
 	client *Client
 	remote string // its name at the server
 	name   string
+	method string // of the requests of a live one, if not that of tools; then remote is the same
 	schema json.RawMessage
 	said   Definition
 	hash   canon.Hash          // of the definition
@@ -130,10 +138,9 @@ func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
 	if members == nil {
 		members = map[string]json.RawMessage{}
 	}
-	if members["content"] == nil {
-		members["content"] = json.RawMessage("[]")
+	if methods[t.remote] == nil || members["contents"] == nil && members["messages"] == nil {
+		members["content"] = withoutCopies(cmp.Or(string(members["content"]), "[]"), members["structuredContent"])
 	}
-	members["content"] = withoutCopies(members["content"], members["structuredContent"])
 	delete(members, "_meta")
 	delete(members, "resultType")
 	var output json.RawMessage
@@ -169,7 +176,8 @@ func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
 
 // withoutCopies returns blocks without a text that is the structured content once more, which
 // the protocol asks servers for: a model would read it twice.
-func withoutCopies(content, structured json.RawMessage) json.RawMessage {
+func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
+	content := json.RawMessage(said)
 	same, err := canon.JSON(structured)
 	var blocks []json.RawMessage
 	if err != nil || json.Unmarshal(content, &blocks) != nil {

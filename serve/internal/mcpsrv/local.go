@@ -35,9 +35,18 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(whole, settling(changing, refresh))
+		server.AddReceivingMiddleware(whole, settling(changing, refresh), passing(v.Tools, changing, o.Logger))
 		watcher.Go(func() {
-			changing.Watch(watching, refresh, func(text string) {
+			changing.Watch(watching, func() {
+				refresh()
+				const none = "starling-host:none" // the SDK tells the sessions of a change of its own lists
+				if changing.Offers("resources") || changing.Offers("prompts") {
+					server.AddResource(&mcp.Resource{URI: none, Name: none}, nil)
+					server.RemoveResources(none)
+					server.AddPrompt(&mcp.Prompt{Name: none}, nil)
+					server.RemovePrompts(none)
+				}
+			}, func(text string) {
 				for session := range server.Sessions() {
 					//lint:ignore SA1019 clients of the versions before still ask for logs
 					_ = session.Log(watching, &mcp.LoggingMessageParams{Level: "warning", Logger: "starling-host", Data: oneLine(text)})
@@ -78,7 +87,7 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			switch asked := r.GetParams().(type) {
 			case *mcp.InitializeParams, *mcp.DiscoverParams:
 				_ = settle(ctx, greetTime, "")
-			case *mcp.ListToolsParams:
+			case *mcp.ListToolsParams, *mcp.ListResourcesParams, *mcp.ListResourceTemplatesParams, *mcp.ListPromptsParams, *mcp.ReadResourceParams, *mcp.GetPromptParams:
 				_ = settle(ctx, listTime, "")
 			case *mcp.CallToolParamsRaw:
 				if err := settle(ctx, callTime, asked.Name); err != nil && ctx.Err() == nil {
@@ -89,12 +98,22 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			if err != nil {
 				return nil, err // the result may be a nil pointer
 			}
-			instructions := " " + plain(tools.Instructions())
+			var ours *mcp.ServerCapabilities
+			var instructions *string
 			switch greeting := result.(type) {
 			case *mcp.InitializeResult:
-				greeting.Instructions = strings.TrimSpace(greeting.Instructions + instructions)
+				ours, instructions = greeting.Capabilities, &greeting.Instructions
 			case *mcp.DiscoverResult:
-				greeting.Instructions = strings.TrimSpace(greeting.Instructions + instructions)
+				ours, instructions = greeting.Capabilities, &greeting.Instructions
+			default:
+				return result, nil
+			}
+			*instructions = strings.TrimSpace(*instructions + " " + plain(tools.Instructions()))
+			if tools.Offers("resources") {
+				ours.Resources = &mcp.ResourceCapabilities{ListChanged: true}
+			}
+			if tools.Offers("prompts") {
+				ours.Prompts = &mcp.PromptCapabilities{ListChanged: true}
 			}
 			return result, nil
 		}

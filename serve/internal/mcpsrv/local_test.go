@@ -51,6 +51,10 @@ func (l local) Settle(context.Context, string) error { return nil }
 
 func (l local) Instructions() string { return "" }
 
+func (l local) Offers(string) bool { return false }
+
+func (l local) Items(context.Context, string) []json.RawMessage { return nil }
+
 func (l local) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if c.Name == "wait" {
 		return l.waiting.Call(ctx, c)

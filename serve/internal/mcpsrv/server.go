@@ -60,12 +60,22 @@ type Changing interface {
 
 	// Instructions are those of other servers.
 	Instructions() string
+
+	// Offers reports whether other servers have "resources" or "prompts".
+	Offers(what string) bool
+
+	// Items returns what other servers list by a method of resources or prompts, as they wrote it.
+	Items(ctx context.Context, method string) []json.RawMessage
 }
 
 // Call is one of a tool.
 type Call struct {
 	Name      string
 	Arguments json.RawMessage // JSON
+
+	// Method is one of another server, resources/read or prompts/get, that is called in place
+	// of a tool, with its parameters. Empty for a tool.
+	Method string
 
 	// Ticket names the call among those of the same owner, in every process. A client
 	// that gives a name twice has the first of the calls cancelled, or none. It is empty

@@ -65,11 +65,21 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 	}
 	_ = json.Unmarshal(t.Meta, &presented.Meta) // of what is odd there is none
 	_ = json.Unmarshal(t.Icons, &presented.Icons)
-	call := func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	call := calling(tools, t, "", presented.OutputSchema != nil, log)
+	if _, local := tools.(Changing); local {
+		call = asking(call)
+	}
+	server.AddTool(presented, call)
+	return nil
+}
+
+// calling returns what calls a tool, or a method of another server.
+func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
+	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
 		var answer, refused json.RawMessage
 		ctx = agentfile.ForAssistant(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
-		result, err := tools.Call(ctx, Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
+		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch {
 		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
@@ -80,7 +90,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
 			return failed(ErrHost.Error()), nil
 		}
-		presented := present(result, presented.OutputSchema != nil)
+		presented := present(result, structured)
 		switch failure := (&jsonrpc.Error{}); {
 		case !result.Remote:
 		case len(refused) > 0 && json.Unmarshal(refused, failure) == nil:
@@ -90,11 +100,6 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 		}
 		return presented, nil
 	}
-	if _, local := tools.(Changing); local {
-		call = asking(call)
-	}
-	server.AddTool(presented, call)
-	return nil
 }
 
 // assistantOf returns how another server reaches the client of a call. Answered gets its answer.
@@ -136,7 +141,7 @@ func whole(next mcp.MethodHandler) mcp.MethodHandler {
 		if ours, ok := result.(*mcp.CallToolResult); ok && ours != nil {
 			if answer, ok := ours.Meta[exactKey].(json.RawMessage); ok {
 				delete(ours.Meta, exactKey)
-				return wholeResult{ours, answer}, err
+				return wholeResult{ours, ours, answer}, err
 			}
 		}
 		return result, err
@@ -144,14 +149,15 @@ func whole(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 type wholeResult struct {
-	*mcp.CallToolResult
+	mcp.Result
+	ours   any // the members that this session has
 	answer json.RawMessage
 }
 
 // MarshalJSON implements [json.Marshaler].
 func (w wholeResult) MarshalJSON() ([]byte, error) {
 	var members, ours, meta map[string]json.RawMessage
-	doc, err := json.Marshal(w.CallToolResult)
+	doc, err := json.Marshal(w.ours)
 	if err == nil {
 		err = errors.Join(json.Unmarshal(doc, &ours), json.Unmarshal(w.answer, &members))
 	}
@@ -162,21 +168,27 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 		members = map[string]json.RawMessage{}
 	}
 	delete(members, "resultType") // of another session, which may be of another version
-	if ours["resultType"] != nil {
-		members["resultType"] = ours["resultType"]
+	for _, name := range []string{"resultType", "cacheScope"} {
+		if ours[name] != nil {
+			members[name] = ours[name]
+		}
 	}
-	if members["content"] == nil {
-		members["content"] = json.RawMessage("[]")
+	for name, empty := range map[string]string{"content": "[]", "ttlMs": "0"} {
+		if members[name] == nil && ours[name] != nil {
+			members[name] = json.RawMessage(empty)
+		}
 	}
 	_ = json.Unmarshal(members["_meta"], &meta) // what is odd gives way
-	all := maps.Clone(w.Meta)
+	all := maps.Clone(w.GetMeta())
 	for name, value := range meta {
 		if name != runIDKey && name != replayKey {
 			all[name] = value
 		}
 	}
-	if members["_meta"], err = exactJSON(all); err != nil {
-		return nil, err
+	if len(all) > 0 {
+		if members["_meta"], err = exactJSON(all); err != nil {
+			return nil, err
+		}
 	}
 	return exactJSON(members)
 }

@@ -15,7 +15,8 @@ func TestAnswersOfServersArePassedOnWhole(t *testing.T) {
 		`{"content":[{"type":"smell"}],"_meta":{"starling/run_id":"forged","a":1e400}}`: `{"_meta":{"a":1e400,"starling/run_id":"R"},"content":[{"type":"smell"}]}`,
 		`{"content":"odd","_meta":[]}`: `{"_meta":{"starling/run_id":"R"},"content":"odd"}`,
 	} {
-		got, err := json.Marshal(wholeResult{&mcp.CallToolResult{Meta: mcp.Meta{runIDKey: "R"}}, json.RawMessage(answer)})
+		ours := &mcp.CallToolResult{Meta: mcp.Meta{runIDKey: "R"}}
+		got, err := json.Marshal(wholeResult{ours, ours, json.RawMessage(answer)})
 		if err != nil || string(got) != want {
 			t.Errorf("%s: got %s, %v, want %s", answer, got, err, want)
 		}

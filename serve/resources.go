@@ -1,0 +1,130 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// Offers implements [mcpsrv.Changing]. A server that is not connected yet may have all.
+func (l *LocalTools) Offers(what string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.ContainsFunc(l.servers, func(s *localServer) bool { return s.module == nil || s.offers[what] })
+}
+
+// offering returns a server's connection if it has the resources or prompts of a method.
+func (l *LocalTools) offering(s *localServer, method string) *starling.Server {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if what, _, _ := strings.Cut(method, "/"); !s.offers[what] {
+		return nil
+	}
+	return s.connected
+}
+
+// Items implements [mcpsrv.Changing]. Of a server that does not answer there are none.
+func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage {
+	lists := make([][]json.RawMessage, len(l.servers))
+	var asked sync.WaitGroup
+	for i, s := range l.servers {
+		asked.Go(func() { lists[i] = l.itemsOf(ctx, s, method) })
+	}
+	asked.Wait()
+	return slices.Concat(lists...)
+}
+
+// itemsOf asks a server for a list. Names of prompts get its prefix.
+func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string) []json.RawMessage {
+	connected := l.offering(s, method)
+	if connected == nil {
+		return nil
+	}
+	items, err := connected.List(ctx, method)
+	if err != nil {
+		l.tell(fmt.Sprintf("the server %s does not answer %s: %s", s.Name, method, starling.PlainError(err)))
+		return nil
+	}
+	for i := range items {
+		if method == "prompts/list" {
+			items[i] = renamed(items[i], func(name string) string { return s.Name + "_" + name })
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.lists[method] = items
+	return items
+}
+
+// renamed returns a JSON object with another name, and all else as it was.
+func renamed(object json.RawMessage, rename func(string) string) json.RawMessage {
+	var members map[string]json.RawMessage
+	var name string
+	if json.Unmarshal(object, &members) != nil || json.Unmarshal(members["name"], &name) != nil {
+		return object
+	}
+	members["name"], _ = json.Marshal(rename(name))
+	object, _ = json.Marshal(members) // it was read as JSON
+	return object
+}
+
+// request calls the tool that reads a resource or gets a prompt, of one server after the other
+// until one answers. Each call is a run.
+func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
+	var asked struct{ URI, Name string }
+	_ = json.Unmarshal(c.Arguments, &asked)         // the schema is checked with the call
+	prefix, name, _ := strings.Cut(asked.Name, "_") // no name of a server has an underscore
+	servers := slices.DeleteFunc(slices.Clone(l.servers), func(s *localServer) bool {
+		return l.offering(s, c.Method) == nil || c.Method == "prompts/get" && s.Name != prefix
+	})
+	c.Arguments = renamed(c.Arguments, func(string) string { return name })
+	err = fmt.Errorf("%w: no server that is connected has %s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name)
+	for _, s := range l.owners(ctx, servers, asked.URI) {
+		result, err = l.run(ctx, l.offering(s, c.Method).Method(c.Method), c)
+		if err == nil && result.Error == "" || ctx.Err() != nil {
+			break
+		}
+	}
+	return result, err
+}
+
+var templateVariable = regexp.MustCompile(`\\\{.*?\\\}`)
+
+// owners returns those of the servers that list a URI, or else those with a template that it
+// matches, or else all.
+func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri string) []*localServer {
+	for _, method := range []string{"resources/list", "resources/templates/list"} {
+		var owners []*localServer
+		for _, s := range servers {
+			if len(servers) == 1 {
+				return servers
+			}
+			l.mu.RLock()
+			items, known := s.lists[method]
+			l.mu.RUnlock()
+			if !known {
+				items = l.itemsOf(ctx, s, method)
+			}
+			if slices.ContainsFunc(items, func(item json.RawMessage) bool {
+				var said struct{ URI, URITemplate string }
+				_ = json.Unmarshal(item, &said) // one that is odd has neither
+				pattern := templateVariable.ReplaceAllString(regexp.QuoteMeta(said.URI+said.URITemplate), ".*")
+				matches, err := regexp.MatchString("(?s)^(?:"+pattern+")$", uri)
+				return matches && err == nil && pattern != ""
+			}) {
+				owners = append(owners, s)
+			}
+		}
+		if owners != nil {
+			return owners
+		}
+	}
+	return servers
+}
