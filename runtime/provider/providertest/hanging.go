@@ -115,5 +115,10 @@ func (s *Suite) hangOverSocket(t *testing.T, r recording) {
 	if err := stream.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	<-gone
+	select {
+	case <-gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the stream is closed, and 1 bodies open")
+		server.CloseClientConnections() // or the server would wait for it, too
+	}
 }

@@ -73,7 +73,7 @@ func TestSubject(t *testing.T) {
 		New:         subject,
 		ContentType: "text/event-stream",
 		Transcripts: []providertest.Transcript{
-			{Name: "first", File: file, Terminal: "[DONE]", Want: chunks(), Header: http.Header{"X-Request-Id": {"r"}}},
+			{Name: "first", File: file, Terminal: `"finish_reason"`, Want: chunks(), Header: http.Header{"X-Request-Id": {"r"}}},
 		},
 		Failure: providertest.Failure{Body: `{"error":{"message":"no such model"}}`, Want: "no such model"},
 		Broken:  []providertest.Broken{{Name: "syntax", Body: "data: {\n\n", Want: "JSON"}},
