@@ -17,7 +17,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// listServers is the tool that says how the servers are.
+// listServers is the tool that returns the states of the servers.
 const listServers = "list_servers"
 
 // saidInstructions is the name by which the instructions of a server are pinned. No tool has it.
