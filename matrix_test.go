@@ -312,6 +312,9 @@ var features = []struct {
 	}},
 }
 
+// refuses reports whether a replay says that only the program with the tool can make it.
+func refuses(err error) bool { return err != nil && strings.Contains(err.Error(), "is not a module") }
+
 // after is what is done with each recorded run, whatever its kind: it works, or the reason is
 // part of the error.
 func after(t *testing.T, m *matrix, kind, id string) {
@@ -326,7 +329,7 @@ func after(t *testing.T, m *matrix, kind, id string) {
 		}
 		v, err := r.Replay(t.Context(), id)
 		r.Close()
-		if refused := v.Refused != nil && strings.Contains(v.Refused.Error(), "is not a module"); err != nil || refused != native || !native && !v.Identical() {
+		if err != nil || refuses(v.Refused) != native || !native && !v.Identical() {
 			t.Errorf("replay by the %s: %v, %v, refused: %v", engine, v, err, v.Refused)
 		}
 	}
@@ -360,7 +363,7 @@ func after(t *testing.T, m *matrix, kind, id string) {
 	if _, err := store.ImportArchive(t.Context(), starling.Must(into.Log(t.Context())), bytes.NewReader(archive.Bytes())); err != nil {
 		t.Fatalf("import: %v", err)
 	}
-	if v, err := into.Replay(t.Context(), id); err != nil || !native && !v.Identical() {
+	if v, err := into.Replay(t.Context(), id); native != refuses(err) || !native && (err != nil || !v.Identical()) {
 		t.Errorf("replay of the imported run: %v, %v", v, err)
 	}
 	if report, err := log.PruneRuns(t.Context(), one); err != nil || report.Runs != 1 {
@@ -386,7 +389,7 @@ func killed(t *testing.T, m *matrix, kind string, id string) {
 	}
 	db := starling.Must(starling.Open(t.Context(), cut, starling.Options{}))
 	defer db.Close()
-	if v, err := db.Replay(t.Context(), id); err != nil || kind != "native" && (!v.Identical() || !v.Open) {
+	if v, err := db.Replay(t.Context(), id); (kind == "native") != refuses(err) || kind != "native" && (err != nil || !v.Identical() || !v.Open) {
 		t.Errorf("replay of an open run: %v, %v", v, err)
 	}
 	log := starling.Must(db.Log(t.Context()))
