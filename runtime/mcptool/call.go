@@ -233,7 +233,6 @@ func (f *inFlight) progress(_ context.Context, r *mcp.ProgressNotificationClient
 	})
 }
 
-//lint:ignore SA1019 servers of the versions before still write logs
 func (f *inFlight) log(_ context.Context, r *mcp.LoggingMessageRequest) {
 	f.tell("", func(c *assisted) func() {
 		if c.Log == nil {

@@ -118,10 +118,11 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		Capabilities:                &mcp.ClientCapabilities{},
 		ElicitationHandler:          conn.calls.elicit,
 		ProgressNotificationHandler: conn.calls.progress,
-		LoggingMessageHandler:       conn.calls.log,
-		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { changed() },
-		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { changed() },
-		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
+		//lint:ignore SA1019 servers of the versions before still write logs
+		LoggingMessageHandler:      conn.calls.log,
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { changed() },
+		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
 	})
 	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, nil) })
 	if err != nil {
