@@ -124,7 +124,7 @@ func TestWhatMayStandAroundASecret(t *testing.T) {
 		{"application/graphql; charset=utf-8", `query { a(b: "{{secret:K}}") }`, `query { a(b: "hunter2hunter2") }`},
 		{"multipart/form-data; boundary=\"a =END\"", "--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{{secret:K}}\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--",
 			"--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nhunter2hunter2\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--"},
-		{"text/plain", "a%20{{secret:K}} &gt;{{secret:K}}&lt;", "a%20hunter2hunter2 &gt;hunter2hunter2&lt;"},
+		{"text/plain", "a%20 {{secret:K}} &gt;{{secret:K}}&lt;", "a%20 hunter2hunter2 &gt;hunter2hunter2&lt;"},
 	} {
 		host, received := capture(t)
 		end := "END"

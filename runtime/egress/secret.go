@@ -293,9 +293,9 @@ const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
 
 var (
 	// besideSecret finds directly before or behind a placeholder what could swallow or change
-	// a character of the secret, and opensEscape a secret that could do so with what follows.
-	besideSecret = regexp.MustCompile(`(?i)(?:[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
-		`(?:[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
+	// a character of the secret, or make a part of a number or of base64 of it, and opensEscape a secret that could do so with what follows.
+	besideSecret = regexp.MustCompile(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
+		`(?:[a-z0-9]|[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
 	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
 
 	// references are those to characters that stand in any escaped document.
@@ -325,12 +325,13 @@ var (
 // folded lines and extended parameters are left out, because servers differ in reading them.
 const (
 	plainParams = `((?:[ \t]*;[ \t]*[\w-]+=(?:[\w.+'-]+|"[ !#-\[\]-~]*"))*)`
-	textType    = `(?:text/[\w.+-]+|application/(?:json|xml|(?:x-)?yaml|graphql|x-www-form-urlencoded)|[\w.-]+/[\w.-]+\+(?:json|xml))`
+	textType    = `(?:text/[\w.+-]+|application/(?:json|xml|graphql|x-www-form-urlencoded)|[\w.-]+/[\w.-]+\+(?:json|xml))`
 )
 
 var (
 	plainType  = regexp.MustCompile(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
 	textBody   = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
+	numbers    = regexp.MustCompile(`(?i)yaml|toml`) // whose bare words may be numbers, which come back in another form
 	boundaries = regexp.MustCompile(`(?i)boundary=(?:"([^"]*)"|([^ \t;]*))`)
 	partHead   = regexp.MustCompile(`(?i)^\r\nContent-Disposition: form-data(?:; (?:file)?name="[ !#-\[\]-~]*")+(?:\r\nContent-Type: ` + textType + plainParams + `)?$`)
 )
@@ -357,7 +358,7 @@ func (f *filler) exact(text, where string) {
 	for _, at := range found[:min(len(found), maxPlaceholders)] {
 		beside := text[max(0, at[0]-64):min(len(text), at[1]+64)] // no server takes a longer escape
 		if f.err == nil && besideSecret.MatchString(references.Replace(beside)) {
-			f.fail("the placeholder of a secret may not stand beside a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
+			f.fail("the placeholder of a secret may not stand beside a letter, a digit or a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
 		}
 	}
 }
@@ -406,7 +407,7 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 			f.fail("a body with a secret is sent as it is: leave out header %s", name)
 		}
 	}
-	if !textBody.MatchString(kind) {
+	if !textBody.MatchString(kind) || numbers.MatchString(kind) {
 		f.fail("a body with a secret needs the Content-Type of a text, such as application/json, multipart/form-data or text/plain: in any other, send the secret in a header")
 	}
 	if len(r.Body) > DefaultMaxRequestBytes {
